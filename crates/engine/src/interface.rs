@@ -1,0 +1,283 @@
+//! What the engine and its drivers say to each other: requests and acknowledgements on the
+//! client's side, actions and completions on the devices' side, and the memory both refer to.
+//!
+//! Nothing here does I/O or reads a clock. The daemon's io_uring loop and the simulator are two
+//! drivers of the same few types.
+
+use smallvec::SmallVec;
+
+/// The unit in which buffers and requests are aligned, in bytes.
+pub const SECTOR_BYTES: usize = 512;
+
+/// A point on the driver's monotonic clock, in nanoseconds. Real in the daemon, virtual in the
+/// simulator; the engine only compares and adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// One millisecond.
+    pub const MILLISECOND: Nanos = Nanos(1_000_000);
+    /// One second.
+    pub const SECOND: Nanos = Nanos(1_000_000_000);
+
+    /// This point moved `by` later.
+    #[must_use]
+    pub fn after(self, by: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(by.0))
+    }
+
+    /// The time from `earlier` to this point, zero if `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A piece of the driver's buffer memory, named and not pointed to, so that the engine stays free
+/// of `unsafe`. Starts on a sector; its length is in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Buf {
+    /// Where it starts in the driver's memory, in sectors of 512 bytes.
+    pub start_sector: u32,
+    /// How long it is, in bytes.
+    pub len_bytes: u32,
+}
+
+impl Buf {
+    /// A buffer of no bytes, for requests that carry no data.
+    pub const EMPTY: Buf = Buf { start_sector: 0, len_bytes: 0 };
+
+    /// The part of this buffer from `offset_bytes` (a multiple of 512) of `len_bytes`.
+    ///
+    /// # Panics
+    /// If the part is not inside the buffer or does not start on a sector.
+    #[must_use]
+    pub fn slice(self, offset_bytes: usize, len_bytes: usize) -> Buf {
+        assert!(offset_bytes.is_multiple_of(SECTOR_BYTES), "a buffer is sliced on sectors");
+        assert!(offset_bytes + len_bytes <= self.len_bytes as usize, "slice inside its buffer");
+        Buf {
+            start_sector: self.start_sector + (offset_bytes / SECTOR_BYTES) as u32,
+            len_bytes: len_bytes as u32,
+        }
+    }
+}
+
+/// The driver's buffer memory, lent to the engine for the length of a call.
+///
+/// `alloc` gives buffers that start on a 4 KiB page, as O_DIRECT wants them. The engine frees
+/// exactly the buffers it allocated (never a slice of one, never a request's own).
+pub trait Memory {
+    /// A buffer of `len_bytes`, or `None` when memory is short; the engine then waits or does
+    /// without (it never fails a request for it).
+    fn alloc(&mut self, len_bytes: usize) -> Option<Buf>;
+    /// Gives back what `alloc` gave.
+    fn free(&mut self, buf: Buf);
+    /// The bytes of a buffer or of a slice of one.
+    fn bytes(&self, buf: Buf) -> &[u8];
+    /// The same, to write.
+    fn bytes_mut(&mut self, buf: Buf) -> &mut [u8];
+    /// The shard's shared-memory ring (I16): memory that outlives the daemon but not the machine.
+    /// Its size is [`crate::ring::RING_BYTES`].
+    fn ring_mut(&mut self, shard: u16) -> &mut [u8];
+}
+
+/// The driver's name for a request; comes back in its [`Ack`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// Which attached volume, as the driver numbered it with [`crate::Engine::add_volume`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeSlot(pub u16);
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestKind {
+    /// Fill the buffer.
+    Read,
+    /// Store the buffer; with FUA, acknowledge only when it is durable.
+    Write {
+        /// Force unit access.
+        fua: bool,
+    },
+    /// Make everything acknowledged before this durable. Has no range and no buffer.
+    Flush,
+    /// The range's contents no longer matter.
+    Discard,
+    /// The range shall read as zeroes.
+    WriteZeroes {
+        /// Force unit access.
+        fua: bool,
+    },
+    /// Bring the range into the cache; carries no data to the client.
+    Prefetch,
+}
+
+/// One request of a client, already cut to one shard (see [`crate::Geometry::split`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Comes back in the acknowledgement.
+    pub id: RequestId,
+    /// Which volume.
+    pub volume: VolumeSlot,
+    /// What to do.
+    pub kind: RequestKind,
+    /// Where it starts on the volume, in bytes, a multiple of 512.
+    pub offset_bytes: u64,
+    /// How long it is, in bytes, a multiple of 512. At most [`MAX_REQUEST_BYTES`] for requests
+    /// with data.
+    pub len_bytes: u32,
+    /// The data, exactly `len_bytes` long for reads and writes, [`Buf::EMPTY`] otherwise. It
+    /// belongs to the driver and must stay until the acknowledgement. Placed so that its address
+    /// and `offset_bytes` agree modulo 4096, whole blocks are transferred without a copy.
+    pub buf: Buf,
+}
+
+/// The longest read or write one request may carry, in bytes. Frontends cut longer ones.
+pub const MAX_REQUEST_BYTES: u32 = 1 << 20;
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// Which request.
+    pub id: RequestId,
+    /// Whether it was done.
+    pub result: Result<(), Failure>,
+}
+
+/// Why a request could not be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Failure {
+    /// A device failed and no other copy exists.
+    #[error("input/output error")]
+    Io,
+    /// The range is not on the volume or not aligned.
+    #[error("invalid range")]
+    Invalid,
+    /// The device has no room (a full file system under a file).
+    #[error("no space left on device")]
+    NoSpace,
+    /// The volume is being detached or does not exist.
+    #[error("volume is not attached")]
+    Detached,
+}
+
+/// The engine's name for one device operation; comes back in the completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub u32);
+
+/// Which device an action is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Device {
+    /// The cache device of this index.
+    Cache(u8),
+    /// The origin device of this volume.
+    Origin(VolumeSlot),
+}
+
+/// Buffers of one transfer, in device order.
+pub type Bufs = SmallVec<[Buf; 4]>;
+
+/// What the driver is to do to a device. Offsets and lengths are in bytes and multiples of 512
+/// (of 4096 on the cache device).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Read from `offset_bytes` into the buffers, in order.
+    Read {
+        /// Device offset, in bytes.
+        offset_bytes: u64,
+        /// Where the data goes.
+        bufs: Bufs,
+    },
+    /// Write the buffers, in order, from `offset_bytes` on.
+    Write {
+        /// Device offset, in bytes.
+        offset_bytes: u64,
+        /// The data.
+        bufs: Bufs,
+    },
+    /// Make durable every write that completed before this action was handed out. The driver may
+    /// serve several flushes of one device with one that starts after all of them.
+    Flush,
+    /// Tell the device the range is unused. `DeviceError::Unsupported` is a fine answer.
+    Discard {
+        /// Device offset, in bytes.
+        offset_bytes: u64,
+        /// Length, in bytes.
+        len_bytes: u64,
+    },
+    /// Make the range read as zeroes, by writing them if the device has no better way.
+    WriteZeroes {
+        /// Device offset, in bytes.
+        offset_bytes: u64,
+        /// Length, in bytes.
+        len_bytes: u64,
+    },
+}
+
+/// One operation the driver must carry out and answer with [`crate::Engine::complete`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// Comes back in the completion.
+    pub op: OpId,
+    /// On which device.
+    pub device: Device,
+    /// What to do.
+    pub operation: Operation,
+}
+
+/// How a device operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum DeviceError {
+    /// The device reported an error, or a transfer ended short.
+    #[error("input/output error")]
+    Io,
+    /// No room on the device (a file whose file system is full).
+    #[error("no space left on device")]
+    NoSpace,
+    /// The device cannot do this kind of operation.
+    #[error("operation not supported")]
+    Unsupported,
+    /// The device is gone.
+    #[error("device is gone")]
+    Gone,
+}
+
+/// A device for the control plane (creation, attach, recovery, offline commands), which does one
+/// thing at a time and may wait. Offsets are in bytes and multiples of 4096 on a cache device.
+pub trait Storage {
+    /// The device's size, in bytes.
+    fn size_bytes(&self) -> u64;
+    /// Reads exactly `into.len()` bytes.
+    ///
+    /// # Errors
+    /// If the device fails or ends before.
+    fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError>;
+    /// Writes all of `from`; volatile until the next flush.
+    ///
+    /// # Errors
+    /// If the device fails; what was written is then uncertain.
+    fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError>;
+    /// Makes every completed write durable.
+    ///
+    /// # Errors
+    /// If the device fails; unflushed writes are then uncertain for ever (I10).
+    fn flush(&mut self) -> Result<(), DeviceError>;
+    /// Reads many places at once, as far as the device can overlap them; each with its own
+    /// result.
+    fn read_many(&mut self, reads: &mut [ReadAt<'_>]) -> Vec<Result<(), DeviceError>> {
+        let mut results = Vec::with_capacity(reads.len());
+        for read in reads {
+            results.push(self.read(read.offset_bytes, read.into));
+        }
+        results
+    }
+}
+
+/// One of the reads of [`Storage::read_many`].
+#[derive(Debug)]
+pub struct ReadAt<'a> {
+    /// Device offset, in bytes.
+    pub offset_bytes: u64,
+    /// Where the data goes; its length is the read's.
+    pub into: &'a mut [u8],
+}
