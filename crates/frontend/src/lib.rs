@@ -1,1 +1,10 @@
-//! Placeholder, replaced as the crate is written.
+//! The frontends of Forebay: how clients reach a volume.
+//!
+//! Each frontend is a state machine between a wire format and the requests of
+//! [`forebay_engine`]: bytes in, requests out, answers in, bytes out. None of them owns a socket,
+//! a clock or a thread; the daemon's loop does, which is why all of this can be fuzzed.
+//!
+//! - [`nbd`]: the Network Block Device protocol, over unix sockets and TCP with TLS.
+#![forbid(unsafe_code)]
+
+pub mod nbd;

@@ -1,0 +1,53 @@
+//! An NBD server as a state machine: fixed newstyle negotiation, structured replies, metadata
+//! contexts, TLS. Sections named in comments are those of the protocol document,
+//! `doc/proto.md` of the NBD project.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`connection`] | one client, from greeting to close: what the loop drives |
+//! | [`negotiation`] | option haggling |
+//! | [`transmission`] | requests parsed, answers queued |
+//! | [`request`] | what a client may ask, and how a refusal is worded |
+//! | [`reply`] | requests in flight and the queue of replies, in memory that does not move |
+//! | [`status`] | block status: extents merged for each metadata context |
+//! | [`exports`] | what is served, under which name |
+//! | [`limits`] | what one client may cost |
+//! | [`tls`] | TLS over the same bytes |
+//! | [`outbox`] | bytes on their way out that must not move while the kernel reads them |
+//! | [`wire`] | constants and fixed-size messages |
+//! | [`fuzz`] | one function that feeds arbitrary bytes to all of it |
+//!
+//! # Driving a connection
+//!
+//! ```text
+//! bytes from the socket ── receive(memory, exports, bytes) ──> Step { consumed, event }
+//!     repeat with the rest until event is None; keep what was not consumed
+//! Event::Payload         ── lend_payload(ticket, buffers), then receive again
+//! Event::Request, Write  ── hand to the engine; later reply_read | reply_done | reply_status
+//! output(memory)         ── pieces for one vectored send, then sent(bytes)
+//! take_released()        ── tokens of lent buffers that may be freed
+//! phase()                ── Closed: close the socket
+//! ```
+
+pub mod connection;
+pub mod exports;
+pub mod fuzz;
+pub mod limits;
+pub mod negotiation;
+pub mod outbox;
+pub mod reply;
+pub mod request;
+pub mod status;
+pub mod tls;
+pub mod transmission;
+pub mod wire;
+
+mod option;
+
+pub use connection::{Connection, Event, Phase, Piece, Reason, Settings, Step};
+pub use exports::{Export, ExportId, ExportName, ExportTable};
+pub use limits::Limits;
+pub use reply::{Lent, Parts, Ticket};
+pub use request::{Command, ErrorCode, Request};
+pub use status::{BlockState, Extent};
+pub use tls::{Peer, TlsPolicy, TlsServer};
