@@ -162,13 +162,19 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether requests in flight are still to be answered (§ Terminating the transmission phase).
+    /// Whether the client left as the protocol says; worth a warning in the log if not.
     #[must_use]
-    pub fn is_soft(&self) -> bool {
+    pub fn is_clean(&self) -> bool {
         matches!(
             self,
-            Reason::Disconnected | Reason::Aborted | Reason::EndOfStream | Reason::Truncated
+            Reason::Disconnected | Reason::Aborted | Reason::EndOfStream
         )
+    }
+
+    /// Whether nothing can be sent to the client any more. After anything else, even a broken
+    /// protocol, what was asked before is still answered (§ Terminating the transmission phase).
+    fn is_mute(&self) -> bool {
+        matches!(self, Reason::Tls { .. })
     }
 }
 
@@ -291,10 +297,10 @@ impl Inner {
             Stage::Transmitting(transmission) => Some(transmission.pieces()),
             Stage::Negotiating(_) => None,
         };
-        let violated = self.ended.as_ref().is_some_and(|reason| !reason.is_soft());
+        let mute = self.ended.as_ref().is_some_and(Reason::is_mute);
         own.into_iter()
             .chain(replies.into_iter().flatten())
-            .filter(move |_| !violated)
+            .filter(move |_| !mute)
     }
 
     fn sent(&mut self, bytes: usize) {
@@ -307,7 +313,7 @@ impl Inner {
     fn is_finished(&self) -> bool {
         match (&self.ended, &self.stage) {
             (None, _) => false,
-            (Some(reason), _) if !reason.is_soft() => true,
+            (Some(reason), _) if reason.is_mute() => true,
             (Some(_), Stage::Negotiating(_)) => self.outbox.len_bytes() == 0,
             (Some(_), Stage::Transmitting(transmission)) => {
                 self.outbox.len_bytes() == 0 && transmission.is_idle()
