@@ -1,1 +1,29 @@
-//! Placeholder, replaced as the crate is written.
+//! The data path's I/O: buffer memory, an io_uring per thread, real devices and the driver that
+//! carries out the engine's actions on them. All `unsafe` of the data path is in this crate.
+//!
+//! A thread owns one [`Uring`], one [`Arena`] of the buffer [`Pool`] and one [`Driver`]. Sockets
+//! and devices share the ring: whoever submits names the operation with a [`Token`], and a
+//! completion goes to whoever knows its token ([`Driver::complete`] says whether it was its own).
+
+mod blocking;
+mod device;
+mod discarder;
+mod driver;
+mod emulated;
+mod map;
+mod pool;
+mod probe;
+mod ring_memory;
+mod slots;
+mod uring;
+
+/// For entries of kinds that [`Uring::push`] alone can submit, such as ublk's commands.
+pub use io_uring;
+
+pub use blocking::BlockingStorage;
+pub use device::{DeviceKind, DirectIo, OpenError, OpenHow, RealDevice};
+pub use driver::{Done, Driver, DriverCounters, DriverDevice, DriverError};
+pub use emulated::Emulation;
+pub use pool::{Arena, Pool, PoolError, PoolView};
+pub use ring_memory::{RingMemory, RingMemoryError};
+pub use uring::{Completion, FileTarget, Token, Uring, UringError, Waker};

@@ -1,0 +1,382 @@
+//! Real devices: block devices and regular files, opened for this process alone.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_engine::DeviceError;
+
+use crate::blocking::BlockingStorage;
+use crate::probe::{self, Numbers};
+
+/// Whether a device must be used past the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectIo {
+    /// Refuse a file system that cannot.
+    Required,
+    /// Use the page cache where it cannot be avoided.
+    IfPossible,
+}
+
+/// How to open a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenHow {
+    /// Whether it must be used past the page cache.
+    pub direct: DirectIo,
+    /// Whether it is only read.
+    pub read_only: bool,
+}
+
+/// What kind of thing holds the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// A block device.
+    Block,
+    /// A regular file.
+    File,
+}
+
+/// Why a device cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Somebody else has it.
+    #[error("{} is in use: it {reason}; {remedy}", path.display())]
+    Busy {
+        /// Which device.
+        path: PathBuf,
+        /// Who uses it.
+        reason: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// Neither a block device nor a regular file.
+    #[error("{} is {what}; a block device or a regular file is needed", path.display())]
+    WrongKind {
+        /// Which path.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// The file system has no direct I/O.
+    #[error("the file system of {} cannot do direct I/O (tmpfs and some network file systems \
+             cannot); choose another place, or allow the page cache", path.display())]
+    NoDirectIo {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// No room for data.
+    #[error("{} is empty; give it a size first (truncate -s, or insert a medium)",
+            path.display())]
+    Empty {
+        /// Which device.
+        path: PathBuf,
+    },
+    /// Anything else the kernel says.
+    #[error("cannot {doing} {}", path.display())]
+    Io {
+        /// Which device.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// An open device and the facts about it. Shared by all threads that do I/O on it; no other
+/// process can open it for use, or mount it, until it is dropped.
+#[derive(Debug)]
+pub struct RealDevice {
+    file: File,
+    path: PathBuf,
+    kind: DeviceKind,
+    size_bytes: u64,
+    logical_block_bytes: u32,
+    direct: bool,
+    volatile_cache: bool,
+    can_discard: bool,
+    identity: String,
+}
+
+impl RealDevice {
+    /// Opens a block device or a regular file for exclusive use.
+    ///
+    /// # Errors
+    /// If it is in use, of another kind, empty, or cannot do direct I/O where that is required.
+    pub fn open(path: &Path, how: OpenHow) -> Result<Arc<RealDevice>, OpenError> {
+        let failed = |doing| {
+            move |source| OpenError::Io {
+                path: path.to_owned(),
+                doing,
+                source,
+            }
+        };
+        let metadata = std::fs::metadata(path).map_err(failed("find"))?;
+        let kind = kind_of(path, &metadata)?;
+        let (file, direct) = open_file(path, kind, metadata.rdev(), how)?;
+        // Looked up again from the open file: the path may name something else by now.
+        let metadata = file.metadata().map_err(failed("examine"))?;
+        let kind_now = kind_of(path, &metadata)?;
+        if kind_now == DeviceKind::File {
+            lock(path, &file, how.read_only)?;
+        }
+        let numbers = Numbers::of(metadata.rdev());
+        let block = kind_now == DeviceKind::Block;
+        let device = RealDevice {
+            path: path.to_owned(),
+            kind: kind_now,
+            size_bytes: if block {
+                block_size_bytes(&file).map_err(failed("find the size of"))?
+            } else {
+                metadata.len()
+            },
+            logical_block_bytes: if block {
+                logical_block_bytes(&file).map_err(failed("find the block size of"))?
+            } else {
+                file_alignment_bytes(&file)
+            },
+            direct,
+            volatile_cache: !block || probe::has_volatile_cache(numbers),
+            can_discard: !block || probe::can_discard(numbers),
+            identity: if block {
+                probe::identity(numbers)
+            } else {
+                format!("file:{}:{}", metadata.dev(), metadata.ino())
+            },
+            file,
+        };
+        if device.size_bytes == 0 {
+            return Err(OpenError::Empty {
+                path: path.to_owned(),
+            });
+        }
+        Ok(Arc::new(device))
+    }
+
+    /// The path it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What kind of thing it is.
+    #[must_use]
+    pub fn kind(&self) -> DeviceKind {
+        self.kind
+    }
+
+    /// Its size when it was opened, in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// What offsets and lengths must be multiples of, in bytes.
+    #[must_use]
+    pub fn logical_block_bytes(&self) -> u32 {
+        self.logical_block_bytes
+    }
+
+    /// Whether transfers go past the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Whether completed writes may be lost at a power cut until a flush. Always so for files.
+    #[must_use]
+    pub fn has_volatile_cache(&self) -> bool {
+        self.volatile_cache
+    }
+
+    /// Whether discards may have an effect.
+    #[must_use]
+    pub fn can_discard(&self) -> bool {
+        self.can_discard
+    }
+
+    /// A name that stays with the device over reboots where the hardware has one: `wwid:...`,
+    /// `serial:...`, `file:DEVICE:INODE`.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// The open file.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The device for the control plane: one thing at a time, waiting for each.
+    ///
+    /// # Errors
+    /// If there is no memory for its buffers.
+    pub fn storage(self: &Arc<Self>) -> io::Result<BlockingStorage> {
+        BlockingStorage::new(Arc::clone(self))
+    }
+}
+
+/// What an errno of a device operation means to the engine.
+pub(crate) fn device_error(errno: i32) -> DeviceError {
+    match errno {
+        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => DeviceError::NoSpace,
+        libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::ESHUTDOWN => DeviceError::Gone,
+        libc::EOPNOTSUPP | libc::ENOTTY | libc::ENOSYS => DeviceError::Unsupported,
+        _ => DeviceError::Io,
+    }
+}
+
+pub(crate) fn device_error_of(error: &io::Error) -> DeviceError {
+    error.raw_os_error().map_or(DeviceError::Io, device_error)
+}
+
+fn kind_of(path: &Path, metadata: &std::fs::Metadata) -> Result<DeviceKind, OpenError> {
+    let kind = metadata.file_type();
+    let what = if kind.is_block_device() {
+        return Ok(DeviceKind::Block);
+    } else if kind.is_file() {
+        return Ok(DeviceKind::File);
+    } else if kind.is_dir() {
+        "a directory"
+    } else if kind.is_char_device() {
+        "a character device"
+    } else {
+        "a pipe or a socket"
+    };
+    Err(OpenError::WrongKind {
+        path: path.to_owned(),
+        what,
+    })
+}
+
+fn open_file(
+    path: &Path,
+    kind: DeviceKind,
+    device: u64,
+    how: OpenHow,
+) -> Result<(File, bool), OpenError> {
+    // On a block device O_EXCL keeps mounts, dm, md and other users of O_EXCL away.
+    let exclusive = if kind == DeviceKind::Block {
+        libc::O_EXCL
+    } else {
+        0
+    };
+    let open = |flags| {
+        OpenOptions::new()
+            .read(true)
+            .write(!how.read_only)
+            .custom_flags(flags | exclusive | libc::O_CLOEXEC)
+            .open(path)
+    };
+    let opened = match open(libc::O_DIRECT) {
+        Ok(file) => return Ok((file, true)),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => match how.direct {
+            DirectIo::Required => {
+                return Err(OpenError::NoDirectIo {
+                    path: path.to_owned(),
+                });
+            }
+            DirectIo::IfPossible => open(0),
+        },
+        Err(error) => Err(error),
+    };
+    match opened {
+        Ok(file) => Ok((file, false)),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(OpenError::Busy {
+            path: path.to_owned(),
+            reason: probe::user(Numbers::of(device))
+                .unwrap_or_else(|| "is held by another process".to_owned()),
+            remedy: "unmount it, or stop what holds it (see lsblk and fuser), and try again",
+        }),
+        Err(source) => Err(OpenError::Io {
+            path: path.to_owned(),
+            doing: "open",
+            source,
+        }),
+    }
+}
+
+fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), OpenError> {
+    let kind = if read_only {
+        libc::LOCK_SH
+    } else {
+        libc::LOCK_EX
+    };
+    // SAFETY: flock takes a descriptor, which `file` keeps open.
+    if unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } == 0 {
+        return Ok(());
+    }
+    let source = io::Error::last_os_error();
+    if source.kind() != io::ErrorKind::WouldBlock {
+        return Err(OpenError::Io {
+            path: path.to_owned(),
+            doing: "lock",
+            source,
+        });
+    }
+    Err(OpenError::Busy {
+        path: path.to_owned(),
+        reason: "is locked by another process".to_owned(),
+        remedy: "find it with lslocks or fuser, stop it, and try again",
+    })
+}
+
+/// From linux/fs.h: `_IOR(0x12, 114, size_t)`.
+const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
+/// From linux/fs.h: `_IO(0x12, 104)`.
+const BLKSSZGET: libc::Ioctl = 0x1268;
+
+fn block_size_bytes(file: &File) -> io::Result<u64> {
+    let mut bytes = 0u64;
+    // SAFETY: BLKGETSIZE64 writes one u64 to the address given.
+    if unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &raw mut bytes) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(bytes)
+}
+
+fn logical_block_bytes(file: &File) -> io::Result<u32> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: BLKSSZGET writes one int to the address given.
+    if unsafe { libc::ioctl(file.as_raw_fd(), BLKSSZGET, &raw mut bytes) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| bytes.is_power_of_two())
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// What direct I/O on a file must be aligned to. Kernels before 6.1 do not say; 512 bytes is what
+/// disks then want.
+fn file_alignment_bytes(file: &File) -> u32 {
+    const ASSUMED_BYTES: u32 = 512;
+    // SAFETY: a statx structure is plain data for which all zeroes mean "nothing".
+    let mut facts: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: with AT_EMPTY_PATH and an empty path the descriptor itself is examined, and the
+    // kernel writes one statx structure.
+    let result = unsafe {
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            &raw mut facts,
+        )
+    };
+    let told = result == 0 && facts.stx_mask & libc::STATX_DIOALIGN != 0;
+    let bytes = facts.stx_dio_offset_align;
+    if told && bytes.is_power_of_two() {
+        bytes.max(ASSUMED_BYTES)
+    } else {
+        ASSUMED_BYTES
+    }
+}

@@ -1,0 +1,525 @@
+//! Carries out the engines' actions on real devices, through the thread's ring.
+
+mod attached;
+mod entry;
+mod work;
+
+use forebay_engine::{Action, Bufs, Device, DeviceError, OpId, Operation};
+use forebay_model::{Command, Kind};
+use std::sync::Arc;
+
+use crate::device::{RealDevice, device_error};
+use crate::discarder::Discarder;
+use crate::emulated::{Emulation, now_ns};
+use crate::map::Map;
+use crate::slots::Slots;
+use crate::uring::{Completion, DISCARDER_TAG, DRIVER_TAG, TIMER_TAG, Token, Uring};
+use attached::{Attached, DiscardWay, Routes, ZeroWay};
+use work::{Task, Work};
+
+/// A device as its driver numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DriverDevice(u32);
+
+/// An operation carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The shard whose engine asked for it.
+    pub shard: u16,
+    /// What that engine calls it.
+    pub op: OpId,
+    /// How it went.
+    pub result: Result<(), DeviceError>,
+}
+
+/// What a driver has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverCounters {
+    /// Read operations finished.
+    pub reads: u64,
+    /// Write operations finished.
+    pub writes: u64,
+    /// Flushes asked for.
+    pub flushes_asked: u64,
+    /// Flushes the devices were given; the rest were served by these.
+    pub flushes_submitted: u64,
+    /// Transfers the kernel cut short, so that the rest had to be submitted again.
+    pub short_transfers: u64,
+    /// Operations that failed.
+    pub failures: u64,
+}
+
+/// Why a device cannot be let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DriverError {
+    /// It has work to do.
+    #[error("the device has operations in flight; wait for them")]
+    Busy,
+    /// It was removed before.
+    #[error("the driver has no such device")]
+    Unknown,
+}
+
+/// How much zeroes are written at once where a device has no better way, in bytes.
+const ZEROES_BYTES: usize = 1 << 20;
+/// How often an operation is tried again that the kernel would not take at the moment.
+const MAX_RETRIES: u32 = 64;
+
+/// One thread's driver. Actions go in with the number of the shard they came from; what is done
+/// comes out in [`Driver::submit`] and [`Driver::complete`].
+#[derive(Debug)]
+pub struct Driver {
+    devices: Slots<Attached>,
+    routes: Routes,
+    works: Slots<Work>,
+    max_in_flight: usize,
+    discarder: Option<Discarder>,
+    zeroes: Option<Map>,
+    vectors: Vec<Vec<libc::iovec>>,
+    modelled: Vec<u32>,
+    counters: DriverCounters,
+}
+
+impl Driver {
+    /// A driver that keeps up to `max_in_flight` transfers (at least one) on the way on each
+    /// device, and the rest in a queue of its own.
+    #[must_use]
+    pub fn new(max_in_flight: usize) -> Driver {
+        Driver {
+            devices: Slots::default(),
+            routes: Routes::default(),
+            works: Slots::default(),
+            max_in_flight: max_in_flight.max(1),
+            discarder: None,
+            zeroes: None,
+            vectors: Vec::new(),
+            modelled: Vec::new(),
+            counters: DriverCounters::default(),
+        }
+    }
+
+    /// Takes a device in; an emulation gives it the timing of another.
+    pub fn add_device(
+        &mut self,
+        ring: &mut Uring,
+        device: Arc<RealDevice>,
+        emulation: Option<&Emulation>,
+    ) -> DriverDevice {
+        let target = ring.register_file(device.as_fd());
+        let client = emulation.map(Emulation::join);
+        DriverDevice(self.devices.insert(Attached::new(device, target, client)))
+    }
+
+    /// Lets a device go, and every name engines had for it.
+    ///
+    /// # Errors
+    /// If it has operations in flight.
+    pub fn remove_device(
+        &mut self,
+        ring: &mut Uring,
+        device: DriverDevice,
+    ) -> Result<(), DriverError> {
+        let attached = self.devices.get_mut(device.0).ok_or(DriverError::Unknown)?;
+        if !attached.is_idle() {
+            return Err(DriverError::Busy);
+        }
+        ring.release_file(attached.target);
+        self.devices.remove(device.0);
+        self.routes.forget(device.0);
+        Ok(())
+    }
+
+    /// Says which device a shard's engine means by a name.
+    pub fn route(&mut self, shard: u16, name: Device, device: DriverDevice) {
+        self.routes.set(shard, name, device.0);
+    }
+
+    /// Takes one name back.
+    pub fn unroute(&mut self, shard: u16, name: Device) {
+        self.routes.clear(shard, name);
+    }
+
+    /// How many operations have been taken and not yet answered, flushes of one device that are
+    /// served together counting as one.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.works.len()
+    }
+
+    /// What the driver has done so far.
+    #[must_use]
+    pub fn counters(&self) -> DriverCounters {
+        self.counters
+    }
+
+    /// Starts an action. Its answer comes with a completion, or at once in `done` where there is
+    /// nothing to wait for. The buffers belong to the kernel until the answer.
+    pub fn submit(&mut self, ring: &mut Uring, shard: u16, action: Action, done: &mut Vec<Done>) {
+        let Action {
+            op,
+            device: name,
+            operation,
+        } = action;
+        let mut refuse = |result| done.push(Done { shard, op, result });
+        let Some(index) = self.routes.get(shard, name) else {
+            return refuse(Err(DeviceError::Gone));
+        };
+        let Some(attached) = self.devices.get_mut(index) else {
+            return refuse(Err(DeviceError::Gone));
+        };
+        let (task, offset_bytes, len_bytes, bufs) = match operation {
+            Operation::Flush => {
+                self.counters.flushes_asked += 1;
+                attached.flush_waiting.push((shard, op));
+                return self.start_flush(ring, index);
+            }
+            Operation::Read { offset_bytes, bufs } => {
+                (Task::Read, offset_bytes, total_bytes(&bufs), bufs)
+            }
+            Operation::Write { offset_bytes, bufs } => {
+                (Task::Write, offset_bytes, total_bytes(&bufs), bufs)
+            }
+            Operation::Discard {
+                offset_bytes,
+                len_bytes,
+            } => (Task::Discard, offset_bytes, len_bytes, Bufs::new()),
+            Operation::WriteZeroes {
+                offset_bytes,
+                len_bytes,
+            } => (
+                Task::Zero(attached.zero_way),
+                offset_bytes,
+                len_bytes,
+                Bufs::new(),
+            ),
+        };
+        let end = offset_bytes.checked_add(len_bytes);
+        if end.is_none_or(|end| end > attached.device.size_bytes()) {
+            // A file would grow; a block device would say something less clear.
+            return refuse(Err(DeviceError::Io));
+        }
+        if len_bytes == 0 {
+            return refuse(Ok(()));
+        }
+        if task == Task::Discard && attached.discard_way == DiscardWay::None {
+            return refuse(Err(DeviceError::Unsupported));
+        }
+        let mut work = Work::new(task, index, offset_bytes, len_bytes);
+        work.shard = shard;
+        work.op = op;
+        work.bufs = bufs;
+        let slot = self.works.insert(work);
+        if attached.in_flight >= self.max_in_flight {
+            attached.waiting.push_back(slot);
+            return;
+        }
+        attached.in_flight += 1;
+        self.begin(ring, slot, done);
+    }
+
+    /// Takes a completion if it is the driver's own, and says whether it was. What is thereby
+    /// done is appended to `done`.
+    pub fn complete(
+        &mut self,
+        ring: &mut Uring,
+        completion: &Completion,
+        done: &mut Vec<Done>,
+    ) -> bool {
+        let value = completion.token.value() as u32;
+        match completion.token.tag() {
+            DRIVER_TAG => self.transferred(ring, value, completion.result, done),
+            TIMER_TAG => self.timer_fired(ring, value, done),
+            DISCARDER_TAG => self.discarder_woke(ring, done),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Gives an operation to the device, and to the model if it has one.
+    fn begin(&mut self, ring: &mut Uring, slot: u32, done: &mut Vec<Done>) {
+        let Some(work) = self.works.get_mut(slot) else {
+            return;
+        };
+        let device = work.device;
+        let Some(attached) = self.devices.get_mut(device) else {
+            return;
+        };
+        if let Some(client) = &attached.client {
+            let next_ns = client.submit(now_ns(), slot, model_command(work));
+            attached.arm(ring, device, next_ns);
+        } else {
+            work.modelled = true;
+        }
+        self.push(ring, slot, done);
+    }
+
+    /// Submits what is left of an operation.
+    fn push(&mut self, ring: &mut Uring, slot: u32, done: &mut Vec<Done>) {
+        let Some(work) = self.works.get_mut(slot) else {
+            return;
+        };
+        let Some(attached) = self.devices.get_mut(work.device) else {
+            return;
+        };
+        let target = attached.target;
+        let entry = match work.task {
+            Task::Read | Task::Write => {
+                if work.vector.capacity() == 0 {
+                    work.vector = self.vectors.pop().unwrap_or_default();
+                }
+                entry::transfer(ring, target, work)
+            }
+            Task::Flush => entry::flush(target),
+            Task::Zero(ZeroWay::ZeroRange) => entry::zero_range(target, work),
+            Task::Zero(ZeroWay::PunchHole) => entry::punch_hole(target, work),
+            Task::Zero(ZeroWay::Write) => {
+                if self.zeroes.is_none() {
+                    self.zeroes = Map::anonymous(ZEROES_BYTES).ok();
+                }
+                let Some(zeroes) = &self.zeroes else {
+                    return self.finish(ring, slot, Err(DeviceError::NoSpace), done);
+                };
+                entry::write_zeroes(target, work, zeroes)
+            }
+            Task::Discard => match attached.discard_way {
+                DiscardWay::PunchHole => entry::punch_hole(target, work),
+                DiscardWay::Ring => entry::discard(target, work),
+                DiscardWay::Thread => return self.discard_in_thread(ring, slot, done),
+                DiscardWay::None => {
+                    return self.finish(ring, slot, Err(DeviceError::Unsupported), done);
+                }
+            },
+        };
+        let token = Token::reserved(DRIVER_TAG, u64::from(slot));
+        // SAFETY: buffers are of the ring's pool, and the kernel's until the answer by the pool's
+        // rule; a vector's memory stays with its work, and the zeroes with the driver, which
+        // outlives its ring's operations only if the owner drops it after the ring; see `Drop`.
+        unsafe { ring.push(entry.user_data(token.raw())) };
+    }
+
+    fn transferred(&mut self, ring: &mut Uring, slot: u32, result: i32, done: &mut Vec<Done>) {
+        let Some(work) = self.works.get_mut(slot) else {
+            return;
+        };
+        if result < 0 {
+            return self.failed(ring, slot, -result, done);
+        }
+        let by_count = matches!(
+            work.task,
+            Task::Read | Task::Write | Task::Zero(ZeroWay::Write)
+        );
+        if !by_count {
+            return self.finish(ring, slot, Ok(()), done);
+        }
+        work.done_bytes += u64::from(result.unsigned_abs());
+        if work.done_bytes >= work.len_bytes {
+            self.finish(ring, slot, Ok(()), done);
+        } else if result == 0 {
+            // The device ends here, whatever its size was when it was opened.
+            self.finish(ring, slot, Err(DeviceError::Io), done);
+        } else {
+            self.counters.short_transfers += 1;
+            self.push(ring, slot, done);
+        }
+    }
+
+    fn failed(&mut self, ring: &mut Uring, slot: u32, errno: i32, done: &mut Vec<Done>) {
+        let Some(work) = self.works.get_mut(slot) else {
+            return;
+        };
+        let Some(attached) = self.devices.get_mut(work.device) else {
+            return;
+        };
+        let passing = errno == libc::EINTR || errno == libc::EAGAIN;
+        // A flush is never tried again: the second would not speak for what the first lost (I10).
+        if passing && work.retries < MAX_RETRIES && work.task != Task::Flush {
+            work.retries += 1;
+            return self.push(ring, slot, done);
+        }
+        let unsupported = device_error(errno) == DeviceError::Unsupported;
+        match work.task {
+            Task::Zero(way) if unsupported || errno == libc::EINVAL => {
+                if let Some(next) = way.next() {
+                    work.task = Task::Zero(next);
+                    if unsupported {
+                        attached.zero_way = next;
+                    }
+                    return self.push(ring, slot, done);
+                }
+            }
+            Task::Discard if unsupported || errno == libc::EINVAL => {
+                let was_ring = attached.discard_way == DiscardWay::Ring;
+                attached.discard_way = if was_ring {
+                    DiscardWay::Thread
+                } else {
+                    DiscardWay::None
+                };
+                return self.push(ring, slot, done);
+            }
+            _ => {}
+        }
+        self.finish(ring, slot, Err(device_error(errno)), done);
+    }
+
+    /// The real device has answered; the model may yet have to.
+    fn finish(
+        &mut self,
+        ring: &mut Uring,
+        slot: u32,
+        result: Result<(), DeviceError>,
+        done: &mut Vec<Done>,
+    ) {
+        let Some(work) = self.works.get_mut(slot) else {
+            return;
+        };
+        work.result = Some(result);
+        if work.modelled {
+            self.deliver(ring, slot, done);
+        }
+    }
+
+    fn deliver(&mut self, ring: &mut Uring, slot: u32, done: &mut Vec<Done>) {
+        let Some(mut work) = self.works.remove(slot) else {
+            return;
+        };
+        let result = work.result.unwrap_or(Err(DeviceError::Io));
+        self.counters.failures += u64::from(result.is_err());
+        if work.vector.capacity() > 0 {
+            work.vector.clear();
+            self.vectors.push(work.vector);
+        }
+        let Some(attached) = self.devices.get_mut(work.device) else {
+            return;
+        };
+        match work.task {
+            Task::Flush => {
+                let served = attached.flush_serving.drain(..);
+                done.extend(served.map(|(shard, op)| Done { shard, op, result }));
+                attached.flushing = false;
+                return self.start_flush(ring, work.device);
+            }
+            Task::Read => self.counters.reads += 1,
+            Task::Write => self.counters.writes += 1,
+            Task::Discard | Task::Zero(_) => {}
+        }
+        done.push(Done {
+            shard: work.shard,
+            op: work.op,
+            result,
+        });
+        match attached.waiting.pop_front() {
+            Some(next) => self.begin(ring, next, done),
+            None => attached.in_flight -= 1,
+        }
+    }
+
+    /// Starts one flush for all that wait for one, unless one is on its way: that one may have
+    /// begun before writes these are to cover.
+    fn start_flush(&mut self, ring: &mut Uring, device: u32) {
+        let Some(attached) = self.devices.get_mut(device) else {
+            return;
+        };
+        if attached.flushing || attached.flush_waiting.is_empty() {
+            return;
+        }
+        attached.flushing = true;
+        std::mem::swap(&mut attached.flush_waiting, &mut attached.flush_serving);
+        self.counters.flushes_submitted += 1;
+        let slot = self.works.insert(Work::new(Task::Flush, device, 0, 0));
+        // A flush never finishes at once, so nothing is appended here.
+        self.begin(ring, slot, &mut Vec::new());
+    }
+
+    fn timer_fired(&mut self, ring: &mut Uring, device: u32, done: &mut Vec<Done>) {
+        let Some(attached) = self.devices.get_mut(device) else {
+            return;
+        };
+        let now_ns = now_ns();
+        attached.disarm(now_ns);
+        let mut slots = std::mem::take(&mut self.modelled);
+        if let Some(client) = &attached.client {
+            let next_ns = client.look(now_ns, &mut slots);
+            attached.arm(ring, device, next_ns);
+        }
+        for slot in slots.drain(..) {
+            let Some(work) = self.works.get_mut(slot) else {
+                continue;
+            };
+            work.modelled = true;
+            if work.result.is_some() {
+                self.deliver(ring, slot, done);
+            }
+        }
+        self.modelled = slots;
+    }
+
+    fn discard_in_thread(&mut self, ring: &mut Uring, slot: u32, done: &mut Vec<Done>) {
+        if self.discarder.is_none() {
+            if let Ok(discarder) = Discarder::start() {
+                let token = Token::reserved(DISCARDER_TAG, 0);
+                ring.poll(discarder.event(), libc::POLLIN as u32, token);
+                self.discarder = Some(discarder);
+            }
+        }
+        let Some(work) = self.works.get_mut(slot) else {
+            return;
+        };
+        let Some(attached) = self.devices.get_mut(work.device) else {
+            return;
+        };
+        let range = [work.offset_bytes, work.len_bytes];
+        let taken = self
+            .discarder
+            .as_ref()
+            .is_some_and(|thread| thread.submit(slot, Arc::clone(&attached.device), range));
+        if !taken {
+            self.finish(ring, slot, Err(DeviceError::Unsupported), done);
+        }
+    }
+
+    fn discarder_woke(&mut self, ring: &mut Uring, done: &mut Vec<Done>) {
+        let Some(discarder) = self.discarder.take() else {
+            return;
+        };
+        discarder.clear_event();
+        while let Some((slot, result)) = discarder.next_result() {
+            self.transferred(ring, slot, result, done);
+        }
+        ring.poll(
+            discarder.event(),
+            libc::POLLIN as u32,
+            Token::reserved(DISCARDER_TAG, 0),
+        );
+        self.discarder = Some(discarder);
+    }
+}
+
+impl Drop for Driver {
+    /// The kernel may still read the vectors and zeroes of operations on their way, so what is
+    /// left of them is given up to it and not freed.
+    fn drop(&mut self) {
+        if self.works.len() > 0 {
+            std::mem::forget(std::mem::take(&mut self.works));
+            std::mem::forget(self.zeroes.take());
+        }
+    }
+}
+
+fn total_bytes(bufs: &Bufs) -> u64 {
+    bufs.iter().map(|buf| u64::from(buf.len_bytes)).sum()
+}
+
+fn model_command(work: &Work) -> Command {
+    let kind = match work.task {
+        Task::Read => Kind::Read,
+        Task::Write | Task::Zero(_) => Kind::Write,
+        Task::Flush => Kind::Flush,
+        Task::Discard => Kind::Discard,
+    };
+    Command {
+        kind,
+        offset_bytes: work.offset_bytes,
+        len_bytes: work.len_bytes,
+        fua: false,
+    }
+}

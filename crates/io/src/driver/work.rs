@@ -1,0 +1,53 @@
+//! One operation on its way.
+
+use forebay_engine::{Bufs, DeviceError, OpId};
+
+use super::attached::ZeroWay;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    Read,
+    Write,
+    /// Serves every flush in the device's list; has no name of an engine's itself.
+    Flush,
+    Discard,
+    Zero(ZeroWay),
+}
+
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) task: Task,
+    pub(super) device: u32,
+    pub(super) shard: u16,
+    pub(super) op: OpId,
+    pub(super) offset_bytes: u64,
+    pub(super) len_bytes: u64,
+    pub(super) done_bytes: u64,
+    pub(super) bufs: Bufs,
+    /// What the kernel reads of a transfer with several buffers, until it completes.
+    pub(super) vector: Vec<libc::iovec>,
+    pub(super) retries: u32,
+    /// The real device's answer.
+    pub(super) result: Option<Result<(), DeviceError>>,
+    /// Whether the model is done with it, or there is none.
+    pub(super) modelled: bool,
+}
+
+impl Work {
+    pub(super) fn new(task: Task, device: u32, offset_bytes: u64, len_bytes: u64) -> Work {
+        Work {
+            task,
+            device,
+            shard: 0,
+            op: OpId(0),
+            offset_bytes,
+            len_bytes,
+            done_bytes: 0,
+            bufs: Bufs::new(),
+            vector: Vec::new(),
+            retries: 0,
+            result: None,
+            modelled: false,
+        }
+    }
+}

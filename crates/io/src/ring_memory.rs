@@ -1,0 +1,174 @@
+//! Shared memory that outlives the daemon but not the machine: a file in /dev/shm (I16).
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::map::Map;
+
+/// Why a ring's memory cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum RingMemoryError {
+    /// The file system or the kernel refused.
+    #[error("cannot {doing} the shared-memory ring {}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What was being done to it.
+        doing: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("the shared-memory ring {} is in use: another forebay daemon runs this cache; \
+             stop it first", path.display())]
+    InUse {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// A file of another size, kind or owner, or one that others may write.
+    #[error("{} is not a shared-memory ring of this daemon: {what}", path.display())]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// A ring's memory, mapped and locked against a second daemon until dropped. Dropping it keeps
+/// the file.
+#[derive(Debug)]
+pub struct RingMemory {
+    map: Map,
+    path: PathBuf,
+    // Holds the lock.
+    _file: File,
+}
+
+impl RingMemory {
+    /// Makes a ring of `len_bytes` zeroes that only this user may read or write.
+    ///
+    /// # Errors
+    /// If the file exists or there is no memory for it.
+    pub fn create(path: &Path, len_bytes: usize) -> Result<RingMemory, RingMemoryError> {
+        let failed = |doing| move |source| io_error(path, doing, source);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(path)
+            .map_err(failed("create"))?;
+        let made = lock(path, &file)
+            .and_then(|()| allocate(&file, len_bytes).map_err(failed("allocate")))
+            .and_then(|()| Map::shared(&file, len_bytes).map_err(failed("map")));
+        match made {
+            Ok(map) => Ok(RingMemory {
+                map,
+                path: path.to_owned(),
+                _file: file,
+            }),
+            Err(error) => {
+                // Half a ring would only stand in the way of the next attempt; the error that
+                // matters is the first.
+                let _ = std::fs::remove_file(path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Maps the ring an earlier daemon left.
+    ///
+    /// # Errors
+    /// If it does not exist, is in use, or is not a file of this user with `len_bytes`.
+    pub fn open(path: &Path, len_bytes: usize) -> Result<RingMemory, RingMemoryError> {
+        let failed = |doing| move |source| io_error(path, doing, source);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(path)
+            .map_err(failed("open"))?;
+        lock(path, &file)?;
+        let metadata = file.metadata().map_err(failed("examine"))?;
+        let foreign = |what: String| RingMemoryError::Foreign {
+            path: path.to_owned(),
+            what,
+        };
+        if !metadata.is_file() {
+            return Err(foreign("not a regular file".to_owned()));
+        }
+        if metadata.len() != len_bytes as u64 {
+            let len = metadata.len();
+            return Err(foreign(format!("{len} bytes long instead of {len_bytes}")));
+        }
+        // SAFETY: geteuid has no preconditions and cannot fail.
+        let user = unsafe { libc::geteuid() };
+        if metadata.uid() != user || metadata.mode() & 0o077 != 0 {
+            let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
+            return Err(foreign(format!("owner {owner}, mode {mode:o}")));
+        }
+        let map = Map::shared(&file, len_bytes).map_err(failed("map"))?;
+        Ok(RingMemory {
+            map,
+            path: path.to_owned(),
+            _file: file,
+        })
+    }
+
+    /// Removes the ring's file; its contents are gone with the mapping.
+    ///
+    /// # Errors
+    /// If the file cannot be removed.
+    pub fn remove(self) -> Result<(), RingMemoryError> {
+        std::fs::remove_file(&self.path).map_err(|source| io_error(&self.path, "remove", source))
+    }
+
+    /// The ring's file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The ring's bytes.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.map.bytes_mut()
+    }
+}
+
+fn io_error(path: &Path, doing: &'static str, source: io::Error) -> RingMemoryError {
+    RingMemoryError::Io {
+        path: path.to_owned(),
+        doing,
+        source,
+    }
+}
+
+fn lock(path: &Path, file: &File) -> Result<(), RingMemoryError> {
+    // SAFETY: flock takes a descriptor, which `file` keeps open.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(());
+    }
+    let source = io::Error::last_os_error();
+    if source.kind() == io::ErrorKind::WouldBlock {
+        return Err(RingMemoryError::InUse {
+            path: path.to_owned(),
+        });
+    }
+    Err(io_error(path, "lock", source))
+}
+
+/// Takes the memory now: a hole touched when /dev/shm is full would be a SIGBUS later.
+fn allocate(file: &File, len_bytes: usize) -> io::Result<()> {
+    let len =
+        libc::off_t::try_from(len_bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+    // SAFETY: posix_fallocate takes a descriptor, which `file` keeps open.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}

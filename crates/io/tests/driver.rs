@@ -1,0 +1,194 @@
+//! The driver on real files: data, errors, flushes, queues.
+
+mod common;
+
+use common::{NAME, Rig, SHARD, Scratch};
+use forebay_engine::{Action, Buf, Bufs, Device, DeviceError, Memory, OpId, Operation};
+use forebay_io::DriverError;
+
+const SIZE: u64 = 16 << 20;
+
+#[test]
+fn what_is_written_is_read() {
+    for directory in ["/tmp", "/dev/shm"] {
+        for registered in [false, true] {
+            let scratch = Scratch::file(directory, SIZE);
+            let mut rig = Rig::new(&scratch.0);
+            if registered {
+                rig.ring.register_memory().expect("memory may be pinned");
+            }
+            let one = rig.buf(8192, 1);
+            let other = rig.buf(4096, 2);
+            let far = rig.buf(65_536, 3);
+            assert_eq!(
+                rig.write(4096, &[one.slice(4096, 4096), far, other]),
+                Ok(())
+            );
+            assert_eq!(rig.write(0, &[one.slice(0, 4096)]), Ok(()));
+            assert_eq!(rig.run(Operation::Flush), Ok(()));
+            let back = rig.buf(77_824, 0);
+            assert_eq!(rig.read(0, &[back]), Ok(()));
+            let bytes = rig.arena.bytes(back);
+            assert!(bytes[..8192].iter().all(|byte| *byte == 1));
+            assert!(bytes[8192..73_728].iter().all(|byte| *byte == 3));
+            assert!(bytes[73_728..].iter().all(|byte| *byte == 2));
+        }
+    }
+}
+
+#[test]
+fn more_buffers_than_one_vector_holds_are_transferred() {
+    let scratch = Scratch::file("/tmp", SIZE);
+    let mut rig = Rig::new(&scratch.0);
+    // Every other page, so that neighbours cannot be joined.
+    let pages: Vec<Buf> = (0..4_000)
+        .map(|index| rig.buf(4096, (index / 2) as u8))
+        .collect();
+    let apart: Vec<Buf> = pages.iter().step_by(2).copied().collect();
+    assert_eq!(rig.write(0, &apart), Ok(()));
+    assert!(
+        rig.driver.counters().short_transfers > 0,
+        "the kernel takes 1,024 at once"
+    );
+    for buf in &apart {
+        rig.arena.bytes_mut(*buf).fill(0xff);
+    }
+    assert_eq!(rig.read(0, &apart), Ok(()));
+    for (index, buf) in apart.iter().enumerate() {
+        assert!(
+            rig.arena
+                .bytes(*buf)
+                .iter()
+                .all(|byte| *byte == index as u8),
+            "page {index}"
+        );
+    }
+}
+
+#[test]
+fn ranges_past_the_end_fail_and_do_not_grow_the_file() {
+    let scratch = Scratch::file("/tmp", SIZE);
+    let mut rig = Rig::new(&scratch.0);
+    let buf = rig.buf(8192, 9);
+    assert_eq!(rig.read(SIZE - 4096, &[buf]), Err(DeviceError::Io));
+    assert_eq!(rig.write(SIZE - 4096, &[buf]), Err(DeviceError::Io));
+    assert_eq!(rig.write(u64::MAX - 4095, &[buf]), Err(DeviceError::Io));
+    let past = Operation::WriteZeroes {
+        offset_bytes: SIZE,
+        len_bytes: 4096,
+    };
+    assert_eq!(rig.run(past), Err(DeviceError::Io));
+    assert_eq!(
+        std::fs::metadata(&scratch.0).expect("still there").len(),
+        SIZE
+    );
+    // A file cut short under the driver ends early.
+    std::fs::File::options()
+        .write(true)
+        .open(&scratch.0)
+        .expect("ours")
+        .set_len(4096)
+        .expect("cut");
+    assert_eq!(rig.read(8192, &[buf]), Err(DeviceError::Io));
+    assert_eq!(
+        rig.read(0, &[buf]),
+        Err(DeviceError::Io),
+        "short is not done"
+    );
+}
+
+#[test]
+fn unknown_devices_are_gone() {
+    let scratch = Scratch::file("/tmp", SIZE);
+    let mut rig = Rig::new(&scratch.0);
+    for (shard, device) in [(SHARD, Device::Cache(1)), (99, NAME)] {
+        let action = Action {
+            op: OpId(5),
+            device,
+            operation: Operation::Flush,
+        };
+        rig.driver
+            .submit(&mut rig.ring, shard, action, &mut rig.done);
+        let done = rig.wait(1);
+        assert_eq!(
+            (done[0].shard, done[0].result),
+            (shard, Err(DeviceError::Gone))
+        );
+    }
+}
+
+#[test]
+fn zeroes_and_discards_read_as_zeroes() {
+    for directory in ["/tmp", "/dev/shm"] {
+        let scratch = Scratch::file(directory, SIZE);
+        let mut rig = Rig::new(&scratch.0);
+        let buf = rig.buf(4 << 20, 7);
+        assert_eq!(rig.write(0, &[buf]), Ok(()));
+        let zeroes = Operation::WriteZeroes {
+            offset_bytes: 4096,
+            len_bytes: (3 << 20) + 4096,
+        };
+        assert_eq!(rig.run(zeroes), Ok(()));
+        assert_eq!(
+            rig.run(Operation::Discard {
+                offset_bytes: 0,
+                len_bytes: 4096
+            }),
+            Ok(())
+        );
+        assert_eq!(rig.read(0, &[buf]), Ok(()));
+        let bytes = rig.arena.bytes(buf);
+        assert!(bytes[..(3 << 20) + 8192].iter().all(|byte| *byte == 0));
+        assert!(bytes[(3 << 20) + 8192..].iter().all(|byte| *byte == 7));
+    }
+}
+
+/// A flush that comes while one is on its way is not served by that one, but by the next, which
+/// starts after it and serves all that came meanwhile.
+#[test]
+fn flushes_are_served_together_by_one_that_starts_later() {
+    let scratch = Scratch::file("/tmp", SIZE);
+    let mut rig = Rig::new(&scratch.0);
+    let ops: Vec<OpId> = (0..5).map(|_| rig.submit(Operation::Flush)).collect();
+    let first = rig.wait(1);
+    assert_eq!(first.len(), 1);
+    assert_eq!(first[0].op, ops[0]);
+    let rest = rig.wait(4);
+    assert!(rest.iter().map(|done| done.op).eq(ops[1..].iter().copied()));
+    assert!(rest.iter().all(|done| done.result.is_ok()));
+    let counters = rig.driver.counters();
+    assert_eq!((counters.flushes_asked, counters.flushes_submitted), (5, 2));
+}
+
+#[test]
+fn what_exceeds_the_bound_waits_its_turn() {
+    let scratch = Scratch::file("/tmp", SIZE);
+    let device = forebay_io::RealDevice::open(&scratch.0, common::IF_POSSIBLE).expect("a device");
+    let mut rig = Rig::with(device, None, 2);
+    let bufs: Vec<Buf> = (0..100).map(|index| rig.buf(4096, index)).collect();
+    for (index, buf) in bufs.iter().enumerate() {
+        let bufs = Bufs::from_slice(&[*buf]);
+        rig.submit(Operation::Write {
+            offset_bytes: index as u64 * 4096,
+            bufs,
+        });
+        // Two transfers and the watch for wakeups.
+        assert!(rig.ring.in_flight() <= 3);
+    }
+    assert_eq!(
+        rig.driver.remove_device(&mut rig.ring, rig.device),
+        Err(DriverError::Busy)
+    );
+    assert!(rig.wait(100).iter().all(|done| done.result.is_ok()));
+    let back = rig.buf(409_600, 0xff);
+    assert_eq!(rig.read(0, &[back]), Ok(()));
+    for (index, page) in rig.arena.bytes(back).chunks(4096).enumerate() {
+        assert!(page.iter().all(|byte| *byte == index as u8));
+    }
+    assert_eq!(rig.driver.remove_device(&mut rig.ring, rig.device), Ok(()));
+    assert_eq!(
+        rig.driver.remove_device(&mut rig.ring, rig.device),
+        Err(DriverError::Unknown)
+    );
+    assert_eq!(rig.run(Operation::Flush), Err(DeviceError::Gone));
+}
