@@ -328,7 +328,7 @@ fn malformed_info_is_refused_and_the_session_goes_on() {
 #[test]
 fn unknown_options_are_refused() {
     let mut client = Client::haggling();
-    for option in [0, 4, 9, 12, 13, u32::MAX] {
+    for option in [0, 4, 11, 12, 13, u32::MAX] {
         assert_eq!(kinds(&client.option(option, b"anything")), [ERR_UNSUP]);
     }
     assert_eq!(kinds(&client.option(5, b"")), [ERR_POLICY]);
@@ -394,7 +394,7 @@ fn a_wrong_option_magic_ends_the_session() {
 #[test]
 fn contexts_need_structured_replies() {
     let mut client = Client::haggling();
-    for option in [10, 11] {
+    for option in [9, 10] {
         let replies = client.option(option, &contexts("disk", &[]));
         assert_eq!(kinds(&replies), [ERR_INVALID]);
     }
@@ -418,7 +418,7 @@ fn contexts_are_listed_and_selected() {
         (&["qemu:dirty-bitmap", ""], vec![ack()]),
     ] {
         assert_eq!(
-            client.option(10, &contexts("disk", queries)),
+            client.option(9, &contexts("disk", queries)),
             expected,
             "{queries:?}"
         );
@@ -433,12 +433,12 @@ fn contexts_are_listed_and_selected() {
         ),
     ] {
         assert_eq!(
-            client.option(11, &contexts("disk", queries)),
+            client.option(10, &contexts("disk", queries)),
             expected,
             "{queries:?}"
         );
     }
-    for option in [10, 11] {
+    for option in [9, 10] {
         assert_eq!(
             kinds(&client.option(option, &contexts("none", &[]))),
             [ERR_UNKNOWN]
@@ -453,7 +453,7 @@ fn contexts_are_listed_and_selected() {
 fn contexts_of_another_export_do_not_count() {
     let mut client = Client::haggling();
     client.option(8, b"");
-    client.option(11, &contexts("disk", &["base:allocation"]));
+    client.option(10, &contexts("disk", &["base:allocation"]));
     client.option(7, &[string("still"), vec![0, 0]].concat());
     client.send(&request(0, 7, 0, 4096));
     let reply = client.receive();
@@ -468,7 +468,7 @@ fn tls_comes_first_where_it_is_required() {
     let policy = TlsPolicy::Required(server);
     let mut client = Client::connect(policy.clone(), small_limits());
     client.send(&[0, 0, 0, 3]);
-    for option in [3, 6, 7, 8, 10, 11, 99] {
+    for option in [3, 6, 7, 8, 9, 10, 99] {
         assert_eq!(kinds(&client.option(option, b"")), [ERR_TLS_REQD]);
     }
     assert_eq!(kinds(&client.option(5, b"")), [ACK]);

@@ -45,11 +45,11 @@ pub mod option {
     /// Use structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
     /// List metadata contexts.
-    pub const LIST_META_CONTEXT: u32 = 10;
+    pub const LIST_META_CONTEXT: u32 = 9;
     /// Select metadata contexts.
-    pub const SET_META_CONTEXT: u32 = 11;
+    pub const SET_META_CONTEXT: u32 = 10;
     /// Use extended headers; refused.
-    pub const EXTENDED_HEADERS: u32 = 12;
+    pub const EXTENDED_HEADERS: u32 = 11;
 }
 
 /// Types of replies to options (§ Option reply types).
@@ -272,7 +272,7 @@ impl OptionHeader {
     }
 }
 
-/// The header of a reply to `option`, of a type in [`option_reply`], before `len_bytes` of data.
+/// The header of a reply to `option`, of a type in [`mod@option_reply`], before `len_bytes` of data.
 #[must_use]
 pub fn option_reply(option: u32, reply: u32, len_bytes: u32) -> [u8; OPTION_REPLY_BYTES] {
     Pack::new()
