@@ -67,12 +67,14 @@ fn run(program: &str, arguments: &[&str]) -> String {
 }
 
 fn try_run(program: &str, arguments: &[&str]) -> (bool, String) {
+    // nbdsh belongs to the distribution's python, not to one that comes first in the path.
+    let path = format!("/usr/bin:{}", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("timeout");
-    let output = command
+    command
+        .env("PATH", path)
         .args(["60", program])
-        .args(arguments)
-        .output()
-        .unwrap();
+        .args(arguments);
+    let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     (output.status.success(), text)
 }
@@ -80,7 +82,7 @@ fn try_run(program: &str, arguments: &[&str]) -> (bool, String) {
 /// A file of patterned data with a hole of zeroes, as large as the disk.
 fn pattern(path: &Path) -> Vec<u8> {
     let mut data: Vec<u8> = (0..DISK_BYTES)
-        .map(|index| (index as u64 * 0x9e37_79b9 >> 13) as u8)
+        .map(|index| ((index as u64 * 0x9e37_79b9) >> 13) as u8)
         .collect();
     data[1 << 20..3 << 20].fill(0);
     std::fs::write(path, &data).unwrap();
@@ -169,7 +171,11 @@ assert h.get_size() == 16 << 20
 h.pwrite(b"a" * 4096, 4096, nbd.CMD_FLAG_FUA)
 h.pwrite(b"b" * 512, 512)
 assert h.pread(4096, 4096) == b"a" * 4096
-assert h.pread(512, 512, nbd.CMD_FLAG_DF) == b"b" * 512
+chunks = []
+def chunk(data, offset, status, error):
+    chunks.append((bytes(data), offset, status))
+assert h.pread_structured(512, 512, chunk, nbd.CMD_FLAG_DF) == b"b" * 512
+assert chunks == [(b"b" * 512, 512, nbd.READ_DATA)], chunks
 h.cache(4096, 0)
 found = {}
 def status(context, offset, entries, error):

@@ -194,7 +194,7 @@ pub enum Phase {
 #[derive(Debug)]
 enum Stage {
     Negotiating(Negotiation),
-    Transmitting(Transmission),
+    Transmitting(Box<Transmission>),
 }
 
 /// A connection without TLS, or what is inside TLS.
@@ -244,7 +244,7 @@ impl Inner {
             Some(Outcome::Open(terms)) => {
                 let event = Some(Event::Opened(terms.export.id));
                 let transmission = Transmission::new(terms, self.settings.limits);
-                self.stage = Stage::Transmitting(transmission);
+                self.stage = Stage::Transmitting(Box::new(transmission));
                 Step {
                     consumed_bytes,
                     event,
@@ -483,7 +483,7 @@ impl Connection {
         };
         transmission
             .into_iter()
-            .flat_map(Transmission::payload_space)
+            .flat_map(|transmission| transmission.payload_space())
     }
 
     /// Notes that `bytes` were received into [`Connection::payload_space`].

@@ -15,7 +15,7 @@ use forebay_frontend::nbd::{
     Lent, Limits, Parts, Phase, Request, Settings, TlsPolicy,
 };
 
-pub const DISK_BYTES: usize = 16 << 20;
+pub(crate) const DISK_BYTES: usize = 16 << 20;
 const BLOCK_BYTES: usize = 4096;
 
 #[derive(Clone)]
@@ -25,7 +25,7 @@ struct Disk {
 }
 
 #[derive(Clone)]
-pub struct Server {
+pub(crate) struct Server {
     disks: Arc<[Mutex<Disk>; 2]>,
     exports: Arc<ExportTable>,
     tls: TlsPolicy,
@@ -33,7 +33,7 @@ pub struct Server {
 
 impl Server {
     /// Serves `disk`, and `still`, which is read-only.
-    pub fn new(tls: TlsPolicy) -> Self {
+    pub(crate) fn new(tls: TlsPolicy) -> Self {
         let mut exports = ExportTable::default();
         for (id, name, read_only) in [(0, "disk", false), (1, "still", true)] {
             exports
@@ -63,7 +63,7 @@ impl Server {
         }
     }
 
-    pub fn listen_unix(&self, path: &Path) {
+    pub(crate) fn listen_unix(&self, path: &Path) {
         let listener = UnixListener::bind(path).unwrap();
         let server = self.clone();
         thread::spawn(move || {
@@ -74,7 +74,7 @@ impl Server {
         });
     }
 
-    pub fn listen_tcp(&self) -> SocketAddr {
+    pub(crate) fn listen_tcp(&self) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = self.clone();
