@@ -6,6 +6,7 @@ mod work;
 
 use forebay_engine::{Action, Bufs, Device, DeviceError, OpId, Operation};
 use forebay_model::{Command, Kind};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::device::{RealDevice, device_error};
@@ -77,6 +78,9 @@ pub struct Driver {
     zeroes: Option<Map>,
     vectors: Vec<Vec<libc::iovec>>,
     modelled: Vec<u32>,
+    // Operations whose turn has come. Begun one after the other and not from within each other:
+    // a long queue of what fails at once must not be a deep stack.
+    to_begin: VecDeque<u32>,
     counters: DriverCounters,
 }
 
@@ -94,6 +98,7 @@ impl Driver {
             zeroes: None,
             vectors: Vec::new(),
             modelled: Vec::new(),
+            to_begin: VecDeque::new(),
             counters: DriverCounters::default(),
         }
     }
@@ -214,7 +219,8 @@ impl Driver {
             return;
         }
         attached.in_flight += 1;
-        self.begin(ring, slot, done);
+        self.to_begin.push_back(slot);
+        self.begin_all(ring, done);
     }
 
     /// Takes a completion if it is the driver's own, and says whether it was. What is thereby
@@ -232,7 +238,14 @@ impl Driver {
             DISCARDER_TAG => self.discarder_woke(ring, done),
             _ => return false,
         }
+        self.begin_all(ring, done);
         true
+    }
+
+    fn begin_all(&mut self, ring: &mut Uring, done: &mut Vec<Done>) {
+        while let Some(slot) = self.to_begin.pop_front() {
+            self.begin(ring, slot, done);
+        }
     }
 
     /// Gives an operation to the device, and to the model if it has one.
@@ -292,8 +305,8 @@ impl Driver {
         };
         let token = Token::reserved(DRIVER_TAG, u64::from(slot));
         // SAFETY: buffers are of the ring's pool, and the kernel's until the answer by the pool's
-        // rule; a vector's memory stays with its work, and the zeroes with the driver, which
-        // outlives its ring's operations only if the owner drops it after the ring; see `Drop`.
+        // rule. A vector stays with its work and the zeroes with the driver until the answer;
+        // dropping the driver before leaves both to the kernel (see `Drop`).
         unsafe { ring.push(entry.user_data(token.raw())) };
     }
 
@@ -408,7 +421,7 @@ impl Driver {
             result,
         });
         match attached.waiting.pop_front() {
-            Some(next) => self.begin(ring, next, done),
+            Some(next) => self.to_begin.push_back(next),
             None => attached.in_flight -= 1,
         }
     }
@@ -523,3 +536,6 @@ fn model_command(work: &Work) -> Command {
         fua: false,
     }
 }
+
+#[cfg(test)]
+mod tests;

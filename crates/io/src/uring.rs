@@ -535,6 +535,9 @@ impl Drop for Uring {
                 self.in_flight -= u64::from(!cqueue::more(entry.flags()));
             }
         }
+        // The kernel takes a ring apart after it is closed, in its own time; files in the ring's
+        // table would stay open, locked and busy for as long. That there are none is no error.
+        let _ = self.ring.submitter().unregister_files();
         if self.in_flight > 0 {
             // A device that does not answer may yet write: its memory must not be used again.
             std::mem::forget(self.memory.clone());

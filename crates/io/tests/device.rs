@@ -93,7 +93,7 @@ fn storage_reads_back_what_it_wrote() {
         let mut storage = device.storage().expect("buffers");
         // Longer than the bounce buffer.
         let data: Vec<u8> = (0..3 << 20)
-            .map(|index: u32| (index * 31 >> 7) as u8)
+            .map(|index: u32| ((index * 31) >> 7) as u8)
             .collect();
         storage.write(4096, &data).expect("written");
         storage.flush().expect("flushed");

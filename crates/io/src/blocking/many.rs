@@ -127,9 +127,11 @@ impl ManyReads {
                     results[piece.read] = Err(DeviceError::Io);
                     continue;
                 }
-                let from = slot * PIECE_BYTES + wide.before;
-                reads[piece.read].into[piece.start..piece.start + got]
-                    .copy_from_slice(&self.buffers.bytes_mut()[from..from + got]);
+                let from = self.buffers.part(slot * PIECE_BYTES + wide.before, got);
+                // SAFETY: the slot's read has completed, so these bytes are initialised and ours
+                // alone; the slice does not reach into the slots the kernel still writes to.
+                let data = unsafe { std::slice::from_raw_parts(from.as_ptr(), got) };
+                reads[piece.read].into[piece.start..piece.start + got].copy_from_slice(data);
                 if got < piece.len_bytes {
                     let (start, len_bytes) = (piece.start + got, piece.len_bytes - got);
                     again.push(Piece {

@@ -88,6 +88,13 @@ impl Rig {
         }
     }
 
+    /// Pins the pool where RLIMIT_MEMLOCK lets this user.
+    pub(crate) fn register_memory(&mut self) {
+        if let Err(error) = self.ring.register_memory() {
+            println!("not registered: {error}");
+        }
+    }
+
     pub(crate) fn submit(&mut self, operation: Operation) -> OpId {
         let op = OpId(self.next_op);
         self.next_op += 1;
