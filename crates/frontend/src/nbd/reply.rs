@@ -31,8 +31,9 @@ pub struct Lent {
     pub token: u64,
 }
 
-/// The buffers of one payload, in order.
-pub type Parts = SmallVec<[Lent; 4]>;
+/// The buffers of one payload, in order. Two in place: a block, or an unaligned head and the rest;
+/// more would be moved with every event.
+pub type Parts = SmallVec<[Lent; 2]>;
 
 const HEADER_BYTES: usize = wire::DATA_CHUNK_BYTES;
 
