@@ -351,6 +351,7 @@ fn fio_verifies_what_it_wrote() {
         "fio",
         &[
             "--name=verify",
+            "--verify_state_save=0",
             "--ioengine=nbd",
             &uri,
             "--rw=randrw",
