@@ -45,7 +45,10 @@ pub struct Buf {
 
 impl Buf {
     /// A buffer of no bytes, for requests that carry no data.
-    pub const EMPTY: Buf = Buf { start_sector: 0, len_bytes: 0 };
+    pub const EMPTY: Buf = Buf {
+        start_sector: 0,
+        len_bytes: 0,
+    };
 
     /// The part of this buffer from `offset_bytes` (a multiple of 512) of `len_bytes`.
     ///
@@ -53,8 +56,14 @@ impl Buf {
     /// If the part is not inside the buffer or does not start on a sector.
     #[must_use]
     pub fn slice(self, offset_bytes: usize, len_bytes: usize) -> Buf {
-        assert!(offset_bytes.is_multiple_of(SECTOR_BYTES), "a buffer is sliced on sectors");
-        assert!(offset_bytes + len_bytes <= self.len_bytes as usize, "slice inside its buffer");
+        assert!(
+            offset_bytes.is_multiple_of(SECTOR_BYTES),
+            "a buffer is sliced on sectors"
+        );
+        assert!(
+            offset_bytes + len_bytes <= self.len_bytes as usize,
+            "slice inside its buffer"
+        );
         Buf {
             start_sector: self.start_sector + (offset_bytes / SECTOR_BYTES) as u32,
             len_bytes: len_bytes as u32,

@@ -1,0 +1,724 @@
+//! Appending to the log: from blocks in memory to slots, records, headers and seals.
+//!
+//! Data goes to its slot at once; its entry is published, with its number, when the data is on
+//! the device, and reaches the device in its record's header later. So a header never promises
+//! data that is still in flight. Where each write must be on the device with its entry
+//! (`commit = write`, or a client that flushes after each write), header and data are one
+//! transfer instead, shared by the writes that arrive together.
+
+use smallvec::SmallVec;
+
+use crate::engine::{Engine, Op};
+use crate::format::entry::{CHECKSUM_BYTES, HEAD_BYTES};
+use crate::format::header::ENTRY_BYTES;
+use crate::format::{
+    BlockKey, Entry, EntryList, Header, PAGE_BYTES, SegmentId, Slot, Stream, Summary, SummaryKind, summary,
+};
+use crate::index::SlotFlags;
+use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
+use crate::locks::Owner;
+use crate::log::{RECLAIM_RESERVE, Record, SegmentState};
+use crate::ring::{RingPage, RingRecord};
+
+/// How often a transfer to the cache device is tried before the device counts as failed. It is
+/// repeated to the same place with the same bytes, so that a try that landed after all does no
+/// harm (I10).
+pub(crate) const ATTEMPTS: u8 = 3;
+
+/// The blocks of a piece.
+#[derive(Clone, Debug)]
+pub(crate) enum Keys {
+    /// Consecutive blocks.
+    Run(BlockKey, u16),
+    /// Blocks in any order.
+    List(SmallVec<[BlockKey; 8]>),
+}
+
+impl Keys {
+    pub(crate) fn len(&self) -> u16 {
+        match self {
+            Keys::Run(_, count) => *count,
+            Keys::List(keys) => keys.len() as u16,
+        }
+    }
+
+    pub(crate) fn get(&self, index: u16) -> BlockKey {
+        match self {
+            Keys::Run(key, _) => key.plus(u64::from(index)),
+            Keys::List(keys) => keys[usize::from(index)],
+        }
+    }
+
+    fn split_off(&mut self, at: u16) -> Keys {
+        match self {
+            Keys::Run(key, count) => {
+                let rest = Keys::Run(key.plus(u64::from(at)), *count - at);
+                *count = at;
+                rest
+            }
+            Keys::List(keys) => Keys::List(keys.drain(usize::from(at)..).collect()),
+        }
+    }
+
+    /// The most bytes of entries these blocks can need. Runs can be torn apart where a block was
+    /// taken over by a write.
+    fn cost_bytes(&self, blocks: u16) -> usize {
+        let blocks = usize::from(blocks);
+        let each = match self {
+            Keys::Run(..) => CHECKSUM_BYTES + HEAD_BYTES / 2,
+            Keys::List(_) => CHECKSUM_BYTES + HEAD_BYTES,
+        };
+        2 * HEAD_BYTES + blocks * each
+    }
+
+    fn blocks_for(&self, bytes: usize) -> u16 {
+        let each = self.cost_bytes(1) - 2 * HEAD_BYTES;
+        (bytes.saturating_sub(2 * HEAD_BYTES) / each).min(usize::from(u16::MAX)) as u16
+    }
+}
+
+/// What is to be appended, and for whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) stream: Stream,
+    pub(crate) keys: Keys,
+    /// The blocks, or [`Buf::EMPTY`] for zeroes.
+    pub(crate) buf: Buf,
+    pub(crate) dirty: bool,
+    pub(crate) zero: bool,
+    /// Who owns the blocks and hears of the end.
+    pub(crate) owner: Owner,
+    /// Whether reclaim's reserve may be used.
+    pub(crate) reclaim: bool,
+    /// Places tried.
+    pub(crate) places: u8,
+}
+
+/// A piece that has its slots.
+#[derive(Clone, Debug)]
+pub(crate) struct PlacedPiece {
+    pub(crate) piece: Piece,
+    pub(crate) record: u32,
+    pub(crate) slot: Slot,
+    pub(crate) checksums: SmallVec<[u32; 32]>,
+    /// Bytes of entries set aside for it until it is published.
+    pub(crate) cost_bytes: usize,
+    pub(crate) attempts: u8,
+}
+
+impl Engine {
+    /// Appends a piece, now or as soon as there is room. The owner hears through
+    /// [`Engine::piece_done`], in one or more parts.
+    pub(crate) fn append(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
+        assert!(!piece.dirty || piece.stream == Stream::Write, "I17: dirty lives in write");
+        if self.failed_cache() {
+            return self.piece_failed(now, &piece, memory);
+        }
+        if piece.stream == Stream::Write && !piece.reclaim && self.combines() {
+            self.combined.push_back(piece);
+        } else {
+            self.append_rest(now, piece, memory);
+        }
+    }
+
+    /// Whether header and data of a write go out together.
+    fn combines(&self) -> bool {
+        self.settings.commit == crate::settings::Commit::Write || self.sync_writer.is_one()
+    }
+
+    fn append_rest(&mut self, now: Nanos, mut piece: Piece, memory: &mut dyn Memory) {
+        while piece.keys.len() > 0 {
+            let Some((record, slot, granted)) = self.reserve(now, &piece, memory) else {
+                self.backlog.push_back(piece);
+                return;
+            };
+            let placed = self.place(&mut piece, record, slot, granted, memory);
+            if placed.piece.zero {
+                self.log.records.at(record).pending += 1;
+                self.publish_placed(now, placed, memory);
+                continue;
+            }
+            self.log.records.at(record).pending += 1;
+            self.write_piece(placed);
+        }
+    }
+
+    /// Takes the first `granted` blocks off `piece` and gives them their slots.
+    fn place(&mut self, piece: &mut Piece, record: u32, slot: Slot, granted: u16, memory: &mut dyn Memory) -> PlacedPiece {
+        let block_bytes = self.block_bytes();
+        let rest_keys = piece.keys.split_off(granted);
+        let mut head = piece.clone();
+        piece.keys = rest_keys;
+        let mut checksums = SmallVec::new();
+        if !head.zero {
+            let head_bytes = usize::from(granted) * block_bytes;
+            head.buf = piece.buf.slice(0, head_bytes);
+            piece.buf = piece.buf.slice(head_bytes, piece.buf.len_bytes as usize - head_bytes);
+            for block in memory.bytes(head.buf).chunks_exact(block_bytes) {
+                checksums.push(crc32c::crc32c(block));
+            }
+        }
+        let cost_bytes = head.keys.cost_bytes(granted);
+        PlacedPiece { piece: head, record, slot, checksums, cost_bytes, attempts: 0 }
+    }
+
+    fn write_piece(&mut self, placed: PlacedPiece) {
+        let offset_bytes = self.log.geometry.slot_offset(self.log.shard, placed.slot);
+        self.stats.cache_data_written_bytes += u64::from(placed.piece.buf.len_bytes);
+        let bufs = Bufs::from_slice(&[placed.piece.buf]);
+        self.issue(Op::AppendData(placed), Device::Cache(0), Operation::Write { offset_bytes, bufs });
+    }
+
+    pub(crate) fn append_data_done(&mut self, now: Nanos, mut placed: PlacedPiece, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+        if result.is_ok() {
+            return self.publish_placed(now, placed, memory);
+        }
+        self.stats.cache_write_errors += 1;
+        placed.attempts += 1;
+        if placed.attempts < ATTEMPTS && !self.failed_cache() {
+            return self.write_piece(placed);
+        }
+        // Nothing names these slots yet: their record goes on without them.
+        let record = placed.record;
+        self.release(record, placed.cost_bytes);
+        let mut piece = placed.piece;
+        piece.places += 1;
+        self.transfer_ended(now, record, memory);
+        if piece.places < ATTEMPTS && !self.failed_cache() {
+            self.append_rest(now, piece, memory);
+        } else {
+            self.fail_cache("writes to the cache device fail", now, memory);
+            self.piece_failed(now, &piece, memory);
+        }
+    }
+
+    /// Publishes a piece whose data is on the device: each block that its owner still owns gets
+    /// its number and its place in the index (I11).
+    fn publish_placed(&mut self, now: Nanos, placed: PlacedPiece, memory: &mut dyn Memory) {
+        let PlacedPiece { piece, record, slot, checksums, cost_bytes, .. } = placed;
+        self.release(record, cost_bytes);
+        let count = piece.keys.len();
+        let mut at = 0;
+        while at < count {
+            if !self.may_publish(&piece, at) {
+                at += 1;
+                continue;
+            }
+            let mut run = 1;
+            while at + run < count
+                && run < crate::format::entry::MAX_COUNT
+                && piece.keys.get(at + run).0 == piece.keys.get(at).0 + u64::from(run)
+                && self.may_publish(&piece, at + run)
+            {
+                run += 1;
+            }
+            let first = Slot(slot.0 + u32::from(at));
+            let checks = if piece.zero { &[][..] } else { &checksums[usize::from(at)..usize::from(at + run)] };
+            let entry = self.data_entry(&piece, piece.keys.get(at), first, run);
+            self.publish(record, entry, checks, memory);
+            for i in 0..run {
+                let checksum = checks.get(usize::from(i)).copied().unwrap_or(0);
+                self.index_block(&piece, piece.keys.get(at + i), Slot(first.0 + u32::from(i)), checksum);
+            }
+            at += run;
+        }
+        self.transfer_ended(now, record, memory);
+        self.piece_done(now, &piece, memory);
+    }
+
+    fn may_publish(&self, piece: &Piece, index: u16) -> bool {
+        self.locks.owner(piece.keys.get(index)) == Some(piece.owner)
+    }
+
+    fn data_entry(&self, piece: &Piece, key: BlockKey, slot: Slot, count: u16) -> Entry {
+        let slot = self.log.geometry.slot_in_segment(slot);
+        if piece.zero {
+            Entry::Zero { key, slot, count, dirty: piece.dirty }
+        } else {
+            Entry::Data { key, slot, count, dirty: piece.dirty }
+        }
+    }
+
+    /// Makes `slot` the newest version of a block in the index, with the shadows of what it
+    /// replaces (I3).
+    fn index_block(&mut self, piece: &Piece, key: BlockKey, slot: Slot, checksum: u32) {
+        let mut shadows = self.departed.take(key);
+        let mut hits = 0;
+        if let Some(old) = self.index.find(key) {
+            let flags = self.index.flags(old);
+            shadows |= flags.shadows() | self.log.stream_of(old).bit();
+            hits = if piece.reclaim { flags.hits().saturating_sub(1) } else { flags.hits() };
+            self.slot_dies(old, flags);
+        }
+        // Within one stream the older entry dies first, so no `Drop` is ever needed there but for
+        // the newest.
+        let flags = SlotFlags::new(piece.dirty, piece.zero, shadows).with_hits(hits);
+        self.index.insert(key, slot, checksum, flags);
+        let dirty = u32::from(piece.dirty);
+        let segment = self.log.segment_of(slot);
+        segment.live += 1;
+        segment.dirty += dirty;
+        self.stats.dirty_blocks += u64::from(dirty);
+        self.account_volume(key, i64::from(dirty), 1);
+    }
+
+    /// A slot the index no longer names: its segment counts one block less.
+    pub(crate) fn slot_dies(&mut self, slot: Slot, flags: SlotFlags) {
+        let key = self.index.key(slot);
+        let dirty = u32::from(flags.dirty());
+        let segment = self.log.segment_of(slot);
+        segment.live -= 1;
+        segment.dirty -= dirty;
+        self.stats.dirty_blocks -= u64::from(dirty);
+        self.account_volume(key, -i64::from(dirty), -1);
+    }
+
+    /// Gives an entry its number and adds it to its record, to the segment's summary and to the
+    /// ring, in that order complete before anyone is told.
+    fn publish(&mut self, record: u32, entry: Entry, checksums: &[u32], memory: &mut dyn Memory) {
+        let number = self.log.next_number;
+        self.log.next_number += u64::from(entry.count());
+        let shard = self.log.shard;
+        let record = self.log.records.at(record);
+        record.entries.push(number, entry, checksums);
+        if let Some(page) = &mut record.ring {
+            page.push(memory.ring_mut(shard), number, entry, checksums);
+        }
+        let segment = record.segment;
+        self.log.filling(segment).entries.push(number, entry, checksums);
+    }
+
+    /// Logs an entry that carries no blocks. The caller has made room with
+    /// [`Engine::ensure_entry_room`].
+    pub(crate) fn log_entry(&mut self, stream: Stream, entry: Entry, memory: &mut dyn Memory) {
+        let segment = self.log.streams[stream as usize].open.expect("room was made");
+        let record = self.log.filling(segment).record.expect("room was made");
+        self.publish(record, entry, &[], memory);
+    }
+
+    /// Makes sure that `entries` entries without blocks fit the open record of a stream.
+    pub(crate) fn ensure_entry_room(&mut self, now: Nanos, stream: Stream, entries: usize, reclaim: bool, memory: &mut dyn Memory) -> bool {
+        let cost = entries * EntryList::cost_bytes(0);
+        assert!(cost <= ENTRY_BYTES / 2, "asked for a record's worth at most");
+        loop {
+            let Some(record) = self.open_record(now, stream, 0, cost, reclaim, memory) else { return false };
+            let has_ring_room = {
+                let record = self.log.records.get(record).expect("open");
+                record.ring.as_ref().is_none_or(|page| page.has_room(entries * 6))
+            };
+            if self.entry_room(record) >= cost && has_ring_room {
+                return true;
+            }
+            self.close_record(now, record, memory);
+        }
+    }
+
+    /// Bytes of entries that the record, its segment's summary and its ring page can still take.
+    fn entry_room(&mut self, record: u32) -> usize {
+        let summary_bytes = self.log.geometry.summary_bytes() as usize - summary::FIXED_BYTES;
+        let record = self.log.records.at(record);
+        let (segment, used) = (record.segment, record.entries.as_bytes().len() + record.reserved_bytes);
+        let filling = self.log.filling(segment);
+        let summary_used = filling.entries.as_bytes().len() + filling.reserved_bytes;
+        ENTRY_BYTES.saturating_sub(used).min(summary_bytes.saturating_sub(summary_used))
+    }
+
+    /// Ends the setting aside of bytes for a piece: it is published, or will not be.
+    fn release(&mut self, record: u32, cost_bytes: usize) {
+        let record = self.log.records.at(record);
+        record.reserved_bytes -= cost_bytes;
+        let segment = record.segment;
+        self.log.filling(segment).reserved_bytes -= cost_bytes;
+    }
+
+    /// Finds slots for the first blocks of a piece: record, first slot and how many.
+    fn reserve(&mut self, now: Nanos, piece: &Piece, memory: &mut dyn Memory) -> Option<(u32, Slot, u16)> {
+        loop {
+            let record = self.open_record(now, piece.stream, 1, piece.keys.cost_bytes(1), piece.reclaim, memory)?;
+            let room = self.entry_room(record);
+            let slots = self.log.geometry.slots_per_segment() as u16;
+            let segment = self.log.records.at(record).segment;
+            let next_slot = self.log.filling(segment).next_slot;
+            let mut granted = piece.keys.len().min(slots - next_slot).min(piece.keys.blocks_for(room));
+            if let Some(page) = &self.log.records.at(record).ring {
+                while granted > 0 && !page.has_room(usize::from(granted) * 8) {
+                    granted /= 2;
+                }
+            }
+            if granted == 0 {
+                self.close_record(now, record, memory);
+                continue;
+            }
+            let cost = piece.keys.cost_bytes(granted);
+            let filling = self.log.filling(segment);
+            filling.next_slot += granted;
+            filling.reserved_bytes += cost;
+            let record_state = self.log.records.at(record);
+            record_state.blocks += granted;
+            record_state.reserved_bytes += cost;
+            return Some((record, self.log.geometry.slot(segment, next_slot), granted));
+        }
+    }
+
+    /// The record of a stream that takes appends, opening record and segment as needed, with
+    /// room for a record of at least `blocks` blocks if it has to be opened.
+    fn open_record(&mut self, now: Nanos, stream: Stream, blocks: u16, entry_bytes: usize, reclaim: bool, memory: &mut dyn Memory) -> Option<u32> {
+        loop {
+            let Some(segment) = self.log.streams[stream as usize].open else {
+                let reserve = if reclaim { 0 } else { RECLAIM_RESERVE };
+                if self.log.free.len() <= reserve {
+                    return None;
+                }
+                self.log.open_segment(stream, now);
+                continue;
+            };
+            if let Some(record) = self.log.filling(segment).record {
+                return Some(record);
+            }
+            let slots = self.log.geometry.slots_per_segment() as u16;
+            let summary_room = self.log.geometry.summary_bytes() as usize - summary::FIXED_BYTES;
+            let filling = self.log.filling(segment);
+            let summary_used = filling.entries.as_bytes().len() + filling.reserved_bytes;
+            if filling.next_slot + 1 + blocks > slots || summary_used + entry_bytes > summary_room {
+                self.fill_segment(now, segment, memory);
+                continue;
+            }
+            let page = self.log.ring_pages.pop()?;
+            let slot = filling.next_slot;
+            filling.next_slot += 1;
+            self.log.ring_uses += 1;
+            let generation = self.log.segment(segment).generation;
+            let ring = RingPage::begin(
+                memory.ring_mut(self.log.shard),
+                page,
+                self.log.ring_uses,
+                RingRecord { segment, slot, stream, generation },
+            );
+            let record = self.log.records.insert(Record {
+                segment,
+                slot,
+                stream,
+                entries: EntryList::with_capacity(1024),
+                reserved_bytes: 0,
+                blocks: 0,
+                pending: 0,
+                closing: false,
+                complete: false,
+                opened_at: now,
+                ring: Some(ring),
+                header: None,
+                combined: Vec::new(),
+                attempts: 0,
+                awaited: false,
+                tails: self.log.tails,
+            });
+            let filling = self.log.filling(segment);
+            filling.record = Some(record);
+            filling.outstanding.push_back(record);
+            return Some(record);
+        }
+    }
+
+    /// Ends a segment's appends; it is sealed when its last record is complete.
+    pub(crate) fn fill_segment(&mut self, now: Nanos, id: SegmentId, memory: &mut dyn Memory) {
+        let filling = self.log.filling(id);
+        let end_slot = filling.next_slot;
+        let record = filling.record;
+        let segment = self.log.segment(id);
+        assert_eq!(segment.state, SegmentState::Open);
+        segment.state = SegmentState::Filled;
+        segment.end_slot = end_slot;
+        let stream = segment.stream;
+        self.log.streams[stream as usize].open = None;
+        if let Some(record) = record {
+            self.close_record(now, record, memory);
+        }
+        self.seal_if_complete(id, memory);
+    }
+
+    /// Ends a record's appends; its header goes out when its data is on the device.
+    pub(crate) fn close_record(&mut self, _now: Nanos, id: u32, memory: &mut dyn Memory) {
+        let shard = self.log.shard;
+        let record = self.log.records.at(id);
+        assert!(!record.closing, "a record is closed once");
+        record.closing = true;
+        let (segment, blocks) = (record.segment, record.blocks);
+        if let Some(page) = &record.ring {
+            page.close(memory.ring_mut(shard), blocks);
+        }
+        let ready = record.pending == 0;
+        self.log.filling(segment).record = None;
+        if ready {
+            self.write_header(id, memory);
+        }
+    }
+
+    fn transfer_ended(&mut self, _now: Nanos, id: u32, memory: &mut dyn Memory) {
+        let record = self.log.records.at(id);
+        record.pending -= 1;
+        if record.pending == 0 && record.closing {
+            self.write_header(id, memory);
+        }
+    }
+
+    /// Writes a closed record's header, with the data of its combined pieces behind it.
+    pub(crate) fn write_header(&mut self, id: u32, memory: &mut dyn Memory) {
+        let Some(page) = memory.alloc(PAGE_BYTES) else {
+            self.headers_waiting.push(id);
+            return;
+        };
+        self.encode_header(id, page, memory);
+        self.log.records.at(id).header = Some(page);
+        self.issue_header(id);
+    }
+
+    fn encode_header(&mut self, id: u32, page: Buf, memory: &mut dyn Memory) {
+        let (cache_id, shard) = (self.log.id, self.log.shard);
+        let segment = self.log.records.at(id).segment;
+        let state = self.log.state(segment);
+        let generation = self.log.segment(segment).generation;
+        let record = self.log.records.at(id);
+        let entries = std::mem::take(&mut record.entries);
+        let header = Header {
+            shard,
+            segment,
+            slot: record.slot,
+            stream: record.stream,
+            generation,
+            blocks: record.blocks,
+            state,
+            entries,
+        };
+        header.encode(cache_id, memory.bytes_mut(page));
+        record.entries = header.entries;
+        record.tails = state.tails;
+        self.newest_encoded_tails(state.tails);
+    }
+
+    fn issue_header(&mut self, id: u32) {
+        let (geometry, shard) = (self.log.geometry, self.log.shard);
+        let record = self.log.records.at(id);
+        let offset_bytes = geometry.header_offset(shard, geometry.slot(record.segment, record.slot));
+        let mut bufs = Bufs::new();
+        bufs.push(record.header.expect("the header is encoded"));
+        let mut data_bytes = 0;
+        for placed in record.combined.iter().filter(|placed| !placed.piece.zero) {
+            data_bytes += u64::from(placed.piece.buf.len_bytes);
+            bufs.push(placed.piece.buf);
+        }
+        self.stats.cache_data_written_bytes += data_bytes;
+        self.stats.cache_metadata_written_bytes += PAGE_BYTES as u64;
+        self.issue(Op::Header(id), Device::Cache(0), Operation::Write { offset_bytes, bufs });
+    }
+
+    pub(crate) fn header_done(&mut self, now: Nanos, id: u32, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+        if result.is_err() {
+            self.stats.cache_write_errors += 1;
+            let record = self.log.records.at(id);
+            record.attempts += 1;
+            if record.attempts < ATTEMPTS && !self.failed_cache() {
+                return self.issue_header(id);
+            }
+            // The header's buffer is given back; its ring page stays, it is the only copy.
+            if let Some(page) = self.log.records.at(id).header.take() {
+                memory.free(page);
+            }
+            let combined = std::mem::take(&mut self.log.records.at(id).combined);
+            self.fail_cache("headers cannot be written to the cache device", now, memory);
+            for placed in combined {
+                self.piece_failed(now, &placed.piece, memory);
+            }
+            return;
+        }
+        let shard = self.log.shard;
+        let record = self.log.records.at(id);
+        record.complete = true;
+        let segment = record.segment;
+        let page = record.header.take();
+        if let Some(ring) = record.ring.take() {
+            let page = ring.end(memory.ring_mut(shard));
+            self.log.ring_pages.push(page);
+        }
+        if let Some(page) = page {
+            memory.free(page);
+        }
+        self.complete_in_order(now, segment, memory);
+        self.seal_if_complete(segment, memory);
+    }
+
+    /// Ends records whose predecessors in the segment have all ended (I13).
+    fn complete_in_order(&mut self, now: Nanos, segment: SegmentId, memory: &mut dyn Memory) {
+        loop {
+            let filling = self.log.filling(segment);
+            let Some(&front) = filling.outstanding.front() else { break };
+            if !self.log.records.at(front).complete {
+                break;
+            }
+            self.log.filling(segment).outstanding.pop_front();
+            let record = self.log.records.remove(front).expect("listed");
+            self.log.filling(segment).complete_slots = record.slot + 1 + record.blocks;
+            self.unflushed_segment(segment);
+            self.newest_complete_tails(record.tails);
+            if record.awaited {
+                self.awaited_record_done(now);
+            }
+            for placed in record.combined {
+                let count = placed.piece.keys.len();
+                for i in 0..count {
+                    let checksum = placed.checksums.get(usize::from(i)).copied().unwrap_or(0);
+                    self.index_block(&placed.piece, placed.piece.keys.get(i), Slot(placed.slot.0 + u32::from(i)), checksum);
+                }
+                self.piece_done(now, &placed.piece, memory);
+            }
+        }
+    }
+
+    fn seal_if_complete(&mut self, id: SegmentId, memory: &mut dyn Memory) {
+        let segment = self.log.segment(id);
+        if segment.state != SegmentState::Filled {
+            return;
+        }
+        let Some(filling) = &segment.filling else { return };
+        if !filling.outstanding.is_empty() || self.failed_cache() {
+            return;
+        }
+        self.write_seal(id, memory);
+    }
+
+    /// Writes the summary of a full segment into the slot that does not count (I19).
+    pub(crate) fn write_seal(&mut self, id: SegmentId, memory: &mut dyn Memory) {
+        let shard = self.log.shard;
+        let state = self.log.state(id);
+        let last_number = self.log.next_number - 1;
+        let segment = self.log.segment(id);
+        let which = segment.summary.map_or(0, |counts| 1 - counts);
+        let filling = segment.filling.as_mut().expect("not sealed yet");
+        let summary = Summary {
+            shard,
+            segment: id,
+            which,
+            kind: SummaryKind::Seal,
+            stream: segment.stream,
+            generation: segment.generation,
+            end_slot: segment.end_slot,
+            last_number,
+            state,
+            entries: std::mem::take(&mut filling.entries),
+        };
+        let buf = memory.alloc(summary.encoded_bytes());
+        if let Some(buf) = buf {
+            summary.encode(self.log.id, memory.bytes_mut(buf));
+        }
+        self.log.filling(id).entries = summary.entries;
+        let Some(buf) = buf else {
+            self.seals_waiting.push(id);
+            return;
+        };
+        let offset_bytes = self.log.geometry.summary_offset(shard, id, which);
+        self.stats.cache_metadata_written_bytes += u64::from(buf.len_bytes);
+        let bufs = Bufs::from_slice(&[buf]);
+        self.issue(Op::Seal { segment: id, which, buf }, Device::Cache(0), Operation::Write { offset_bytes, bufs });
+    }
+
+    pub(crate) fn seal_done(&mut self, segment: SegmentId, which: u8, buf: Buf, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+        memory.free(buf);
+        if result.is_err() {
+            self.stats.cache_write_errors += 1;
+            let filling = self.log.filling(segment);
+            filling.attempts += 1;
+            if filling.attempts < ATTEMPTS && !self.failed_cache() {
+                return self.write_seal(segment, memory);
+            }
+            // The headers say the same; recovery will scan them. What the slot holds now is not
+            // known, so it counts as taken and the other one is not touched by mistake.
+        } else {
+            self.log.segment(segment).summary = Some(which);
+        }
+        let segment = self.log.segment(segment);
+        segment.state = SegmentState::Sealed;
+        segment.filling = None;
+    }
+
+    /// Sends out the writes that arrived together, header and data in one transfer.
+    pub(crate) fn flush_combined(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        let mut current: Option<u32> = None;
+        let mut ends_in_zeroes = false;
+        while let Some(mut piece) = self.combined.pop_front() {
+            if self.failed_cache() {
+                self.piece_failed(now, &piece, memory);
+                continue;
+            }
+            // The data follows its header without a gap: a record that has blocks from before, or
+            // slots of zeroes at its end, takes no data of this kind.
+            if current.is_none() || (ends_in_zeroes && !piece.zero) {
+                self.close_record_with_blocks(now, memory);
+            }
+            let Some((record, slot, granted)) = self.reserve(now, &piece, memory) else {
+                self.combined.push_front(piece);
+                break;
+            };
+            ends_in_zeroes = piece.zero;
+            current = Some(record);
+            let placed = self.place(&mut piece, record, slot, granted, memory);
+            self.number_combined(placed);
+            if piece.keys.len() > 0 {
+                self.combined.push_front(piece);
+            }
+        }
+        if current.is_some() {
+            self.close_record_with_blocks(now, memory);
+        }
+    }
+
+    fn close_record_with_blocks(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        let open = self.log.streams[Stream::Write as usize].open;
+        if let Some(record) = open.and_then(|segment| self.log.filling(segment).record)
+            && self.log.records.at(record).blocks > 0
+        {
+            self.close_record(now, record, memory);
+        }
+    }
+
+    /// Gives a combined piece its numbers before it is written; its blocks are owned, so nothing
+    /// else of them is published until it is done.
+    fn number_combined(&mut self, placed: PlacedPiece) {
+        self.release(placed.record, placed.cost_bytes);
+        let count = placed.piece.keys.len();
+        for i in 0..count {
+            assert!(self.may_publish(&placed.piece, i), "I11: a write owns its blocks");
+        }
+        let mut at = 0;
+        while at < count {
+            let run = (count - at).min(crate::format::entry::MAX_COUNT);
+            let slot = Slot(placed.slot.0 + u32::from(at));
+            let entry = self.data_entry(&placed.piece, placed.piece.keys.get(at), slot, run);
+            let checks = if placed.piece.zero { &[][..] } else { &placed.checksums[usize::from(at)..usize::from(at + run)] };
+            let number = self.log.next_number;
+            self.log.next_number += u64::from(run);
+            let record = self.log.records.at(placed.record);
+            record.entries.push(number, entry, checks);
+            let segment = record.segment;
+            self.log.filling(segment).entries.push(number, entry, checks);
+            at += run;
+        }
+        self.log.records.at(placed.record).combined.push(placed);
+    }
+
+    /// Places what waited for room, in order.
+    pub(crate) fn retry_backlog(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        for _ in 0..self.backlog.len() {
+            let Some(piece) = self.backlog.pop_front() else { break };
+            if self.failed_cache() {
+                self.piece_failed(now, &piece, memory);
+            } else {
+                self.append_rest(now, piece, memory);
+            }
+        }
+        for id in std::mem::take(&mut self.headers_waiting) {
+            self.write_header(id, memory);
+        }
+        for id in std::mem::take(&mut self.seals_waiting) {
+            self.write_seal(id, memory);
+        }
+    }
+}

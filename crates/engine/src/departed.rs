@@ -1,0 +1,76 @@
+//! Blocks that left the cache but whose older entries may still survive a crash. Until their
+//! `Drop`s and the tail are durable they count as cached: nothing may write them to the origin
+//! before (I4).
+
+use crate::format::BlockKey;
+use crate::locks::KeyMap;
+
+#[derive(Clone, Copy, Debug)]
+struct Departure {
+    /// The stream of the dying segment that still holds an entry, as a bit; 0 if a `Drop` was
+    /// logged there too.
+    stream_bit: u8,
+    /// The reclaim that evicted it.
+    reclaim: u64,
+    /// The number of its last `Drop`.
+    drop_number: u64,
+}
+
+/// What departed and is not safely gone.
+#[derive(Debug, Default)]
+pub(crate) struct Departed {
+    blocks: KeyMap<Departure>,
+    /// Departures that end when their `Drop` is durable, by number.
+    by_number: Vec<(u64, BlockKey)>,
+}
+
+impl Departed {
+    /// A block was evicted from a dying segment; its `Drop`s, if any, end at `drop_number`.
+    pub(crate) fn evicted(&mut self, key: BlockKey, stream_bit: u8, reclaim: u64, drop_number: u64) {
+        self.blocks.insert(key, Departure { stream_bit, reclaim, drop_number });
+    }
+
+    /// A block was dropped in every stream.
+    pub(crate) fn dropped(&mut self, key: BlockKey, drop_number: u64) {
+        self.blocks.insert(key, Departure { stream_bit: 0, reclaim: 0, drop_number });
+        self.by_number.push((drop_number, key));
+    }
+
+    /// The streams in which the block needs a `Drop` and the number that must be durable first;
+    /// `None` if it is gone for good.
+    pub(crate) fn get(&self, key: BlockKey) -> Option<(u8, u64)> {
+        if self.blocks.is_empty() {
+            return None;
+        }
+        self.blocks.get(&key).map(|departure| (departure.stream_bit, departure.drop_number))
+    }
+
+    /// The block is cached again: returns the streams that now are its shadows.
+    pub(crate) fn take(&mut self, key: BlockKey) -> u8 {
+        if self.blocks.is_empty() {
+            return 0;
+        }
+        self.blocks.remove(&key).map_or(0, |departure| departure.stream_bit)
+    }
+
+    /// The segment a reclaim emptied is below a durable tail: what it evicted is gone.
+    pub(crate) fn reclaimed(&mut self, key: BlockKey, reclaim: u64) {
+        if self.blocks.get(&key).is_some_and(|departure| departure.stream_bit != 0 && departure.reclaim == reclaim) {
+            self.blocks.remove(&key);
+        }
+    }
+
+    /// Everything up to `number` is durable.
+    pub(crate) fn durable(&mut self, number: u64) {
+        let blocks = &mut self.blocks;
+        self.by_number.retain(|(drop_number, key)| {
+            if *drop_number > number {
+                return true;
+            }
+            if blocks.get(key).is_some_and(|departure| departure.stream_bit == 0 && departure.drop_number <= number) {
+                blocks.remove(key);
+            }
+            false
+        });
+    }
+}

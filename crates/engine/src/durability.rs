@@ -1,0 +1,263 @@
+//! Making things durable: flush cycles of the cache device (I7, I10).
+//!
+//! A cycle closes every open record that says something, waits until all headers are on the
+//! device, and only then sends the one device flush. What it covered is known durable after it.
+
+use crate::engine::{Engine, Op};
+use crate::format::{DurablePosition, SegmentId, Sequence, Stream};
+use crate::interface::{Device, DeviceError, Memory, Nanos, Operation};
+
+/// Entries never wait longer than this for a flush, whether or not anyone asks.
+const FLUSH_INTERVAL: Nanos = Nanos::SECOND;
+
+/// Who waits for a number to be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// A part of a request.
+    Request(u32),
+    /// A job, which goes on.
+    Job(u32),
+}
+
+#[derive(Debug)]
+struct Cycle {
+    upto: u64,
+    /// Records whose headers are awaited.
+    waiting: u32,
+    /// What the flush in flight covers.
+    flushing: Option<Vec<(SegmentId, Sequence, u16)>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Durability {
+    cycle: Option<Cycle>,
+    wanted: u64,
+    waiters: Vec<(u64, Waiter)>,
+    /// Segments with complete slots that are not durable yet.
+    unflushed: Vec<SegmentId>,
+    /// When the oldest undurable entry must be flushed.
+    deadline: Option<Nanos>,
+    /// The highest tails any header carries that is written or being written.
+    encoded_tails: [Sequence; Stream::COUNT],
+    /// The same of headers that are on the device.
+    complete_tails: [Sequence; Stream::COUNT],
+    /// The same of headers that are durable.
+    durable_tails: [Sequence; Stream::COUNT],
+    flushing_tails: [Sequence; Stream::COUNT],
+}
+
+impl Engine {
+    /// Has `waiter` told when everything up to `number` is durable.
+    pub(crate) fn await_durable(&mut self, number: u64, waiter: Waiter) {
+        self.durability.waiters.push((number, waiter));
+        self.want_durable(number);
+    }
+
+    /// Asks for a flush cycle that covers `number`.
+    pub(crate) fn want_durable(&mut self, number: u64) {
+        self.durability.wanted = self.durability.wanted.max(number);
+    }
+
+    /// Whether all that was published is durable.
+    pub(crate) fn all_durable(&self) -> bool {
+        self.log.durable_number + 1 >= self.log.next_number
+    }
+
+    pub(crate) fn last_number(&self) -> u64 {
+        self.log.next_number - 1
+    }
+
+    pub(crate) fn durable_tail(&self, stream: Stream) -> Sequence {
+        self.durability.durable_tails[stream as usize]
+    }
+
+    pub(crate) fn unflushed_segment(&mut self, segment: SegmentId) {
+        if self.durability.unflushed.last() != Some(&segment) {
+            self.durability.unflushed.push(segment);
+        }
+    }
+
+    pub(crate) fn newest_encoded_tails(&mut self, tails: [Sequence; Stream::COUNT]) {
+        raise(&mut self.durability.encoded_tails, tails);
+    }
+
+    pub(crate) fn newest_complete_tails(&mut self, tails: [Sequence; Stream::COUNT]) {
+        raise(&mut self.durability.complete_tails, tails);
+    }
+
+    /// Starts a cycle if one is wanted and none is running; closes records that waited long
+    /// enough.
+    pub(crate) fn advance_durability(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        if self.failed_cache() {
+            return self.fail_durable_waiters(now);
+        }
+        self.close_old_records(now, memory);
+        if !self.all_durable() {
+            let deadline = *self.durability.deadline.get_or_insert(now.after(FLUSH_INTERVAL));
+            if now >= deadline {
+                self.want_durable(self.last_number());
+            }
+        }
+        if self.durability.cycle.is_none() && self.durability.wanted > self.log.durable_number {
+            self.start_cycle(now, memory);
+        }
+    }
+
+    fn close_old_records(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        for stream in Stream::ALL {
+            if let Some(record) = self.record_with_entries(stream) {
+                let opened_at = self.log.records.at(record).opened_at;
+                if now >= opened_at.after(self.settings.record_delay) {
+                    self.close_record(now, record, memory);
+                }
+            }
+        }
+    }
+
+    /// The open record of a stream, if it says or holds anything.
+    fn record_with_entries(&mut self, stream: Stream) -> Option<u32> {
+        let segment = self.log.streams[stream as usize].open?;
+        let record = self.log.filling(segment).record?;
+        let state = self.log.records.at(record);
+        (!state.entries.is_empty() || state.blocks > 0).then_some(record)
+    }
+
+    /// The time at which [`Engine::advance_durability`] has something to do.
+    pub(crate) fn durability_deadline(&self) -> Option<Nanos> {
+        let mut deadline = self.durability.deadline.filter(|_| self.durability.cycle.is_none());
+        for stream in &self.log.streams {
+            let record = stream
+                .open
+                .and_then(|segment| self.log.segments[segment.0 as usize].filling.as_ref())
+                .and_then(|filling| filling.record)
+                .and_then(|record| self.log.records.get(record));
+            if let Some(record) = record
+                && (!record.entries.is_empty() || record.blocks > 0)
+            {
+                let due = record.opened_at.after(self.settings.record_delay);
+                deadline = Some(deadline.map_or(due, |deadline| deadline.min(due)));
+            }
+        }
+        deadline
+    }
+
+    fn start_cycle(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        for stream in Stream::ALL {
+            if let Some(record) = self.record_with_entries(stream) {
+                self.close_record(now, record, memory);
+            }
+        }
+        // Segments wait for a header that carries their tail: if none would go out, one must.
+        if self.log.tails != self.durability.encoded_tails {
+            self.write_empty_record(now, memory);
+        }
+        let mut waiting = 0;
+        for id in 0..self.log.records.capacity() {
+            if let Some(record) = self.log.records.get(id)
+                && record.closing
+                && !record.awaited
+            {
+                self.log.records.at(id).awaited = true;
+                waiting += 1;
+            }
+        }
+        let upto = self.last_number();
+        self.durability.cycle = Some(Cycle { upto, waiting, flushing: None });
+        self.flush_if_ready(now);
+    }
+
+    fn write_empty_record(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        for stream in [Stream::Write, Stream::Main, Stream::Probation] {
+            if self.ensure_entry_room(now, stream, 1, true, memory) {
+                let segment = self.log.streams[stream as usize].open.expect("room was made");
+                let record = self.log.filling(segment).record.expect("room was made");
+                self.close_record(now, record, memory);
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn awaited_record_done(&mut self, now: Nanos) {
+        let cycle = self.durability.cycle.as_mut().expect("records are awaited by a cycle");
+        cycle.waiting -= 1;
+        self.flush_if_ready(now);
+    }
+
+    fn flush_if_ready(&mut self, _now: Nanos) {
+        let Some(cycle) = &mut self.durability.cycle else { return };
+        if cycle.waiting > 0 || cycle.flushing.is_some() {
+            return;
+        }
+        let mut covered = Vec::new();
+        for id in std::mem::take(&mut self.durability.unflushed) {
+            let segment = &self.log.segments[id.0 as usize];
+            let complete = segment.filling.as_ref().map_or(segment.end_slot, |filling| filling.complete_slots);
+            covered.push((id, segment.generation, complete));
+        }
+        cycle.flushing = Some(covered);
+        // I19 (5): what a renewal numbered is not known durable before its summary is.
+        if let Some(first) = self.renewals_pending() {
+            cycle.upto = cycle.upto.min(first - 1);
+        }
+        self.durability.flushing_tails = self.durability.complete_tails;
+        self.note_renewals_flushed();
+        self.durability.deadline = None;
+        self.stats.cache_flushes += 1;
+        self.issue(Op::CacheFlush, Device::Cache(0), Operation::Flush);
+    }
+
+    pub(crate) fn cache_flush_done(&mut self, now: Nanos, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+        let cycle = self.durability.cycle.take().expect("a flush belongs to a cycle");
+        if result.is_err() {
+            // I10: what was in flight is uncertain for ever; nothing of it is believed.
+            self.fail_cache("a flush of the cache device failed", now, memory);
+            return;
+        }
+        self.log.durable_number = self.log.durable_number.max(cycle.upto);
+        for (id, generation, slots) in cycle.flushing.unwrap_or_default() {
+            let segment = self.log.segment(id);
+            if segment.generation != generation {
+                continue;
+            }
+            segment.durable_slots = segment.durable_slots.max(slots);
+            let position = DurablePosition { generation, end_slot: segment.durable_slots };
+            let stream = segment.stream as usize;
+            self.log.durable[stream] = self.log.durable[stream].max(position);
+        }
+        raise(&mut self.durability.durable_tails, self.durability.flushing_tails);
+        let durable = self.log.durable_number;
+        self.departed.durable(durable);
+        let mut ready = Vec::new();
+        self.durability.waiters.retain(|(number, waiter)| {
+            if *number > durable {
+                return true;
+            }
+            ready.push(*waiter);
+            false
+        });
+        for waiter in ready {
+            self.wake(now, waiter, Ok(()));
+        }
+        self.renewals_flushed(now, memory);
+    }
+
+    fn wake(&mut self, now: Nanos, waiter: Waiter, result: Result<(), crate::interface::Failure>) {
+        match waiter {
+            Waiter::Request(request) => self.finish_part(now, request, result),
+            Waiter::Job(job) => self.job_durable(now, job, result),
+        }
+    }
+
+    /// Nothing more becomes durable on a failed cache.
+    fn fail_durable_waiters(&mut self, now: Nanos) {
+        for (_, waiter) in std::mem::take(&mut self.durability.waiters) {
+            self.wake(now, waiter, Err(crate::interface::Failure::Io));
+        }
+    }
+}
+
+fn raise(known: &mut [Sequence; Stream::COUNT], tails: [Sequence; Stream::COUNT]) {
+    for (known, tail) in known.iter_mut().zip(tails) {
+        *known = (*known).max(tail);
+    }
+}

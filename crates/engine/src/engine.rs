@@ -1,0 +1,513 @@
+//! The state of one shard and its three calls: submit, complete, next action.
+
+use std::collections::VecDeque;
+
+use crate::append::{Piece, PlacedPiece};
+use crate::departed::Departed;
+use crate::durability::Durability;
+use crate::format::{BlockKey, CacheId, Geometry, SegmentId, Slot};
+use crate::ghost::Ghost;
+use crate::index::Index;
+use crate::interface::{
+    Ack, Action, Buf, Device, DeviceError, Failure, MAX_REQUEST_BYTES, Memory, Nanos, OpId, Operation, Request,
+    RequestKind, SECTOR_BYTES, VolumeSlot,
+};
+use crate::jobs::Job;
+use crate::locks::{KeyMap, Locks, Owner};
+use crate::log::Log;
+use crate::paths::read::{HitRead, MissRead};
+use crate::reclaim::Reclaim;
+use crate::recovery::Recovered;
+use crate::requests::RequestState;
+use crate::ring::{self, RingIdentity};
+use crate::settings::{Mode, Settings};
+use crate::slab::Slab;
+use crate::stats::Stats;
+use crate::throttle::Throttle;
+use crate::volume::{Volume, VolumeConfig};
+use crate::writeback::Writeback;
+
+/// The longest discard or write-zeroes one request may carry, in bytes.
+pub const MAX_RANGE_BYTES: u32 = 64 << 20;
+
+/// What a device operation was for.
+#[derive(Debug)]
+pub(crate) enum Op {
+    AppendData(PlacedPiece),
+    Header(u32),
+    Seal { segment: SegmentId, which: u8, buf: Buf },
+    CacheFlush,
+    OriginFlush(VolumeSlot),
+    HitRead(HitRead),
+    MissRead(MissRead),
+    PromoteRead(u32),
+    FillFromCache { job: u32, edge: u8, slot: Slot },
+    FillFromOrigin { job: u32, edge: u8 },
+    JobOrigin { job: u32 },
+    
+    WritebackRead { job: u32, first: u16, count: u16 },
+    WritebackWrite { job: u32 },
+    RetainRead { job: u32, first: u16, count: u16 },
+    Renewal(SegmentId),
+    SegmentDiscard(SegmentId),
+}
+
+/// One shard of a cache: every decision about it, and no I/O.
+///
+/// The driver calls [`Engine::submit`] and [`Engine::complete`] as things happen, then
+/// [`Engine::advance`] once per batch, and carries out what [`Engine::next_action`] gives it.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) settings: Settings,
+    pub(crate) log: Log,
+    pub(crate) index: Index,
+    pub(crate) locks: Locks,
+    pub(crate) origin_locks: KeyMap<Owner>,
+    pub(crate) origin_lock_waiters: Vec<u32>,
+    /// Versions written to the origin that wait for its flush.
+    pub(crate) written: KeyMap<Slot>,
+    pub(crate) departed: Departed,
+    pub(crate) ghost: Ghost,
+    pub(crate) missed: Ghost,
+    pub(crate) volumes: Vec<Option<Volume>>,
+    pub(crate) volume_hint: usize,
+    pub(crate) requests: Slab<RequestState>,
+    pub(crate) jobs: Slab<Job>,
+    pub(crate) runnable: VecDeque<u32>,
+    pub(crate) ended_promotions: Vec<u32>,
+    /// Write jobs that wait for a free segment, for memory or for the abandonment to be durable.
+    pub(crate) stalled_jobs: Vec<u32>,
+    pub(crate) combined: VecDeque<Piece>,
+    pub(crate) backlog: VecDeque<Piece>,
+    pub(crate) headers_waiting: Vec<u32>,
+    pub(crate) seals_waiting: Vec<SegmentId>,
+    pub(crate) stalled_reads: Vec<HitRead>,
+    pub(crate) durability: Durability,
+    pub(crate) reclaim: Reclaim,
+    pub(crate) writeback: Writeback,
+    pub(crate) throttle: Throttle,
+    pub(crate) sync_writer: SyncWriter,
+    pub(crate) failed: Option<FailedCache>,
+    pub(crate) acks: VecDeque<Ack>,
+    pub(crate) stats: Stats,
+    ops: Slab<Op>,
+    actions: VecDeque<Action>,
+}
+
+/// Why and how far the cache is given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedCache {
+    pub(crate) reason: &'static str,
+    /// "Abandoned at this epoch" is durable outside the cache device (I15).
+    pub(crate) recorded: bool,
+}
+
+/// Notices a client that flushes after each write, which then pays one write and one flush.
+#[derive(Debug, Default)]
+pub(crate) struct SyncWriter {
+    writes_since_flush: u32,
+    streak: u32,
+}
+
+impl SyncWriter {
+    pub(crate) fn wrote(&mut self) {
+        self.writes_since_flush += 1;
+        if self.writes_since_flush > 2 {
+            self.streak = 0;
+        }
+    }
+
+    pub(crate) fn flushed(&mut self) {
+        if (1..=2).contains(&self.writes_since_flush) {
+            self.streak += 1;
+        }
+        self.writes_since_flush = 0;
+    }
+
+    pub(crate) fn is_one(&self) -> bool {
+        self.streak >= 3
+    }
+}
+
+impl Engine {
+    /// The engine of a recovered shard, in a new epoch that is durable already (I1).
+    ///
+    /// # Panics
+    /// If the settings are not valid; see [`Settings::validate`].
+    pub fn new(settings: Settings, recovered: Recovered, boot_id: [u8; 16], memory: &mut dyn Memory) -> Engine {
+        settings.validate().expect("valid settings");
+        let Recovered { log, index, .. } = recovered;
+        let identity = RingIdentity { cache: log.id, shard: log.shard, epoch: log.epoch, boot_id };
+        ring::initialise(memory.ring_mut(log.shard), identity);
+        let slots = log.geometry.slots() as usize;
+        let mut engine = Engine {
+            settings,
+            log,
+            index,
+            locks: Locks::default(),
+            origin_locks: KeyMap::default(),
+            origin_lock_waiters: Vec::new(),
+            written: KeyMap::default(),
+            departed: Departed::default(),
+            ghost: Ghost::new(slots / 2),
+            missed: Ghost::new(slots / 16),
+            volumes: Vec::new(),
+            volume_hint: 0,
+            requests: Slab::default(),
+            jobs: Slab::default(),
+            runnable: VecDeque::new(),
+            ended_promotions: Vec::new(),
+            stalled_jobs: Vec::new(),
+            combined: VecDeque::new(),
+            backlog: VecDeque::new(),
+            headers_waiting: Vec::new(),
+            seals_waiting: Vec::new(),
+            stalled_reads: Vec::new(),
+            durability: Durability::default(),
+            reclaim: Reclaim::default(),
+            writeback: Writeback::default(),
+            throttle: Throttle::default(),
+            sync_writer: SyncWriter::default(),
+            failed: None,
+            acks: VecDeque::new(),
+            stats: Stats::default(),
+            ops: Slab::default(),
+            actions: VecDeque::new(),
+        };
+        engine.stats.dirty_blocks = engine.log.segments.iter().map(|segment| u64::from(segment.dirty)).sum();
+        engine.tails_are_durable();
+        engine
+    }
+
+    /// Attaches a volume and says how requests name it.
+    pub fn add_volume(&mut self, config: VolumeConfig) -> VolumeSlot {
+        let mut volume = Volume::new(config);
+        for slot in 0..self.log.geometry.slots() {
+            let flags = self.index.flags(Slot(slot));
+            if flags.live() && volume.contains(self.index.key(Slot(slot))) {
+                volume.cached_blocks += 1;
+                volume.dirty_blocks += u64::from(flags.dirty());
+            }
+        }
+        let free = self.volumes.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.volumes.len());
+        if at == self.volumes.len() {
+            self.volumes.push(None);
+        }
+        self.volumes[at] = Some(volume);
+        VolumeSlot(at as u16)
+    }
+
+    /// Forgets a volume that has no dirty data and no requests in progress. Its clean blocks
+    /// leave the index; what the log still says of it is void once the superblock says the
+    /// volume is detached (I15).
+    ///
+    /// # Errors
+    /// With the number of dirty blocks if there are any, or of requests in progress.
+    pub fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
+        let Some(Some(volume)) = self.volumes.get(usize::from(slot.0)) else { return Ok(()) };
+        if volume.dirty_blocks > 0 {
+            return Err(volume.dirty_blocks);
+        }
+        if !self.requests.is_empty() || !self.jobs.is_empty() {
+            return Err((self.requests.len() + self.jobs.len()) as u64);
+        }
+        let range = volume.config.base.0..volume.config.base.0 + volume.config.reserved_blocks;
+        for at in 0..self.log.geometry.slots() {
+            let slot = Slot(at);
+            if self.index.flags(slot).live() && range.contains(&self.index.key(slot).0) {
+                let (slot, flags) = self.index.remove(self.index.key(slot)).expect("live");
+                self.slot_dies(slot, flags);
+            }
+        }
+        self.volumes[usize::from(slot.0)] = None;
+        Ok(())
+    }
+
+    /// Changes a volume's mode for requests submitted from now on. Dirty data stays and is
+    /// written back as before.
+    pub fn set_mode(&mut self, slot: VolumeSlot, mode: Mode) {
+        let volume = self.volume(slot);
+        volume.config.mode = mode;
+    }
+
+    /// The mode of a volume.
+    #[must_use]
+    pub fn mode(&self, slot: VolumeSlot) -> Option<Mode> {
+        Some(self.volumes.get(usize::from(slot.0))?.as_ref()?.config.mode)
+    }
+
+    /// Starts or stops writing everything of a volume back as fast as the origin takes it.
+    pub fn set_draining(&mut self, slot: VolumeSlot, draining: bool) {
+        self.volume(slot).draining = draining;
+    }
+
+    /// Takes no more requests for a volume; they fail with [`Failure::Detached`].
+    pub fn set_detaching(&mut self, slot: VolumeSlot, detaching: bool) {
+        self.volume(slot).detaching = detaching;
+    }
+
+    /// Changes the settings.
+    ///
+    /// # Errors
+    /// If they are not valid; the old ones stay.
+    pub fn set_settings(&mut self, settings: Settings) -> Result<(), String> {
+        settings.validate()?;
+        self.settings = settings;
+        Ok(())
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Takes a request. Its answer comes from [`Engine::next_ack`], possibly at once.
+    pub fn submit(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
+        if let Err(failure) = self.check(&request) {
+            self.acks.push_back(Ack { id: request.id, result: Err(failure) });
+            return;
+        }
+        match request.kind {
+            RequestKind::Read => self.read(now, request, memory),
+            RequestKind::Prefetch => self.prefetch(now, request, memory),
+            RequestKind::Write { .. } | RequestKind::WriteZeroes { .. } | RequestKind::Discard => {
+                self.write(now, request, memory);
+            }
+            RequestKind::Flush => self.flush(now, request),
+        }
+        self.run(now, memory);
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Failure> {
+        let volume = self.volumes.get(usize::from(request.volume.0)).and_then(Option::as_ref);
+        let volume = volume.ok_or(Failure::Detached)?;
+        if volume.detaching {
+            return Err(Failure::Detached);
+        }
+        if request.kind == RequestKind::Flush {
+            return Ok(());
+        }
+        let sector = SECTOR_BYTES as u64;
+        let end = request.offset_bytes.checked_add(u64::from(request.len_bytes)).ok_or(Failure::Invalid)?;
+        let aligned = request.offset_bytes.is_multiple_of(sector) && u64::from(request.len_bytes).is_multiple_of(sector);
+        let limit = match request.kind {
+            RequestKind::Read | RequestKind::Write { .. } | RequestKind::Prefetch => MAX_REQUEST_BYTES,
+            _ => MAX_RANGE_BYTES,
+        };
+        let carries_data = matches!(request.kind, RequestKind::Read | RequestKind::Write { .. });
+        let has_data = !carries_data || request.buf.len_bytes == request.len_bytes;
+        if !aligned || request.len_bytes == 0 || end > volume.config.size_bytes || request.len_bytes > limit || !has_data {
+            return Err(Failure::Invalid);
+        }
+        Ok(())
+    }
+
+    /// Takes the end of a device operation.
+    ///
+    /// # Panics
+    /// If the operation is not in flight.
+    pub fn complete(&mut self, now: Nanos, op: OpId, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+        let op = self.ops.remove(op.0).expect("an operation in flight");
+        match op {
+            Op::AppendData(placed) => self.append_data_done(now, placed, result, memory),
+            Op::Header(record) => self.header_done(now, record, result, memory),
+            Op::Seal { segment, which, buf } => self.seal_done(segment, which, buf, result, memory),
+            Op::CacheFlush => self.cache_flush_done(now, result, memory),
+            Op::OriginFlush(volume) => self.origin_flush_done(now, volume, result, memory),
+            Op::HitRead(read) => self.hit_read_done(now, read, result, memory),
+            Op::MissRead(read) => self.miss_read_done(now, read, result, memory),
+            Op::PromoteRead(job) => self.promote_read_done(now, job, result, memory),
+            Op::FillFromCache { job, edge, slot } => self.fill_from_cache_done(now, job, edge, slot, result, memory),
+            Op::FillFromOrigin { job, edge } => self.fill_from_origin_done(now, job, edge, result, memory),
+            Op::JobOrigin { job } => self.write_origin_done(now, job, result, memory),
+            Op::WritebackRead { job, first, count } => self.writeback_read_done(now, job, first, count, result, memory),
+            Op::WritebackWrite { job } => self.writeback_write_done(now, job, result, memory),
+            Op::RetainRead { job, first, count } => self.retain_read_done(now, job, first, count, result, memory),
+            Op::Renewal(segment) => self.renewal_done(now, segment, result, memory),
+            Op::SegmentDiscard(segment) => self.segment_discarded(segment),
+        }
+        self.run(now, memory);
+    }
+
+    /// Does what became possible or due: to be called after a batch of submissions and
+    /// completions, and when [`Engine::next_deadline`] has come.
+    pub fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        self.release_throttled(now, memory);
+        let stalled = std::mem::take(&mut self.stalled_jobs);
+        self.runnable.extend(stalled);
+        self.run(now, memory);
+        self.advance_reclaim(now, memory);
+        if !self.backlog.is_empty() || !self.headers_waiting.is_empty() || !self.seals_waiting.is_empty() {
+            self.retry_backlog(now, memory);
+        }
+        self.retry_stalled_reads(now, memory);
+        if !self.combined.is_empty() {
+            self.flush_combined(now, memory);
+        }
+        self.advance_writeback(now, memory);
+        self.advance_durability(now, memory);
+        self.advance_origins(now);
+        self.run(now, memory);
+    }
+
+    /// Lets jobs go on whose turn came.
+    pub(crate) fn run(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        loop {
+            self.end_promotions(memory);
+            let Some(job) = self.runnable.pop_front() else { break };
+            self.resume_job(now, job, memory);
+        }
+    }
+
+    /// The next device operation to carry out.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The next answer to a request.
+    pub fn next_ack(&mut self) -> Option<Ack> {
+        self.acks.pop_front()
+    }
+
+    /// When [`Engine::advance`] must be called next, if nothing else happens.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        [self.durability_deadline(), self.origins_deadline(), self.throttle.deadline(), self.writeback_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    pub(crate) fn issue(&mut self, op: Op, device: Device, operation: Operation) {
+        match (&operation, device) {
+            (Operation::Read { bufs, .. }, Device::Cache(_)) => {
+                self.stats.cache_data_read_bytes += total_bytes(bufs);
+            }
+            (Operation::Read { bufs, .. }, Device::Origin(_)) => self.stats.origin_read_bytes += total_bytes(bufs),
+            (Operation::Write { bufs, .. }, Device::Origin(_)) => self.stats.origin_written_bytes += total_bytes(bufs),
+            _ => {}
+        }
+        let op = OpId(self.ops.insert(op));
+        self.actions.push_back(Action { op, device, operation });
+    }
+
+    /// How many device operations are in flight or waiting to be taken.
+    #[must_use]
+    pub fn operations_in_flight(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Whether no request, job or operation is in progress.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.ops.is_empty() && self.requests.is_empty() && self.jobs.is_empty() && self.throttle.is_empty()
+    }
+
+    /// Whether everything published is durable and every record written: what an orderly stop
+    /// waits for after a flush.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.is_idle() && (self.all_durable() || self.failed_cache())
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Dirty and cached blocks of a volume.
+    #[must_use]
+    pub fn volume_blocks(&self, slot: VolumeSlot) -> Option<(u64, u64)> {
+        let volume = self.volumes.get(usize::from(slot.0))?.as_ref()?;
+        Some((volume.dirty_blocks, volume.cached_blocks))
+    }
+
+    /// How many blocks are cached and how many fit, at most.
+    #[must_use]
+    pub fn occupancy(&self) -> (u64, u64) {
+        (u64::from(self.index.len()), self.capacity_blocks())
+    }
+
+    /// Whether a block of a volume is cached, and whether it is dirty.
+    #[must_use]
+    pub fn block_state(&self, slot: VolumeSlot, offset_bytes: u64) -> (bool, bool) {
+        let Some(Some(volume)) = self.volumes.get(usize::from(slot.0)) else { return (false, false) };
+        let key = volume.config.base.plus(offset_bytes / self.block_bytes() as u64);
+        self.index.find(key).map_or((false, false), |slot| (true, self.index.flags(slot).dirty()))
+    }
+
+    /// Why the cache stepped aside, if it did (I15).
+    #[must_use]
+    pub fn failure(&self) -> Option<&'static str> {
+        self.failed.map(|failed| failed.reason)
+    }
+
+    /// Whether the driver must record, durably and outside the cache device, that the cache is
+    /// abandoned at this epoch. It answers with [`Engine::abandonment_recorded`]; until then
+    /// nothing that the log cannot record is written.
+    #[must_use]
+    pub fn wants_abandonment(&self) -> Option<u32> {
+        self.failed.filter(|failed| !failed.recorded).map(|_| self.log.epoch)
+    }
+
+    /// The abandonment is durable.
+    pub fn abandonment_recorded(&mut self) {
+        if let Some(failed) = &mut self.failed {
+            failed.recorded = true;
+        }
+    }
+
+    /// The shape of the cache.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.log.geometry
+    }
+
+    /// The identity of the cache.
+    #[must_use]
+    pub fn cache_id(&self) -> CacheId {
+        self.log.id
+    }
+
+    pub(crate) fn failed_cache(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// The cache device can no longer be relied on: it steps aside.
+    pub(crate) fn fail_cache(&mut self, reason: &'static str, _now: Nanos, _memory: &mut dyn Memory) {
+        self.failed.get_or_insert(FailedCache { reason, recorded: false });
+    }
+
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.log.geometry.block_bytes as usize
+    }
+
+    /// Blocks that the segments can hold when headers take little.
+    pub(crate) fn capacity_blocks(&self) -> u64 {
+        let geometry = self.log.geometry;
+        let per_segment = u64::from(geometry.slots_per_segment() - geometry.first_slot() - 1);
+        u64::from(geometry.segments_per_shard) * per_segment
+    }
+
+    /// The block of a volume that holds this byte.
+    pub(crate) fn key_at(&self, volume: VolumeSlot, offset_bytes: u64) -> BlockKey {
+        let config = self.volumes[usize::from(volume.0)].as_ref().expect("attached").config;
+        config.base.plus(offset_bytes / self.block_bytes() as u64)
+    }
+
+    /// Where a block is on its origin, and how much of it the origin has.
+    pub(crate) fn origin_range(&self, volume: VolumeSlot, key: BlockKey, blocks: u64) -> (u64, usize) {
+        let config = self.volumes[usize::from(volume.0)].as_ref().expect("attached").config;
+        let block_bytes = self.block_bytes() as u64;
+        let start = (key.0 - config.base.0) * block_bytes;
+        let end = (start + blocks * block_bytes).min(config.size_bytes);
+        (start, (end - start) as usize)
+    }
+}
+
+fn total_bytes(bufs: &[Buf]) -> u64 {
+    bufs.iter().map(|buf| u64::from(buf.len_bytes)).sum()
+}

@@ -1,0 +1,62 @@
+//! What is on the cache device, defined once. `docs/FORMAT.md` shows the same tables; a test
+//! holds the two together.
+//!
+//! ```text
+//! | superblock copies | shard 0: segment, segment, … | shard 1: … | …
+//! segment: | summary slot 0 | summary slot 1 | record | record | …
+//! record:  | header (4 KiB) | blocks …
+//! ```
+//! All numbers are little-endian. Every structure carries a magic, a version, the identity of its
+//! cache (checksums are seeded with it), its own address and a CRC32C.
+
+pub mod codec;
+pub mod entry;
+pub mod geometry;
+pub mod header;
+pub mod sequence;
+pub mod summary;
+pub mod superblock;
+
+pub use entry::{Entry, EntryList};
+pub use geometry::{BlockKey, Geometry, GeometryError, SegmentId, Slot};
+pub use header::{DurablePosition, Header, Link};
+pub use sequence::Sequence;
+pub use summary::{Summary, SummaryKind};
+pub use superblock::{CacheId, Superblock, SuperblockError, VolumeRecord, VolumeState};
+
+/// The version of the on-disk format. A cache of a higher version is refused, not guessed at.
+pub const FORMAT_VERSION: u16 = 1;
+
+/// The unit of every metadata structure and the smallest block, in bytes.
+pub const PAGE_BYTES: usize = 4096;
+
+/// The three streams of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Stream {
+    /// Every new write; dirty data lives here alone (I17).
+    Write = 0,
+    /// First-time promotions.
+    Probation = 1,
+    /// Blocks that proved themselves.
+    Main = 2,
+}
+
+impl Stream {
+    /// How many streams there are.
+    pub const COUNT: usize = 3;
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Stream; Stream::COUNT] = [Stream::Write, Stream::Probation, Stream::Main];
+
+    /// The stream of this number, if there is one.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Stream> {
+        Stream::ALL.get(usize::from(number)).copied()
+    }
+
+    /// This stream's bit in a mask of streams.
+    #[must_use]
+    pub fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}

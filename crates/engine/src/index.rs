@@ -1,0 +1,364 @@
+//! The index: which slot holds a block, and what is known of each slot.
+//!
+//! Two structures share the 16 bytes a cached block may cost. Arrays by slot hold the block's key
+//! (5 bytes), its CRC32C (4) and flags (1); an open-addressed table finds the slot of a key in 32
+//! bits an entry, of which those the slot number does not need carry a tag, so that a probe of the
+//! wrong entry seldom touches the arrays. Everything is allocated once; nothing grows or pauses.
+
+use crate::format::{BlockKey, Slot, Stream};
+
+const DIRTY: u8 = 1;
+const HITS_SHIFT: u8 = 1;
+const HITS_MASK: u8 = 0b11 << HITS_SHIFT;
+const SHADOW_SHIFT: u8 = 3;
+const SHADOW_MASK: u8 = 0b111 << SHADOW_SHIFT;
+const ZERO: u8 = 1 << 6;
+const LIVE: u8 = 1 << 7;
+
+/// The highest count of hits a slot remembers.
+pub const MAX_HITS: u8 = 3;
+
+/// What is known of a live slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotFlags(u8);
+
+impl SlotFlags {
+    /// Flags of a block that is live, with these properties and no hits.
+    #[must_use]
+    pub fn new(dirty: bool, zero: bool, shadows: u8) -> SlotFlags {
+        SlotFlags(
+            LIVE | if dirty { DIRTY } else { 0 }
+                | if zero { ZERO } else { 0 }
+                | (shadows << SHADOW_SHIFT & SHADOW_MASK),
+        )
+    }
+
+    /// The same with `hits` as the count of hits.
+    #[must_use]
+    pub fn with_hits(self, hits: u8) -> SlotFlags {
+        SlotFlags(self.0 & !HITS_MASK | hits.min(MAX_HITS) << HITS_SHIFT)
+    }
+
+    /// The origin may hold something older.
+    #[must_use]
+    pub fn dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
+
+    /// The block is all zeroes and nothing is stored in its slot.
+    #[must_use]
+    pub fn zero(self) -> bool {
+        self.0 & ZERO != 0
+    }
+
+    /// The index names this slot.
+    #[must_use]
+    pub fn live(self) -> bool {
+        self.0 & LIVE != 0
+    }
+
+    /// How often it was hit, up to [`MAX_HITS`].
+    #[must_use]
+    pub fn hits(self) -> u8 {
+        (self.0 & HITS_MASK) >> HITS_SHIFT
+    }
+
+    /// The streams in which an older entry of the block may survive (I3), as a mask.
+    #[must_use]
+    pub fn shadows(self) -> u8 {
+        (self.0 & SHADOW_MASK) >> SHADOW_SHIFT
+    }
+}
+
+/// The index of one shard.
+#[derive(Debug)]
+pub struct Index {
+    key_low: Box<[u32]>,
+    key_high: Box<[u8]>,
+    checksum: Box<[u32]>,
+    flags: Box<[SlotFlags]>,
+    table: Box<[u32]>,
+    slot_bits: u32,
+    live: u32,
+}
+
+impl Index {
+    /// An empty index for this many slots.
+    #[must_use]
+    pub fn new(slots: u32) -> Index {
+        let slots_usize = slots as usize;
+        // A seventh more places than slots: a cache is never all live, so probes stay short.
+        let places = slots_usize + slots_usize / 7 + 8;
+        Index {
+            key_low: vec![0; slots_usize].into(),
+            key_high: vec![0; slots_usize].into(),
+            checksum: vec![0; slots_usize].into(),
+            flags: vec![SlotFlags::default(); slots_usize].into(),
+            table: vec![0; places].into(),
+            slot_bits: u32::BITS - (slots + 1).leading_zeros(),
+            live: 0,
+        }
+    }
+
+    /// How many blocks are cached.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.live
+    }
+
+    /// Whether no block is cached.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// The slot that holds the newest version of a block.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, key: BlockKey) -> Option<Slot> {
+        let hash = hash(key);
+        let tag = self.tag(hash);
+        let mut at = self.home(hash);
+        loop {
+            let value = self.table[at];
+            if value == 0 {
+                return None;
+            }
+            if value >> self.slot_bits == tag {
+                let slot = self.slot_of(value);
+                if self.key(slot) == key {
+                    return Some(slot);
+                }
+            }
+            at += 1;
+            if at == self.table.len() {
+                at = 0;
+            }
+        }
+    }
+
+    /// The key last stored at a slot.
+    #[inline]
+    #[must_use]
+    pub fn key(&self, slot: Slot) -> BlockKey {
+        let at = slot.0 as usize;
+        BlockKey(u64::from(self.key_low[at]) | u64::from(self.key_high[at]) << 32)
+    }
+
+    /// The flags of a slot; not live if the index does not name it.
+    #[inline]
+    #[must_use]
+    pub fn flags(&self, slot: Slot) -> SlotFlags {
+        self.flags[slot.0 as usize]
+    }
+
+    /// The CRC32C of what a slot holds.
+    #[inline]
+    #[must_use]
+    pub fn checksum(&self, slot: Slot) -> u32 {
+        self.checksum[slot.0 as usize]
+    }
+
+    /// Counts a hit.
+    #[inline]
+    pub fn hit(&mut self, slot: Slot) {
+        let flags = &mut self.flags[slot.0 as usize];
+        if flags.hits() < MAX_HITS {
+            *flags = SlotFlags(flags.0 + (1 << HITS_SHIFT));
+        }
+    }
+
+    /// Sets the count of hits.
+    pub fn set_hits(&mut self, slot: Slot, hits: u8) {
+        let flags = &mut self.flags[slot.0 as usize];
+        *flags = flags.with_hits(hits);
+    }
+
+    /// The block's newest version is durable on the origin.
+    ///
+    /// # Panics
+    /// If the slot is not live and dirty.
+    pub fn set_clean(&mut self, slot: Slot) {
+        let flags = &mut self.flags[slot.0 as usize];
+        assert!(flags.live() && flags.dirty(), "only a dirty block becomes clean");
+        *flags = SlotFlags(flags.0 & !DIRTY);
+    }
+
+    /// Adds streams to the shadows of a live slot.
+    pub fn add_shadows(&mut self, slot: Slot, shadows: u8) {
+        let flags = &mut self.flags[slot.0 as usize];
+        *flags = SlotFlags(flags.0 | (shadows << SHADOW_SHIFT & SHADOW_MASK));
+    }
+
+    /// Names `slot` as the newest version of `key`. Returns the slot that was it before, which is
+    /// then no longer live.
+    ///
+    /// # Panics
+    /// If `slot` is live already.
+    pub fn insert(&mut self, key: BlockKey, slot: Slot, checksum: u32, flags: SlotFlags) -> Option<Slot> {
+        let at = slot.0 as usize;
+        assert!(!self.flags[at].live(), "a slot is filled once a generation");
+        assert!(flags.live(), "what is inserted is live");
+        self.key_low[at] = key.0 as u32;
+        self.key_high[at] = (key.0 >> 32) as u8;
+        self.checksum[at] = checksum;
+        self.flags[at] = flags;
+        let hash = hash(key);
+        let tag = self.tag(hash);
+        let mut place = self.home(hash);
+        loop {
+            let value = self.table[place];
+            if value == 0 {
+                self.table[place] = self.value(tag, slot);
+                self.live += 1;
+                return None;
+            }
+            if value >> self.slot_bits == tag {
+                let old = self.slot_of(value);
+                if self.key(old) == key {
+                    self.table[place] = self.value(tag, slot);
+                    self.flags[old.0 as usize] = SlotFlags::default();
+                    return Some(old);
+                }
+            }
+            place += 1;
+            if place == self.table.len() {
+                place = 0;
+            }
+        }
+    }
+
+    /// Forgets a block. Returns its slot and flags, if it was cached.
+    pub fn remove(&mut self, key: BlockKey) -> Option<(Slot, SlotFlags)> {
+        let hash = hash(key);
+        let tag = self.tag(hash);
+        let mut place = self.home(hash);
+        let slot = loop {
+            let value = self.table[place];
+            if value == 0 {
+                return None;
+            }
+            if value >> self.slot_bits == tag {
+                let slot = self.slot_of(value);
+                if self.key(slot) == key {
+                    break slot;
+                }
+            }
+            place = self.next(place);
+        };
+        self.close_gap(place);
+        let flags = std::mem::take(&mut self.flags[slot.0 as usize]);
+        self.live -= 1;
+        Some((slot, flags))
+    }
+
+    /// Moves later entries of the run back, so that no probe meets a hole before its entry
+    /// (backward-shift deletion; Knuth, TAOCP vol. 3, 6.4, algorithm R).
+    fn close_gap(&mut self, mut hole: usize) {
+        let mut place = hole;
+        loop {
+            place = self.next(place);
+            let value = self.table[place];
+            if value == 0 {
+                break;
+            }
+            let home = self.home(hash(self.key(self.slot_of(value))));
+            let stays = if hole <= place { hole < home && home <= place } else { hole < home || home <= place };
+            if !stays {
+                self.table[hole] = value;
+                hole = place;
+            }
+        }
+        self.table[hole] = 0;
+    }
+
+    #[inline]
+    fn next(&self, place: usize) -> usize {
+        if place + 1 == self.table.len() { 0 } else { place + 1 }
+    }
+
+    #[inline]
+    fn home(&self, hash: u64) -> usize {
+        // Multiply-shift (Lemire 2019, "Fast random integer generation in an interval"): the
+        // table needs no power-of-two size, which would cost up to twice its memory.
+        ((u128::from(hash) * self.table.len() as u128) >> 64) as usize
+    }
+
+    #[inline]
+    fn tag(&self, hash: u64) -> u32 {
+        (hash as u32) & (u32::MAX.checked_shr(self.slot_bits).unwrap_or(0))
+    }
+
+    #[inline]
+    fn value(&self, tag: u32, slot: Slot) -> u32 {
+        tag.checked_shl(self.slot_bits).unwrap_or(0) | (slot.0 + 1)
+    }
+
+    #[inline]
+    fn slot_of(&self, value: u32) -> Slot {
+        let mask = u32::MAX.checked_shr(u32::BITS - self.slot_bits).unwrap_or(u32::MAX);
+        Slot((value & mask) - 1)
+    }
+}
+
+/// The streams other than `own` that `flags` says hold shadows.
+#[must_use]
+pub fn foreign_shadows(flags: SlotFlags, own: Stream) -> u8 {
+    flags.shadows() & !own.bit()
+}
+
+/// Mixes a key (finalizer of SplitMix64, Steele, Lea and Flood 2014).
+#[inline]
+pub(crate) fn hash(key: BlockKey) -> u64 {
+    let mut x = key.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_map(steps in proptest::collection::vec((0u64..60, any::<bool>()), 1..400)) {
+            let mut index = Index::new(64);
+            let mut map: HashMap<u64, u32> = HashMap::new();
+            let mut free: Vec<u32> = (0..64).rev().collect();
+            for (key, insert) in steps {
+                if insert {
+                    let slot = free.pop().unwrap();
+                    let old = index.insert(BlockKey(key), Slot(slot), key as u32, SlotFlags::new(false, false, 0));
+                    let expected = map.insert(key, slot);
+                    prop_assert_eq!(old, expected.map(Slot));
+                    free.extend(expected);
+                } else {
+                    let removed = index.remove(BlockKey(key)).map(|(slot, _)| slot.0);
+                    prop_assert_eq!(removed, map.remove(&key));
+                    free.extend(removed);
+                }
+                for key in 0..60 {
+                    prop_assert_eq!(index.find(BlockKey(key)), map.get(&key).map(|slot| Slot(*slot)));
+                }
+                prop_assert_eq!(index.len() as usize, map.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_index_finds_everything() {
+        let slots = 100_000;
+        let mut index = Index::new(slots);
+        for slot in 0..slots {
+            index.insert(BlockKey(u64::from(slot) * 977), Slot(slot), slot, SlotFlags::new(true, false, 0));
+        }
+        for slot in 0..slots {
+            assert_eq!(index.find(BlockKey(u64::from(slot) * 977)), Some(Slot(slot)));
+            assert_eq!(index.checksum(Slot(slot)), slot);
+        }
+        assert_eq!(index.find(BlockKey(976)), None);
+    }
+}

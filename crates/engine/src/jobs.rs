@@ -1,0 +1,92 @@
+//! Operations of several steps: who they are, and where each event sends them.
+
+use crate::append::Piece;
+use crate::engine::Engine;
+use crate::interface::{Failure, Memory, Nanos};
+use crate::paths::promote::PromoteJob;
+use crate::paths::write::WriteJob;
+use crate::reclaim::RetainJob;
+use crate::writeback::WritebackJob;
+
+/// An operation of several steps.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Write(Box<WriteJob>),
+    Promote(Box<PromoteJob>),
+    Writeback(Box<WritebackJob>),
+    Retain(Box<RetainJob>),
+}
+
+impl Engine {
+    /// Blocks of a job were appended and published, as far as it still owned them.
+    pub(crate) fn piece_done(&mut self, now: Nanos, piece: &Piece, memory: &mut dyn Memory) {
+        let (name, blocks) = (piece.owner.0, piece.keys.len());
+        match self.jobs.get(name).expect("a job in progress") {
+            Job::Write(_) => self.write_logged(now, name, blocks, Ok(())),
+            Job::Promote(_) => self.promote_appended(now, name, blocks),
+            Job::Retain(_) => self.retained(now, name, blocks, memory),
+            Job::Writeback(_) => unreachable!("write-back appends nothing"),
+        }
+    }
+
+    /// Blocks of a job cannot be appended: the cache device failed.
+    pub(crate) fn piece_failed(&mut self, now: Nanos, piece: &Piece, memory: &mut dyn Memory) {
+        let (name, blocks) = (piece.owner.0, piece.keys.len());
+        match self.jobs.get(name).expect("a job in progress") {
+            Job::Write(_) => self.write_logged(now, name, blocks, Err(Failure::Io)),
+            Job::Promote(_) => self.promote_appended(now, name, blocks),
+            Job::Retain(_) => self.retained(now, name, blocks, memory),
+            Job::Writeback(_) => unreachable!("write-back appends nothing"),
+        }
+    }
+
+    /// A job's turn came: a block it waited for is free, or there is room again.
+    pub(crate) fn resume_job(&mut self, now: Nanos, name: u32, memory: &mut dyn Memory) {
+        match self.jobs.get(name) {
+            Some(Job::Write(_)) => self.resume_write(now, name, memory),
+            Some(Job::Promote(_) | Job::Retain(_) | Job::Writeback(_)) | None => {}
+        }
+    }
+
+    /// What a job waited for is durable in the cache, or never will be.
+    pub(crate) fn job_durable(&mut self, now: Nanos, name: u32, result: Result<(), Failure>) {
+        if let Some(Job::Write(_)) = self.jobs.get(name) {
+            self.write_durable(now, name, result);
+        }
+    }
+
+    /// What a job wrote to the origin is durable there, or will not be.
+    pub(crate) fn job_origin_durable(&mut self, now: Nanos, name: u32, result: Result<(), Failure>, _memory: &mut dyn Memory) {
+        if let Some(Job::Write(_)) = self.jobs.get(name) {
+            self.write_origin_durable(now, name, result);
+        }
+    }
+
+    pub(crate) fn write_job(&mut self, name: u32) -> &mut WriteJob {
+        match self.jobs.at(name) {
+            Job::Write(job) => job,
+            _ => panic!("job {name} is a write"),
+        }
+    }
+
+    pub(crate) fn promote_job(&mut self, name: u32) -> &mut PromoteJob {
+        match self.jobs.at(name) {
+            Job::Promote(job) => job,
+            _ => panic!("job {name} is a promotion"),
+        }
+    }
+
+    pub(crate) fn writeback_job(&mut self, name: u32) -> &mut WritebackJob {
+        match self.jobs.at(name) {
+            Job::Writeback(job) => job,
+            _ => panic!("job {name} is a write-back"),
+        }
+    }
+
+    pub(crate) fn retain_job(&mut self, name: u32) -> &mut RetainJob {
+        match self.jobs.at(name) {
+            Job::Retain(job) => job,
+            _ => panic!("job {name} retains"),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Ownership of blocks (I11): one operation at a time may change where a block's newest version
+//! is. Others wait in order of arrival.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::format::BlockKey;
+use crate::index;
+
+/// Who owns a block: the engine's token of the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owner(pub u32);
+
+/// A hasher for keys that are mixed already.
+#[derive(Debug, Default)]
+pub struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = index::hash(BlockKey(value));
+    }
+}
+
+/// A map by block key. Iteration order is the same in every run, as the simulator needs.
+pub type KeyMap<V> = HashMap<BlockKey, V, BuildHasherDefault<KeyHasher>>;
+
+/// Which blocks are owned, by whom, and who waits.
+#[derive(Debug, Default)]
+pub struct Locks {
+    owners: KeyMap<Owner>,
+    waiting: KeyMap<VecDeque<Owner>>,
+}
+
+impl Locks {
+    /// Who owns a block.
+    #[must_use]
+    pub fn owner(&self, key: BlockKey) -> Option<Owner> {
+        if self.owners.is_empty() {
+            return None;
+        }
+        self.owners.get(&key).copied()
+    }
+
+    /// Makes `owner` the owner of a block nobody owns. Returns whether it is now.
+    pub fn try_lock(&mut self, key: BlockKey, owner: Owner) -> bool {
+        *self.owners.entry(key).or_insert(owner) == owner
+    }
+
+    /// Takes the block from whoever owns it.
+    pub fn steal(&mut self, key: BlockKey, owner: Owner) {
+        self.owners.insert(key, owner);
+    }
+
+    /// Puts `owner` in the queue for a block somebody else owns.
+    pub fn wait(&mut self, key: BlockKey, owner: Owner) {
+        self.waiting.entry(key).or_default().push_back(owner);
+    }
+
+    /// Ends the ownership of a block, if `owner` still has it. Returns who waited longest; it
+    /// must try again.
+    pub fn unlock(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {
+        if self.owners.get(&key) != Some(&owner) {
+            return None;
+        }
+        self.owners.remove(&key);
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let queue = self.waiting.get_mut(&key)?;
+        let next = queue.pop_front();
+        if queue.is_empty() {
+            self.waiting.remove(&key);
+        }
+        next
+    }
+
+    /// How many blocks are owned.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Whether no block is owned.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+}

@@ -1,0 +1,247 @@
+//! The shard's log in memory: its segments, streams and open records. Bookkeeping only; what is
+//! written when is decided in `append` and `durability`.
+
+use std::collections::VecDeque;
+
+use crate::append::PlacedPiece;
+use crate::format::header::State;
+use crate::format::{
+    CacheId, DurablePosition, EntryList, Geometry, Link, SegmentId, Sequence, Slot, Stream,
+};
+use crate::interface::{Buf, Nanos};
+use crate::ring::{PAGES, RingPage};
+use crate::slab::Slab;
+
+/// Free segments that only reclaim may use: one for each stream and one more (I18).
+pub(crate) const RECLAIM_RESERVE: usize = Stream::COUNT + 1;
+
+/// Where a segment is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SegmentState {
+    /// Holds nothing.
+    Free,
+    /// Takes appends.
+    Open,
+    /// Takes no more; headers or its summary are still being written.
+    Filled,
+    /// Complete.
+    Sealed,
+    /// Its blocks are being retained or evicted.
+    Reclaiming,
+    /// Empty; waits until what superseded its entries is durable (I8).
+    Dying,
+    /// Below the tail; waits until a header with that tail is durable and no read is in flight.
+    Dead,
+}
+
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) state: SegmentState,
+    pub(crate) stream: Stream,
+    pub(crate) generation: Sequence,
+    /// Live blocks.
+    pub(crate) live: u32,
+    /// Dirty blocks among them.
+    pub(crate) dirty: u32,
+    /// Reads in flight; the segment is not reused before they end (I8).
+    pub(crate) pins: u32,
+    /// Slots below this one are durable.
+    pub(crate) durable_slots: u16,
+    /// One past the last used slot, once no more are added.
+    pub(crate) end_slot: u16,
+    /// Which summary slot counts, if any (I19).
+    pub(crate) summary: Option<u8>,
+    pub(crate) previous: Option<Link>,
+    pub(crate) opened_at: Nanos,
+    /// What only segments that are being filled need.
+    pub(crate) filling: Option<Box<Filling>>,
+}
+
+/// The part of a segment's state that ends with its seal.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    pub(crate) next_slot: u16,
+    /// Every entry published so far, for the summary.
+    pub(crate) entries: EntryList,
+    /// Bytes of the summary set aside for pieces that are being written.
+    pub(crate) reserved_bytes: usize,
+    /// The record that takes appends.
+    pub(crate) record: Option<u32>,
+    /// Records not yet complete on the device or behind one that is not, by slot (I13).
+    pub(crate) outstanding: VecDeque<u32>,
+    /// Slots below this one are complete on the device, all records before them too.
+    pub(crate) complete_slots: u16,
+    /// How often its seal was tried.
+    pub(crate) attempts: u8,
+}
+
+/// A record that is being filled or written.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) segment: SegmentId,
+    pub(crate) slot: u16,
+    pub(crate) stream: Stream,
+    pub(crate) entries: EntryList,
+    /// Bytes of the header set aside for pieces that are being written.
+    pub(crate) reserved_bytes: usize,
+    pub(crate) blocks: u16,
+    /// Data transfers in flight.
+    pub(crate) pending: u32,
+    pub(crate) closing: bool,
+    pub(crate) complete: bool,
+    pub(crate) opened_at: Nanos,
+    pub(crate) ring: Option<RingPage>,
+    /// The header in flight.
+    pub(crate) header: Option<Buf>,
+    /// Pieces whose data travels with the header; published when all is on the device.
+    pub(crate) combined: Vec<PlacedPiece>,
+    pub(crate) attempts: u8,
+    /// The flush cycle that waits for it.
+    pub(crate) awaited: bool,
+    /// The tails its header carries.
+    pub(crate) tails: [Sequence; Stream::COUNT],
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct StreamState {
+    /// Its segments, oldest first.
+    pub(crate) order: VecDeque<SegmentId>,
+    pub(crate) open: Option<SegmentId>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) id: CacheId,
+    pub(crate) shard: u16,
+    pub(crate) geometry: Geometry,
+    pub(crate) epoch: u32,
+    /// The next number to give (I1).
+    pub(crate) next_number: u64,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) streams: [StreamState; Stream::COUNT],
+    pub(crate) free: VecDeque<SegmentId>,
+    pub(crate) tails: [Sequence; Stream::COUNT],
+    /// Every number up to this one is durable.
+    pub(crate) durable_number: u64,
+    pub(crate) durable: [DurablePosition; Stream::COUNT],
+    pub(crate) records: Slab<Record>,
+    pub(crate) ring_pages: Vec<usize>,
+    pub(crate) ring_uses: u64,
+}
+
+impl Log {
+    pub(crate) fn new(id: CacheId, shard: u16, geometry: Geometry, epoch: u32) -> Log {
+        let segments = (0..geometry.segments_per_shard).map(|_| Segment::free()).collect();
+        Log {
+            id,
+            shard,
+            geometry,
+            epoch,
+            next_number: 1,
+            segments,
+            streams: Default::default(),
+            free: VecDeque::new(),
+            tails: [Sequence::ZERO; Stream::COUNT],
+            durable_number: 0,
+            durable: [DurablePosition::default(); Stream::COUNT],
+            records: Slab::default(),
+            ring_pages: (0..PAGES).collect(),
+            ring_uses: 0,
+        }
+    }
+
+    pub(crate) fn segment(&mut self, id: SegmentId) -> &mut Segment {
+        &mut self.segments[id.0 as usize]
+    }
+
+    pub(crate) fn segment_of(&mut self, slot: Slot) -> &mut Segment {
+        let id = self.geometry.segment_of(slot);
+        self.segment(id)
+    }
+
+    pub(crate) fn stream_of(&self, slot: Slot) -> Stream {
+        self.segments[self.geometry.segment_of(slot).0 as usize].stream
+    }
+
+    /// Whether the entry of a live block is durable, so that it may be written back (I4).
+    pub(crate) fn is_durable(&self, slot: Slot) -> bool {
+        let segment = &self.segments[self.geometry.segment_of(slot).0 as usize];
+        self.geometry.slot_in_segment(slot) < segment.durable_slots
+    }
+
+    /// What headers and summaries of `segment` say of the shard.
+    pub(crate) fn state(&self, segment: SegmentId) -> State {
+        State {
+            known_durable: Sequence::new(self.epoch, self.durable_number),
+            tails: self.tails,
+            durable: self.durable,
+            previous: self.segments[segment.0 as usize].previous,
+        }
+    }
+
+    pub(crate) fn filling(&mut self, id: SegmentId) -> &mut Filling {
+        self.segment(id).filling.as_mut().expect("the segment is being filled")
+    }
+
+    /// The link that the next segment of a stream carries.
+    pub(crate) fn link_to_youngest(&self, stream: Stream) -> Option<Link> {
+        let segment = *self.streams[stream as usize].order.back()?;
+        let youngest = &self.segments[segment.0 as usize];
+        Some(Link { segment, generation: youngest.generation, end_slot: youngest.end_slot })
+    }
+
+    /// Opens a free segment for a stream that has none open.
+    pub(crate) fn open_segment(&mut self, stream: Stream, now: Nanos) -> SegmentId {
+        let id = self.free.pop_front().expect("the caller saw a free segment");
+        let previous = self.link_to_youngest(stream);
+        let generation = Sequence::new(self.epoch, self.next_number);
+        // The number is the segment's alone: two segments opened one after the other with
+        // nothing appended between them still have an order.
+        self.next_number += 1;
+        let first_slot = self.geometry.first_slot() as u16;
+        let capacity = self.geometry.summary_bytes() as usize;
+        let segment = self.segment(id);
+        assert_eq!(segment.state, SegmentState::Free);
+        assert_eq!((segment.live, segment.pins), (0, 0), "I8: nothing refers to a free segment");
+        segment.state = SegmentState::Open;
+        segment.stream = stream;
+        segment.generation = generation;
+        segment.dirty = 0;
+        segment.durable_slots = 0;
+        segment.end_slot = 0;
+        segment.previous = previous;
+        segment.opened_at = now;
+        segment.filling = Some(Box::new(Filling {
+            next_slot: first_slot,
+            entries: EntryList::with_capacity(capacity),
+            reserved_bytes: 0,
+            record: None,
+            outstanding: VecDeque::new(),
+            complete_slots: 0,
+            attempts: 0,
+        }));
+        let state = &mut self.streams[stream as usize];
+        state.order.push_back(id);
+        state.open = Some(id);
+        id
+    }
+}
+
+impl Segment {
+    pub(crate) fn free() -> Segment {
+        Segment {
+            state: SegmentState::Free,
+            stream: Stream::Write,
+            generation: Sequence::ZERO,
+            live: 0,
+            dirty: 0,
+            pins: 0,
+            durable_slots: 0,
+            end_slot: 0,
+            summary: None,
+            previous: None,
+            opened_at: Nanos(0),
+            filling: None,
+        }
+    }
+}

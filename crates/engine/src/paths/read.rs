@@ -1,0 +1,392 @@
+//! Read: hits from the cache, misses from the origin, promoted on the way if admitted.
+
+use crate::engine::{Engine, Op};
+use crate::format::{BlockKey, Entry, Slot, Stream};
+use crate::interface::{Buf, Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot};
+use crate::settings::{Admission, Mode};
+use crate::stats::BypassReason;
+
+/// How often a bad read of the cache device is repeated before the slot counts as damaged: a
+/// misdirected read does not happen twice.
+const READ_ATTEMPTS: u8 = 2;
+
+/// A read of consecutive slots in flight.
+#[derive(Clone, Debug)]
+pub(crate) struct HitRead {
+    request: u32,
+    volume: VolumeSlot,
+    key: BlockKey,
+    slot: Slot,
+    count: u16,
+    /// Where the client wants the data.
+    dest: Buf,
+    /// For a part of a block: the whole block, and where in it the part starts.
+    bounce: Option<(Buf, usize)>,
+    attempts: u8,
+}
+
+/// A read from the origin straight into the request's buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MissRead {
+    pub(crate) request: u32,
+    pub(crate) volume: VolumeSlot,
+}
+
+/// Consecutive bytes of a request that one transfer can serve.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    key: BlockKey,
+    count: u16,
+    /// From where in the first block.
+    skip_bytes: usize,
+    dest: Buf,
+}
+
+impl Engine {
+    pub(crate) fn read(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
+        self.stats.read_requests += 1;
+        let name = self.begin_request(now, request);
+        let sequential = self.reads_in_sequence(&request);
+        let block_bytes = self.block_bytes();
+        let first = self.key_at(request.volume, request.offset_bytes);
+        let mut skip_bytes = request.offset_bytes as usize % block_bytes;
+        let passthrough = self.volume(request.volume).config.mode == Mode::Passthrough || self.failed_cache();
+        let mut at_bytes = 0;
+        let mut key = first;
+        let total = request.len_bytes as usize;
+        while at_bytes < total {
+            let found = self.servable_slot(key, passthrough);
+            let mut count: u16 = 1;
+            let mut end_bytes = (at_bytes + block_bytes - skip_bytes).min(total);
+            while end_bytes < total {
+                let next = self.servable_slot(key.plus(u64::from(count)), passthrough);
+                if !self.continues(found, next, count) {
+                    break;
+                }
+                count += 1;
+                end_bytes = (end_bytes + block_bytes).min(total);
+            }
+            let dest = request.buf.slice(at_bytes, end_bytes - at_bytes);
+            let extent = Extent { key, count, skip_bytes, dest };
+            match found {
+                Some(slot) => self.read_hit(now, name, request.volume, extent, slot, memory),
+                None => self.read_miss(now, name, request.volume, extent, sequential, memory),
+            }
+            at_bytes = end_bytes;
+            key = key.plus(u64::from(count));
+            skip_bytes = 0;
+        }
+        self.finish_part(now, name, Ok(()));
+    }
+
+    fn reads_in_sequence(&mut self, request: &Request) -> bool {
+        let Some(cutoff) = self.settings.sequential_cutoff_bytes else { return false };
+        let reads = &mut self.volume(request.volume).reads;
+        reads.request(request.offset_bytes, u64::from(request.len_bytes)) > cutoff
+    }
+
+    /// The slot to read a block from, if not the origin. Where the cache is passed by, only what
+    /// the origin does not have comes from it.
+    #[inline]
+    fn servable_slot(&self, key: BlockKey, dirty_only: bool) -> Option<Slot> {
+        let slot = self.index.find(key)?;
+        (!dirty_only || self.index.flags(slot).dirty()).then_some(slot)
+    }
+
+    /// Whether the block `count` after one found at `first` can be read in the same transfer.
+    #[inline]
+    fn continues(&self, first: Option<Slot>, next: Option<Slot>, count: u16) -> bool {
+        match (first, next) {
+            (None, None) => true,
+            (Some(first), Some(next)) => {
+                next.0 == first.0 + u32::from(count)
+                    && self.log.geometry.segment_of(first) == self.log.geometry.segment_of(next)
+                    && self.index.flags(first).zero() == self.index.flags(next).zero()
+            }
+            _ => false,
+        }
+    }
+
+    fn read_hit(&mut self, now: Nanos, request: u32, volume: VolumeSlot, extent: Extent, slot: Slot, memory: &mut dyn Memory) {
+        self.stats.read_blocks_hit += u64::from(extent.count);
+        for i in 0..u32::from(extent.count) {
+            self.index.hit(Slot(slot.0 + i));
+        }
+        self.add_part(request);
+        if self.index.flags(slot).zero() {
+            memory.bytes_mut(extent.dest).fill(0);
+            return self.finish_part(now, request, Ok(()));
+        }
+        let block_bytes = self.block_bytes();
+        let dest_bytes = extent.dest.len_bytes as usize;
+        if extent.skip_bytes == 0 && dest_bytes == usize::from(extent.count) * block_bytes {
+            self.start_hit_read(HitRead {
+                request,
+                volume,
+                key: extent.key,
+                slot,
+                count: extent.count,
+                dest: extent.dest,
+                bounce: None,
+                attempts: 0,
+            });
+            return;
+        }
+        // A checksum covers a whole block, so parts of blocks are read whole: first and last
+        // block apart, what is between them together.
+        let mut at_bytes = 0;
+        let mut index = 0;
+        let mut skip_bytes = extent.skip_bytes;
+        while at_bytes < dest_bytes {
+            let rest = dest_bytes - at_bytes;
+            let whole = if skip_bytes == 0 { rest / block_bytes } else { 0 };
+            let (count, len) = if whole > 0 { (whole, whole * block_bytes) } else { (1, rest.min(block_bytes - skip_bytes)) };
+            if at_bytes > 0 {
+                self.add_part(request);
+            }
+            let read = HitRead {
+                request,
+                volume,
+                key: extent.key.plus(index as u64),
+                slot: Slot(slot.0 + index as u32),
+                count: count as u16,
+                dest: extent.dest.slice(at_bytes, len),
+                bounce: None,
+                attempts: 0,
+            };
+            if whole > 0 {
+                self.start_hit_read(read);
+            } else {
+                self.start_partial_read(read, skip_bytes, memory);
+            }
+            at_bytes += len;
+            index += count;
+            skip_bytes = 0;
+        }
+    }
+
+    fn start_partial_read(&mut self, mut read: HitRead, skip_bytes: usize, memory: &mut dyn Memory) {
+        match memory.alloc(self.block_bytes()) {
+            Some(buf) => {
+                read.bounce = Some((buf, skip_bytes));
+                self.start_hit_read(read);
+            }
+            None => {
+                // The slot stays pinned while it waits, so that it still means the same then.
+                self.log.segment_of(read.slot).pins += 1;
+                read.bounce = Some((Buf::EMPTY, skip_bytes));
+                self.stalled_reads.push(read);
+            }
+        }
+    }
+
+    pub(crate) fn retry_stalled_reads(&mut self, _now: Nanos, memory: &mut dyn Memory) {
+        for read in std::mem::take(&mut self.stalled_reads) {
+            let (_, skip_bytes) = read.bounce.expect("a part of a block");
+            self.log.segment_of(read.slot).pins -= 1;
+            self.start_partial_read(read, skip_bytes, memory);
+        }
+    }
+
+    fn start_hit_read(&mut self, read: HitRead) {
+        self.log.segment_of(read.slot).pins += 1;
+        let offset_bytes = self.log.geometry.slot_offset(self.log.shard, read.slot);
+        let bufs = Bufs::from_slice(&[read.bounce.map_or(read.dest, |(buf, _)| buf)]);
+        self.issue(Op::HitRead(read), Device::Cache(0), Operation::Read { offset_bytes, bufs });
+    }
+
+    pub(crate) fn hit_read_done(&mut self, now: Nanos, mut read: HitRead, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+        let bad = match result {
+            Ok(()) => self.bad_blocks(&read, memory),
+            Err(_) => {
+                self.stats.cache_read_errors += 1;
+                (0..read.count).collect()
+            }
+        };
+        self.log.segment_of(read.slot).pins -= 1;
+        if bad.is_empty() {
+            return self.deliver_hit(now, read, memory);
+        }
+        read.attempts += 1;
+        if read.attempts < READ_ATTEMPTS && self.index.find(read.key) == Some(read.slot) {
+            return self.start_hit_read(read);
+        }
+        if let Some((buf, _)) = read.bounce {
+            memory.free(buf);
+        }
+        for index in bad {
+            self.read_elsewhere(now, &read, index, memory);
+        }
+        self.finish_part(now, read.request, Ok(()));
+    }
+
+    /// Which blocks of a finished read are not what was stored.
+    fn bad_blocks(&mut self, read: &HitRead, memory: &mut dyn Memory) -> smallvec::SmallVec<[u16; 4]> {
+        let block_bytes = self.block_bytes();
+        let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
+        let mut bad = smallvec::SmallVec::new();
+        for (index, block) in memory.bytes(buf).chunks_exact(block_bytes).enumerate() {
+            if crc32c::crc32c(block) != self.index.checksum(Slot(read.slot.0 + index as u32)) {
+                self.stats.checksum_errors += 1;
+                bad.push(index as u16);
+            }
+        }
+        bad
+    }
+
+    fn deliver_hit(&mut self, now: Nanos, read: HitRead, memory: &mut dyn Memory) {
+        if let Some((buf, skip_bytes)) = read.bounce {
+            copy(memory, buf.slice(skip_bytes, read.dest.len_bytes as usize), read.dest);
+            memory.free(buf);
+        }
+        self.finish_part(now, read.request, Ok(()));
+    }
+
+    /// A block could not be read from its slot: it is taken from where it is now, from the origin
+    /// if it is clean, or not at all. Never something old.
+    fn read_elsewhere(&mut self, now: Nanos, read: &HitRead, index: u16, memory: &mut dyn Memory) {
+        let block_bytes = self.block_bytes();
+        let key = read.key.plus(u64::from(index));
+        let slot = Slot(read.slot.0 + u32::from(index));
+        let (dest, skip_bytes) = match read.bounce {
+            Some((_, skip_bytes)) => (read.dest, skip_bytes),
+            None => (read.dest.slice(usize::from(index) * block_bytes, block_bytes), 0),
+        };
+        let extent = Extent { key, count: 1, skip_bytes, dest };
+        match self.index.find(key) {
+            Some(now_at) if now_at != slot => self.read_hit(now, read.request, read.volume, extent, now_at, memory),
+            Some(_) if self.index.flags(slot).dirty() => {
+                self.add_part(read.request);
+                self.finish_part(now, read.request, Err(Failure::Io));
+            }
+            Some(_) => {
+                self.drop_damaged(now, key, memory);
+                self.read_origin(now, read.request, read.volume, extent);
+            }
+            None => self.read_origin(now, read.request, read.volume, extent),
+        }
+    }
+
+    /// Removes a clean block whose slot is damaged, unless somebody is about to replace it.
+    fn drop_damaged(&mut self, now: Nanos, key: BlockKey, memory: &mut dyn Memory) {
+        if self.locks.owner(key).is_none() && !self.failed_cache() {
+            self.drop_block(now, key, false, memory);
+        }
+    }
+
+    fn read_miss(&mut self, now: Nanos, request: u32, volume: VolumeSlot, extent: Extent, sequential: bool, memory: &mut dyn Memory) {
+        let blocks = u64::from(extent.count);
+        self.stats.read_blocks_missed += blocks;
+        if let Err(reason) = self.admit(volume, extent.key, extent.count, sequential) {
+            self.stats.bypassed(reason, blocks);
+            return self.read_origin(now, request, volume, extent);
+        }
+        if !self.start_promotion(now, volume, extent.key, extent.count, Some((request, extent.dest, extent.skip_bytes)), memory) {
+            self.stats.bypassed(BypassReason::NoMemory, blocks);
+            self.read_origin(now, request, volume, extent);
+        }
+    }
+
+    /// Whether missed blocks are promoted, or why not.
+    pub(crate) fn admit(&mut self, volume: VolumeSlot, key: BlockKey, count: u16, sequential: bool) -> Result<(), BypassReason> {
+        let keys = || (0..u64::from(count)).map(move |i| key.plus(i));
+        if self.failed_cache() {
+            return Err(BypassReason::Failed);
+        }
+        if self.volume(volume).config.mode == Mode::Passthrough {
+            return Err(BypassReason::Mode);
+        }
+        if sequential {
+            return Err(BypassReason::Sequential);
+        }
+        if keys().any(|key| self.locks.owner(key).is_some()) {
+            return Err(BypassReason::Busy);
+        }
+        // I6: what the origin may hold in its volatile cache only is not clean.
+        let state = self.volume(volume);
+        if state.has_unflushed() && keys().any(|key| state.is_unflushed(key)) {
+            return Err(BypassReason::Unflushed);
+        }
+        if self.settings.admission == Admission::SecondTouch && !keys().any(|key| self.missed.take(key)) {
+            for key in keys() {
+                self.missed.insert(key);
+            }
+            return Err(BypassReason::Admission);
+        }
+        if !self.room_to_promote() {
+            return Err(BypassReason::NoRoom);
+        }
+        Ok(())
+    }
+
+    fn read_origin(&mut self, now: Nanos, request: u32, volume: VolumeSlot, extent: Extent) {
+        self.add_part(request);
+        self.foreground_read(now, volume);
+        let (start, _) = self.origin_range(volume, extent.key, 1);
+        let offset_bytes = start + extent.skip_bytes as u64;
+        let bufs = Bufs::from_slice(&[extent.dest]);
+        self.issue(Op::MissRead(MissRead { request, volume }), Device::Origin(volume), Operation::Read { offset_bytes, bufs });
+    }
+
+    pub(crate) fn foreground_read(&mut self, now: Nanos, volume: VolumeSlot) {
+        let state = self.volume(volume);
+        state.foreground_at = Some(now);
+        state.foreground_reads += 1;
+    }
+
+    pub(crate) fn miss_read_done(&mut self, now: Nanos, read: MissRead, result: Result<(), DeviceError>, _memory: &mut dyn Memory) {
+        let state = self.volume(read.volume);
+        state.foreground_reads -= 1;
+        state.foreground_at = Some(now);
+        if result.is_err() {
+            self.stats.origin_read_errors += 1;
+        }
+        self.finish_part(now, read.request, result.map_err(|_| Failure::Io));
+    }
+
+    /// Takes a clean block out of the cache, with a `Drop` in every stream that may hold an
+    /// entry of it (I3). Returns the number that must be durable before the origin may be ahead
+    /// (I4), or `None` if there is no room to say so; the block then stays.
+    pub(crate) fn drop_block(&mut self, now: Nanos, key: BlockKey, reclaim: bool, memory: &mut dyn Memory) -> Option<u64> {
+        let cached = self.index.find(key);
+        let departed = self.departed.get(key);
+        let mut streams = departed.map_or(0, |(bit, _)| bit);
+        if let Some(slot) = cached {
+            let flags = self.index.flags(slot);
+            assert!(!flags.dirty(), "I5: dirty is never dropped");
+            streams |= flags.shadows() | self.log.stream_of(slot).bit();
+        }
+        if streams == 0 {
+            return Some(departed.map_or(0, |(_, number)| number));
+        }
+        let wanted = Stream::ALL.into_iter().filter(|stream| streams & stream.bit() != 0);
+        for stream in wanted.clone() {
+            if !self.ensure_entry_room(now, stream, 1, reclaim, memory) {
+                return None;
+            }
+        }
+        for stream in wanted {
+            self.log_entry(stream, Entry::Drop { key, count: 1 }, memory);
+        }
+        if let Some((slot, flags)) = self.index.remove(key) {
+            self.slot_dies(slot, flags);
+        }
+        let number = self.last_number();
+        self.departed.dropped(key, number);
+        Some(number)
+    }
+}
+
+/// Copies between two buffers of the same length that do not overlap.
+pub(crate) fn copy(memory: &mut dyn Memory, from: Buf, to: Buf) {
+    // A block at a time over the stack: the two slices cannot be borrowed together.
+    let mut chunk = [0u8; 4096];
+    let mut at = 0;
+    let total = to.len_bytes as usize;
+    while at < total {
+        let len = (total - at).min(chunk.len());
+        chunk[..len].copy_from_slice(&memory.bytes(from.slice(at, len))[..]);
+        memory.bytes_mut(to.slice(at, len)).copy_from_slice(&chunk[..len]);
+        at += len;
+    }
+}

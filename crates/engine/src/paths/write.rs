@@ -1,0 +1,805 @@
+//! Write, write-zeroes and discard.
+//!
+//! One job takes a request through its stages: own the blocks (I11), complete partial blocks,
+//! log what is cached, make durable what must be before the origin may be touched (I4), write the
+//! origin, make durable what FUA asks for, answer.
+
+use smallvec::SmallVec;
+
+use crate::append::{Keys, Piece};
+use crate::durability::Waiter;
+use crate::engine::{Engine, Op};
+use crate::format::{BlockKey, Slot, Stream};
+use crate::interface::{Buf, Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, RequestKind};
+use crate::jobs::Job;
+use crate::locks::Owner;
+use crate::paths::read::copy;
+use crate::settings::Mode;
+use crate::stats::BypassReason;
+use crate::volume::OriginWaiter;
+
+/// Sequential writes longer than this go to the origin while dirty data is at its high mark.
+const SEQUENTIAL_BYTES: u64 = 1 << 20;
+/// Write-zeroes up to this length are logged in write-back mode; longer ones the origin does
+/// better itself.
+const LOGGED_ZEROES_BYTES: u32 = 1 << 20;
+/// How often a read that completes a partial block is repeated.
+const FILL_ATTEMPTS: u8 = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Owning the blocks one by one, in order, so that no two jobs wait for each other.
+    Locking,
+    /// Dropping what is about to be bypassed; then filling partial blocks.
+    Preparing,
+    Filling,
+    Logging,
+    /// Waiting for what must be durable before the origin is written.
+    Durable,
+    /// Waiting for write-backs of the same blocks (I11).
+    OriginLocks,
+    Origin,
+    /// FUA.
+    ForcedCache,
+    ForcedOrigin,
+    /// Waiting, with a failure, until the abandonment is durable.
+    Ended,
+}
+
+/// A block of which the request has only a part.
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    key: BlockKey,
+    buf: Buf,
+    attempts: u8,
+}
+
+/// Blocks in a row that are treated alike.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    key: BlockKey,
+    count: u16,
+}
+
+/// A write, write-zeroes or discard in progress.
+#[derive(Debug)]
+pub(crate) struct WriteJob {
+    name: u32,
+    request: Request,
+    first: BlockKey,
+    end: BlockKey,
+    next_lock: BlockKey,
+    stage: Stage,
+    bypass: Option<BypassReason>,
+    /// What is logged is also written to the origin before the answer.
+    through: bool,
+    logged: SmallVec<[Run; 2]>,
+    around: SmallVec<[Run; 2]>,
+    next_drop: BlockKey,
+    edges: [Option<Edge>; 2],
+    outstanding: u32,
+    /// Must be durable before the origin is written.
+    durable_number: u64,
+    origin_locked: bool,
+    failure: Option<Failure>,
+}
+
+impl WriteJob {
+    fn is_zero(&self) -> bool {
+        !matches!(self.request.kind, RequestKind::Write { .. })
+    }
+
+    fn fua(&self) -> bool {
+        matches!(self.request.kind, RequestKind::Write { fua: true } | RequestKind::WriteZeroes { fua: true })
+    }
+
+    fn owner(&self, job: u32) -> Owner {
+        Owner(job)
+    }
+}
+
+impl Engine {
+    pub(crate) fn write(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
+        let len_bytes = u64::from(request.len_bytes);
+        let volume = self.volume(request.volume);
+        let mode = volume.config.mode;
+        let stream_bytes = volume.writes.request(request.offset_bytes, len_bytes);
+        match request.kind {
+            RequestKind::Discard => self.stats.discard_requests += 1,
+            _ => {
+                self.stats.write_requests += 1;
+                self.sync_writer.wrote();
+            }
+        }
+        let bypass = self.write_bypass(mode, stream_bytes);
+        let name = self.begin_request(now, request);
+        let logs = mode == Mode::Writeback && bypass.is_none() && request.kind != RequestKind::Discard;
+        let blocks = len_bytes.div_ceil(self.block_bytes() as u64);
+        if logs && self.throttles(now, blocks) {
+            self.stats.throttled_requests += 1;
+            self.throttle.hold(name, blocks);
+        } else {
+            self.start_write(now, name, bypass, memory);
+        }
+    }
+
+    fn write_bypass(&self, mode: Mode, stream_bytes: u64) -> Option<BypassReason> {
+        if self.failed_cache() {
+            return Some(BypassReason::Failed);
+        }
+        if !matches!(mode, Mode::Writeback | Mode::Writethrough) {
+            return Some(BypassReason::Mode);
+        }
+        if self.settings.sequential_cutoff_bytes.is_some_and(|cutoff| stream_bytes > cutoff) {
+            return Some(BypassReason::Sequential);
+        }
+        if mode == Mode::Writeback && stream_bytes > SEQUENTIAL_BYTES && self.dirty_is_high() {
+            return Some(BypassReason::DirtyLimit);
+        }
+        None
+    }
+
+    pub(crate) fn start_write(&mut self, now: Nanos, name: u32, bypass: Option<BypassReason>, memory: &mut dyn Memory) {
+        let request = self.request(name);
+        let block_bytes = self.block_bytes() as u64;
+        let first = self.key_at(request.volume, request.offset_bytes);
+        let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
+        let last = self.key_at(request.volume, end_bytes - 1);
+        let mut range = (first, last.plus(1));
+        if request.kind == RequestKind::Discard {
+            // Only whole blocks can be discarded; the last block of a volume may be short.
+            let size_bytes = self.volume(request.volume).config.size_bytes;
+            if !request.offset_bytes.is_multiple_of(block_bytes) {
+                range.0 = range.0.plus(1);
+            }
+            if !end_bytes.is_multiple_of(block_bytes) && end_bytes != size_bytes {
+                range.1 = last;
+            }
+            if range.0 >= range.1 {
+                return self.finish_part(now, name, Ok(()));
+            }
+        }
+        let job = self.jobs.insert(Job::Write(Box::new(WriteJob {
+            name,
+            request,
+            first: range.0,
+            end: range.1,
+            next_lock: range.0,
+            stage: Stage::Locking,
+            bypass,
+            through: false,
+            logged: SmallVec::new(),
+            around: SmallVec::new(),
+            next_drop: range.0,
+            edges: [None; 2],
+            outstanding: 0,
+            durable_number: 0,
+            origin_locked: false,
+            failure: None,
+        })));
+        self.resume_write(now, job, memory);
+    }
+
+    pub(crate) fn resume_write(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
+        loop {
+            let stage = self.write_job(job).stage;
+            let goes_on = match stage {
+                Stage::Locking => self.write_locks(job),
+                Stage::Preparing => self.write_prepares(now, job, memory),
+                Stage::Filling | Stage::Logging | Stage::Origin => {
+                    if self.write_job(job).outstanding > 0 {
+                        false
+                    } else if stage == Stage::Filling {
+                        self.write_logs(now, job, memory)
+                    } else if stage == Stage::Logging {
+                        self.write_logged_all(job)
+                    } else {
+                        self.write_forces(job)
+                    }
+                }
+                Stage::Durable | Stage::ForcedCache | Stage::ForcedOrigin => false,
+                Stage::OriginLocks => self.write_starts_origin(now, job),
+                Stage::Ended => {
+                    self.end_write(now, job, memory);
+                    false
+                }
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    fn write_locks(&mut self, job: u32) -> bool {
+        let (mut key, end) = (self.write_job(job).next_lock, self.write_job(job).end);
+        while key < end {
+            match self.locks.owner(key) {
+                Some(owner) if matches!(self.jobs.get(owner.0), Some(Job::Promote(_))) => {
+                    // I11: a write cancels the promotion of its block.
+                    self.locks.steal(key, Owner(job));
+                }
+                Some(_) => {
+                    self.locks.wait(key, Owner(job));
+                    self.write_job(job).next_lock = key;
+                    return false;
+                }
+                None => {
+                    self.locks.try_lock(key, Owner(job));
+                }
+            }
+            key = key.plus(1);
+        }
+        let state = self.write_job(job);
+        state.next_lock = end;
+        self.route(job);
+        self.write_job(job).stage = Stage::Preparing;
+        true
+    }
+
+    /// Decides for each block whether it is logged or goes around the cache.
+    fn route(&mut self, job: u32) {
+        let state = self.write_job(job);
+        let (first, end, request, bypass) = (state.first, state.end, state.request, state.bypass);
+        let is_zero = state.is_zero();
+        let mode = self.volume(request.volume).config.mode;
+        let mut any_dirty = false;
+        let mut all_cached = true;
+        let mut cached_blocks = 0;
+        for key in (first.0..end.0).map(BlockKey) {
+            match self.index.find(key) {
+                Some(slot) => {
+                    any_dirty |= self.index.flags(slot).dirty();
+                    cached_blocks += 1;
+                }
+                None => all_cached = false,
+            }
+        }
+        let blocks = end.0 - first.0;
+        self.stats.write_blocks_hit += cached_blocks;
+        self.stats.write_blocks_missed += blocks - cached_blocks;
+        if self.failed_cache() && any_dirty {
+            // The log cannot record a newer version and the origin must not get one (I5).
+            self.write_job(job).failure = Some(Failure::Io);
+            return;
+        }
+        let short_zeroes = is_zero && request.kind != RequestKind::Discard && request.len_bytes <= LOGGED_ZEROES_BYTES;
+        let whole_logged = if is_zero {
+            bypass.is_none() && mode == Mode::Writeback && short_zeroes
+        } else {
+            any_dirty || bypass.is_none() || (mode == Mode::Writearound && all_cached && !self.failed_cache())
+        };
+        let mut logged: SmallVec<[Run; 2]> = SmallVec::new();
+        let mut around: SmallVec<[Run; 2]> = SmallVec::new();
+        for key in (first.0..end.0).map(BlockKey) {
+            // I5: of zeroes and discards, what touches a dirty block is logged.
+            let is_logged = whole_logged || (is_zero && any_dirty && self.is_dirty(key));
+            let runs = if is_logged { &mut logged } else { &mut around };
+            match runs.last_mut() {
+                Some(run) if run.key.0 + u64::from(run.count) == key.0 => run.count += 1,
+                _ => runs.push(Run { key, count: 1 }),
+            }
+        }
+        let around_blocks: u64 = around.iter().map(|run| u64::from(run.count)).sum();
+        if let Some(reason) = bypass {
+            self.stats.bypassed(reason, around_blocks);
+        }
+        let state = self.write_job(job);
+        state.through = mode != Mode::Writeback;
+        state.logged = logged;
+        state.around = around;
+    }
+
+    fn is_dirty(&self, key: BlockKey) -> bool {
+        self.index.find(key).is_some_and(|slot| self.index.flags(slot).dirty())
+    }
+
+    /// Drops the cached copies of what goes around, then completes partial blocks.
+    fn write_prepares(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) -> bool {
+        if self.write_job(job).failure.is_some() {
+            self.write_job(job).stage = Stage::Ended;
+            return true;
+        }
+        if !self.write_job(job).around.is_empty() && !self.drop_around(now, job, memory) {
+            self.stalled_jobs.push(job);
+            return false;
+        }
+        let volume = self.write_job(job).request.volume;
+        if self.failed_cache() && !self.failed.is_some_and(|failed| failed.recorded) {
+            // I15: no origin write that the log cannot record before that is on record.
+            self.stalled_jobs.push(job);
+            return false;
+        }
+        if !self.write_job(job).logged.is_empty() && !self.fill_edges(now, job, volume, memory) {
+            self.stalled_jobs.push(job);
+            return false;
+        }
+        self.write_job(job).stage = Stage::Filling;
+        true
+    }
+
+    fn drop_around(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) -> bool {
+        let state = self.write_job(job);
+        let (from, around) = (state.next_drop, state.around.clone());
+        let keys = around.iter().flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey));
+        let mut number = self.write_job(job).durable_number;
+        for key in keys.filter(|key| *key >= from) {
+            if self.failed_cache() {
+                // The log takes nothing more; its abandonment voids what it says (I15).
+                if let Some((slot, flags)) = self.index.remove(key) {
+                    self.slot_dies(slot, flags);
+                }
+                continue;
+            }
+            match self.drop_block(now, key, false, memory) {
+                Some(dropped) => number = number.max(dropped),
+                None => {
+                    let state = self.write_job(job);
+                    state.next_drop = key;
+                    state.durable_number = number;
+                    return false;
+                }
+            }
+        }
+        let state = self.write_job(job);
+        state.next_drop = state.end;
+        state.durable_number = number;
+        true
+    }
+
+    /// Starts the reads that complete the first and last block, if the request has only part of
+    /// them. False if memory is short.
+    fn fill_edges(&mut self, now: Nanos, job: u32, volume: crate::interface::VolumeSlot, memory: &mut dyn Memory) -> bool {
+        let block_bytes = self.block_bytes();
+        let (request, first, end) = {
+            let state = self.write_job(job);
+            (state.request, state.first, state.end)
+        };
+        let start_bytes = request.offset_bytes;
+        let end_bytes = start_bytes + u64::from(request.len_bytes);
+        let last = BlockKey(end.0 - 1);
+        for (at, key) in [(0, first), (1, last)] {
+            if at == 1 && last == first || !self.is_logged(job, key) || self.write_job(job).edges[at].is_some() {
+                continue;
+            }
+            let (block_start, valid_bytes) = self.origin_range(volume, key, 1);
+            let covers = start_bytes <= block_start && end_bytes >= block_start + valid_bytes as u64;
+            if covers && valid_bytes == block_bytes {
+                continue;
+            }
+            let Some(buf) = memory.alloc(block_bytes) else { return false };
+            memory.bytes_mut(buf).fill(0);
+            self.write_job(job).edges[at] = Some(Edge { key, buf, attempts: 0 });
+            if !covers {
+                self.start_fill(now, job, at as u8, memory);
+            }
+        }
+        true
+    }
+
+    fn is_logged(&mut self, job: u32, key: BlockKey) -> bool {
+        let logged = &self.write_job(job).logged;
+        logged.iter().any(|run| (run.key.0..run.key.0 + u64::from(run.count)).contains(&key.0))
+    }
+
+    fn start_fill(&mut self, now: Nanos, job: u32, edge: u8, memory: &mut dyn Memory) {
+        let volume = self.write_job(job).request.volume;
+        let Edge { key, buf, .. } = self.write_job(job).edges[usize::from(edge)].expect("an edge");
+        match self.index.find(key) {
+            Some(slot) if self.index.flags(slot).zero() => memory.bytes_mut(buf).fill(0),
+            Some(slot) => {
+                self.write_job(job).outstanding += 1;
+                self.log.segment_of(slot).pins += 1;
+                let offset_bytes = self.log.geometry.slot_offset(self.log.shard, slot);
+                let bufs = Bufs::from_slice(&[buf]);
+                self.issue(Op::FillFromCache { job, edge, slot }, Device::Cache(0), Operation::Read { offset_bytes, bufs });
+            }
+            None => self.fill_from_origin(now, job, edge, volume, key, buf),
+        }
+    }
+
+    fn fill_from_origin(&mut self, now: Nanos, job: u32, edge: u8, volume: crate::interface::VolumeSlot, key: BlockKey, buf: Buf) {
+        self.write_job(job).outstanding += 1;
+        self.foreground_read(now, volume);
+        let (offset_bytes, len_bytes) = self.origin_range(volume, key, 1);
+        let bufs = Bufs::from_slice(&[buf.slice(0, len_bytes)]);
+        self.issue(Op::FillFromOrigin { job, edge }, Device::Origin(volume), Operation::Read { offset_bytes, bufs });
+    }
+
+    pub(crate) fn fill_from_cache_done(&mut self, now: Nanos, job: u32, edge: u8, slot: Slot, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+        self.log.segment_of(slot).pins -= 1;
+        let volume = self.write_job(job).request.volume;
+        let state = self.write_job(job);
+        state.outstanding -= 1;
+        let Edge { key, buf, attempts } = state.edges[usize::from(edge)].expect("an edge");
+        let sound = result.is_ok() && crc32c::crc32c(memory.bytes(buf)) == self.index.checksum(slot);
+        if !sound {
+            self.stats.cache_read_errors += u64::from(result.is_err());
+            self.stats.checksum_errors += u64::from(result.is_ok());
+            if attempts + 1 < FILL_ATTEMPTS {
+                self.write_job(job).edges[usize::from(edge)] = Some(Edge { key, buf, attempts: attempts + 1 });
+                self.start_fill(now, job, edge, memory);
+            } else if self.index.flags(slot).dirty() {
+                self.write_job(job).failure = Some(Failure::Io);
+            } else {
+                self.fill_from_origin(now, job, edge, volume, key, buf);
+            }
+        }
+        self.resume_write(now, job, memory);
+    }
+
+    pub(crate) fn fill_from_origin_done(&mut self, now: Nanos, job: u32, edge: u8, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+        let volume = self.write_job(job).request.volume;
+        let state = self.volume(volume);
+        state.foreground_reads -= 1;
+        state.foreground_at = Some(now);
+        let Edge { key, buf, .. } = self.write_job(job).edges[usize::from(edge)].expect("an edge");
+        let (_, valid_bytes) = self.origin_range(volume, key, 1);
+        memory.bytes_mut(buf)[valid_bytes..].fill(0);
+        let state = self.write_job(job);
+        state.outstanding -= 1;
+        if result.is_err() {
+            state.failure = Some(Failure::Io);
+            self.stats.origin_read_errors += 1;
+        }
+        self.resume_write(now, job, memory);
+    }
+
+    /// Merges the request into its partial blocks and appends everything that is logged.
+    fn write_logs(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) -> bool {
+        if self.write_job(job).failure.is_some() {
+            self.write_job(job).stage = Stage::Ended;
+            return true;
+        }
+        self.write_job(job).stage = Stage::Logging;
+        for at in 0..2 {
+            if let Some(edge) = self.write_job(job).edges[at] {
+                self.merge_edge(job, edge, memory);
+            }
+        }
+        let logged = self.write_job(job).logged.clone();
+        let blocks: u32 = logged.iter().map(|run| u32::from(run.count)).sum();
+        self.write_job(job).outstanding = blocks;
+        if self.write_job(job).through && logged.iter().any(|run| self.may_survive(*run)) {
+            // I9: an older entry of a block survives, so the origin waits for the newer one.
+            self.write_job(job).durable_number = u64::MAX;
+        }
+        for run in logged {
+            self.append_run(now, job, run, memory);
+        }
+        true
+    }
+
+    /// Whether recovery could find an older entry of one of these blocks.
+    fn may_survive(&self, run: Run) -> bool {
+        (run.key.0..run.key.0 + u64::from(run.count))
+            .map(BlockKey)
+            .any(|key| self.index.find(key).is_some() || self.departed.get(key).is_some())
+    }
+
+    fn merge_edge(&mut self, job: u32, edge: Edge, memory: &mut dyn Memory) {
+        let request = self.write_job(job).request;
+        let is_zero = self.write_job(job).is_zero();
+        let block_bytes = self.block_bytes() as u64;
+        let (block_start, _) = self.origin_range(request.volume, edge.key, 1);
+        let from = request.offset_bytes.max(block_start);
+        let to = (request.offset_bytes + u64::from(request.len_bytes)).min(block_start + block_bytes);
+        let into = edge.buf.slice((from - block_start) as usize, (to - from) as usize);
+        if is_zero {
+            memory.bytes_mut(into).fill(0);
+        } else {
+            copy(memory, request.buf.slice((from - request.offset_bytes) as usize, (to - from) as usize), into);
+        }
+    }
+
+    /// Appends a run: partial blocks from their own buffers, the rest from the request's.
+    fn append_run(&mut self, now: Nanos, job: u32, run: Run, memory: &mut dyn Memory) {
+        let block_bytes = self.block_bytes();
+        let (request, edges, is_zero) = {
+            let state = self.write_job(job);
+            (state.request, state.edges, state.is_zero())
+        };
+        let mut key = run.key;
+        let end = run.key.plus(u64::from(run.count));
+        while key < end {
+            let edge = edges.iter().flatten().find(|edge| edge.key == key);
+            let next_edge = edges.iter().flatten().map(|edge| edge.key).filter(|next| *next > key).min();
+            let stop = if edge.is_some() { key.plus(1) } else { next_edge.map_or(end, |next| next.min(end)) };
+            let count = (stop.0 - key.0) as u16;
+            let buf = match edge {
+                Some(edge) => edge.buf,
+                None if is_zero => Buf::EMPTY,
+                None => {
+                    let (start, _) = self.origin_range(request.volume, key, 1);
+                    request.buf.slice((start - request.offset_bytes) as usize, usize::from(count) * block_bytes)
+                }
+            };
+            let piece = Piece {
+                stream: Stream::Write,
+                keys: Keys::Run(key, count),
+                buf,
+                dirty: true,
+                zero: is_zero && edge.is_none(),
+                owner: self.write_job(job).owner(job),
+                reclaim: false,
+                places: 0,
+            };
+            self.append(now, piece, memory);
+            key = stop;
+        }
+    }
+
+    /// Blocks of a write were logged, or cannot be.
+    pub(crate) fn write_logged(&mut self, _now: Nanos, job: u32, blocks: u16, result: Result<(), Failure>) {
+        let state = self.write_job(job);
+        state.outstanding -= u32::from(blocks);
+        if let Err(failure) = result {
+            state.failure.get_or_insert(failure);
+        }
+        if state.outstanding == 0 {
+            self.runnable.push_back(job);
+        }
+    }
+
+    fn write_logged_all(&mut self, job: u32) -> bool {
+        let last_number = self.last_number();
+        let durable = self.log.durable_number;
+        let failed = self.failed_cache();
+        let state = self.write_job(job);
+        if state.failure.is_some() {
+            state.stage = Stage::Ended;
+            return true;
+        }
+        if state.durable_number == u64::MAX {
+            state.durable_number = last_number;
+        }
+        let touches_origin = state.through || !state.around.is_empty();
+        if !touches_origin {
+            state.stage = Stage::Origin;
+            return true;
+        }
+        if state.durable_number > durable && !failed {
+            state.stage = Stage::Durable;
+            let number = state.durable_number;
+            self.await_durable(number, Waiter::Job(job));
+            return false;
+        }
+        state.stage = Stage::OriginLocks;
+        true
+    }
+
+    pub(crate) fn write_durable(&mut self, _now: Nanos, job: u32, result: Result<(), Failure>) {
+        let state = self.write_job(job);
+        if let Err(failure) = result {
+            state.failure.get_or_insert(failure);
+            state.stage = Stage::Ended;
+        } else {
+            state.stage = match state.stage {
+                Stage::Durable => Stage::OriginLocks,
+                Stage::ForcedCache => {
+                    self.write_forces_origin(job);
+                    return;
+                }
+                other => panic!("a write in stage {other:?} waits for nothing durable"),
+            };
+        }
+        self.runnable.push_back(job);
+    }
+
+    /// Writes the origin, once no write-back of the same blocks is in flight (I11).
+    fn write_starts_origin(&mut self, now: Nanos, job: u32) -> bool {
+        let state = self.write_job(job);
+        let (request, logged, around) = (state.request, state.logged.clone(), state.around.clone());
+        let keys = |runs: &[Run]| -> Vec<BlockKey> {
+            runs.iter().flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey)).collect()
+        };
+        let mut locked = keys(&around);
+        if self.write_job(job).through {
+            locked.extend(keys(&logged));
+        }
+        if !self.origin_locks.is_empty() && locked.iter().any(|key| self.origin_locks.contains_key(key)) {
+            self.origin_lock_waiters.push(job);
+            return false;
+        }
+        for key in locked {
+            self.origin_locks.insert(key, Owner(job));
+        }
+        let state = self.write_job(job);
+        state.origin_locked = true;
+        state.stage = Stage::Origin;
+        state.outstanding = 1;
+        self.volume(request.volume).foreground_at = Some(now);
+        for run in around {
+            self.issue_origin(job, run);
+        }
+        if self.write_job(job).through {
+            for run in logged {
+                self.issue_origin(job, run);
+            }
+        }
+        let state = self.write_job(job);
+        state.outstanding -= 1;
+        true
+    }
+
+    /// The origin operation for a run: the request's bytes of it, whole where it was partial and
+    /// the origin may not have the rest.
+    fn issue_origin(&mut self, job: u32, run: Run) {
+        let (request, edges) = {
+            let state = self.write_job(job);
+            (state.request, state.edges)
+        };
+        let (run_start, run_bytes) = self.origin_range(request.volume, run.key, u64::from(run.count));
+        let request_end = request.offset_bytes + u64::from(request.len_bytes);
+        let mut start = run_start.max(request.offset_bytes);
+        let mut end = (run_start + run_bytes as u64).min(request_end);
+        let mut bufs = Bufs::new();
+        let in_run = |edge: &Edge| (run.key.0..run.key.0 + u64::from(run.count)).contains(&edge.key.0);
+        let mut middle_start = start;
+        let mut middle_end = end;
+        let mut tail = None;
+        for edge in edges.iter().flatten().filter(|edge| in_run(edge)) {
+            let (edge_start, edge_bytes) = self.origin_range(request.volume, edge.key, 1);
+            if edge_start <= start {
+                start = edge_start;
+                middle_start = (edge_start + edge_bytes as u64).min(end.max(edge_start + edge_bytes as u64));
+                bufs.push(edge.buf.slice(0, edge_bytes));
+            } else {
+                middle_end = edge_start;
+                tail = Some(edge.buf.slice(0, edge_bytes));
+            }
+            end = end.max(edge_start + edge_bytes as u64);
+        }
+        let operation = match request.kind {
+            RequestKind::Write { .. } => {
+                if middle_start < middle_end {
+                    let skip = (middle_start - request.offset_bytes) as usize;
+                    bufs.push(request.buf.slice(skip, (middle_end - middle_start) as usize));
+                }
+                bufs.extend(tail);
+                Operation::Write { offset_bytes: start, bufs }
+            }
+            // A partial block of zeroes was merged only because it is dirty: its rest is not on
+            // the origin, so it goes there as data.
+            _ if !bufs.is_empty() || tail.is_some() => return self.issue_zeroes_with_edges(job, run),
+            RequestKind::Discard => Operation::Discard { offset_bytes: start, len_bytes: end - start },
+            _ => Operation::WriteZeroes { offset_bytes: start, len_bytes: end - start },
+        };
+        self.write_job(job).outstanding += 1;
+        self.issue(Op::JobOrigin { job }, Device::Origin(request.volume), operation);
+    }
+
+    fn issue_zeroes_with_edges(&mut self, job: u32, run: Run) {
+        let (request, edges) = {
+            let state = self.write_job(job);
+            (state.request, state.edges)
+        };
+        let mut key = run.key;
+        let end = run.key.plus(u64::from(run.count));
+        while key < end {
+            let edge = edges.iter().flatten().find(|edge| edge.key == key).copied();
+            let next_edge = edges.iter().flatten().map(|edge| edge.key).filter(|next| *next > key).min();
+            let stop = if edge.is_some() { key.plus(1) } else { next_edge.map_or(end, |next| next.min(end)) };
+            let (offset_bytes, len_bytes) = self.origin_range(request.volume, key, stop.0 - key.0);
+            let operation = match edge {
+                Some(edge) => Operation::Write { offset_bytes, bufs: Bufs::from_slice(&[edge.buf.slice(0, len_bytes)]) },
+                None => Operation::WriteZeroes { offset_bytes, len_bytes: len_bytes as u64 },
+            };
+            self.write_job(job).outstanding += 1;
+            self.issue(Op::JobOrigin { job }, Device::Origin(request.volume), operation);
+            key = stop;
+        }
+    }
+
+    pub(crate) fn write_origin_done(&mut self, now: Nanos, job: u32, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+        let volume = self.write_job(job).request.volume;
+        let is_discard = self.write_job(job).request.kind == RequestKind::Discard;
+        self.volume(volume).foreground_at = Some(now);
+        match result {
+            Ok(()) => {}
+            // A discard is a hint; an origin that cannot take it keeps its data.
+            Err(DeviceError::Unsupported) if is_discard => {}
+            Err(error) => {
+                self.stats.origin_write_errors += 1;
+                let failure = if error == DeviceError::NoSpace { Failure::NoSpace } else { Failure::Io };
+                self.write_job(job).failure.get_or_insert(failure);
+            }
+        }
+        let state = self.write_job(job);
+        state.outstanding -= 1;
+        if state.outstanding == 0 {
+            self.origin_written_by(now, job);
+        }
+        self.resume_write(now, job, memory);
+    }
+
+    /// The origin has what the job wrote, in its volatile cache at least; after an error perhaps.
+    fn origin_written_by(&mut self, now: Nanos, job: u32) {
+        self.release_origin_locks(job);
+        let state = self.write_job(job);
+        let (volume, through, failed) = (state.request.volume, state.through, state.failure.is_some());
+        let (first, end, logged) = (state.first, state.end, state.logged.clone());
+        self.origin_written(now, volume, first, end.0 - first.0);
+        if !through || failed {
+            return;
+        }
+        for key in logged.iter().flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey)) {
+            if let Some(slot) = self.index.find(key) {
+                self.version_written(volume, key, slot);
+            }
+        }
+    }
+
+    fn release_origin_locks(&mut self, job: u32) {
+        let state = self.write_job(job);
+        if !std::mem::take(&mut state.origin_locked) {
+            return;
+        }
+        let (first, end) = (state.first, state.end);
+        for key in (first.0..end.0).map(BlockKey) {
+            if self.origin_locks.get(&key) == Some(&Owner(job)) {
+                self.origin_locks.remove(&key);
+            }
+        }
+        let waiters = std::mem::take(&mut self.origin_lock_waiters);
+        self.runnable.extend(waiters);
+    }
+
+    /// FUA: the log first, then the origin.
+    fn write_forces(&mut self, job: u32) -> bool {
+        let last_number = self.last_number();
+        let durable = self.all_durable();
+        let state = self.write_job(job);
+        if state.failure.is_some() || !state.fua() {
+            state.stage = Stage::Ended;
+            return true;
+        }
+        if !state.logged.is_empty() && !durable {
+            state.stage = Stage::ForcedCache;
+            self.await_durable(last_number, Waiter::Job(job));
+            return false;
+        }
+        self.write_forces_origin(job);
+        false
+    }
+
+    fn write_forces_origin(&mut self, job: u32) {
+        let state = self.write_job(job);
+        let volume = state.request.volume;
+        if state.through || !state.around.is_empty() {
+            state.stage = Stage::ForcedOrigin;
+            self.await_origin(volume, OriginWaiter::Job(job));
+        } else {
+            state.stage = Stage::Ended;
+            self.runnable.push_back(job);
+        }
+    }
+
+    pub(crate) fn write_origin_durable(&mut self, _now: Nanos, job: u32, result: Result<(), Failure>) {
+        let state = self.write_job(job);
+        if let Err(failure) = result {
+            state.failure.get_or_insert(failure);
+        }
+        state.stage = Stage::Ended;
+        self.runnable.push_back(job);
+    }
+
+    fn end_write(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
+        let state = self.write_job(job);
+        let failed = state.failure.is_some();
+        if failed && self.failed.is_some_and(|failed| !failed.recorded) {
+            // I10, I15: the append may have landed; before anyone hears that it failed, the log
+            // must be void.
+            self.stalled_jobs.push(job);
+            return;
+        }
+        let Some(Job::Write(state)) = self.jobs.remove(job) else { return };
+        for edge in state.edges.into_iter().flatten() {
+            memory.free(edge.buf);
+        }
+        for key in (state.first.0..state.next_lock.0).map(BlockKey) {
+            let next = self.locks.unlock(key, Owner(job));
+            self.runnable.extend(next.map(|owner| owner.0));
+        }
+        self.finish_part(now, state.name, state.failure.map_or(Ok(()), Err));
+    }
+}

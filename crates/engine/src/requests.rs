@@ -1,0 +1,53 @@
+//! Requests in progress: how many parts are outstanding, and the answer when none is.
+
+use crate::engine::Engine;
+use crate::interface::{Ack, Failure, Nanos, Request, RequestKind};
+
+#[derive(Debug)]
+pub(crate) struct RequestState {
+    pub(crate) request: Request,
+    outstanding: u32,
+    failure: Option<Failure>,
+    started: Nanos,
+}
+
+impl Engine {
+    /// Registers a request with one part outstanding, which keeps it from ending while it is
+    /// being taken apart.
+    pub(crate) fn begin_request(&mut self, now: Nanos, request: Request) -> u32 {
+        self.requests.insert(RequestState { request, outstanding: 1, failure: None, started: now })
+    }
+
+    pub(crate) fn request(&mut self, name: u32) -> Request {
+        self.requests.at(name).request
+    }
+
+    pub(crate) fn add_part(&mut self, name: u32) {
+        self.requests.at(name).outstanding += 1;
+    }
+
+    /// Ends one part; with the last one the request is answered, with the first failure if any.
+    pub(crate) fn finish_part(&mut self, now: Nanos, name: u32, result: Result<(), Failure>) {
+        let state = self.requests.at(name);
+        if let Err(failure) = result {
+            state.failure.get_or_insert(failure);
+        }
+        state.outstanding -= 1;
+        if state.outstanding > 0 {
+            return;
+        }
+        let state = self.requests.remove(name).expect("in progress");
+        let result = state.failure.map_or(Ok(()), Err);
+        self.acks.push_back(Ack { id: state.request.id, result });
+        let latency = now.since(state.started);
+        match state.request.kind {
+            RequestKind::Read => self.stats.read_latency.record(latency),
+            RequestKind::Write { .. } => self.stats.write_latency.record(latency),
+            RequestKind::Flush => self.stats.flush_latency.record(latency),
+            _ => {}
+        }
+        if result.is_err() {
+            self.stats.failed_requests += 1;
+        }
+    }
+}

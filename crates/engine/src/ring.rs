@@ -1,0 +1,260 @@
+//! The shared-memory ring (I16): entries whose header is not on the cache device yet, kept where
+//! a crash of the daemon does not reach them.
+//!
+//! One page for each open record. A page names its record; each entry behind that carries a
+//! checksum seeded with the page's head, so that what an earlier use of the page left is never
+//! taken for ours and a half-written entry ends the list. An entry is complete before its
+//! request is acknowledged.
+
+use crate::format::codec::{Reader, Writer, checksum};
+use crate::format::{CacheId, Entry, EntryList, SegmentId, Sequence, Stream};
+
+/// Bytes of the ring of one shard.
+pub const RING_BYTES: usize = HEAD_BYTES + PAGES * RING_PAGE_BYTES;
+/// How many records can be open, or closed without their header written, at a time.
+pub const PAGES: usize = 32;
+
+const HEAD_BYTES: usize = 4096;
+const RING_PAGE_BYTES: usize = 20 << 10;
+const MAGIC: u32 = u32::from_le_bytes(*b"FBRG");
+const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"FBRP");
+const PAGE_HEAD_BYTES: usize = 64;
+const PAGE_SEEDED_BYTES: usize = 44;
+const CLOSED_AT: usize = 52;
+const RING_ENTRY_BYTES: usize = 24;
+
+/// Whose ring it is. A ring of another cache, epoch or boot is ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingIdentity {
+    /// The cache.
+    pub cache: CacheId,
+    /// The shard.
+    pub shard: u16,
+    /// The epoch it was filled in.
+    pub epoch: u32,
+    /// The machine's boot: memory of an earlier one is gone, a file that says otherwise lies.
+    pub boot_id: [u8; 16],
+}
+
+/// Empties the ring and makes it this identity's.
+pub fn initialise(ring: &mut [u8], identity: RingIdentity) {
+    // The old identity goes first: a crash in between leaves a ring that counts for nothing.
+    ring[..HEAD_BYTES].fill(0);
+    for page in 0..PAGES {
+        let at = HEAD_BYTES + page * RING_PAGE_BYTES;
+        ring[at..at + PAGE_HEAD_BYTES].fill(0);
+    }
+    let head = encode_identity(identity);
+    ring[..head.len()].copy_from_slice(&head);
+}
+
+fn encode_identity(identity: RingIdentity) -> [u8; 48] {
+    let mut head = [0; 48];
+    let mut out = Writer::new(&mut head);
+    out.u32(MAGIC);
+    out.u16(identity.shard);
+    out.u16(PAGES as u16);
+    out.u32(identity.epoch);
+    out.bytes(&identity.cache.0);
+    out.bytes(&identity.boot_id);
+    let sum = checksum(identity.cache, &head[..44]);
+    head[44..].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+/// The writer's side of one page.
+#[derive(Debug)]
+pub struct RingPage {
+    page: usize,
+    used: usize,
+    seed: u32,
+}
+
+impl RingPage {
+    /// Begins page `page` for the record at this place.
+    pub fn begin(ring: &mut [u8], page: usize, use_count: u64, record: RingRecord) -> RingPage {
+        let at = HEAD_BYTES + page * RING_PAGE_BYTES;
+        let bytes = &mut ring[at..at + PAGE_HEAD_BYTES];
+        bytes.fill(0);
+        let mut out = Writer::new(bytes);
+        out.u32(0); // the magic comes last
+        out.u32(record.segment.0);
+        out.u16(record.slot);
+        out.u8(record.stream as u8);
+        out.u8(0);
+        record.generation.encode(&mut out);
+        out.u64(use_count);
+        let seed = crc32c::crc32c(&bytes[4..PAGE_SEEDED_BYTES]);
+        bytes[PAGE_SEEDED_BYTES..PAGE_SEEDED_BYTES + 4].copy_from_slice(&seed.to_le_bytes());
+        bytes[..4].copy_from_slice(&PAGE_MAGIC.to_le_bytes());
+        RingPage { page, used: PAGE_HEAD_BYTES, seed }
+    }
+
+    /// Whether an entry with this many checksums still fits.
+    #[must_use]
+    pub fn has_room(&self, checksums: usize) -> bool {
+        self.used + RING_ENTRY_BYTES + checksums * 4 <= RING_PAGE_BYTES
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Panics
+    /// If it does not fit; see [`RingPage::has_room`].
+    pub fn push(&mut self, ring: &mut [u8], number: u64, entry: Entry, checksums: &[u32]) {
+        let at = HEAD_BYTES + self.page * RING_PAGE_BYTES + self.used;
+        let total = RING_ENTRY_BYTES + checksums.len() * 4;
+        let bytes = &mut ring[at..at + total];
+        bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        bytes[16..24].copy_from_slice(&entry.head().to_le_bytes());
+        for (place, value) in bytes[RING_ENTRY_BYTES..].chunks_exact_mut(4).zip(checksums) {
+            place.copy_from_slice(&value.to_le_bytes());
+        }
+        bytes[4..8].copy_from_slice(&(total as u32).to_le_bytes());
+        let sum = crc32c::crc32c_append(self.seed, &bytes[4..]);
+        bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        self.used += total;
+    }
+
+    /// Notes how many blocks the record has, once no more are added.
+    pub fn close(&self, ring: &mut [u8], blocks: u16) {
+        let at = HEAD_BYTES + self.page * RING_PAGE_BYTES + CLOSED_AT;
+        ring[at..at + 4].copy_from_slice(&(u32::from(blocks) + 1).to_le_bytes());
+    }
+
+    /// Gives the page back: the record's header is on the device.
+    #[must_use]
+    pub fn end(self, ring: &mut [u8]) -> usize {
+        let at = HEAD_BYTES + self.page * RING_PAGE_BYTES;
+        ring[at..at + 4].fill(0);
+        self.page
+    }
+}
+
+/// Which record a page is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingRecord {
+    /// The segment.
+    pub segment: SegmentId,
+    /// The slot of the header.
+    pub slot: u16,
+    /// The stream.
+    pub stream: Stream,
+    /// The segment's generation.
+    pub generation: Sequence,
+}
+
+/// A record as the ring tells it.
+#[derive(Clone, Debug)]
+pub struct ReplayedRecord {
+    /// Which record.
+    pub record: RingRecord,
+    /// How many blocks it has, if it was closed.
+    pub blocks: Option<u16>,
+    /// Its entries, by number.
+    pub entries: EntryList,
+    /// The number of the last one.
+    pub last_number: u64,
+}
+
+/// Reads back what a daemon that died left, if the ring is of this identity.
+#[must_use]
+pub fn replay(ring: &[u8], identity: RingIdentity) -> Vec<ReplayedRecord> {
+    if ring.len() < RING_BYTES || ring[..48] != encode_identity(identity) {
+        return Vec::new();
+    }
+    (0..PAGES).filter_map(|page| replay_page(&ring[HEAD_BYTES + page * RING_PAGE_BYTES..][..RING_PAGE_BYTES])).collect()
+}
+
+fn replay_page(page: &[u8]) -> Option<ReplayedRecord> {
+    let mut input = Reader::new(page);
+    if input.u32() != PAGE_MAGIC {
+        return None;
+    }
+    let segment = SegmentId(input.u32());
+    let slot = input.u16();
+    let stream = Stream::from_number(input.u8())?;
+    input.u8();
+    let generation = Sequence::decode(&mut input);
+    let seed = crc32c::crc32c(&page[4..PAGE_SEEDED_BYTES]);
+    if page[PAGE_SEEDED_BYTES..PAGE_SEEDED_BYTES + 4] != seed.to_le_bytes() {
+        return None;
+    }
+    let closed: [u8; 4] = page[CLOSED_AT..CLOSED_AT + 4].try_into().ok()?;
+    let blocks = u32::from_le_bytes(closed).checked_sub(1).map(|blocks| blocks as u16);
+    let mut entries = EntryList::default();
+    let mut last_number = 0;
+    let mut rest = &page[PAGE_HEAD_BYTES..];
+    while let Some((number, entry, checksums, after)) = replay_entry(rest, seed) {
+        if number <= last_number {
+            break;
+        }
+        entries.push(number, entry, &checksums);
+        last_number = number + u64::from(entry.count()) - 1;
+        rest = after;
+    }
+    let record = RingRecord { segment, slot, stream, generation };
+    Some(ReplayedRecord { record, blocks, entries, last_number })
+}
+
+fn replay_entry(bytes: &[u8], seed: u32) -> Option<(u64, Entry, Vec<u32>, &[u8])> {
+    let total = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?) as usize;
+    if total < RING_ENTRY_BYTES {
+        return None;
+    }
+    let whole = bytes.get(..total)?;
+    let sum = crc32c::crc32c_append(seed, &whole[4..]);
+    if whole[..4] != sum.to_le_bytes() {
+        return None;
+    }
+    let number = u64::from_le_bytes(whole[8..16].try_into().ok()?);
+    let list = EntryList::from_bytes(&whole[16..], number);
+    let entry = list.iter().next()?.ok()?.entry;
+    let checksums =
+        whole[RING_ENTRY_BYTES..].chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("four bytes"))).collect();
+    Some((number, entry, checksums, &bytes[total..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::BlockKey;
+
+    #[test]
+    fn a_crash_at_any_byte_keeps_a_prefix() {
+        let identity = RingIdentity { cache: CacheId([3; 16]), shard: 1, epoch: 4, boot_id: [9; 16] };
+        let mut ring = vec![0; RING_BYTES];
+        initialise(&mut ring, identity);
+        let record = RingRecord {
+            segment: SegmentId(5),
+            slot: 8,
+            stream: Stream::Write,
+            generation: Sequence::new(4, 100),
+        };
+        let mut page = RingPage::begin(&mut ring, 2, 1, record);
+        for i in 0..10u64 {
+            let entry = Entry::Data { key: BlockKey(i * 9), slot: 9 + i as u16, count: 1, dirty: true };
+            page.push(&mut ring, 100 + i * 2, entry, &[i as u32]);
+        }
+        let whole = replay(&ring, identity);
+        assert_eq!(whole.len(), 1);
+        assert_eq!((whole[0].record, whole[0].last_number), (record, 118));
+        assert_eq!(whole[0].entries.iter().count(), 10);
+        page.close(&mut ring, 10);
+        assert_eq!(replay(&ring, identity)[0].blocks, Some(10));
+        let used = page.used;
+        for cut in PAGE_HEAD_BYTES..used {
+            let mut torn = ring.clone();
+            let at = HEAD_BYTES + 2 * RING_PAGE_BYTES;
+            torn[at + cut..at + used].fill(0);
+            let kept = replay(&torn, identity)[0].entries.iter().count();
+            assert!(kept <= (cut - PAGE_HEAD_BYTES) / (RING_ENTRY_BYTES + 4), "{cut} {kept}");
+        }
+        assert!(replay(&ring, RingIdentity { epoch: 5, ..identity }).is_empty());
+        assert_eq!(page.end(&mut ring), 2);
+        assert!(replay(&ring, identity).is_empty());
+        // The next use of the page does not see what the first one left behind it.
+        let page = RingPage::begin(&mut ring, 2, 2, record);
+        assert!(replay(&ring, identity)[0].entries.is_empty());
+        assert!(page.has_room(256));
+    }
+}

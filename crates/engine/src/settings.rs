@@ -1,0 +1,186 @@
+//! What can be set, and what it means. Everything here can change while I/O runs.
+
+use crate::interface::Nanos;
+
+/// What a volume does with reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Mode {
+    /// Reads and writes are cached; writes reach the origin later.
+    Writeback = 1,
+    /// Reads and writes are cached; a write is acknowledged when it is on both devices.
+    Writethrough = 2,
+    /// Reads are cached; writes go to the origin, and to the cache where it holds the block.
+    Writearound = 3,
+    /// Reads are cached; writes go to the origin and remove the block from the cache.
+    Readonly = 4,
+    /// Nothing new is cached; what is dirty is still served from the cache and written back.
+    Passthrough = 5,
+}
+
+impl Mode {
+    /// All modes with their names.
+    pub const NAMES: [(Mode, &'static str); 5] = [
+        (Mode::Writeback, "writeback"),
+        (Mode::Writethrough, "writethrough"),
+        (Mode::Writearound, "writearound"),
+        (Mode::Readonly, "readonly"),
+        (Mode::Passthrough, "passthrough"),
+    ];
+
+    /// The mode of this number, as in the superblock.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Mode> {
+        Mode::NAMES.iter().map(|(mode, _)| *mode).find(|mode| *mode as u8 == number)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Mode::NAMES.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
+    }
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Mode, String> {
+        named(&Mode::NAMES, name, "mode")
+    }
+}
+
+/// When a write is acknowledged (DESIGN section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Commit {
+    /// Data and entry are on the cache device.
+    Write,
+    /// Data is on the cache device; the entry follows with the next flush, full record or after
+    /// [`Settings::record_delay`]. The contract of any disk with a volatile cache.
+    Flush,
+}
+
+impl Commit {
+    /// All of them with their names.
+    pub const NAMES: [(Commit, &'static str); 2] = [(Commit::Write, "write"), (Commit::Flush, "flush")];
+}
+
+impl std::str::FromStr for Commit {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Commit, String> {
+        named(&Commit::NAMES, name, "commit")
+    }
+}
+
+/// Which missed blocks are promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Admission {
+    /// All.
+    Always,
+    /// Those missed before, lately.
+    SecondTouch,
+}
+
+impl Admission {
+    /// All of them with their names.
+    pub const NAMES: [(Admission, &'static str); 2] =
+        [(Admission::Always, "always"), (Admission::SecondTouch, "second-touch")];
+}
+
+impl std::str::FromStr for Admission {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Admission, String> {
+        named(&Admission::NAMES, name, "admission")
+    }
+}
+
+fn named<T: Copy>(names: &[(T, &'static str)], name: &str, what: &str) -> Result<T, String> {
+    names.iter().find(|(_, known)| *known == name).map(|(value, _)| *value).ok_or_else(|| {
+        let known: Vec<&str> = names.iter().map(|(_, known)| *known).collect();
+        format!("unknown {what} `{name}`: it is one of {}", known.join(", "))
+    })
+}
+
+/// The settings of a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// When writes are acknowledged.
+    pub commit: Commit,
+    /// Which missed blocks are promoted.
+    pub admission: Admission,
+    /// Requests of a sequential stream longer than this bypass the cache; `None` for never.
+    pub sequential_cutoff_bytes: Option<u64>,
+    /// Write-back begins above this share of the shard, in percent.
+    pub dirty_low_percent: u8,
+    /// Writes slow down, and long sequential ones bypass, above this share, in percent.
+    pub dirty_high_percent: u8,
+    /// No more dirty data than this share, in percent. At most 90.
+    pub dirty_limit_percent: u8,
+    /// Dirty data older than this is written back whatever its amount.
+    pub age_limit: Nanos,
+    /// How long an entry may stay in memory.
+    pub record_delay: Nanos,
+    /// How many write-back operations may be in flight when the origin has nothing else to do.
+    pub writeback_depth: u16,
+    /// The longest run written back in one operation, in bytes.
+    pub writeback_run_bytes: u32,
+    /// The probation stream's share of the shard, in percent.
+    pub probation_percent: u8,
+    /// Hits in probation after which a block moves on to main.
+    pub promotion_hits: u8,
+    /// A segment of main is renewed and not copied when at least this share of its blocks would
+    /// be retained, in percent; more than 100 for never.
+    pub renew_percent: u8,
+    /// Tell the cache device to discard segments as they become free.
+    pub discard_freed_segments: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            commit: Commit::Flush,
+            admission: Admission::Always,
+            sequential_cutoff_bytes: None,
+            dirty_low_percent: 10,
+            dirty_high_percent: 60,
+            dirty_limit_percent: 70,
+            age_limit: Nanos(30 * Nanos::SECOND.0),
+            record_delay: Nanos(100 * Nanos::MILLISECOND.0),
+            writeback_depth: 32,
+            writeback_run_bytes: 1 << 20,
+            probation_percent: 5,
+            promotion_hits: 3,
+            renew_percent: 80,
+            discard_freed_segments: false,
+        }
+    }
+}
+
+impl Settings {
+    /// Checks that the values make sense together.
+    ///
+    /// # Errors
+    /// Says which value does not.
+    pub fn validate(&self) -> Result<(), String> {
+        let (low, high, limit) = (self.dirty_low_percent, self.dirty_high_percent, self.dirty_limit_percent);
+        if !(low <= high && high <= limit && limit <= 90) {
+            return Err(format!(
+                "dirty limits must rise and end at 90 % at most: low {low} %, high {high} %, limit {limit} %"
+            ));
+        }
+        if self.writeback_depth == 0 || self.writeback_depth > 256 {
+            return Err(format!("write-back depth {} is not from 1 to 256", self.writeback_depth));
+        }
+        if !(1..=50).contains(&self.probation_percent) {
+            return Err(format!("probation share {} % is not from 1 to 50 %", self.probation_percent));
+        }
+        if !(1..=3).contains(&self.promotion_hits) {
+            return Err(format!("promotion at {} hits is not from 1 to 3", self.promotion_hits));
+        }
+        if !(65536..=crate::interface::MAX_REQUEST_BYTES).contains(&self.writeback_run_bytes) {
+            return Err(format!("write-back run of {} bytes is not from 64 KiB to 1 MiB", self.writeback_run_bytes));
+        }
+        Ok(())
+    }
+}

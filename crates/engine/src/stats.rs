@@ -1,0 +1,173 @@
+//! What a shard counts. Plain numbers, read between calls.
+
+use crate::interface::Nanos;
+
+/// Why a request or block went past the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum BypassReason {
+    /// Part of a sequential stream longer than the cut-off.
+    Sequential,
+    /// A sequential write while dirty data is at its high mark.
+    DirtyLimit,
+    /// The volume's mode.
+    Mode,
+    /// Not missed before (second-touch admission).
+    Admission,
+    /// Another operation owned the block.
+    Busy,
+    /// Written to the origin since its last flush (I6).
+    Unflushed,
+    /// No free segment.
+    NoRoom,
+    /// No buffer.
+    NoMemory,
+    /// The cache device failed.
+    Failed,
+}
+
+impl BypassReason {
+    /// All reasons with their names, in the order of [`Stats::bypassed_blocks`].
+    pub const NAMES: [(BypassReason, &'static str); 9] = [
+        (BypassReason::Sequential, "sequential"),
+        (BypassReason::DirtyLimit, "dirty-limit"),
+        (BypassReason::Mode, "mode"),
+        (BypassReason::Admission, "admission"),
+        (BypassReason::Busy, "busy"),
+        (BypassReason::Unflushed, "unflushed"),
+        (BypassReason::NoRoom, "no-room"),
+        (BypassReason::NoMemory, "no-memory"),
+        (BypassReason::Failed, "cache-failed"),
+    ];
+}
+
+/// A log-linear histogram of times: 8 steps to each power of two, relative error 12.5 % at most.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    counts: Box<[u64; Histogram::BUCKETS]>,
+    count: u64,
+    sum_ns: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { counts: Box::new([0; Histogram::BUCKETS]), count: 0, sum_ns: 0 }
+    }
+}
+
+impl Histogram {
+    const STEPS: u32 = 8;
+    /// From 1 µs to about 18 minutes; what is longer counts as that.
+    const BUCKETS: usize = 31 * Self::STEPS as usize;
+
+    /// Counts one time.
+    pub fn record(&mut self, time: Nanos) {
+        let units = (time.0 / 1024).max(1);
+        let power = units.ilog2();
+        let step = ((units << 3) >> power) as u32 & (Self::STEPS - 1);
+        let bucket = (power * Self::STEPS + step) as usize;
+        self.counts[bucket.min(Self::BUCKETS - 1)] += 1;
+        self.count += 1;
+        self.sum_ns = self.sum_ns.saturating_add(time.0);
+    }
+
+    /// How many times were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The mean, in nanoseconds.
+    #[must_use]
+    pub fn mean_ns(&self) -> u64 {
+        self.sum_ns.checked_div(self.count).unwrap_or(0)
+    }
+
+    /// The time below which this share (0 to 1) of the counted ones lies, in nanoseconds.
+    #[must_use]
+    pub fn quantile_ns(&self, share: f64) -> u64 {
+        let wanted = (self.count as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            seen += count;
+            if seen >= wanted.max(1) {
+                let (power, step) = (bucket as u32 / Self::STEPS, bucket as u64 % u64::from(Self::STEPS));
+                return (((8 + step + 1) << power) >> 3) * 1024;
+            }
+        }
+        0
+    }
+
+    /// Adds another histogram's counts.
+    pub fn add(&mut self, other: &Histogram) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts.iter()) {
+            *count += more;
+        }
+        self.count += other.count;
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+    }
+}
+
+/// The counters of a shard since it started. Bytes and blocks as their names say.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Stats {
+    pub read_blocks_hit: u64,
+    pub read_blocks_missed: u64,
+    pub write_blocks_hit: u64,
+    pub write_blocks_missed: u64,
+    pub read_requests: u64,
+    pub write_requests: u64,
+    pub flush_requests: u64,
+    pub discard_requests: u64,
+    pub failed_requests: u64,
+    pub promoted_blocks: u64,
+    pub retained_blocks: u64,
+    pub evicted_blocks: u64,
+    pub renewed_segments: u64,
+    pub reclaimed_segments: u64,
+    pub written_back_blocks: u64,
+    pub dirty_blocks: u64,
+    pub cache_data_read_bytes: u64,
+    pub cache_data_written_bytes: u64,
+    pub cache_metadata_written_bytes: u64,
+    pub cache_flushes: u64,
+    pub origin_read_bytes: u64,
+    pub origin_written_bytes: u64,
+    pub origin_flushes: u64,
+    pub cache_read_errors: u64,
+    pub cache_write_errors: u64,
+    pub checksum_errors: u64,
+    pub origin_read_errors: u64,
+    pub origin_write_errors: u64,
+    pub throttled_requests: u64,
+    /// By [`BypassReason`].
+    pub bypassed_blocks: [u64; BypassReason::NAMES.len()],
+    pub read_latency: Histogram,
+    pub write_latency: Histogram,
+    pub flush_latency: Histogram,
+}
+
+impl Stats {
+    /// Counts blocks that went past the cache.
+    pub fn bypassed(&mut self, reason: BypassReason, blocks: u64) {
+        self.bypassed_blocks[reason as usize] += blocks;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_within_an_eighth() {
+        let mut histogram = Histogram::default();
+        for micros in 1..=10_000u64 {
+            histogram.record(Nanos(micros * 1024));
+        }
+        let median = histogram.quantile_ns(0.5) as f64 / (5_000.0 * 1024.0);
+        let high = histogram.quantile_ns(0.99) as f64 / (9_900.0 * 1024.0);
+        assert!((0.87..1.14).contains(&median), "{median}");
+        assert!((0.87..1.14).contains(&high), "{high}");
+    }
+}
