@@ -12,7 +12,8 @@ use crate::engine::{Engine, Op};
 use crate::format::entry::{CHECKSUM_BYTES, HEAD_BYTES};
 use crate::format::header::ENTRY_BYTES;
 use crate::format::{
-    BlockKey, Entry, EntryList, Header, PAGE_BYTES, SegmentId, Slot, Stream, Summary, SummaryKind, summary,
+    BlockKey, Entry, EntryList, Header, PAGE_BYTES, SegmentId, Slot, Stream, Summary, SummaryKind,
+    summary,
 };
 use crate::index::SlotFlags;
 use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
@@ -90,6 +91,9 @@ pub(crate) struct Piece {
     pub(crate) owner: Owner,
     /// Whether reclaim's reserve may be used.
     pub(crate) reclaim: bool,
+    /// For retained blocks: the slot and checksum of the copy that was read. It is published
+    /// only while the index still names that copy (I11).
+    pub(crate) copies: Option<SmallVec<[(Slot, u32); 8]>>,
     /// Places tried.
     pub(crate) places: u8,
 }
@@ -110,7 +114,10 @@ impl Engine {
     /// Appends a piece, now or as soon as there is room. The owner hears through
     /// [`Engine::piece_done`], in one or more parts.
     pub(crate) fn append(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
-        assert!(!piece.dirty || piece.stream == Stream::Write, "I17: dirty lives in write");
+        assert!(
+            !piece.dirty || piece.stream == Stream::Write,
+            "I17: dirty lives in write"
+        );
         if self.failed_cache() {
             return self.piece_failed(now, &piece, memory);
         }
@@ -144,32 +151,71 @@ impl Engine {
     }
 
     /// Takes the first `granted` blocks off `piece` and gives them their slots.
-    fn place(&mut self, piece: &mut Piece, record: u32, slot: Slot, granted: u16, memory: &mut dyn Memory) -> PlacedPiece {
+    fn place(
+        &mut self,
+        piece: &mut Piece,
+        record: u32,
+        slot: Slot,
+        granted: u16,
+        memory: &mut dyn Memory,
+    ) -> PlacedPiece {
         let block_bytes = self.block_bytes();
         let rest_keys = piece.keys.split_off(granted);
+        let rest_copies = piece
+            .copies
+            .as_mut()
+            .map(|copies| copies.drain(usize::from(granted)..).collect());
         let mut head = piece.clone();
         piece.keys = rest_keys;
+        piece.copies = rest_copies;
         let mut checksums = SmallVec::new();
+        if let Some(copies) = &head.copies {
+            checksums.extend(copies.iter().map(|(_, checksum)| *checksum));
+        }
         if !head.zero {
             let head_bytes = usize::from(granted) * block_bytes;
             head.buf = piece.buf.slice(0, head_bytes);
-            piece.buf = piece.buf.slice(head_bytes, piece.buf.len_bytes as usize - head_bytes);
-            for block in memory.bytes(head.buf).chunks_exact(block_bytes) {
-                checksums.push(crc32c::crc32c(block));
+            piece.buf = piece
+                .buf
+                .slice(head_bytes, piece.buf.len_bytes as usize - head_bytes);
+            if head.copies.is_none() {
+                checksums.extend(
+                    memory
+                        .bytes(head.buf)
+                        .chunks_exact(block_bytes)
+                        .map(crc32c::crc32c),
+                );
             }
         }
         let cost_bytes = head.keys.cost_bytes(granted);
-        PlacedPiece { piece: head, record, slot, checksums, cost_bytes, attempts: 0 }
+        PlacedPiece {
+            piece: head,
+            record,
+            slot,
+            checksums,
+            cost_bytes,
+            attempts: 0,
+        }
     }
 
     fn write_piece(&mut self, placed: PlacedPiece) {
         let offset_bytes = self.log.geometry.slot_offset(self.log.shard, placed.slot);
         self.stats.cache_data_written_bytes += u64::from(placed.piece.buf.len_bytes);
         let bufs = Bufs::from_slice(&[placed.piece.buf]);
-        self.issue(Op::AppendData(placed), Device::Cache(0), Operation::Write { offset_bytes, bufs });
+        self.issue(
+            Op::AppendData(placed),
+            Device::Cache(0),
+            Operation::Write { offset_bytes, bufs },
+        );
     }
 
-    pub(crate) fn append_data_done(&mut self, now: Nanos, mut placed: PlacedPiece, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+    pub(crate) fn append_data_done(
+        &mut self,
+        now: Nanos,
+        mut placed: PlacedPiece,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
         if result.is_ok() {
             return self.publish_placed(now, placed, memory);
         }
@@ -195,7 +241,14 @@ impl Engine {
     /// Publishes a piece whose data is on the device: each block that its owner still owns gets
     /// its number and its place in the index (I11).
     fn publish_placed(&mut self, now: Nanos, placed: PlacedPiece, memory: &mut dyn Memory) {
-        let PlacedPiece { piece, record, slot, checksums, cost_bytes, .. } = placed;
+        let PlacedPiece {
+            piece,
+            record,
+            slot,
+            checksums,
+            cost_bytes,
+            ..
+        } = placed;
         self.release(record, cost_bytes);
         let count = piece.keys.len();
         let mut at = 0;
@@ -213,12 +266,21 @@ impl Engine {
                 run += 1;
             }
             let first = Slot(slot.0 + u32::from(at));
-            let checks = if piece.zero { &[][..] } else { &checksums[usize::from(at)..usize::from(at + run)] };
+            let checks = if piece.zero {
+                &[][..]
+            } else {
+                &checksums[usize::from(at)..usize::from(at + run)]
+            };
             let entry = self.data_entry(&piece, piece.keys.get(at), first, run);
             self.publish(record, entry, checks, memory);
             for i in 0..run {
                 let checksum = checks.get(usize::from(i)).copied().unwrap_or(0);
-                self.index_block(&piece, piece.keys.get(at + i), Slot(first.0 + u32::from(i)), checksum);
+                self.index_block(
+                    &piece,
+                    piece.keys.get(at + i),
+                    Slot(first.0 + u32::from(i)),
+                    checksum,
+                );
             }
             at += run;
         }
@@ -227,15 +289,32 @@ impl Engine {
     }
 
     fn may_publish(&self, piece: &Piece, index: u16) -> bool {
-        self.locks.owner(piece.keys.get(index)) == Some(piece.owner)
+        let key = piece.keys.get(index);
+        match &piece.copies {
+            Some(copies) => {
+                self.index.find(key) == Some(copies[usize::from(index)].0)
+                    && !self.numbered.contains_key(&key)
+            }
+            None => self.locks.owner(key) == Some(piece.owner),
+        }
     }
 
     fn data_entry(&self, piece: &Piece, key: BlockKey, slot: Slot, count: u16) -> Entry {
         let slot = self.log.geometry.slot_in_segment(slot);
         if piece.zero {
-            Entry::Zero { key, slot, count, dirty: piece.dirty }
+            Entry::Zero {
+                key,
+                slot,
+                count,
+                dirty: piece.dirty,
+            }
         } else {
-            Entry::Data { key, slot, count, dirty: piece.dirty }
+            Entry::Data {
+                key,
+                slot,
+                count,
+                dirty: piece.dirty,
+            }
         }
     }
 
@@ -247,7 +326,11 @@ impl Engine {
         if let Some(old) = self.index.find(key) {
             let flags = self.index.flags(old);
             shadows |= flags.shadows() | self.log.stream_of(old).bit();
-            hits = if piece.reclaim { flags.hits().saturating_sub(1) } else { flags.hits() };
+            hits = if piece.reclaim {
+                flags.hits().saturating_sub(1)
+            } else {
+                flags.hits()
+            };
             self.slot_dies(old, flags);
         }
         // Within one stream the older entry dies first, so no `Drop` is ever needed there but for
@@ -285,26 +368,46 @@ impl Engine {
             page.push(memory.ring_mut(shard), number, entry, checksums);
         }
         let segment = record.segment;
-        self.log.filling(segment).entries.push(number, entry, checksums);
+        self.log
+            .filling(segment)
+            .entries
+            .push(number, entry, checksums);
     }
 
     /// Logs an entry that carries no blocks. The caller has made room with
     /// [`Engine::ensure_entry_room`].
     pub(crate) fn log_entry(&mut self, stream: Stream, entry: Entry, memory: &mut dyn Memory) {
-        let segment = self.log.streams[stream as usize].open.expect("room was made");
+        let segment = self.log.streams[stream as usize]
+            .open
+            .expect("room was made");
         let record = self.log.filling(segment).record.expect("room was made");
         self.publish(record, entry, &[], memory);
     }
 
     /// Makes sure that `entries` entries without blocks fit the open record of a stream.
-    pub(crate) fn ensure_entry_room(&mut self, now: Nanos, stream: Stream, entries: usize, reclaim: bool, memory: &mut dyn Memory) -> bool {
+    pub(crate) fn ensure_entry_room(
+        &mut self,
+        now: Nanos,
+        stream: Stream,
+        entries: usize,
+        reclaim: bool,
+        memory: &mut dyn Memory,
+    ) -> bool {
         let cost = entries * EntryList::cost_bytes(0);
-        assert!(cost <= ENTRY_BYTES / 2, "asked for a record's worth at most");
+        assert!(
+            cost <= ENTRY_BYTES / 2,
+            "asked for a record's worth at most"
+        );
         loop {
-            let Some(record) = self.open_record(now, stream, 0, cost, reclaim, memory) else { return false };
+            let Some(record) = self.open_record(now, stream, 0, cost, reclaim, memory) else {
+                return false;
+            };
             let has_ring_room = {
                 let record = self.log.records.get(record).expect("open");
-                record.ring.as_ref().is_none_or(|page| page.has_room(entries * 6))
+                record
+                    .ring
+                    .as_ref()
+                    .is_none_or(|page| page.has_room(entries * 6))
             };
             if self.entry_room(record) >= cost && has_ring_room {
                 return true;
@@ -317,10 +420,15 @@ impl Engine {
     fn entry_room(&mut self, record: u32) -> usize {
         let summary_bytes = self.log.geometry.summary_bytes() as usize - summary::FIXED_BYTES;
         let record = self.log.records.at(record);
-        let (segment, used) = (record.segment, record.entries.as_bytes().len() + record.reserved_bytes);
+        let (segment, used) = (
+            record.segment,
+            record.entries.as_bytes().len() + record.reserved_bytes,
+        );
         let filling = self.log.filling(segment);
         let summary_used = filling.entries.as_bytes().len() + filling.reserved_bytes;
-        ENTRY_BYTES.saturating_sub(used).min(summary_bytes.saturating_sub(summary_used))
+        ENTRY_BYTES
+            .saturating_sub(used)
+            .min(summary_bytes.saturating_sub(summary_used))
     }
 
     /// Ends the setting aside of bytes for a piece: it is published, or will not be.
@@ -332,14 +440,30 @@ impl Engine {
     }
 
     /// Finds slots for the first blocks of a piece: record, first slot and how many.
-    fn reserve(&mut self, now: Nanos, piece: &Piece, memory: &mut dyn Memory) -> Option<(u32, Slot, u16)> {
+    fn reserve(
+        &mut self,
+        now: Nanos,
+        piece: &Piece,
+        memory: &mut dyn Memory,
+    ) -> Option<(u32, Slot, u16)> {
         loop {
-            let record = self.open_record(now, piece.stream, 1, piece.keys.cost_bytes(1), piece.reclaim, memory)?;
+            let record = self.open_record(
+                now,
+                piece.stream,
+                1,
+                piece.keys.cost_bytes(1),
+                piece.reclaim,
+                memory,
+            )?;
             let room = self.entry_room(record);
             let slots = self.log.geometry.slots_per_segment() as u16;
             let segment = self.log.records.at(record).segment;
             let next_slot = self.log.filling(segment).next_slot;
-            let mut granted = piece.keys.len().min(slots - next_slot).min(piece.keys.blocks_for(room));
+            let mut granted = piece
+                .keys
+                .len()
+                .min(slots - next_slot)
+                .min(piece.keys.blocks_for(room));
             if let Some(page) = &self.log.records.at(record).ring {
                 while granted > 0 && !page.has_room(usize::from(granted) * 8) {
                     granted /= 2;
@@ -362,7 +486,15 @@ impl Engine {
 
     /// The record of a stream that takes appends, opening record and segment as needed, with
     /// room for a record of at least `blocks` blocks if it has to be opened.
-    fn open_record(&mut self, now: Nanos, stream: Stream, blocks: u16, entry_bytes: usize, reclaim: bool, memory: &mut dyn Memory) -> Option<u32> {
+    fn open_record(
+        &mut self,
+        now: Nanos,
+        stream: Stream,
+        blocks: u16,
+        entry_bytes: usize,
+        reclaim: bool,
+        memory: &mut dyn Memory,
+    ) -> Option<u32> {
         loop {
             let Some(segment) = self.log.streams[stream as usize].open else {
                 let reserve = if reclaim { 0 } else { RECLAIM_RESERVE };
@@ -383,16 +515,21 @@ impl Engine {
                 self.fill_segment(now, segment, memory);
                 continue;
             }
-            let page = self.log.ring_pages.pop()?;
             let slot = filling.next_slot;
-            filling.next_slot += 1;
+            let page = self.log.ring_pages.pop()?;
+            self.log.filling(segment).next_slot += 1;
             self.log.ring_uses += 1;
             let generation = self.log.segment(segment).generation;
             let ring = RingPage::begin(
                 memory.ring_mut(self.log.shard),
                 page,
                 self.log.ring_uses,
-                RingRecord { segment, slot, stream, generation },
+                RingRecord {
+                    segment,
+                    slot,
+                    stream,
+                    generation,
+                },
             );
             let record = self.log.records.insert(Record {
                 segment,
@@ -486,6 +623,7 @@ impl Engine {
             stream: record.stream,
             generation,
             blocks: record.blocks,
+            combined: !record.combined.is_empty(),
             state,
             entries,
         };
@@ -498,7 +636,8 @@ impl Engine {
     fn issue_header(&mut self, id: u32) {
         let (geometry, shard) = (self.log.geometry, self.log.shard);
         let record = self.log.records.at(id);
-        let offset_bytes = geometry.header_offset(shard, geometry.slot(record.segment, record.slot));
+        let offset_bytes =
+            geometry.header_offset(shard, geometry.slot(record.segment, record.slot));
         let mut bufs = Bufs::new();
         bufs.push(record.header.expect("the header is encoded"));
         let mut data_bytes = 0;
@@ -508,10 +647,20 @@ impl Engine {
         }
         self.stats.cache_data_written_bytes += data_bytes;
         self.stats.cache_metadata_written_bytes += PAGE_BYTES as u64;
-        self.issue(Op::Header(id), Device::Cache(0), Operation::Write { offset_bytes, bufs });
+        self.issue(
+            Op::Header(id),
+            Device::Cache(0),
+            Operation::Write { offset_bytes, bufs },
+        );
     }
 
-    pub(crate) fn header_done(&mut self, now: Nanos, id: u32, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+    pub(crate) fn header_done(
+        &mut self,
+        now: Nanos,
+        id: u32,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
         if result.is_err() {
             self.stats.cache_write_errors += 1;
             let record = self.log.records.at(id);
@@ -550,7 +699,9 @@ impl Engine {
     fn complete_in_order(&mut self, now: Nanos, segment: SegmentId, memory: &mut dyn Memory) {
         loop {
             let filling = self.log.filling(segment);
-            let Some(&front) = filling.outstanding.front() else { break };
+            let Some(&front) = filling.outstanding.front() else {
+                break;
+            };
             if !self.log.records.at(front).complete {
                 break;
             }
@@ -566,7 +717,13 @@ impl Engine {
                 let count = placed.piece.keys.len();
                 for i in 0..count {
                     let checksum = placed.checksums.get(usize::from(i)).copied().unwrap_or(0);
-                    self.index_block(&placed.piece, placed.piece.keys.get(i), Slot(placed.slot.0 + u32::from(i)), checksum);
+                    self.numbered.remove(&placed.piece.keys.get(i));
+                    self.index_block(
+                        &placed.piece,
+                        placed.piece.keys.get(i),
+                        Slot(placed.slot.0 + u32::from(i)),
+                        checksum,
+                    );
                 }
                 self.piece_done(now, &placed.piece, memory);
             }
@@ -578,7 +735,9 @@ impl Engine {
         if segment.state != SegmentState::Filled {
             return;
         }
-        let Some(filling) = &segment.filling else { return };
+        let Some(filling) = &segment.filling else {
+            return;
+        };
         if !filling.outstanding.is_empty() || self.failed_cache() {
             return;
         }
@@ -617,10 +776,25 @@ impl Engine {
         let offset_bytes = self.log.geometry.summary_offset(shard, id, which);
         self.stats.cache_metadata_written_bytes += u64::from(buf.len_bytes);
         let bufs = Bufs::from_slice(&[buf]);
-        self.issue(Op::Seal { segment: id, which, buf }, Device::Cache(0), Operation::Write { offset_bytes, bufs });
+        self.issue(
+            Op::Seal {
+                segment: id,
+                which,
+                buf,
+            },
+            Device::Cache(0),
+            Operation::Write { offset_bytes, bufs },
+        );
     }
 
-    pub(crate) fn seal_done(&mut self, segment: SegmentId, which: u8, buf: Buf, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+    pub(crate) fn seal_done(
+        &mut self,
+        segment: SegmentId,
+        which: u8,
+        buf: Buf,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
         memory.free(buf);
         if result.is_err() {
             self.stats.cache_write_errors += 1;
@@ -685,20 +859,31 @@ impl Engine {
         self.release(placed.record, placed.cost_bytes);
         let count = placed.piece.keys.len();
         for i in 0..count {
-            assert!(self.may_publish(&placed.piece, i), "I11: a write owns its blocks");
+            assert!(
+                self.may_publish(&placed.piece, i),
+                "I11: a write owns its blocks"
+            );
+            self.numbered.insert(placed.piece.keys.get(i), ());
         }
         let mut at = 0;
         while at < count {
             let run = (count - at).min(crate::format::entry::MAX_COUNT);
             let slot = Slot(placed.slot.0 + u32::from(at));
             let entry = self.data_entry(&placed.piece, placed.piece.keys.get(at), slot, run);
-            let checks = if placed.piece.zero { &[][..] } else { &placed.checksums[usize::from(at)..usize::from(at + run)] };
+            let checks = if placed.piece.zero {
+                &[][..]
+            } else {
+                &placed.checksums[usize::from(at)..usize::from(at + run)]
+            };
             let number = self.log.next_number;
             self.log.next_number += u64::from(run);
             let record = self.log.records.at(placed.record);
             record.entries.push(number, entry, checks);
             let segment = record.segment;
-            self.log.filling(segment).entries.push(number, entry, checks);
+            self.log
+                .filling(segment)
+                .entries
+                .push(number, entry, checks);
             at += run;
         }
         self.log.records.at(placed.record).combined.push(placed);
@@ -707,7 +892,9 @@ impl Engine {
     /// Places what waited for room, in order.
     pub(crate) fn retry_backlog(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for _ in 0..self.backlog.len() {
-            let Some(piece) = self.backlog.pop_front() else { break };
+            let Some(piece) = self.backlog.pop_front() else {
+                break;
+            };
             if self.failed_cache() {
                 self.piece_failed(now, &piece, memory);
             } else {

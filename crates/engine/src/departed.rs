@@ -26,13 +26,33 @@ pub(crate) struct Departed {
 
 impl Departed {
     /// A block was evicted from a dying segment; its `Drop`s, if any, end at `drop_number`.
-    pub(crate) fn evicted(&mut self, key: BlockKey, stream_bit: u8, reclaim: u64, drop_number: u64) {
-        self.blocks.insert(key, Departure { stream_bit, reclaim, drop_number });
+    pub(crate) fn evicted(
+        &mut self,
+        key: BlockKey,
+        stream_bit: u8,
+        reclaim: u64,
+        drop_number: u64,
+    ) {
+        self.blocks.insert(
+            key,
+            Departure {
+                stream_bit,
+                reclaim,
+                drop_number,
+            },
+        );
     }
 
     /// A block was dropped in every stream.
     pub(crate) fn dropped(&mut self, key: BlockKey, drop_number: u64) {
-        self.blocks.insert(key, Departure { stream_bit: 0, reclaim: 0, drop_number });
+        self.blocks.insert(
+            key,
+            Departure {
+                stream_bit: 0,
+                reclaim: 0,
+                drop_number,
+            },
+        );
         self.by_number.push((drop_number, key));
     }
 
@@ -42,7 +62,9 @@ impl Departed {
         if self.blocks.is_empty() {
             return None;
         }
-        self.blocks.get(&key).map(|departure| (departure.stream_bit, departure.drop_number))
+        self.blocks
+            .get(&key)
+            .map(|departure| (departure.stream_bit, departure.drop_number))
     }
 
     /// The block is cached again: returns the streams that now are its shadows.
@@ -50,12 +72,18 @@ impl Departed {
         if self.blocks.is_empty() {
             return 0;
         }
-        self.blocks.remove(&key).map_or(0, |departure| departure.stream_bit)
+        self.blocks
+            .remove(&key)
+            .map_or(0, |departure| departure.stream_bit)
     }
 
     /// The segment a reclaim emptied is below a durable tail: what it evicted is gone.
     pub(crate) fn reclaimed(&mut self, key: BlockKey, reclaim: u64) {
-        if self.blocks.get(&key).is_some_and(|departure| departure.stream_bit != 0 && departure.reclaim == reclaim) {
+        if self
+            .blocks
+            .get(&key)
+            .is_some_and(|departure| departure.stream_bit != 0 && departure.reclaim == reclaim)
+        {
             self.blocks.remove(&key);
         }
     }
@@ -67,7 +95,9 @@ impl Departed {
             if *drop_number > number {
                 return true;
             }
-            if blocks.get(key).is_some_and(|departure| departure.stream_bit == 0 && departure.drop_number <= number) {
+            if blocks.get(key).is_some_and(|departure| {
+                departure.stream_bit == 0 && departure.drop_number <= number
+            }) {
                 blocks.remove(key);
             }
             false

@@ -32,6 +32,8 @@ struct Cycle {
 pub(crate) struct Durability {
     cycle: Option<Cycle>,
     wanted: u64,
+    /// A cycle is wanted even if nothing new would become durable.
+    forced: bool,
     waiters: Vec<(u64, Waiter)>,
     /// Segments with complete slots that are not durable yet.
     unflushed: Vec<SegmentId>,
@@ -56,6 +58,18 @@ impl Engine {
     /// Asks for a flush cycle that covers `number`.
     pub(crate) fn want_durable(&mut self, number: u64) {
         self.durability.wanted = self.durability.wanted.max(number);
+    }
+
+    /// Asks for a flush cycle whether or not anything new would become durable with it.
+    pub(crate) fn force_flush(&mut self) {
+        self.durability.forced = true;
+    }
+
+    /// What recovery found is durable.
+    pub(crate) fn tails_are_durable(&mut self) {
+        self.durability.encoded_tails = self.log.tails;
+        self.durability.complete_tails = self.log.tails;
+        self.durability.durable_tails = self.log.tails;
     }
 
     /// Whether all that was published is durable.
@@ -93,12 +107,17 @@ impl Engine {
         }
         self.close_old_records(now, memory);
         if !self.all_durable() {
-            let deadline = *self.durability.deadline.get_or_insert(now.after(FLUSH_INTERVAL));
+            let deadline = *self
+                .durability
+                .deadline
+                .get_or_insert(now.after(FLUSH_INTERVAL));
             if now >= deadline {
                 self.want_durable(self.last_number());
             }
         }
-        if self.durability.cycle.is_none() && self.durability.wanted > self.log.durable_number {
+        let wanted = self.durability.forced || self.durability.wanted > self.log.durable_number;
+        if self.durability.cycle.is_none() && wanted {
+            self.durability.forced = false;
             self.start_cycle(now, memory);
         }
     }
@@ -124,7 +143,10 @@ impl Engine {
 
     /// The time at which [`Engine::advance_durability`] has something to do.
     pub(crate) fn durability_deadline(&self) -> Option<Nanos> {
-        let mut deadline = self.durability.deadline.filter(|_| self.durability.cycle.is_none());
+        let mut deadline = self
+            .durability
+            .deadline
+            .filter(|_| self.durability.cycle.is_none());
         for stream in &self.log.streams {
             let record = stream
                 .open
@@ -162,14 +184,20 @@ impl Engine {
             }
         }
         let upto = self.last_number();
-        self.durability.cycle = Some(Cycle { upto, waiting, flushing: None });
+        self.durability.cycle = Some(Cycle {
+            upto,
+            waiting,
+            flushing: None,
+        });
         self.flush_if_ready(now);
     }
 
     fn write_empty_record(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for stream in [Stream::Write, Stream::Main, Stream::Probation] {
             if self.ensure_entry_room(now, stream, 1, true, memory) {
-                let segment = self.log.streams[stream as usize].open.expect("room was made");
+                let segment = self.log.streams[stream as usize]
+                    .open
+                    .expect("room was made");
                 let record = self.log.filling(segment).record.expect("room was made");
                 self.close_record(now, record, memory);
                 return;
@@ -178,36 +206,53 @@ impl Engine {
     }
 
     pub(crate) fn awaited_record_done(&mut self, now: Nanos) {
-        let cycle = self.durability.cycle.as_mut().expect("records are awaited by a cycle");
+        let cycle = self
+            .durability
+            .cycle
+            .as_mut()
+            .expect("records are awaited by a cycle");
         cycle.waiting -= 1;
         self.flush_if_ready(now);
     }
 
     fn flush_if_ready(&mut self, _now: Nanos) {
-        let Some(cycle) = &mut self.durability.cycle else { return };
+        let Some(cycle) = &mut self.durability.cycle else {
+            return;
+        };
         if cycle.waiting > 0 || cycle.flushing.is_some() {
             return;
         }
         let mut covered = Vec::new();
         for id in std::mem::take(&mut self.durability.unflushed) {
             let segment = &self.log.segments[id.0 as usize];
-            let complete = segment.filling.as_ref().map_or(segment.end_slot, |filling| filling.complete_slots);
+            let complete = segment
+                .filling
+                .as_ref()
+                .map_or(segment.end_slot, |filling| filling.complete_slots);
             covered.push((id, segment.generation, complete));
         }
         cycle.flushing = Some(covered);
         // I19 (5): what a renewal numbered is not known durable before its summary is.
-        if let Some(first) = self.renewals_pending() {
+        if let Some(first) = self.renewals.flush_begins() {
             cycle.upto = cycle.upto.min(first - 1);
         }
         self.durability.flushing_tails = self.durability.complete_tails;
-        self.note_renewals_flushed();
         self.durability.deadline = None;
         self.stats.cache_flushes += 1;
         self.issue(Op::CacheFlush, Device::Cache(0), Operation::Flush);
     }
 
-    pub(crate) fn cache_flush_done(&mut self, now: Nanos, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
-        let cycle = self.durability.cycle.take().expect("a flush belongs to a cycle");
+    pub(crate) fn cache_flush_done(
+        &mut self,
+        now: Nanos,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let cycle = self
+            .durability
+            .cycle
+            .take()
+            .expect("a flush belongs to a cycle");
         if result.is_err() {
             // I10: what was in flight is uncertain for ever; nothing of it is believed.
             self.fail_cache("a flush of the cache device failed", now, memory);
@@ -220,11 +265,17 @@ impl Engine {
                 continue;
             }
             segment.durable_slots = segment.durable_slots.max(slots);
-            let position = DurablePosition { generation, end_slot: segment.durable_slots };
+            let position = DurablePosition {
+                generation,
+                end_slot: segment.durable_slots,
+            };
             let stream = segment.stream as usize;
             self.log.durable[stream] = self.log.durable[stream].max(position);
         }
-        raise(&mut self.durability.durable_tails, self.durability.flushing_tails);
+        raise(
+            &mut self.durability.durable_tails,
+            self.durability.flushing_tails,
+        );
         let durable = self.log.durable_number;
         self.departed.durable(durable);
         let mut ready = Vec::new();

@@ -9,8 +9,8 @@ use crate::format::{BlockKey, CacheId, Geometry, SegmentId, Slot};
 use crate::ghost::Ghost;
 use crate::index::Index;
 use crate::interface::{
-    Ack, Action, Buf, Device, DeviceError, Failure, MAX_REQUEST_BYTES, Memory, Nanos, OpId, Operation, Request,
-    RequestKind, SECTOR_BYTES, VolumeSlot,
+    Ack, Action, Buf, Device, DeviceError, Failure, MAX_REQUEST_BYTES, Memory, Nanos, OpId,
+    Operation, Request, RequestKind, SECTOR_BYTES, VolumeSlot,
 };
 use crate::jobs::Job;
 use crate::locks::{KeyMap, Locks, Owner};
@@ -18,6 +18,7 @@ use crate::log::Log;
 use crate::paths::read::{HitRead, MissRead};
 use crate::reclaim::Reclaim;
 use crate::recovery::Recovered;
+use crate::renew::Renewals;
 use crate::requests::RequestState;
 use crate::ring::{self, RingIdentity};
 use crate::settings::{Mode, Settings};
@@ -35,19 +36,42 @@ pub const MAX_RANGE_BYTES: u32 = 64 << 20;
 pub(crate) enum Op {
     AppendData(PlacedPiece),
     Header(u32),
-    Seal { segment: SegmentId, which: u8, buf: Buf },
+    Seal {
+        segment: SegmentId,
+        which: u8,
+        buf: Buf,
+    },
     CacheFlush,
     OriginFlush(VolumeSlot),
     HitRead(HitRead),
     MissRead(MissRead),
     PromoteRead(u32),
-    FillFromCache { job: u32, edge: u8, slot: Slot },
-    FillFromOrigin { job: u32, edge: u8 },
-    JobOrigin { job: u32 },
-    
-    WritebackRead { job: u32, first: u16, count: u16 },
-    WritebackWrite { job: u32 },
-    RetainRead { job: u32, first: u16, count: u16 },
+    FillFromCache {
+        job: u32,
+        edge: u8,
+        slot: Slot,
+    },
+    FillFromOrigin {
+        job: u32,
+        edge: u8,
+    },
+    JobOrigin {
+        job: u32,
+    },
+
+    WritebackRead {
+        job: u32,
+        first: u16,
+        count: u16,
+    },
+    WritebackWrite {
+        job: u32,
+    },
+    RetainRead {
+        job: u32,
+        first: u16,
+        count: u16,
+    },
     Renewal(SegmentId),
     SegmentDiscard(SegmentId),
 }
@@ -66,6 +90,8 @@ pub struct Engine {
     pub(crate) origin_lock_waiters: Vec<u32>,
     /// Versions written to the origin that wait for its flush.
     pub(crate) written: KeyMap<Slot>,
+    /// Blocks of combined writes that have their number and are being written.
+    pub(crate) numbered: KeyMap<()>,
     pub(crate) departed: Departed,
     pub(crate) ghost: Ghost,
     pub(crate) missed: Ghost,
@@ -84,6 +110,7 @@ pub struct Engine {
     pub(crate) stalled_reads: Vec<HitRead>,
     pub(crate) durability: Durability,
     pub(crate) reclaim: Reclaim,
+    pub(crate) renewals: Renewals,
     pub(crate) writeback: Writeback,
     pub(crate) throttle: Throttle,
     pub(crate) sync_writer: SyncWriter,
@@ -134,10 +161,20 @@ impl Engine {
     ///
     /// # Panics
     /// If the settings are not valid; see [`Settings::validate`].
-    pub fn new(settings: Settings, recovered: Recovered, boot_id: [u8; 16], memory: &mut dyn Memory) -> Engine {
+    pub fn new(
+        settings: Settings,
+        recovered: Recovered,
+        boot_id: [u8; 16],
+        memory: &mut dyn Memory,
+    ) -> Engine {
         settings.validate().expect("valid settings");
         let Recovered { log, index, .. } = recovered;
-        let identity = RingIdentity { cache: log.id, shard: log.shard, epoch: log.epoch, boot_id };
+        let identity = RingIdentity {
+            cache: log.id,
+            shard: log.shard,
+            epoch: log.epoch,
+            boot_id,
+        };
         ring::initialise(memory.ring_mut(log.shard), identity);
         let slots = log.geometry.slots() as usize;
         let mut engine = Engine {
@@ -148,6 +185,7 @@ impl Engine {
             origin_locks: KeyMap::default(),
             origin_lock_waiters: Vec::new(),
             written: KeyMap::default(),
+            numbered: KeyMap::default(),
             departed: Departed::default(),
             ghost: Ghost::new(slots / 2),
             missed: Ghost::new(slots / 16),
@@ -165,6 +203,7 @@ impl Engine {
             stalled_reads: Vec::new(),
             durability: Durability::default(),
             reclaim: Reclaim::default(),
+            renewals: Renewals::default(),
             writeback: Writeback::default(),
             throttle: Throttle::default(),
             sync_writer: SyncWriter::default(),
@@ -174,7 +213,12 @@ impl Engine {
             ops: Slab::default(),
             actions: VecDeque::new(),
         };
-        engine.stats.dirty_blocks = engine.log.segments.iter().map(|segment| u64::from(segment.dirty)).sum();
+        engine.stats.dirty_blocks = engine
+            .log
+            .segments
+            .iter()
+            .map(|segment| u64::from(segment.dirty))
+            .sum();
         engine.tails_are_durable();
         engine
     }
@@ -205,7 +249,9 @@ impl Engine {
     /// # Errors
     /// With the number of dirty blocks if there are any, or of requests in progress.
     pub fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
-        let Some(Some(volume)) = self.volumes.get(usize::from(slot.0)) else { return Ok(()) };
+        let Some(Some(volume)) = self.volumes.get(usize::from(slot.0)) else {
+            return Ok(());
+        };
         if volume.dirty_blocks > 0 {
             return Err(volume.dirty_blocks);
         }
@@ -266,7 +312,10 @@ impl Engine {
     /// Takes a request. Its answer comes from [`Engine::next_ack`], possibly at once.
     pub fn submit(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         if let Err(failure) = self.check(&request) {
-            self.acks.push_back(Ack { id: request.id, result: Err(failure) });
+            self.acks.push_back(Ack {
+                id: request.id,
+                result: Err(failure),
+            });
             return;
         }
         match request.kind {
@@ -281,7 +330,10 @@ impl Engine {
     }
 
     fn check(&self, request: &Request) -> Result<(), Failure> {
-        let volume = self.volumes.get(usize::from(request.volume.0)).and_then(Option::as_ref);
+        let volume = self
+            .volumes
+            .get(usize::from(request.volume.0))
+            .and_then(Option::as_ref);
         let volume = volume.ok_or(Failure::Detached)?;
         if volume.detaching {
             return Err(Failure::Detached);
@@ -290,15 +342,26 @@ impl Engine {
             return Ok(());
         }
         let sector = SECTOR_BYTES as u64;
-        let end = request.offset_bytes.checked_add(u64::from(request.len_bytes)).ok_or(Failure::Invalid)?;
-        let aligned = request.offset_bytes.is_multiple_of(sector) && u64::from(request.len_bytes).is_multiple_of(sector);
+        let end = request
+            .offset_bytes
+            .checked_add(u64::from(request.len_bytes))
+            .ok_or(Failure::Invalid)?;
+        let aligned = request.offset_bytes.is_multiple_of(sector)
+            && u64::from(request.len_bytes).is_multiple_of(sector);
         let limit = match request.kind {
-            RequestKind::Read | RequestKind::Write { .. } | RequestKind::Prefetch => MAX_REQUEST_BYTES,
+            RequestKind::Read | RequestKind::Write { .. } | RequestKind::Prefetch => {
+                MAX_REQUEST_BYTES
+            }
             _ => MAX_RANGE_BYTES,
         };
         let carries_data = matches!(request.kind, RequestKind::Read | RequestKind::Write { .. });
         let has_data = !carries_data || request.buf.len_bytes == request.len_bytes;
-        if !aligned || request.len_bytes == 0 || end > volume.config.size_bytes || request.len_bytes > limit || !has_data {
+        if !aligned
+            || request.len_bytes == 0
+            || end > volume.config.size_bytes
+            || request.len_bytes > limit
+            || !has_data
+        {
             return Err(Failure::Invalid);
         }
         Ok(())
@@ -308,23 +371,41 @@ impl Engine {
     ///
     /// # Panics
     /// If the operation is not in flight.
-    pub fn complete(&mut self, now: Nanos, op: OpId, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+    pub fn complete(
+        &mut self,
+        now: Nanos,
+        op: OpId,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
         let op = self.ops.remove(op.0).expect("an operation in flight");
         match op {
             Op::AppendData(placed) => self.append_data_done(now, placed, result, memory),
             Op::Header(record) => self.header_done(now, record, result, memory),
-            Op::Seal { segment, which, buf } => self.seal_done(segment, which, buf, result, memory),
+            Op::Seal {
+                segment,
+                which,
+                buf,
+            } => self.seal_done(segment, which, buf, result, memory),
             Op::CacheFlush => self.cache_flush_done(now, result, memory),
             Op::OriginFlush(volume) => self.origin_flush_done(now, volume, result, memory),
             Op::HitRead(read) => self.hit_read_done(now, read, result, memory),
             Op::MissRead(read) => self.miss_read_done(now, read, result, memory),
             Op::PromoteRead(job) => self.promote_read_done(now, job, result, memory),
-            Op::FillFromCache { job, edge, slot } => self.fill_from_cache_done(now, job, edge, slot, result, memory),
-            Op::FillFromOrigin { job, edge } => self.fill_from_origin_done(now, job, edge, result, memory),
+            Op::FillFromCache { job, edge, slot } => {
+                self.fill_from_cache_done(now, job, edge, slot, result, memory)
+            }
+            Op::FillFromOrigin { job, edge } => {
+                self.fill_from_origin_done(now, job, edge, result, memory)
+            }
             Op::JobOrigin { job } => self.write_origin_done(now, job, result, memory),
-            Op::WritebackRead { job, first, count } => self.writeback_read_done(now, job, first, count, result, memory),
+            Op::WritebackRead { job, first, count } => {
+                self.writeback_read_done(now, job, first, count, result, memory)
+            }
             Op::WritebackWrite { job } => self.writeback_write_done(now, job, result, memory),
-            Op::RetainRead { job, first, count } => self.retain_read_done(now, job, first, count, result, memory),
+            Op::RetainRead { job, first, count } => {
+                self.retain_read_done(now, job, first, count, result, memory)
+            }
             Op::Renewal(segment) => self.renewal_done(now, segment, result, memory),
             Op::SegmentDiscard(segment) => self.segment_discarded(segment),
         }
@@ -339,7 +420,10 @@ impl Engine {
         self.runnable.extend(stalled);
         self.run(now, memory);
         self.advance_reclaim(now, memory);
-        if !self.backlog.is_empty() || !self.headers_waiting.is_empty() || !self.seals_waiting.is_empty() {
+        if !self.backlog.is_empty()
+            || !self.headers_waiting.is_empty()
+            || !self.seals_waiting.is_empty()
+        {
             self.retry_backlog(now, memory);
         }
         self.retry_stalled_reads(now, memory);
@@ -356,7 +440,9 @@ impl Engine {
     pub(crate) fn run(&mut self, now: Nanos, memory: &mut dyn Memory) {
         loop {
             self.end_promotions(memory);
-            let Some(job) = self.runnable.pop_front() else { break };
+            let Some(job) = self.runnable.pop_front() else {
+                break;
+            };
             self.resume_job(now, job, memory);
         }
     }
@@ -374,10 +460,15 @@ impl Engine {
     /// When [`Engine::advance`] must be called next, if nothing else happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        [self.durability_deadline(), self.origins_deadline(), self.throttle.deadline(), self.writeback_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.durability_deadline(),
+            self.origins_deadline(),
+            self.throttle.deadline(),
+            self.writeback_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     pub(crate) fn issue(&mut self, op: Op, device: Device, operation: Operation) {
@@ -385,12 +476,20 @@ impl Engine {
             (Operation::Read { bufs, .. }, Device::Cache(_)) => {
                 self.stats.cache_data_read_bytes += total_bytes(bufs);
             }
-            (Operation::Read { bufs, .. }, Device::Origin(_)) => self.stats.origin_read_bytes += total_bytes(bufs),
-            (Operation::Write { bufs, .. }, Device::Origin(_)) => self.stats.origin_written_bytes += total_bytes(bufs),
+            (Operation::Read { bufs, .. }, Device::Origin(_)) => {
+                self.stats.origin_read_bytes += total_bytes(bufs)
+            }
+            (Operation::Write { bufs, .. }, Device::Origin(_)) => {
+                self.stats.origin_written_bytes += total_bytes(bufs)
+            }
             _ => {}
         }
         let op = OpId(self.ops.insert(op));
-        self.actions.push_back(Action { op, device, operation });
+        self.actions.push_back(Action {
+            op,
+            device,
+            operation,
+        });
     }
 
     /// How many device operations are in flight or waiting to be taken.
@@ -402,7 +501,10 @@ impl Engine {
     /// Whether no request, job or operation is in progress.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.ops.is_empty() && self.requests.is_empty() && self.jobs.is_empty() && self.throttle.is_empty()
+        self.ops.is_empty()
+            && self.requests.is_empty()
+            && self.jobs.is_empty()
+            && self.throttle.is_empty()
     }
 
     /// Whether everything published is durable and every record written: what an orderly stop
@@ -434,9 +536,16 @@ impl Engine {
     /// Whether a block of a volume is cached, and whether it is dirty.
     #[must_use]
     pub fn block_state(&self, slot: VolumeSlot, offset_bytes: u64) -> (bool, bool) {
-        let Some(Some(volume)) = self.volumes.get(usize::from(slot.0)) else { return (false, false) };
-        let key = volume.config.base.plus(offset_bytes / self.block_bytes() as u64);
-        self.index.find(key).map_or((false, false), |slot| (true, self.index.flags(slot).dirty()))
+        let Some(Some(volume)) = self.volumes.get(usize::from(slot.0)) else {
+            return (false, false);
+        };
+        let key = volume
+            .config
+            .base
+            .plus(offset_bytes / self.block_bytes() as u64);
+        self.index.find(key).map_or((false, false), |slot| {
+            (true, self.index.flags(slot).dirty())
+        })
     }
 
     /// Why the cache stepped aside, if it did (I15).
@@ -450,7 +559,9 @@ impl Engine {
     /// nothing that the log cannot record is written.
     #[must_use]
     pub fn wants_abandonment(&self) -> Option<u32> {
-        self.failed.filter(|failed| !failed.recorded).map(|_| self.log.epoch)
+        self.failed
+            .filter(|failed| !failed.recorded)
+            .map(|_| self.log.epoch)
     }
 
     /// The abandonment is durable.
@@ -477,8 +588,16 @@ impl Engine {
     }
 
     /// The cache device can no longer be relied on: it steps aside.
-    pub(crate) fn fail_cache(&mut self, reason: &'static str, _now: Nanos, _memory: &mut dyn Memory) {
-        self.failed.get_or_insert(FailedCache { reason, recorded: false });
+    pub(crate) fn fail_cache(
+        &mut self,
+        reason: &'static str,
+        _now: Nanos,
+        _memory: &mut dyn Memory,
+    ) {
+        self.failed.get_or_insert(FailedCache {
+            reason,
+            recorded: false,
+        });
     }
 
     pub(crate) fn block_bytes(&self) -> usize {
@@ -494,13 +613,24 @@ impl Engine {
 
     /// The block of a volume that holds this byte.
     pub(crate) fn key_at(&self, volume: VolumeSlot, offset_bytes: u64) -> BlockKey {
-        let config = self.volumes[usize::from(volume.0)].as_ref().expect("attached").config;
+        let config = self.volumes[usize::from(volume.0)]
+            .as_ref()
+            .expect("attached")
+            .config;
         config.base.plus(offset_bytes / self.block_bytes() as u64)
     }
 
     /// Where a block is on its origin, and how much of it the origin has.
-    pub(crate) fn origin_range(&self, volume: VolumeSlot, key: BlockKey, blocks: u64) -> (u64, usize) {
-        let config = self.volumes[usize::from(volume.0)].as_ref().expect("attached").config;
+    pub(crate) fn origin_range(
+        &self,
+        volume: VolumeSlot,
+        key: BlockKey,
+        blocks: u64,
+    ) -> (u64, usize) {
+        let config = self.volumes[usize::from(volume.0)]
+            .as_ref()
+            .expect("attached")
+            .config;
         let block_bytes = self.block_bytes() as u64;
         let start = (key.0 - config.base.0) * block_bytes;
         let end = (start + blocks * block_bytes).min(config.size_bytes);

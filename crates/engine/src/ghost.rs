@@ -9,28 +9,33 @@ const WAYS: usize = 4;
 
 /// A fixed-size filter that remembers recent keys, with about one false answer in 16,000.
 #[derive(Debug)]
-pub struct Ghost {
+pub(crate) struct Ghost {
     fingerprints: Box<[[u16; WAYS]]>,
 }
 
 impl Ghost {
     /// A ghost that remembers about `entries` keys.
     #[must_use]
-    pub fn new(entries: usize) -> Ghost {
-        Ghost { fingerprints: vec![[0; WAYS]; (entries / WAYS).max(1)].into() }
+    pub(crate) fn new(entries: usize) -> Ghost {
+        Ghost {
+            fingerprints: vec![[0; WAYS]; (entries / WAYS).max(1)].into(),
+        }
     }
 
     /// Remembers a key; the oldest of its bucket is forgotten.
-    pub fn insert(&mut self, key: BlockKey) {
+    pub(crate) fn insert(&mut self, key: BlockKey) {
         let (bucket, fingerprint) = self.place(key);
         let ways = &mut self.fingerprints[bucket];
-        let from = ways.iter().position(|way| *way == fingerprint).unwrap_or(WAYS - 1);
+        let from = ways
+            .iter()
+            .position(|way| *way == fingerprint)
+            .unwrap_or(WAYS - 1);
         ways[..=from].rotate_right(1);
         ways[0] = fingerprint;
     }
 
     /// Whether a key is remembered; it is forgotten with the answer.
-    pub fn take(&mut self, key: BlockKey) -> bool {
+    pub(crate) fn take(&mut self, key: BlockKey) -> bool {
         let (bucket, fingerprint) = self.place(key);
         let ways = &mut self.fingerprints[bucket];
         match ways.iter().position(|way| *way == fingerprint) {
@@ -60,7 +65,9 @@ mod tests {
         for key in 0..10_000 {
             ghost.insert(BlockKey(key));
         }
-        let recent = (9_800..10_000).filter(|key| ghost.take(BlockKey(*key))).count();
+        let recent = (9_800..10_000)
+            .filter(|key| ghost.take(BlockKey(*key)))
+            .count();
         assert!(recent > 190, "{recent} of 200 remembered");
         let old = (0..5_000).filter(|key| ghost.take(BlockKey(*key))).count();
         assert!(old < 10, "{old} of 5000 not forgotten");

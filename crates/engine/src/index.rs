@@ -16,16 +16,16 @@ const ZERO: u8 = 1 << 6;
 const LIVE: u8 = 1 << 7;
 
 /// The highest count of hits a slot remembers.
-pub const MAX_HITS: u8 = 3;
+pub(crate) const MAX_HITS: u8 = 3;
 
 /// What is known of a live slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SlotFlags(u8);
+pub(crate) struct SlotFlags(u8);
 
 impl SlotFlags {
     /// Flags of a block that is live, with these properties and no hits.
     #[must_use]
-    pub fn new(dirty: bool, zero: bool, shadows: u8) -> SlotFlags {
+    pub(crate) fn new(dirty: bool, zero: bool, shadows: u8) -> SlotFlags {
         SlotFlags(
             LIVE | if dirty { DIRTY } else { 0 }
                 | if zero { ZERO } else { 0 }
@@ -35,44 +35,44 @@ impl SlotFlags {
 
     /// The same with `hits` as the count of hits.
     #[must_use]
-    pub fn with_hits(self, hits: u8) -> SlotFlags {
+    pub(crate) fn with_hits(self, hits: u8) -> SlotFlags {
         SlotFlags(self.0 & !HITS_MASK | hits.min(MAX_HITS) << HITS_SHIFT)
     }
 
     /// The origin may hold something older.
     #[must_use]
-    pub fn dirty(self) -> bool {
+    pub(crate) fn dirty(self) -> bool {
         self.0 & DIRTY != 0
     }
 
     /// The block is all zeroes and nothing is stored in its slot.
     #[must_use]
-    pub fn zero(self) -> bool {
+    pub(crate) fn zero(self) -> bool {
         self.0 & ZERO != 0
     }
 
     /// The index names this slot.
     #[must_use]
-    pub fn live(self) -> bool {
+    pub(crate) fn live(self) -> bool {
         self.0 & LIVE != 0
     }
 
     /// How often it was hit, up to [`MAX_HITS`].
     #[must_use]
-    pub fn hits(self) -> u8 {
+    pub(crate) fn hits(self) -> u8 {
         (self.0 & HITS_MASK) >> HITS_SHIFT
     }
 
     /// The streams in which an older entry of the block may survive (I3), as a mask.
     #[must_use]
-    pub fn shadows(self) -> u8 {
+    pub(crate) fn shadows(self) -> u8 {
         (self.0 & SHADOW_MASK) >> SHADOW_SHIFT
     }
 }
 
 /// The index of one shard.
 #[derive(Debug)]
-pub struct Index {
+pub(crate) struct Index {
     key_low: Box<[u32]>,
     key_high: Box<[u8]>,
     checksum: Box<[u32]>,
@@ -85,7 +85,7 @@ pub struct Index {
 impl Index {
     /// An empty index for this many slots.
     #[must_use]
-    pub fn new(slots: u32) -> Index {
+    pub(crate) fn new(slots: u32) -> Index {
         let slots_usize = slots as usize;
         // A seventh more places than slots: a cache is never all live, so probes stay short.
         let places = slots_usize + slots_usize / 7 + 8;
@@ -102,20 +102,14 @@ impl Index {
 
     /// How many blocks are cached.
     #[must_use]
-    pub fn len(&self) -> u32 {
+    pub(crate) fn len(&self) -> u32 {
         self.live
-    }
-
-    /// Whether no block is cached.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.live == 0
     }
 
     /// The slot that holds the newest version of a block.
     #[inline]
     #[must_use]
-    pub fn find(&self, key: BlockKey) -> Option<Slot> {
+    pub(crate) fn find(&self, key: BlockKey) -> Option<Slot> {
         let hash = hash(key);
         let tag = self.tag(hash);
         let mut at = self.home(hash);
@@ -140,7 +134,7 @@ impl Index {
     /// The key last stored at a slot.
     #[inline]
     #[must_use]
-    pub fn key(&self, slot: Slot) -> BlockKey {
+    pub(crate) fn key(&self, slot: Slot) -> BlockKey {
         let at = slot.0 as usize;
         BlockKey(u64::from(self.key_low[at]) | u64::from(self.key_high[at]) << 32)
     }
@@ -148,20 +142,20 @@ impl Index {
     /// The flags of a slot; not live if the index does not name it.
     #[inline]
     #[must_use]
-    pub fn flags(&self, slot: Slot) -> SlotFlags {
+    pub(crate) fn flags(&self, slot: Slot) -> SlotFlags {
         self.flags[slot.0 as usize]
     }
 
     /// The CRC32C of what a slot holds.
     #[inline]
     #[must_use]
-    pub fn checksum(&self, slot: Slot) -> u32 {
+    pub(crate) fn checksum(&self, slot: Slot) -> u32 {
         self.checksum[slot.0 as usize]
     }
 
     /// Counts a hit.
     #[inline]
-    pub fn hit(&mut self, slot: Slot) {
+    pub(crate) fn hit(&mut self, slot: Slot) {
         let flags = &mut self.flags[slot.0 as usize];
         if flags.hits() < MAX_HITS {
             *flags = SlotFlags(flags.0 + (1 << HITS_SHIFT));
@@ -169,7 +163,7 @@ impl Index {
     }
 
     /// Sets the count of hits.
-    pub fn set_hits(&mut self, slot: Slot, hits: u8) {
+    pub(crate) fn set_hits(&mut self, slot: Slot, hits: u8) {
         let flags = &mut self.flags[slot.0 as usize];
         *flags = flags.with_hits(hits);
     }
@@ -178,14 +172,17 @@ impl Index {
     ///
     /// # Panics
     /// If the slot is not live and dirty.
-    pub fn set_clean(&mut self, slot: Slot) {
+    pub(crate) fn set_clean(&mut self, slot: Slot) {
         let flags = &mut self.flags[slot.0 as usize];
-        assert!(flags.live() && flags.dirty(), "only a dirty block becomes clean");
+        assert!(
+            flags.live() && flags.dirty(),
+            "only a dirty block becomes clean"
+        );
         *flags = SlotFlags(flags.0 & !DIRTY);
     }
 
     /// Adds streams to the shadows of a live slot.
-    pub fn add_shadows(&mut self, slot: Slot, shadows: u8) {
+    pub(crate) fn add_shadows(&mut self, slot: Slot, shadows: u8) {
         let flags = &mut self.flags[slot.0 as usize];
         *flags = SlotFlags(flags.0 | (shadows << SHADOW_SHIFT & SHADOW_MASK));
     }
@@ -195,7 +192,13 @@ impl Index {
     ///
     /// # Panics
     /// If `slot` is live already.
-    pub fn insert(&mut self, key: BlockKey, slot: Slot, checksum: u32, flags: SlotFlags) -> Option<Slot> {
+    pub(crate) fn insert(
+        &mut self,
+        key: BlockKey,
+        slot: Slot,
+        checksum: u32,
+        flags: SlotFlags,
+    ) -> Option<Slot> {
         let at = slot.0 as usize;
         assert!(!self.flags[at].live(), "a slot is filled once a generation");
         assert!(flags.live(), "what is inserted is live");
@@ -229,7 +232,7 @@ impl Index {
     }
 
     /// Forgets a block. Returns its slot and flags, if it was cached.
-    pub fn remove(&mut self, key: BlockKey) -> Option<(Slot, SlotFlags)> {
+    pub(crate) fn remove(&mut self, key: BlockKey) -> Option<(Slot, SlotFlags)> {
         let hash = hash(key);
         let tag = self.tag(hash);
         let mut place = self.home(hash);
@@ -263,7 +266,11 @@ impl Index {
                 break;
             }
             let home = self.home(hash(self.key(self.slot_of(value))));
-            let stays = if hole <= place { hole < home && home <= place } else { hole < home || home <= place };
+            let stays = if hole <= place {
+                hole < home && home <= place
+            } else {
+                hole < home || home <= place
+            };
             if !stays {
                 self.table[hole] = value;
                 hole = place;
@@ -274,7 +281,11 @@ impl Index {
 
     #[inline]
     fn next(&self, place: usize) -> usize {
-        if place + 1 == self.table.len() { 0 } else { place + 1 }
+        if place + 1 == self.table.len() {
+            0
+        } else {
+            place + 1
+        }
     }
 
     #[inline]
@@ -296,14 +307,16 @@ impl Index {
 
     #[inline]
     fn slot_of(&self, value: u32) -> Slot {
-        let mask = u32::MAX.checked_shr(u32::BITS - self.slot_bits).unwrap_or(u32::MAX);
+        let mask = u32::MAX
+            .checked_shr(u32::BITS - self.slot_bits)
+            .unwrap_or(u32::MAX);
         Slot((value & mask) - 1)
     }
 }
 
 /// The streams other than `own` that `flags` says hold shadows.
 #[must_use]
-pub fn foreign_shadows(flags: SlotFlags, own: Stream) -> u8 {
+pub(crate) fn foreign_shadows(flags: SlotFlags, own: Stream) -> u8 {
     flags.shadows() & !own.bit()
 }
 
@@ -353,10 +366,18 @@ mod tests {
         let slots = 100_000;
         let mut index = Index::new(slots);
         for slot in 0..slots {
-            index.insert(BlockKey(u64::from(slot) * 977), Slot(slot), slot, SlotFlags::new(true, false, 0));
+            index.insert(
+                BlockKey(u64::from(slot) * 977),
+                Slot(slot),
+                slot,
+                SlotFlags::new(true, false, 0),
+            );
         }
         for slot in 0..slots {
-            assert_eq!(index.find(BlockKey(u64::from(slot) * 977)), Some(Slot(slot)));
+            assert_eq!(
+                index.find(BlockKey(u64::from(slot) * 977)),
+                Some(Slot(slot))
+            );
             assert_eq!(index.checksum(Slot(slot)), slot);
         }
         assert_eq!(index.find(BlockKey(976)), None);

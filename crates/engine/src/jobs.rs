@@ -56,7 +56,13 @@ impl Engine {
     }
 
     /// What a job wrote to the origin is durable there, or will not be.
-    pub(crate) fn job_origin_durable(&mut self, now: Nanos, name: u32, result: Result<(), Failure>, _memory: &mut dyn Memory) {
+    pub(crate) fn job_origin_durable(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        result: Result<(), Failure>,
+        _memory: &mut dyn Memory,
+    ) {
         if let Some(Job::Write(_)) = self.jobs.get(name) {
             self.write_origin_durable(now, name, result);
         }

@@ -1,8 +1,47 @@
 //! The engine of Forebay: every decision of the cache, and no I/O.
+//!
+//! [`Engine`] is one shard as a state machine: requests go in with [`Engine::submit`], the ends of
+//! device operations with [`Engine::complete`]; answers and device operations come out. Time,
+//! memory and I/O are arguments, so that the daemon and the simulator drive the same code.
+//! [`create`], [`attach`] and [`inspect`] are the control plane.
+//!
+//! The invariants I1 to I20 of the design are cited where they are enforced.
 #![forbid(unsafe_code)]
 
+mod append;
+mod attach;
+mod departed;
+mod durability;
+mod engine;
 pub mod format;
+mod ghost;
+mod index;
 mod interface;
+mod jobs;
+mod locks;
+mod log;
+mod paths;
+mod reclaim;
+mod recovery;
+mod renew;
+mod requests;
+pub mod ring;
+mod sequential;
+mod settings;
+mod slab;
+mod stats;
+mod throttle;
+mod volume;
+mod writeback;
 
-pub use format::{BlockKey, CacheId, Geometry, Stream, Superblock};
+pub use attach::{AttachError, AttachOptions, Attached, RecoveryReport, attach, create, inspect};
+pub use engine::{Engine, MAX_RANGE_BYTES};
+pub use format::{
+    BlockKey, CacheId, Geometry, GeometryError, Stream, Superblock, SuperblockError, VolumeRecord,
+    VolumeState,
+};
 pub use interface::*;
+pub use recovery::{Recovered, RecoveryError, ShardReport};
+pub use settings::{Admission, Commit, Mode, Settings};
+pub use stats::{BypassReason, Histogram, Stats};
+pub use volume::VolumeConfig;

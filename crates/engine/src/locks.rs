@@ -9,11 +9,11 @@ use crate::index;
 
 /// Who owns a block: the engine's token of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Owner(pub u32);
+pub(crate) struct Owner(pub(crate) u32);
 
 /// A hasher for keys that are mixed already.
 #[derive(Debug, Default)]
-pub struct KeyHasher(u64);
+pub(crate) struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
@@ -32,11 +32,11 @@ impl Hasher for KeyHasher {
 }
 
 /// A map by block key. Iteration order is the same in every run, as the simulator needs.
-pub type KeyMap<V> = HashMap<BlockKey, V, BuildHasherDefault<KeyHasher>>;
+pub(crate) type KeyMap<V> = HashMap<BlockKey, V, BuildHasherDefault<KeyHasher>>;
 
 /// Which blocks are owned, by whom, and who waits.
 #[derive(Debug, Default)]
-pub struct Locks {
+pub(crate) struct Locks {
     owners: KeyMap<Owner>,
     waiting: KeyMap<VecDeque<Owner>>,
 }
@@ -44,7 +44,7 @@ pub struct Locks {
 impl Locks {
     /// Who owns a block.
     #[must_use]
-    pub fn owner(&self, key: BlockKey) -> Option<Owner> {
+    pub(crate) fn owner(&self, key: BlockKey) -> Option<Owner> {
         if self.owners.is_empty() {
             return None;
         }
@@ -52,23 +52,23 @@ impl Locks {
     }
 
     /// Makes `owner` the owner of a block nobody owns. Returns whether it is now.
-    pub fn try_lock(&mut self, key: BlockKey, owner: Owner) -> bool {
+    pub(crate) fn try_lock(&mut self, key: BlockKey, owner: Owner) -> bool {
         *self.owners.entry(key).or_insert(owner) == owner
     }
 
     /// Takes the block from whoever owns it.
-    pub fn steal(&mut self, key: BlockKey, owner: Owner) {
+    pub(crate) fn steal(&mut self, key: BlockKey, owner: Owner) {
         self.owners.insert(key, owner);
     }
 
     /// Puts `owner` in the queue for a block somebody else owns.
-    pub fn wait(&mut self, key: BlockKey, owner: Owner) {
+    pub(crate) fn wait(&mut self, key: BlockKey, owner: Owner) {
         self.waiting.entry(key).or_default().push_back(owner);
     }
 
     /// Ends the ownership of a block, if `owner` still has it. Returns who waited longest; it
     /// must try again.
-    pub fn unlock(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {
+    pub(crate) fn unlock(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {
         if self.owners.get(&key) != Some(&owner) {
             return None;
         }
@@ -82,17 +82,5 @@ impl Locks {
             self.waiting.remove(&key);
         }
         next
-    }
-
-    /// How many blocks are owned.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.owners.len()
-    }
-
-    /// Whether no block is owned.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.owners.is_empty()
     }
 }

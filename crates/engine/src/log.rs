@@ -131,7 +131,9 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn new(id: CacheId, shard: u16, geometry: Geometry, epoch: u32) -> Log {
-        let segments = (0..geometry.segments_per_shard).map(|_| Segment::free()).collect();
+        let segments = (0..geometry.segments_per_shard)
+            .map(|_| Segment::free())
+            .collect();
         Log {
             id,
             shard,
@@ -180,19 +182,29 @@ impl Log {
     }
 
     pub(crate) fn filling(&mut self, id: SegmentId) -> &mut Filling {
-        self.segment(id).filling.as_mut().expect("the segment is being filled")
+        self.segment(id)
+            .filling
+            .as_mut()
+            .expect("the segment is being filled")
     }
 
     /// The link that the next segment of a stream carries.
     pub(crate) fn link_to_youngest(&self, stream: Stream) -> Option<Link> {
         let segment = *self.streams[stream as usize].order.back()?;
         let youngest = &self.segments[segment.0 as usize];
-        Some(Link { segment, generation: youngest.generation, end_slot: youngest.end_slot })
+        Some(Link {
+            segment,
+            generation: youngest.generation,
+            end_slot: youngest.end_slot,
+        })
     }
 
     /// Opens a free segment for a stream that has none open.
     pub(crate) fn open_segment(&mut self, stream: Stream, now: Nanos) -> SegmentId {
-        let id = self.free.pop_front().expect("the caller saw a free segment");
+        let id = self
+            .free
+            .pop_front()
+            .expect("the caller saw a free segment");
         let previous = self.link_to_youngest(stream);
         let generation = Sequence::new(self.epoch, self.next_number);
         // The number is the segment's alone: two segments opened one after the other with
@@ -202,7 +214,11 @@ impl Log {
         let capacity = self.geometry.summary_bytes() as usize;
         let segment = self.segment(id);
         assert_eq!(segment.state, SegmentState::Free);
-        assert_eq!((segment.live, segment.pins), (0, 0), "I8: nothing refers to a free segment");
+        assert_eq!(
+            (segment.live, segment.pins),
+            (0, 0),
+            "I8: nothing refers to a free segment"
+        );
         segment.state = SegmentState::Open;
         segment.stream = stream;
         segment.generation = generation;

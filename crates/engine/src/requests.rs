@@ -15,7 +15,12 @@ impl Engine {
     /// Registers a request with one part outstanding, which keeps it from ending while it is
     /// being taken apart.
     pub(crate) fn begin_request(&mut self, now: Nanos, request: Request) -> u32 {
-        self.requests.insert(RequestState { request, outstanding: 1, failure: None, started: now })
+        self.requests.insert(RequestState {
+            request,
+            outstanding: 1,
+            failure: None,
+            started: now,
+        })
     }
 
     pub(crate) fn request(&mut self, name: u32) -> Request {
@@ -38,7 +43,10 @@ impl Engine {
         }
         let state = self.requests.remove(name).expect("in progress");
         let result = state.failure.map_or(Ok(()), Err);
-        self.acks.push_back(Ack { id: state.request.id, result });
+        self.acks.push_back(Ack {
+            id: state.request.id,
+            result,
+        });
         let latency = now.since(state.started);
         match state.request.kind {
             RequestKind::Read => self.stats.read_latency.record(latency),

@@ -87,7 +87,11 @@ impl RingPage {
         let seed = crc32c::crc32c(&bytes[4..PAGE_SEEDED_BYTES]);
         bytes[PAGE_SEEDED_BYTES..PAGE_SEEDED_BYTES + 4].copy_from_slice(&seed.to_le_bytes());
         bytes[..4].copy_from_slice(&PAGE_MAGIC.to_le_bytes());
-        RingPage { page, used: PAGE_HEAD_BYTES, seed }
+        RingPage {
+            page,
+            used: PAGE_HEAD_BYTES,
+            seed,
+        }
     }
 
     /// Whether an entry with this many checksums still fits.
@@ -156,13 +160,23 @@ pub struct ReplayedRecord {
     pub last_number: u64,
 }
 
+/// Whether the ring is of this identity.
+#[must_use]
+pub fn is_of(ring: &[u8], identity: RingIdentity) -> bool {
+    ring.len() >= RING_BYTES && ring[..48] == encode_identity(identity)
+}
+
 /// Reads back what a daemon that died left, if the ring is of this identity.
 #[must_use]
 pub fn replay(ring: &[u8], identity: RingIdentity) -> Vec<ReplayedRecord> {
-    if ring.len() < RING_BYTES || ring[..48] != encode_identity(identity) {
+    if !is_of(ring, identity) {
         return Vec::new();
     }
-    (0..PAGES).filter_map(|page| replay_page(&ring[HEAD_BYTES + page * RING_PAGE_BYTES..][..RING_PAGE_BYTES])).collect()
+    (0..PAGES)
+        .filter_map(|page| {
+            replay_page(&ring[HEAD_BYTES + page * RING_PAGE_BYTES..][..RING_PAGE_BYTES])
+        })
+        .collect()
 }
 
 fn replay_page(page: &[u8]) -> Option<ReplayedRecord> {
@@ -180,7 +194,9 @@ fn replay_page(page: &[u8]) -> Option<ReplayedRecord> {
         return None;
     }
     let closed: [u8; 4] = page[CLOSED_AT..CLOSED_AT + 4].try_into().ok()?;
-    let blocks = u32::from_le_bytes(closed).checked_sub(1).map(|blocks| blocks as u16);
+    let blocks = u32::from_le_bytes(closed)
+        .checked_sub(1)
+        .map(|blocks| blocks as u16);
     let mut entries = EntryList::default();
     let mut last_number = 0;
     let mut rest = &page[PAGE_HEAD_BYTES..];
@@ -192,8 +208,18 @@ fn replay_page(page: &[u8]) -> Option<ReplayedRecord> {
         last_number = number + u64::from(entry.count()) - 1;
         rest = after;
     }
-    let record = RingRecord { segment, slot, stream, generation };
-    Some(ReplayedRecord { record, blocks, entries, last_number })
+    let record = RingRecord {
+        segment,
+        slot,
+        stream,
+        generation,
+    };
+    Some(ReplayedRecord {
+        record,
+        blocks,
+        entries,
+        last_number,
+    })
 }
 
 fn replay_entry(bytes: &[u8], seed: u32) -> Option<(u64, Entry, Vec<u32>, &[u8])> {
@@ -209,8 +235,10 @@ fn replay_entry(bytes: &[u8], seed: u32) -> Option<(u64, Entry, Vec<u32>, &[u8])
     let number = u64::from_le_bytes(whole[8..16].try_into().ok()?);
     let list = EntryList::from_bytes(&whole[16..], number);
     let entry = list.iter().next()?.ok()?.entry;
-    let checksums =
-        whole[RING_ENTRY_BYTES..].chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("four bytes"))).collect();
+    let checksums = whole[RING_ENTRY_BYTES..]
+        .chunks_exact(4)
+        .map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")))
+        .collect();
     Some((number, entry, checksums, &bytes[total..]))
 }
 
@@ -221,7 +249,12 @@ mod tests {
 
     #[test]
     fn a_crash_at_any_byte_keeps_a_prefix() {
-        let identity = RingIdentity { cache: CacheId([3; 16]), shard: 1, epoch: 4, boot_id: [9; 16] };
+        let identity = RingIdentity {
+            cache: CacheId([3; 16]),
+            shard: 1,
+            epoch: 4,
+            boot_id: [9; 16],
+        };
         let mut ring = vec![0; RING_BYTES];
         initialise(&mut ring, identity);
         let record = RingRecord {
@@ -232,7 +265,12 @@ mod tests {
         };
         let mut page = RingPage::begin(&mut ring, 2, 1, record);
         for i in 0..10u64 {
-            let entry = Entry::Data { key: BlockKey(i * 9), slot: 9 + i as u16, count: 1, dirty: true };
+            let entry = Entry::Data {
+                key: BlockKey(i * 9),
+                slot: 9 + i as u16,
+                count: 1,
+                dirty: true,
+            };
             page.push(&mut ring, 100 + i * 2, entry, &[i as u32]);
         }
         let whole = replay(&ring, identity);
@@ -247,9 +285,21 @@ mod tests {
             let at = HEAD_BYTES + 2 * RING_PAGE_BYTES;
             torn[at + cut..at + used].fill(0);
             let kept = replay(&torn, identity)[0].entries.iter().count();
-            assert!(kept <= (cut - PAGE_HEAD_BYTES) / (RING_ENTRY_BYTES + 4), "{cut} {kept}");
+            assert!(
+                kept <= (cut - PAGE_HEAD_BYTES) / (RING_ENTRY_BYTES + 4),
+                "{cut} {kept}"
+            );
         }
-        assert!(replay(&ring, RingIdentity { epoch: 5, ..identity }).is_empty());
+        assert!(
+            replay(
+                &ring,
+                RingIdentity {
+                    epoch: 5,
+                    ..identity
+                }
+            )
+            .is_empty()
+        );
         assert_eq!(page.end(&mut ring), 2);
         assert!(replay(&ring, identity).is_empty());
         // The next use of the page does not see what the first one left behind it.

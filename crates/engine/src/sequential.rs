@@ -22,13 +22,21 @@ impl SequentialDetector {
     pub(crate) fn request(&mut self, offset_bytes: u64, len_bytes: u64) -> u64 {
         self.clock += 1;
         let next_bytes = offset_bytes + len_bytes;
-        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.next_bytes == offset_bytes) {
+        if let Some(stream) = self
+            .streams
+            .iter_mut()
+            .find(|stream| stream.next_bytes == offset_bytes)
+        {
             stream.next_bytes = next_bytes;
             stream.length_bytes += len_bytes;
             stream.used = self.clock;
             return stream.length_bytes;
         }
-        let stream = Stream { next_bytes, length_bytes: len_bytes, used: self.clock };
+        let stream = Stream {
+            next_bytes,
+            length_bytes: len_bytes,
+            used: self.clock,
+        };
         if self.streams.len() < STREAMS {
             self.streams.push(stream);
         } else if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
@@ -52,7 +60,9 @@ mod tests {
             }
         }
         assert_eq!(lengths, [40960; 32]);
-        let random = (0..1000u64).map(|i| detector.request((i * 7919 % 1000) << 20, 4096)).max();
+        let random = (0..1000u64)
+            .map(|i| detector.request((i * 7919 % 1000) << 20, 4096))
+            .max();
         assert_eq!(random, Some(4096));
     }
 }

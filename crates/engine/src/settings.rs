@@ -31,13 +31,19 @@ impl Mode {
     /// The mode of this number, as in the superblock.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Mode> {
-        Mode::NAMES.iter().map(|(mode, _)| *mode).find(|mode| *mode as u8 == number)
+        Mode::NAMES
+            .iter()
+            .map(|(mode, _)| *mode)
+            .find(|mode| *mode as u8 == number)
     }
 
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Mode::NAMES.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
+        Mode::NAMES
+            .iter()
+            .find(|(mode, _)| *mode == self)
+            .map_or("", |(_, name)| name)
     }
 }
 
@@ -61,7 +67,8 @@ pub enum Commit {
 
 impl Commit {
     /// All of them with their names.
-    pub const NAMES: [(Commit, &'static str); 2] = [(Commit::Write, "write"), (Commit::Flush, "flush")];
+    pub const NAMES: [(Commit, &'static str); 2] =
+        [(Commit::Write, "write"), (Commit::Flush, "flush")];
 }
 
 impl std::str::FromStr for Commit {
@@ -83,8 +90,10 @@ pub enum Admission {
 
 impl Admission {
     /// All of them with their names.
-    pub const NAMES: [(Admission, &'static str); 2] =
-        [(Admission::Always, "always"), (Admission::SecondTouch, "second-touch")];
+    pub const NAMES: [(Admission, &'static str); 2] = [
+        (Admission::Always, "always"),
+        (Admission::SecondTouch, "second-touch"),
+    ];
 }
 
 impl std::str::FromStr for Admission {
@@ -96,10 +105,14 @@ impl std::str::FromStr for Admission {
 }
 
 fn named<T: Copy>(names: &[(T, &'static str)], name: &str, what: &str) -> Result<T, String> {
-    names.iter().find(|(_, known)| *known == name).map(|(value, _)| *value).ok_or_else(|| {
-        let known: Vec<&str> = names.iter().map(|(_, known)| *known).collect();
-        format!("unknown {what} `{name}`: it is one of {}", known.join(", "))
-    })
+    names
+        .iter()
+        .find(|(_, known)| *known == name)
+        .map(|(value, _)| *value)
+        .ok_or_else(|| {
+            let known: Vec<&str> = names.iter().map(|(_, known)| *known).collect();
+            format!("unknown {what} `{name}`: it is one of {}", known.join(", "))
+        })
 }
 
 /// The settings of a shard.
@@ -163,23 +176,39 @@ impl Settings {
     /// # Errors
     /// Says which value does not.
     pub fn validate(&self) -> Result<(), String> {
-        let (low, high, limit) = (self.dirty_low_percent, self.dirty_high_percent, self.dirty_limit_percent);
+        let (low, high, limit) = (
+            self.dirty_low_percent,
+            self.dirty_high_percent,
+            self.dirty_limit_percent,
+        );
         if !(low <= high && high <= limit && limit <= 90) {
             return Err(format!(
                 "dirty limits must rise and end at 90 % at most: low {low} %, high {high} %, limit {limit} %"
             ));
         }
         if self.writeback_depth == 0 || self.writeback_depth > 256 {
-            return Err(format!("write-back depth {} is not from 1 to 256", self.writeback_depth));
+            return Err(format!(
+                "write-back depth {} is not from 1 to 256",
+                self.writeback_depth
+            ));
         }
         if !(1..=50).contains(&self.probation_percent) {
-            return Err(format!("probation share {} % is not from 1 to 50 %", self.probation_percent));
+            return Err(format!(
+                "probation share {} % is not from 1 to 50 %",
+                self.probation_percent
+            ));
         }
         if !(1..=3).contains(&self.promotion_hits) {
-            return Err(format!("promotion at {} hits is not from 1 to 3", self.promotion_hits));
+            return Err(format!(
+                "promotion at {} hits is not from 1 to 3",
+                self.promotion_hits
+            ));
         }
         if !(65536..=crate::interface::MAX_REQUEST_BYTES).contains(&self.writeback_run_bytes) {
-            return Err(format!("write-back run of {} bytes is not from 64 KiB to 1 MiB", self.writeback_run_bytes));
+            return Err(format!(
+                "write-back run of {} bytes is not from 64 KiB to 1 MiB",
+                self.writeback_run_bytes
+            ));
         }
         Ok(())
     }

@@ -2,20 +2,23 @@
 
 /// A table that gives each value an index and reuses the indices.
 #[derive(Debug)]
-pub struct Slab<T> {
+pub(crate) struct Slab<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab { places: Vec::new(), free: Vec::new() }
+        Slab {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
     }
 }
 
 impl<T> Slab<T> {
     /// Stores a value and names it.
-    pub fn insert(&mut self, value: T) -> u32 {
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(name) = self.free.pop() {
             self.places[name as usize] = Some(value);
             return name;
@@ -26,7 +29,7 @@ impl<T> Slab<T> {
 
     /// The value of this name.
     #[must_use]
-    pub fn get(&self, name: u32) -> Option<&T> {
+    pub(crate) fn get(&self, name: u32) -> Option<&T> {
         self.places.get(name as usize)?.as_ref()
     }
 
@@ -34,12 +37,12 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// If there is none: names are the engine's own.
-    pub fn at(&mut self, name: u32) -> &mut T {
+    pub(crate) fn at(&mut self, name: u32) -> &mut T {
         self.places[name as usize].as_mut().expect("a name in use")
     }
 
     /// Takes the value out and frees its name.
-    pub fn remove(&mut self, name: u32) -> Option<T> {
+    pub(crate) fn remove(&mut self, name: u32) -> Option<T> {
         let value = self.places.get_mut(name as usize)?.take()?;
         self.free.push(name);
         Some(value)
@@ -47,19 +50,19 @@ impl<T> Slab<T> {
 
     /// One past the highest name in use.
     #[must_use]
-    pub fn capacity(&self) -> u32 {
+    pub(crate) fn capacity(&self) -> u32 {
         self.places.len() as u32
     }
 
     /// How many values there are.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
     /// Whether there are none.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }

@@ -51,7 +51,11 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { counts: Box::new([0; Histogram::BUCKETS]), count: 0, sum_ns: 0 }
+        Histogram {
+            counts: Box::new([0; Histogram::BUCKETS]),
+            count: 0,
+            sum_ns: 0,
+        }
     }
 }
 
@@ -91,7 +95,10 @@ impl Histogram {
         for (bucket, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= wanted.max(1) {
-                let (power, step) = (bucket as u32 / Self::STEPS, bucket as u64 % u64::from(Self::STEPS));
+                let (power, step) = (
+                    bucket as u32 / Self::STEPS,
+                    bucket as u64 % u64::from(Self::STEPS),
+                );
                 return (((8 + step + 1) << power) >> 3) * 1024;
             }
         }

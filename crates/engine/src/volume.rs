@@ -106,7 +106,9 @@ impl Volume {
     /// Whether the origin may hold this block's last write in its volatile cache only.
     pub(crate) fn is_unflushed(&self, key: BlockKey) -> bool {
         let region = key.0 / REGION_BLOCKS;
-        self.unflushed.contains(&region) || self.flushing.contains(&region) || self.uncertain.contains(&region)
+        self.unflushed.contains(&region)
+            || self.flushing.contains(&region)
+            || self.uncertain.contains(&region)
     }
 
     /// Whether anything was written to the origin that no flush has covered yet.
@@ -117,7 +119,9 @@ impl Volume {
 
 impl Engine {
     pub(crate) fn volume(&mut self, slot: VolumeSlot) -> &mut Volume {
-        self.volumes[usize::from(slot.0)].as_mut().expect("an attached volume")
+        self.volumes[usize::from(slot.0)]
+            .as_mut()
+            .expect("an attached volume")
     }
 
     /// Keeps the volume's counts in step with the index.
@@ -125,26 +129,46 @@ impl Engine {
         let hint = self.volume_hint;
         let found = match self.volumes.get(hint) {
             Some(Some(volume)) if volume.contains(key) => Some(hint),
-            _ => self.volumes.iter().position(|volume| volume.as_ref().is_some_and(|volume| volume.contains(key))),
+            _ => self
+                .volumes
+                .iter()
+                .position(|volume| volume.as_ref().is_some_and(|volume| volume.contains(key))),
         };
         let Some(found) = found else { return };
         self.volume_hint = found;
         if let Some(volume) = &mut self.volumes[found] {
-            volume.dirty_blocks = volume.dirty_blocks.checked_add_signed(dirty).expect("dirty blocks are counted");
-            volume.cached_blocks = volume.cached_blocks.checked_add_signed(cached).expect("cached blocks are counted");
+            volume.dirty_blocks = volume
+                .dirty_blocks
+                .checked_add_signed(dirty)
+                .expect("dirty blocks are counted");
+            volume.cached_blocks = volume
+                .cached_blocks
+                .checked_add_signed(cached)
+                .expect("cached blocks are counted");
         }
     }
 
     /// The volume whose blocks these are.
     pub(crate) fn volume_of(&self, key: BlockKey) -> Option<VolumeSlot> {
-        let found = self.volumes.iter().position(|volume| volume.as_ref().is_some_and(|volume| volume.contains(key)))?;
+        let found = self
+            .volumes
+            .iter()
+            .position(|volume| volume.as_ref().is_some_and(|volume| volume.contains(key)))?;
         Some(VolumeSlot(found as u16))
     }
 
     /// Notes that a write to these blocks reached the origin, or may have.
-    pub(crate) fn origin_written(&mut self, now: Nanos, volume: VolumeSlot, key: BlockKey, blocks: u64) {
+    pub(crate) fn origin_written(
+        &mut self,
+        now: Nanos,
+        volume: VolumeSlot,
+        key: BlockKey,
+        blocks: u64,
+    ) {
         let volume = self.volume(volume);
-        volume.unflushed.extend(key.0 / REGION_BLOCKS..=(key.0 + blocks - 1) / REGION_BLOCKS);
+        volume
+            .unflushed
+            .extend(key.0 / REGION_BLOCKS..=(key.0 + blocks - 1) / REGION_BLOCKS);
         volume.unflushed_since.get_or_insert(now);
     }
 
@@ -153,7 +177,11 @@ impl Engine {
     pub(crate) fn version_written(&mut self, volume: VolumeSlot, key: BlockKey, slot: Slot) {
         let generation = self.log.segment_of(slot).generation.number;
         self.written.insert(key, slot);
-        self.volume(volume).written.push(WrittenVersion { key, slot, generation });
+        self.volume(volume).written.push(WrittenVersion {
+            key,
+            slot,
+            generation,
+        });
     }
 
     /// Has `waiter` told when everything written to the origin so far is durable there.
@@ -181,11 +209,15 @@ impl Engine {
     /// Starts the origin flushes that are wanted or due.
     pub(crate) fn advance_origins(&mut self, now: Nanos) {
         for at in 0..self.volumes.len() {
-            let Some(volume) = &mut self.volumes[at] else { continue };
+            let Some(volume) = &mut self.volumes[at] else {
+                continue;
+            };
             if volume.flush_in_flight {
                 continue;
             }
-            let due = volume.unflushed_since.is_some_and(|since| now >= since.after(ORIGIN_FLUSH_INTERVAL));
+            let due = volume
+                .unflushed_since
+                .is_some_and(|since| now >= since.after(ORIGIN_FLUSH_INTERVAL));
             if !(due || volume.flush_wanted) {
                 continue;
             }
@@ -197,16 +229,32 @@ impl Engine {
             volume.waiting_flushing = std::mem::take(&mut volume.waiting);
             self.stats.origin_flushes += 1;
             let slot = VolumeSlot(at as u16);
-            self.issue(Op::OriginFlush(slot), Device::Origin(slot), Operation::Flush);
+            self.issue(
+                Op::OriginFlush(slot),
+                Device::Origin(slot),
+                Operation::Flush,
+            );
         }
     }
 
     pub(crate) fn origins_deadline(&self) -> Option<Nanos> {
-        let idle = self.volumes.iter().flatten().filter(|volume| !volume.flush_in_flight);
-        idle.filter_map(|volume| volume.unflushed_since).min().map(|since| since.after(ORIGIN_FLUSH_INTERVAL))
+        let idle = self
+            .volumes
+            .iter()
+            .flatten()
+            .filter(|volume| !volume.flush_in_flight);
+        idle.filter_map(|volume| volume.unflushed_since)
+            .min()
+            .map(|since| since.after(ORIGIN_FLUSH_INTERVAL))
     }
 
-    pub(crate) fn origin_flush_done(&mut self, now: Nanos, slot: VolumeSlot, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+    pub(crate) fn origin_flush_done(
+        &mut self,
+        now: Nanos,
+        slot: VolumeSlot,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
         let volume = self.volume(slot);
         volume.flush_in_flight = false;
         let waiting = std::mem::take(&mut volume.waiting_flushing);
@@ -217,7 +265,9 @@ impl Engine {
             // who asks for a flush must hear of it.
             let mut flushing = std::mem::take(&mut volume.flushing);
             volume.uncertain.append(&mut flushing);
-            volume.flush_error |= !waiting.iter().any(|waiter| matches!(waiter, OriginWaiter::Request(_)));
+            volume.flush_error |= !waiting
+                .iter()
+                .any(|waiter| matches!(waiter, OriginWaiter::Request(_)));
             self.stats.origin_write_errors += 1;
             for version in written {
                 self.forget_written(version.key, version.slot);
@@ -240,7 +290,11 @@ impl Engine {
 
     /// I6: clean, if it is still the newest version.
     fn version_durable(&mut self, now: Nanos, version: WrittenVersion, memory: &mut dyn Memory) {
-        let WrittenVersion { key, slot, generation } = version;
+        let WrittenVersion {
+            key,
+            slot,
+            generation,
+        } = version;
         if self.index.find(key) != Some(slot) || !self.index.flags(slot).dirty() {
             return;
         }
@@ -251,7 +305,6 @@ impl Engine {
         self.log.segment_of(slot).dirty -= 1;
         self.stats.dirty_blocks -= 1;
         self.account_volume(key, -1, 0);
-        self.throttle.cleaned(1);
         self.log_clean(now, slot, memory);
     }
 }

@@ -109,6 +109,8 @@ pub struct Header {
     pub generation: Sequence,
     /// How many slots after the header belong to the record.
     pub blocks: u16,
+    /// Header and blocks were one transfer: the header does not prove that the blocks arrived.
+    pub combined: bool,
     /// The shard's state.
     pub state: State,
     /// What the record holds. The numbers are of the generation's epoch.
@@ -129,7 +131,7 @@ impl Header {
         out.u32(MAGIC);
         out.u16(FORMAT_VERSION);
         out.u8(self.stream as u8);
-        out.u8(0);
+        out.u8(u8::from(self.combined));
         out.u32(0); // checksum, below
         out.bytes(&id.0);
         out.u16(self.shard);
@@ -164,7 +166,7 @@ impl Header {
             return None;
         }
         let stream = Stream::from_number(input.u8())?;
-        input.u8();
+        let combined = input.u8() != 0;
         let sum = input.u32();
         if input.fixed::<16>() != id.0 || sum != page_checksum(id, page, 8) {
             return None;
@@ -188,6 +190,7 @@ impl Header {
             stream,
             generation,
             blocks,
+            combined,
             state,
             entries,
         })
@@ -225,6 +228,7 @@ mod tests {
             stream: Stream::Main,
             generation: Sequence::new(3, 40),
             blocks: 0,
+            combined: false,
             state: State {
                 known_durable: Sequence::new(3, 39),
                 previous: Some(Link {

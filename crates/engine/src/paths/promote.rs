@@ -5,10 +5,12 @@ use smallvec::SmallVec;
 use crate::append::{Keys, Piece};
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Stream};
-use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot};
+use crate::interface::{
+    Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot,
+};
 use crate::jobs::Job;
-use crate::log::RECLAIM_RESERVE;
 use crate::locks::Owner;
+use crate::log::RECLAIM_RESERVE;
 use crate::paths::read::{MissRead, copy};
 
 /// A promotion in progress. It owns its blocks until they are indexed or a write takes them.
@@ -32,7 +34,9 @@ impl Engine {
         let mut key = self.key_at(request.volume, request.offset_bytes);
         while key.0 < end {
             let mut count = 0;
-            while key.0 + u64::from(count) < end && self.index.find(key.plus(u64::from(count))).is_none() {
+            while key.0 + u64::from(count) < end
+                && self.index.find(key.plus(u64::from(count))).is_none()
+            {
                 count += 1;
             }
             if count > 0 && self.admit(request.volume, key, count, false).is_ok() {
@@ -51,9 +55,26 @@ impl Engine {
 
     /// Reads blocks that are not cached from the origin into a buffer of their own, to answer
     /// the reader and then append them. False if there is no memory for that.
-    pub(crate) fn start_promotion(&mut self, now: Nanos, volume: VolumeSlot, key: BlockKey, count: u16, reader: Option<(u32, Buf, usize)>, memory: &mut dyn Memory) -> bool {
-        let Some(buf) = memory.alloc(usize::from(count) * self.block_bytes()) else { return false };
-        let name = self.jobs.insert(Job::Promote(Box::new(PromoteJob { volume, key, count, buf, reader, outstanding: 0 })));
+    pub(crate) fn start_promotion(
+        &mut self,
+        now: Nanos,
+        volume: VolumeSlot,
+        key: BlockKey,
+        count: u16,
+        reader: Option<(u32, Buf, usize)>,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let Some(buf) = memory.alloc(usize::from(count) * self.block_bytes()) else {
+            return false;
+        };
+        let name = self.jobs.insert(Job::Promote(Box::new(PromoteJob {
+            volume,
+            key,
+            count,
+            buf,
+            reader,
+            outstanding: 0,
+        })));
         for i in 0..u64::from(count) {
             let locked = self.locks.try_lock(key.plus(i), Owner(name));
             assert!(locked, "I11: the caller saw that nobody owns the block");
@@ -64,12 +85,29 @@ impl Engine {
         self.foreground_read(now, volume);
         let (offset_bytes, len_bytes) = self.origin_range(volume, key, u64::from(count));
         let bufs = Bufs::from_slice(&[buf.slice(0, len_bytes)]);
-        self.issue(Op::PromoteRead(name), Device::Origin(volume), Operation::Read { offset_bytes, bufs });
+        self.issue(
+            Op::PromoteRead(name),
+            Device::Origin(volume),
+            Operation::Read { offset_bytes, bufs },
+        );
         true
     }
 
-    pub(crate) fn promote_read_done(&mut self, now: Nanos, name: u32, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
-        let PromoteJob { volume, key, count, buf, reader, .. } = *self.promote_job(name);
+    pub(crate) fn promote_read_done(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let PromoteJob {
+            volume,
+            key,
+            count,
+            buf,
+            reader,
+            ..
+        } = *self.promote_job(name);
         let state = self.volume(volume);
         state.foreground_reads -= 1;
         state.foreground_at = Some(now);
@@ -92,9 +130,16 @@ impl Engine {
     /// The range that was to be promoted can be larger than what the reader asked for: that is
     /// read again exactly, so that a bad sector beside it is no error for the reader.
     fn promotion_read_failed(&mut self, now: Nanos, name: u32) {
-        let PromoteJob { volume, key, reader, .. } = *self.promote_job(name);
+        let PromoteJob {
+            volume,
+            key,
+            reader,
+            ..
+        } = *self.promote_job(name);
         self.ended_promotions.push(name);
-        let Some((request, dest, skip_bytes)) = reader else { return };
+        let Some((request, dest, skip_bytes)) = reader else {
+            return;
+        };
         if dest == Buf::EMPTY {
             return self.finish_part(now, request, Ok(()));
         }
@@ -102,19 +147,40 @@ impl Engine {
         let (start, _) = self.origin_range(volume, key, 1);
         let offset_bytes = start + skip_bytes as u64;
         let bufs = Bufs::from_slice(&[dest]);
-        self.issue(Op::MissRead(MissRead { request, volume }), Device::Origin(volume), Operation::Read { offset_bytes, bufs });
+        self.issue(
+            Op::MissRead(MissRead { request, volume }),
+            Device::Origin(volume),
+            Operation::Read { offset_bytes, bufs },
+        );
     }
 
     /// Appends runs of blocks to the stream each belongs in: main for those the ghost remembers.
-    fn append_promoted(&mut self, now: Nanos, name: u32, key: BlockKey, count: u16, buf: Buf, memory: &mut dyn Memory) {
+    fn append_promoted(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        key: BlockKey,
+        count: u16,
+        buf: Buf,
+        memory: &mut dyn Memory,
+    ) {
         let block_bytes = self.block_bytes();
         let streams: SmallVec<[Stream; 32]> = (0..u64::from(count))
-            .map(|i| if self.ghost.take(key.plus(i)) { Stream::Main } else { Stream::Probation })
+            .map(|i| {
+                if self.ghost.take(key.plus(i)) {
+                    Stream::Main
+                } else {
+                    Stream::Probation
+                }
+            })
             .collect();
         self.stats.promoted_blocks += u64::from(count);
         let mut at = 0;
         while at < usize::from(count) {
-            let run = streams[at..].iter().take_while(|stream| **stream == streams[at]).count();
+            let run = streams[at..]
+                .iter()
+                .take_while(|stream| **stream == streams[at])
+                .count();
             let piece = Piece {
                 stream: streams[at],
                 keys: Keys::Run(key.plus(at as u64), run as u16),
@@ -123,6 +189,7 @@ impl Engine {
                 zero: false,
                 owner: Owner(name),
                 reclaim: false,
+                copies: None,
                 places: 0,
             };
             self.append(now, piece, memory);
@@ -147,7 +214,9 @@ impl Engine {
     }
 
     fn end_promotion(&mut self, name: u32, memory: &mut dyn Memory) {
-        let PromoteJob { key, count, buf, .. } = *self.promote_job(name);
+        let PromoteJob {
+            key, count, buf, ..
+        } = *self.promote_job(name);
         for i in 0..u64::from(count) {
             let next = self.locks.unlock(key.plus(i), Owner(name));
             self.runnable.extend(next.map(|owner| owner.0));

@@ -2,7 +2,9 @@
 
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Entry, Slot, Stream};
-use crate::interface::{Buf, Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot};
+use crate::interface::{
+    Buf, Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot,
+};
 use crate::settings::{Admission, Mode};
 use crate::stats::BypassReason;
 
@@ -50,7 +52,8 @@ impl Engine {
         let block_bytes = self.block_bytes();
         let first = self.key_at(request.volume, request.offset_bytes);
         let mut skip_bytes = request.offset_bytes as usize % block_bytes;
-        let passthrough = self.volume(request.volume).config.mode == Mode::Passthrough || self.failed_cache();
+        let passthrough =
+            self.volume(request.volume).config.mode == Mode::Passthrough || self.failed_cache();
         let mut at_bytes = 0;
         let mut key = first;
         let total = request.len_bytes as usize;
@@ -67,7 +70,12 @@ impl Engine {
                 end_bytes = (end_bytes + block_bytes).min(total);
             }
             let dest = request.buf.slice(at_bytes, end_bytes - at_bytes);
-            let extent = Extent { key, count, skip_bytes, dest };
+            let extent = Extent {
+                key,
+                count,
+                skip_bytes,
+                dest,
+            };
             match found {
                 Some(slot) => self.read_hit(now, name, request.volume, extent, slot, memory),
                 None => self.read_miss(now, name, request.volume, extent, sequential, memory),
@@ -80,7 +88,9 @@ impl Engine {
     }
 
     fn reads_in_sequence(&mut self, request: &Request) -> bool {
-        let Some(cutoff) = self.settings.sequential_cutoff_bytes else { return false };
+        let Some(cutoff) = self.settings.sequential_cutoff_bytes else {
+            return false;
+        };
         let reads = &mut self.volume(request.volume).reads;
         reads.request(request.offset_bytes, u64::from(request.len_bytes)) > cutoff
     }
@@ -107,7 +117,15 @@ impl Engine {
         }
     }
 
-    fn read_hit(&mut self, now: Nanos, request: u32, volume: VolumeSlot, extent: Extent, slot: Slot, memory: &mut dyn Memory) {
+    fn read_hit(
+        &mut self,
+        now: Nanos,
+        request: u32,
+        volume: VolumeSlot,
+        extent: Extent,
+        slot: Slot,
+        memory: &mut dyn Memory,
+    ) {
         self.stats.read_blocks_hit += u64::from(extent.count);
         for i in 0..u32::from(extent.count) {
             self.index.hit(Slot(slot.0 + i));
@@ -139,8 +157,16 @@ impl Engine {
         let mut skip_bytes = extent.skip_bytes;
         while at_bytes < dest_bytes {
             let rest = dest_bytes - at_bytes;
-            let whole = if skip_bytes == 0 { rest / block_bytes } else { 0 };
-            let (count, len) = if whole > 0 { (whole, whole * block_bytes) } else { (1, rest.min(block_bytes - skip_bytes)) };
+            let whole = if skip_bytes == 0 {
+                rest / block_bytes
+            } else {
+                0
+            };
+            let (count, len) = if whole > 0 {
+                (whole, whole * block_bytes)
+            } else {
+                (1, rest.min(block_bytes - skip_bytes))
+            };
             if at_bytes > 0 {
                 self.add_part(request);
             }
@@ -165,7 +191,12 @@ impl Engine {
         }
     }
 
-    fn start_partial_read(&mut self, mut read: HitRead, skip_bytes: usize, memory: &mut dyn Memory) {
+    fn start_partial_read(
+        &mut self,
+        mut read: HitRead,
+        skip_bytes: usize,
+        memory: &mut dyn Memory,
+    ) {
         match memory.alloc(self.block_bytes()) {
             Some(buf) => {
                 read.bounce = Some((buf, skip_bytes));
@@ -192,10 +223,20 @@ impl Engine {
         self.log.segment_of(read.slot).pins += 1;
         let offset_bytes = self.log.geometry.slot_offset(self.log.shard, read.slot);
         let bufs = Bufs::from_slice(&[read.bounce.map_or(read.dest, |(buf, _)| buf)]);
-        self.issue(Op::HitRead(read), Device::Cache(0), Operation::Read { offset_bytes, bufs });
+        self.issue(
+            Op::HitRead(read),
+            Device::Cache(0),
+            Operation::Read { offset_bytes, bufs },
+        );
     }
 
-    pub(crate) fn hit_read_done(&mut self, now: Nanos, mut read: HitRead, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+    pub(crate) fn hit_read_done(
+        &mut self,
+        now: Nanos,
+        mut read: HitRead,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
         let bad = match result {
             Ok(()) => self.bad_blocks(&read, memory),
             Err(_) => {
@@ -221,7 +262,11 @@ impl Engine {
     }
 
     /// Which blocks of a finished read are not what was stored.
-    fn bad_blocks(&mut self, read: &HitRead, memory: &mut dyn Memory) -> smallvec::SmallVec<[u16; 4]> {
+    fn bad_blocks(
+        &mut self,
+        read: &HitRead,
+        memory: &mut dyn Memory,
+    ) -> smallvec::SmallVec<[u16; 4]> {
         let block_bytes = self.block_bytes();
         let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
         let mut bad = smallvec::SmallVec::new();
@@ -236,7 +281,11 @@ impl Engine {
 
     fn deliver_hit(&mut self, now: Nanos, read: HitRead, memory: &mut dyn Memory) {
         if let Some((buf, skip_bytes)) = read.bounce {
-            copy(memory, buf.slice(skip_bytes, read.dest.len_bytes as usize), read.dest);
+            copy(
+                memory,
+                buf.slice(skip_bytes, read.dest.len_bytes as usize),
+                read.dest,
+            );
             memory.free(buf);
         }
         self.finish_part(now, read.request, Ok(()));
@@ -250,11 +299,22 @@ impl Engine {
         let slot = Slot(read.slot.0 + u32::from(index));
         let (dest, skip_bytes) = match read.bounce {
             Some((_, skip_bytes)) => (read.dest, skip_bytes),
-            None => (read.dest.slice(usize::from(index) * block_bytes, block_bytes), 0),
+            None => (
+                read.dest
+                    .slice(usize::from(index) * block_bytes, block_bytes),
+                0,
+            ),
         };
-        let extent = Extent { key, count: 1, skip_bytes, dest };
+        let extent = Extent {
+            key,
+            count: 1,
+            skip_bytes,
+            dest,
+        };
         match self.index.find(key) {
-            Some(now_at) if now_at != slot => self.read_hit(now, read.request, read.volume, extent, now_at, memory),
+            Some(now_at) if now_at != slot => {
+                self.read_hit(now, read.request, read.volume, extent, now_at, memory)
+            }
             Some(_) if self.index.flags(slot).dirty() => {
                 self.add_part(read.request);
                 self.finish_part(now, read.request, Err(Failure::Io));
@@ -274,21 +334,42 @@ impl Engine {
         }
     }
 
-    fn read_miss(&mut self, now: Nanos, request: u32, volume: VolumeSlot, extent: Extent, sequential: bool, memory: &mut dyn Memory) {
+    fn read_miss(
+        &mut self,
+        now: Nanos,
+        request: u32,
+        volume: VolumeSlot,
+        extent: Extent,
+        sequential: bool,
+        memory: &mut dyn Memory,
+    ) {
         let blocks = u64::from(extent.count);
         self.stats.read_blocks_missed += blocks;
         if let Err(reason) = self.admit(volume, extent.key, extent.count, sequential) {
             self.stats.bypassed(reason, blocks);
             return self.read_origin(now, request, volume, extent);
         }
-        if !self.start_promotion(now, volume, extent.key, extent.count, Some((request, extent.dest, extent.skip_bytes)), memory) {
+        if !self.start_promotion(
+            now,
+            volume,
+            extent.key,
+            extent.count,
+            Some((request, extent.dest, extent.skip_bytes)),
+            memory,
+        ) {
             self.stats.bypassed(BypassReason::NoMemory, blocks);
             self.read_origin(now, request, volume, extent);
         }
     }
 
     /// Whether missed blocks are promoted, or why not.
-    pub(crate) fn admit(&mut self, volume: VolumeSlot, key: BlockKey, count: u16, sequential: bool) -> Result<(), BypassReason> {
+    pub(crate) fn admit(
+        &mut self,
+        volume: VolumeSlot,
+        key: BlockKey,
+        count: u16,
+        sequential: bool,
+    ) -> Result<(), BypassReason> {
         let keys = || (0..u64::from(count)).map(move |i| key.plus(i));
         if self.failed_cache() {
             return Err(BypassReason::Failed);
@@ -307,7 +388,9 @@ impl Engine {
         if state.has_unflushed() && keys().any(|key| state.is_unflushed(key)) {
             return Err(BypassReason::Unflushed);
         }
-        if self.settings.admission == Admission::SecondTouch && !keys().any(|key| self.missed.take(key)) {
+        if self.settings.admission == Admission::SecondTouch
+            && !keys().any(|key| self.missed.take(key))
+        {
             for key in keys() {
                 self.missed.insert(key);
             }
@@ -325,7 +408,11 @@ impl Engine {
         let (start, _) = self.origin_range(volume, extent.key, 1);
         let offset_bytes = start + extent.skip_bytes as u64;
         let bufs = Bufs::from_slice(&[extent.dest]);
-        self.issue(Op::MissRead(MissRead { request, volume }), Device::Origin(volume), Operation::Read { offset_bytes, bufs });
+        self.issue(
+            Op::MissRead(MissRead { request, volume }),
+            Device::Origin(volume),
+            Operation::Read { offset_bytes, bufs },
+        );
     }
 
     pub(crate) fn foreground_read(&mut self, now: Nanos, volume: VolumeSlot) {
@@ -334,7 +421,13 @@ impl Engine {
         state.foreground_reads += 1;
     }
 
-    pub(crate) fn miss_read_done(&mut self, now: Nanos, read: MissRead, result: Result<(), DeviceError>, _memory: &mut dyn Memory) {
+    pub(crate) fn miss_read_done(
+        &mut self,
+        now: Nanos,
+        read: MissRead,
+        result: Result<(), DeviceError>,
+        _memory: &mut dyn Memory,
+    ) {
         let state = self.volume(read.volume);
         state.foreground_reads -= 1;
         state.foreground_at = Some(now);
@@ -347,7 +440,13 @@ impl Engine {
     /// Takes a clean block out of the cache, with a `Drop` in every stream that may hold an
     /// entry of it (I3). Returns the number that must be durable before the origin may be ahead
     /// (I4), or `None` if there is no room to say so; the block then stays.
-    pub(crate) fn drop_block(&mut self, now: Nanos, key: BlockKey, reclaim: bool, memory: &mut dyn Memory) -> Option<u64> {
+    pub(crate) fn drop_block(
+        &mut self,
+        now: Nanos,
+        key: BlockKey,
+        reclaim: bool,
+        memory: &mut dyn Memory,
+    ) -> Option<u64> {
         let cached = self.index.find(key);
         let departed = self.departed.get(key);
         let mut streams = departed.map_or(0, |(bit, _)| bit);
@@ -359,7 +458,9 @@ impl Engine {
         if streams == 0 {
             return Some(departed.map_or(0, |(_, number)| number));
         }
-        let wanted = Stream::ALL.into_iter().filter(|stream| streams & stream.bit() != 0);
+        let wanted = Stream::ALL
+            .into_iter()
+            .filter(|stream| streams & stream.bit() != 0);
         for stream in wanted.clone() {
             if !self.ensure_entry_room(now, stream, 1, reclaim, memory) {
                 return None;
@@ -386,7 +487,9 @@ pub(crate) fn copy(memory: &mut dyn Memory, from: Buf, to: Buf) {
     while at < total {
         let len = (total - at).min(chunk.len());
         chunk[..len].copy_from_slice(&memory.bytes(from.slice(at, len))[..]);
-        memory.bytes_mut(to.slice(at, len)).copy_from_slice(&chunk[..len]);
+        memory
+            .bytes_mut(to.slice(at, len))
+            .copy_from_slice(&chunk[..len]);
         at += len;
     }
 }

@@ -10,7 +10,9 @@ use crate::append::{Keys, Piece};
 use crate::durability::Waiter;
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Slot, Stream};
-use crate::interface::{Buf, Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, RequestKind};
+use crate::interface::{
+    Buf, Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, RequestKind,
+};
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::paths::read::copy;
@@ -90,7 +92,10 @@ impl WriteJob {
     }
 
     fn fua(&self) -> bool {
-        matches!(self.request.kind, RequestKind::Write { fua: true } | RequestKind::WriteZeroes { fua: true })
+        matches!(
+            self.request.kind,
+            RequestKind::Write { fua: true } | RequestKind::WriteZeroes { fua: true }
+        )
     }
 
     fn owner(&self, job: u32) -> Owner {
@@ -113,7 +118,8 @@ impl Engine {
         }
         let bypass = self.write_bypass(mode, stream_bytes);
         let name = self.begin_request(now, request);
-        let logs = mode == Mode::Writeback && bypass.is_none() && request.kind != RequestKind::Discard;
+        let logs =
+            mode == Mode::Writeback && bypass.is_none() && request.kind != RequestKind::Discard;
         let blocks = len_bytes.div_ceil(self.block_bytes() as u64);
         if logs && self.throttles(now, blocks) {
             self.stats.throttled_requests += 1;
@@ -130,7 +136,11 @@ impl Engine {
         if !matches!(mode, Mode::Writeback | Mode::Writethrough) {
             return Some(BypassReason::Mode);
         }
-        if self.settings.sequential_cutoff_bytes.is_some_and(|cutoff| stream_bytes > cutoff) {
+        if self
+            .settings
+            .sequential_cutoff_bytes
+            .is_some_and(|cutoff| stream_bytes > cutoff)
+        {
             return Some(BypassReason::Sequential);
         }
         if mode == Mode::Writeback && stream_bytes > SEQUENTIAL_BYTES && self.dirty_is_high() {
@@ -139,7 +149,13 @@ impl Engine {
         None
     }
 
-    pub(crate) fn start_write(&mut self, now: Nanos, name: u32, bypass: Option<BypassReason>, memory: &mut dyn Memory) {
+    pub(crate) fn start_write(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        bypass: Option<BypassReason>,
+        memory: &mut dyn Memory,
+    ) {
         let request = self.request(name);
         let block_bytes = self.block_bytes() as u64;
         let first = self.key_at(request.volume, request.offset_bytes);
@@ -262,11 +278,15 @@ impl Engine {
             self.write_job(job).failure = Some(Failure::Io);
             return;
         }
-        let short_zeroes = is_zero && request.kind != RequestKind::Discard && request.len_bytes <= LOGGED_ZEROES_BYTES;
+        let short_zeroes = is_zero
+            && request.kind != RequestKind::Discard
+            && request.len_bytes <= LOGGED_ZEROES_BYTES;
         let whole_logged = if is_zero {
             bypass.is_none() && mode == Mode::Writeback && short_zeroes
         } else {
-            any_dirty || bypass.is_none() || (mode == Mode::Writearound && all_cached && !self.failed_cache())
+            any_dirty
+                || bypass.is_none()
+                || (mode == Mode::Writearound && all_cached && !self.failed_cache())
         };
         let mut logged: SmallVec<[Run; 2]> = SmallVec::new();
         let mut around: SmallVec<[Run; 2]> = SmallVec::new();
@@ -290,7 +310,9 @@ impl Engine {
     }
 
     fn is_dirty(&self, key: BlockKey) -> bool {
-        self.index.find(key).is_some_and(|slot| self.index.flags(slot).dirty())
+        self.index
+            .find(key)
+            .is_some_and(|slot| self.index.flags(slot).dirty())
     }
 
     /// Drops the cached copies of what goes around, then completes partial blocks.
@@ -320,7 +342,9 @@ impl Engine {
     fn drop_around(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) -> bool {
         let state = self.write_job(job);
         let (from, around) = (state.next_drop, state.around.clone());
-        let keys = around.iter().flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey));
+        let keys = around
+            .iter()
+            .flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey));
         let mut number = self.write_job(job).durable_number;
         for key in keys.filter(|key| *key >= from) {
             if self.failed_cache() {
@@ -348,7 +372,13 @@ impl Engine {
 
     /// Starts the reads that complete the first and last block, if the request has only part of
     /// them. False if memory is short.
-    fn fill_edges(&mut self, now: Nanos, job: u32, volume: crate::interface::VolumeSlot, memory: &mut dyn Memory) -> bool {
+    fn fill_edges(
+        &mut self,
+        now: Nanos,
+        job: u32,
+        volume: crate::interface::VolumeSlot,
+        memory: &mut dyn Memory,
+    ) -> bool {
         let block_bytes = self.block_bytes();
         let (request, first, end) = {
             let state = self.write_job(job);
@@ -358,17 +388,27 @@ impl Engine {
         let end_bytes = start_bytes + u64::from(request.len_bytes);
         let last = BlockKey(end.0 - 1);
         for (at, key) in [(0, first), (1, last)] {
-            if at == 1 && last == first || !self.is_logged(job, key) || self.write_job(job).edges[at].is_some() {
+            if at == 1 && last == first
+                || !self.is_logged(job, key)
+                || self.write_job(job).edges[at].is_some()
+            {
                 continue;
             }
             let (block_start, valid_bytes) = self.origin_range(volume, key, 1);
-            let covers = start_bytes <= block_start && end_bytes >= block_start + valid_bytes as u64;
+            let covers =
+                start_bytes <= block_start && end_bytes >= block_start + valid_bytes as u64;
             if covers && valid_bytes == block_bytes {
                 continue;
             }
-            let Some(buf) = memory.alloc(block_bytes) else { return false };
+            let Some(buf) = memory.alloc(block_bytes) else {
+                return false;
+            };
             memory.bytes_mut(buf).fill(0);
-            self.write_job(job).edges[at] = Some(Edge { key, buf, attempts: 0 });
+            self.write_job(job).edges[at] = Some(Edge {
+                key,
+                buf,
+                attempts: 0,
+            });
             if !covers {
                 self.start_fill(now, job, at as u8, memory);
             }
@@ -378,7 +418,9 @@ impl Engine {
 
     fn is_logged(&mut self, job: u32, key: BlockKey) -> bool {
         let logged = &self.write_job(job).logged;
-        logged.iter().any(|run| (run.key.0..run.key.0 + u64::from(run.count)).contains(&key.0))
+        logged
+            .iter()
+            .any(|run| (run.key.0..run.key.0 + u64::from(run.count)).contains(&key.0))
     }
 
     fn start_fill(&mut self, now: Nanos, job: u32, edge: u8, memory: &mut dyn Memory) {
@@ -391,32 +433,61 @@ impl Engine {
                 self.log.segment_of(slot).pins += 1;
                 let offset_bytes = self.log.geometry.slot_offset(self.log.shard, slot);
                 let bufs = Bufs::from_slice(&[buf]);
-                self.issue(Op::FillFromCache { job, edge, slot }, Device::Cache(0), Operation::Read { offset_bytes, bufs });
+                self.issue(
+                    Op::FillFromCache { job, edge, slot },
+                    Device::Cache(0),
+                    Operation::Read { offset_bytes, bufs },
+                );
             }
             None => self.fill_from_origin(now, job, edge, volume, key, buf),
         }
     }
 
-    fn fill_from_origin(&mut self, now: Nanos, job: u32, edge: u8, volume: crate::interface::VolumeSlot, key: BlockKey, buf: Buf) {
+    fn fill_from_origin(
+        &mut self,
+        now: Nanos,
+        job: u32,
+        edge: u8,
+        volume: crate::interface::VolumeSlot,
+        key: BlockKey,
+        buf: Buf,
+    ) {
         self.write_job(job).outstanding += 1;
         self.foreground_read(now, volume);
         let (offset_bytes, len_bytes) = self.origin_range(volume, key, 1);
         let bufs = Bufs::from_slice(&[buf.slice(0, len_bytes)]);
-        self.issue(Op::FillFromOrigin { job, edge }, Device::Origin(volume), Operation::Read { offset_bytes, bufs });
+        self.issue(
+            Op::FillFromOrigin { job, edge },
+            Device::Origin(volume),
+            Operation::Read { offset_bytes, bufs },
+        );
     }
 
-    pub(crate) fn fill_from_cache_done(&mut self, now: Nanos, job: u32, edge: u8, slot: Slot, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+    pub(crate) fn fill_from_cache_done(
+        &mut self,
+        now: Nanos,
+        job: u32,
+        edge: u8,
+        slot: Slot,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
         self.log.segment_of(slot).pins -= 1;
         let volume = self.write_job(job).request.volume;
         let state = self.write_job(job);
         state.outstanding -= 1;
         let Edge { key, buf, attempts } = state.edges[usize::from(edge)].expect("an edge");
-        let sound = result.is_ok() && crc32c::crc32c(memory.bytes(buf)) == self.index.checksum(slot);
+        let sound =
+            result.is_ok() && crc32c::crc32c(memory.bytes(buf)) == self.index.checksum(slot);
         if !sound {
             self.stats.cache_read_errors += u64::from(result.is_err());
             self.stats.checksum_errors += u64::from(result.is_ok());
             if attempts + 1 < FILL_ATTEMPTS {
-                self.write_job(job).edges[usize::from(edge)] = Some(Edge { key, buf, attempts: attempts + 1 });
+                self.write_job(job).edges[usize::from(edge)] = Some(Edge {
+                    key,
+                    buf,
+                    attempts: attempts + 1,
+                });
                 self.start_fill(now, job, edge, memory);
             } else if self.index.flags(slot).dirty() {
                 self.write_job(job).failure = Some(Failure::Io);
@@ -427,7 +498,14 @@ impl Engine {
         self.resume_write(now, job, memory);
     }
 
-    pub(crate) fn fill_from_origin_done(&mut self, now: Nanos, job: u32, edge: u8, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+    pub(crate) fn fill_from_origin_done(
+        &mut self,
+        now: Nanos,
+        job: u32,
+        edge: u8,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
         let volume = self.write_job(job).request.volume;
         let state = self.volume(volume);
         state.foreground_reads -= 1;
@@ -482,12 +560,21 @@ impl Engine {
         let block_bytes = self.block_bytes() as u64;
         let (block_start, _) = self.origin_range(request.volume, edge.key, 1);
         let from = request.offset_bytes.max(block_start);
-        let to = (request.offset_bytes + u64::from(request.len_bytes)).min(block_start + block_bytes);
-        let into = edge.buf.slice((from - block_start) as usize, (to - from) as usize);
+        let to =
+            (request.offset_bytes + u64::from(request.len_bytes)).min(block_start + block_bytes);
+        let into = edge
+            .buf
+            .slice((from - block_start) as usize, (to - from) as usize);
         if is_zero {
             memory.bytes_mut(into).fill(0);
         } else {
-            copy(memory, request.buf.slice((from - request.offset_bytes) as usize, (to - from) as usize), into);
+            copy(
+                memory,
+                request
+                    .buf
+                    .slice((from - request.offset_bytes) as usize, (to - from) as usize),
+                into,
+            );
         }
     }
 
@@ -502,15 +589,27 @@ impl Engine {
         let end = run.key.plus(u64::from(run.count));
         while key < end {
             let edge = edges.iter().flatten().find(|edge| edge.key == key);
-            let next_edge = edges.iter().flatten().map(|edge| edge.key).filter(|next| *next > key).min();
-            let stop = if edge.is_some() { key.plus(1) } else { next_edge.map_or(end, |next| next.min(end)) };
+            let next_edge = edges
+                .iter()
+                .flatten()
+                .map(|edge| edge.key)
+                .filter(|next| *next > key)
+                .min();
+            let stop = if edge.is_some() {
+                key.plus(1)
+            } else {
+                next_edge.map_or(end, |next| next.min(end))
+            };
             let count = (stop.0 - key.0) as u16;
             let buf = match edge {
                 Some(edge) => edge.buf,
                 None if is_zero => Buf::EMPTY,
                 None => {
                     let (start, _) = self.origin_range(request.volume, key, 1);
-                    request.buf.slice((start - request.offset_bytes) as usize, usize::from(count) * block_bytes)
+                    request.buf.slice(
+                        (start - request.offset_bytes) as usize,
+                        usize::from(count) * block_bytes,
+                    )
                 }
             };
             let piece = Piece {
@@ -521,6 +620,7 @@ impl Engine {
                 zero: is_zero && edge.is_none(),
                 owner: self.write_job(job).owner(job),
                 reclaim: false,
+                copies: None,
                 places: 0,
             };
             self.append(now, piece, memory);
@@ -529,7 +629,13 @@ impl Engine {
     }
 
     /// Blocks of a write were logged, or cannot be.
-    pub(crate) fn write_logged(&mut self, _now: Nanos, job: u32, blocks: u16, result: Result<(), Failure>) {
+    pub(crate) fn write_logged(
+        &mut self,
+        _now: Nanos,
+        job: u32,
+        blocks: u16,
+        result: Result<(), Failure>,
+    ) {
         let state = self.write_job(job);
         state.outstanding -= u32::from(blocks);
         if let Err(failure) = result {
@@ -590,13 +696,17 @@ impl Engine {
         let state = self.write_job(job);
         let (request, logged, around) = (state.request, state.logged.clone(), state.around.clone());
         let keys = |runs: &[Run]| -> Vec<BlockKey> {
-            runs.iter().flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey)).collect()
+            runs.iter()
+                .flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey))
+                .collect()
         };
         let mut locked = keys(&around);
         if self.write_job(job).through {
             locked.extend(keys(&logged));
         }
-        if !self.origin_locks.is_empty() && locked.iter().any(|key| self.origin_locks.contains_key(key)) {
+        if !self.origin_locks.is_empty()
+            && locked.iter().any(|key| self.origin_locks.contains_key(key))
+        {
             self.origin_lock_waiters.push(job);
             return false;
         }
@@ -628,12 +738,14 @@ impl Engine {
             let state = self.write_job(job);
             (state.request, state.edges)
         };
-        let (run_start, run_bytes) = self.origin_range(request.volume, run.key, u64::from(run.count));
+        let (run_start, run_bytes) =
+            self.origin_range(request.volume, run.key, u64::from(run.count));
         let request_end = request.offset_bytes + u64::from(request.len_bytes);
         let mut start = run_start.max(request.offset_bytes);
         let mut end = (run_start + run_bytes as u64).min(request_end);
         let mut bufs = Bufs::new();
-        let in_run = |edge: &Edge| (run.key.0..run.key.0 + u64::from(run.count)).contains(&edge.key.0);
+        let in_run =
+            |edge: &Edge| (run.key.0..run.key.0 + u64::from(run.count)).contains(&edge.key.0);
         let mut middle_start = start;
         let mut middle_end = end;
         let mut tail = None;
@@ -641,7 +753,8 @@ impl Engine {
             let (edge_start, edge_bytes) = self.origin_range(request.volume, edge.key, 1);
             if edge_start <= start {
                 start = edge_start;
-                middle_start = (edge_start + edge_bytes as u64).min(end.max(edge_start + edge_bytes as u64));
+                middle_start =
+                    (edge_start + edge_bytes as u64).min(end.max(edge_start + edge_bytes as u64));
                 bufs.push(edge.buf.slice(0, edge_bytes));
             } else {
                 middle_end = edge_start;
@@ -653,19 +766,38 @@ impl Engine {
             RequestKind::Write { .. } => {
                 if middle_start < middle_end {
                     let skip = (middle_start - request.offset_bytes) as usize;
-                    bufs.push(request.buf.slice(skip, (middle_end - middle_start) as usize));
+                    bufs.push(
+                        request
+                            .buf
+                            .slice(skip, (middle_end - middle_start) as usize),
+                    );
                 }
                 bufs.extend(tail);
-                Operation::Write { offset_bytes: start, bufs }
+                Operation::Write {
+                    offset_bytes: start,
+                    bufs,
+                }
             }
             // A partial block of zeroes was merged only because it is dirty: its rest is not on
             // the origin, so it goes there as data.
-            _ if !bufs.is_empty() || tail.is_some() => return self.issue_zeroes_with_edges(job, run),
-            RequestKind::Discard => Operation::Discard { offset_bytes: start, len_bytes: end - start },
-            _ => Operation::WriteZeroes { offset_bytes: start, len_bytes: end - start },
+            _ if !bufs.is_empty() || tail.is_some() => {
+                return self.issue_zeroes_with_edges(job, run);
+            }
+            RequestKind::Discard => Operation::Discard {
+                offset_bytes: start,
+                len_bytes: end - start,
+            },
+            _ => Operation::WriteZeroes {
+                offset_bytes: start,
+                len_bytes: end - start,
+            },
         };
         self.write_job(job).outstanding += 1;
-        self.issue(Op::JobOrigin { job }, Device::Origin(request.volume), operation);
+        self.issue(
+            Op::JobOrigin { job },
+            Device::Origin(request.volume),
+            operation,
+        );
     }
 
     fn issue_zeroes_with_edges(&mut self, job: u32, run: Run) {
@@ -677,20 +809,45 @@ impl Engine {
         let end = run.key.plus(u64::from(run.count));
         while key < end {
             let edge = edges.iter().flatten().find(|edge| edge.key == key).copied();
-            let next_edge = edges.iter().flatten().map(|edge| edge.key).filter(|next| *next > key).min();
-            let stop = if edge.is_some() { key.plus(1) } else { next_edge.map_or(end, |next| next.min(end)) };
+            let next_edge = edges
+                .iter()
+                .flatten()
+                .map(|edge| edge.key)
+                .filter(|next| *next > key)
+                .min();
+            let stop = if edge.is_some() {
+                key.plus(1)
+            } else {
+                next_edge.map_or(end, |next| next.min(end))
+            };
             let (offset_bytes, len_bytes) = self.origin_range(request.volume, key, stop.0 - key.0);
             let operation = match edge {
-                Some(edge) => Operation::Write { offset_bytes, bufs: Bufs::from_slice(&[edge.buf.slice(0, len_bytes)]) },
-                None => Operation::WriteZeroes { offset_bytes, len_bytes: len_bytes as u64 },
+                Some(edge) => Operation::Write {
+                    offset_bytes,
+                    bufs: Bufs::from_slice(&[edge.buf.slice(0, len_bytes)]),
+                },
+                None => Operation::WriteZeroes {
+                    offset_bytes,
+                    len_bytes: len_bytes as u64,
+                },
             };
             self.write_job(job).outstanding += 1;
-            self.issue(Op::JobOrigin { job }, Device::Origin(request.volume), operation);
+            self.issue(
+                Op::JobOrigin { job },
+                Device::Origin(request.volume),
+                operation,
+            );
             key = stop;
         }
     }
 
-    pub(crate) fn write_origin_done(&mut self, now: Nanos, job: u32, result: Result<(), DeviceError>, memory: &mut dyn Memory) {
+    pub(crate) fn write_origin_done(
+        &mut self,
+        now: Nanos,
+        job: u32,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
         let volume = self.write_job(job).request.volume;
         let is_discard = self.write_job(job).request.kind == RequestKind::Discard;
         self.volume(volume).foreground_at = Some(now);
@@ -700,7 +857,11 @@ impl Engine {
             Err(DeviceError::Unsupported) if is_discard => {}
             Err(error) => {
                 self.stats.origin_write_errors += 1;
-                let failure = if error == DeviceError::NoSpace { Failure::NoSpace } else { Failure::Io };
+                let failure = if error == DeviceError::NoSpace {
+                    Failure::NoSpace
+                } else {
+                    Failure::Io
+                };
                 self.write_job(job).failure.get_or_insert(failure);
             }
         }
@@ -716,13 +877,17 @@ impl Engine {
     fn origin_written_by(&mut self, now: Nanos, job: u32) {
         self.release_origin_locks(job);
         let state = self.write_job(job);
-        let (volume, through, failed) = (state.request.volume, state.through, state.failure.is_some());
+        let (volume, through, failed) =
+            (state.request.volume, state.through, state.failure.is_some());
         let (first, end, logged) = (state.first, state.end, state.logged.clone());
         self.origin_written(now, volume, first, end.0 - first.0);
         if !through || failed {
             return;
         }
-        for key in logged.iter().flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey)) {
+        for key in logged
+            .iter()
+            .flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey))
+        {
             if let Some(slot) = self.index.find(key) {
                 self.version_written(volume, key, slot);
             }
@@ -774,7 +939,12 @@ impl Engine {
         }
     }
 
-    pub(crate) fn write_origin_durable(&mut self, _now: Nanos, job: u32, result: Result<(), Failure>) {
+    pub(crate) fn write_origin_durable(
+        &mut self,
+        _now: Nanos,
+        job: u32,
+        result: Result<(), Failure>,
+    ) {
         let state = self.write_job(job);
         if let Err(failure) = result {
             state.failure.get_or_insert(failure);
@@ -792,7 +962,9 @@ impl Engine {
             self.stalled_jobs.push(job);
             return;
         }
-        let Some(Job::Write(state)) = self.jobs.remove(job) else { return };
+        let Some(Job::Write(state)) = self.jobs.remove(job) else {
+            return;
+        };
         for edge in state.edges.into_iter().flatten() {
             memory.free(edge.buf);
         }

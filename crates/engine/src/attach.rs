@@ -1,0 +1,208 @@
+//! Creating, attaching and inspecting a cache: the control plane, over a device that does one
+//! thing at a time.
+
+use crate::format::{CacheId, Geometry, Superblock, SuperblockError};
+use crate::interface::{DeviceError, Storage};
+use crate::recovery::{self, RecoverOptions, Recovered, RecoveryError, ShardReport};
+use crate::ring::{self, ReplayedRecord, RingIdentity};
+
+/// How to attach.
+#[derive(Clone, Copy, Debug)]
+pub struct AttachOptions {
+    /// The machine's boot, so that a ring of an earlier one is not believed.
+    pub boot_id: [u8; 16],
+    /// Go on although something durable is missing (I14): what it superseded may come back.
+    pub accept_damage: bool,
+}
+
+/// An attached cache: a new epoch is durable, and so is what recovery decided.
+#[derive(Debug)]
+pub struct Attached {
+    /// As it is on the device now.
+    pub superblock: Superblock,
+    /// The shards, for [`crate::Engine::new`].
+    pub shards: Vec<Recovered>,
+    /// What recovery found, by shard.
+    pub report: RecoveryReport,
+}
+
+/// What recovery found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// By shard.
+    pub shards: Vec<ShardReport>,
+}
+
+impl RecoveryReport {
+    /// Bytes read from the cache device.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.bytes_read).sum()
+    }
+
+    /// Blocks that are cached.
+    #[must_use]
+    pub fn cached_blocks(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.cached_blocks).sum()
+    }
+
+    /// Dirty blocks among them.
+    #[must_use]
+    pub fn dirty_blocks(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.dirty_blocks).sum()
+    }
+
+    /// What should be there and is not.
+    #[must_use]
+    pub fn damage(&self) -> Vec<&str> {
+        self.shards
+            .iter()
+            .flat_map(|shard| &shard.damage)
+            .map(String::as_str)
+            .collect()
+    }
+}
+
+/// Why a cache cannot be attached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttachError {
+    /// The superblock.
+    #[error(transparent)]
+    Superblock(#[from] SuperblockError),
+    /// A shard.
+    #[error("shard {shard}: {source}")]
+    Shard {
+        /// Which.
+        shard: u16,
+        /// Why.
+        source: RecoveryError,
+    },
+    /// The device failed.
+    #[error("the cache device failed: {0}")]
+    Device(#[from] DeviceError),
+    /// Attached 4 billion times.
+    #[error("the cache has used up its epochs: drain it and create it anew")]
+    Epochs,
+}
+
+/// Makes a new cache on a device whose contents may be lost. Old segments are made unreadable
+/// by the new identity, with which every checksum begins.
+///
+/// # Errors
+/// If the geometry does not fit or the device fails.
+pub fn create(
+    device: &mut dyn Storage,
+    id: CacheId,
+    geometry: Geometry,
+) -> Result<Superblock, SuperblockError> {
+    geometry.validate()?;
+    if device.size_bytes() < geometry.device_bytes() {
+        return Err(SuperblockError::Truncated {
+            found_bytes: device.size_bytes(),
+            recorded_bytes: geometry.device_bytes(),
+        });
+    }
+    let mut superblock = Superblock::new(id, geometry, device.size_bytes());
+    superblock.write(device)?;
+    Ok(superblock)
+}
+
+/// Attaches a cache: recovers every shard in a new epoch. The caller has opened the device
+/// exclusively, and the origins too, and has flushed the origins (I12).
+///
+/// # Errors
+/// If it is no cache, is damaged, or the device fails. Nothing was lost then; attaching again
+/// starts from the same state.
+pub fn attach(
+    device: &mut dyn Storage,
+    rings: &[Option<&[u8]>],
+    options: &AttachOptions,
+) -> Result<Attached, AttachError> {
+    let mut superblock = Superblock::read(device)?;
+    // I12: what an earlier life wrote is durable or gone before anything is decided.
+    device.flush()?;
+    superblock.epoch = superblock.epoch.checked_add(1).ok_or(AttachError::Epochs)?;
+    superblock.write(device)?;
+    let recover_options = RecoverOptions {
+        accept_damage: options.accept_damage,
+        write: true,
+    };
+    let (shards, report) =
+        recover_all(device, &superblock, rings, options.boot_id, recover_options)?;
+    device.flush()?;
+    superblock.decided_epoch = superblock.epoch;
+    superblock.write(device)?;
+    Ok(Attached {
+        superblock,
+        shards,
+        report,
+    })
+}
+
+/// Looks at a cache without writing to it.
+///
+/// # Errors
+/// As [`attach`], except that damage is reported and not refused.
+pub fn inspect(
+    device: &mut dyn Storage,
+    rings: &[Option<&[u8]>],
+    boot_id: [u8; 16],
+) -> Result<Attached, AttachError> {
+    let superblock = Superblock::read(device)?;
+    let options = RecoverOptions {
+        accept_damage: true,
+        write: false,
+    };
+    let (shards, report) = recover_all(device, &superblock, rings, boot_id, options)?;
+    Ok(Attached {
+        superblock,
+        shards,
+        report,
+    })
+}
+
+fn recover_all(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    rings: &[Option<&[u8]>],
+    boot_id: [u8; 16],
+    options: RecoverOptions,
+) -> Result<(Vec<Recovered>, RecoveryReport), AttachError> {
+    let mut shards = Vec::new();
+    let mut report = RecoveryReport::default();
+    for shard in 0..superblock.geometry.shards {
+        let ring = rings.get(usize::from(shard)).copied().flatten();
+        let (replayed, daemon_crash) = replay(superblock, shard, ring, boot_id);
+        let recovered =
+            recovery::recover(device, superblock, shard, replayed, daemon_crash, options)
+                .map_err(|source| AttachError::Shard { shard, source })?;
+        report.shards.push(recovered.report.clone());
+        shards.push(recovered);
+    }
+    Ok((shards, report))
+}
+
+/// What the ring holds of an epoch that no recovery has decided yet (I16), and whether there is
+/// such a ring: then only the daemon died, and what was on the device still is.
+fn replay(
+    superblock: &Superblock,
+    shard: u16,
+    ring: Option<&[u8]>,
+    boot_id: [u8; 16],
+) -> (Vec<ReplayedRecord>, bool) {
+    let Some(ring) = ring else {
+        return (Vec::new(), false);
+    };
+    for epoch in superblock.decided_epoch..=superblock.epoch {
+        let identity = RingIdentity {
+            cache: superblock.id,
+            shard,
+            epoch,
+            boot_id,
+        };
+        if ring::is_of(ring, identity) {
+            return (ring::replay(ring, identity), true);
+        }
+    }
+    (Vec::new(), false)
+}

@@ -1,0 +1,560 @@
+//! Reclaim: the oldest segment of a stream gives up its place (I8).
+//!
+//! Its live blocks are retained (appended again) or evicted. Then the segment is *dying* until
+//! whatever superseded its entries is durable; then its stream's tail moves past it and it is
+//! *dead* until a header with that tail is durable and no read of it is in flight; then it is
+//! free. Tails ride in ordinary headers and the waiting is for ordinary flushes, so reclaim costs
+//! flushes of its own only when free segments run short.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use crate::append::{Keys, Piece};
+use crate::engine::{Engine, Op};
+use crate::format::{BlockKey, Entry, SegmentId, Sequence, Slot, Stream};
+use crate::index::foreign_shadows;
+use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
+use crate::jobs::Job;
+use crate::locks::Owner;
+use crate::log::{RECLAIM_RESERVE, SegmentState};
+
+/// How many blocks of a segment are read and appended again at a time.
+const BATCH_BLOCKS: usize = 64;
+/// The write stream's share beyond which its clean tail is reclaimed first, in percent.
+const WRITE_SHARE_PERCENT: usize = 40;
+
+/// A segment on its way out.
+#[derive(Debug)]
+struct Leaving {
+    segment: SegmentId,
+    reclaim: u64,
+    evicted: Vec<BlockKey>,
+    /// Everything up to here supersedes its entries; while dying.
+    needs: u64,
+    /// Its generation and stream; the tail must be above it.
+    generation: Sequence,
+    stream: Stream,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Reclaim {
+    active: [Option<u32>; Stream::COUNT],
+    dying: [VecDeque<Leaving>; Stream::COUNT],
+    dead: Vec<Leaving>,
+    next: u64,
+}
+
+impl Reclaim {
+    /// The name of a new departure (see `departed`).
+    pub(crate) fn name(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Whether a segment of this stream is being reclaimed and its tail has not moved yet.
+    pub(crate) fn is_busy(&self, stream: Stream) -> bool {
+        self.active[stream as usize].is_some() || !self.dying[stream as usize].is_empty()
+    }
+
+    fn leaving(&self) -> usize {
+        let dying: usize = self.dying.iter().map(VecDeque::len).sum();
+        dying + self.dead.len() + self.active.iter().flatten().count()
+    }
+}
+
+/// A segment being emptied.
+#[derive(Debug)]
+pub(crate) struct RetainJob {
+    reclaim: u64,
+    segment: SegmentId,
+    stream: Stream,
+    next_slot: u16,
+    /// The batch in progress: blocks, where they are and where they go.
+    batch: Vec<(BlockKey, Slot, Stream)>,
+    buf: Option<Buf>,
+    reads: u32,
+    outstanding: u32,
+    evicted: Vec<BlockKey>,
+}
+
+impl Engine {
+    pub(crate) fn advance_reclaim(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        if self.failed_cache() {
+            return;
+        }
+        self.bury_dying();
+        self.free_dead();
+        for stream in Stream::ALL {
+            if let Some(job) = self.reclaim.active[stream as usize] {
+                self.empty_segment(now, job, memory);
+            }
+        }
+        let segments = self.log.segments.len();
+        let target = RECLAIM_RESERVE + (segments / 32).clamp(2, 24);
+        while self.log.free.len() + self.reclaim.leaving() < target {
+            let Some(stream) = self.stream_to_reclaim() else {
+                break;
+            };
+            if stream == Stream::Main && self.renew_oldest(now, memory) {
+                break;
+            }
+            self.start_reclaim(now, stream, memory);
+        }
+        // Short of segments: what is dying is freed by flushes of its own.
+        let short = self.log.free.len() <= RECLAIM_RESERVE + 1 || !self.backlog.is_empty();
+        if short && self.reclaim.leaving() > 0 {
+            self.force_flush();
+        }
+        if short && self.reclaim.leaving() == 0 {
+            self.writeback.hurry();
+        }
+    }
+
+    /// Which stream gives up its oldest segment.
+    fn stream_to_reclaim(&self) -> Option<Stream> {
+        let segments = self.log.segments.len();
+        let length = |stream: Stream| self.log.streams[stream as usize].order.len();
+        let probation_target =
+            (segments * usize::from(self.settings.probation_percent) / 100).max(1);
+        if length(Stream::Probation) > probation_target && self.can_reclaim(Stream::Probation) {
+            return Some(Stream::Probation);
+        }
+        let write_is_clean = self.can_reclaim(Stream::Write) && self.oldest_dirty_blocks() == 0;
+        let slots = self.log.geometry.slots_per_segment();
+        let write_is_dead = self.oldest_live_blocks(Stream::Write) * 4 < slots;
+        if write_is_clean
+            && (write_is_dead || length(Stream::Write) * 100 > segments * WRITE_SHARE_PERCENT)
+        {
+            return Some(Stream::Write);
+        }
+        if self.can_reclaim(Stream::Main) {
+            return Some(Stream::Main);
+        }
+        if write_is_clean {
+            return Some(Stream::Write);
+        }
+        if self.can_reclaim(Stream::Probation) {
+            return Some(Stream::Probation);
+        }
+        // Dirty blocks are appended again only when nothing else helps and it frees something.
+        let critical = self.log.free.len() <= RECLAIM_RESERVE;
+        let frees =
+            self.oldest_live_blocks(Stream::Write) * 4 <= slots * 3 || self.writeback.is_failing();
+        (self.can_reclaim(Stream::Write) && critical && frees && self.log.free.len() > 1)
+            .then_some(Stream::Write)
+    }
+
+    fn can_reclaim(&self, stream: Stream) -> bool {
+        let Some(oldest) = self.log.streams[stream as usize].order.front() else {
+            return false;
+        };
+        let sealed = self.log.segments[oldest.0 as usize].state == SegmentState::Sealed;
+        let renewing = stream == Stream::Main && self.is_renewing();
+        sealed && !renewing && self.reclaim.active[stream as usize].is_none() && {
+            // Segments die in order (I2): the oldest that is not dying already.
+            self.reclaim.dying[stream as usize].is_empty()
+        }
+    }
+
+    fn oldest_live_blocks(&self, stream: Stream) -> u32 {
+        let oldest = self.log.streams[stream as usize].order.front();
+        oldest.map_or(0, |oldest| self.log.segments[oldest.0 as usize].live)
+    }
+
+    fn oldest_dirty_blocks(&self) -> u32 {
+        let oldest = self.log.streams[Stream::Write as usize].order.front();
+        oldest.map_or(0, |oldest| self.log.segments[oldest.0 as usize].dirty)
+    }
+
+    fn start_reclaim(&mut self, now: Nanos, stream: Stream, memory: &mut dyn Memory) {
+        let segment = *self.log.streams[stream as usize]
+            .order
+            .front()
+            .expect("chosen");
+        self.log.segment(segment).state = SegmentState::Reclaiming;
+        let reclaim = self.reclaim.name();
+        let job = self.jobs.insert(Job::Retain(Box::new(RetainJob {
+            reclaim,
+            segment,
+            stream,
+            next_slot: self.log.geometry.first_slot() as u16,
+            batch: Vec::new(),
+            buf: None,
+            reads: 0,
+            outstanding: 0,
+            evicted: Vec::new(),
+        })));
+        self.reclaim.active[stream as usize] = Some(job);
+        self.empty_segment(now, job, memory);
+    }
+
+    /// Decides the next blocks of the segment, up to a batch that has to be read.
+    fn empty_segment(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
+        let state = self.retain_job(job);
+        if state.reads > 0 || state.outstanding > 0 {
+            return;
+        }
+        if !state.batch.is_empty() {
+            // No buffer was to be had the last time.
+            return self.read_batch(job, memory);
+        }
+        let (segment, stream, reclaim) = (state.segment, state.stream, state.reclaim);
+        let mut in_segment = state.next_slot;
+        let mut batch = Vec::new();
+        let slots = self.log.geometry.slots_per_segment() as u16;
+        while in_segment < slots && batch.len() < BATCH_BLOCKS {
+            let slot = self.log.geometry.slot(segment, in_segment);
+            let flags = self.index.flags(slot);
+            if flags.live() {
+                let key = self.index.key(slot);
+                if self.numbered.contains_key(&key) {
+                    // A newer version has its number already and is being written: an older
+                    // copy must not get a higher one. It ends by itself.
+                    break;
+                }
+                match self.retain_where(stream, slot) {
+                    Some(to) => batch.push((key, slot, to)),
+                    None if self.evict(now, key, slot, stream, reclaim, memory) => {
+                        self.retain_job(job).evicted.push(key);
+                    }
+                    None => break,
+                }
+            }
+            in_segment += 1;
+        }
+        let state = self.retain_job(job);
+        state.next_slot = in_segment;
+        state.batch = batch;
+        if !state.batch.is_empty() {
+            return self.read_batch(job, memory);
+        }
+        if in_segment == slots {
+            self.segment_emptied(job);
+        }
+    }
+
+    /// Where a live block of a dying segment goes; `None` to evict it.
+    fn retain_where(&self, stream: Stream, slot: Slot) -> Option<Stream> {
+        let flags = self.index.flags(slot);
+        if flags.dirty() {
+            return Some(Stream::Write);
+        }
+        // When copies do not pay because everything is hot, the bar rises.
+        let short = self.log.free.len() <= RECLAIM_RESERVE;
+        let bar = match stream {
+            Stream::Probation => self.settings.promotion_hits,
+            Stream::Main | Stream::Write => 1 + u8::from(short),
+        };
+        (flags.hits() >= bar && self.log.free.len() > 1).then_some(Stream::Main)
+    }
+
+    /// Evicts a clean block of a dying segment: a `Drop` in every other stream that may hold an
+    /// entry of it (I3). It counts as cached until the segment is free (I4). False if there is
+    /// no room for the `Drop`s.
+    pub(crate) fn evict(
+        &mut self,
+        now: Nanos,
+        key: BlockKey,
+        slot: Slot,
+        stream: Stream,
+        reclaim: u64,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let flags = self.index.flags(slot);
+        assert!(!flags.dirty(), "I5: dirty is never evicted");
+        let shadows = foreign_shadows(flags, stream);
+        let wanted = Stream::ALL
+            .into_iter()
+            .filter(|stream| shadows & stream.bit() != 0);
+        for other in wanted.clone() {
+            if !self.ensure_entry_room(now, other, 1, true, memory) {
+                return false;
+            }
+        }
+        for other in wanted {
+            self.log_entry(other, Entry::Drop { key, count: 1 }, memory);
+        }
+        self.index.remove(key);
+        self.slot_dies(slot, flags);
+        self.departed
+            .evicted(key, stream.bit(), reclaim, self.last_number());
+        self.stats.evicted_blocks += 1;
+        if stream == Stream::Probation {
+            self.ghost.insert(key);
+        }
+        true
+    }
+
+    /// Reads the blocks of the batch, those in consecutive slots together.
+    fn read_batch(&mut self, job: u32, memory: &mut dyn Memory) {
+        let block_bytes = self.block_bytes();
+        let batch = std::mem::take(&mut self.retain_job(job).batch);
+        let Some(buf) = memory.alloc(batch.len() * block_bytes) else {
+            self.retain_job(job).batch = batch;
+            return;
+        };
+        let mut first = 0;
+        while first < batch.len() {
+            let mut count = 1;
+            while first + count < batch.len()
+                && batch[first + count].1.0 == batch[first].1.0 + count as u32
+            {
+                count += 1;
+            }
+            self.issue_retain_read(job, first, count, batch[first].1, buf);
+            first += count;
+        }
+        let state = self.retain_job(job);
+        state.batch = batch;
+        state.buf = Some(buf);
+    }
+
+    fn issue_retain_read(&mut self, job: u32, first: usize, count: usize, slot: Slot, buf: Buf) {
+        let block_bytes = self.block_bytes();
+        self.retain_job(job).reads += 1;
+        self.log.segment_of(slot).pins += 1;
+        let offset_bytes = self.log.geometry.slot_offset(self.log.shard, slot);
+        let bufs = Bufs::from_slice(&[buf.slice(first * block_bytes, count * block_bytes)]);
+        let op = Op::RetainRead {
+            job,
+            first: first as u16,
+            count: count as u16,
+        };
+        self.issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
+    }
+
+    pub(crate) fn retain_read_done(
+        &mut self,
+        now: Nanos,
+        job: u32,
+        first: u16,
+        count: u16,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let state = self.retain_job(job);
+        state.reads -= 1;
+        let buf = state.buf.expect("a batch is being read");
+        let slot = state.batch[usize::from(first)].1;
+        if result.is_err() {
+            // The contents stay uncertain; the checksums say so to whoever reads them.
+            self.stats.cache_read_errors += 1;
+            let block_bytes = self.block_bytes();
+            let bytes = memory.bytes_mut(buf.slice(
+                usize::from(first) * block_bytes,
+                usize::from(count) * block_bytes,
+            ));
+            bytes.fill(0xe1);
+        }
+        self.log.segment_of(slot).pins -= 1;
+        if self.retain_job(job).reads == 0 {
+            self.append_batch(now, job, memory);
+        }
+    }
+
+    /// Appends what was read. A clean block that is damaged is evicted; a dirty one is carried on
+    /// with the checksum it should have, so that it is never mistaken for sound (the reader gets
+    /// an error, not something old).
+    fn append_batch(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
+        let block_bytes = self.block_bytes();
+        let state = self.retain_job(job);
+        let batch = std::mem::take(&mut state.batch);
+        let buf = state.buf.expect("a batch was read");
+        let (stream, reclaim) = (state.stream, state.reclaim);
+        state.outstanding = 1;
+        let mut pieces: Vec<(Piece, usize)> = Vec::new();
+        for (at, (key, slot, to)) in batch.iter().copied().enumerate() {
+            if self.index.find(key) != Some(slot) {
+                continue;
+            }
+            let flags = self.index.flags(slot);
+            let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
+            let sound = flags.zero() || crc32c::crc32c(block) == self.index.checksum(slot);
+            if !sound {
+                self.stats.checksum_errors += 1;
+                if !flags.dirty() {
+                    if !self.numbered.contains_key(&key)
+                        && self.evict(now, key, slot, stream, reclaim, memory)
+                    {
+                        self.retain_job(job).evicted.push(key);
+                    }
+                    continue;
+                }
+            }
+            self.add_to_pieces(&mut pieces, at, key, slot, to, job, buf);
+        }
+        let blocks: usize = pieces
+            .iter()
+            .map(|(piece, _)| usize::from(piece.keys.len()))
+            .sum();
+        self.retain_job(job).outstanding += blocks as u32;
+        self.stats.retained_blocks += blocks as u64;
+        for (piece, _) in pieces {
+            self.append(now, piece, memory);
+        }
+        self.retained(now, job, 1, memory);
+    }
+
+    /// Adds a block to the last piece if it goes to the same place in the same manner.
+    #[allow(clippy::too_many_arguments, reason = "one block's whole description")]
+    fn add_to_pieces(
+        &mut self,
+        pieces: &mut Vec<(Piece, usize)>,
+        at: usize,
+        key: BlockKey,
+        slot: Slot,
+        to: Stream,
+        job: u32,
+        buf: Buf,
+    ) {
+        let block_bytes = self.block_bytes();
+        let flags = self.index.flags(slot);
+        // What became dirty between the decision and now cannot be: a dirty block has a new slot.
+        assert!(
+            flags.dirty() == (to == Stream::Write) || !flags.dirty(),
+            "I17"
+        );
+        let (dirty, zero) = (flags.dirty(), flags.zero());
+        let checksum = self.index.checksum(slot);
+        if let Some((piece, next)) = pieces.last_mut()
+            && *next == at
+            && piece.stream == to
+            && piece.dirty == dirty
+            && piece.zero == zero
+            && let (Keys::List(keys), Some(copies)) = (&mut piece.keys, &mut piece.copies)
+        {
+            keys.push(key);
+            copies.push((slot, checksum));
+            if !zero {
+                piece.buf.len_bytes += block_bytes as u32;
+            }
+            *next += 1;
+            return;
+        }
+        let piece = Piece {
+            stream: to,
+            keys: Keys::List(SmallVec::from_slice(&[key])),
+            buf: if zero {
+                Buf::EMPTY
+            } else {
+                buf.slice(at * block_bytes, block_bytes)
+            },
+            dirty,
+            zero,
+            owner: Owner(job),
+            reclaim: true,
+            copies: Some(SmallVec::from_slice(&[(slot, checksum)])),
+            places: 0,
+        };
+        pieces.push((piece, at + 1));
+    }
+
+    /// Blocks of the batch were appended, or superseded meanwhile.
+    pub(crate) fn retained(&mut self, _now: Nanos, job: u32, blocks: u16, memory: &mut dyn Memory) {
+        let state = self.retain_job(job);
+        state.outstanding -= u32::from(blocks);
+        if state.outstanding == 0
+            && let Some(buf) = state.buf.take()
+        {
+            memory.free(buf);
+        }
+    }
+
+    /// The segment was gone through once. What is still live was being replaced and is looked at
+    /// again.
+    fn segment_emptied(&mut self, job: u32) {
+        let state = self.retain_job(job);
+        let segment = state.segment;
+        if self.log.segment(segment).live > 0 {
+            self.retain_job(job).next_slot = self.log.geometry.first_slot() as u16;
+            return;
+        }
+        let Some(Job::Retain(state)) = self.jobs.remove(job) else {
+            return;
+        };
+        self.reclaim.active[state.stream as usize] = None;
+        let needs = self.last_number();
+        let leaving = self.log.segment(segment);
+        leaving.state = SegmentState::Dying;
+        let generation = leaving.generation;
+        self.stats.reclaimed_segments += 1;
+        self.reclaim.dying[state.stream as usize].push_back(Leaving {
+            segment,
+            reclaim: state.reclaim,
+            evicted: state.evicted,
+            needs,
+            generation,
+            stream: state.stream,
+        });
+    }
+
+    /// Moves tails past segments whose entries are all superseded durably (I8).
+    fn bury_dying(&mut self) {
+        for stream in Stream::ALL {
+            if stream == Stream::Main && self.is_renewing() {
+                // I19 (5): the tail does not pass the old position of what is being renewed.
+                continue;
+            }
+            while let Some(leaving) = self.reclaim.dying[stream as usize].front() {
+                if leaving.needs > self.log.durable_number {
+                    break;
+                }
+                let leaving = self.reclaim.dying[stream as usize]
+                    .pop_front()
+                    .expect("seen");
+                let oldest = self.log.streams[stream as usize].order.pop_front();
+                assert_eq!(oldest, Some(leaving.segment), "I2: segments die in order");
+                let next = self.log.streams[stream as usize].order.front().copied();
+                let tail = match next {
+                    Some(next) => self.log.segment(next).generation,
+                    None => Sequence::new(self.log.epoch, self.log.next_number),
+                };
+                assert!(tail > leaving.generation, "I2: tails rise");
+                self.log.tails[stream as usize] = tail;
+                self.log.segment(leaving.segment).state = SegmentState::Dead;
+                self.reclaim.dead.push(leaving);
+            }
+        }
+    }
+
+    /// Frees segments below a durable tail that nobody reads (I8).
+    fn free_dead(&mut self) {
+        let mut at = 0;
+        while at < self.reclaim.dead.len() {
+            let leaving = &self.reclaim.dead[at];
+            let below = self.durable_tail(leaving.stream) > leaving.generation;
+            if !below || self.log.segments[leaving.segment.0 as usize].pins > 0 {
+                at += 1;
+                continue;
+            }
+            let leaving = self.reclaim.dead.swap_remove(at);
+            for key in leaving.evicted {
+                self.departed.reclaimed(key, leaving.reclaim);
+            }
+            self.free_segment(leaving.segment);
+        }
+    }
+
+    fn free_segment(&mut self, id: SegmentId) {
+        if self.settings.discard_freed_segments {
+            let offset_bytes = self.log.geometry.segment_offset(self.log.shard, id);
+            let len_bytes = u64::from(self.log.geometry.segment_bytes);
+            self.issue(
+                Op::SegmentDiscard(id),
+                Device::Cache(0),
+                Operation::Discard {
+                    offset_bytes,
+                    len_bytes,
+                },
+            );
+            return;
+        }
+        self.segment_discarded(id);
+    }
+
+    pub(crate) fn segment_discarded(&mut self, id: SegmentId) {
+        self.log.segment(id).state = SegmentState::Free;
+        self.log.free.push_back(id);
+    }
+}

@@ -1,0 +1,76 @@
+//! I14: damage is not absence. What headers promise and is not there.
+
+use super::{Found, FoundSegment};
+use crate::format::{Sequence, Stream, Superblock};
+
+/// What is missing or makes no sense, in words; empty if all is well.
+pub(super) fn damage(found: &Found, superblock: &Superblock) -> Vec<String> {
+    let mut lost = found.unreadable.clone();
+    lost.extend(
+        found
+            .segments
+            .iter()
+            .filter_map(|segment| segment.damage.clone()),
+    );
+    for stream in Stream::ALL {
+        stream_damage(found, superblock, stream, &mut lost);
+    }
+    lost
+}
+
+/// Follows the chain of a stream's segments from the youngest to the tail. A link to a segment
+/// that was durable and is not there, or ends before it should, is damage.
+fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &mut Vec<String>) {
+    let tail = found.tails[stream as usize];
+    let durable = found.durable[stream as usize];
+    let alive: Vec<&FoundSegment> = found
+        .segments
+        .iter()
+        .filter(|segment| segment.stream == stream && segment.generation >= tail)
+        .collect();
+    let was_durable = |generation: Sequence| {
+        generation <= durable.generation || generation.epoch < superblock.decided_epoch
+    };
+    for segment in &alive {
+        let Some(link) = segment.state.previous else {
+            continue;
+        };
+        if link.generation < tail || !was_durable(link.generation) {
+            continue;
+        }
+        match alive
+            .iter()
+            .find(|other| other.generation == link.generation && other.id == link.segment)
+        {
+            None => lost.push(format!(
+                "segment {} of the {stream:?} stream (generation {}.{}) is missing",
+                link.segment.0, link.generation.epoch, link.generation.number
+            )),
+            Some(other)
+                if link.generation < durable.generation && other.end_slot < link.end_slot =>
+            {
+                lost.push(format!(
+                    "segment {} of the {stream:?} stream ends at slot {} and not {}",
+                    link.segment.0, other.end_slot, link.end_slot
+                ))
+            }
+            Some(_) => {}
+        }
+    }
+    if durable.generation >= tail && durable.generation > Sequence::ZERO {
+        match alive
+            .iter()
+            .find(|segment| segment.generation == durable.generation)
+        {
+            None => lost.push(format!(
+                "the {stream:?} stream was durable up to generation {}.{}, which is missing",
+                durable.generation.epoch, durable.generation.number
+            )),
+            Some(segment) if segment.end_slot < durable.end_slot => lost.push(format!(
+                "segment {} of the {stream:?} stream was durable up to slot {} and ends at {}",
+                segment.id.0, durable.end_slot, segment.end_slot
+            )),
+            Some(_) => {}
+        }
+    }
+}

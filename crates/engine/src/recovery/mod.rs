@@ -1,0 +1,207 @@
+//! Recovery: from what is on the cache device (and in the shared-memory ring) to the state of a
+//! shard. Reads one summary for each sealed segment and scans only those that were open.
+//!
+//! In order: `scan` finds what each segment says; `damage` looks for what is missing; `judge`
+//! decides which uncertain entries count; `rebuild` takes the newest version of each block (I1);
+//! `verdict` writes down what was decided (I12).
+
+mod damage;
+mod judge;
+mod rebuild;
+mod scan;
+mod verdict;
+
+use crate::format::header::State;
+use crate::format::{BlockKey, DurablePosition, Entry, SegmentId, Sequence, Stream, Superblock};
+use crate::index::Index;
+use crate::interface::{DeviceError, Storage};
+use crate::log::Log;
+use crate::ring::ReplayedRecord;
+
+/// A shard as recovery found it.
+#[derive(Debug)]
+pub struct Recovered {
+    pub(crate) log: Log,
+    pub(crate) index: Index,
+    /// What there was.
+    pub report: ShardReport,
+}
+
+/// What recovery of a shard found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShardReport {
+    /// Segments that hold something, of how many.
+    pub used_segments: u32,
+    /// All segments.
+    pub segments: u32,
+    /// Segments that were open or not sealed.
+    pub scanned_segments: u32,
+    /// Bytes read from the cache device.
+    pub bytes_read: u64,
+    /// Blocks cached.
+    pub cached_blocks: u64,
+    /// Dirty blocks among them.
+    pub dirty_blocks: u64,
+    /// Entries that were not durable and did not survive.
+    pub rejected_blocks: u64,
+    /// Entries found only in the shared-memory ring.
+    pub replayed_entries: u64,
+    /// What should be there and is not.
+    pub damage: Vec<String>,
+}
+
+/// Why a shard cannot be recovered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecoveryError {
+    /// The cache device failed.
+    #[error("cannot read or write the cache device: {0}")]
+    Device(#[from] DeviceError),
+    /// Something durable is missing (I14).
+    #[error("the cache is damaged: {}", .0.join("; "))]
+    Damaged(Vec<String>),
+    /// No free segment is left to write down what was decided.
+    #[error("the cache has no free segment left to record its recovery")]
+    Full,
+}
+
+/// One accepted or uncertain entry's block run, with where and when.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundEntry {
+    pub(crate) number: u64,
+    pub(crate) entry: Entry,
+    pub(crate) checksums: Vec<u32>,
+    /// Header and blocks were one transfer.
+    pub(crate) combined: bool,
+    /// From the ring: its data was on the device before the daemon died.
+    pub(crate) replayed: bool,
+}
+
+/// A segment as found.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundSegment {
+    pub(crate) id: SegmentId,
+    pub(crate) stream: Stream,
+    pub(crate) generation: Sequence,
+    pub(crate) end_slot: u16,
+    pub(crate) entries: Vec<FoundEntry>,
+    pub(crate) state: State,
+    /// Everything in it was decided by an earlier recovery, or listed by a renewal.
+    pub(crate) decided: bool,
+    /// It has a summary of this generation.
+    pub(crate) sealed: bool,
+    /// The summary slot that counts.
+    pub(crate) summary: Option<u8>,
+    /// Something in it cannot be read or makes no sense.
+    pub(crate) damage: Option<String>,
+}
+
+/// Everything found in a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) segments: Vec<FoundSegment>,
+    /// Which summary slot is taken in each segment, alive or not.
+    pub(crate) summary_slots: Vec<Option<u8>>,
+    pub(crate) tails: [Sequence; Stream::COUNT],
+    pub(crate) durable: [DurablePosition; Stream::COUNT],
+    /// The highest number known durable of each epoch that is not decided yet.
+    pub(crate) known_durable: Vec<Sequence>,
+    pub(crate) bytes_read: u64,
+    pub(crate) unreadable: Vec<String>,
+}
+
+impl Found {
+    pub(crate) fn learn(&mut self, state: &State) {
+        for (known, tail) in self.tails.iter_mut().zip(state.tails) {
+            *known = (*known).max(tail);
+        }
+        for (known, position) in self.durable.iter_mut().zip(state.durable) {
+            *known = (*known).max(position);
+        }
+        let epoch = state.known_durable.epoch;
+        match self
+            .known_durable
+            .iter_mut()
+            .find(|known| known.epoch == epoch)
+        {
+            Some(known) => *known = (*known).max(state.known_durable),
+            None => self.known_durable.push(state.known_durable),
+        }
+    }
+
+    pub(crate) fn is_known_durable(&self, epoch: u32, number: u64) -> bool {
+        self.known_durable
+            .iter()
+            .any(|known| known.epoch == epoch && number <= known.number)
+    }
+}
+
+/// Recovers one shard. `superblock` carries the new epoch, durable already; `decided_epoch` is
+/// still the old one. With `write` false nothing is written (inspection).
+pub(crate) fn recover(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    shard: u16,
+    ring: Vec<ReplayedRecord>,
+    daemon_crash: bool,
+    options: RecoverOptions,
+) -> Result<Recovered, RecoveryError> {
+    let mut found = scan::scan(device, superblock, shard, ring)?;
+    let tails = found.tails;
+    let lost = damage::damage(&found, superblock);
+    if !lost.is_empty() && !options.accept_damage {
+        return Err(RecoveryError::Damaged(lost));
+    }
+    found
+        .segments
+        .retain(|segment| segment.generation >= tails[segment.stream as usize]);
+    let rejected_blocks = judge::judge(device, superblock, shard, &mut found, daemon_crash)?;
+    let rebuilt = rebuild::rebuild(superblock, shard, &found);
+    let replayed = found
+        .segments
+        .iter()
+        .flat_map(|segment| &segment.entries)
+        .filter(|entry| entry.replayed);
+    let report = ShardReport {
+        used_segments: found.segments.len() as u32,
+        segments: superblock.geometry.segments_per_shard,
+        scanned_segments: found
+            .segments
+            .iter()
+            .filter(|segment| !segment.sealed)
+            .count() as u32,
+        bytes_read: found.bytes_read,
+        cached_blocks: u64::from(rebuilt.index.len()),
+        dirty_blocks: rebuilt
+            .log
+            .segments
+            .iter()
+            .map(|segment| u64::from(segment.dirty))
+            .sum(),
+        rejected_blocks,
+        replayed_entries: replayed.count() as u64,
+        damage: lost,
+    };
+    let rebuild::Rebuilt {
+        mut log,
+        index,
+        missing_drops,
+    } = rebuilt;
+    if options.write {
+        verdict::write(device, superblock, &found, &mut log, &missing_drops)?;
+    }
+    Ok(Recovered { log, index, report })
+}
+
+/// How to recover.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecoverOptions {
+    pub(crate) accept_damage: bool,
+    pub(crate) write: bool,
+}
+
+/// A `Drop` that must be durable before the shard is served (I3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MissingDrop {
+    pub(crate) stream: Stream,
+    pub(crate) key: BlockKey,
+}

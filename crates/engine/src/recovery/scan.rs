@@ -1,0 +1,287 @@
+//! What each segment says: its summary that counts, or its headers one after the other.
+
+use super::{Found, FoundEntry, FoundSegment, RecoveryError};
+use crate::format::header::State;
+use crate::format::{
+    EntryList, Geometry, Header, PAGE_BYTES, SegmentId, Sequence, Stream, Summary, SummaryKind,
+    Superblock,
+};
+use crate::interface::{ReadAt, Storage};
+use crate::ring::ReplayedRecord;
+
+/// Segments whose summaries are read at a time.
+const BATCH: u32 = 128;
+
+pub(super) fn scan(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    shard: u16,
+    ring: Vec<ReplayedRecord>,
+) -> Result<Found, RecoveryError> {
+    let geometry = superblock.geometry;
+    let mut found = Found::default();
+    let lead_bytes = lead_bytes(&geometry);
+    let mut first = 0;
+    while first < geometry.segments_per_shard {
+        let count = BATCH.min(geometry.segments_per_shard - first);
+        let mut leads = vec![0u8; lead_bytes * count as usize];
+        let mut reads: Vec<ReadAt<'_>> = leads
+            .chunks_exact_mut(lead_bytes)
+            .zip(first..)
+            .map(|(into, id)| ReadAt {
+                offset_bytes: geometry.segment_offset(shard, SegmentId(id)),
+                into,
+            })
+            .collect();
+        let results = device.read_many(&mut reads);
+        found.bytes_read += leads.len() as u64;
+        for ((lead, id), result) in leads.chunks_exact(lead_bytes).zip(first..).zip(results) {
+            let id = SegmentId(id);
+            if result.is_err() {
+                // Once more, alone: a passing error must not cost a segment.
+                let mut again = vec![0u8; lead_bytes];
+                match device.read(geometry.segment_offset(shard, id), &mut again) {
+                    Ok(()) => {
+                        scan_segment(device, superblock, shard, id, &again, &ring, &mut found)?
+                    }
+                    Err(crate::interface::DeviceError::Gone) => {
+                        return Err(crate::interface::DeviceError::Gone.into());
+                    }
+                    Err(_) => {
+                        found.summary_slots.push(None);
+                        found
+                            .unreadable
+                            .push(format!("segment {} of shard {shard} cannot be read", id.0));
+                    }
+                }
+            } else {
+                scan_segment(device, superblock, shard, id, lead, &ring, &mut found)?;
+            }
+        }
+        first += count;
+    }
+    found
+        .segments
+        .sort_by_key(|segment| (segment.stream, segment.generation));
+    Ok(found)
+}
+
+/// Bytes from the start of a segment to the end of its first header.
+fn lead_bytes(geometry: &Geometry) -> usize {
+    ((geometry.first_slot() + 1) * geometry.block_bytes) as usize
+}
+
+fn scan_segment(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    shard: u16,
+    id: SegmentId,
+    lead: &[u8],
+    ring: &[ReplayedRecord],
+    found: &mut Found,
+) -> Result<(), RecoveryError> {
+    let geometry = superblock.geometry;
+    let summary_bytes = geometry.summary_bytes() as usize;
+    let decode = |which: u8| {
+        let at = usize::from(which) * summary_bytes;
+        Summary::decode(
+            superblock.id,
+            shard,
+            id,
+            which,
+            &lead[at..at + summary_bytes],
+        )
+    };
+    let best = match (decode(0), decode(1)) {
+        (Some(first), Some(second)) => Some(if second.outranks(&first) {
+            second
+        } else {
+            first
+        }),
+        (first, second) => first.or(second),
+    };
+    found
+        .summary_slots
+        .push(best.as_ref().map(|best| best.which));
+    if let Some(best) = &best {
+        found.learn(&best.state);
+    }
+    let first_slot = geometry.first_slot() as u16;
+    let header = Header::decode(
+        superblock.id,
+        shard,
+        id,
+        first_slot,
+        &lead[lead.len() - PAGE_BYTES..],
+    );
+    let open_generation = header
+        .as_ref()
+        .map(|header| header.generation)
+        .into_iter()
+        .chain(
+            ring.iter()
+                .filter(|replayed| replayed.record.segment == id)
+                .map(|replayed| replayed.record.generation),
+        )
+        .max();
+    let summary_generation = best.as_ref().map(|best| best.generation);
+    if let Some(generation) = open_generation
+        && summary_generation.is_none_or(|sealed| generation > sealed)
+    {
+        let summary = best.map(|best| best.which);
+        return scan_records(
+            device, superblock, shard, id, generation, summary, ring, found,
+        );
+    }
+    if let Some(best) = best {
+        found.segments.push(from_summary(superblock, best));
+    }
+    Ok(())
+}
+
+fn from_summary(superblock: &Superblock, summary: Summary) -> FoundSegment {
+    let mut damage = None;
+    let mut entries = Vec::new();
+    if add_entries(&mut entries, &summary.entries, false, false).is_err() {
+        damage = Some(format!(
+            "the summary of segment {} holds malformed entries",
+            summary.segment.0
+        ));
+    }
+    let decided =
+        summary.kind != SummaryKind::Seal || summary.generation.epoch < superblock.decided_epoch;
+    FoundSegment {
+        id: summary.segment,
+        stream: summary.stream,
+        generation: summary.generation,
+        end_slot: summary.end_slot,
+        entries,
+        state: summary.state,
+        decided,
+        sealed: true,
+        summary: Some(summary.which),
+        damage,
+    }
+}
+
+fn add_entries(
+    into: &mut Vec<FoundEntry>,
+    list: &EntryList,
+    combined: bool,
+    replayed: bool,
+) -> Result<(), ()> {
+    for entry in list {
+        let entry = entry.map_err(|_| ())?;
+        let checksums = match entry.entry {
+            crate::format::Entry::Data { count, .. } => {
+                (0..count).map(|i| entry.checksum(i)).collect()
+            }
+            _ => Vec::new(),
+        };
+        into.push(FoundEntry {
+            number: entry.number,
+            entry: entry.entry,
+            checksums,
+            combined,
+            replayed,
+        });
+    }
+    Ok(())
+}
+
+/// Follows the records of a segment that was not sealed, up to the first one missing (I13).
+#[allow(clippy::too_many_arguments, reason = "the context of one segment")]
+fn scan_records(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    shard: u16,
+    id: SegmentId,
+    generation: Sequence,
+    summary: Option<u8>,
+    ring: &[ReplayedRecord],
+    found: &mut Found,
+) -> Result<(), RecoveryError> {
+    let geometry = superblock.geometry;
+    let slots = geometry.slots_per_segment() as u16;
+    let mut at = geometry.first_slot() as u16;
+    let mut page = vec![0u8; PAGE_BYTES];
+    let mut segment = FoundSegment {
+        id,
+        stream: Stream::Write,
+        generation,
+        end_slot: at,
+        entries: Vec::new(),
+        state: State::default(),
+        decided: generation.epoch < superblock.decided_epoch,
+        sealed: false,
+        summary,
+        damage: None,
+    };
+    let mut records = 0;
+    while at < slots {
+        let offset_bytes = geometry.header_offset(shard, geometry.slot(id, at));
+        if let Err(error) = device
+            .read(offset_bytes, &mut page)
+            .or_else(|_| device.read(offset_bytes, &mut page))
+        {
+            if error == crate::interface::DeviceError::Gone {
+                return Err(error.into());
+            }
+            segment.damage = Some(format!(
+                "the record at slot {at} of open segment {} cannot be read",
+                id.0
+            ));
+            break;
+        }
+        found.bytes_read += PAGE_BYTES as u64;
+        let header = Header::decode(superblock.id, shard, id, at, &page)
+            .filter(|header| header.generation == generation);
+        let replayed = ring.iter().find(|replayed| {
+            (
+                replayed.record.segment,
+                replayed.record.slot,
+                replayed.record.generation,
+            ) == (id, at, generation)
+        });
+        let blocks = match (header, replayed) {
+            (Some(header), _) => {
+                found.learn(&header.state);
+                segment.stream = header.stream;
+                segment.state = header.state;
+                if add_entries(
+                    &mut segment.entries,
+                    &header.entries,
+                    header.combined,
+                    false,
+                )
+                .is_err()
+                {
+                    segment.damage = Some(format!(
+                        "the record at slot {at} of segment {} holds malformed entries",
+                        id.0
+                    ));
+                }
+                Some(header.blocks)
+            }
+            (None, Some(replayed)) => {
+                segment.stream = replayed.record.stream;
+                // The ring's entries were checked one by one when they were read back.
+                let _ = add_entries(&mut segment.entries, &replayed.entries, false, true);
+                replayed.blocks
+            }
+            (None, None) => break,
+        };
+        records += 1;
+        // A record that was still open has no end; nothing follows it.
+        let Some(blocks) = blocks else {
+            at = slots;
+            break;
+        };
+        at = at.saturating_add(1 + blocks);
+    }
+    segment.end_slot = at.min(slots);
+    if records > 0 || segment.damage.is_some() {
+        found.segments.push(segment);
+    }
+    Ok(())
+}

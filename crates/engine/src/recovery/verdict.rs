@@ -1,0 +1,171 @@
+//! I12: what was decided is written down, for every segment in which there was anything to
+//! decide, and the `Drop`s that a crash cut off are completed (I3). Durable before the shard
+//! serves.
+
+use super::{Found, FoundSegment, MissingDrop, RecoveryError};
+use crate::format::header::State;
+use crate::format::{
+    CacheId, DurablePosition, Entry, EntryList, Sequence, Stream, Summary, SummaryKind, Superblock,
+    summary,
+};
+use crate::interface::Storage;
+use crate::log::{Log, SegmentState};
+
+pub(super) fn write(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    found: &Found,
+    log: &mut Log,
+    missing: &[MissingDrop],
+) -> Result<(), RecoveryError> {
+    for stream in Stream::ALL {
+        if let Some(youngest) = log.streams[stream as usize].order.back() {
+            let youngest = &log.segments[youngest.0 as usize];
+            let position = DurablePosition {
+                generation: youngest.generation,
+                end_slot: youngest.end_slot,
+            };
+            log.durable[stream as usize] = log.durable[stream as usize].max(position);
+        }
+    }
+    for segment in found
+        .segments
+        .iter()
+        .filter(|segment| !segment.decided || !segment.sealed)
+    {
+        write_verdict(device, superblock.id, log, segment)?;
+    }
+    for stream in Stream::ALL {
+        let keys: Vec<_> = missing
+            .iter()
+            .filter(|drop| drop.stream == stream)
+            .map(|drop| drop.key)
+            .collect();
+        let per_segment = (log.geometry.summary_bytes() as usize - summary::FIXED_BYTES)
+            / EntryList::cost_bytes(0);
+        for keys in keys.chunks(per_segment) {
+            write_drops(device, superblock.id, log, stream, keys)?;
+        }
+    }
+    log.durable_number = log.next_number - 1;
+    Ok(())
+}
+
+fn write_verdict(
+    device: &mut dyn Storage,
+    id: CacheId,
+    log: &mut Log,
+    found: &FoundSegment,
+) -> Result<(), RecoveryError> {
+    let mut entries = EntryList::default();
+    let mut last_number = found.generation.number;
+    for entry in &found.entries {
+        entries.push(entry.number, entry.entry, &entry.checksums);
+        last_number = last_number.max(entry.number + u64::from(entry.entry.count()) - 1);
+    }
+    let which = found.summary.map_or(0, |counts| 1 - counts);
+    let state = State {
+        known_durable: Sequence::new(log.epoch, 0),
+        tails: log.tails,
+        durable: log.durable,
+        previous: found.state.previous,
+    };
+    let verdict = Summary {
+        shard: log.shard,
+        segment: found.id,
+        which,
+        kind: SummaryKind::Verdict,
+        stream: found.stream,
+        generation: found.generation,
+        end_slot: found.end_slot,
+        last_number,
+        state,
+        entries,
+    };
+    put(device, id, log, &verdict)?;
+    log.segment(found.id).summary = Some(which);
+    Ok(())
+}
+
+/// A segment of nothing but `Drop`s, sealed from the start.
+fn write_drops(
+    device: &mut dyn Storage,
+    id: CacheId,
+    log: &mut Log,
+    stream: Stream,
+    keys: &[crate::format::BlockKey],
+) -> Result<(), RecoveryError> {
+    let Some(segment) = log.free.pop_front() else {
+        return Err(RecoveryError::Full);
+    };
+    let previous = log.link_to_youngest(stream);
+    let generation = Sequence::new(log.epoch, log.next_number);
+    log.next_number += 1;
+    let mut entries = EntryList::default();
+    for key in keys {
+        entries.push(
+            log.next_number,
+            Entry::Drop {
+                key: *key,
+                count: 1,
+            },
+            &[],
+        );
+        log.next_number += 1;
+    }
+    let end_slot = log.geometry.first_slot() as u16;
+    let which = log.segment(segment).summary.map_or(0, |counts| 1 - counts);
+    let summary = Summary {
+        shard: log.shard,
+        segment,
+        which,
+        kind: SummaryKind::Verdict,
+        stream,
+        generation,
+        end_slot,
+        last_number: log.next_number - 1,
+        state: State {
+            known_durable: Sequence::new(log.epoch, 0),
+            tails: log.tails,
+            durable: log.durable,
+            previous,
+        },
+        entries,
+    };
+    put(device, id, log, &summary)?;
+    log.durable[stream as usize] = DurablePosition {
+        generation,
+        end_slot,
+    };
+    let slots = log.geometry.slots_per_segment() as u16;
+    let state = log.segment(segment);
+    state.state = SegmentState::Sealed;
+    state.stream = stream;
+    state.generation = generation;
+    state.end_slot = end_slot;
+    state.durable_slots = slots;
+    state.previous = previous;
+    state.summary = Some(which);
+    log.streams[stream as usize].order.push_back(segment);
+    Ok(())
+}
+
+fn put(
+    device: &mut dyn Storage,
+    id: CacheId,
+    log: &Log,
+    summary: &Summary,
+) -> Result<(), RecoveryError> {
+    let mut bytes = vec![0u8; summary.encoded_bytes()];
+    assert!(
+        bytes.len() <= log.geometry.summary_bytes() as usize,
+        "a segment's entries fit its summary"
+    );
+    summary.encode(id, &mut bytes);
+    device.write(
+        log.geometry
+            .summary_offset(log.shard, summary.segment, summary.which),
+        &bytes,
+    )?;
+    Ok(())
+}

@@ -1,0 +1,360 @@
+//! Renewal (I19): the oldest segment of main, when nearly all of it is hot, is not copied but
+//! listed anew. A new summary gives its live blocks new numbers, as if they had just been
+//! appended, and the segment goes to the young end of its stream.
+
+use crate::append::ATTEMPTS;
+use crate::engine::{Engine, Op};
+use crate::format::{
+    BlockKey, DurablePosition, Entry, EntryList, SegmentId, Sequence, Slot, Stream, Summary,
+    SummaryKind,
+};
+use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
+use crate::log::SegmentState;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Numbered; waits for a flush that began after that (rule 3).
+    Numbered,
+    /// Such a flush is in flight.
+    Covered,
+    /// The summary is being written.
+    Writing,
+    /// On the device; waits for a flush to begin.
+    Written,
+    /// The flush that makes it durable is in flight.
+    Flushing,
+}
+
+/// A renewal in progress; there is one at a time.
+#[derive(Debug)]
+struct Renewal {
+    segment: SegmentId,
+    phase: Phase,
+    first_number: u64,
+    which: u8,
+    summary: Option<Summary>,
+    buf: Option<Buf>,
+    attempts: u8,
+    name: u64,
+    evicted: Vec<BlockKey>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Renewals {
+    current: Option<Renewal>,
+}
+
+impl Renewals {
+    /// A flush of the cache device begins. Returns the first number that it does not make
+    /// durable, if a renewal holds it back.
+    pub(crate) fn flush_begins(&mut self) -> Option<u64> {
+        let renewal = self.current.as_mut()?;
+        match renewal.phase {
+            Phase::Numbered => renewal.phase = Phase::Covered,
+            Phase::Written => renewal.phase = Phase::Flushing,
+            Phase::Covered | Phase::Writing | Phase::Flushing => {}
+        }
+        (renewal.phase != Phase::Flushing).then_some(renewal.first_number)
+    }
+}
+
+impl Engine {
+    pub(crate) fn is_renewing(&self) -> bool {
+        self.renewals.current.is_some()
+    }
+
+    /// Renews the oldest segment of main if that pays and may be done. True if it was.
+    pub(crate) fn renew_oldest(&mut self, now: Nanos, memory: &mut dyn Memory) -> bool {
+        // Not while an older segment of the stream is on its way out, nor another renewal.
+        if self.is_renewing() || self.reclaim.is_busy(Stream::Main) {
+            return false;
+        }
+        let Some(&segment) = self.log.streams[Stream::Main as usize].order.front() else {
+            return false;
+        };
+        if !self.pays_to_renew(segment) {
+            return false;
+        }
+        // Rule 1: what the open segment takes from now on would be numbered above the renewal
+        // and yet lie below it in the stream.
+        if let Some(open) = self.log.streams[Stream::Main as usize].open {
+            self.fill_segment(now, open, memory);
+        }
+        self.number_renewal(segment);
+        self.evict_cold(now, segment, memory);
+        self.force_flush();
+        self.stats.renewed_segments += 1;
+        true
+    }
+
+    fn pays_to_renew(&self, id: SegmentId) -> bool {
+        let segment = &self.log.segments[id.0 as usize];
+        let slots = u32::from(segment.end_slot).saturating_sub(self.log.geometry.first_slot() + 1);
+        let sealed = segment.state == SegmentState::Sealed && segment.summary.is_some();
+        if !sealed || segment.durable_slots < segment.end_slot || segment.live == 0 {
+            return false;
+        }
+        let mut hot = 0;
+        for slot in self.slots_of(id) {
+            let flags = self.index.flags(slot);
+            if flags.live() {
+                if self.numbered.contains_key(&self.index.key(slot)) {
+                    return false;
+                }
+                hot += u32::from(flags.hits() > 0);
+            }
+        }
+        hot * 100 >= slots * u32::from(self.settings.renew_percent)
+    }
+
+    fn slots_of(&self, segment: SegmentId) -> impl Iterator<Item = Slot> + use<> {
+        let geometry = self.log.geometry;
+        (geometry.first_slot() as u16..geometry.slots_per_segment() as u16)
+            .map(move |at| geometry.slot(segment, at))
+    }
+
+    /// Gives the segment a new generation and its hot blocks new numbers, and moves it to the
+    /// young end of main.
+    fn number_renewal(&mut self, id: SegmentId) {
+        let previous = self
+            .log
+            .link_to_youngest(Stream::Main)
+            .filter(|link| link.segment != id);
+        let generation = Sequence::new(self.log.epoch, self.log.next_number);
+        let first_number = self.log.next_number;
+        self.log.next_number += 1;
+        let mut entries = EntryList::with_capacity(self.log.geometry.summary_bytes() as usize);
+        for slot in self.slots_of(id) {
+            let flags = self.index.flags(slot);
+            if !flags.live() || flags.hits() == 0 {
+                continue;
+            }
+            assert!(!flags.dirty(), "I17: dirty lives in write");
+            let key = self.index.key(slot);
+            let in_segment = self.log.geometry.slot_in_segment(slot);
+            let number = self.log.next_number;
+            self.log.next_number += 1;
+            if flags.zero() {
+                entries.push(
+                    number,
+                    Entry::Zero {
+                        key,
+                        slot: in_segment,
+                        count: 1,
+                        dirty: false,
+                    },
+                    &[],
+                );
+            } else {
+                let entry = Entry::Data {
+                    key,
+                    slot: in_segment,
+                    count: 1,
+                    dirty: false,
+                };
+                entries.push(number, entry, &[self.index.checksum(slot)]);
+            }
+            self.index.set_hits(slot, flags.hits() - 1);
+        }
+        let segment = self.log.segment(id);
+        let which = 1 - segment
+            .summary
+            .expect("a sealed segment has a summary that counts");
+        segment.generation = generation;
+        segment.previous = previous;
+        let end_slot = segment.end_slot;
+        let order = &mut self.log.streams[Stream::Main as usize].order;
+        let front = order.pop_front();
+        assert_eq!(front, Some(id), "I19: only the oldest is renewed");
+        order.push_back(id);
+        let summary = Summary {
+            shard: self.log.shard,
+            segment: id,
+            which,
+            kind: SummaryKind::Renewal,
+            stream: Stream::Main,
+            generation,
+            end_slot,
+            last_number: self.last_number(),
+            state: self.log.state(id),
+            entries,
+        };
+        let name = self.reclaim.name();
+        self.renewals.current = Some(Renewal {
+            segment: id,
+            phase: Phase::Numbered,
+            first_number,
+            which,
+            summary: Some(summary),
+            buf: None,
+            attempts: 0,
+            name,
+            evicted: Vec::new(),
+        });
+    }
+
+    /// What the renewal does not list leaves; it counts as cached until the renewal is durable.
+    fn evict_cold(&mut self, now: Nanos, id: SegmentId, memory: &mut dyn Memory) {
+        let listed = self.listed_slots();
+        let name = self.renewals.current.as_ref().expect("just begun").name;
+        for slot in self.slots_of(id) {
+            let flags = self.index.flags(slot);
+            if !flags.live() || listed.contains(&self.log.geometry.slot_in_segment(slot)) {
+                continue;
+            }
+            let key = self.index.key(slot);
+            if self.evict(now, key, slot, Stream::Main, name, memory) {
+                self.renewals
+                    .current
+                    .as_mut()
+                    .expect("just begun")
+                    .evicted
+                    .push(key);
+            } else {
+                // No room for its `Drop`s: it stays, listed like the hot ones.
+                self.list_after_all(slot);
+            }
+        }
+    }
+
+    fn listed_slots(&self) -> std::collections::BTreeSet<u16> {
+        let summary = self
+            .renewals
+            .current
+            .as_ref()
+            .and_then(|renewal| renewal.summary.as_ref())
+            .expect("just begun");
+        let entries = summary.entries.iter().filter_map(Result::ok);
+        entries
+            .filter_map(|entry| match entry.entry {
+                Entry::Data { slot, count, .. } | Entry::Zero { slot, count, .. } => {
+                    Some(slot..slot + count)
+                }
+                _ => None,
+            })
+            .flatten()
+            .collect()
+    }
+
+    fn list_after_all(&mut self, slot: Slot) {
+        let key = self.index.key(slot);
+        let in_segment = self.log.geometry.slot_in_segment(slot);
+        let number = self.log.next_number;
+        self.log.next_number += 1;
+        let checksum = self.index.checksum(slot);
+        let zero = self.index.flags(slot).zero();
+        let renewal = self.renewals.current.as_mut().expect("just begun");
+        let summary = renewal.summary.as_mut().expect("not written yet");
+        if zero {
+            summary.entries.push(
+                number,
+                Entry::Zero {
+                    key,
+                    slot: in_segment,
+                    count: 1,
+                    dirty: false,
+                },
+                &[],
+            );
+        } else {
+            summary.entries.push(
+                number,
+                Entry::Data {
+                    key,
+                    slot: in_segment,
+                    count: 1,
+                    dirty: false,
+                },
+                &[checksum],
+            );
+        }
+        summary.last_number = number;
+    }
+
+    /// A flush of the cache device ended well.
+    pub(crate) fn renewals_flushed(&mut self, _now: Nanos, memory: &mut dyn Memory) {
+        let Some(renewal) = &mut self.renewals.current else {
+            return;
+        };
+        match renewal.phase {
+            Phase::Covered => self.write_renewal(memory),
+            Phase::Flushing => self.renewal_durable(),
+            Phase::Numbered | Phase::Writing | Phase::Written => {}
+        }
+    }
+
+    /// Rule 4: into the slot that does not count.
+    fn write_renewal(&mut self, memory: &mut dyn Memory) {
+        let (id, shard) = (self.log.id, self.log.shard);
+        let renewal = self.renewals.current.as_mut().expect("in progress");
+        if renewal.buf.is_none() {
+            let summary = renewal.summary.as_ref().expect("kept until it is durable");
+            let Some(buf) = memory.alloc(summary.encoded_bytes()) else {
+                // It goes out after the next flush instead.
+                renewal.phase = Phase::Numbered;
+                return self.force_flush();
+            };
+            summary.encode(id, memory.bytes_mut(buf));
+            renewal.buf = Some(buf);
+        }
+        renewal.phase = Phase::Writing;
+        let (segment, which) = (renewal.segment, renewal.which);
+        let buf = renewal.buf.expect("encoded");
+        let offset_bytes = self.log.geometry.summary_offset(shard, segment, which);
+        self.stats.cache_metadata_written_bytes += u64::from(buf.len_bytes);
+        let bufs = Bufs::from_slice(&[buf]);
+        self.issue(
+            Op::Renewal(segment),
+            Device::Cache(0),
+            Operation::Write { offset_bytes, bufs },
+        );
+    }
+
+    pub(crate) fn renewal_done(
+        &mut self,
+        now: Nanos,
+        segment: SegmentId,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let renewal = self
+            .renewals
+            .current
+            .as_mut()
+            .expect("a renewal was being written");
+        assert_eq!(renewal.segment, segment);
+        if result.is_err() {
+            self.stats.cache_write_errors += 1;
+            renewal.attempts += 1;
+            // Rule 6: it may have landed; the same bytes go to the same place again.
+            if renewal.attempts < ATTEMPTS && !self.failed_cache() {
+                return self.write_renewal(memory);
+            }
+            return self.fail_cache(
+                "summaries cannot be written to the cache device",
+                now,
+                memory,
+            );
+        }
+        renewal.phase = Phase::Written;
+        if let Some(buf) = renewal.buf.take() {
+            memory.free(buf);
+        }
+        self.force_flush();
+    }
+
+    fn renewal_durable(&mut self) {
+        let renewal = self.renewals.current.take().expect("in progress");
+        let segment = self.log.segment(renewal.segment);
+        segment.summary = Some(renewal.which);
+        let position = DurablePosition {
+            generation: segment.generation,
+            end_slot: segment.end_slot,
+        };
+        self.log.durable[Stream::Main as usize] =
+            self.log.durable[Stream::Main as usize].max(position);
+        for key in renewal.evicted {
+            self.departed.reclaimed(key, renewal.name);
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! Write-back: dirty blocks go to the origin in its order, many at a time, and become clean with
+//! the origin's next flush (I6).
+//!
+//! A sweep takes the oldest part of the dirty data, so that the write stream's tail never stays
+//! dirty, sorts it by address, and takes dirty neighbours along for free. Clients' reads of the
+//! origin come first.
+
+use smallvec::SmallVec;
+
+use crate::engine::{Engine, Op};
+use crate::format::{BlockKey, Entry, Slot, Stream};
+use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot};
+use crate::jobs::Job;
+use crate::locks::{KeyMap, Owner};
+use crate::settings::Mode;
+
+/// An origin that a client used this recently belongs to the client.
+const FOREGROUND: Nanos = Nanos(15_000_000);
+/// A sweep takes at least this many blocks if there are as many, and at most so many.
+const SWEEP_BLOCKS: (usize, usize) = (4096, 131_072);
+/// When there was nothing to do, look again after this long.
+const IDLE_CHECK: Nanos = Nanos(50_000_000);
+/// After an origin error write-back pauses, from the first to at most the second.
+const BACKOFF: (Nanos, Nanos) = (Nanos(200_000_000), Nanos(30_000_000_000));
+/// Written versions that wait for a flush of the origin before one is asked for.
+const FLUSH_AFTER_BLOCKS: usize = 16_384;
+
+#[derive(Debug, Default)]
+pub(crate) struct Writeback {
+    sweep: Vec<BlockKey>,
+    at: usize,
+    in_flight: u32,
+    next_check: Option<Nanos>,
+    paused_until: Option<Nanos>,
+    backoff: Option<Nanos>,
+    /// Reclaim waits for the write stream's tail to become clean.
+    hurried: bool,
+    /// Dirty blocks that cannot be read: they stay dirty and are never written back.
+    unreadable: KeyMap<Slot>,
+}
+
+impl Writeback {
+    pub(crate) fn hurry(&mut self) {
+        self.hurried = true;
+    }
+
+    pub(crate) fn is_failing(&self) -> bool {
+        self.backoff.is_some() || !self.unreadable.is_empty()
+    }
+}
+
+/// A run of blocks on its way to the origin.
+#[derive(Debug)]
+pub(crate) struct WritebackJob {
+    volume: VolumeSlot,
+    key: BlockKey,
+    slots: SmallVec<[Slot; 32]>,
+    /// `None` for a run of zeroes.
+    buf: Option<Buf>,
+    reads: u32,
+    unreadable: SmallVec<[u16; 2]>,
+}
+
+impl Engine {
+    pub(crate) fn advance_writeback(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        if self.stats.dirty_blocks == 0 {
+            self.writeback.next_check = None;
+            self.writeback.hurried = false;
+            return;
+        }
+        if self.writeback.paused_until.is_some_and(|until| now < until) {
+            return;
+        }
+        self.writeback.paused_until = None;
+        let depth = self.writeback_depth(now);
+        let mut looked = false;
+        while self.writeback.in_flight < depth {
+            let Some(key) = self.next_due() else {
+                if looked {
+                    break;
+                }
+                looked = true;
+                if !self.plan_sweep(now) {
+                    break;
+                }
+                continue;
+            };
+            if !self.start_writeback(key, memory) {
+                break;
+            }
+        }
+        let wait = if depth == 0 { FOREGROUND } else { IDLE_CHECK };
+        let looks_again = self.writeback.in_flight == 0;
+        self.writeback.next_check = looks_again.then(|| now.after(wait));
+    }
+
+    pub(crate) fn writeback_deadline(&self) -> Option<Nanos> {
+        let check = self
+            .writeback
+            .next_check
+            .filter(|_| self.stats.dirty_blocks > 0)?;
+        Some(
+            self.writeback
+                .paused_until
+                .map_or(check, |until| until.max(check)),
+        )
+    }
+
+    /// How many operations may be in flight now.
+    fn writeback_depth(&self, now: Nanos) -> u32 {
+        let dirty = self.stats.dirty_blocks;
+        let draining = self
+            .volumes
+            .iter()
+            .flatten()
+            .any(|volume| volume.draining && volume.dirty_blocks > 0);
+        let pressed = draining
+            || !self.throttle.is_empty()
+            || self.writeback.hurried
+            || !self.backlog.is_empty();
+        let full = u32::from(self.settings.writeback_depth);
+        let foreground = self.volumes.iter().flatten().any(|volume| {
+            volume.foreground_reads > 0
+                || volume
+                    .foreground_at
+                    .is_some_and(|at| now.since(at) < FOREGROUND)
+        });
+        if !foreground {
+            full
+        } else if pressed {
+            (full / 8).max(1)
+        } else if dirty >= self.share(self.settings.dirty_high_percent) {
+            // A client that streams past a full cache gets the origin; a reader shares it.
+            u32::from(
+                self.volumes
+                    .iter()
+                    .flatten()
+                    .any(|volume| volume.foreground_reads > 0),
+            )
+        } else {
+            0
+        }
+    }
+
+    /// The next planned block that is still to be written back.
+    fn next_due(&mut self) -> Option<BlockKey> {
+        while let Some(&key) = self.writeback.sweep.get(self.writeback.at) {
+            if self.may_write_back(key).is_some() {
+                return Some(key);
+            }
+            self.writeback.at += 1;
+        }
+        None
+    }
+
+    /// The slot of a block that may go to the origin now: dirty, its entry durable (I4), no other
+    /// origin write of it in flight (I11), not there already.
+    fn may_write_back(&self, key: BlockKey) -> Option<Slot> {
+        let slot = self.index.find(key)?;
+        let abandoned = self.failed.is_some_and(|failed| failed.recorded);
+        let due = self.index.flags(slot).dirty()
+            && (self.log.is_durable(slot) || abandoned)
+            && !self.origin_locks.contains_key(&key)
+            && !self.is_written(key, slot)
+            && self.writeback.unreadable.get(&key) != Some(&slot);
+        due.then_some(slot)
+    }
+
+    /// Plans a sweep over the oldest dirty blocks. False if nothing is due.
+    fn plan_sweep(&mut self, now: Nanos) -> bool {
+        let dirty = self.stats.dirty_blocks;
+        let draining = self.volumes.iter().flatten().any(|volume| {
+            volume.dirty_blocks > 0 && (volume.draining || volume.config.mode != Mode::Writeback)
+        });
+        let all =
+            draining || self.failed_cache() || self.writeback.hurried || !self.throttle.is_empty();
+        let above_low = dirty > self.share(self.settings.dirty_low_percent);
+        let wanted = (dirty as usize / 4).clamp(SWEEP_BLOCKS.0, SWEEP_BLOCKS.1);
+        let mut sweep = std::mem::take(&mut self.writeback.sweep);
+        sweep.clear();
+        let mut undurable = false;
+        let geometry = self.log.geometry;
+        for at in 0..self.log.streams[Stream::Write as usize].order.len() {
+            let id = self.log.streams[Stream::Write as usize].order[at];
+            let segment = &self.log.segments[id.0 as usize];
+            let aged = now.since(segment.opened_at) >= self.settings.age_limit;
+            if sweep.len() >= wanted || !(all || above_low || aged) {
+                break;
+            }
+            if segment.dirty == 0 {
+                continue;
+            }
+            undurable |= segment.durable_slots < geometry.slots_per_segment() as u16;
+            for in_segment in geometry.first_slot() as u16..geometry.slots_per_segment() as u16 {
+                let slot = geometry.slot(id, in_segment);
+                let flags = self.index.flags(slot);
+                if flags.live() && flags.dirty() {
+                    sweep.push(self.index.key(slot));
+                }
+            }
+        }
+        sweep.sort_unstable();
+        sweep.retain(|key| self.may_write_back(*key).is_some());
+        if sweep.is_empty() {
+            if undurable && (all || above_low) {
+                self.want_durable(self.last_number());
+            }
+            self.ask_for_origin_flushes();
+        }
+        self.writeback.sweep = sweep;
+        self.writeback.at = 0;
+        self.writeback.hurried = false;
+        !self.writeback.sweep.is_empty()
+    }
+
+    /// What was written waits for a flush and nothing else is to be written: now is the time.
+    fn ask_for_origin_flushes(&mut self) {
+        if self.written.is_empty() || self.writeback.in_flight > 0 {
+            return;
+        }
+        for at in 0..self.volumes.len() {
+            if self.volumes[at]
+                .as_ref()
+                .is_some_and(|volume| volume.has_unflushed())
+            {
+                self.want_origin_flush(VolumeSlot(at as u16));
+            }
+        }
+    }
+
+    /// Starts writing back the run of dirty blocks around `key`. False if memory is short.
+    fn start_writeback(&mut self, key: BlockKey, memory: &mut dyn Memory) -> bool {
+        let Some(volume) = self.volume_of(key) else {
+            self.writeback.at += 1;
+            return true;
+        };
+        let block_bytes = self.block_bytes();
+        let longest = self.settings.writeback_run_bytes as usize / block_bytes;
+        let zero = self
+            .may_write_back(key)
+            .is_some_and(|slot| self.index.flags(slot).zero());
+        let same = |engine: &Engine, key: BlockKey| {
+            let slot = engine.may_write_back(key)?;
+            (engine.index.flags(slot).zero() == zero && engine.volume_of(key) == Some(volume))
+                .then_some(slot)
+        };
+        let mut slots: SmallVec<[Slot; 32]> = SmallVec::new();
+        while slots.len() < longest.max(1)
+            && let Some(slot) = same(self, key.plus(slots.len() as u64))
+        {
+            slots.push(slot);
+        }
+        let buf = if zero {
+            None
+        } else {
+            match memory.alloc(slots.len() * block_bytes) {
+                Some(buf) => Some(buf),
+                None => return false,
+            }
+        };
+        let count = slots.len() as u64;
+        let reads = slots.clone();
+        let job = WritebackJob {
+            volume,
+            key,
+            slots,
+            buf,
+            reads: 0,
+            unreadable: SmallVec::new(),
+        };
+        let name = self.jobs.insert(Job::Writeback(Box::new(job)));
+        for i in 0..count {
+            self.origin_locks.insert(key.plus(i), Owner(name));
+        }
+        self.writeback.in_flight += 1;
+        self.writeback.at += 1;
+        let Some(buf) = buf else {
+            self.write_run(name);
+            return true;
+        };
+        let mut first = 0;
+        while first < reads.len() {
+            let mut run = 1;
+            let segment = self.log.geometry.segment_of(reads[first]);
+            while first + run < reads.len()
+                && reads[first + run].0 == reads[first].0 + run as u32
+                && self.log.geometry.segment_of(reads[first + run]) == segment
+            {
+                run += 1;
+            }
+            self.writeback_job(name).reads += 1;
+            self.log.segment_of(reads[first]).pins += 1;
+            let offset_bytes = self.log.geometry.slot_offset(self.log.shard, reads[first]);
+            let bufs = Bufs::from_slice(&[buf.slice(first * block_bytes, run * block_bytes)]);
+            let op = Op::WritebackRead {
+                job: name,
+                first: first as u16,
+                count: run as u16,
+            };
+            self.issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
+            first += run;
+        }
+        true
+    }
+
+    pub(crate) fn writeback_read_done(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        first: u16,
+        count: u16,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let block_bytes = self.block_bytes();
+        let job = self.writeback_job(name);
+        job.reads -= 1;
+        let buf = job.buf.expect("data was read");
+        let slots: SmallVec<[Slot; 32]> =
+            job.slots[usize::from(first)..usize::from(first + count)].into();
+        self.log.segment_of(slots[0]).pins -= 1;
+        self.stats.cache_read_errors += u64::from(result.is_err());
+        for (i, slot) in slots.iter().enumerate() {
+            let at = usize::from(first) + i;
+            let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
+            if result.is_err() || crc32c::crc32c(block) != self.index.checksum(*slot) {
+                self.stats.checksum_errors += u64::from(result.is_ok());
+                self.writeback_job(name).unreadable.push(at as u16);
+            }
+        }
+        if self.writeback_job(name).reads > 0 {
+            return;
+        }
+        if self.writeback_job(name).unreadable.is_empty() {
+            self.write_run(name);
+        } else {
+            self.give_up_unreadable(now, name, memory);
+        }
+    }
+
+    /// Blocks that cannot be read stay dirty; the rest of the run is written back by a later
+    /// sweep.
+    fn give_up_unreadable(&mut self, now: Nanos, name: u32, memory: &mut dyn Memory) {
+        let job = self.writeback_job(name);
+        let (key, slots, bad) = (job.key, job.slots.clone(), job.unreadable.clone());
+        for at in bad {
+            self.writeback
+                .unreadable
+                .insert(key.plus(u64::from(at)), slots[usize::from(at)]);
+        }
+        self.end_writeback(now, name, memory);
+    }
+
+    fn write_run(&mut self, name: u32) {
+        let job = self.writeback_job(name);
+        let (volume, key, blocks, buf) = (job.volume, job.key, job.slots.len() as u64, job.buf);
+        let (offset_bytes, len_bytes) = self.origin_range(volume, key, blocks);
+        let operation = match buf {
+            Some(buf) => Operation::Write {
+                offset_bytes,
+                bufs: Bufs::from_slice(&[buf.slice(0, len_bytes)]),
+            },
+            None => Operation::WriteZeroes {
+                offset_bytes,
+                len_bytes: len_bytes as u64,
+            },
+        };
+        self.issue(
+            Op::WritebackWrite { job: name },
+            Device::Origin(volume),
+            operation,
+        );
+    }
+
+    pub(crate) fn writeback_write_done(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let job = self.writeback_job(name);
+        let (volume, key, slots) = (job.volume, job.key, job.slots.clone());
+        let blocks = slots.len() as u64;
+        self.origin_written(now, volume, key, blocks);
+        if result.is_ok() {
+            self.writeback.backoff = None;
+            self.stats.written_back_blocks += blocks;
+            self.throttle.written_back(blocks);
+            for (i, slot) in slots.into_iter().enumerate() {
+                let key = key.plus(i as u64);
+                // Only the version that was read is on the origin.
+                if self.index.find(key) == Some(slot) && self.index.flags(slot).dirty() {
+                    self.version_written(volume, key, slot);
+                }
+            }
+            if self.written.len() >= FLUSH_AFTER_BLOCKS {
+                self.want_origin_flush(volume);
+            }
+        } else {
+            // It stays dirty and is tried again later, later each time.
+            self.stats.origin_write_errors += 1;
+            let backoff = self
+                .writeback
+                .backoff
+                .map_or(BACKOFF.0, |last| Nanos((last.0 * 2).min(BACKOFF.1.0)));
+            self.writeback.backoff = Some(backoff);
+            self.writeback.paused_until = Some(now.after(backoff));
+            self.writeback.next_check = Some(now.after(backoff));
+        }
+        self.end_writeback(now, name, memory);
+    }
+
+    fn end_writeback(&mut self, _now: Nanos, name: u32, memory: &mut dyn Memory) {
+        let Some(Job::Writeback(job)) = self.jobs.remove(name) else {
+            return;
+        };
+        for i in 0..job.slots.len() as u64 {
+            let key = job.key.plus(i);
+            if self.origin_locks.get(&key) == Some(&Owner(name)) {
+                self.origin_locks.remove(&key);
+            }
+        }
+        if let Some(buf) = job.buf {
+            memory.free(buf);
+        }
+        self.writeback.in_flight -= 1;
+        let waiters = std::mem::take(&mut self.origin_lock_waiters);
+        self.runnable.extend(waiters);
+    }
+
+    /// Notes in the log that a version is clean: a hint that spares writing it back again after
+    /// a crash.
+    pub(crate) fn log_clean(&mut self, now: Nanos, slot: Slot, memory: &mut dyn Memory) {
+        if self.failed_cache() || !self.ensure_entry_room(now, Stream::Write, 1, false, memory) {
+            return;
+        }
+        let segment = self.log.geometry.segment_of(slot);
+        let in_segment = self.log.geometry.slot_in_segment(slot);
+        self.log_entry(
+            Stream::Write,
+            Entry::Clean {
+                segment,
+                slot: in_segment,
+                count: 1,
+            },
+            memory,
+        );
+    }
+
+    /// Dirty blocks that cannot be read from the cache device, by offset on the volume in bytes:
+    /// lost unless an administrator finds another copy.
+    #[must_use]
+    pub fn unreadable_dirty(&self, volume: VolumeSlot) -> Vec<u64> {
+        let Some(Some(state)) = self.volumes.get(usize::from(volume.0)) else {
+            return Vec::new();
+        };
+        let still = self
+            .writeback
+            .unreadable
+            .iter()
+            .filter(|(key, slot)| self.index.find(**key) == Some(**slot));
+        let block_bytes = self.block_bytes() as u64;
+        let mut offsets: Vec<u64> = still
+            .filter(|(key, _)| state.contains(**key))
+            .map(|(key, _)| (key.0 - state.config.base.0) * block_bytes)
+            .collect();
+        offsets.sort_unstable();
+        offsets
+    }
+}

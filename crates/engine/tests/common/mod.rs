@@ -1,0 +1,237 @@
+//! The plainest driver there is: memory for devices, every operation done at once.
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+
+use forebay_engine::format::PAGE_BYTES;
+use forebay_engine::ring::RING_BYTES;
+use forebay_engine::*;
+
+pub struct Ram {
+    bytes: Vec<u8>,
+    free: Vec<(usize, usize)>,
+    next: usize,
+    rings: Vec<Vec<u8>>,
+}
+
+impl Ram {
+    pub fn new(len_bytes: usize) -> Ram {
+        Ram { bytes: vec![0; len_bytes], free: Vec::new(), next: 0, rings: vec![vec![0; RING_BYTES]; 8] }
+    }
+}
+
+impl Memory for Ram {
+    fn alloc(&mut self, len_bytes: usize) -> Option<Buf> {
+        let pages = len_bytes.div_ceil(PAGE_BYTES);
+        let start = match self.free.iter().position(|(_, free)| *free == pages) {
+            Some(at) => self.free.swap_remove(at).0,
+            None => {
+                let start = self.next;
+                self.next += pages;
+                assert!(self.next * PAGE_BYTES <= self.bytes.len(), "test memory");
+                start
+            }
+        };
+        Some(Buf { start_sector: (start * PAGE_BYTES / SECTOR_BYTES) as u32, len_bytes: len_bytes as u32 })
+    }
+
+    fn free(&mut self, buf: Buf) {
+        let pages = (buf.len_bytes as usize).div_ceil(PAGE_BYTES);
+        self.free.push((buf.start_sector as usize * SECTOR_BYTES / PAGE_BYTES, pages));
+    }
+
+    fn bytes(&self, buf: Buf) -> &[u8] {
+        let start = buf.start_sector as usize * SECTOR_BYTES;
+        &self.bytes[start..start + buf.len_bytes as usize]
+    }
+
+    fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
+        let start = buf.start_sector as usize * SECTOR_BYTES;
+        &mut self.bytes[start..start + buf.len_bytes as usize]
+    }
+
+    fn ring_mut(&mut self, shard: u16) -> &mut [u8] {
+        &mut self.rings[usize::from(shard)]
+    }
+}
+
+#[derive(Clone)]
+pub struct Disk(pub Vec<u8>);
+
+impl Storage for Disk {
+    fn size_bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        let start = offset_bytes as usize;
+        into.copy_from_slice(self.0.get(start..start + into.len()).ok_or(DeviceError::Io)?);
+        Ok(())
+    }
+
+    fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        let start = offset_bytes as usize;
+        self.0.get_mut(start..start + from.len()).ok_or(DeviceError::Io)?.copy_from_slice(from);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+pub struct Rig {
+    pub cache: Disk,
+    pub origin: Disk,
+    pub ram: Ram,
+    pub engine: Engine,
+    pub volume: VolumeSlot,
+    pub now: Nanos,
+    next_id: u64,
+}
+
+pub const BOOT: [u8; 16] = [5; 16];
+
+impl Rig {
+    pub fn new(cache_bytes: usize, origin_bytes: usize, settings: Settings, mode: Mode) -> Rig {
+        let mut cache = Disk(vec![0; cache_bytes]);
+        let geometry = Geometry::for_device(cache_bytes as u64, 4096, Some(1), 1).unwrap();
+        let mut superblock = create(&mut cache, CacheId([1; 16]), geometry).unwrap();
+        superblock.add_volume("test", origin_bytes as u64, mode as u8).unwrap();
+        superblock.write(&mut cache).unwrap();
+        Rig::attach(cache, Disk(vec![0; origin_bytes]), None, settings, mode)
+    }
+
+    pub fn attach(mut cache: Disk, origin: Disk, ring: Option<&[u8]>, settings: Settings, mode: Mode) -> Rig {
+        let options = AttachOptions { boot_id: BOOT, accept_damage: false };
+        let mut attached = attach(&mut cache, &[ring], &options).unwrap();
+        let mut ram = Ram::new(64 << 20);
+        let record = attached.superblock.volumes[0].clone();
+        let mut engine = Engine::new(settings, attached.shards.remove(0), BOOT, &mut ram);
+        let volume = engine.add_volume(VolumeConfig {
+            base: record.base,
+            reserved_blocks: record.reserved_blocks,
+            size_bytes: record.size_bytes,
+            mode,
+        });
+        Rig { cache, origin, ram, engine, volume, now: Nanos(1), next_id: 1 }
+    }
+
+    /// The daemon dies and a new one attaches.
+    pub fn kill(self, settings: Settings, mode: Mode) -> Rig {
+        let mut ram = self.ram;
+        let ring = ram.ring_mut(0).to_vec();
+        Rig::attach(self.cache, self.origin, Some(&ring), settings, mode)
+    }
+
+    pub fn start(&mut self, kind: RequestKind, offset_bytes: u64, len_bytes: u32, buf: Buf) -> RequestId {
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        let request = Request { id, volume: self.volume, kind, offset_bytes, len_bytes, buf };
+        self.engine.submit(self.now, request, &mut self.ram);
+        id
+    }
+
+    /// Carries out one round of device operations; false if there was nothing to do.
+    pub fn turn(&mut self) -> bool {
+        self.engine.advance(self.now, &mut self.ram);
+        let mut did = false;
+        while let Some(action) = self.engine.next_action() {
+            did = true;
+            let disk = if matches!(action.device, Device::Cache(_)) { &mut self.cache } else { &mut self.origin };
+            let result = match action.operation {
+                Operation::Read { mut offset_bytes, bufs } => bufs.iter().try_for_each(|buf| {
+                    let result = disk.read(offset_bytes, self.ram.bytes_mut(*buf));
+                    offset_bytes += u64::from(buf.len_bytes);
+                    result
+                }),
+                Operation::Write { mut offset_bytes, bufs } => bufs.iter().try_for_each(|buf| {
+                    let result = disk.write(offset_bytes, self.ram.bytes(*buf));
+                    offset_bytes += u64::from(buf.len_bytes);
+                    result
+                }),
+                Operation::Flush => Ok(()),
+                Operation::Discard { offset_bytes, len_bytes } | Operation::WriteZeroes { offset_bytes, len_bytes } => {
+                    disk.write(offset_bytes, &vec![0; len_bytes as usize])
+                }
+            };
+            self.engine.complete(self.now, action.op, result, &mut self.ram);
+        }
+        did
+    }
+
+    pub fn finish(&mut self, id: RequestId) -> Result<(), Failure> {
+        for _ in 0..100_000 {
+            while let Some(ack) = self.engine.next_ack() {
+                if ack.id == id {
+                    return ack.result;
+                }
+            }
+            if !self.turn() {
+                self.now = self.engine.next_deadline().unwrap_or(self.now).max(self.now.after(Nanos(1_000_000)));
+            }
+        }
+        panic!("request {id:?} does not finish: {:?}", self.engine);
+    }
+
+    pub fn read(&mut self, offset_bytes: u64, len_bytes: u32) -> Vec<u8> {
+        let buf = self.ram.alloc(len_bytes as usize).unwrap();
+        let id = self.start(RequestKind::Read, offset_bytes, len_bytes, buf);
+        self.finish(id).unwrap();
+        let data = self.ram.bytes(buf).to_vec();
+        self.ram.free(buf);
+        data
+    }
+
+    pub fn write(&mut self, offset_bytes: u64, data: &[u8], fua: bool) {
+        let buf = self.ram.alloc(data.len()).unwrap();
+        self.ram.bytes_mut(buf).copy_from_slice(data);
+        let id = self.start(RequestKind::Write { fua }, offset_bytes, data.len() as u32, buf);
+        self.finish(id).unwrap();
+        self.ram.free(buf);
+    }
+
+    pub fn simple(&mut self, kind: RequestKind, offset_bytes: u64, len_bytes: u32) {
+        let id = self.start(kind, offset_bytes, len_bytes, Buf::EMPTY);
+        self.finish(id).unwrap();
+    }
+
+    /// Lets time pass until nothing is left to do.
+    pub fn settle(&mut self) {
+        for _ in 0..100_000 {
+            if !self.turn() {
+                match self.engine.next_deadline() {
+                    Some(deadline) if !self.engine.is_settled() || deadline.since(self.now).0 < 1_000_000_000 => {
+                        self.now = deadline.max(self.now.after(Nanos(1_000_000)));
+                    }
+                    _ => return,
+                }
+            }
+        }
+        panic!("does not settle");
+    }
+
+    pub fn drain(&mut self) {
+        self.engine.set_draining(self.volume, true);
+        for _ in 0..100_000 {
+            if self.engine.volume_blocks(self.volume).unwrap().0 == 0 {
+                self.engine.set_draining(self.volume, false);
+                return;
+            }
+            if !self.turn() {
+                self.now = self.now.after(Nanos(1_000_000));
+            }
+        }
+        panic!("does not drain");
+    }
+}
+
+/// A small generator of repeatable numbers (xorshift64*; Vigna 2016).
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % end
+    }
+}
