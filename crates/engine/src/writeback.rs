@@ -432,7 +432,7 @@ impl Engine {
     /// Notes in the log that a version is clean: a hint that spares writing it back again after
     /// a crash.
     pub(crate) fn log_clean(&mut self, now: Nanos, slot: Slot, memory: &mut dyn Memory) {
-        if self.failed_cache() || !self.ensure_entry_room(now, Stream::Write, 1, false, memory) {
+        if self.failed_cache() || !self.ensure_entry_room(now, Stream::Write, 1, true, memory) {
             return;
         }
         let segment = self.log.geometry.segment_of(slot);

@@ -486,7 +486,7 @@ pub(crate) fn copy(memory: &mut dyn Memory, from: Buf, to: Buf) {
     let total = to.len_bytes as usize;
     while at < total {
         let len = (total - at).min(chunk.len());
-        chunk[..len].copy_from_slice(&memory.bytes(from.slice(at, len))[..]);
+        chunk[..len].copy_from_slice(memory.bytes(from.slice(at, len)));
         memory
             .bytes_mut(to.slice(at, len))
             .copy_from_slice(&chunk[..len]);

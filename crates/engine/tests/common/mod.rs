@@ -14,7 +14,12 @@ pub struct Ram {
 
 impl Ram {
     pub fn new(len_bytes: usize) -> Ram {
-        Ram { bytes: vec![0; len_bytes], free: Vec::new(), next: 0, rings: vec![vec![0; RING_BYTES]; 8] }
+        Ram {
+            bytes: vec![0; len_bytes],
+            free: Vec::new(),
+            next: 0,
+            rings: vec![vec![0; RING_BYTES]; 8],
+        }
     }
 }
 
@@ -30,12 +35,16 @@ impl Memory for Ram {
                 start
             }
         };
-        Some(Buf { start_sector: (start * PAGE_BYTES / SECTOR_BYTES) as u32, len_bytes: len_bytes as u32 })
+        Some(Buf {
+            start_sector: (start * PAGE_BYTES / SECTOR_BYTES) as u32,
+            len_bytes: len_bytes as u32,
+        })
     }
 
     fn free(&mut self, buf: Buf) {
         let pages = (buf.len_bytes as usize).div_ceil(PAGE_BYTES);
-        self.free.push((buf.start_sector as usize * SECTOR_BYTES / PAGE_BYTES, pages));
+        self.free
+            .push((buf.start_sector as usize * SECTOR_BYTES / PAGE_BYTES, pages));
     }
 
     fn bytes(&self, buf: Buf) -> &[u8] {
@@ -63,13 +72,20 @@ impl Storage for Disk {
 
     fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         let start = offset_bytes as usize;
-        into.copy_from_slice(self.0.get(start..start + into.len()).ok_or(DeviceError::Io)?);
+        into.copy_from_slice(
+            self.0
+                .get(start..start + into.len())
+                .ok_or(DeviceError::Io)?,
+        );
         Ok(())
     }
 
     fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
         let start = offset_bytes as usize;
-        self.0.get_mut(start..start + from.len()).ok_or(DeviceError::Io)?.copy_from_slice(from);
+        self.0
+            .get_mut(start..start + from.len())
+            .ok_or(DeviceError::Io)?
+            .copy_from_slice(from);
         Ok(())
     }
 
@@ -95,13 +111,24 @@ impl Rig {
         let mut cache = Disk(vec![0; cache_bytes]);
         let geometry = Geometry::for_device(cache_bytes as u64, 4096, Some(1), 1).unwrap();
         let mut superblock = create(&mut cache, CacheId([1; 16]), geometry).unwrap();
-        superblock.add_volume("test", origin_bytes as u64, mode as u8).unwrap();
+        superblock
+            .add_volume("test", origin_bytes as u64, mode as u8)
+            .unwrap();
         superblock.write(&mut cache).unwrap();
         Rig::attach(cache, Disk(vec![0; origin_bytes]), None, settings, mode)
     }
 
-    pub fn attach(mut cache: Disk, origin: Disk, ring: Option<&[u8]>, settings: Settings, mode: Mode) -> Rig {
-        let options = AttachOptions { boot_id: BOOT, accept_damage: false };
+    pub fn attach(
+        mut cache: Disk,
+        origin: Disk,
+        ring: Option<&[u8]>,
+        settings: Settings,
+        mode: Mode,
+    ) -> Rig {
+        let options = AttachOptions {
+            boot_id: BOOT,
+            accept_damage: false,
+        };
         let mut attached = attach(&mut cache, &[ring], &options).unwrap();
         let mut ram = Ram::new(64 << 20);
         let record = attached.superblock.volumes[0].clone();
@@ -112,7 +139,15 @@ impl Rig {
             size_bytes: record.size_bytes,
             mode,
         });
-        Rig { cache, origin, ram, engine, volume, now: Nanos(1), next_id: 1 }
+        Rig {
+            cache,
+            origin,
+            ram,
+            engine,
+            volume,
+            now: Nanos(1),
+            next_id: 1,
+        }
     }
 
     /// The daemon dies and a new one attaches.
@@ -122,10 +157,23 @@ impl Rig {
         Rig::attach(self.cache, self.origin, Some(&ring), settings, mode)
     }
 
-    pub fn start(&mut self, kind: RequestKind, offset_bytes: u64, len_bytes: u32, buf: Buf) -> RequestId {
+    pub fn start(
+        &mut self,
+        kind: RequestKind,
+        offset_bytes: u64,
+        len_bytes: u32,
+        buf: Buf,
+    ) -> RequestId {
         let id = RequestId(self.next_id);
         self.next_id += 1;
-        let request = Request { id, volume: self.volume, kind, offset_bytes, len_bytes, buf };
+        let request = Request {
+            id,
+            volume: self.volume,
+            kind,
+            offset_bytes,
+            len_bytes,
+            buf,
+        };
         self.engine.submit(self.now, request, &mut self.ram);
         id
     }
@@ -136,24 +184,40 @@ impl Rig {
         let mut did = false;
         while let Some(action) = self.engine.next_action() {
             did = true;
-            let disk = if matches!(action.device, Device::Cache(_)) { &mut self.cache } else { &mut self.origin };
+            let disk = if matches!(action.device, Device::Cache(_)) {
+                &mut self.cache
+            } else {
+                &mut self.origin
+            };
             let result = match action.operation {
-                Operation::Read { mut offset_bytes, bufs } => bufs.iter().try_for_each(|buf| {
+                Operation::Read {
+                    mut offset_bytes,
+                    bufs,
+                } => bufs.iter().try_for_each(|buf| {
                     let result = disk.read(offset_bytes, self.ram.bytes_mut(*buf));
                     offset_bytes += u64::from(buf.len_bytes);
                     result
                 }),
-                Operation::Write { mut offset_bytes, bufs } => bufs.iter().try_for_each(|buf| {
+                Operation::Write {
+                    mut offset_bytes,
+                    bufs,
+                } => bufs.iter().try_for_each(|buf| {
                     let result = disk.write(offset_bytes, self.ram.bytes(*buf));
                     offset_bytes += u64::from(buf.len_bytes);
                     result
                 }),
                 Operation::Flush => Ok(()),
-                Operation::Discard { offset_bytes, len_bytes } | Operation::WriteZeroes { offset_bytes, len_bytes } => {
-                    disk.write(offset_bytes, &vec![0; len_bytes as usize])
+                Operation::Discard {
+                    offset_bytes,
+                    len_bytes,
                 }
+                | Operation::WriteZeroes {
+                    offset_bytes,
+                    len_bytes,
+                } => disk.write(offset_bytes, &vec![0; len_bytes as usize]),
             };
-            self.engine.complete(self.now, action.op, result, &mut self.ram);
+            self.engine
+                .complete(self.now, action.op, result, &mut self.ram);
         }
         did
     }
@@ -166,7 +230,11 @@ impl Rig {
                 }
             }
             if !self.turn() {
-                self.now = self.engine.next_deadline().unwrap_or(self.now).max(self.now.after(Nanos(1_000_000)));
+                self.now = self
+                    .engine
+                    .next_deadline()
+                    .unwrap_or(self.now)
+                    .max(self.now.after(Nanos(1_000_000)));
             }
         }
         panic!("request {id:?} does not finish: {:?}", self.engine);
@@ -184,7 +252,12 @@ impl Rig {
     pub fn write(&mut self, offset_bytes: u64, data: &[u8], fua: bool) {
         let buf = self.ram.alloc(data.len()).unwrap();
         self.ram.bytes_mut(buf).copy_from_slice(data);
-        let id = self.start(RequestKind::Write { fua }, offset_bytes, data.len() as u32, buf);
+        let id = self.start(
+            RequestKind::Write { fua },
+            offset_bytes,
+            data.len() as u32,
+            buf,
+        );
         self.finish(id).unwrap();
         self.ram.free(buf);
     }
@@ -199,7 +272,10 @@ impl Rig {
         for _ in 0..100_000 {
             if !self.turn() {
                 match self.engine.next_deadline() {
-                    Some(deadline) if !self.engine.is_settled() || deadline.since(self.now).0 < 1_000_000_000 => {
+                    Some(deadline)
+                        if !self.engine.is_settled()
+                            || deadline.since(self.now).0 < 1_000_000_000 =>
+                    {
                         self.now = deadline.max(self.now.after(Nanos(1_000_000)));
                     }
                     _ => return,
