@@ -87,8 +87,9 @@ impl Index {
     #[must_use]
     pub(crate) fn new(slots: u32) -> Index {
         let slots_usize = slots as usize;
-        // A seventh more places than slots: a cache is never all live, so probes stay short.
-        let places = slots_usize + slots_usize / 7 + 8;
+        // A tenth more places than slots: headers, summaries and free segments take slots that are
+        // never live, so that one place in six at least is empty and probes stay short.
+        let places = slots_usize + slots_usize / 10 + 8;
         Index {
             key_low: vec![0; slots_usize].into(),
             key_high: vec![0; slots_usize].into(),

@@ -19,7 +19,7 @@ const FOREGROUND: Nanos = Nanos(15_000_000);
 /// A sweep takes at least this many blocks if there are as many, and at most so many.
 const SWEEP_BLOCKS: (usize, usize) = (4096, 131_072);
 /// When there was nothing to do, look again after this long.
-const IDLE_CHECK: Nanos = Nanos(50_000_000);
+const IDLE_CHECK: Nanos = Nanos(20_000_000);
 /// After an origin error write-back pauses, from the first to at most the second.
 const BACKOFF: (Nanos, Nanos) = (Nanos(200_000_000), Nanos(30_000_000_000));
 /// Written versions that wait for a flush of the origin before one is asked for.
@@ -31,6 +31,8 @@ pub(crate) struct Writeback {
     at: usize,
     in_flight: u32,
     next_check: Option<Nanos>,
+    /// No new sweep is planned before: the last one found nothing due.
+    next_plan: Nanos,
     paused_until: Option<Nanos>,
     backoff: Option<Nanos>,
     /// Reclaim waits for the write stream's tail to become clean.
@@ -80,7 +82,11 @@ impl Engine {
                     break;
                 }
                 looked = true;
+                if now < self.writeback.next_plan && !self.writeback.hurried {
+                    break;
+                }
                 if !self.plan_sweep(now) {
+                    self.writeback.next_plan = now.after(IDLE_CHECK);
                     break;
                 }
                 continue;
@@ -202,7 +208,7 @@ impl Engine {
         sweep.sort_unstable();
         sweep.retain(|key| self.may_write_back(*key).is_some());
         if sweep.is_empty() {
-            if undurable && (all || above_low) {
+            if undurable && all {
                 self.want_durable(self.last_number());
             }
             self.ask_for_origin_flushes();

@@ -343,6 +343,14 @@ pub struct NumberedEntry<'a> {
 }
 
 impl NumberedEntry<'_> {
+    /// The CRC32C of every block of a `Data` entry, of none otherwise.
+    #[must_use]
+    pub fn checksums(&self) -> Vec<u32> {
+        (0..self.checksums.len() / CHECKSUM_BYTES)
+            .map(|index| self.checksum(index as u16))
+            .collect()
+    }
+
     /// The CRC32C of block `index` of a `Data` entry.
     ///
     /// # Panics

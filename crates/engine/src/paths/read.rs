@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Entry, Slot, Stream};
+use crate::ghost::Ghost;
 use crate::interface::{
     Buf, Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot,
 };
@@ -388,13 +389,13 @@ impl Engine {
         if state.has_unflushed() && keys().any(|key| state.is_unflushed(key)) {
             return Err(BypassReason::Unflushed);
         }
-        if self.settings.admission == Admission::SecondTouch
-            && !keys().any(|key| self.missed.take(key))
-        {
-            for key in keys() {
-                self.missed.insert(key);
+        if self.settings.admission == Admission::SecondTouch {
+            let slots = self.log.geometry.slots() as usize;
+            let missed = self.missed.get_or_insert_with(|| Ghost::new(slots / 4));
+            if !keys().any(|key| missed.take(key)) {
+                keys().for_each(|key| missed.insert(key));
+                return Err(BypassReason::Admission);
             }
-            return Err(BypassReason::Admission);
         }
         if !self.room_to_promote() {
             return Err(BypassReason::NoRoom);

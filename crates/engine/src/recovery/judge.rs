@@ -9,8 +9,9 @@
 //! | any other | the data has the checksum |
 //! | any other, and the data cannot be read at all | yes: the reader gets an error, never something old |
 
-use super::{Found, FoundEntry, RecoveryError};
-use crate::format::{Entry, SegmentId, Superblock};
+use super::{Found, RecoveryError};
+use crate::format::entry::NumberedEntry;
+use crate::format::{Entry, EntryList, Geometry, SegmentId, Superblock};
 use crate::interface::{DeviceError, Storage};
 
 /// Removes the entries that do not count, block by block. Returns how many blocks those were.
@@ -28,41 +29,35 @@ pub(super) fn judge(
             continue;
         }
         let epoch = segment.generation.epoch;
-        let mut judged = Vec::with_capacity(segment.entries.len());
-        for entry in std::mem::take(&mut segment.entries) {
-            let last = entry.number + u64::from(entry.entry.count()) - 1;
-            let certain = found.is_known_durable(epoch, last)
-                || entry.replayed
-                || (daemon_crash && !entry.combined)
-                || !matches!(entry.entry, Entry::Data { .. });
-            if certain {
-                judged.push(entry);
-            } else {
-                rejected += judge_data(
-                    device,
-                    superblock,
-                    shard,
-                    segment.id,
-                    &entry,
-                    &mut judged,
-                    &mut found.bytes_read,
-                )?;
+        for list in &mut segment.lists {
+            if list.replayed || (daemon_crash && !list.combined) {
+                continue;
             }
+            let mut judged = EntryList::default();
+            for entry in list.entries.iter().filter_map(Result::ok) {
+                let last = entry.number + u64::from(entry.entry.count()) - 1;
+                let is_data = matches!(entry.entry, Entry::Data { .. });
+                if !is_data || found.is_known_durable(epoch, last) {
+                    judged.push(entry.number, entry.entry, &entry.checksums());
+                } else {
+                    let place = (superblock.geometry, shard, segment.id);
+                    rejected +=
+                        judge_data(device, place, entry, &mut judged, &mut found.bytes_read)?;
+                }
+            }
+            list.entries = judged;
         }
-        segment.entries = judged;
     }
     found.segments = segments;
     Ok(rejected)
 }
 
-/// Reads an entry's blocks and keeps those with the right checksum.
+/// Reads an entry's blocks and keeps those with the right checksum. Returns how many are not.
 fn judge_data(
     device: &mut dyn Storage,
-    superblock: &Superblock,
-    shard: u16,
-    segment: SegmentId,
-    entry: &FoundEntry,
-    judged: &mut Vec<FoundEntry>,
+    (geometry, shard, segment): (Geometry, u16, SegmentId),
+    found: NumberedEntry<'_>,
+    judged: &mut EntryList,
     bytes_read: &mut u64,
 ) -> Result<u64, RecoveryError> {
     let Entry::Data {
@@ -70,42 +65,34 @@ fn judge_data(
         slot,
         count,
         dirty,
-    } = entry.entry
+    } = found.entry
     else {
         return Ok(0);
     };
-    let geometry = superblock.geometry;
-    let block_bytes = geometry.block_bytes as usize;
     if u32::from(slot) + u32::from(count) > geometry.slots_per_segment() {
         return Ok(u64::from(count));
     }
     let mut rejected = 0;
-    let mut block = vec![0u8; block_bytes];
+    let mut block = vec![0u8; geometry.block_bytes as usize];
     for i in 0..count {
         let offset_bytes = geometry.slot_offset(shard, geometry.slot(segment, slot + i));
-        let checksum = entry.checksums[usize::from(i)];
-        *bytes_read += block_bytes as u64;
-        let sound = match device
-            .read(offset_bytes, &mut block)
-            .or_else(|_| device.read(offset_bytes, &mut block))
-        {
+        let checksum = found.checksum(i);
+        *bytes_read += block.len() as u64;
+        let read = device.read(offset_bytes, &mut block);
+        let sound = match read.or_else(|_| device.read(offset_bytes, &mut block)) {
             Ok(()) => crc32c::crc32c(&block) == checksum,
             Err(DeviceError::Gone) => return Err(DeviceError::Gone.into()),
             Err(_) => true,
         };
         if sound {
-            judged.push(FoundEntry {
-                number: entry.number + u64::from(i),
-                entry: Entry::Data {
-                    key: key.plus(u64::from(i)),
-                    slot: slot + i,
-                    count: 1,
-                    dirty,
-                },
-                checksums: vec![checksum],
-                combined: entry.combined,
-                replayed: false,
-            });
+            let key = key.plus(u64::from(i));
+            let entry = Entry::Data {
+                key,
+                slot: slot + i,
+                count: 1,
+                dirty,
+            };
+            judged.push(found.number + u64::from(i), entry, &[checksum]);
         } else {
             rejected += 1;
         }

@@ -11,8 +11,11 @@ mod rebuild;
 mod scan;
 mod verdict;
 
+use crate::format::entry::NumberedEntry;
 use crate::format::header::State;
-use crate::format::{BlockKey, DurablePosition, Entry, SegmentId, Sequence, Stream, Superblock};
+use crate::format::{
+    BlockKey, DurablePosition, EntryList, SegmentId, Sequence, Stream, Superblock,
+};
 use crate::index::Index;
 use crate::interface::{DeviceError, Storage};
 use crate::log::Log;
@@ -64,12 +67,11 @@ pub enum RecoveryError {
     Full,
 }
 
-/// One accepted or uncertain entry's block run, with where and when.
+/// The entries of one record or summary, in the encoding of the device: a cache of 64 GiB has
+/// sixteen million.
 #[derive(Clone, Debug)]
-pub(crate) struct FoundEntry {
-    pub(crate) number: u64,
-    pub(crate) entry: Entry,
-    pub(crate) checksums: Vec<u32>,
+pub(crate) struct FoundList {
+    pub(crate) entries: EntryList,
     /// Header and blocks were one transfer.
     pub(crate) combined: bool,
     /// From the ring: its data was on the device before the daemon died.
@@ -83,7 +85,7 @@ pub(crate) struct FoundSegment {
     pub(crate) stream: Stream,
     pub(crate) generation: Sequence,
     pub(crate) end_slot: u16,
-    pub(crate) entries: Vec<FoundEntry>,
+    pub(crate) lists: Vec<FoundList>,
     pub(crate) state: State,
     /// Everything in it was decided by an earlier recovery, or listed by a renewal.
     pub(crate) decided: bool,
@@ -93,6 +95,16 @@ pub(crate) struct FoundSegment {
     pub(crate) summary: Option<u8>,
     /// Something in it cannot be read or makes no sense.
     pub(crate) damage: Option<String>,
+}
+
+impl FoundSegment {
+    /// Its entries; those that make no sense were reported as damage when they were read.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = NumberedEntry<'_>> {
+        self.lists
+            .iter()
+            .flat_map(|list| &list.entries)
+            .filter_map(Result::ok)
+    }
 }
 
 /// Everything found in a shard.
@@ -156,11 +168,10 @@ pub(crate) fn recover(
         .retain(|segment| segment.generation >= tails[segment.stream as usize]);
     let rejected_blocks = judge::judge(device, superblock, shard, &mut found, daemon_crash)?;
     let rebuilt = rebuild::rebuild(superblock, shard, &found);
-    let replayed = found
-        .segments
-        .iter()
-        .flat_map(|segment| &segment.entries)
-        .filter(|entry| entry.replayed);
+    let lists = found.segments.iter().flat_map(|segment| &segment.lists);
+    let replayed = lists
+        .filter(|list| list.replayed)
+        .flat_map(|list| &list.entries);
     let report = ShardReport {
         used_segments: found.segments.len() as u32,
         segments: superblock.geometry.segments_per_shard,

@@ -101,7 +101,7 @@ pub(super) fn rebuild(superblock: &Superblock, shard: u16, found: &Found) -> Reb
 fn newest_drops(found: &Found, ranks: &Ranks) -> KeyMap<[Rank; Stream::COUNT]> {
     let mut drops: KeyMap<[Rank; Stream::COUNT]> = KeyMap::default();
     for segment in &found.segments {
-        for entry in &segment.entries {
+        for entry in segment.entries() {
             let Entry::Drop { key, count } = entry.entry else {
                 continue;
             };
@@ -120,7 +120,7 @@ fn blocks(
     geometry: Geometry,
     segment: &FoundSegment,
 ) -> impl Iterator<Item = (BlockKey, Slot, u64, SlotFlags, u32)> {
-    segment.entries.iter().flat_map(move |found| {
+    segment.entries().flat_map(move |found| {
         let (key, slot, count, dirty, zero) = match found.entry {
             Entry::Data {
                 key,
@@ -139,7 +139,7 @@ fn blocks(
         let fits = u32::from(slot) + u32::from(count) <= geometry.slots_per_segment();
         let count = if fits { count } else { 0 };
         (0..count).map(move |i| {
-            let checksum = found.checksums.get(usize::from(i)).copied().unwrap_or(0);
+            let checksum = if zero { 0 } else { found.checksum(i) };
             let slot = geometry.slot(segment.id, slot + i);
             (
                 key.plus(u64::from(i)),
@@ -180,7 +180,7 @@ fn apply_cleans(geometry: Geometry, found: &Found, index: &mut Index) {
         generations[segment.id.0 as usize] = Some(segment.generation);
     }
     for segment in &found.segments {
-        for entry in &segment.entries {
+        for entry in segment.entries() {
             let Entry::Clean {
                 segment: target,
                 slot,

@@ -1,6 +1,6 @@
 //! What each segment says: its summary that counts, or its headers one after the other.
 
-use super::{Found, FoundEntry, FoundSegment, RecoveryError};
+use super::{Found, FoundList, FoundSegment, RecoveryError};
 use crate::format::header::State;
 use crate::format::{
     EntryList, Geometry, Header, PAGE_BYTES, SegmentId, Sequence, Stream, Summary, SummaryKind,
@@ -140,14 +140,13 @@ fn scan_segment(
 }
 
 fn from_summary(superblock: &Superblock, summary: Summary) -> FoundSegment {
-    let mut damage = None;
-    let mut entries = Vec::new();
-    if add_entries(&mut entries, &summary.entries, false, false).is_err() {
-        damage = Some(format!(
+    let list = sound_list(summary.entries, false, false);
+    let damage = list.is_none().then(|| {
+        format!(
             "the summary of segment {} holds malformed entries",
             summary.segment.0
-        ));
-    }
+        )
+    });
     let decided =
         summary.kind != SummaryKind::Seal || summary.generation.epoch < superblock.decided_epoch;
     FoundSegment {
@@ -155,7 +154,7 @@ fn from_summary(superblock: &Superblock, summary: Summary) -> FoundSegment {
         stream: summary.stream,
         generation: summary.generation,
         end_slot: summary.end_slot,
-        entries,
+        lists: list.into_iter().collect(),
         state: summary.state,
         decided,
         sealed: true,
@@ -164,29 +163,14 @@ fn from_summary(superblock: &Superblock, summary: Summary) -> FoundSegment {
     }
 }
 
-fn add_entries(
-    into: &mut Vec<FoundEntry>,
-    list: &EntryList,
-    combined: bool,
-    replayed: bool,
-) -> Result<(), ()> {
-    for entry in list {
-        let entry = entry.map_err(|_| ())?;
-        let checksums = match entry.entry {
-            crate::format::Entry::Data { count, .. } => {
-                (0..count).map(|i| entry.checksum(i)).collect()
-            }
-            _ => Vec::new(),
-        };
-        into.push(FoundEntry {
-            number: entry.number,
-            entry: entry.entry,
-            checksums,
-            combined,
-            replayed,
-        });
-    }
-    Ok(())
+/// A list of entries, if all of it makes sense.
+fn sound_list(entries: EntryList, combined: bool, replayed: bool) -> Option<FoundList> {
+    let sound = entries.iter().all(|entry| entry.is_ok());
+    sound.then_some(FoundList {
+        entries,
+        combined,
+        replayed,
+    })
 }
 
 /// Follows the records of a segment that was not sealed, up to the first one missing (I13).
@@ -210,7 +194,7 @@ fn scan_records(
         stream: Stream::Write,
         generation,
         end_slot: at,
-        entries: Vec::new(),
+        lists: Vec::new(),
         state: State::default(),
         decided: generation.epoch < superblock.decided_epoch,
         sealed: false,
@@ -248,25 +232,21 @@ fn scan_records(
                 found.learn(&header.state);
                 segment.stream = header.stream;
                 segment.state = header.state;
-                if add_entries(
-                    &mut segment.entries,
-                    &header.entries,
-                    header.combined,
-                    false,
-                )
-                .is_err()
-                {
+                let list = sound_list(header.entries, header.combined, false);
+                if list.is_none() {
                     segment.damage = Some(format!(
                         "the record at slot {at} of segment {} holds malformed entries",
                         id.0
                     ));
                 }
+                segment.lists.extend(list);
                 Some(header.blocks)
             }
             (None, Some(replayed)) => {
                 segment.stream = replayed.record.stream;
-                // The ring's entries were checked one by one when they were read back.
-                let _ = add_entries(&mut segment.entries, &replayed.entries, false, true);
+                segment
+                    .lists
+                    .extend(sound_list(replayed.entries.clone(), false, true));
                 replayed.blocks
             }
             (None, None) => break,

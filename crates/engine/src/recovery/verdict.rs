@@ -59,8 +59,11 @@ fn write_verdict(
 ) -> Result<(), RecoveryError> {
     let mut entries = EntryList::default();
     let mut last_number = found.generation.number;
-    for entry in &found.entries {
-        entries.push(entry.number, entry.entry, &entry.checksums);
+    // A record that was closed late can hold higher numbers than one behind it.
+    let mut accepted: Vec<_> = found.entries().collect();
+    accepted.sort_by_key(|entry| entry.number);
+    for entry in accepted {
+        entries.push(entry.number, entry.entry, &entry.checksums());
         last_number = last_number.max(entry.number + u64::from(entry.entry.count()) - 1);
     }
     let which = found.summary.map_or(0, |counts| 1 - counts);

@@ -1,0 +1,183 @@
+//! Instructions of the engine for one 4 KiB operation, counted by callgrind. The checksum of the
+//! block is stated beside the rest and not in it.
+
+use std::path::Path;
+use std::process::Command;
+
+use forebay_engine::{RequestKind, Settings};
+
+use crate::Figure;
+use crate::rig::Rig;
+
+/// Operations that are counted; enough for every reclaim, seal and flush to take its share.
+const OPERATIONS: u64 = 40_000;
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// The scenarios: their name, whether they are all set-up, the figure's name and its limit.
+const SCENARIOS: [(&str, &str, f64); 3] = [
+    ("read-hit", "instructions: 4 KiB read hit", 1200.0),
+    ("write-hit", "instructions: 4 KiB write hit", 1800.0),
+    (
+        "read-miss",
+        "instructions: 4 KiB read miss, promotion, eviction",
+        4000.0,
+    ),
+];
+
+pub(crate) fn measure() -> Result<Vec<Figure>, String> {
+    let mut figures = Vec::new();
+    let mut checksum = 0.0;
+    for (scenario, name, limit) in SCENARIOS {
+        let with = count(scenario)?;
+        let without = count(&format!("{scenario}-setup"))?;
+        let per_operation =
+            |with: u64, without: u64| with.saturating_sub(without) as f64 / OPERATIONS as f64;
+        figures.push(Figure {
+            name,
+            value: per_operation(with.engine, without.engine),
+            limit,
+        });
+        if scenario == "read-hit" {
+            checksum = per_operation(with.checksum, without.checksum);
+        }
+    }
+    figures.push(Figure {
+        name: "instructions: checksum of one 4 KiB block (beside)",
+        value: checksum,
+        limit: f64::INFINITY,
+    });
+    Ok(figures)
+}
+
+struct Count {
+    engine: u64,
+    checksum: u64,
+}
+
+/// Runs a scenario under callgrind and adds up what its functions cost themselves.
+fn count(scenario: &str) -> Result<Count, String> {
+    let program =
+        std::env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
+    let out = std::env::temp_dir().join(format!(
+        "forebay-budgets-{}-{scenario}.callgrind",
+        std::process::id()
+    ));
+    let status = Command::new("valgrind")
+        .args([
+            "--tool=callgrind",
+            "--toggle-collect=*engine_call_*",
+            "--quiet",
+        ])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(program)
+        .args(["--scenario", scenario])
+        .status()
+        .map_err(|error| format!("valgrind: {error} (install the package valgrind)"))?;
+    if !status.success() {
+        return Err(format!(
+            "valgrind ended with {status} on scenario {scenario}"
+        ));
+    }
+    let counted = add_up(&out);
+    std::fs::remove_file(&out).ok();
+    counted
+}
+
+/// Reads callgrind's output: lines of `position cost`, under `fn=` names; the line after `calls=`
+/// is the callee's cost and not the function's own.
+fn add_up(path: &Path) -> Result<Count, String> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut names: std::collections::HashMap<&str, bool> = std::collections::HashMap::new();
+    let mut count = Count {
+        engine: 0,
+        checksum: 0,
+    };
+    let mut is_checksum = false;
+    let mut skip = false;
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("fn=") {
+            let (id, rest) = name.split_once(')').unwrap_or((name, ""));
+            is_checksum = if rest.trim().is_empty() {
+                names.get(id).copied().unwrap_or(false)
+            } else {
+                let found = rest.contains("crc32c");
+                names.insert(id, found);
+                found
+            };
+        } else if let Some(name) = line.strip_prefix("cfn=") {
+            if let Some((id, rest)) = name.split_once(')')
+                && !rest.trim().is_empty()
+            {
+                names.insert(id, rest.contains("crc32c"));
+            }
+        } else if line.starts_with("calls=") {
+            skip = true;
+        } else if line.starts_with(|first: char| {
+            first.is_ascii_digit() || first == '+' || first == '-' || first == '*'
+        }) {
+            if std::mem::take(&mut skip) {
+                continue;
+            }
+            let cost: u64 = line
+                .split_whitespace()
+                .nth(1)
+                .and_then(|cost| cost.parse().ok())
+                .unwrap_or(0);
+            if is_checksum {
+                count.checksum += cost
+            } else {
+                count.engine += cost
+            }
+        }
+    }
+    if count.engine == 0 {
+        return Err(format!(
+            "{} counts nothing: were the engine's calls inlined?",
+            path.display()
+        ));
+    }
+    Ok(count)
+}
+
+/// Runs a scenario; the `-setup` variants do the same up to where counting would begin.
+pub(crate) fn run(scenario: &str) -> bool {
+    let (scenario, operations) = match scenario.strip_suffix("-setup") {
+        Some(scenario) => (scenario, 0),
+        None => (scenario, OPERATIONS),
+    };
+    let settings = Settings {
+        dirty_low_percent: 60,
+        ..Settings::default()
+    };
+    let resident = CACHE_BYTES / 4096 / 4;
+    let place = |i: u64, blocks: u64| (i * 7919 % blocks) * 4096;
+    match scenario {
+        "read-hit" | "write-hit" => {
+            let mut rig = Rig::new(CACHE_BYTES, CACHE_BYTES, settings);
+            for i in 0..resident {
+                rig.request(RequestKind::Write { fua: false }, i * 4096, 4096);
+            }
+            for i in 0..operations {
+                let kind = if scenario == "read-hit" {
+                    RequestKind::Read
+                } else {
+                    RequestKind::Write { fua: false }
+                };
+                rig.request(kind, place(i, resident), 4096);
+            }
+        }
+        "read-miss" => {
+            let mut rig = Rig::new(CACHE_BYTES, 1 << 40, settings);
+            // The cache is full of clean blocks, so that every promotion evicts.
+            for i in 0..20_000 {
+                rig.request(RequestKind::Read, i * 8192, 4096);
+            }
+            for i in 0..operations {
+                rig.request(RequestKind::Read, (20_000 + i) * 8192, 4096);
+            }
+        }
+        _ => return false,
+    }
+    true
+}

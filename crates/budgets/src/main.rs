@@ -1,0 +1,77 @@
+//! `make budgets`: the figures that do not depend on the machine's speed, each with its limit.
+//!
+//! Prints one line for each: name, value, limit, `ok` or `over`; ends with status 1 if any is
+//! over. The instruction counts come from callgrind, which this program starts on itself.
+
+mod instructions;
+mod memory;
+mod metadata;
+mod recovery;
+mod rig;
+
+use std::process::ExitCode;
+
+/// One measured figure.
+struct Figure {
+    name: &'static str,
+    value: f64,
+    limit: f64,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, child, scenario] = arguments.as_slice()
+        && child == "--scenario"
+    {
+        return run_scenario(scenario);
+    }
+    let mut figures = Vec::new();
+    let mut failed = false;
+    for measured in [
+        instructions::measure(),
+        memory::measure(),
+        Ok(metadata::measure()),
+        Ok(recovery::measure()),
+    ] {
+        match measured {
+            Ok(measured) => figures.extend(measured),
+            Err(error) => {
+                eprintln!("cannot measure: {error}");
+                failed = true;
+            }
+        }
+    }
+    for figure in &figures {
+        let over = figure.value > figure.limit;
+        failed |= over;
+        let verdict = if over { "over" } else { "ok" };
+        println!(
+            "{:<58} {:>12.3} {:>12} {verdict}",
+            figure.name,
+            figure.value,
+            limit(figure.limit)
+        );
+    }
+    if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn limit(limit: f64) -> String {
+    if limit == f64::INFINITY {
+        "-".to_owned()
+    } else {
+        format!("{limit}")
+    }
+}
+
+fn run_scenario(scenario: &str) -> ExitCode {
+    let known = instructions::run(scenario) || memory::run(scenario);
+    if known {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(2)
+    }
+}
