@@ -1,1 +1,28 @@
-//! Placeholder, replaced as the crate is written.
+//! Deterministic simulation of Forebay: the shards of a real engine over simulated devices that
+//! fail, lie and lose power, clients whose every sector names itself, and a reference model that
+//! knows what each read may return.
+//!
+//! One 64-bit seed gives a [`Plan`] (configuration, workload, faults, crashes) and the schedule of
+//! the devices; [`run`] carries it out. The same plan gives the same run, to the last event.
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod disk;
+pub mod generate;
+pub mod memory;
+pub mod model;
+mod outcome;
+pub mod payload;
+pub mod plan;
+mod quiet;
+pub mod rng;
+mod search;
+mod shrink;
+mod states;
+mod world;
+
+pub use outcome::{Counts, Outcome, Violation};
+pub use plan::{Config, Crash, FaultRates, Plan, Step};
+pub use search::{Report, search};
+pub use shrink::shrink;
+pub use world::{Options, run};

@@ -1,0 +1,351 @@
+//! A simulated device: a [`Disk`] that fails as told. The driver's side carries out one operation
+//! at a time at the moment it completes; the control plane's side ([`Control`]) can be cut short
+//! after any operation.
+
+use std::collections::BTreeSet;
+
+use forebay_engine::{DeviceError, Storage};
+
+use crate::disk::{Disk, PAGE_BYTES, Survival};
+use crate::plan::FaultRates;
+use crate::rng::Rng;
+
+/// How an operation will go, decided when it is submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// As it should.
+    Good,
+    /// It fails; a write lands whole (2), in part (1) or not at all (0).
+    Fails {
+        /// How much of it lands.
+        landing: u8,
+        /// Its pages fail from now on.
+        sticky: bool,
+    },
+    /// A read returns what was before.
+    Stale,
+    /// A read or write goes to another place.
+    Elsewhere {
+        /// Which.
+        offset_bytes: u64,
+    },
+    /// A write is not done.
+    Lost,
+}
+
+/// How often devices failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Failed reads.
+    pub reads: u64,
+    /// Failed writes, discards and write-zeroes.
+    pub writes: u64,
+    /// Failed flushes.
+    pub flushes: u64,
+    /// Reads that returned something else.
+    pub bad_reads: u64,
+    /// Writes that went elsewhere or nowhere, flipped bits, lost caches: damage that stays.
+    pub damage: u64,
+}
+
+impl Tally {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.reads + self.writes + self.flushes + self.bad_reads + self.damage
+    }
+}
+
+/// A write that was in flight when its daemon died and may still land.
+#[derive(Clone, Debug)]
+pub struct Zombie {
+    /// Where.
+    pub offset_bytes: u64,
+    /// What; `None` for zeroes of this length.
+    pub data: Result<Vec<u8>, u64>,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// What it holds.
+    pub disk: Disk,
+    /// How often it fails while faults are on.
+    pub rates: FaultRates,
+    /// Whether faults are on.
+    pub faulty: bool,
+    /// It answers nothing any more.
+    pub gone: bool,
+    /// How often it failed.
+    pub tally: Tally,
+    bad_pages: BTreeSet<u64>,
+    /// Writes of a daemon that is dead.
+    pub zombies: Vec<Zombie>,
+}
+
+impl Device {
+    /// A device with this disk.
+    #[must_use]
+    pub fn new(disk: Disk, rates: FaultRates) -> Device {
+        Device {
+            disk,
+            rates,
+            faulty: false,
+            gone: false,
+            tally: Tally::default(),
+            bad_pages: BTreeSet::new(),
+            zombies: Vec::new(),
+        }
+    }
+
+    fn failure(&self, rng: &mut Rng) -> Fate {
+        let sticky = rng.percent(u64::from(self.rates.sticky_percent));
+        Fate::Fails { landing: rng.below(3) as u8, sticky }
+    }
+
+    /// How a read will go.
+    pub fn read_fate(&self, rng: &mut Rng) -> Fate {
+        if !self.faulty {
+            return Fate::Good;
+        }
+        if rng.in_10_000(self.rates.read) {
+            return self.failure(rng);
+        }
+        if rng.in_10_000(self.rates.stale_read) {
+            return Fate::Stale;
+        }
+        if rng.in_10_000(self.rates.misdirected_read) {
+            return Fate::Elsewhere { offset_bytes: self.some_page(rng) };
+        }
+        Fate::Good
+    }
+
+    /// How a write will go.
+    pub fn write_fate(&self, rng: &mut Rng) -> Fate {
+        if !self.faulty {
+            return Fate::Good;
+        }
+        if rng.in_10_000(self.rates.write) {
+            return self.failure(rng);
+        }
+        if rng.in_10_000(self.rates.misdirected_write) {
+            return Fate::Elsewhere { offset_bytes: self.some_page(rng) };
+        }
+        if rng.in_10_000(self.rates.lost_write) {
+            return Fate::Lost;
+        }
+        Fate::Good
+    }
+
+    /// How a flush or a discard will go.
+    pub fn plain_fate(&self, rate: u32, rng: &mut Rng) -> Fate {
+        if self.faulty && rng.in_10_000(rate) { self.failure(rng) } else { Fate::Good }
+    }
+
+    fn some_page(&self, rng: &mut Rng) -> u64 {
+        // Not among the superblocks: one bad copy of four is no interesting damage.
+        let first = forebay_engine::format::geometry::DATA_OFFSET_BYTES / PAGE_BYTES as u64;
+        let pages = self.disk.size_bytes() / PAGE_BYTES as u64;
+        rng.between(first.min(pages - 1), pages - 1) * PAGE_BYTES as u64
+    }
+
+    fn pages(offset_bytes: u64, len_bytes: u64) -> std::ops::Range<u64> {
+        offset_bytes / PAGE_BYTES as u64..(offset_bytes + len_bytes).div_ceil(PAGE_BYTES as u64)
+    }
+
+    fn is_bad(&self, offset_bytes: u64, len_bytes: u64) -> bool {
+        !self.bad_pages.is_empty() && self.bad_pages.range(Device::pages(offset_bytes, len_bytes)).next().is_some()
+    }
+
+    fn spoil(&mut self, offset_bytes: u64, len_bytes: u64, sticky: bool) {
+        if sticky {
+            self.bad_pages.extend(Device::pages(offset_bytes, len_bytes));
+            self.tally.damage += 1;
+        }
+    }
+
+    /// Carries out a read.
+    ///
+    /// # Errors
+    /// As its fate says, or if the device is gone.
+    pub fn read(&mut self, offset_bytes: u64, into: &mut [u8], fate: Fate) -> Result<(), DeviceError> {
+        let len_bytes = into.len() as u64;
+        if self.gone {
+            return Err(DeviceError::Gone);
+        }
+        if self.is_bad(offset_bytes, len_bytes) {
+            self.tally.reads += 1;
+            return Err(DeviceError::Io);
+        }
+        match fate {
+            Fate::Fails { sticky, .. } => {
+                self.tally.reads += 1;
+                self.spoil(offset_bytes, len_bytes, sticky);
+                return Err(DeviceError::Io);
+            }
+            Fate::Stale => {
+                self.tally.bad_reads += 1;
+                self.disk.read_stale(offset_bytes, into);
+            }
+            Fate::Elsewhere { offset_bytes } if offset_bytes + len_bytes <= self.disk.size_bytes() => {
+                self.tally.bad_reads += 1;
+                self.disk.read(offset_bytes, into);
+            }
+            _ => self.disk.read(offset_bytes, into),
+        }
+        Ok(())
+    }
+
+    /// Carries out a write.
+    ///
+    /// # Errors
+    /// As its fate says, or if the device is gone.
+    pub fn write(&mut self, offset_bytes: u64, data: &[u8], fate: Fate, rng: &mut Rng) -> Result<(), DeviceError> {
+        let len_bytes = data.len() as u64;
+        if self.gone {
+            return Err(DeviceError::Gone);
+        }
+        if self.is_bad(offset_bytes, len_bytes) {
+            self.tally.writes += 1;
+            return Err(DeviceError::Io);
+        }
+        match fate {
+            Fate::Fails { landing, sticky } => {
+                self.tally.writes += 1;
+                match landing {
+                    0 => {}
+                    1 => self.disk.write_torn(offset_bytes, data, rng),
+                    _ => self.disk.write(offset_bytes, data),
+                }
+                self.spoil(offset_bytes, len_bytes, sticky);
+                return Err(DeviceError::Io);
+            }
+            Fate::Elsewhere { offset_bytes } if offset_bytes + len_bytes <= self.disk.size_bytes() => {
+                self.tally.damage += 1;
+                self.disk.write(offset_bytes, data);
+            }
+            Fate::Lost => self.tally.damage += 1,
+            _ => self.disk.write(offset_bytes, data),
+        }
+        Ok(())
+    }
+
+    /// Carries out a flush that was submitted when the disk's order was `order`.
+    ///
+    /// # Errors
+    /// As its fate says, or if the device is gone.
+    pub fn flush(&mut self, order: u64, fate: Fate, rng: &mut Rng) -> Result<(), DeviceError> {
+        if self.gone {
+            return Err(DeviceError::Gone);
+        }
+        if matches!(fate, Fate::Fails { .. }) {
+            self.tally.flushes += 1;
+            if rng.percent(u64::from(self.rates.flush_loss_percent)) {
+                self.disk.cut(Survival::Any, rng);
+            }
+            return Err(DeviceError::Io);
+        }
+        self.disk.flush(order);
+        Ok(())
+    }
+
+    /// Its pages answer again.
+    pub fn heal(&mut self) {
+        self.bad_pages.clear();
+    }
+
+    /// Lets writes of a dead daemon land, or never.
+    pub fn settle_zombies(&mut self, all: bool, rng: &mut Rng) {
+        let mut at = 0;
+        while at < self.zombies.len() {
+            if !all && rng.percent(70) {
+                at += 1;
+                continue;
+            }
+            let zombie = self.zombies.swap_remove(at);
+            match (&zombie.data, rng.below(3)) {
+                (_, 0) => {}
+                (Ok(data), 1) => self.disk.write_torn(zombie.offset_bytes, data, rng),
+                (Ok(data), _) => self.disk.write(zombie.offset_bytes, data),
+                (Err(len_bytes), _) => self.disk.zero(zombie.offset_bytes, *len_bytes),
+            }
+        }
+    }
+}
+
+/// The control plane's view of a device: creation, attach, recovery.
+#[derive(Debug)]
+pub struct Control<'a> {
+    device: &'a mut Device,
+    rng: &'a mut Rng,
+    /// Operations until the machine or the program dies.
+    left: Option<u32>,
+    /// How many operations were done.
+    pub done: u64,
+    /// Whether it died.
+    pub cut: bool,
+}
+
+impl<'a> Control<'a> {
+    /// A view that dies with the operation after `left` others.
+    pub fn new(device: &'a mut Device, left: Option<u32>, rng: &'a mut Rng) -> Control<'a> {
+        Control { device, rng, left, done: 0, cut: false }
+    }
+
+    fn step(&mut self) -> Result<(), DeviceError> {
+        if self.device.gone || self.cut {
+            return Err(DeviceError::Gone);
+        }
+        self.done += 1;
+        if let Some(left) = &mut self.left {
+            if *left == 0 {
+                self.cut = true;
+                return Err(DeviceError::Gone);
+            }
+            *left -= 1;
+        }
+        if !self.device.zombies.is_empty() {
+            self.device.settle_zombies(false, self.rng);
+        }
+        Ok(())
+    }
+}
+
+impl Storage for Control<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.device.disk.size_bytes()
+    }
+
+    fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.step()?;
+        let fate = match self.device.read_fate(self.rng) {
+            // A control plane that is lied to by a read has no second source; see MODEL.md.
+            Fate::Stale | Fate::Elsewhere { .. } => Fate::Good,
+            fate => fate,
+        };
+        self.device.read(offset_bytes, into, fate)
+    }
+
+    fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        let was_cut = self.cut;
+        if let Err(error) = self.step() {
+            if self.cut && !was_cut && !self.device.gone {
+                self.device.disk.write_torn(offset_bytes, from, self.rng);
+            }
+            return Err(error);
+        }
+        let fate = match self.device.write_fate(self.rng) {
+            Fate::Lost | Fate::Elsewhere { .. } => Fate::Good,
+            fate => fate,
+        };
+        self.device.write(offset_bytes, from, fate, self.rng)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.step()?;
+        self.device.settle_zombies(true, self.rng);
+        let fate = self.device.plain_fate(self.device.rates.flush, self.rng);
+        let order = self.device.disk.order();
+        self.device.flush(order, fate, self.rng)
+    }
+}

@@ -1,0 +1,275 @@
+//! Plans from seeds: swarm testing (Groce et al., ISSTA 2012). A seed switches whole features
+//! off and draws the weights of the others, since rare bugs need runs that do little else than
+//! what provokes them.
+
+use forebay_engine::{Admission, Commit, Mode, Settings};
+use forebay_engine::{Geometry, Nanos};
+
+use crate::disk::Survival;
+use crate::plan::{Config, Crash, FaultRates, Latency, Plan, Step};
+use crate::rng::Rng;
+
+/// The plan of a seed.
+#[must_use]
+pub fn plan(seed: u64) -> Plan {
+    let mut rng = Rng::of(seed, 1);
+    let config = config(&mut rng);
+    let steps = steps(&mut rng, &config);
+    Plan { config, steps: (0..).zip(steps).collect(), schedule: seed }
+}
+
+fn config(rng: &mut Rng) -> Config {
+    let slots = rng.pick(&[8, 8, 8, 9, 10, 12, 16, 32]);
+    let geometry = Geometry {
+        block_bytes: if rng.percent(10) { 8192 } else { 4096 },
+        segment_bytes: 0,
+        shards: if rng.percent(25) { 2 } else { 1 },
+        segments_per_shard: rng.pick(&[12, 12, 13, 14, 16, 20, 24, 40]),
+        region_bytes: 0,
+    };
+    let geometry = Geometry {
+        segment_bytes: slots * geometry.block_bytes,
+        region_bytes: rng.pick(&[1, 2, 4]) * geometry.block_bytes,
+        ..geometry
+    };
+    let block_sectors = u64::from(geometry.block_bytes) / 512;
+    let volumes = if rng.percent(25) { 2 } else { 1 };
+    let volume_sectors = (0..volumes)
+        .map(|_| {
+            let blocks = rng.pick(&[2, 3, 3, 4, 6, 8, 12, 16, 24, 40, 64]);
+            let odd = if rng.percent(20) { rng.below(block_sectors) } else { 0 };
+            blocks * block_sectors + odd
+        })
+        .collect();
+    let modes = (0..volumes).map(|_| start_mode(rng)).collect();
+    let faults_kind = rng.below(10);
+    Config {
+        geometry,
+        volume_sectors,
+        modes,
+        settings: settings(rng),
+        cache_unit_bytes: rng.pick(&[512, 4096]),
+        origin_unit_bytes: rng.pick(&[512, 4096]),
+        depth: rng.pick(&[1, 2, 4, 8, 16]) as usize,
+        pace: rng.pick(&[0, 1, 3, 10, 40]),
+        cache_latency: latency(rng),
+        origin_latency: latency(rng),
+        cache_faults: if faults_kind < 2 { cache_faults(rng) } else { FaultRates::NONE },
+        origin_faults: if (1..4).contains(&faults_kind) { origin_faults(rng) } else { FaultRates::NONE },
+        memory_bytes: if rng.percent(15) { 64 << 10 } else { 64 << 20 },
+        origin_discards: rng.below(3) as u8,
+        leftover: rng.percent(10),
+        creation_cuts: (0..if rng.percent(10) { rng.between(1, 3) } else { 0 }).map(|_| rng.below(12) as u32).collect(),
+        verify_percent: rng.pick(&[0, 30, 100]),
+    }
+}
+
+fn start_mode(rng: &mut Rng) -> Mode {
+    if rng.percent(60) { Mode::Writeback } else { any_mode(rng) }
+}
+
+fn any_mode(rng: &mut Rng) -> Mode {
+    let at = rng.below(Mode::NAMES.len() as u64) as usize;
+    Mode::NAMES[at].0
+}
+
+fn latency(rng: &mut Rng) -> Latency {
+    Latency {
+        least_ns: rng.pick(&[1_000, 20_000, 200_000, 3_000_000]),
+        spread_ns: rng.pick(&[0, 1_000, 100_000, 2_000_000, 20_000_000]),
+        spikes: rng.pick(&[0, 0, 50]),
+    }
+}
+
+fn rate(rng: &mut Rng) -> u32 {
+    if rng.percent(50) { 0 } else { rng.pick(&[20, 100, 500, 2_000]) as u32 }
+}
+
+fn cache_faults(rng: &mut Rng) -> FaultRates {
+    let lies = rng.percent(50);
+    let lie = |rng: &mut Rng| if lies && rng.percent(40) { rng.pick(&[20, 100]) as u32 } else { 0 };
+    FaultRates {
+        read: rate(rng),
+        write: if rng.percent(50) { 0 } else { rng.pick(&[20, 300]) as u32 },
+        flush: if rng.percent(70) { 0 } else { 200 },
+        flush_loss_percent: 50,
+        discard: rate(rng),
+        sticky_percent: rng.pick(&[0, 20]) as u32,
+        stale_read: lie(rng),
+        misdirected_read: lie(rng),
+        misdirected_write: lie(rng),
+        lost_write: lie(rng),
+    }
+}
+
+fn origin_faults(rng: &mut Rng) -> FaultRates {
+    FaultRates {
+        read: rate(rng),
+        write: rate(rng),
+        flush: rate(rng),
+        flush_loss_percent: rng.pick(&[0, 50, 100]) as u32,
+        discard: rate(rng),
+        sticky_percent: rng.pick(&[0, 10]) as u32,
+        ..FaultRates::NONE
+    }
+}
+
+fn settings(rng: &mut Rng) -> Settings {
+    let (low, high, limit) = rng.pick(&[(5, 20, 30), (10, 60, 70), (0, 0, 10), (20, 40, 90), (90, 90, 90)]);
+    Settings {
+        commit: if rng.percent(50) { Commit::Flush } else { Commit::Write },
+        admission: if rng.percent(80) { Admission::Always } else { Admission::SecondTouch },
+        sequential_cutoff_bytes: if rng.percent(20) { Some(rng.pick(&[0, 8192, 65536])) } else { None },
+        dirty_low_percent: low,
+        dirty_high_percent: high,
+        dirty_limit_percent: limit,
+        age_limit: Nanos(rng.pick(&[1_000_000, 20_000_000, 30_000_000_000])),
+        record_delay: Nanos(rng.pick(&[0, 1_000_000, 100_000_000])),
+        writeback_depth: rng.pick(&[1, 2, 32]) as u16,
+        writeback_run_bytes: rng.pick(&[65_536, 1 << 20]) as u32,
+        probation_percent: rng.pick(&[1, 5, 20, 50]) as u8,
+        promotion_hits: rng.between(1, 3) as u8,
+        renew_percent: rng.pick(&[1, 30, 80, 101]) as u8,
+        discard_freed_segments: rng.percent(30),
+    }
+}
+
+/// How often a kind of step occurs, relative to the others.
+struct Weights(Vec<(Kind, u64)>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Write,
+    Zeroes,
+    Discard,
+    Read,
+    Prefetch,
+    Flush,
+    Settle,
+    Pass,
+    Crash,
+    Mode,
+    Drain,
+    Settings,
+    Faults,
+    Rot,
+    Gone,
+    Detach,
+}
+
+impl Weights {
+    fn draw(rng: &mut Rng, config: &Config) -> Weights {
+        let faulty = config.cache_faults != FaultRates::NONE || config.origin_faults != FaultRates::NONE;
+        let rot = rng.percent(6);
+        let usual = [
+            (Kind::Write, 300, 0),
+            (Kind::Zeroes, 20, 40),
+            (Kind::Discard, 20, 50),
+            (Kind::Read, 200, 10),
+            (Kind::Prefetch, 30, 60),
+            (Kind::Flush, 40, 25),
+            (Kind::Settle, 20, 30),
+            (Kind::Pass, 30, 25),
+            (Kind::Crash, 10, 10),
+            (Kind::Mode, 8, 60),
+            (Kind::Drain, 6, 60),
+            (Kind::Settings, 5, 70),
+            (Kind::Faults, 10, if faulty { 0 } else { 100 }),
+            (Kind::Rot, 3, if rot { 0 } else { 100 }),
+            (Kind::Gone, 1, if rng.percent(3) { 0 } else { 100 }),
+            (Kind::Detach, 4, 80),
+        ];
+        Weights(
+            usual
+                .into_iter()
+                .map(|(kind, weight, off_percent)| {
+                    let off = rng.percent(off_percent);
+                    let scale = rng.pick(&[1, 2, 4, 8]);
+                    (kind, if off { 0 } else { weight * scale })
+                })
+                .collect(),
+        )
+    }
+
+    fn pick(&self, rng: &mut Rng) -> Kind {
+        let total: u64 = self.0.iter().map(|(_, weight)| weight).sum();
+        let mut at = rng.below(total);
+        for (kind, weight) in &self.0 {
+            if at < *weight {
+                return *kind;
+            }
+            at -= weight;
+        }
+        unreachable!("the draw is below the total")
+    }
+}
+
+/// How the ranges of a run's requests look.
+struct Shape {
+    /// Requests start and end on blocks, in percent.
+    aligned_percent: u64,
+    longest_blocks: u64,
+    /// This share of the requests goes to the first two blocks, in percent.
+    hot_percent: u64,
+}
+
+fn steps(rng: &mut Rng, config: &Config) -> Vec<Step> {
+    let weights = Weights::draw(rng, config);
+    let shape = Shape {
+        aligned_percent: rng.pick(&[100, 90, 50]),
+        longest_blocks: rng.pick(&[1, 1, 2, 4, 16]),
+        hot_percent: rng.pick(&[0, 30, 70]),
+    };
+    let power_percent = rng.pick(&[0, 50, 50, 100]);
+    let deep_percent = rng.pick(&[0, 20, 60]);
+    let count = rng.pick(&[40, 100, 200, 400, 400]);
+    (0..count).map(|_| step(rng, config, &weights, &shape, power_percent, deep_percent)).collect()
+}
+
+fn step(rng: &mut Rng, config: &Config, weights: &Weights, shape: &Shape, power: u64, deep: u64) -> Step {
+    let volume = rng.below(config.volume_sectors.len() as u64) as u16;
+    let (sector, count) = range(rng, config, volume, shape);
+    match weights.pick(rng) {
+        Kind::Write => Step::Write { volume, sector, count, fua: rng.percent(10) },
+        Kind::Zeroes => Step::Zeroes { volume, sector, count, fua: rng.percent(10) },
+        Kind::Discard => Step::Discard { volume, sector, count },
+        Kind::Read => Step::Read { volume, sector, count },
+        Kind::Prefetch => Step::Prefetch { volume, sector, count },
+        Kind::Flush => Step::Flush { volume },
+        Kind::Settle => Step::Settle,
+        Kind::Pass => Step::Pass { ms: rng.pick(&[1, 10, 100, 600, 2_000, 40_000]) },
+        Kind::Crash => Step::Crash(crash(rng, power, deep)),
+        Kind::Mode => Step::SetMode { volume, mode: any_mode(rng) },
+        Kind::Drain => Step::Drain { volume, on: rng.percent(50) },
+        Kind::Settings => Step::Set(settings(rng)),
+        Kind::Faults => Step::Faults { on: rng.percent(70) },
+        Kind::Rot => Step::Rot { place: rng.bits(), metadata: rng.percent(30) },
+        Kind::Gone => Step::CacheGone,
+        Kind::Detach => {
+            Step::Detach { volume, cut: if rng.percent(30) { Some(rng.below(6) as u32) } else { None } }
+        }
+    }
+}
+
+fn crash(rng: &mut Rng, power_percent: u64, deep_percent: u64) -> Crash {
+    let mut recoveries = Vec::new();
+    while recoveries.len() < 5 && rng.percent(deep_percent) {
+        recoveries.push((rng.below(rng.clone().pick(&[10, 60, 150])) as u32, rng.percent(power_percent)));
+    }
+    let survival = rng.pick(&[Survival::Any, Survival::Any, Survival::Any, Survival::Nothing, Survival::Everything]);
+    Crash { power: rng.percent(power_percent), survival, recoveries }
+}
+
+fn range(rng: &mut Rng, config: &Config, volume: u16, shape: &Shape) -> (u64, u64) {
+    let sectors = config.volume_sectors[usize::from(volume)];
+    let block = u64::from(config.geometry.block_bytes) / 512;
+    let blocks = sectors.div_ceil(block);
+    let first = if rng.percent(shape.hot_percent) { rng.below(blocks.min(2)) } else { rng.below(blocks) };
+    let length = rng.between(1, shape.longest_blocks.min(blocks - first));
+    let (mut start, mut end) = (first * block, ((first + length) * block).min(sectors));
+    if !rng.percent(shape.aligned_percent) {
+        start = rng.between(start, end - 1);
+        end = rng.between(start + 1, end);
+    }
+    (start, end - start)
+}

@@ -1,0 +1,134 @@
+//! The driver's buffer memory and the shared-memory rings, simulated.
+
+use std::collections::{BTreeMap, HashMap};
+
+use forebay_engine::ring::RING_BYTES;
+use forebay_engine::{Buf, Memory};
+
+const SECTOR_BYTES: usize = 512;
+const PAGE_SECTORS: u32 = 8;
+/// What freed memory holds, so that a use after the end shows as garbage.
+const FREED: u8 = 0xdd;
+
+/// See the module.
+#[derive(Debug)]
+pub struct SimMemory {
+    bytes: Vec<u8>,
+    /// Freed extents by length in sectors.
+    free: BTreeMap<u32, Vec<u32>>,
+    /// Allocated extents: start to length, in sectors.
+    used: HashMap<u32, u32>,
+    next_sector: u32,
+    rings: Vec<Vec<u8>>,
+    /// Sectors the engine may have allocated at a time.
+    limit_sectors: u32,
+    used_sectors: u32,
+    /// How often the engine was refused.
+    pub refusals: u64,
+}
+
+impl SimMemory {
+    /// Memory for this many shards, of which the engine may have `limit_bytes` at a time.
+    #[must_use]
+    pub fn new(shards: u16, limit_bytes: usize) -> SimMemory {
+        SimMemory {
+            bytes: Vec::new(),
+            free: BTreeMap::new(),
+            used: HashMap::new(),
+            next_sector: 0,
+            rings: (0..shards).map(|_| vec![0; RING_BYTES]).collect(),
+            limit_sectors: (limit_bytes / SECTOR_BYTES) as u32,
+            used_sectors: 0,
+            refusals: 0,
+        }
+    }
+
+    /// A buffer whatever the limit, for the driver itself.
+    pub fn take(&mut self, len_bytes: usize) -> Buf {
+        let sectors = (len_bytes.div_ceil(SECTOR_BYTES) as u32).next_multiple_of(PAGE_SECTORS);
+        let reused = self.free.get_mut(&sectors).and_then(Vec::pop);
+        let start_sector = reused.unwrap_or_else(|| {
+            let start = self.next_sector;
+            self.next_sector += sectors;
+            self.bytes.resize(self.next_sector as usize * SECTOR_BYTES, FREED);
+            start
+        });
+        self.used.insert(start_sector, sectors);
+        Buf { start_sector, len_bytes: len_bytes as u32 }
+    }
+
+    /// Gives back what [`SimMemory::take`] gave.
+    ///
+    /// # Panics
+    /// If the buffer is not one that was given out.
+    pub fn give(&mut self, buf: Buf) {
+        let sectors = self.used.remove(&buf.start_sector).expect("freed once, and as it was allocated");
+        assert_eq!(sectors, buf.len_bytes.div_ceil(512).next_multiple_of(PAGE_SECTORS), "freed whole");
+        self.bytes_mut(buf).fill(FREED);
+        self.free.entry(sectors).or_default().push(buf.start_sector);
+    }
+
+    /// How many buffers are allocated.
+    #[must_use]
+    pub fn allocated(&self) -> usize {
+        self.used.len()
+    }
+
+    /// The daemon died: its buffers are gone, the rings are not.
+    pub fn reset_buffers(&mut self) {
+        self.free.clear();
+        self.used.clear();
+        self.next_sector = 0;
+        self.used_sectors = 0;
+        self.bytes.fill(FREED);
+    }
+
+    /// The machine lost power: the rings are gone as well.
+    pub fn reset_rings(&mut self) {
+        for ring in &mut self.rings {
+            ring.fill(0);
+        }
+    }
+
+    /// A shard's ring.
+    #[must_use]
+    pub fn ring(&self, shard: u16) -> &[u8] {
+        &self.rings[usize::from(shard)]
+    }
+
+    fn range(buf: Buf) -> std::ops::Range<usize> {
+        let start = buf.start_sector as usize * SECTOR_BYTES;
+        start..start + buf.len_bytes as usize
+    }
+}
+
+impl Memory for SimMemory {
+    fn alloc(&mut self, len_bytes: usize) -> Option<Buf> {
+        let sectors = (len_bytes.div_ceil(SECTOR_BYTES) as u32).next_multiple_of(PAGE_SECTORS);
+        // What is larger than all of the memory is granted when nothing else is: refusing it for
+        // ever would be no simulation of a shortage.
+        if self.used_sectors > 0 && self.used_sectors + sectors > self.limit_sectors {
+            self.refusals += 1;
+            return None;
+        }
+        self.used_sectors += sectors;
+        Some(self.take(len_bytes))
+    }
+
+    fn free(&mut self, buf: Buf) {
+        self.used_sectors -= buf.len_bytes.div_ceil(512).next_multiple_of(PAGE_SECTORS);
+        self.give(buf);
+    }
+
+    fn bytes(&self, buf: Buf) -> &[u8] {
+        &self.bytes[SimMemory::range(buf)]
+    }
+
+    fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
+        &mut self.bytes[SimMemory::range(buf)]
+    }
+
+    fn ring_mut(&mut self, shard: u16) -> &mut [u8] {
+        &mut self.rings[usize::from(shard)]
+    }
+}

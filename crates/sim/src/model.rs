@@ -1,0 +1,438 @@
+//! The reference model: for each sector the values a read may return and those a power cut may
+//! leave. It knows nothing of caches; it states the contract of a disk with a volatile cache.
+//!
+//! Events are numbered; a value that was superseded keeps the number of the event that did it.
+//! A flush removes from what a power cut may leave everything that was superseded before the
+//! flush was submitted. What left that set never returns, however many crashes later.
+
+use smallvec::SmallVec;
+
+use crate::payload::{INITIAL, Value, ZERO};
+
+/// A point in the order of events.
+pub type Event = u64;
+
+const NEVER: Event = Event::MAX;
+
+/// A value that is acknowledged (or may be there after a failure).
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    value: Value,
+    since: Event,
+}
+
+/// A value that a power cut may leave.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    value: Value,
+    acked: Event,
+    superseded: Event,
+    /// One of the values a crash may have left, of which only one is really there.
+    alternative: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Sector {
+    /// The last acknowledged value; several if writes overlapped, failed or were cut short.
+    now: SmallVec<[Held; 2]>,
+    kept: SmallVec<[Kept; 4]>,
+    /// Writes in flight, with when they were submitted.
+    flying: SmallVec<[Held; 2]>,
+    /// What left `now`, for reads that were in flight then.
+    past: SmallVec<[Held; 2]>,
+    /// What the origin may have fallen back to when its flush failed, until somebody who asks
+    /// for a flush has been told.
+    lost: SmallVec<[Value; 2]>,
+    changed: Event,
+    /// A device lied about what no reader can check: any value this sector ever had is allowed.
+    forgotten: bool,
+}
+
+/// What a write does to its sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// They hold this value.
+    Store(Value),
+    /// They hold zeroes or what they held.
+    Discard,
+}
+
+impl Effect {
+    fn value(self) -> Value {
+        match self {
+            Effect::Store(value) => value,
+            Effect::Discard => ZERO,
+        }
+    }
+}
+
+/// A range of sectors of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The volume.
+    pub volume: u16,
+    /// Its first sector.
+    pub sector: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Model {
+    volumes: Vec<Vec<Sector>>,
+    clock: Event,
+}
+
+impl Model {
+    /// Volumes of this many sectors, all holding what they held before.
+    #[must_use]
+    pub fn new(sectors: &[u64]) -> Model {
+        let sector = Sector {
+            now: SmallVec::from_slice(&[Held { value: INITIAL, since: 0 }]),
+            kept: SmallVec::from_slice(&[Kept { value: INITIAL, acked: 0, superseded: NEVER, alternative: false }]),
+            ..Sector::default()
+        };
+        Model { volumes: sectors.iter().map(|count| vec![sector.clone(); *count as usize]).collect(), clock: 0 }
+    }
+
+    fn tick(&mut self) -> Event {
+        self.clock += 1;
+        self.clock
+    }
+
+    fn sectors(&mut self, range: Range) -> &mut [Sector] {
+        let from = range.sector as usize;
+        &mut self.volumes[usize::from(range.volume)][from..from + range.count as usize]
+    }
+
+    /// A write was submitted. The answer names it in [`Model::written`].
+    pub fn write(&mut self, range: Range, effect: Effect) -> Event {
+        let at = self.tick();
+        let value = effect.value();
+        for sector in self.sectors(range) {
+            sector.flying.push(Held { value, since: at });
+            sector.changed = at;
+            match sector.kept.iter_mut().find(|kept| kept.value == value) {
+                Some(kept) => *kept = Kept { value, acked: NEVER, superseded: NEVER, alternative: false },
+                None => sector.kept.push(Kept { value, acked: NEVER, superseded: NEVER, alternative: false }),
+            }
+        }
+        at
+    }
+
+    /// A write was answered; with `durable` it promised to be (FUA).
+    pub fn written(&mut self, range: Range, effect: Effect, submitted: Event, ok: bool, durable: bool) {
+        let at = self.tick();
+        let value = effect.value();
+        for sector in self.sectors(range) {
+            let flying = sector.flying.iter().position(|flying| flying.value == value && flying.since == submitted);
+            sector.flying.swap_remove(flying.expect("a write is answered once"));
+            if ok && effect != Effect::Discard {
+                sector.retire(at, |held| held.since > submitted);
+            }
+            sector.now.retain(|held| held.value != value);
+            sector.now.push(Held { value, since: at });
+            if let Some(kept) = sector.kept.iter_mut().find(|kept| kept.value == value) {
+                kept.acked = at;
+            }
+            sector.changed = at;
+            sector.settle(at);
+            if ok && durable {
+                sector.kept.retain(|kept| kept.value == value || kept.acked > submitted);
+                sector.lost.clear();
+            }
+        }
+    }
+
+    /// A read or flush was submitted.
+    pub fn begin(&mut self) -> Event {
+        self.tick()
+    }
+
+    /// A flush of a volume, submitted at `submitted`, was answered.
+    pub fn flushed(&mut self, volume: u16, submitted: Event, ok: bool) {
+        let at = self.tick();
+        for sector in &mut self.volumes[usize::from(volume)] {
+            if ok {
+                sector.kept.retain(|kept| kept.superseded > submitted);
+                // What was lost before this flush must have been reported by now.
+                sector.lost.clear();
+            } else {
+                for value in std::mem::take(&mut sector.lost) {
+                    if sector.now.iter().all(|held| held.value != value) {
+                        sector.now.push(Held { value, since: at });
+                    }
+                }
+            }
+        }
+    }
+
+    /// A read submitted at `submitted` returned this.
+    ///
+    /// # Errors
+    /// With what it should have been.
+    pub fn read(&mut self, volume: u16, sector: u64, submitted: Event, value: Value) -> Result<(), String> {
+        let at = self.tick();
+        let sector = &mut self.volumes[usize::from(volume)][sector as usize];
+        let allowed = sector.forgotten
+            || sector.now.iter().any(|held| held.value == value)
+            || sector.flying.iter().any(|held| held.value == value)
+            || sector.lost.contains(&value)
+            || sector.past.iter().any(|held| held.value == value && held.since > submitted);
+        if !allowed {
+            return Err(format!("read w{value}, expected {}", sector.expectation()));
+        }
+        if sector.flying.is_empty() && sector.changed < submitted {
+            sector.pin(at, value);
+        }
+        Ok(())
+    }
+
+    /// What the origin alone holds, now and possibly after a power cut, satisfies the contract.
+    ///
+    /// # Errors
+    /// With what is wrong.
+    pub fn origin_alone(&self, volume: u16, sector: u64, value: Value, current: bool) -> Result<(), String> {
+        let sector = &self.volumes[usize::from(volume)][sector as usize];
+        if sector.forgotten {
+            return Ok(());
+        }
+        let now = sector.now.iter().chain(&sector.flying).any(|held| held.value == value);
+        let kept = sector.kept.iter().any(|kept| kept.value == value);
+        if current && !now && !sector.lost.contains(&value) {
+            return Err(format!("holds w{value}, expected {}", sector.expectation()));
+        }
+        if !kept && !sector.lost.contains(&value) {
+            return Err(format!("may hold w{value} after a power cut, which only {:?} may survive", sector.survivors()));
+        }
+        Ok(())
+    }
+
+    /// The daemon was killed: what was in flight happened or did not.
+    pub fn killed(&mut self) {
+        let at = self.tick();
+        for sector in self.volumes.iter_mut().flatten() {
+            for held in std::mem::take(&mut sector.flying) {
+                sector.may_hold(held.value, at);
+            }
+            for value in std::mem::take(&mut sector.lost) {
+                sector.may_hold(value, at);
+            }
+            sector.past.clear();
+            sector.changed = at;
+        }
+    }
+
+    /// Power was cut: one of the values that may survive did.
+    pub fn power_cut(&mut self) {
+        let at = self.tick();
+        for sector in self.volumes.iter_mut().flatten() {
+            sector.flying.clear();
+            sector.past.clear();
+            sector.now = sector.kept.iter().map(|kept| Held { value: kept.value, since: at }).collect();
+            for value in std::mem::take(&mut sector.lost) {
+                sector.may_hold(value, at);
+            }
+            sector.changed = at;
+        }
+    }
+
+    /// A recovery is complete: what it decided is durable, only what may be read now may ever
+    /// come back.
+    pub fn recovered(&mut self) {
+        for sector in self.volumes.iter_mut().flatten() {
+            let now = &sector.now;
+            sector.kept = now
+                .iter()
+                .map(|held| Kept { value: held.value, acked: held.since, superseded: NEVER, alternative: true })
+                .collect();
+        }
+    }
+
+    /// A device lied where no checksum helps (a lost or misdirected write of metadata, an old
+    /// image): every sector may hold anything it ever held.
+    pub fn forget(&mut self) {
+        for sector in self.volumes.iter_mut().flatten() {
+            sector.forgotten = true;
+        }
+    }
+
+    /// The origin lost an unflushed write of this sector and now holds `value`.
+    pub fn origin_lost(&mut self, volume: u16, sector: u64, value: Value) {
+        let sector = &mut self.volumes[usize::from(volume)][sector as usize];
+        if !sector.lost.contains(&value) {
+            sector.lost.push(value);
+        }
+    }
+
+    /// No read is in flight: nobody can ask for the past.
+    pub fn no_reads(&mut self, range: Range) {
+        for sector in self.sectors(range) {
+            sector.past.clear();
+        }
+    }
+
+    /// Describes a sector, for traces.
+    #[must_use]
+    pub fn describe(&self, volume: u16, sector: u64) -> String {
+        let sector = &self.volumes[usize::from(volume)][sector as usize];
+        format!("{}; may survive: {:?}", sector.expectation(), sector.survivors())
+    }
+}
+
+impl Sector {
+    /// Removes from `now` what `stays` does not keep.
+    fn retire(&mut self, at: Event, stays: impl Fn(&Held) -> bool) {
+        let past = &mut self.past;
+        self.now.retain(|held| {
+            let keep = stays(held);
+            if !keep {
+                if past.len() >= 32 {
+                    past.remove(0);
+                }
+                past.push(Held { value: held.value, since: at });
+            }
+            keep
+        });
+    }
+
+    /// Marks what is neither there nor on its way as superseded.
+    fn settle(&mut self, at: Event) {
+        for kept in &mut self.kept {
+            let lives = self.now.iter().chain(&self.flying).any(|held| held.value == kept.value);
+            if !lives && kept.superseded == NEVER {
+                kept.superseded = at;
+            }
+        }
+    }
+
+    fn pin(&mut self, at: Event, value: Value) {
+        if self.forgotten {
+            *self = Sector {
+                now: SmallVec::from_slice(&[Held { value, since: at }]),
+                kept: SmallVec::from_slice(&[Kept { value, acked: at, superseded: NEVER, alternative: false }]),
+                changed: self.changed,
+                ..Sector::default()
+            };
+            return;
+        }
+        if self.now.len() == 1 && self.now[0].value == value {
+            return;
+        }
+        self.now = SmallVec::from_slice(&[Held { value, since: self.changed }]);
+        self.lost.clear();
+        self.kept.retain(|kept| !kept.alternative || kept.value == value);
+        if self.kept.iter().all(|kept| kept.value != value) {
+            self.kept.push(Kept { value, acked: at, superseded: NEVER, alternative: false });
+        }
+        self.settle(at);
+    }
+
+    fn may_hold(&mut self, value: Value, at: Event) {
+        if self.now.iter().all(|held| held.value != value) {
+            self.now.push(Held { value, since: at });
+        }
+        // Not superseded after all.
+        match self.kept.iter_mut().find(|kept| kept.value == value) {
+            Some(kept) => kept.superseded = NEVER,
+            None => self.kept.push(Kept { value, acked: at, superseded: NEVER, alternative: false }),
+        }
+    }
+
+    fn expectation(&self) -> String {
+        let now: Vec<String> = self.now.iter().map(|held| format!("w{}", held.value)).collect();
+        let flying: Vec<String> = self.flying.iter().map(|held| format!("w{}", held.value)).collect();
+        let mut text = now.join(" or ");
+        if !flying.is_empty() {
+            text += &format!(" (in flight: {})", flying.join(", "));
+        }
+        text
+    }
+
+    fn survivors(&self) -> Vec<Value> {
+        self.kept.iter().map(|kept| kept.value).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANGE: Range = Range { volume: 0, sector: 0, count: 1 };
+
+    fn stored(model: &mut Model, value: Value) {
+        let at = model.write(RANGE, Effect::Store(value));
+        model.written(RANGE, Effect::Store(value), at, true, false);
+    }
+
+    fn reads(model: &mut Model, value: Value) -> bool {
+        let at = model.begin();
+        model.read(0, 0, at, value).is_ok()
+    }
+
+    #[test]
+    fn what_a_flush_covered_survives_and_what_it_superseded_does_not() {
+        let mut model = Model::new(&[1]);
+        stored(&mut model, 2);
+        let flush = model.begin();
+        stored(&mut model, 3);
+        model.flushed(0, flush, true);
+        model.power_cut();
+        model.recovered();
+        assert!(!reads(&mut model.clone(), INITIAL));
+        assert!(reads(&mut model.clone(), 3));
+        assert!(reads(&mut model, 2), "either may have survived");
+        assert!(!reads(&mut model, 3), "a read pins what did");
+        model.power_cut();
+        assert!(!reads(&mut model, 3), "what left never returns");
+    }
+
+    #[test]
+    fn overlapping_writes_leave_either() {
+        let mut model = Model::new(&[1]);
+        let first = model.write(RANGE, Effect::Store(2));
+        let second = model.write(RANGE, Effect::Store(3));
+        model.written(RANGE, Effect::Store(3), second, true, false);
+        model.written(RANGE, Effect::Store(2), first, true, false);
+        assert!(reads(&mut model.clone(), 2) && reads(&mut model.clone(), 3));
+        assert!(!reads(&mut model, INITIAL));
+    }
+
+    #[test]
+    fn forced_writes_survive_alone() {
+        let mut model = Model::new(&[1]);
+        let at = model.write(RANGE, Effect::Store(2));
+        model.written(RANGE, Effect::Store(2), at, true, true);
+        model.power_cut();
+        assert!(reads(&mut model.clone(), 2) && !reads(&mut model, INITIAL));
+    }
+
+    #[test]
+    fn a_kill_loses_nothing_acknowledged() {
+        let mut model = Model::new(&[1]);
+        stored(&mut model, 2);
+        model.write(RANGE, Effect::Store(3));
+        model.killed();
+        assert!(!reads(&mut model.clone(), INITIAL));
+        assert!(reads(&mut model.clone(), 2) && reads(&mut model, 3));
+    }
+
+    #[test]
+    fn a_discard_leaves_old_or_zero_until_read() {
+        let mut model = Model::new(&[1]);
+        let at = model.write(RANGE, Effect::Discard);
+        model.written(RANGE, Effect::Discard, at, true, false);
+        assert!(reads(&mut model.clone(), INITIAL));
+        assert!(reads(&mut model, ZERO) && !reads(&mut model, INITIAL));
+    }
+
+    #[test]
+    fn a_read_in_flight_may_see_what_was_just_superseded() {
+        let mut model = Model::new(&[1]);
+        let read = model.begin();
+        stored(&mut model, 2);
+        assert!(model.read(0, 0, read, INITIAL).is_ok());
+        assert!(!reads(&mut model, INITIAL));
+    }
+}

@@ -1,0 +1,68 @@
+//! What came of a run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How often things happened, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts(BTreeMap<&'static str, u64>);
+
+impl Counts {
+    /// Counts `more` of something.
+    pub fn add(&mut self, name: &'static str, more: u64) {
+        if more > 0 {
+            *self.0.entry(name).or_default() += more;
+        }
+    }
+
+    /// How often something happened.
+    #[must_use]
+    pub fn get(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// Adds another run's counts.
+    pub fn merge(&mut self, other: &Counts) {
+        for (name, count) in &other.0 {
+            self.add(name, *count);
+        }
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().map(|(name, count)| (*name, *count))
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, count) in &self.0 {
+            writeln!(out, "  {name:<34} {count:>12}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which step of the plan was running.
+    pub step: u32,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The first violation, if there was one.
+    pub violation: Option<Violation>,
+    /// A hash over all events: two runs of a plan agree in it.
+    pub hash: u64,
+    /// Requests and device operations.
+    pub operations: u64,
+    /// What happened how often, rare states of the engine included.
+    pub counts: Counts,
+    /// What happened, if it was to be told.
+    pub trace: Vec<String>,
+}

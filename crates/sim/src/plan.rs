@@ -1,0 +1,282 @@
+//! What a run does: its configuration and its steps. A plan is made from a seed or written by
+//! hand; it prints as the Rust that makes it, so that a failing one becomes a test.
+
+use forebay_engine::{Admission, Commit, Mode, Settings};
+use forebay_engine::{Geometry, Nanos};
+
+use crate::disk::Survival;
+
+/// How often devices fail, each in ten thousand operations of its kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultRates {
+    /// A read fails.
+    pub read: u32,
+    /// A write fails; it may have landed, in part or whole.
+    pub write: u32,
+    /// A flush fails.
+    pub flush: u32,
+    /// A failed flush loses what was volatile, in percent.
+    pub flush_loss_percent: u32,
+    /// A discard or write-zeroes fails.
+    pub discard: u32,
+    /// A read or write error stays with its pages, in percent of the errors.
+    pub sticky_percent: u32,
+    /// A read returns what was there before (cache device only).
+    pub stale_read: u32,
+    /// A read returns what is elsewhere (cache device only).
+    pub misdirected_read: u32,
+    /// A write goes elsewhere (cache device only).
+    pub misdirected_write: u32,
+    /// A write is acknowledged and not done (cache device only).
+    pub lost_write: u32,
+}
+
+impl FaultRates {
+    /// No faults.
+    pub const NONE: FaultRates = FaultRates {
+        read: 0,
+        write: 0,
+        flush: 0,
+        flush_loss_percent: 0,
+        discard: 0,
+        sticky_percent: 0,
+        stale_read: 0,
+        misdirected_read: 0,
+        misdirected_write: 0,
+        lost_write: 0,
+    };
+}
+
+/// How long devices take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latency {
+    /// At least, in nanoseconds.
+    pub least_ns: u64,
+    /// What is added at random, in nanoseconds.
+    pub spread_ns: u64,
+    /// An operation takes a hundred times as long, in ten thousand.
+    pub spikes: u32,
+}
+
+/// What stays the same through a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Shape of the cache.
+    pub geometry: Geometry,
+    /// Sizes of the volumes, in sectors.
+    pub volume_sectors: Vec<u64>,
+    /// The modes they start in.
+    pub modes: Vec<Mode>,
+    /// The engine's settings at the start.
+    pub settings: Settings,
+    /// What the cache device writes atomically, 512 or 4096 bytes.
+    pub cache_unit_bytes: usize,
+    /// What the origins write atomically.
+    pub origin_unit_bytes: usize,
+    /// Requests in flight at most.
+    pub depth: usize,
+    /// After a step up to this many events happen before the next.
+    pub pace: u64,
+    /// How long the cache device takes.
+    pub cache_latency: Latency,
+    /// How long the origins take.
+    pub origin_latency: Latency,
+    /// Faults of the cache device, while they are on.
+    pub cache_faults: FaultRates,
+    /// Faults of the origins, while they are on.
+    pub origin_faults: FaultRates,
+    /// Bytes of memory the engine may have.
+    pub memory_bytes: usize,
+    /// Discards of an origin: 0 not supported, 1 ignored, 2 zeroes.
+    pub origin_discards: u8,
+    /// The device held another cache before.
+    pub leftover: bool,
+    /// Creation is cut short after this many device operations, and tried again.
+    pub creation_cuts: Vec<u32>,
+    /// After each recovery every block is read (100), some are, or none (0), in percent.
+    pub verify_percent: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        let latency = Latency { least_ns: 20_000, spread_ns: 100_000, spikes: 0 };
+        Config {
+            geometry: Geometry {
+                block_bytes: 4096,
+                segment_bytes: 8 * 4096,
+                shards: 1,
+                segments_per_shard: 16,
+                region_bytes: 4 * 4096,
+            },
+            volume_sectors: vec![64],
+            modes: vec![Mode::Writeback],
+            settings: Settings::default(),
+            cache_unit_bytes: 4096,
+            origin_unit_bytes: 4096,
+            depth: 8,
+            pace: 4,
+            cache_latency: latency,
+            origin_latency: latency,
+            cache_faults: FaultRates::NONE,
+            origin_faults: FaultRates::NONE,
+            memory_bytes: 64 << 20,
+            origin_discards: 2,
+            leftover: false,
+            creation_cuts: Vec::new(),
+            verify_percent: 100,
+        }
+    }
+}
+
+/// How a crash ends and what comes after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// Power is cut; else only the daemon is killed.
+    pub power: bool,
+    /// What a power cut leaves of what was volatile.
+    pub survival: Survival,
+    /// Recoveries that are cut short: after how many device operations, and whether by power.
+    pub recoveries: Vec<(u32, bool)>,
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A client writes.
+    Write {
+        /// Which volume.
+        volume: u16,
+        /// First sector.
+        sector: u64,
+        /// How many.
+        count: u64,
+        /// Force unit access.
+        fua: bool,
+    },
+    /// A client writes zeroes.
+    Zeroes {
+        /// Which volume.
+        volume: u16,
+        /// First sector.
+        sector: u64,
+        /// How many.
+        count: u64,
+        /// Force unit access.
+        fua: bool,
+    },
+    /// A client discards.
+    Discard {
+        /// Which volume.
+        volume: u16,
+        /// First sector.
+        sector: u64,
+        /// How many.
+        count: u64,
+    },
+    /// A client reads.
+    Read {
+        /// Which volume.
+        volume: u16,
+        /// First sector.
+        sector: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Somebody prefetches.
+    Prefetch {
+        /// Which volume.
+        volume: u16,
+        /// First sector.
+        sector: u64,
+        /// How many.
+        count: u64,
+    },
+    /// A client flushes.
+    Flush {
+        /// Which volume.
+        volume: u16,
+    },
+    /// Everything in flight ends.
+    Settle,
+    /// Time passes.
+    Pass {
+        /// How much, in milliseconds.
+        ms: u64,
+    },
+    /// The daemon is killed or power is cut, and everything starts again.
+    Crash(Crash),
+    /// A volume's mode changes.
+    SetMode {
+        /// Which volume.
+        volume: u16,
+        /// Its new mode.
+        mode: Mode,
+    },
+    /// Writing everything back starts or stops.
+    Drain {
+        /// Which volume.
+        volume: u16,
+        /// Whether it starts.
+        on: bool,
+    },
+    /// The settings change.
+    Set(Settings),
+    /// Faults begin or end.
+    Faults {
+        /// Whether they begin.
+        on: bool,
+    },
+    /// A bit of the cache device flips, in the data of blocks or in metadata.
+    Rot {
+        /// Chooses where.
+        place: u64,
+        /// In metadata.
+        metadata: bool,
+    },
+    /// The cache device stops answering for good.
+    CacheGone,
+    /// The volume is drained, detached and, after its origin was used by itself, attached anew.
+    Detach {
+        /// Which volume.
+        volume: u16,
+        /// The superblock's write is cut short after this many device operations.
+        cut: Option<u32>,
+    },
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What stays the same.
+    pub config: Config,
+    /// What happens, each with a name its own randomness comes from.
+    pub steps: Vec<(u32, Step)>,
+    /// Where the randomness of devices and schedule comes from.
+    pub schedule: u64,
+}
+
+impl Plan {
+    /// A plan written by hand.
+    #[must_use]
+    pub fn script(config: Config, steps: impl IntoIterator<Item = Step>, schedule: u64) -> Plan {
+        Plan { config, steps: (0..).zip(steps).collect(), schedule }
+    }
+}
+
+/// Settings that make the engine do everything early.
+#[must_use]
+pub fn eager_settings() -> Settings {
+    Settings {
+        commit: Commit::Flush,
+        admission: Admission::Always,
+        dirty_low_percent: 5,
+        dirty_high_percent: 20,
+        dirty_limit_percent: 30,
+        age_limit: Nanos(5_000_000),
+        record_delay: Nanos(2_000_000),
+        probation_percent: 20,
+        promotion_hits: 1,
+        renew_percent: 50,
+        ..Settings::default()
+    }
+}

@@ -1,0 +1,30 @@
+//! Rare states of the engine: how often a run reached each, from the engine's own counters.
+
+use forebay_engine::{BypassReason, Engine};
+
+use crate::outcome::Counts;
+
+/// Adds what an engine counted in its life.
+pub(crate) fn collect(counts: &mut Counts, engine: &Engine) {
+    let stats = engine.stats();
+    counts.add("engine lives", 1);
+    counts.add("blocks hit", stats.read_blocks_hit);
+    counts.add("blocks missed", stats.read_blocks_missed);
+    counts.add("blocks promoted", stats.promoted_blocks);
+    counts.add("blocks retained", stats.retained_blocks);
+    counts.add("blocks evicted", stats.evicted_blocks);
+    counts.add("blocks written back", stats.written_back_blocks);
+    counts.add("segments renewed", stats.renewed_segments);
+    counts.add("segments reclaimed", stats.reclaimed_segments);
+    counts.add("cache flushes", stats.cache_flushes);
+    counts.add("origin flushes", stats.origin_flushes);
+    counts.add("checksum errors", stats.checksum_errors);
+    counts.add("throttled requests", stats.throttled_requests);
+    counts.add("cache read errors", stats.cache_read_errors);
+    counts.add("cache write errors", stats.cache_write_errors);
+    counts.add("origin read errors", stats.origin_read_errors);
+    counts.add("origin write errors", stats.origin_write_errors);
+    for ((_, name), blocks) in BypassReason::NAMES.iter().zip(stats.bypassed_blocks) {
+        counts.add(name, blocks);
+    }
+}

@@ -1,0 +1,249 @@
+//! Creation and attach, cut short as often as the plan says.
+
+use forebay_engine::{
+    AttachError, AttachOptions, Attached, CacheId, DeviceError, Engine, Mode, Superblock, SuperblockError, VolumeConfig,
+    VolumeState as RecordState, attach, create,
+};
+
+use super::{Check, VolumeState, World};
+use crate::device::Control;
+use crate::disk::Survival;
+use crate::rng::Rng;
+
+impl World<'_> {
+    /// Makes the cache, over what another one left if the plan says so.
+    pub(super) fn create(&mut self) -> Check {
+        if self.plan.config.leftover {
+            self.cache_id = CacheId([3; 16]);
+            self.create_once(None)?;
+            self.attach(&[])?;
+            self.counts().add("leftover of another cache", 1);
+            for volume in 0..self.volumes.len() as u16 {
+                let range = crate::model::Range { volume, sector: 0, count: self.volumes[usize::from(volume)].sectors };
+                let value = self.fresh();
+                let effect = crate::model::Effect::Store(value);
+                self.ask(range, super::Ask::Write { effect, fua: false })?;
+            }
+            self.quiesce()?;
+            // Everything is written back, so that the origin is whole when the cache is given up.
+            for volume in 0..self.volumes.len() as u16 {
+                self.drain(volume)?;
+                self.ask(crate::model::Range { volume, sector: 0, count: 0 }, super::Ask::Flush)?;
+            }
+            self.quiesce()?;
+            self.stop();
+            self.cache_id = CacheId([7; 16]);
+        }
+        for cut in &self.plan.config.creation_cuts.clone() {
+            self.create_once(Some(*cut))?;
+            self.counts().add("creation cut short", 1);
+            let mut rng = self.rng.clone();
+            self.cache.disk.cut(Survival::Any, &mut rng);
+            self.rng = rng;
+            // Whatever is there now, it is a whole cache or none.
+            let mut rng = Rng::of(self.rng.bits(), 4);
+            let found = Superblock::read(&mut Control::new(&mut self.cache, None, &mut rng));
+            if let Ok(superblock) = found
+                && superblock.volumes.len() == self.plan.config.volume_sectors.len()
+                && superblock.id == self.cache_id
+            {
+                return Ok(());
+            }
+        }
+        self.create_once(None)
+    }
+
+    fn create_once(&mut self, cut: Option<u32>) -> Check {
+        let mut rng = Rng::of(self.rng.bits(), 5);
+        let mut control = Control::new(&mut self.cache, cut, &mut rng);
+        let result = create_with_volumes(&mut control, self.cache_id, self.plan);
+        let was_cut = control.cut;
+        match result {
+            Ok(superblock) => self.superblock = Some(superblock),
+            Err(_) if was_cut => {}
+            Err(error) => return Err(format!("creation failed: {error}")),
+        }
+        Ok(())
+    }
+
+    /// Attaches, after recoveries that are cut short as `cuts` says: after how many operations,
+    /// and whether by a power cut.
+    pub(super) fn attach(&mut self, cuts: &[(u32, bool)]) -> Check {
+        for (depth, (cut, power)) in cuts.iter().enumerate() {
+            self.settle_origins();
+            let finished = self.attach_once(Some(*cut), depth)?.is_some();
+            if finished {
+                self.model.recovered();
+            }
+            self.counts().add(["recovery cut short", "recovery cut short twice", "recovery cut short 3 times or more"][depth.min(2)], 1);
+            if *power {
+                self.tell(|_| "power cut in recovery".to_owned());
+                self.power_goes(Survival::Any);
+            } else {
+                self.tell(|_| "killed in recovery".to_owned());
+            }
+        }
+        self.settle_origins();
+        let attached = self.attach_once(None, cuts.len())?.ok_or("attach was cut short without a cut")?;
+        self.model.recovered();
+        self.start(attached)
+    }
+
+    /// I12: what an earlier life sent to the origins is durable or gone.
+    fn settle_origins(&mut self) {
+        let mut rng = Rng::of(self.rng.bits(), 6);
+        for origin in &mut self.origins {
+            origin.settle_zombies(true, &mut rng);
+            origin.disk.flush(origin.disk.order());
+        }
+    }
+
+    fn attach_once(&mut self, cut: Option<u32>, depth: usize) -> Check<Option<Attached>> {
+        let mut boot_id = [0; 16];
+        boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
+        self.give_up_if_abandoned()?;
+        let mut accept_damage = false;
+        for attempt in 0..8 {
+            let mut rng = Rng::of(self.rng.bits(), 7);
+            let options = AttachOptions { boot_id, accept_damage };
+            let rings: Vec<Option<&[u8]>> =
+                (0..self.plan.config.geometry.shards).map(|shard| Some(self.memory.ring(shard))).collect();
+            let mut control = Control::new(&mut self.cache, cut, &mut rng);
+            let result = attach(&mut control, &rings, &options);
+            let (was_cut, done) = (control.cut, control.done);
+            self.outcome.operations += done;
+            match result {
+                Ok(attached) => {
+                    let (dirty, cached) = (attached.report.dirty_blocks(), attached.report.cached_blocks());
+                    self.tell(|_| format!("attached at depth {depth}, {cached} blocks cached, {dirty} dirty, {done} operations"));
+                    let damage: Vec<String> = attached.report.damage().iter().map(|what| (*what).to_owned()).collect();
+                    if !damage.is_empty() {
+                        self.damage_is_explained(&damage.join("; "))?;
+                    }
+                    return Ok(Some(attached));
+                }
+                Err(_) if was_cut => return Ok(None),
+                Err(AttachError::Shard { source, .. }) => {
+                    self.damage_is_explained(&source.to_string())?;
+                    self.tell(|_| format!("attach says: {source}"));
+                    // The administrator decides; a transient error may be gone by the next try.
+                    accept_damage = attempt >= 1;
+                    if attempt >= 3 {
+                        self.cache.faulty = false;
+                    }
+                    if accept_damage {
+                        self.counts().add("damage accepted", 1);
+                        self.model.forget();
+                    }
+                }
+                Err(AttachError::Superblock(SuperblockError::Device(error)) | AttachError::Device(error))
+                    if error != DeviceError::Gone =>
+                {
+                    self.damage_is_explained(&error.to_string())?;
+                    if attempt >= 3 {
+                        self.cache.faulty = false;
+                    }
+                }
+                Err(error) => return Err(format!("attach failed: {error}")),
+            }
+        }
+        Err("attach fails again and again, with damage accepted and no faults".to_owned())
+    }
+
+    fn damage_is_explained(&mut self, what: &str) -> Check {
+        self.counts().add("damage reported", 1);
+        if self.cache.tally.total() == 0 && self.options.fail_at.is_none() {
+            return Err(format!("recovery reports damage and nothing was damaged: {what}"));
+        }
+        Ok(())
+    }
+
+    /// I15: nothing of the abandoned epochs counts.
+    fn give_up_if_abandoned(&mut self) -> Check {
+        let Some(epoch) = self.abandoned else { return Ok(()) };
+        let mut rng = Rng::of(self.rng.bits(), 8);
+        let was_faulty = std::mem::take(&mut self.cache.faulty);
+        let mut control = Control::new(&mut self.cache, None, &mut rng);
+        let mut superblock = Superblock::read(&mut control).map_err(|error| format!("the superblock is lost: {error}"))?;
+        for volume in &mut superblock.volumes {
+            volume.valid_from_epoch = volume.valid_from_epoch.max(epoch + 1);
+        }
+        superblock.write(&mut control).map_err(|error| format!("the superblock cannot be written: {error}"))?;
+        self.cache.faulty = was_faulty;
+        self.abandoned = None;
+        Ok(())
+    }
+
+    fn start(&mut self, attached: Attached) -> Check {
+        let Attached { superblock, shards, .. } = attached;
+        let mut boot_id = [0; 16];
+        boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
+        let settings = self.settings_in_force();
+        for recovered in shards {
+            self.engines.push(Engine::new(settings.clone(), recovered, boot_id, &mut self.memory));
+        }
+        let previous = std::mem::take(&mut self.volumes);
+        let attached: Vec<_> = superblock.volumes.iter().filter(|volume| volume.state == RecordState::Attached).collect();
+        for (at, sectors) in self.plan.config.volume_sectors.iter().enumerate() {
+            let record = attached.iter().find(|volume| volume.name == name(at)).ok_or("a volume is missing")?;
+            let mode = previous.get(at).map_or(self.plan.config.modes[at], |volume| volume.mode);
+            let config = VolumeConfig {
+                base: record.base,
+                reserved_blocks: record.reserved_blocks,
+                size_bytes: sectors * 512,
+                mode,
+            };
+            for engine in &mut self.engines {
+                engine.add_volume(config);
+            }
+            self.volumes.push(VolumeState {
+                record_id: record.id,
+                base: record.base,
+                reserved_blocks: record.reserved_blocks,
+                mode,
+                sectors: *sectors,
+                through: false,
+                was_clean: false,
+                flush_errors_told: self.origins[at].tally.flushes,
+                draining: false,
+            });
+        }
+        self.superblock = Some(superblock);
+        for volume in 0..self.volumes.len() as u16 {
+            self.note_through(volume);
+        }
+        self.look_for_clean()
+    }
+
+    /// If nothing is dirty and the mode writes through, the origin is whole from now on.
+    pub(super) fn note_through(&mut self, volume: u16) {
+        let idle = self.requests.is_empty() && self.dirty_blocks(volume) == 0;
+        let state = &mut self.volumes[usize::from(volume)];
+        state.through = state.mode != Mode::Writeback && (state.through || idle);
+    }
+
+    /// The daemon ends: its engines are dropped, their counts kept.
+    pub(super) fn stop(&mut self) {
+        for engine in std::mem::take(&mut self.engines) {
+            crate::states::collect(&mut self.outcome.counts, &engine);
+        }
+        self.flights.clear();
+        self.free_flights.clear();
+        self.due.clear();
+        self.requests.clear();
+        self.memory.reset_buffers();
+    }
+}
+
+pub(super) fn name(volume: usize) -> String {
+    format!("volume-{volume}")
+}
+
+fn create_with_volumes(control: &mut Control<'_>, id: CacheId, plan: &crate::plan::Plan) -> Result<Superblock, SuperblockError> {
+    let mut superblock = create(control, id, plan.config.geometry)?;
+    for (at, sectors) in plan.config.volume_sectors.iter().enumerate() {
+        superblock.add_volume(&name(at), sectors * 512, plan.config.modes[at] as u8)?;
+    }
+    superblock.write(control)?;
+    Ok(superblock)
+}

@@ -1,0 +1,101 @@
+//! Crashes: what they take, what they leave, and what may still arrive.
+
+use forebay_engine::Operation;
+
+use super::{Check, World};
+use crate::device::Zombie;
+use crate::disk::Survival;
+use crate::plan::Crash;
+use crate::rng::Rng;
+
+impl World<'_> {
+    pub(super) fn crash(&mut self, crash: &Crash) -> Check {
+        self.tell(|_| format!("{crash:?}"));
+        let dirty = self.dirty_total();
+        let in_flight = self.blocks_in_flight();
+        let stepped_aside = self.engines.iter().any(|engine| engine.failure().is_some());
+        self.leave_flights(crash.power);
+        self.model.killed();
+        if stepped_aside && dirty > 0 {
+            // What was dirty on the abandoned cache is given up.
+            self.model.forget();
+        }
+        if self.lied {
+            self.model.forget();
+            self.lied = false;
+        }
+        self.stop();
+        if crash.power {
+            self.counts().add("power cuts", 1);
+            self.power_goes(crash.survival);
+        } else {
+            self.counts().add("daemon kills", 1);
+        }
+        if self.cache.gone {
+            // It is back after the restart, as it was.
+            self.cache.gone = false;
+        }
+        self.attach(&crash.recoveries)?;
+        let strict = !crash.power && crash.recoveries.is_empty() && !stepped_aside && self.cache.tally.total() == 0;
+        if strict && self.dirty_total() + in_flight < dirty {
+            return Err(format!(
+                "{dirty} blocks were dirty and at most {in_flight} in flight when the daemon was killed, {} are dirty after recovery",
+                self.dirty_total()
+            ));
+        }
+        let percent = self.plan.config.verify_percent;
+        self.verify(percent)
+    }
+
+    pub(super) fn crash_here(&mut self, power: bool) -> Check {
+        let recoveries = vec![(self.rng.below(40) as u32, power), (self.rng.below(40) as u32, power)];
+        self.crash(&Crash { power, survival: Survival::Any, recoveries })
+    }
+
+    pub(super) fn dirty_total(&self) -> u64 {
+        (0..self.volumes.len() as u16).map(|volume| self.dirty_blocks(volume)).sum()
+    }
+
+    /// Blocks of requests and operations in flight, at most.
+    fn blocks_in_flight(&self) -> u64 {
+        let block = u64::from(self.plan.config.geometry.block_bytes) / 512;
+        self.requests.values().map(|pending| pending.range.count / block + 2).sum()
+    }
+
+    /// Power is gone: volatile caches and shared memory with it.
+    pub(super) fn power_goes(&mut self, survival: Survival) {
+        let mut rng = Rng::of(self.rng.bits(), 9);
+        for device in std::iter::once(&mut self.cache).chain(&mut self.origins) {
+            device.settle_zombies(true, &mut rng);
+            device.disk.cut(survival, &mut rng);
+        }
+        self.memory.reset_rings();
+        self.boot += 1;
+        self.model.power_cut();
+    }
+
+    /// What was in flight happened, in part, or not; after a kill it may still happen.
+    fn leave_flights(&mut self, power: bool) {
+        let mut rng = Rng::of(self.rng.bits(), 10);
+        for flight in std::mem::take(&mut self.flights).into_iter().flatten() {
+            let zombie = match &flight.action.operation {
+                Operation::Write { offset_bytes, bufs } => {
+                    let data = flight.taken.clone().unwrap_or_else(|| self.gather(bufs));
+                    Zombie { offset_bytes: *offset_bytes, data: Ok(data) }
+                }
+                Operation::WriteZeroes { offset_bytes, len_bytes } => {
+                    Zombie { offset_bytes: *offset_bytes, data: Err(*len_bytes) }
+                }
+                Operation::Discard { offset_bytes, len_bytes } if self.plan.config.origin_discards == 2 => {
+                    Zombie { offset_bytes: *offset_bytes, data: Err(*len_bytes) }
+                }
+                _ => continue,
+            };
+            let device = self.device(flight.action.device);
+            device.zombies.push(zombie);
+        }
+        for device in std::iter::once(&mut self.cache).chain(&mut self.origins) {
+            device.settle_zombies(power, &mut rng);
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! A machine: simulated devices, the shards of one cache, clients, and virtual time.
+
+mod attach;
+mod check;
+mod client;
+mod crash;
+mod steps;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use forebay_engine::{
+    Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Memory, Mode, Nanos, Operation, Superblock, VolumeSlot,
+};
+
+use crate::device::{Device, Fate, Tally};
+use crate::disk::Disk;
+use crate::memory::SimMemory;
+use crate::model::{Effect, Event, Model, Range};
+use crate::outcome::{Counts, Outcome, Violation};
+use crate::payload::{self, INITIAL, Value};
+use crate::plan::{FaultRates, Plan};
+use crate::rng::{Rng, mix};
+
+/// What a run is to do besides its plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Tell what happens.
+    pub trace: bool,
+    /// Crash when this many device operations were submitted: how many, and whether power is cut.
+    pub crash_at: Option<(u64, bool)>,
+    /// Fail this device operation.
+    pub fail_at: Option<u64>,
+}
+
+/// More events than any request needs to end.
+const EVENT_LIMIT: u64 = 400_000;
+/// More virtual time than any request needs to end.
+const TIME_LIMIT: Nanos = Nanos(3_600 * Nanos::SECOND.0);
+
+/// Ends a run: what is wrong.
+pub(crate) type Check<T = ()> = Result<T, String>;
+
+/// A device operation in flight.
+#[derive(Debug)]
+struct Flight {
+    shard: u16,
+    action: Action,
+    fate: Fate,
+    /// Of a flush: what it covers. Of others: unused.
+    order: u64,
+    /// A write's data, if the device took it at once and not at the end.
+    taken: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ask {
+    Read { prefetch: bool },
+    Write { effect: Effect, fua: bool },
+    Flush,
+}
+
+/// A client's request in progress; one for each shard it touches.
+#[derive(Debug)]
+struct Pending {
+    ask: Ask,
+    range: Range,
+    buf: Buf,
+    submitted: Event,
+    /// Parts not answered yet: a flush has one for each shard.
+    parts: u16,
+    failed: bool,
+    /// Faults before it.
+    cache_tally: Tally,
+    origin_tally: Tally,
+}
+
+#[derive(Debug)]
+struct VolumeState {
+    record_id: u32,
+    base: BlockKey,
+    reserved_blocks: u64,
+    mode: Mode,
+    sectors: u64,
+    /// Nothing was dirty at some time since when the mode always wrote through.
+    through: bool,
+    /// Nothing was dirty when last looked.
+    was_clean: bool,
+    /// Failed flushes of the origin nobody has been told of.
+    flush_errors_told: u64,
+    draining: bool,
+}
+
+/// See the module.
+pub(crate) struct World<'a> {
+    plan: &'a Plan,
+    options: Options,
+    rng: Rng,
+    now: Nanos,
+    cache: Device,
+    origins: Vec<Device>,
+    memory: SimMemory,
+    engines: Vec<Engine>,
+    superblock: Option<Superblock>,
+    cache_id: CacheId,
+    volumes: Vec<VolumeState>,
+    model: Model,
+    flights: Vec<Option<Flight>>,
+    free_flights: Vec<usize>,
+    due: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
+    submissions: u64,
+    requests: BTreeMap<u64, Pending>,
+    next_request: u64,
+    next_value: Value,
+    boot: u64,
+    /// Recorded outside the cache device: the cache is abandoned at this epoch (I15).
+    abandoned: Option<u32>,
+    /// A device lied where only a checksum of what is gone could tell.
+    lied: bool,
+    step: u32,
+    outcome: Outcome,
+}
+
+/// Runs a plan.
+#[must_use]
+pub fn run(plan: &Plan, options: Options) -> Outcome {
+    crate::quiet::catch(|sink| {
+        let mut world = World::new(plan, options);
+        let result = world.run();
+        if let Err(what) = result {
+            world.outcome.violation = Some(Violation { step: world.step, what });
+        }
+        sink(std::mem::take(&mut world.outcome));
+    })
+}
+
+impl<'a> World<'a> {
+    fn new(plan: &'a Plan, options: Options) -> World<'a> {
+        let config = &plan.config;
+        let rng = Rng::of(plan.schedule, 2);
+        let cache = Disk::new(config.geometry.device_bytes(), config.cache_unit_bytes);
+        let origins = config.volume_sectors.iter().enumerate().map(|(volume, sectors)| {
+            let mut disk = Disk::new(sectors * 512, config.origin_unit_bytes);
+            let mut bytes = vec![0; *sectors as usize * 512];
+            payload::fill(&mut bytes, volume as u16, 0, INITIAL);
+            disk.write(0, &bytes);
+            disk.flush(disk.order());
+            Device::new(disk, config.origin_faults)
+        });
+        World {
+            plan,
+            options,
+            rng,
+            now: Nanos(0),
+            cache: Device::new(cache, config.cache_faults),
+            origins: origins.collect(),
+            memory: SimMemory::new(config.geometry.shards, config.memory_bytes),
+            engines: Vec::new(),
+            superblock: None,
+            cache_id: CacheId([7; 16]),
+            volumes: Vec::new(),
+            model: Model::new(&config.volume_sectors),
+            flights: Vec::new(),
+            free_flights: Vec::new(),
+            due: BinaryHeap::new(),
+            submissions: 0,
+            requests: BTreeMap::new(),
+            next_request: 1,
+            next_value: INITIAL + 1,
+            boot: 1,
+            abandoned: None,
+            lied: false,
+            step: 0,
+            outcome: Outcome::default(),
+        }
+    }
+
+    fn run(&mut self) -> Check {
+        self.create()?;
+        self.attach(&[])?;
+        for (name, step) in &self.plan.steps {
+            self.step = *name;
+            self.rng = Rng::of(self.plan.schedule, 1000 + u64::from(*name));
+            self.do_step(step)?;
+            let events = if self.plan.config.pace == 0 { 0 } else { self.rng.below(self.plan.config.pace + 1) };
+            for _ in 0..events {
+                if !self.event(None)? {
+                    break;
+                }
+            }
+        }
+        self.step += 1;
+        self.rng = Rng::of(self.plan.schedule, 3);
+        self.finish()
+    }
+
+    fn tell(&mut self, what: impl FnOnce(&World<'_>) -> String) {
+        if self.options.trace {
+            let line = format!("{:>4} {:>14} ns  {}", self.step, self.now.0, what(self));
+            crate::quiet::note(line.clone());
+            self.outcome.trace.push(line);
+        }
+    }
+
+    fn hash(&mut self, a: u64, b: u64) {
+        self.outcome.hash = mix(self.outcome.hash ^ mix(a.wrapping_mul(31).wrapping_add(b)));
+    }
+
+    fn device(&mut self, name: DeviceName) -> &mut Device {
+        match name {
+            DeviceName::Cache(_) => &mut self.cache,
+            DeviceName::Origin(volume) => &mut self.origins[usize::from(volume.0)],
+        }
+    }
+
+    fn counts(&mut self) -> &mut Counts {
+        &mut self.outcome.counts
+    }
+
+    /// Lets a shard do what became possible, and takes what it wants done.
+    fn pump(&mut self, shard: u16) -> Check {
+        let at = usize::from(shard);
+        loop {
+            self.engines[at].advance(self.now, &mut self.memory);
+            let mut idle = true;
+            while let Some(ack) = self.engines[at].next_ack() {
+                idle = false;
+                self.answered(ack)?;
+            }
+            while let Some(action) = self.engines[at].next_action() {
+                self.fly(shard, action)?;
+            }
+            if self.engines[at].wants_abandonment().is_some() {
+                self.abandon(at)?;
+                continue;
+            }
+            if idle {
+                return Ok(());
+            }
+        }
+    }
+
+    fn abandon(&mut self, shard: usize) -> Check {
+        let epoch = self.engines[shard].wants_abandonment().expect("asked before");
+        let reason = self.engines[shard].failure().unwrap_or("?");
+        self.tell(|_| format!("shard {shard} steps aside at epoch {epoch}: {reason}"));
+        if self.cache.tally.total() == 0 && !self.cache.gone && self.options.fail_at.is_none() {
+            return Err(format!("the cache stepped aside without a fault: {reason}"));
+        }
+        self.abandoned = Some(epoch);
+        self.counts().add("abandoned", 1);
+        self.engines[shard].abandonment_recorded();
+        Ok(())
+    }
+
+    fn fly(&mut self, shard: u16, action: Action) -> Check {
+        self.submissions += 1;
+        self.outcome.operations += 1;
+        let (is_cache, latency) = match action.device {
+            DeviceName::Cache(_) => (true, self.plan.config.cache_latency),
+            DeviceName::Origin(_) => (false, self.plan.config.origin_latency),
+        };
+        let mut duration = latency.least_ns + self.rng.below(latency.spread_ns + 1);
+        if self.rng.in_10_000(latency.spikes) {
+            duration *= 100;
+        }
+        let mut rng = self.rng.clone();
+        let device = self.device(action.device);
+        let fate = match &action.operation {
+            Operation::Read { .. } => device.read_fate(&mut rng),
+            Operation::Write { .. } => device.write_fate(&mut rng),
+            Operation::Flush => device.plain_fate(device.rates.flush, &mut rng),
+            Operation::Discard { .. } | Operation::WriteZeroes { .. } => device.plain_fate(device.rates.discard, &mut rng),
+        };
+        let order = device.disk.order();
+        self.rng = rng;
+        let fate = if self.options.fail_at == Some(self.submissions) {
+            Fate::Fails { landing: self.rng.below(3) as u8, sticky: false }
+        } else {
+            fate
+        };
+        if is_cache && matches!(fate, Fate::Lost | Fate::Elsewhere { .. }) && matches!(action.operation, Operation::Write { .. }) {
+            self.lied = true;
+        }
+        let taken = match &action.operation {
+            Operation::Write { bufs, .. } if self.rng.percent(30) => Some(self.gather(bufs)),
+            _ => None,
+        };
+        let (kind, offset, len) = shape(&action.operation);
+        self.hash(kind, offset ^ len.rotate_left(40) ^ u64::from(is_cache) << 63);
+        self.tell(|_| format!("  -> {:?} {} fate {fate:?}", action.device, describe(&action.operation)));
+        let at = self.free_flights.pop().unwrap_or(self.flights.len());
+        if at == self.flights.len() {
+            self.flights.push(None);
+        }
+        self.flights[at] = Some(Flight { shard, action, fate, order, taken });
+        self.due.push(Reverse((self.now.after(Nanos(duration)), self.submissions, at)));
+        Ok(())
+    }
+
+    fn gather(&self, bufs: &[Buf]) -> Vec<u8> {
+        let mut data = Vec::with_capacity(bufs.iter().map(|buf| buf.len_bytes as usize).sum());
+        for buf in bufs {
+            data.extend_from_slice(self.memory.bytes(*buf));
+        }
+        data
+    }
+
+    /// The next thing that happens by itself. False if nothing will, or not before `until`.
+    fn event(&mut self, until: Option<Nanos>) -> Check<bool> {
+        let landing = self.due.peek().map(|Reverse((due, ..))| *due);
+        let deadline = self.engines.iter().filter_map(Engine::next_deadline).min().map(|at| at.max(self.now));
+        let Some(next) = [landing, deadline].into_iter().flatten().min() else { return Ok(false) };
+        if until.is_some_and(|until| next > until) {
+            return Ok(false);
+        }
+        if let Some((crash_at, power)) = self.options.crash_at
+            && self.submissions >= crash_at
+        {
+            self.options.crash_at = None;
+            self.outcome.counts.add("crash point reached", 1);
+            self.crash_here(power)?;
+            return Ok(true);
+        }
+        let advanced = next > self.now;
+        self.now = next;
+        if landing == Some(next) {
+            let Some(Reverse((_, _, at))) = self.due.pop() else { return Ok(false) };
+            self.land(at)?;
+        } else {
+            let before = self.submissions;
+            for shard in 0..self.engines.len() as u16 {
+                if self.engines[usize::from(shard)].next_deadline().is_some_and(|at| at <= self.now) {
+                    self.pump(shard)?;
+                }
+            }
+            let still = self.engines.iter().filter_map(Engine::next_deadline).min();
+            if !advanced && before == self.submissions && still.is_some_and(|at| at <= self.now) {
+                // Nothing happens at this deadline, and it does not move.
+                if let Some(landing) = landing {
+                    self.now = landing;
+                    let Some(Reverse((_, _, at))) = self.due.pop() else { return Ok(false) };
+                    self.land(at)?;
+                } else {
+                    return Err(format!("the engine's deadline {still:?} has come and nothing is done about it"));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// An operation completes.
+    fn land(&mut self, at: usize) -> Check {
+        let flight = self.flights[at].take().expect("a flight lands once");
+        self.free_flights.push(at);
+        let result = self.carry_out(&flight);
+        self.hash(7, u64::from(flight.action.op.0) << 1 | u64::from(result.is_ok()));
+        self.tell(|_| format!("  <- {:?} {} {result:?}", flight.action.device, describe(&flight.action.operation)));
+        let shard = flight.shard;
+        self.engines[usize::from(shard)].complete(self.now, flight.action.op, result, &mut self.memory);
+        self.pump(shard)?;
+        self.look_for_clean()
+    }
+
+    fn carry_out(&mut self, flight: &Flight) -> Result<(), forebay_engine::DeviceError> {
+        let mut rng = self.rng.clone();
+        let result = match &flight.action.operation {
+            Operation::Read { offset_bytes, bufs } => {
+                let mut data = vec![0; bufs.iter().map(|buf| buf.len_bytes as usize).sum()];
+                let result = self.device(flight.action.device).read(*offset_bytes, &mut data, flight.fate);
+                if result.is_ok() {
+                    let mut at = 0;
+                    for buf in bufs {
+                        let len = buf.len_bytes as usize;
+                        self.memory.bytes_mut(*buf).copy_from_slice(&data[at..at + len]);
+                        at += len;
+                    }
+                }
+                result
+            }
+            Operation::Write { offset_bytes, bufs } => {
+                let data = match &flight.taken {
+                    Some(data) => data.clone(),
+                    None => self.gather(bufs),
+                };
+                self.device(flight.action.device).write(*offset_bytes, &data, flight.fate, &mut rng)
+            }
+            Operation::Flush => match flight.action.device {
+                DeviceName::Origin(volume) => self.flush_origin(volume, flight, &mut rng),
+                DeviceName::Cache(_) => self.cache.flush(flight.order, flight.fate, &mut rng),
+            },
+            Operation::Discard { offset_bytes, len_bytes } => {
+                let is_cache = matches!(flight.action.device, DeviceName::Cache(_));
+                let support = if is_cache { 2 } else { self.plan.config.origin_discards };
+                match support {
+                    0 => Err(forebay_engine::DeviceError::Unsupported),
+                    1 => self.zero(flight, *offset_bytes, 0, &mut rng),
+                    _ => self.zero(flight, *offset_bytes, *len_bytes, &mut rng),
+                }
+            }
+            Operation::WriteZeroes { offset_bytes, len_bytes } => self.zero(flight, *offset_bytes, *len_bytes, &mut rng),
+        };
+        self.rng = rng;
+        result
+    }
+
+    fn zero(&mut self, flight: &Flight, offset_bytes: u64, len_bytes: u64, rng: &mut Rng) -> Result<(), forebay_engine::DeviceError> {
+        let device = self.device(flight.action.device);
+        if device.gone {
+            return Err(forebay_engine::DeviceError::Gone);
+        }
+        if let Fate::Fails { landing, .. } = flight.fate {
+            device.tally.writes += 1;
+            if landing > 0 && rng.percent(50) {
+                device.disk.zero(offset_bytes, len_bytes);
+            }
+            return Err(forebay_engine::DeviceError::Io);
+        }
+        device.disk.zero(offset_bytes, len_bytes);
+        Ok(())
+    }
+
+    /// A flush of an origin: if it fails and loses something, the model learns what.
+    fn flush_origin(&mut self, volume: VolumeSlot, flight: &Flight, rng: &mut Rng) -> Result<(), forebay_engine::DeviceError> {
+        let at = usize::from(volume.0);
+        let sectors = self.volumes[at].sectors;
+        if matches!(flight.fate, Fate::Good) {
+            return self.origins[at].flush(flight.order, flight.fate, rng);
+        }
+        let mut before = vec![0; sectors as usize * 512];
+        self.origins[at].disk.read(0, &mut before);
+        let result = self.origins[at].flush(flight.order, flight.fate, rng);
+        let mut after = vec![0; before.len()];
+        self.origins[at].disk.read(0, &mut after);
+        for sector in 0..sectors {
+            let bytes = sector as usize * 512..(sector as usize + 1) * 512;
+            if before[bytes.clone()] != after[bytes.clone()]
+                && let Ok(value) = payload::decode(&after[bytes], volume.0, sector)
+            {
+                self.model.origin_lost(volume.0, sector, value);
+            }
+        }
+        result
+    }
+
+    /// Lets everything in flight end.
+    fn quiesce(&mut self) -> Check {
+        let began = self.now;
+        let mut events = 0;
+        while !self.requests.is_empty() {
+            events += 1;
+            if events > EVENT_LIMIT || self.now.since(began) > TIME_LIMIT {
+                return Err(format!("after {events} events these requests have no answer: {}", self.unanswered()));
+            }
+            if !self.event(None)? {
+                return Err(format!("nothing will happen, but these requests have no answer: {}", self.unanswered()));
+            }
+        }
+        Ok(())
+    }
+
+    fn unanswered(&self) -> String {
+        let some: Vec<String> =
+            self.requests.values().take(5).map(|pending| format!("{:?} {:?}", pending.ask, pending.range)).collect();
+        some.join("; ")
+    }
+
+    fn faults(&mut self, on: bool) {
+        self.cache.faulty = on && self.cache.rates != FaultRates::NONE;
+        for origin in &mut self.origins {
+            origin.faulty = on && origin.rates != FaultRates::NONE;
+        }
+    }
+}
+
+fn shape(operation: &Operation) -> (u64, u64, u64) {
+    match operation {
+        Operation::Read { offset_bytes, bufs } => (1, *offset_bytes, bufs.len() as u64),
+        Operation::Write { offset_bytes, bufs } => (2, *offset_bytes, bufs.len() as u64),
+        Operation::Flush => (3, 0, 0),
+        Operation::Discard { offset_bytes, len_bytes } => (4, *offset_bytes, *len_bytes),
+        Operation::WriteZeroes { offset_bytes, len_bytes } => (5, *offset_bytes, *len_bytes),
+    }
+}
+
+fn describe(operation: &Operation) -> String {
+    let total = |bufs: &[Buf]| bufs.iter().map(|buf| buf.len_bytes).sum::<u32>();
+    match operation {
+        Operation::Read { offset_bytes, bufs } => format!("read {offset_bytes:#x} +{:#x}", total(bufs)),
+        Operation::Write { offset_bytes, bufs } => format!("write {offset_bytes:#x} +{:#x}", total(bufs)),
+        Operation::Flush => "flush".to_owned(),
+        Operation::Discard { offset_bytes, len_bytes } => format!("discard {offset_bytes:#x} +{len_bytes:#x}"),
+        Operation::WriteZeroes { offset_bytes, len_bytes } => format!("zeroes {offset_bytes:#x} +{len_bytes:#x}"),
+    }
+}

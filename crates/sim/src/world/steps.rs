@@ -1,0 +1,325 @@
+//! The steps of a plan.
+
+use forebay_engine::format::geometry::DATA_OFFSET_BYTES;
+use forebay_engine::{Memory, Mode, Nanos, Settings, VolumeConfig, VolumeSlot, VolumeState as RecordState};
+
+use super::{Ask, Check, World};
+use crate::device::Control;
+use crate::disk::{PAGE_BYTES, Survival};
+use crate::model::{Effect, Range};
+use crate::payload::{self, ZERO};
+use crate::plan::Step;
+use crate::rng::Rng;
+
+impl World<'_> {
+    pub(super) fn do_step(&mut self, step: &Step) -> Check {
+        match step {
+            Step::Write { volume, sector, count, fua } => {
+                let effect = Effect::Store(self.fresh());
+                self.ask(Range { volume: *volume, sector: *sector, count: *count }, Ask::Write { effect, fua: *fua })
+            }
+            Step::Zeroes { volume, sector, count, fua } => {
+                let effect = Effect::Store(ZERO);
+                self.ask(Range { volume: *volume, sector: *sector, count: *count }, Ask::Write { effect, fua: *fua })
+            }
+            Step::Discard { volume, sector, count } => {
+                let ask = Ask::Write { effect: Effect::Discard, fua: false };
+                self.ask(Range { volume: *volume, sector: *sector, count: *count }, ask)
+            }
+            Step::Read { volume, sector, count } => {
+                self.ask(Range { volume: *volume, sector: *sector, count: *count }, Ask::Read { prefetch: false })
+            }
+            Step::Prefetch { volume, sector, count } => {
+                self.ask(Range { volume: *volume, sector: *sector, count: *count }, Ask::Read { prefetch: true })
+            }
+            Step::Flush { volume } => self.ask(Range { volume: *volume, sector: 0, count: 0 }, Ask::Flush),
+            Step::Settle => self.quiesce(),
+            Step::Pass { ms } => self.pass(*ms),
+            Step::Crash(crash) => self.crash(crash),
+            Step::SetMode { volume, mode } => self.set_mode(*volume, *mode),
+            Step::Drain { volume, on } => {
+                self.set_draining(*volume, *on);
+                self.pump_all()
+            }
+            Step::Set(settings) => self.set(settings),
+            Step::Faults { on } => {
+                self.faults(*on);
+                Ok(())
+            }
+            Step::Rot { place, metadata } => {
+                self.rot(*place, *metadata);
+                Ok(())
+            }
+            Step::CacheGone => {
+                self.tell(|_| "the cache device is gone".to_owned());
+                self.cache.gone = true;
+                self.cache.tally.damage += 1;
+                self.counts().add("cache device gone", 1);
+                Ok(())
+            }
+            Step::Detach { volume, cut } => self.detach(*volume, *cut),
+        }
+    }
+
+    fn pump_all(&mut self) -> Check {
+        for shard in 0..self.engines.len() as u16 {
+            self.pump(shard)?;
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self, ms: u64) -> Check {
+        let until = self.now.after(Nanos(ms * 1_000_000));
+        let mut events = 0u32;
+        while self.event(Some(until))? {
+            events += 1;
+            if events > 400_000 {
+                return Err(format!("{events} events in {ms} ms: the engine does not come to rest"));
+            }
+        }
+        self.now = self.now.max(until);
+        Ok(())
+    }
+
+    fn set_mode(&mut self, volume: u16, mode: Mode) -> Check {
+        self.tell(|_| format!("volume {volume} becomes {}", mode.name()));
+        for engine in &mut self.engines {
+            engine.set_mode(VolumeSlot(volume), mode);
+        }
+        self.volumes[usize::from(volume)].mode = mode;
+        self.note_through(volume);
+        self.pump_all()
+    }
+
+    fn set_draining(&mut self, volume: u16, on: bool) {
+        self.volumes[usize::from(volume)].draining = on;
+        for engine in &mut self.engines {
+            engine.set_draining(VolumeSlot(volume), on);
+        }
+    }
+
+    fn set(&mut self, settings: &Settings) -> Check {
+        for engine in &mut self.engines {
+            engine.set_settings(settings.clone()).map_err(|error| format!("settings refused: {error}"))?;
+        }
+        self.pump_all()
+    }
+
+    /// The settings a restarted daemon has: those last set.
+    pub(super) fn settings_in_force(&self) -> Settings {
+        let last = self.plan.steps.iter().take_while(|(name, _)| *name <= self.step).filter_map(|(_, step)| match step {
+            Step::Set(settings) => Some(settings),
+            _ => None,
+        });
+        last.last().unwrap_or(&self.plan.config.settings).clone()
+    }
+
+    /// Flips a bit of a page that is in use.
+    fn rot(&mut self, place: u64, metadata: bool) {
+        let mut rng = Rng::new(place);
+        let pages = (self.cache.disk.size_bytes() - DATA_OFFSET_BYTES) / PAGE_BYTES as u64;
+        for _ in 0..200 {
+            let offset_bytes = DATA_OFFSET_BYTES + rng.below(pages) * PAGE_BYTES as u64;
+            let mut page = [0; PAGE_BYTES];
+            self.cache.disk.read(offset_bytes, &mut page);
+            let is_metadata = page.starts_with(b"FBRH") || page.starts_with(b"FBSM");
+            if page.iter().all(|byte| *byte == 0) || is_metadata != metadata {
+                continue;
+            }
+            self.cache.disk.rot(offset_bytes + rng.below(PAGE_BYTES as u64), rng.below(8) as u8);
+            self.cache.tally.damage += 1;
+            self.lied |= metadata;
+            self.counts().add(if metadata { "rot in metadata" } else { "rot in data" }, 1);
+            self.tell(|_| format!("rot at {offset_bytes:#x}"));
+            return;
+        }
+    }
+
+    /// Writes everything of a volume back. False if faults keep it from ending.
+    pub(super) fn drain(&mut self, volume: u16) -> Check<bool> {
+        self.set_draining(volume, true);
+        self.pump_all()?;
+        let began = self.now;
+        let mut events = 0u32;
+        let mut ended = true;
+        while self.dirty_blocks(volume) > 0 {
+            events += 1;
+            let late = events > 100_000 || self.now.since(began) > Nanos(600 * Nanos::SECOND.0);
+            if late || !self.event(None)? {
+                ended = false;
+                break;
+            }
+        }
+        self.set_draining(volume, false);
+        Ok(ended)
+    }
+
+    fn is_sound(&self) -> bool {
+        let quiet = !self.cache.faulty && self.origins.iter().all(|origin| !origin.faulty);
+        quiet && !self.cache.gone && self.cache.tally.total() == 0 && self.origins.iter().all(|origin| origin.tally.damage == 0)
+    }
+
+    fn detach(&mut self, volume: u16, cut: Option<u32>) -> Check {
+        self.quiesce()?;
+        if !self.is_sound() {
+            return Ok(());
+        }
+        self.tell(|_| format!("detach volume {volume}"));
+        if !self.drain(volume)? {
+            return Err(format!("volume {volume} does not drain: {} dirty blocks stay", self.dirty_blocks(volume)));
+        }
+        self.ask(Range { volume, sector: 0, count: 0 }, Ask::Flush)?;
+        self.quiesce()?;
+        let slot = VolumeSlot(volume);
+        for engine in &mut self.engines {
+            engine.set_detaching(slot, true);
+        }
+        for shard in 0..self.engines.len() {
+            let mut events = 0;
+            while let Err(left) = self.engines[shard].remove_volume(slot) {
+                events += 1;
+                if events > 10_000 || !self.event(None)? {
+                    return Err(format!("volume {volume} is drained and cannot be removed: {left} left"));
+                }
+            }
+        }
+        // The cache must not matter any more before the superblock says so, nor after.
+        self.origin_alone(volume, "the volume is detached")?;
+        self.counts().add("detached", 1);
+        let mut superblock = self.superblock.clone().expect("attached");
+        let id = self.volumes[usize::from(volume)].record_id;
+        let record = superblock.volumes.iter_mut().find(|record| record.id == id).expect("a record");
+        record.state = RecordState::Detached;
+        record.valid_from_epoch = superblock.epoch + 1;
+        let sectors = self.volumes[usize::from(volume)].sectors;
+        let mode = self.volumes[usize::from(volume)].mode;
+        let mut rng = Rng::of(self.rng.bits(), 11);
+        let mut control = Control::new(&mut self.cache, cut, &mut rng);
+        let written = superblock.write(&mut control);
+        if control.cut {
+            // The machine dies; the volume is attached or not, and whole either way.
+            self.counts().add("detach cut short", 1);
+            return self.die_in_detach(volume);
+        }
+        written.map_err(|error| format!("the superblock cannot be written: {error}"))?;
+        self.use_alone(volume);
+        superblock.add_volume(&super::attach::name(usize::from(volume)), sectors * 512, mode as u8).map_err(|error| error.to_string())?;
+        let mut rng = Rng::of(self.rng.bits(), 12);
+        superblock
+            .write(&mut Control::new(&mut self.cache, None, &mut rng))
+            .map_err(|error| format!("the superblock cannot be written: {error}"))?;
+        let record = superblock.volumes.last().expect("just added");
+        let config = VolumeConfig { base: record.base, reserved_blocks: record.reserved_blocks, size_bytes: sectors * 512, mode };
+        let state = &mut self.volumes[usize::from(volume)];
+        (state.record_id, state.base, state.reserved_blocks) = (record.id, record.base, record.reserved_blocks);
+        self.superblock = Some(superblock);
+        for engine in &mut self.engines {
+            assert_eq!(engine.add_volume(config), slot);
+        }
+        self.note_through(volume);
+        Ok(())
+    }
+
+    fn die_in_detach(&mut self, volume: u16) -> Check {
+        self.model.killed();
+        self.stop();
+        self.power_goes(Survival::Any);
+        // If the superblock says detached, the volume is attached anew.
+        let mut rng = Rng::of(self.rng.bits(), 13);
+        let mut control = Control::new(&mut self.cache, None, &mut rng);
+        let mut superblock =
+            forebay_engine::Superblock::read(&mut control).map_err(|error| format!("the superblock is lost: {error}"))?;
+        let id = self.volumes[usize::from(volume)].record_id;
+        let detached = superblock.volumes.iter().any(|record| record.id == id && record.state == RecordState::Detached);
+        if detached {
+            let (sectors, mode) = (self.volumes[usize::from(volume)].sectors, self.volumes[usize::from(volume)].mode);
+            superblock
+                .add_volume(&super::attach::name(usize::from(volume)), sectors * 512, mode as u8)
+                .and_then(|_| Ok(()))
+                .map_err(|error| error.to_string())?;
+            superblock.write(&mut control).map_err(|error| error.to_string())?;
+            self.use_alone(volume);
+        }
+        self.attach(&[])?;
+        self.verify(100)
+    }
+
+    /// Somebody uses the origin without its cache.
+    fn use_alone(&mut self, volume: u16) {
+        let value = self.fresh();
+        let sectors = self.volumes[usize::from(volume)].sectors;
+        let sector = self.rng.below(sectors);
+        let count = self.rng.between(1, sectors - sector);
+        let range = Range { volume, sector, count };
+        let buf = self.memory.take(count as usize * 512);
+        payload::fill(self.memory.bytes_mut(buf), volume, sector, value);
+        let submitted = self.model.write(range, Effect::Store(value));
+        let disk = &mut self.origins[usize::from(volume)].disk;
+        disk.write(sector * 512, self.memory.bytes(buf));
+        disk.flush(disk.order());
+        self.memory.give(buf);
+        self.model.written(range, Effect::Store(value), submitted, true, true);
+    }
+
+    /// The end of every run: faults stop, everything finishes, everything is read, written back
+    /// and read again after a last crash.
+    pub(super) fn finish(&mut self) -> Check {
+        self.faults(false);
+        self.quiesce()?;
+        if self.cache.gone || self.engines.iter().any(|engine| engine.failure().is_some()) {
+            let crash = crate::plan::Crash { power: false, survival: Survival::Any, recoveries: Vec::new() };
+            self.crash(&crash)?;
+        }
+        self.verify(100)?;
+        if self.cache.tally.total() == 0 {
+            self.finish_sound()?;
+        } else {
+            self.heal()?;
+        }
+        for volume in 0..self.volumes.len() as u16 {
+            self.ask(Range { volume, sector: 0, count: 0 }, Ask::Flush)?;
+        }
+        self.quiesce()?;
+        let crash = crate::plan::Crash { power: true, survival: Survival::Any, recoveries: vec![(20, true)] };
+        self.crash(&crash)?;
+        self.verify(100)?;
+        self.stop();
+        Ok(())
+    }
+
+    fn finish_sound(&mut self) -> Check {
+        for volume in 0..self.volumes.len() as u16 {
+            if !self.drain(volume)? {
+                return Err(format!("volume {volume} does not drain: {} dirty blocks stay", self.dirty_blocks(volume)));
+            }
+            self.origin_alone(volume, "the volume is drained")?;
+        }
+        self.verify(100)
+    }
+
+    /// Unreadable dirty blocks are written anew; then the volume drains as any other.
+    fn heal(&mut self) -> Check {
+        self.cache.heal();
+        for origin in &mut self.origins {
+            origin.heal();
+        }
+        for volume in 0..self.volumes.len() as u16 {
+            let count = self.volumes[usize::from(volume)].sectors;
+            for sector in (0..count).step_by(8) {
+                let effect = Effect::Store(self.fresh());
+                let range = Range { volume, sector, count: (count - sector).min(8) };
+                self.ask(range, Ask::Write { effect, fua: false })?;
+            }
+        }
+        self.quiesce()?;
+        if self.engines.iter().any(|engine| engine.failure().is_some()) {
+            return Ok(());
+        }
+        for volume in 0..self.volumes.len() as u16 {
+            if !self.drain(volume)? {
+                return Err(format!("volume {volume}, healed, does not drain: {} dirty blocks stay", self.dirty_blocks(volume)));
+            }
+        }
+        self.verify(100)
+    }
+}
