@@ -106,7 +106,10 @@ impl Engine {
             return self.fail_durable_waiters(now);
         }
         self.close_old_records(now, memory);
-        if !self.all_durable() {
+        if self.all_durable() {
+            // A deadline nothing waits for any more would come again and again.
+            self.durability.deadline = None;
+        } else {
             let deadline = *self
                 .durability
                 .deadline
