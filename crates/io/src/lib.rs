@@ -25,5 +25,5 @@ pub use device::{DeviceKind, DirectIo, OpenError, OpenHow, RealDevice};
 pub use driver::{Done, Driver, DriverCounters, DriverDevice, DriverError};
 pub use emulated::Emulation;
 pub use pool::{Arena, Pool, PoolError, PoolView};
-pub use ring_memory::{RingMemory, RingMemoryError};
-pub use uring::{Completion, FileTarget, Token, Uring, UringError, Waker};
+pub use ring_memory::{RingMemory, RingMemoryError, allocate};
+pub use uring::{Completion, FileTarget, SendPiece, Token, Uring, UringError, Waker};

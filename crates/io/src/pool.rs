@@ -106,6 +106,32 @@ impl Pool {
     }
 }
 
+impl Arena {
+    /// Takes `len_bytes` (whole pages, fewer than it has) off the end of an arena of which nothing
+    /// is allocated, as an arena of its own: what lies in one may then be read while the other is
+    /// written.
+    ///
+    /// # Errors
+    /// If the arena has not that much.
+    pub fn divide(self, len_bytes: usize) -> Result<(Arena, Arena), PoolError> {
+        let (pages, taken) = (self.pages.len(), len_bytes.div_ceil(PAGE_BYTES));
+        if taken == 0 || taken >= pages || self.free_pages != pages {
+            return Err(PoolError::Size {
+                len_bytes,
+                arenas: 2,
+            });
+        }
+        let kept = pages - taken;
+        let second = Arena::new(
+            self.view.clone(),
+            self.first_page + kept as u32,
+            taken as u32,
+        );
+        let first = Arena::new(self.view, self.first_page, kept as u32);
+        Ok((first, second))
+    }
+}
+
 /// The whole pool's memory, to turn names of buffers into addresses. Keeps the memory alive.
 #[derive(Clone, Debug)]
 pub struct PoolView {

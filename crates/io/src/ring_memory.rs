@@ -64,7 +64,7 @@ impl RingMemory {
             .open(path)
             .map_err(failed("create"))?;
         let made = lock(path, &file)
-            .and_then(|()| allocate(&file, len_bytes).map_err(failed("allocate")))
+            .and_then(|()| allocate(&file, len_bytes as u64).map_err(failed("allocate")))
             .and_then(|()| Map::shared(&file, len_bytes).map_err(failed("map")));
         match made {
             Ok(map) => Ok(RingMemory {
@@ -162,8 +162,12 @@ fn lock(path: &Path, file: &File) -> Result<(), RingMemoryError> {
     Err(io_error(path, "lock", source))
 }
 
-/// Takes the memory now: a hole touched when /dev/shm is full would be a SIGBUS later.
-fn allocate(file: &File, len_bytes: usize) -> io::Result<()> {
+/// Allocates the first `len_bytes` of a file now, zeroes where there was nothing: what is written
+/// there later cannot run out of space, and memory mapped from there is no SIGBUS.
+///
+/// # Errors
+/// If the file system is full or cannot do this.
+pub fn allocate(file: &File, len_bytes: u64) -> io::Result<()> {
     let len =
         libc::off_t::try_from(len_bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
     // SAFETY: posix_fallocate takes a descriptor, which `file` keeps open.

@@ -16,6 +16,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use crate::pool::PoolView;
 use crate::slots::Slots;
 use message::Message;
+pub use message::SendPiece;
 pub use waker::Waker;
 
 /// The name of an operation on the ring; comes back in its [`Completion`].
@@ -147,6 +148,11 @@ pub struct Uring {
     messages: Slots<Box<Message>>,
     #[expect(
         clippy::vec_box,
+        reason = "they go back to where the kernel reads them by address"
+    )]
+    spare_messages: Vec<Box<Message>>,
+    #[expect(
+        clippy::vec_box,
         reason = "the kernel reads them by address, and the vector grows"
     )]
     timespecs: Vec<Box<types::Timespec>>,
@@ -188,6 +194,7 @@ impl Uring {
             fixed_chunks: 0,
             free_files,
             messages: Slots::default(),
+            spare_messages: Vec::new(),
             timespecs: Vec::new(),
             timespecs_used: 0,
             waker,
@@ -343,15 +350,53 @@ impl Uring {
 
     /// Sends several buffers in order as one piece; otherwise as [`Uring::send`].
     pub fn send_vectored(&mut self, socket: BorrowedFd<'_>, bufs: &[Buf], token: Token) {
-        let message = Message::new(&self.memory, bufs, token);
-        let header = message.header();
-        let index = self.messages.insert(message);
+        let pieces = bufs.iter().map(|buf| SendPiece::Buf {
+            buf: *buf,
+            skip_bytes: 0,
+        });
+        self.send_pieces(socket, pieces, token);
+    }
+
+    /// Sends pieces in order, as many as one transfer takes. Completes with the count of bytes,
+    /// which may be less. Buffers belong to the kernel until then; other bytes are copied now.
+    pub fn send_pieces<'a>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        pieces: impl Iterator<Item = SendPiece<'a>>,
+        token: Token,
+    ) {
+        let (index, header) = self.message(pieces, token);
         let entry = opcode::SendMsg::new(types::Fd(socket.as_raw_fd()), header)
             .flags(libc::MSG_NOSIGNAL as u32)
             .build()
             .user_data(Token::reserved(MESSAGE_TAG, u64::from(index)).raw());
         // SAFETY: as for `recv`; the message's own memory is boxed and kept until completion.
         unsafe { self.push(entry) };
+    }
+
+    /// Receives into the buffers in order, each but for so many bytes at its beginning;
+    /// otherwise as [`Uring::recv`].
+    pub fn recv_parts(&mut self, socket: BorrowedFd<'_>, parts: &[(Buf, u32)], token: Token) {
+        let pieces = parts
+            .iter()
+            .map(|&(buf, skip_bytes)| SendPiece::Buf { buf, skip_bytes });
+        let (index, header) = self.message(pieces, token);
+        let entry = opcode::RecvMsg::new(types::Fd(socket.as_raw_fd()), header)
+            .build()
+            .user_data(Token::reserved(MESSAGE_TAG, u64::from(index)).raw());
+        // SAFETY: as for `recv`; the message's own memory is boxed and kept until completion.
+        unsafe { self.push(entry) };
+    }
+
+    fn message<'a>(
+        &mut self,
+        pieces: impl Iterator<Item = SendPiece<'a>>,
+        token: Token,
+    ) -> (u32, *mut libc::msghdr) {
+        let mut message = self.spare_messages.pop().unwrap_or_else(Message::empty);
+        message.fill(&self.memory, pieces, token);
+        let header = message.header();
+        (self.messages.insert(message), header)
     }
 
     /// Waits until a descriptor is ready for `events` (as of poll(2)), once.
@@ -442,7 +487,11 @@ impl Uring {
                     continue;
                 }
                 MESSAGE_TAG => match self.messages.remove(token.value() as u32) {
-                    Some(message) => message.token(),
+                    Some(message) => {
+                        let token = message.token();
+                        self.spare_messages.push(message);
+                        token
+                    }
                     None => continue,
                 },
                 _ => token,

@@ -1,0 +1,335 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use tracing::level_filters::LevelFilter;
+
+use crate::units::{Cutoff, parse_size};
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failure; 2 wrong usage; 3 refused to protect data; \
+4 interrupted; 5 damage found.";
+
+/// An SSD cache for slow block storage, in user space.
+#[derive(Debug, Parser)]
+#[command(version, about, after_help = EXIT_CODES, propagate_version = true)]
+pub(crate) struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// How much to log to standard error: error, warn, info, debug, off.
+    #[arg(long, global = true, default_value = "info", value_name = "LEVEL")]
+    pub(crate) log_level: LevelFilter,
+    /// How log lines look.
+    #[arg(long, global = true, default_value = "human", value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Human,
+    /// One JSON object per line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a cache on an SSD, a partition or a file.
+    Create(CreateArgs),
+    /// Run the cache in the foreground and export its volumes.
+    Serve(Box<ServeArgs>),
+    /// Add an origin device to a running cache.
+    Attach(AttachArgs),
+    /// Write a volume's dirty data back and take it off a running cache.
+    Detach(VolumeArgs),
+    /// Show what a running cache does.
+    Status(StatusArgs),
+    /// Change a volume's mode while it is in use.
+    Mode(ModeArgs),
+    /// Change a setting of a running cache.
+    Set(SetArgs),
+    /// Write all dirty data of a volume back to its origin.
+    Drain(DrainArgs),
+    /// Stop a running cache in order.
+    Stop(StopArgs),
+    /// Read a cache device that is not in use and report on it, changing nothing.
+    Check(CheckArgs),
+    /// Print what a cache device that is not in use holds, changing nothing.
+    Dump(CheckArgs),
+    /// Go on with a damaged cache: give up what cannot be trusted.
+    Repair(RepairArgs),
+}
+
+/// How to find a running daemon.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ControlArgs {
+    /// The daemon's control socket. Needed only when several daemons run.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How devices are used.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DeviceArgs {
+    /// Whether the page cache must be avoided: `required` refuses file systems that cannot do
+    /// direct I/O, such as tmpfs.
+    #[arg(long, default_value = "if-possible", value_name = "WHEN")]
+    pub(crate) direct: Direct,
+    /// Where to remember that a cache was given up [default: /var/lib/forebay for root].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Direct {
+    /// Refuse what cannot do it.
+    Required,
+    /// Use it where it works.
+    IfPossible,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay create /dev/nvme0n1p3")]
+pub(crate) struct CreateArgs {
+    /// The block device or file; a file is made if --size is given.
+    pub(crate) device: PathBuf,
+    /// The size of a file to make.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub(crate) size: Option<u64>,
+    /// The mapping unit, 4K to 64K.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE", default_value = "4K")]
+    pub(crate) block_size: u64,
+    /// How many independent parts, each served by one thread [default: one below 16 GiB, else
+    /// one per core up to 8].
+    #[arg(long, value_name = "N")]
+    pub(crate) shards: Option<u16>,
+    /// Overwrite what is on the device; also say what that is with --yes-lose.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// The exact words of what is lost, as --force prints them.
+    #[arg(long, value_name = "WORDS", requires = "force")]
+    pub(crate) yes_lose: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) devices: DeviceArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --create \
+--mode writeback --nbd unix:/run/forebay/sdb.sock"
+)]
+pub(crate) struct ServeArgs {
+    /// A TOML file that says all of this, for several volumes too.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["origin", "cache"])]
+    pub(crate) config: Option<PathBuf>,
+    /// The slow device with the data.
+    #[arg(long, value_name = "DISK", required_unless_present = "config")]
+    pub(crate) origin: Option<PathBuf>,
+    /// The cache device. Without one the origin is exported as it is.
+    #[arg(long, value_name = "SSD")]
+    pub(crate) cache: Option<PathBuf>,
+    /// Make a cache on the cache device if it is blank.
+    #[arg(long, requires = "cache")]
+    pub(crate) create: bool,
+    /// The mode: writeback, writethrough, writearound, readonly or passthrough [default: the one
+    /// last used, writethrough at first].
+    #[arg(long, value_name = "MODE", requires = "cache")]
+    pub(crate) mode: Option<forebay_engine::Mode>,
+    /// Where to export over NBD: unix:PATH or tcp:HOST:PORT. Can be given several times.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) nbd: Vec<String>,
+    /// The volume's name, also as export [default: the origin's file name].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
+    /// Buffer memory of the daemon.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub(crate) memory: Option<u64>,
+    /// How many threads serve [default: one per core, at most one per shard].
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// Give the origin the timing of another device, such as `hdd` or `hdd:rpm=5400`.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) origin_emulate: Option<String>,
+    /// Give the cache device the timing of another device, such as `ssd`.
+    #[arg(long, value_name = "MODEL", requires = "cache")]
+    pub(crate) cache_emulate: Option<String>,
+    /// The certificate chain for TLS, as PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the certificate, as PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The authority that must have signed clients' certificates, as PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Allow TCP without TLS on addresses that others can reach.
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// The control socket [default: one in /run/forebay or $XDG_RUNTIME_DIR/forebay].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) devices: DeviceArgs,
+}
+
+/// Settings that can also be changed while the cache runs.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct SettingArgs {
+    /// When a write is acknowledged: `write` (on the cache device with its entry) or `flush`
+    /// (the usual contract of a disk).
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) commit: Option<forebay_engine::Commit>,
+    /// Which missed blocks enter the cache: `always` or `second-touch`.
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) admission: Option<forebay_engine::Admission>,
+    /// Sequential streams longer than this bypass the cache; `off` for never.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) sequential_cutoff: Option<Cutoff>,
+    /// Write-back begins above this share of dirty data.
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) dirty_low: Option<u8>,
+    /// Writes slow down above this share of dirty data.
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) dirty_high: Option<u8>,
+    /// No more dirty data than this share.
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) dirty_limit: Option<u8>,
+    /// Dirty data older than this is written back.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) age: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay attach /dev/sdc --mode writeback")]
+pub(crate) struct AttachArgs {
+    /// The origin device.
+    pub(crate) origin: PathBuf,
+    /// The volume's name, also as export [default: the origin's file name].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Its mode [default: the one last used, writethrough at first].
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<forebay_engine::Mode>,
+    /// Give the origin the timing of another device, such as `hdd`.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) origin_emulate: Option<String>,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay detach sdb")]
+pub(crate) struct VolumeArgs {
+    /// The volume.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay status --watch")]
+pub(crate) struct StatusArgs {
+    /// Show it again every second until Ctrl-C.
+    #[arg(long, conflicts_with = "prometheus")]
+    pub(crate) watch: bool,
+    /// Print metrics as Prometheus reads them.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) prometheus: bool,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay mode sdb writethrough")]
+pub(crate) struct ModeArgs {
+    /// The volume.
+    pub(crate) name: String,
+    /// writeback, writethrough, writearound, readonly or passthrough.
+    pub(crate) mode: forebay_engine::Mode,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay set sequential-cutoff 4M\n\nKeys: commit, admission, \
+sequential-cutoff, dirty-low, dirty-high, dirty-limit, age. They hold until the daemon stops."
+)]
+pub(crate) struct SetArgs {
+    /// What to change.
+    pub(crate) key: String,
+    /// The new value.
+    pub(crate) value: String,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay drain sdb\n         forebay drain --offline --cache \
+/dev/nvme0n1p3 --origin /dev/sdb"
+)]
+pub(crate) struct DrainArgs {
+    /// The volume [default: the only one].
+    #[arg(conflicts_with = "offline")]
+    pub(crate) name: Option<String>,
+    /// Drain a cache that no daemon serves.
+    #[arg(long, requires_all = ["origin", "cache"])]
+    pub(crate) offline: bool,
+    /// With --offline: the origin device.
+    #[arg(long, value_name = "DISK", requires = "offline")]
+    pub(crate) origin: Option<PathBuf>,
+    /// With --offline: the cache device.
+    #[arg(long, value_name = "SSD", requires = "offline")]
+    pub(crate) cache: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) devices: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay stop --drain")]
+pub(crate) struct StopArgs {
+    /// First write all dirty data back.
+    #[arg(long)]
+    pub(crate) drain: bool,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay check /dev/nvme0n1p3")]
+pub(crate) struct CheckArgs {
+    /// The cache device.
+    pub(crate) cache: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) devices: DeviceArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay repair /dev/nvme0n1p3 --accept-damage")]
+pub(crate) struct RepairArgs {
+    /// The cache device.
+    pub(crate) cache: PathBuf,
+    /// Give up the promised records that cannot be read; what they superseded may come back.
+    #[arg(long)]
+    pub(crate) accept_damage: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) devices: DeviceArgs,
+}

@@ -1,0 +1,397 @@
+//! Opening a cache and its origins, with every check that comes before anything is written.
+//!
+//! In order: open all devices exclusively (two daemons, mounted devices), flush the origins
+//! (I12), read the superblock, honour an abandonment (I15), compare each origin with what the
+//! cache knows of it, recover, make the rings, enter new volumes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use forebay_engine::format::VolumeState;
+use forebay_engine::ring::RING_BYTES;
+use forebay_engine::{
+    AttachOptions, Attached, CacheId, Geometry, Mode, Recovered, RecoveryReport, Storage,
+    Superblock, SuperblockError, VolumeConfig, VolumeRecord,
+};
+use forebay_io::{BlockingStorage, DirectIo, OpenHow, RealDevice, RingMemory};
+
+use crate::failure::{Refused, refuse};
+use crate::fingerprint;
+use crate::signature::{self, Contents};
+use crate::state_dir::{StateDir, unix_time};
+use crate::units;
+
+/// A device and the means to read and write it here and now.
+pub(crate) struct Opened {
+    pub(crate) device: Arc<RealDevice>,
+    pub(crate) storage: BlockingStorage,
+}
+
+impl Opened {
+    pub(crate) fn new(path: &Path, direct: DirectIo, read_only: bool) -> Result<Opened> {
+        let device = RealDevice::open(path, OpenHow { direct, read_only })?;
+        let storage = device
+            .storage()
+            .with_context(|| format!("no memory to read {}", path.display()))?;
+        Ok(Opened { device, storage })
+    }
+}
+
+/// An origin device and what is asked of it.
+pub(crate) struct Origin {
+    pub(crate) opened: Opened,
+    pub(crate) name: String,
+    /// The mode asked for, if one was.
+    pub(crate) mode: Option<Mode>,
+}
+
+impl Origin {
+    /// Opens and flushes an origin (I12).
+    pub(crate) fn open(
+        path: &Path,
+        name: Option<String>,
+        mode: Option<Mode>,
+        direct: DirectIo,
+    ) -> Result<Origin> {
+        let mut opened = Opened::new(path, direct, false)?;
+        opened
+            .storage
+            .flush()
+            .with_context(|| format!("cannot flush the origin device {}", path.display()))?;
+        let name = match name {
+            Some(name) => name,
+            None => path
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default(),
+        };
+        if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
+            refuse!(
+                "`{name}` is no name for a volume: it has 1 to 64 bytes; choose one with --name"
+            );
+        }
+        Ok(Origin { opened, name, mode })
+    }
+
+    /// What clients may use: whole sectors of the origin.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        let unit = u64::from(self.opened.device.logical_block_bytes().clamp(512, 4096));
+        self.opened.device.size_bytes() / unit * unit
+    }
+}
+
+/// How devices are opened and what is remembered where.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) direct: DirectIo,
+    pub(crate) state: StateDir,
+}
+
+/// A cache that is attached, not yet served.
+pub(crate) struct AttachedCache {
+    pub(crate) opened: Opened,
+    pub(crate) superblock: Superblock,
+    pub(crate) shards: Vec<Recovered>,
+    pub(crate) report: RecoveryReport,
+    pub(crate) rings: Vec<RingMemory>,
+}
+
+/// Opens a cache device and reads its superblock; makes a cache first if that is wanted and the
+/// device is blank.
+pub(crate) fn open_cache(
+    path: &Path,
+    create: bool,
+    surroundings: &Surroundings,
+) -> Result<(Opened, Superblock)> {
+    let mut opened = Opened::new(path, surroundings.direct, false)?;
+    let superblock = match Superblock::read(&mut opened.storage) {
+        Err(SuperblockError::Blank) if create => create_on_blank(&mut opened, &NewCache::default())
+            .with_context(|| format!("cannot make a cache on {}", path.display()))?,
+        Err(error @ SuperblockError::NotACache { .. }) => {
+            let detail = match signature::examine(&mut opened.storage) {
+                Ok(Contents::Known(what)) => format!(": it holds {what}"),
+                _ => String::new(),
+            };
+            return Err(error).with_context(|| {
+                format!(
+                    "{} is not a Forebay cache{detail}; make one with `forebay create`",
+                    path.display()
+                )
+            });
+        }
+        Err(error @ SuperblockError::Blank) => {
+            return Err(error).with_context(|| {
+                format!(
+                    "{} holds no cache yet; make one with `forebay create`, or add --create",
+                    path.display()
+                )
+            });
+        }
+        read => read.with_context(|| format!("cannot use the cache device {}", path.display()))?,
+    };
+    check_abandonment(&superblock, surroundings, path)?;
+    Ok((opened, superblock))
+}
+
+fn check_abandonment(
+    superblock: &Superblock,
+    surroundings: &Surroundings,
+    path: &Path,
+) -> Result<()> {
+    let Some(abandonment) = surroundings.state.abandonment(superblock.id)? else {
+        return Ok(());
+    };
+    refuse!(
+        "the cache on {} was given up {} ago ({}): its volumes went on without it, so what it holds is old; \
+         make it anew with `forebay create --force`",
+        path.display(),
+        units::duration(unix_time().saturating_sub(abandonment.time) as f64),
+        abandonment.reason,
+    )
+}
+
+/// The shape of a new cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewCache {
+    pub(crate) block_bytes: u32,
+    pub(crate) shards: Option<u16>,
+}
+
+impl Default for NewCache {
+    fn default() -> NewCache {
+        NewCache {
+            block_bytes: 4096,
+            shards: None,
+        }
+    }
+}
+
+/// Makes a cache on a device that holds nothing.
+pub(crate) fn create_on_blank(opened: &mut Opened, shape: &NewCache) -> Result<Superblock> {
+    match signature::examine(&mut opened.storage)? {
+        Contents::Blank => {}
+        Contents::Known(what) => refuse!("the device holds {what}"),
+        Contents::Unknown => refuse!("the device holds data of an unknown kind"),
+    }
+    make_cache(opened, shape)
+}
+
+/// Makes a cache, whatever the device holds.
+pub(crate) fn make_cache(opened: &mut Opened, shape: &NewCache) -> Result<Superblock> {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(256) as u16);
+    let geometry = Geometry::for_device(
+        opened.device.size_bytes(),
+        shape.block_bytes,
+        shape.shards,
+        cores,
+    )
+    .map_err(|error| Refused(error.to_string()))?;
+    Ok(forebay_engine::create(
+        &mut opened.storage,
+        new_id()?,
+        geometry,
+    )?)
+}
+
+fn new_id() -> Result<CacheId> {
+    use std::io::Read;
+    let mut id = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut id))
+        .context("cannot read /dev/urandom")?;
+    Ok(CacheId(id))
+}
+
+/// The volumes that the cache may hold data of.
+pub(crate) fn attached_volumes(superblock: &Superblock) -> impl Iterator<Item = &VolumeRecord> {
+    superblock
+        .volumes
+        .iter()
+        .filter(|volume| volume.state == VolumeState::Attached)
+}
+
+/// Checks that the origins are those the cache knows, unchanged, and that none is missing.
+pub(crate) fn check_origins(superblock: &Superblock, origins: &mut [Origin]) -> Result<()> {
+    for volume in attached_volumes(superblock) {
+        if let Some(origin) = origins.iter_mut().find(|origin| origin.name == volume.name) {
+            check_origin(volume, origin)?;
+        } else {
+            let given: Vec<&str> = origins.iter().map(|origin| origin.name.as_str()).collect();
+            refuse!(
+                "the cache belongs to volume `{}` ({}), whose origin device is not given (given: {}); \
+                 name its origin too (--name `{}` if that is what it is called now), or detach it first",
+                volume.name,
+                units::size(volume.size_bytes),
+                given.join(", "),
+                volume.name,
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Compares an origin with what the cache knows of the volume of that name.
+pub(crate) fn check_origin(volume: &VolumeRecord, origin: &mut Origin) -> Result<()> {
+    let path = origin.opened.device.path().to_owned();
+    let size_bytes = origin.size_bytes();
+    let room_bytes = volume.reserved_blocks.saturating_mul(4096);
+    if size_bytes < volume.size_bytes {
+        refuse!(
+            "the origin device {} has {}, but volume `{}` had {}: it is not the same device, or it shrank",
+            path.display(),
+            units::size(size_bytes),
+            volume.name,
+            units::size(volume.size_bytes),
+        );
+    }
+    if size_bytes > room_bytes {
+        refuse!(
+            "the origin device {} grew to {}, beyond the {} set aside for volume `{}`; detach it and attach it anew",
+            path.display(),
+            units::size(size_bytes),
+            units::size(room_bytes),
+            volume.name,
+        );
+    }
+    let identity = origin.opened.device.identity().to_owned();
+    if !fingerprint::same_device(&volume.fingerprint, &fingerprint::of_identity(&identity)) {
+        refuse!(
+            "the cache belongs to another origin: {} ({identity}) is not the device that volume `{}` was on",
+            path.display(),
+            volume.name,
+        );
+    }
+    if volume.fingerprint_at == 0 {
+        return Ok(());
+    }
+    let now = fingerprint::take(&mut origin.opened.storage, &identity, volume.size_bytes)
+        .with_context(|| format!("cannot read the origin device {}", path.display()))?;
+    if !fingerprint::same_contents(&volume.fingerprint, &now) {
+        refuse!(
+            "the origin device {} changed since it was last served ({} ago): what the cache holds of volume `{}` \
+             no longer fits it. If the change was wanted, make the cache anew with `forebay create --force`; \
+             dirty data in it is then lost",
+            path.display(),
+            units::duration(unix_time().saturating_sub(volume.fingerprint_at) as f64),
+            volume.name,
+        );
+    }
+    Ok(())
+}
+
+/// Recovers the cache, in a new epoch.
+pub(crate) fn attach(
+    mut opened: Opened,
+    superblock: &Superblock,
+    accept_damage: bool,
+) -> Result<AttachedCache> {
+    let path = opened.device.path().to_owned();
+    let options = AttachOptions {
+        boot_id: boot_id()?,
+        accept_damage,
+    };
+    let mut rings = open_rings(superblock)?;
+    let slices: Vec<Option<&[u8]>> = rings
+        .iter_mut()
+        .map(|ring| ring.as_mut().map(|ring| &*ring.bytes_mut()))
+        .collect();
+    let attached = forebay_engine::attach(&mut opened.storage, &slices, &options)
+        .map_err(|error| explain(error, &path))?;
+    drop(slices);
+    let Attached {
+        superblock,
+        shards,
+        report,
+    } = attached;
+    let rings = rings
+        .into_iter()
+        .enumerate()
+        .map(|(shard, ring)| match ring {
+            Some(ring) => Ok(ring),
+            None => RingMemory::create(&ring_path(superblock.id, shard), RING_BYTES),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(AttachedCache {
+        opened,
+        superblock,
+        shards,
+        report,
+        rings,
+    })
+}
+
+/// Tells damage from other failures.
+fn explain(error: forebay_engine::AttachError, path: &Path) -> anyhow::Error {
+    use forebay_engine::{AttachError, RecoveryError};
+    match error {
+        AttachError::Superblock(error) => anyhow::Error::from(error)
+            .context(format!("cannot use the cache device {}", path.display())),
+        AttachError::Shard {
+            source: RecoveryError::Damaged(_),
+            ..
+        } => {
+            let advice = format!(
+                "{error}. What the missing records superseded must not come back unnoticed: look with \
+                 `forebay check {0}`, then accept it with `forebay repair {0} --accept-damage`",
+                path.display()
+            );
+            crate::failure::DamageFound(advice).into()
+        }
+        other => anyhow::Error::from(other)
+            .context(format!("cannot attach the cache on {}", path.display())),
+    }
+}
+
+/// The shared-memory rings an earlier daemon left, by shard.
+pub(crate) fn open_rings(superblock: &Superblock) -> Result<Vec<Option<RingMemory>>> {
+    let mut rings = Vec::new();
+    for shard in 0..usize::from(superblock.geometry.shards) {
+        let path = ring_path(superblock.id, shard);
+        rings.push(match path.try_exists() {
+            Ok(true) => Some(RingMemory::open(&path, RING_BYTES)?),
+            _ => None,
+        });
+    }
+    Ok(rings)
+}
+
+fn ring_path(cache: CacheId, shard: usize) -> PathBuf {
+    format!("/dev/shm/forebay-{cache}-{shard}").into()
+}
+
+/// The machine's boot: shared memory of an earlier one is gone.
+pub(crate) fn boot_id() -> Result<[u8; 16]> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16)
+        .map(u128::to_be_bytes)
+        .with_context(|| format!("{path} is not as expected"))
+}
+
+/// Enters a volume into the superblock, or finds it there, as it is from now on: in use, so that
+/// its contents have no fingerprint. The caller writes the superblock.
+pub(crate) fn enter_volume(superblock: &mut Superblock, origin: &Origin) -> Result<VolumeConfig> {
+    let size_bytes = origin.size_bytes();
+    let known = superblock
+        .volumes
+        .iter()
+        .position(|volume| volume.state == VolumeState::Attached && volume.name == origin.name);
+    let record = match known {
+        Some(at) => &mut superblock.volumes[at],
+        None => superblock.add_volume(&origin.name, size_bytes, Mode::Writethrough as u8)?,
+    };
+    if let Some(mode) = origin.mode {
+        record.mode = mode as u8;
+    }
+    record.size_bytes = size_bytes;
+    record.fingerprint = fingerprint::of_identity(origin.opened.device.identity());
+    record.fingerprint_at = 0;
+    Ok(VolumeConfig {
+        base: record.base,
+        reserved_blocks: record.reserved_blocks,
+        size_bytes,
+        mode: Mode::from_number(record.mode).unwrap_or(Mode::Writethrough),
+    })
+}

@@ -1,0 +1,107 @@
+//! Talking to a daemon through its control socket.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::{Value, json};
+
+use crate::failure::{DamageFound, Interrupted, Refused, Usage, refuse};
+use crate::state_dir::run_dir;
+
+/// A connection to a daemon.
+pub(crate) struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the daemon at this socket, or to the only one that this user runs.
+    pub(crate) fn connect(control: Option<&Path>) -> Result<Client> {
+        if let Some(path) = control {
+            let stream = UnixStream::connect(path)
+                .with_context(|| format!("no forebay daemon answers at {}", path.display()))?;
+            return Ok(Client {
+                stream: BufReader::new(stream),
+            });
+        }
+        let mut running = running_daemons();
+        match running.len() {
+            0 => Err(anyhow!(
+                "no forebay daemon runs (none answers in {}); start one with `forebay serve`, or name its socket with --control",
+                run_dir().display()
+            )),
+            1 => Ok(Client {
+                stream: BufReader::new(running.remove(0).1),
+            }),
+            _ => {
+                let paths: Vec<String> = running
+                    .iter()
+                    .map(|(path, _)| path.display().to_string())
+                    .collect();
+                refuse!(
+                    "several daemons run; choose one with --control: {}",
+                    paths.join(", ")
+                )
+            }
+        }
+    }
+
+    /// Calls a method; `progress` sees each answer but the last.
+    pub(crate) fn call(
+        &mut self,
+        method: &str,
+        parameters: &Value,
+        progress: &mut dyn FnMut(&Value),
+    ) -> Result<Value> {
+        let call = json!({ "method": format!("org.forebay.{method}"), "parameters": parameters, "more": true });
+        let mut bytes = call.to_string().into_bytes();
+        bytes.push(0);
+        self.stream
+            .get_mut()
+            .write_all(&bytes)
+            .context("the daemon closed the connection")?;
+        loop {
+            let mut message = Vec::new();
+            self.stream
+                .read_until(0, &mut message)
+                .context("the daemon closed the connection")?;
+            if message.pop() != Some(0) {
+                return Err(anyhow!("the daemon closed the connection; see its log"));
+            }
+            let mut answer: Value =
+                serde_json::from_slice(&message).context("the daemon's answer is not JSON")?;
+            let parameters = answer["parameters"].take();
+            if let Some(error) = answer["error"].as_str() {
+                let message = parameters["message"].as_str().unwrap_or(error).to_owned();
+                return Err(match error {
+                    "org.forebay.Usage" => Usage(message).into(),
+                    "org.forebay.Refused" => Refused(message).into(),
+                    "org.forebay.Interrupted" => Interrupted(message).into(),
+                    "org.forebay.Damage" => DamageFound(message).into(),
+                    _ => anyhow!(message),
+                });
+            }
+            if answer["continues"] != true {
+                return Ok(parameters);
+            }
+            progress(&parameters);
+        }
+    }
+
+    /// Calls a method that answers once.
+    pub(crate) fn ask(&mut self, method: &str, parameters: &Value) -> Result<Value> {
+        self.call(method, parameters, &mut |_| {})
+    }
+}
+
+fn running_daemons() -> Vec<(PathBuf, UnixStream)> {
+    let entries = std::fs::read_dir(run_dir()).into_iter().flatten().flatten();
+    let sockets = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "sock"));
+    // Sockets that nobody answers at were left by daemons that died.
+    sockets
+        .filter_map(|path| UnixStream::connect(&path).ok().map(|stream| (path, stream)))
+        .collect()
+}

@@ -1,0 +1,244 @@
+//! `forebay check` and `forebay dump`: reading a cache that nobody serves.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use forebay_engine::format::VolumeState;
+use forebay_engine::ring::RING_BYTES;
+use forebay_engine::{
+    Buf, Engine, Memory, Mode, Settings, Storage, Superblock, VolumeConfig, VolumeSlot,
+};
+use serde::Serialize;
+
+use crate::args::{CheckArgs, DeviceArgs};
+use crate::attach::{self, Opened};
+use crate::failure::{DamageFound, refuse};
+use crate::status::Recovery;
+use crate::units::{hex, share, size};
+
+/// A cache as found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Inspection {
+    pub(crate) device: String,
+    pub(crate) id: String,
+    pub(crate) epoch: u32,
+    pub(crate) device_bytes: u64,
+    pub(crate) block_bytes: u32,
+    pub(crate) segment_bytes: u32,
+    pub(crate) shards: u16,
+    pub(crate) segments_per_shard: u32,
+    pub(crate) recovery: Recovery,
+    pub(crate) volumes: Vec<InspectedVolume>,
+}
+
+/// A volume as the cache knows it.
+#[derive(Debug, Serialize)]
+pub(crate) struct InspectedVolume {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) state: &'static str,
+    pub(crate) mode: &'static str,
+    pub(crate) size_bytes: u64,
+    pub(crate) first_block: u64,
+    pub(crate) reserved_blocks: u64,
+    pub(crate) cached_bytes: u64,
+    pub(crate) dirty_bytes: u64,
+    pub(crate) stopped_in_order: bool,
+    pub(crate) fingerprint: String,
+}
+
+/// Memory for an engine that only counts: it has a ring, which is thrown away, and no buffers.
+struct NoMemory(Vec<u8>);
+
+impl Memory for NoMemory {
+    fn alloc(&mut self, _: usize) -> Option<Buf> {
+        None
+    }
+    fn free(&mut self, _: Buf) {}
+    fn bytes(&self, _: Buf) -> &[u8] {
+        &[]
+    }
+    fn bytes_mut(&mut self, _: Buf) -> &mut [u8] {
+        &mut []
+    }
+    fn ring_mut(&mut self, _: u16) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+/// Reads a cache through, changing nothing.
+pub(crate) fn inspect(opened: &mut Opened) -> Result<Inspection> {
+    let superblock = Superblock::read(&mut opened.storage).with_context(|| {
+        format!(
+            "cannot use the cache device {}",
+            opened.device.path().display()
+        )
+    })?;
+    let boot_id = attach::boot_id()?;
+    let mut rings = attach::open_rings(&superblock)?;
+    let slices: Vec<Option<&[u8]>> = rings
+        .iter_mut()
+        .map(|ring| ring.as_mut().map(|ring| &*ring.bytes_mut()))
+        .collect();
+    let attached =
+        forebay_engine::inspect(&mut opened.storage, &slices, boot_id).with_context(|| {
+            format!(
+                "cannot read the cache on {}",
+                opened.device.path().display()
+            )
+        })?;
+    let recovery = Recovery::of(&attached.report);
+    let mut blocks: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for recovered in attached.shards {
+        let mut memory = NoMemory(vec![0; RING_BYTES]);
+        let mut engine = Engine::new(Settings::default(), recovered, boot_id, &mut memory);
+        for volume in attach::attached_volumes(&superblock) {
+            let slot: VolumeSlot = engine.add_volume(VolumeConfig {
+                base: volume.base,
+                reserved_blocks: volume.reserved_blocks,
+                size_bytes: volume.size_bytes,
+                mode: Mode::Passthrough,
+            });
+            let (dirty, cached) = engine.volume_blocks(slot).unwrap_or_default();
+            let sum = blocks.entry(volume.id).or_default();
+            *sum = (sum.0 + dirty, sum.1 + cached);
+        }
+    }
+    let geometry = superblock.geometry;
+    let block_bytes = u64::from(geometry.block_bytes);
+    let volumes = superblock.volumes.iter().map(|volume| {
+        let (dirty, cached) = blocks.get(&volume.id).copied().unwrap_or_default();
+        InspectedVolume {
+            id: volume.id,
+            name: volume.name.clone(),
+            state: if volume.state == VolumeState::Attached {
+                "attached"
+            } else {
+                "detached"
+            },
+            mode: Mode::from_number(volume.mode).map_or("unknown", Mode::name),
+            size_bytes: volume.size_bytes,
+            first_block: volume.base.0,
+            reserved_blocks: volume.reserved_blocks,
+            cached_bytes: cached * block_bytes,
+            dirty_bytes: dirty * block_bytes,
+            stopped_in_order: volume.fingerprint_at != 0,
+            fingerprint: hex(&volume.fingerprint),
+        }
+    });
+    Ok(Inspection {
+        device: opened.device.path().display().to_string(),
+        id: superblock.id.to_string(),
+        epoch: superblock.epoch,
+        device_bytes: opened.storage.size_bytes(),
+        block_bytes: geometry.block_bytes,
+        segment_bytes: geometry.segment_bytes,
+        shards: geometry.shards,
+        segments_per_shard: geometry.segments_per_shard,
+        recovery,
+        volumes: volumes.collect(),
+    })
+}
+
+fn open(cache: &Path, devices: &DeviceArgs) -> Result<Inspection> {
+    inspect(&mut Opened::new(
+        cache,
+        crate::config::direct(devices.direct),
+        true,
+    )?)
+}
+
+/// The name of the only attached volume of a cache.
+pub(crate) fn only_volume(cache: &Path, devices: &DeviceArgs) -> Result<String> {
+    let mut opened = Opened::new(cache, crate::config::direct(devices.direct), true)?;
+    let superblock = Superblock::read(&mut opened.storage)
+        .with_context(|| format!("cannot use the cache device {}", cache.display()))?;
+    let names: Vec<String> = attach::attached_volumes(&superblock)
+        .map(|volume| volume.name.clone())
+        .collect();
+    match names.as_slice() {
+        [only] => Ok(only.clone()),
+        [] => refuse!(
+            "the cache on {} has no volume: there is nothing to drain",
+            cache.display()
+        ),
+        _ => refuse!(
+            "the cache on {} has several volumes ({}); serve it with all their origins and use `forebay drain NAME`",
+            cache.display(),
+            names.join(", ")
+        ),
+    }
+}
+
+pub(crate) fn check(args: &CheckArgs) -> Result<()> {
+    let found = open(&args.cache, &args.devices)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&found)?);
+    } else {
+        println!(
+            "cache {} on {} ({}), epoch {}",
+            found.id,
+            found.device,
+            size(found.device_bytes),
+            found.epoch
+        );
+        let recovery = &found.recovery;
+        println!(
+            "  {} of {} segments used, {} to be scanned, {} read",
+            recovery.used_segments,
+            recovery.segments,
+            recovery.scanned_segments,
+            size(recovery.bytes_read)
+        );
+        let block_bytes = u64::from(found.block_bytes);
+        println!(
+            "  {} cached, {} dirty, {} rejected",
+            size(recovery.cached_blocks * block_bytes),
+            size(recovery.dirty_blocks * block_bytes),
+            size(recovery.rejected_blocks * block_bytes),
+        );
+        for volume in found
+            .volumes
+            .iter()
+            .filter(|volume| volume.state == "attached")
+        {
+            println!(
+                "volume {} ({}, {}): {} cached, {} dirty ({}), {}",
+                volume.name,
+                size(volume.size_bytes),
+                volume.mode,
+                size(volume.cached_bytes),
+                size(volume.dirty_bytes),
+                share(volume.dirty_bytes, volume.cached_bytes),
+                if volume.stopped_in_order {
+                    "stopped in order"
+                } else {
+                    "not stopped in order"
+                },
+            );
+        }
+    }
+    if !found.recovery.damage.is_empty() {
+        return Err(DamageFound(format!(
+            "the cache is damaged: {}",
+            found.recovery.damage.join("; ")
+        ))
+        .into());
+    }
+    Ok(())
+}
+
+pub(crate) fn dump(args: &CheckArgs) -> Result<()> {
+    let found = open(&args.cache, &args.devices)?;
+    // The structure is the same for people and programs; only its layout differs.
+    println!(
+        "{}",
+        if args.json {
+            serde_json::to_string(&found)?
+        } else {
+            serde_json::to_string_pretty(&found)?
+        }
+    );
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! `forebay create`.
+
+use std::fs::OpenOptions;
+use std::io::IsTerminal;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use forebay_engine::{Superblock, SuperblockError};
+use serde_json::json;
+
+use crate::args::CreateArgs;
+use crate::attach::{self, NewCache, Opened};
+use crate::commands::check::{Inspection, inspect};
+use crate::failure::{Usage, refuse};
+use crate::signature::{self, Contents};
+use crate::state_dir::StateDir;
+use crate::units::size;
+
+pub(crate) fn run(args: &CreateArgs) -> Result<()> {
+    let direct = crate::config::direct(args.devices.direct);
+    let block_bytes = u32::try_from(args.block_size).map_err(|_| {
+        Usage(format!(
+            "the block size {} is not from 4K to 64K",
+            args.block_size
+        ))
+    })?;
+    if let Some(bytes) = args.size {
+        make_file(&args.device, bytes)?;
+    }
+    let mut opened = Opened::new(&args.device, direct, false)?;
+    if let Some(lost) = what_is_lost(&mut opened)? {
+        consent(args, &lost)?;
+    }
+    let old = Superblock::read(&mut opened.storage)
+        .ok()
+        .map(|superblock| superblock.id);
+    let shape = NewCache {
+        block_bytes,
+        shards: args.shards,
+    };
+    let superblock = attach::make_cache(&mut opened, &shape)
+        .with_context(|| format!("cannot make a cache on {}", args.device.display()))?;
+    if let Some(old) = old {
+        StateDir::open(args.devices.state_dir.as_deref())?.forget(old)?;
+    }
+    let geometry = superblock.geometry;
+    if args.json {
+        println!(
+            "{}",
+            json!({
+                "device": args.device,
+                "id": superblock.id.to_string(),
+                "size_bytes": opened.device.size_bytes(),
+                "block_bytes": geometry.block_bytes,
+                "segment_bytes": geometry.segment_bytes,
+                "shards": geometry.shards,
+            })
+        );
+    } else {
+        println!(
+            "cache {} made on {}: {}, blocks of {}, {} shard(s)",
+            superblock.id,
+            args.device.display(),
+            size(opened.device.size_bytes()),
+            size(geometry.block_bytes.into()),
+            geometry.shards
+        );
+    }
+    Ok(())
+}
+
+/// Makes a file whose space is allocated: a cache must not find its file system full later.
+fn make_file(path: &Path, bytes: u64) -> Result<()> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    let file = match file {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            refuse!(
+                "{} exists already; leave --size out to use it as it is",
+                path.display()
+            )
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot make the file {}", path.display()));
+        }
+    };
+    let allocated = forebay_io::allocate(&file, bytes);
+    if let Err(error) = allocated {
+        drop(file);
+        // Half a cache is of no use to anybody.
+        let _ = std::fs::remove_file(path);
+        return Err(error)
+            .with_context(|| format!("cannot allocate {} for {}", size(bytes), path.display()));
+    }
+    Ok(())
+}
+
+/// The words for what a device holds that would be lost; none if it is blank.
+fn what_is_lost(opened: &mut Opened) -> Result<Option<String>> {
+    let words = match Superblock::read(&mut opened.storage) {
+        Err(SuperblockError::Blank) => match signature::examine(&mut opened.storage)? {
+            Contents::Blank => return Ok(None),
+            Contents::Known(what) => what.to_owned(),
+            Contents::Unknown => "data of an unknown kind".to_owned(),
+        },
+        Err(SuperblockError::NotACache { .. }) => match signature::examine(&mut opened.storage)? {
+            Contents::Known(what) => what.to_owned(),
+            _ => "data of an unknown kind".to_owned(),
+        },
+        Err(SuperblockError::Device(error)) => return Err(error).context("cannot read the device"),
+        Err(SuperblockError::Newer { .. }) => "a Forebay cache of a newer version".to_owned(),
+        Err(_) => "a damaged Forebay cache".to_owned(),
+        Ok(superblock) => match inspect(opened) {
+            Ok(inspection) => words_for(&inspection),
+            Err(_) => format!("the damaged Forebay cache {}", superblock.id),
+        },
+    };
+    Ok(Some(words))
+}
+
+fn words_for(inspection: &Inspection) -> String {
+    let dirty: Vec<String> = inspection
+        .volumes
+        .iter()
+        .filter(|volume| volume.dirty_bytes > 0)
+        .map(|volume| {
+            format!(
+                "{} of unwritten data of volume {}",
+                size(volume.dirty_bytes),
+                volume.name
+            )
+        })
+        .collect();
+    if dirty.is_empty() {
+        format!("the Forebay cache {} without unwritten data", inspection.id)
+    } else {
+        dirty.join(" and ")
+    }
+}
+
+fn consent(args: &CreateArgs, lost: &str) -> Result<()> {
+    let device = args.device.display();
+    if !args.force {
+        refuse!("{device} holds {lost}; to overwrite it, add --force");
+    }
+    if let Some(words) = &args.yes_lose {
+        if words == lost {
+            return Ok(());
+        }
+        refuse!("{device} holds {lost}, which is not `{words}`; nothing was changed");
+    }
+    if !std::io::stdin().is_terminal() {
+        refuse!("{device} holds {lost}; to lose that, add --yes-lose \"{lost}\"");
+    }
+    eprintln!("{device} holds {lost}. Type these words to lose it:\n{lost}");
+    let mut typed = String::new();
+    std::io::stdin()
+        .read_line(&mut typed)
+        .context("cannot read the answer")?;
+    if typed.trim() != lost {
+        refuse!("that was not it; nothing was changed");
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! Commands that write dirty data back: drain, detach, stop.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::args::{ControlArgs, DrainArgs, StopArgs, VolumeArgs};
+use crate::client::Client;
+use crate::config::{CachePlan, Plan, VolumePlan};
+use crate::units::{duration, size};
+
+pub(crate) fn run(args: &DrainArgs) -> Result<()> {
+    if let (true, Some(origin), Some(cache)) = (args.offline, &args.origin, &args.cache) {
+        return offline(args, origin, cache);
+    }
+    let answer = call(&args.control, "Drain", &json!({ "name": args.name }))?;
+    print_drained(args.control.json, &answer);
+    Ok(())
+}
+
+pub(crate) fn detach(args: &VolumeArgs) -> Result<()> {
+    let answer = call(&args.control, "Detach", &json!({ "name": args.name }))?;
+    if args.control.json {
+        println!("{answer}");
+    } else {
+        println!(
+            "volume {} is detached: its origin is whole by itself",
+            args.name
+        );
+    }
+    Ok(())
+}
+
+pub(crate) fn stop(args: &StopArgs) -> Result<()> {
+    let answer = call(&args.control, "Stop", &json!({ "drain": args.drain }))?;
+    if args.control.json {
+        println!("{answer}");
+    } else {
+        println!("stopped");
+    }
+    Ok(())
+}
+
+/// Calls a method that may take long. Ctrl-C ends this process, and the daemon notices.
+fn call(control: &ControlArgs, method: &str, parameters: &Value) -> Result<Value> {
+    let mut client = Client::connect(control.control.as_deref())?;
+    let show = Show::new(control.json);
+    let watched = watch_interrupts(method)?;
+    let answer = client.call(method, parameters, &mut |progress| show.progress(progress));
+    drop(watched);
+    show.end();
+    answer
+}
+
+/// Lets Ctrl-C end the command with its own exit code.
+fn watch_interrupts(method: &str) -> Result<signal_hook::iterator::Handle> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
+        .context("cannot watch for Ctrl-C")?;
+    let handle = signals.handle();
+    let what = if method == "Stop" {
+        "the daemon goes on"
+    } else {
+        "the volume goes on as it was"
+    };
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            eprintln!("\nforebay: interrupted: {what}");
+            std::process::exit(crate::failure::INTERRUPTED.into());
+        }
+    });
+    Ok(handle)
+}
+
+/// Shows how far a drain is: a line that changes on a terminal, JSON lines for programs.
+struct Show {
+    json: bool,
+    terminal: bool,
+}
+
+impl Show {
+    fn new(json: bool) -> Show {
+        Show {
+            json,
+            terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    fn progress(&self, progress: &Value) {
+        if self.json {
+            println!("{progress}");
+        } else if self.terminal {
+            let left = progress["seconds_left"]
+                .as_f64()
+                .map_or("?".to_owned(), duration);
+            eprint!(
+                "\r\x1b[K{} dirty, {} written back, {}/s, {left} left",
+                size(progress["dirty_bytes"].as_u64().unwrap_or(0)),
+                size(progress["drained_bytes"].as_u64().unwrap_or(0)),
+                size(progress["bytes_per_second"].as_u64().unwrap_or(0)),
+            );
+        }
+    }
+
+    fn end(&self) {
+        if self.terminal && !self.json {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+fn print_drained(json: bool, answer: &Value) {
+    if json {
+        println!("{answer}");
+        return;
+    }
+    println!(
+        "volume {} is drained: {} written back in {}",
+        answer["name"].as_str().unwrap_or("-"),
+        size(answer["drained_bytes"].as_u64().unwrap_or(0)),
+        duration(answer["seconds"].as_f64().unwrap_or(0.0)),
+    );
+}
+
+/// Serves the cache to nobody but a drain of our own, then stops.
+fn offline(args: &DrainArgs, origin: &Path, cache: &Path) -> Result<()> {
+    let volume = crate::commands::check::only_volume(cache, &args.devices)?;
+    let plan = Plan {
+        cache: Some(CachePlan {
+            device: cache.to_owned(),
+            create: false,
+            emulate: None,
+        }),
+        volumes: vec![VolumePlan {
+            origin: origin.to_owned(),
+            name: Some(volume),
+            mode: None,
+            emulate: None,
+        }],
+        nbd: Vec::new(),
+        tls: crate::daemon::Tls::default(),
+        settings: forebay_engine::Settings::default(),
+        memory_bytes: 256 << 20,
+        threads: None,
+        direct: crate::config::direct(args.devices.direct),
+        state_dir: args.devices.state_dir.clone(),
+        control: args.control.control.clone(),
+    };
+    let show = Show::new(args.control.json);
+    let answer = crate::daemon::drain_offline(&plan, &mut |progress| show.progress(progress));
+    show.end();
+    print_drained(args.control.json, &answer?);
+    Ok(())
+}

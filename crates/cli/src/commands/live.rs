@@ -1,0 +1,63 @@
+//! Commands to a running daemon that are answered at once: attach, mode, set.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::args::{AttachArgs, ControlArgs, ModeArgs, SetArgs};
+use crate::client::Client;
+
+pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
+    let origin = std::path::absolute(&args.origin).context("there is no working directory")?;
+    let parameters = json!({
+        "origin": origin,
+        "name": args.name,
+        "mode": args.mode.map(forebay_engine::Mode::name),
+        "emulate": args.origin_emulate,
+    });
+    let answer = ask(&args.control, "Attach", &parameters)?;
+    print(&args.control, &answer, || {
+        let exports = answer["exports"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        exports.collect::<Vec<_>>().join("\n")
+    });
+    Ok(())
+}
+
+pub(crate) fn mode(args: &ModeArgs) -> Result<()> {
+    let answer = ask(
+        &args.control,
+        "Mode",
+        &json!({ "name": args.name, "mode": args.mode.name() }),
+    )?;
+    print(&args.control, &answer, || {
+        format!("volume {} is in mode {}", args.name, args.mode.name())
+    });
+    Ok(())
+}
+
+pub(crate) fn set(args: &SetArgs) -> Result<()> {
+    let answer = ask(
+        &args.control,
+        "Set",
+        &json!({ "key": args.key, "value": args.value }),
+    )?;
+    print(&args.control, &answer, || {
+        format!("{} is now {}", args.key, args.value)
+    });
+    Ok(())
+}
+
+fn ask(control: &ControlArgs, method: &str, parameters: &Value) -> Result<Value> {
+    Client::connect(control.control.as_deref())?.ask(method, parameters)
+}
+
+fn print(control: &ControlArgs, answer: &Value, words: impl FnOnce() -> String) {
+    if control.json {
+        println!("{answer}");
+    } else {
+        println!("{}", words());
+    }
+}

@@ -1,0 +1,31 @@
+//! One file per command.
+
+mod check;
+mod create;
+mod drain;
+mod live;
+mod repair;
+mod status;
+
+use anyhow::Result;
+
+use crate::args::Command;
+use crate::{config, daemon};
+
+/// Does what the command line says.
+pub(crate) fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Create(args) => create::run(&args),
+        Command::Serve(args) => daemon::serve(config::plan(*args)?),
+        Command::Attach(args) => live::attach(&args),
+        Command::Detach(args) => drain::detach(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Mode(args) => live::mode(&args),
+        Command::Set(args) => live::set(&args),
+        Command::Drain(args) => drain::run(&args),
+        Command::Stop(args) => drain::stop(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Dump(args) => check::dump(&args),
+        Command::Repair(args) => repair::run(&args),
+    }
+}

@@ -1,0 +1,46 @@
+//! `forebay repair`: attach a damaged cache once, accepting what recovery could save.
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::args::RepairArgs;
+use crate::attach::{self, Surroundings};
+use crate::failure::refuse;
+use crate::state_dir::StateDir;
+use crate::status::Recovery;
+
+pub(crate) fn run(args: &RepairArgs) -> Result<()> {
+    if !args.accept_damage {
+        refuse!(
+            "what the missing records superseded may come back as old data; look with `forebay check {0}` and accept \
+             it with `forebay repair {0} --accept-damage`",
+            args.cache.display()
+        );
+    }
+    let surroundings = Surroundings {
+        direct: crate::config::direct(args.devices.direct),
+        state: StateDir::open(args.devices.state_dir.as_deref())?,
+    };
+    let (opened, superblock) = attach::open_cache(&args.cache, false, &surroundings)?;
+    let attached = attach::attach(opened, &superblock, true)?;
+    let recovery = Recovery::of(&attached.report);
+    // What recovery decided is durable: the rings have nothing to add.
+    for ring in attached.rings {
+        ring.remove()?;
+    }
+    if args.json {
+        println!(
+            "{}",
+            json!({ "cache": attached.superblock.id.to_string(), "recovery": recovery })
+        );
+        return Ok(());
+    }
+    println!(
+        "cache {} is usable again: {} blocks cached, {} dirty",
+        attached.superblock.id, recovery.cached_blocks, recovery.dirty_blocks
+    );
+    for damage in &recovery.damage {
+        println!("given up: {damage}");
+    }
+    Ok(())
+}

@@ -1,0 +1,252 @@
+//! The control socket: Varlink's wire format, one JSON object and a NUL byte per message.
+//!
+//! `{"method":"org.forebay.Status","parameters":{}}` is answered by `{"parameters":{...}}` or
+//! `{"error":"org.forebay.Refused","parameters":{"message":"..."}}`. With `"more":true` a drain
+//! answers several times, each but the last with `"continues":true`. A client that closes its
+//! connection interrupts what it asked for.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use anyhow::{Context, Result};
+use forebay_engine::Mode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::volumes::Progress;
+use super::{Daemon, Notice, report};
+use crate::failure::{self, Usage};
+
+/// The longest message a client may send.
+const MAX_MESSAGE_BYTES: u64 = 1 << 20;
+
+#[derive(Debug, Deserialize)]
+struct Call {
+    method: String,
+    #[serde(default)]
+    parameters: Value,
+    #[serde(default)]
+    more: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Parameters {
+    name: Option<String>,
+    mode: Option<String>,
+    origin: Option<String>,
+    emulate: Option<String>,
+    key: Option<String>,
+    value: Option<String>,
+    drain: bool,
+}
+
+/// Serves the control socket from a thread of its own, each client from another.
+pub(super) fn start(daemon: Arc<Daemon>, listener: UnixListener) -> Result<()> {
+    let serve = move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else { continue };
+            let daemon = Arc::clone(&daemon);
+            let started = std::thread::Builder::new()
+                .name("forebay-command".to_owned())
+                .spawn(move || converse(&daemon, &stream));
+            if let Err(error) = started {
+                tracing::warn!("a command could not be taken: {error}");
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("forebay-control".to_owned())
+        .spawn(serve)
+        .context("cannot start a thread")?;
+    Ok(())
+}
+
+fn converse(daemon: &Arc<Daemon>, stream: &UnixStream) {
+    let mut input = BufReader::new(stream);
+    loop {
+        let mut message = Vec::new();
+        let read = (&mut input)
+            .take(MAX_MESSAGE_BYTES)
+            .read_until(0, &mut message);
+        if !matches!(read, Ok(1..)) || message.pop() != Some(0) {
+            return;
+        }
+        let answered = match serde_json::from_slice::<Call>(&message) {
+            Ok(call) => answer(daemon, stream, &call),
+            Err(error) => send(
+                stream,
+                &error_reply(&Usage(format!("the message is no call: {error}")).into()),
+            ),
+        };
+        if !answered {
+            return;
+        }
+    }
+}
+
+/// Sends a message; says whether the client is still there.
+fn send(mut stream: &UnixStream, message: &Value) -> bool {
+    let mut bytes = message.to_string().into_bytes();
+    bytes.push(0);
+    stream.write_all(&bytes).is_ok()
+}
+
+fn error_reply(error: &anyhow::Error) -> Value {
+    let name = match failure::exit_code(error) {
+        failure::USAGE => "org.forebay.Usage",
+        failure::REFUSED => "org.forebay.Refused",
+        failure::INTERRUPTED => "org.forebay.Interrupted",
+        failure::DAMAGE => "org.forebay.Damage",
+        _ => "org.forebay.Failure",
+    };
+    json!({ "error": name, "parameters": { "message": failure::describe(error) } })
+}
+
+fn answer(daemon: &Arc<Daemon>, stream: &UnixStream, call: &Call) -> bool {
+    let given = if call.parameters.is_null() {
+        json!({})
+    } else {
+        call.parameters.clone()
+    };
+    let result = serde_json::from_value(given)
+        .map_err(|error| anyhow::Error::from(Usage(format!("wrong parameters: {error}"))))
+        .and_then(|parameters| carry_out(daemon, stream, call, &parameters));
+    match result {
+        Ok(parameters) => send(stream, &json!({ "parameters": parameters })),
+        Err(error) => send(stream, &error_reply(&error)),
+    }
+}
+
+fn carry_out(
+    daemon: &Arc<Daemon>,
+    stream: &UnixStream,
+    call: &Call,
+    given: &Parameters,
+) -> Result<Value> {
+    let need = |value: &Option<String>, what: &str| {
+        value
+            .clone()
+            .ok_or_else(|| anyhow::Error::from(Usage(format!("the parameter `{what}` is missing"))))
+    };
+    let mode = |text: &String| {
+        text.parse::<Mode>()
+            .map_err(|error| anyhow::Error::from(Usage(error)))
+    };
+    let mut tell = |progress: Progress| {
+        !gone(stream) && (!call.more || send(stream, &progress_message(progress)))
+    };
+    match call.method.as_str() {
+        "org.forebay.Status" => Ok(serde_json::to_value(report::status(daemon)?)?),
+        "org.forebay.Mode" => {
+            let (name, mode) = (
+                need(&given.name, "name")?,
+                mode(&need(&given.mode, "mode")?)?,
+            );
+            daemon.set_mode(&name, mode)?;
+            Ok(json!({ "name": name, "mode": mode.name() }))
+        }
+        "org.forebay.Set" => {
+            let (key, value) = (need(&given.key, "key")?, need(&given.value, "value")?);
+            daemon.set(&key, &value)?;
+            Ok(json!({ "key": key, "value": value }))
+        }
+        "org.forebay.Drain" => {
+            let volume = daemon.find_volume(given.name.as_deref())?;
+            let progress = daemon.drain(&volume, &mut tell)?;
+            Ok(drained(&volume.name, progress))
+        }
+        "org.forebay.Attach" => {
+            let origin = need(&given.origin, "origin")?;
+            let mode = given.mode.as_ref().map(mode).transpose()?;
+            let exports = daemon.attach(
+                Path::new(&origin),
+                given.name.clone(),
+                mode,
+                given.emulate.as_deref(),
+            )?;
+            Ok(json!({ "origin": origin, "exports": exports }))
+        }
+        "org.forebay.Detach" => {
+            let volume = daemon.find_volume(given.name.as_deref())?;
+            daemon.detach(&volume, &mut tell)?;
+            Ok(json!({ "name": volume.name }))
+        }
+        "org.forebay.Stop" => stop(daemon, stream, given.drain, &mut tell),
+        other => Err(Usage(format!("there is no method `{other}`")).into()),
+    }
+}
+
+fn stop(
+    daemon: &Arc<Daemon>,
+    stream: &UnixStream,
+    drain: bool,
+    tell: &mut dyn FnMut(Progress) -> bool,
+) -> Result<Value> {
+    if drain {
+        let volumes = daemon.admin().volumes.clone();
+        for volume in volumes {
+            daemon.drain(&volume, tell)?;
+        }
+    }
+    let (done, result) = channel();
+    let (telling, told) = channel();
+    let notice = Notice::Stop { done, told };
+    daemon.notify(notice)?;
+    let result = result
+        .recv()
+        .context("the daemon has stopped without saying how")?;
+    let message = match result {
+        Ok(()) => json!({ "parameters": { "stopped": true } }),
+        Err(message) => error_reply(&anyhow::Error::msg(message)),
+    };
+    send(stream, &message);
+    drop(telling);
+    // The process ends now; the client has its answer.
+    Ok(Value::Null)
+}
+
+/// Whether the client has closed its end: what it asked for is then interrupted.
+fn gone(stream: &UnixStream) -> bool {
+    if stream.set_nonblocking(true).is_err() {
+        return true;
+    }
+    let ended = matches!((&mut &*stream).read(&mut [0; 1]), Ok(0));
+    stream.set_nonblocking(false).is_err() || ended
+}
+
+fn progress_message(progress: Progress) -> Value {
+    json!({ "continues": true, "parameters": progress_parameters(progress) })
+}
+
+/// How far a drain is, in JSON.
+pub(super) fn progress_parameters(progress: Progress) -> Value {
+    let done = progress
+        .began_with_bytes
+        .saturating_sub(progress.dirty_bytes);
+    let rate = done as f64 / progress.seconds.max(0.001);
+    let seconds_left = if done == 0 {
+        Value::Null
+    } else {
+        json!(progress.dirty_bytes as f64 / rate)
+    };
+    json!({
+        "dirty_bytes": progress.dirty_bytes,
+        "drained_bytes": done,
+        "bytes_per_second": rate as u64,
+        "seconds_left": seconds_left,
+    })
+}
+
+/// The end of a drain, in JSON.
+pub(super) fn drained(name: &str, progress: Progress) -> Value {
+    json!({
+        "name": name,
+        "dirty_bytes": progress.dirty_bytes,
+        "drained_bytes": progress.began_with_bytes.saturating_sub(progress.dirty_bytes),
+        "seconds": progress.seconds,
+    })
+}

@@ -1,0 +1,124 @@
+//! The running cache.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`worker`] | one thread of the data path |
+//! | [`client`] | an NBD client on that thread |
+//! | [`flight`] | a request on its way through the shards |
+//! | [`shard`], [`plain`] | what decides: an engine, or its stand-in without a cache |
+//! | [`link`] | messages between threads |
+//! | [`socket`] | listening |
+//! | [`control`] | the control socket |
+//! | [`volumes`] | attach, detach, mode, drain, settings |
+//! | [`report`] | status |
+//! | [`shutdown`] | the orderly stop |
+//! | [`start`] | from a plan to running threads |
+
+mod client;
+mod control;
+mod flight;
+mod link;
+mod plain;
+mod report;
+mod shard;
+mod shutdown;
+mod slots;
+mod socket;
+mod start;
+mod volumes;
+mod worker;
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use forebay_engine::{Settings, Superblock, VolumeSlot};
+use forebay_io::{BlockingStorage, RealDevice};
+
+pub(crate) use socket::{Address, Tls};
+pub(crate) use start::{drain_offline, serve};
+
+use crate::attach::Surroundings;
+use crate::status::Recovery;
+use link::Link;
+use socket::Listening;
+
+/// What the main thread waits for.
+enum Notice {
+    /// SIGINT or SIGTERM.
+    Signal,
+    /// `forebay stop`: the result goes to the first channel once all is done; the second is closed
+    /// when the client was told.
+    Stop {
+        done: Sender<Result<(), String>>,
+        told: Receiver<()>,
+    },
+    /// A shard gives its cache up and waits for that to be on record (I15).
+    Abandonment {
+        worker: usize,
+        epoch: u32,
+        reason: &'static str,
+    },
+    /// A worker cannot go on.
+    Failed { worker: usize, reason: String },
+}
+
+/// The cache as the control plane knows it.
+struct CacheSide {
+    superblock: Superblock,
+    storage: BlockingStorage,
+    device: Arc<RealDevice>,
+    recovery: Recovery,
+}
+
+/// A volume as the control plane knows it.
+#[derive(Clone)]
+struct VolumeSide {
+    name: String,
+    slot: VolumeSlot,
+    device: Arc<RealDevice>,
+    size_bytes: u64,
+}
+
+/// What commands change, one at a time.
+struct Admin {
+    cache: Option<CacheSide>,
+    volumes: Vec<VolumeSide>,
+    settings: Settings,
+}
+
+/// The daemon as its control plane sees it.
+struct Daemon {
+    links: Vec<Link>,
+    admin: Mutex<Admin>,
+    listening: Vec<Listening>,
+    started: Instant,
+    control_path: PathBuf,
+    surroundings: Surroundings,
+    notices: Mutex<Sender<Notice>>,
+}
+
+impl Daemon {
+    fn admin(&self) -> MutexGuard<'_, Admin> {
+        // A panic in one command must not make all others impossible.
+        self.admin.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notify(&self, notice: Notice) -> Result<()> {
+        let sender = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        sender
+            .send(notice)
+            .ok()
+            .context("the daemon has stopped already")
+    }
+
+    fn volume(&self, name: &str) -> Option<VolumeSide> {
+        self.admin()
+            .volumes
+            .iter()
+            .find(|volume| volume.name == name)
+            .cloned()
+    }
+}

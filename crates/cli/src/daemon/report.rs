@@ -1,0 +1,161 @@
+//! What the daemon reports about itself.
+
+use anyhow::Result;
+use forebay_engine::{Admission, Commit, Mode, Settings, Stats, VolumeSlot};
+
+use super::Daemon;
+use super::worker::Worker;
+use crate::status::{CacheStatus, SettingsStatus, Status, Traffic, VolumeStatus};
+
+/// A volume's blocks and mode, as one worker knows them.
+struct VolumePart {
+    slot: VolumeSlot,
+    dirty_blocks: u64,
+    cached_blocks: u64,
+    mode: Option<Mode>,
+}
+
+/// One worker's part.
+struct Part {
+    stats: Vec<Stats>,
+    volumes: Vec<VolumePart>,
+    cached_blocks: u64,
+    capacity_blocks: u64,
+    clients: usize,
+    failure: Option<&'static str>,
+}
+
+fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
+    let mut part = Part {
+        stats: worker.stats(),
+        volumes: Vec::new(),
+        cached_blocks: 0,
+        capacity_blocks: 0,
+        clients: worker.client_count(),
+        failure: None,
+    };
+    for engine in worker.engines() {
+        let (cached, capacity) = engine.occupancy();
+        part.cached_blocks += cached;
+        part.capacity_blocks += capacity;
+        part.failure = part.failure.or(engine.failure());
+        for &slot in slots {
+            let (dirty_blocks, cached_blocks) = engine.volume_blocks(slot).unwrap_or_default();
+            part.volumes.push(VolumePart {
+                slot,
+                dirty_blocks,
+                cached_blocks,
+                mode: engine.mode(slot),
+            });
+        }
+    }
+    part
+}
+
+/// Dirty bytes of a volume, all shards together.
+pub(super) fn dirty_bytes(daemon: &Daemon, slot: VolumeSlot) -> Result<u64> {
+    let mut bytes = 0;
+    for link in &daemon.links {
+        bytes += link.call(move |worker| {
+            let block_bytes = u64::from(worker.geometry.block_bytes);
+            let dirty = worker
+                .engines()
+                .filter_map(|engine| engine.volume_blocks(slot))
+                .map(|(dirty, _)| dirty);
+            dirty.sum::<u64>() * block_bytes
+        })?;
+    }
+    Ok(bytes)
+}
+
+/// Everything.
+pub(super) fn status(daemon: &Daemon) -> Result<Status> {
+    let slots: Vec<VolumeSlot> = daemon
+        .admin()
+        .volumes
+        .iter()
+        .map(|volume| volume.slot)
+        .collect();
+    let mut parts = Vec::new();
+    for link in &daemon.links {
+        let slots = slots.clone();
+        parts.push(link.call(move |worker| part_of(worker, &slots))?);
+    }
+    let admin = daemon.admin();
+    let block_bytes = admin.cache.as_ref().map_or(4096, |cache| {
+        u64::from(cache.superblock.geometry.block_bytes)
+    });
+    let volumes: Vec<VolumeStatus> = admin
+        .volumes
+        .iter()
+        .map(|volume| {
+            let own = || {
+                parts
+                    .iter()
+                    .flat_map(|part| &part.volumes)
+                    .filter(|part| part.slot == volume.slot)
+            };
+            let mode = own()
+                .find_map(|part| part.mode)
+                .map_or("uncached", Mode::name);
+            VolumeStatus {
+                name: volume.name.clone(),
+                origin: volume.device.path().display().to_string(),
+                mode: mode.to_owned(),
+                size_bytes: volume.size_bytes,
+                cached_bytes: own().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
+                dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
+            }
+        })
+        .collect();
+    let stats: Vec<Stats> = parts
+        .iter()
+        .flat_map(|part| part.stats.iter().cloned())
+        .collect();
+    let cache = admin.cache.as_ref().map(|cache| CacheStatus {
+        device: cache.device.path().display().to_string(),
+        id: cache.superblock.id.to_string(),
+        epoch: cache.superblock.epoch,
+        block_bytes: cache.superblock.geometry.block_bytes,
+        shards: cache.superblock.geometry.shards,
+        capacity_bytes: parts.iter().map(|part| part.capacity_blocks).sum::<u64>() * block_bytes,
+        cached_bytes: parts.iter().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
+        dirty_bytes: stats.iter().map(|stats| stats.dirty_blocks).sum::<u64>() * block_bytes,
+        failure: parts
+            .iter()
+            .find_map(|part| part.failure)
+            .map(str::to_owned),
+        recovery: cache.recovery.clone(),
+    });
+    Ok(Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        uptime_seconds: daemon.started.elapsed().as_secs_f64(),
+        threads: daemon.links.len(),
+        clients: parts.iter().map(|part| part.clients).sum(),
+        exports: daemon.uris_of(&admin),
+        cache,
+        volumes,
+        settings: settings_status(&admin.settings),
+        traffic: Traffic::of(&stats),
+    })
+}
+
+fn settings_status(settings: &Settings) -> SettingsStatus {
+    fn name<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> String {
+        names
+            .iter()
+            .find(|(known, _)| known == value)
+            .map_or("", |(_, name)| name)
+            .to_owned()
+    }
+    SettingsStatus {
+        commit: name(&Commit::NAMES, &settings.commit),
+        admission: name(&Admission::NAMES, &settings.admission),
+        sequential_cutoff_bytes: settings.sequential_cutoff_bytes,
+        dirty_low_percent: settings.dirty_low_percent,
+        dirty_high_percent: settings.dirty_high_percent,
+        dirty_limit_percent: settings.dirty_limit_percent,
+        age_limit_seconds: settings.age_limit.0 / 1_000_000_000,
+    }
+}

@@ -1,0 +1,183 @@
+//! The orderly stop. What has been acknowledged is on the cache device before any of this; the
+//! stop makes it quick to start again and tells an origin that changes meanwhile.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use super::start::record_abandonment;
+use super::worker::Worker;
+use super::{Daemon, Notice};
+
+/// How long clients may take to have their last requests answered.
+const CLIENTS: Duration = Duration::from_secs(10);
+/// How long devices may take to finish.
+const DEVICES: Duration = Duration::from_secs(60);
+/// How often to look, and to say what is waited for.
+const LOOK: Duration = Duration::from_millis(10);
+const SAY: Duration = Duration::from_secs(2);
+
+/// Stops everything; the daemon is of no use afterwards.
+pub(super) fn stop(
+    daemon: &Arc<Daemon>,
+    notices: &Receiver<Notice>,
+    threads: Vec<JoinHandle<()>>,
+) -> Result<()> {
+    let result = settle(daemon, notices);
+    let kept_rings = result.is_err();
+    for link in &daemon.links {
+        let ended = link.call(move |worker| {
+            if !kept_rings {
+                worker.remove_rings();
+            }
+            worker.stop();
+        });
+        if let Err(error) = ended {
+            tracing::warn!("{error}");
+        }
+    }
+    if result.is_ok() {
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::warn!("a worker thread ended in a panic");
+            }
+        }
+    }
+    // One that is gone already is as well.
+    let _ = std::fs::remove_file(&daemon.control_path);
+    match &result {
+        Ok(()) => tracing::info!("stopped"),
+        Err(error) => tracing::error!(
+            "not stopped in order: {}; what was acknowledged is recovered at the next start",
+            crate::failure::describe(error)
+        ),
+    }
+    result
+}
+
+fn settle(daemon: &Daemon, notices: &Receiver<Notice>) -> Result<()> {
+    daemon.links[0].call(Worker::stop_listening)?;
+    for link in &daemon.links {
+        link.call(Worker::refuse_requests)?;
+    }
+    let mut wait = Wait {
+        daemon,
+        notices,
+        hurried: false,
+    };
+    wait.until(
+        "clients to take their last answers",
+        CLIENTS,
+        true,
+        |link| link.call(|worker| worker.close_clients(false)),
+    )?;
+    for link in &daemon.links {
+        link.call(|worker| worker.close_clients(true))?;
+    }
+    flush(daemon, &mut wait)?;
+    let settled = wait.until("devices to finish", DEVICES, false, |link| {
+        link.call(|worker| usize::from(!worker.is_settled()))
+    })?;
+    if !settled {
+        bail!(
+            "devices did not finish within {} seconds",
+            DEVICES.as_secs()
+        );
+    }
+    daemon.record_fingerprints()
+}
+
+/// Makes everything durable, on every volume.
+fn flush(daemon: &Daemon, wait: &mut Wait<'_>) -> Result<()> {
+    let slots: Vec<_> = daemon
+        .admin()
+        .volumes
+        .iter()
+        .map(|volume| (volume.slot, volume.name.clone()))
+        .collect();
+    for (slot, name) in slots {
+        let (sender, receiver) = channel();
+        daemon.links[0].call(move |worker| worker.flush_volume(slot, sender))?;
+        let began = Instant::now();
+        let answer = loop {
+            if let Ok(answer) = receiver.recv_timeout(SAY) {
+                break answer;
+            }
+            wait.look_at_notices();
+            tracing::info!("stopping: waiting for volume {name} to be flushed");
+            if began.elapsed() > DEVICES {
+                bail!(
+                    "volume {name} was not flushed within {} seconds",
+                    DEVICES.as_secs()
+                );
+            }
+        };
+        if let Err(failure) = answer {
+            bail!("volume {name} could not be flushed: {failure}");
+        }
+    }
+    Ok(())
+}
+
+struct Wait<'a> {
+    daemon: &'a Daemon,
+    notices: &'a Receiver<Notice>,
+    /// Another signal came: clients are not waited for.
+    hurried: bool,
+}
+
+impl Wait<'_> {
+    /// Waits until nothing is left on any worker, or time is up; says which.
+    fn until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        can_hurry: bool,
+        left: impl Fn(&super::Link) -> Result<usize, super::link::WorkerGone>,
+    ) -> Result<bool> {
+        let began = Instant::now();
+        let mut said = began;
+        loop {
+            self.look_at_notices();
+            let mut count = 0;
+            for link in &self.daemon.links {
+                count += left(link)?;
+            }
+            if count == 0 {
+                return Ok(true);
+            }
+            if began.elapsed() > limit || (can_hurry && self.hurried) {
+                tracing::warn!("stopping: no longer waiting for {what} ({count} left)");
+                return Ok(false);
+            }
+            if said.elapsed() > SAY {
+                said = Instant::now();
+                tracing::info!("stopping: waiting for {what} ({count} left)");
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn look_at_notices(&mut self) {
+        while let Ok(notice) = self.notices.try_recv() {
+            match notice {
+                Notice::Signal => self.hurried = true,
+                Notice::Abandonment {
+                    worker,
+                    epoch,
+                    reason,
+                } => {
+                    record_abandonment(self.daemon, worker, epoch, reason);
+                }
+                Notice::Stop { done, .. } => {
+                    // Whoever asked twice is told by the end of the process.
+                    let _ = done.send(Err("the daemon is stopping already".to_owned()));
+                }
+                Notice::Failed { worker, reason } => tracing::error!("worker {worker}: {reason}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Things in progress, named by small numbers.
+
+/// A table whose places are used again.
+#[derive(Debug)]
+pub(super) struct Slots<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Slots<T> {
+        Slots {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T> Slots<T> {
+    pub(super) fn insert(&mut self, thing: T) -> u32 {
+        match self.free.pop() {
+            Some(place) => {
+                self.places[place as usize] = Some(thing);
+                place
+            }
+            None => {
+                self.places.push(Some(thing));
+                self.places.len() as u32 - 1
+            }
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
+        self.places.get_mut(place as usize)?.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, place: u32) -> Option<T> {
+        let thing = self.places.get_mut(place as usize)?.take()?;
+        self.free.push(place);
+        Some(thing)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
+    }
+}

@@ -1,0 +1,216 @@
+//! Sockets of clients and where they are listened for.
+
+use std::fmt;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use forebay_frontend::nbd::{Peer, TlsPolicy, TlsServer};
+
+use crate::failure::{Usage, refuse};
+
+/// A client's socket.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Unix(stream) => stream.as_fd(),
+            Socket::Tcp(stream) => stream.as_fd(),
+        }
+    }
+
+    /// Ends transfers that are under way on the ring, too.
+    pub(super) fn shut_down(&self) {
+        // A socket that the client has closed needs no more.
+        let _ = match self {
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+/// Where to export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A host and port.
+    Tcp(String),
+}
+
+impl std::str::FromStr for Address {
+    type Err = Usage;
+
+    fn from_str(text: &str) -> Result<Address, Usage> {
+        let wrong = || {
+            Usage(format!(
+                "`{text}` is no address for NBD: write unix:PATH or tcp:HOST:PORT"
+            ))
+        };
+        match text.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Ok(Address::Unix(path.into())),
+            Some(("tcp", rest))
+                if rest
+                    .rsplit_once(':')
+                    .is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
+            {
+                Ok(Address::Tcp(rest.to_owned()))
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(out, "unix:{}", path.display()),
+            Address::Tcp(host) => write!(out, "tcp:{host}"),
+        }
+    }
+}
+
+/// TLS as configured for the daemon.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tls {
+    pub(crate) server: Option<TlsServer>,
+    pub(crate) insecure: bool,
+}
+
+/// A socket that clients connect to.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Unix {
+        listener: UnixListener,
+        path: PathBuf,
+    },
+    Tcp {
+        listener: TcpListener,
+        bound: SocketAddr,
+    },
+}
+
+impl Listener {
+    /// Binds an address. Whether TLS is possible there comes out now and not with the first
+    /// client.
+    pub(super) fn bind(address: &Address, tls: &Tls) -> Result<Listener> {
+        match address {
+            Address::Unix(path) => {
+                let listener = bind_unix(path)?;
+                listener
+                    .set_nonblocking(true)
+                    .context("cannot prepare the socket")?;
+                Ok(Listener::Unix {
+                    listener,
+                    path: path.clone(),
+                })
+            }
+            Address::Tcp(host) => {
+                let resolved: Vec<SocketAddr> = host
+                    .trim_start_matches("tcp:")
+                    .to_socket_addrs()
+                    .with_context(|| format!("cannot find the address {host}"))?
+                    .collect();
+                let listener = TcpListener::bind(resolved.as_slice()).with_context(|| {
+                    format!("cannot listen on tcp:{host}; is the port taken (ss -ltn)?")
+                })?;
+                let bound = listener.local_addr().context("cannot examine the socket")?;
+                TlsPolicy::choose(Peer::Tcp(bound.ip()), tls.server.as_ref(), tls.insecure)?;
+                listener
+                    .set_nonblocking(true)
+                    .context("cannot prepare the socket")?;
+                Ok(Listener::Tcp { listener, bound })
+            }
+        }
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Unix { listener, .. } => listener.as_fd(),
+            Listener::Tcp { listener, .. } => listener.as_fd(),
+        }
+    }
+
+    /// The next client that waits, if one does.
+    pub(super) fn accept(&self, tls: &Tls) -> io::Result<(Socket, TlsPolicy)> {
+        let refused =
+            |error: forebay_frontend::nbd::tls::TlsError| io::Error::other(error.to_string());
+        match self {
+            Listener::Unix { listener, .. } => {
+                let (stream, _) = listener.accept()?;
+                let policy = TlsPolicy::choose(Peer::Unix, tls.server.as_ref(), tls.insecure)
+                    .map_err(refused)?;
+                Ok((Socket::Unix(stream), policy))
+            }
+            Listener::Tcp { listener, .. } => {
+                let (stream, peer) = listener.accept()?;
+                // Replies are gathered before they are sent; to wait for more would only delay.
+                stream.set_nodelay(true)?;
+                let policy =
+                    TlsPolicy::choose(Peer::Tcp(peer.ip()), tls.server.as_ref(), tls.insecure)
+                        .map_err(refused)?;
+                Ok((Socket::Tcp(stream), policy))
+            }
+        }
+    }
+
+    /// Where it listens.
+    pub(super) fn listening(&self) -> Listening {
+        match self {
+            Listener::Unix { path, .. } => Listening::Unix(path.clone()),
+            Listener::Tcp { bound, .. } => Listening::Tcp(*bound),
+        }
+    }
+}
+
+/// Where clients find the daemon.
+#[derive(Clone, Debug)]
+pub(super) enum Listening {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+impl Listening {
+    /// How a client names an export here.
+    pub(super) fn uri(&self, export: &str) -> String {
+        match self {
+            Listening::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
+            Listening::Tcp(bound) => format!("nbd://{bound}/{export}"),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix { path, .. } = self {
+            // A socket that is gone already is as well.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Binds a unix socket, in the place of one that a dead process left.
+pub(super) fn bind_unix(path: &Path) -> Result<UnixListener> {
+    let left_behind =
+        std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if left_behind {
+        if UnixStream::connect(path).is_ok() {
+            refuse!(
+                "{} is the socket of another process that runs; choose another path",
+                path.display()
+            );
+        }
+        std::fs::remove_file(path)
+            .with_context(|| format!("cannot remove the old socket {}", path.display()))?;
+    }
+    UnixListener::bind(path).with_context(|| format!("cannot make the socket {}", path.display()))
+}

@@ -1,0 +1,582 @@
+//! From a plan to running threads.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use forebay_engine::{
+    BlockKey, Engine, Geometry, Mode, Recovered, Settings, VolumeConfig, VolumeSlot,
+};
+use forebay_frontend::nbd::{Export, ExportId, ExportName, Limits};
+use forebay_io::{Arena, Emulation, Pool, RingMemory};
+use serde_json::Value;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::client::INLET_BYTES;
+use super::link::Link;
+use super::shard::Shard;
+use super::socket::{Listener, Listening, bind_unix};
+use super::worker::{Clock, ServedVolume, TimedDevice, Worker, WorkerParts};
+use super::{Admin, CacheSide, Daemon, Notice, VolumeSide, control, shutdown};
+use crate::attach::{self, AttachedCache, Origin, Surroundings};
+use crate::config::{LEAST_MEMORY_BYTES, Plan};
+use crate::failure::{Usage, refuse};
+use crate::state_dir::{StateDir, run_dir};
+use crate::status::Recovery;
+use crate::units;
+
+/// How many clients a thread can have.
+const CLIENTS: usize = 256;
+
+/// Runs a daemon until it is told to stop.
+pub(crate) fn serve(plan: Plan) -> Result<()> {
+    let Launched {
+        daemon,
+        notices,
+        threads,
+    } = launch(&plan)?;
+    for uri in daemon.uris_of(&daemon.admin()) {
+        println!("{uri}");
+    }
+    run(&daemon, &notices, threads)
+}
+
+/// Runs a daemon for one drain of its only volume, and stops it.
+pub(crate) fn drain_offline(plan: &Plan, show: &mut dyn FnMut(&Value)) -> Result<Value> {
+    let Launched {
+        daemon,
+        notices,
+        threads,
+    } = launch(plan)?;
+    let drained = daemon.find_volume(None).and_then(|volume| {
+        let progress = daemon.drain(&volume, &mut |progress| {
+            show(&control::progress_parameters(progress));
+            !matches!(notices.try_recv(), Ok(Notice::Signal))
+        })?;
+        Ok(control::drained(&volume.name, progress))
+    });
+    shutdown::stop(&daemon, &notices, threads)?;
+    drained
+}
+
+struct Launched {
+    daemon: Arc<Daemon>,
+    notices: Receiver<Notice>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+fn launch(plan: &Plan) -> Result<Launched> {
+    let (notices, to_main) = channel();
+    watch_signals(notices.clone())?;
+    let surroundings = Surroundings {
+        direct: plan.direct,
+        state: StateDir::open(plan.state_dir.as_deref())?,
+    };
+    let own_socket = || run_dir().join(format!("{}.sock", std::process::id()));
+    let control_path = plan.control.clone().unwrap_or_else(own_socket);
+    // Sockets come first: a daemon that nobody can reach must not begin to write.
+    let control = bind_control(&control_path)?;
+    let mut guard = ControlSocket(Some(control_path.clone()));
+    let listeners = plan
+        .nbd
+        .iter()
+        .map(|address| Listener::bind(address, &plan.tls))
+        .collect::<Result<Vec<_>>>()?;
+    let mut origins = open_origins(plan, &surroundings)?;
+    let cache = open_cache(plan, &mut origins, &surroundings)?;
+    let clock = Clock(Instant::now());
+    let Started {
+        links,
+        threads,
+        cache,
+        volumes,
+    } = start_workers(plan, cache, &origins, clock, &notices)?;
+    let listening: Vec<Listening> = listeners.iter().map(Listener::listening).collect();
+    for listener in listeners {
+        let tls = plan.tls.clone();
+        links[0].call(move |worker| worker.listen(listener, tls))?;
+    }
+    for volume in &volumes {
+        tracing::info!(
+            "volume {} ({}) is served",
+            volume.name,
+            units::size(volume.size_bytes)
+        );
+    }
+    let daemon = Arc::new(Daemon {
+        links,
+        admin: Mutex::new(Admin {
+            cache,
+            volumes,
+            settings: plan.settings.clone(),
+        }),
+        listening,
+        started: Instant::now(),
+        control_path,
+        surroundings,
+        notices: Mutex::new(notices),
+    });
+    control::start(Arc::clone(&daemon), control)?;
+    guard.0 = None;
+    Ok(Launched {
+        daemon,
+        notices: to_main,
+        threads,
+    })
+}
+
+/// Removes the control socket of a daemon that does not come to be.
+struct ControlSocket(Option<std::path::PathBuf>);
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // One that is gone already is as well.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Waits for something that concerns the whole daemon.
+fn run(
+    daemon: &Arc<Daemon>,
+    notices: &Receiver<Notice>,
+    threads: Vec<JoinHandle<()>>,
+) -> Result<()> {
+    loop {
+        // The daemon holds a sender itself, so that this never fails.
+        match notices.recv().context("the daemon lost its own channel")? {
+            Notice::Signal => {
+                tracing::info!("a signal came: stopping in order");
+                return shutdown::stop(daemon, notices, threads);
+            }
+            Notice::Stop { done, told } => {
+                let result = shutdown::stop(daemon, notices, threads);
+                let message = result
+                    .as_ref()
+                    .map(|()| ())
+                    .map_err(crate::failure::describe);
+                // The client may have gone away meanwhile.
+                let _ = done.send(message);
+                let _ = told.recv_timeout(std::time::Duration::from_secs(2));
+                return result;
+            }
+            Notice::Abandonment {
+                worker,
+                epoch,
+                reason,
+            } => record_abandonment(daemon, worker, epoch, reason),
+            Notice::Failed { worker, reason } => {
+                anyhow::bail!(
+                    "worker {worker} cannot go on: {reason}; nothing acknowledged is lost, start again"
+                );
+            }
+        }
+    }
+}
+
+/// I15: before anything is written that the log does not know, "given up" is durable elsewhere.
+pub(super) fn record_abandonment(daemon: &Daemon, worker: usize, epoch: u32, reason: &str) {
+    let id = daemon
+        .admin()
+        .cache
+        .as_ref()
+        .map(|cache| cache.superblock.id);
+    let Some(id) = id else { return };
+    tracing::error!("the cache is given up: {reason}");
+    match daemon.surroundings.state.abandon(id, epoch, reason) {
+        Ok(()) => {
+            let recorded = daemon.links[worker].call(Worker::abandonment_recorded);
+            if let Err(error) = recorded {
+                tracing::error!("{error}");
+            }
+        }
+        Err(error) => tracing::error!(
+            "this cannot be put on record, so that writes which need it wait: {}",
+            crate::failure::describe(&error)
+        ),
+    }
+}
+
+fn watch_signals(notices: Sender<Notice>) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
+    std::thread::Builder::new()
+        .name("forebay-signals".to_owned())
+        .spawn(move || {
+            for _ in signals.forever() {
+                if notices.send(Notice::Signal).is_err() {
+                    return;
+                }
+            }
+        })
+        .context("cannot start a thread")?;
+    Ok(())
+}
+
+fn bind_control(path: &std::path::Path) -> Result<std::os::unix::net::UnixListener> {
+    if let Some(directory) = path
+        .parent()
+        .filter(|directory| !directory.as_os_str().is_empty())
+    {
+        std::fs::create_dir_all(directory).with_context(|| {
+            format!(
+                "cannot make {}; choose a place with --control",
+                directory.display()
+            )
+        })?;
+    }
+    let listener = bind_unix(path)?;
+    // Whoever can open the control socket can stop the cache.
+    let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(path, only_owner)
+        .with_context(|| format!("cannot protect {}", path.display()))?;
+    Ok(listener)
+}
+
+fn open_origins(plan: &Plan, surroundings: &Surroundings) -> Result<Vec<Origin>> {
+    let mut origins: Vec<Origin> = Vec::new();
+    for volume in &plan.volumes {
+        let origin = Origin::open(
+            &volume.origin,
+            volume.name.clone(),
+            volume.mode,
+            surroundings.direct,
+        )
+        .with_context(|| format!("cannot serve the origin device {}", volume.origin.display()))?;
+        if origins.iter().any(|other| other.name == origin.name) {
+            return Err(Usage(format!(
+                "two volumes are called `{}`; name them with --name",
+                origin.name
+            ))
+            .into());
+        }
+        origins.push(origin);
+    }
+    Ok(origins)
+}
+
+fn open_cache(
+    plan: &Plan,
+    origins: &mut [Origin],
+    surroundings: &Surroundings,
+) -> Result<Option<OpenCache>> {
+    let Some(wanted) = &plan.cache else {
+        return Ok(None);
+    };
+    let (opened, superblock) = attach::open_cache(&wanted.device, wanted.create, surroundings)?;
+    attach::check_origins(&superblock, origins)?;
+    let mut attached = attach::attach(opened, &superblock, false)?;
+    let report = &attached.report;
+    tracing::info!(
+        "cache {} attached: {} blocks cached, {} dirty, {} read to recover",
+        attached.superblock.id,
+        report.cached_blocks(),
+        report.dirty_blocks(),
+        units::size(report.bytes_read()),
+    );
+    let mut configs = Vec::new();
+    for origin in &*origins {
+        configs.push(attach::enter_volume(&mut attached.superblock, origin)?);
+    }
+    attached
+        .superblock
+        .write(&mut attached.opened.storage)
+        .context("cannot write the cache's superblock")?;
+    let emulation = wanted
+        .emulate
+        .as_ref()
+        .map(|options| Emulation::new(options, attached.opened.device.size_bytes()));
+    let device = TimedDevice {
+        device: Arc::clone(&attached.opened.device),
+        emulation,
+    };
+    Ok(Some(OpenCache {
+        attached,
+        configs,
+        device,
+    }))
+}
+
+struct OpenCache {
+    attached: AttachedCache,
+    configs: Vec<VolumeConfig>,
+    device: TimedDevice,
+}
+
+struct Started {
+    links: Vec<Link>,
+    threads: Vec<JoinHandle<()>>,
+    cache: Option<CacheSide>,
+    volumes: Vec<VolumeSide>,
+}
+
+/// What one worker begins with.
+struct Share {
+    parts: WorkerParts,
+    shards: Vec<(u16, Option<(Recovered, RingMemory)>)>,
+    cache: Option<TimedDevice>,
+    settings: Settings,
+    boot_id: [u8; 16],
+    started: Sender<Result<(usize, Link)>>,
+    sender: Sender<super::link::Message>,
+}
+
+fn start_workers(
+    plan: &Plan,
+    cache: Option<OpenCache>,
+    origins: &[Origin],
+    clock: Clock,
+    notices: &Sender<Notice>,
+) -> Result<Started> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let geometry = match &cache {
+        Some(cache) => cache.attached.superblock.geometry,
+        None => plain_geometry()?,
+    };
+    let shards = usize::from(geometry.shards);
+    let threads = match &cache {
+        Some(_) => plan.threads.unwrap_or(cores).min(shards),
+        None => plan.threads.unwrap_or(1),
+    };
+    let arenas = divide_memory(plan.memory_bytes, threads)?;
+    let limits = limits(plan.memory_bytes / threads as u64)?;
+    // Without a cache each worker has a stand-in of its own, all called shard 0.
+    let owners = |worker: usize| match &cache {
+        Some(_) => (0..shards).map(|shard| shard % threads).collect(),
+        None => vec![worker],
+    };
+    let (mut shares, started) = (Vec::new(), channel());
+    for (index, (arena, inlet)) in arenas.into_iter().enumerate() {
+        let (sender, inbox) = channel();
+        let own_shards = if cache.is_none() {
+            vec![(0, None)]
+        } else {
+            Vec::new()
+        };
+        let owners = owners(index);
+        shares.push(Share {
+            parts: WorkerParts {
+                index,
+                clock,
+                arena,
+                inlet,
+                inbox,
+                notices: notices.clone(),
+                owners,
+                geometry,
+                limits,
+            },
+            shards: own_shards,
+            cache: cache.as_ref().map(|cache| cache.device.clone()),
+            settings: plan.settings.clone(),
+            boot_id: attach::boot_id()?,
+            started: started.0.clone(),
+            sender,
+        });
+    }
+    let (cache, configs) = match cache {
+        Some(OpenCache {
+            attached, configs, ..
+        }) => {
+            let AttachedCache {
+                opened,
+                superblock,
+                shards,
+                report,
+                rings,
+            } = attached;
+            for (number, (recovered, ring)) in shards.into_iter().zip(rings).enumerate() {
+                shares[number % threads]
+                    .shards
+                    .push((number as u16, Some((recovered, ring))));
+            }
+            let side = CacheSide {
+                superblock,
+                storage: opened.storage,
+                device: opened.device,
+                recovery: Recovery::of(&report),
+            };
+            (Some(side), configs)
+        }
+        None => (
+            None,
+            origins
+                .iter()
+                .map(|origin| plain_config(origin.size_bytes()))
+                .collect(),
+        ),
+    };
+    let mut handles = Vec::new();
+    for share in shares {
+        let name = format!("forebay-{}", share.parts.index);
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || run_worker(share));
+        handles.push(thread.context("cannot start a thread")?);
+    }
+    drop(started.0);
+    let mut links: Vec<Option<Link>> = vec![None; threads];
+    for (index, link) in started
+        .1
+        .iter()
+        .take(threads)
+        .collect::<Result<Vec<_>>>()?
+        .into_iter()
+    {
+        links[index] = Some(link);
+    }
+    let links: Vec<Link> = links.into_iter().flatten().collect();
+    for link in &links {
+        let peers = links.clone();
+        link.call(move |worker| worker.peers = peers)?;
+    }
+    let mut volumes = Vec::new();
+    for ((origin, config), planned) in origins.iter().zip(configs).zip(&plan.volumes) {
+        let emulation = planned
+            .emulate
+            .as_ref()
+            .map(|options| Emulation::new(options, origin.size_bytes()));
+        let slot = add_volume(&links, served_volume(origin, config, emulation)?)?;
+        volumes.push(volume_side(origin, slot));
+    }
+    Ok(Started {
+        links,
+        threads: handles,
+        cache,
+        volumes,
+    })
+}
+
+pub(super) fn volume_side(origin: &Origin, slot: VolumeSlot) -> VolumeSide {
+    VolumeSide {
+        name: origin.name.clone(),
+        slot,
+        device: Arc::clone(&origin.opened.device),
+        size_bytes: origin.size_bytes(),
+    }
+}
+
+/// Has every worker serve a volume.
+pub(super) fn add_volume(links: &[Link], volume: ServedVolume) -> Result<VolumeSlot> {
+    let mut slot = VolumeSlot(0);
+    for link in links {
+        let volume = volume.clone();
+        slot = link.call(move |worker| worker.add_volume(volume))?;
+    }
+    Ok(slot)
+}
+
+/// A volume as workers serve it.
+pub(super) fn served_volume(
+    origin: &Origin,
+    config: VolumeConfig,
+    emulation: Option<Emulation>,
+) -> Result<ServedVolume> {
+    let device = &origin.opened.device;
+    let export = Export {
+        id: ExportId(0),
+        name: ExportName::new(origin.name.clone())?,
+        description: ExportName::new(format!("volume on {}", device.path().display()))?,
+        size_bytes: origin.size_bytes(),
+        min_block_bytes: device.logical_block_bytes().clamp(512, 4096),
+        read_only: false,
+        rotational: false,
+        fast_zero: false,
+    };
+    Ok(ServedVolume {
+        config,
+        origin: TimedDevice {
+            device: Arc::clone(device),
+            emulation,
+        },
+        export,
+    })
+}
+
+/// A worker's thread: everything that belongs to it is made here.
+fn run_worker(share: Share) {
+    let Share {
+        parts,
+        shards,
+        cache,
+        settings,
+        boot_id,
+        started,
+        sender,
+    } = share;
+    let index = parts.index;
+    let mut worker = match Worker::new(parts) {
+        Ok(worker) => worker,
+        Err(error) => {
+            // Without a main thread there is nothing to start.
+            let _ = started.send(Err(error.into()));
+            return;
+        }
+    };
+    for (number, cached) in shards {
+        let shard = match cached {
+            Some((recovered, ring)) => {
+                worker.arena.attach_ring(number, ring);
+                let engine = Engine::new(settings.clone(), recovered, boot_id, &mut worker.arena);
+                Shard::Cached(Box::new(engine))
+            }
+            None => Shard::Plain(Box::default()),
+        };
+        worker.add_shard(number, shard, cache.as_ref());
+    }
+    let link = Link {
+        sender,
+        waker: worker.ring.waker(),
+    };
+    if started.send(Ok((index, link))).is_ok() {
+        worker.run();
+    }
+}
+
+fn divide_memory(bytes: u64, threads: usize) -> Result<Vec<(Arena, Arena)>> {
+    let inlet_bytes = CLIENTS / threads.min(8) * INLET_BYTES;
+    let total = bytes as usize + threads * inlet_bytes;
+    let arenas = Pool::new(total)?.split(threads)?;
+    Ok(arenas
+        .into_iter()
+        .map(|arena| arena.divide(inlet_bytes))
+        .collect::<Result<Vec<_>, _>>()?)
+}
+
+/// What one client may hold, so that several fit beside each other.
+fn limits(memory_bytes: u64) -> Result<Limits> {
+    let default = Limits::default();
+    if memory_bytes < LEAST_MEMORY_BYTES / 4 {
+        refuse!("--memory leaves a thread less than 8 MiB; allow more memory or fewer threads");
+    }
+    // Buffers of unaligned data take up to twice their length.
+    let share = (memory_bytes / 16).next_power_of_two() / 2;
+    let max_request_bytes = default.max_request_bytes.min(share as u32).max(64 << 10);
+    let max_bytes_in_flight = default
+        .max_bytes_in_flight
+        .min(share * 2)
+        .max(u64::from(max_request_bytes));
+    Ok(Limits {
+        max_request_bytes,
+        max_bytes_in_flight,
+        ..default
+    }
+    .validated()?)
+}
+
+/// Without a cache requests are only cut to length.
+fn plain_geometry() -> Result<Geometry> {
+    Ok(Geometry::for_device(1 << 30, 4096, Some(1), 1)?)
+}
+
+fn plain_config(size_bytes: u64) -> VolumeConfig {
+    VolumeConfig {
+        base: BlockKey(0),
+        reserved_blocks: size_bytes.div_ceil(4096),
+        size_bytes,
+        mode: Mode::Passthrough,
+    }
+}

@@ -1,0 +1,324 @@
+//! What commands do to volumes while clients use them: attach, detach, mode, drain, settings.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use forebay_engine::format::VolumeState;
+use forebay_engine::{Mode, Superblock, VolumeSlot};
+use forebay_io::Emulation;
+
+use super::report::dirty_bytes;
+use super::worker::Worker;
+use super::{CacheSide, Daemon, VolumeSide, start};
+use crate::attach::{self, Origin};
+use crate::config;
+use crate::failure::{Interrupted, refuse};
+use crate::fingerprint;
+use crate::state_dir::unix_time;
+
+/// How often progress is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a volume may take to become free once its clients are gone.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How far a drain is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    pub(super) dirty_bytes: u64,
+    pub(super) began_with_bytes: u64,
+    pub(super) seconds: f64,
+}
+
+impl Daemon {
+    /// A volume by name; without a name the only one.
+    pub(super) fn find_volume(&self, name: Option<&str>) -> Result<VolumeSide> {
+        let names = || -> Vec<String> {
+            self.admin()
+                .volumes
+                .iter()
+                .map(|volume| volume.name.clone())
+                .collect()
+        };
+        let found = match name {
+            Some(name) => self.volume(name),
+            None => {
+                let admin = self.admin();
+                match admin.volumes.as_slice() {
+                    [only] => Some(only.clone()),
+                    _ => None,
+                }
+            }
+        };
+        match (found, name) {
+            (Some(found), _) => Ok(found),
+            (None, Some(name)) => refuse!(
+                "there is no volume `{name}`; there are: {}",
+                names().join(", ")
+            ),
+            (None, None) => refuse!("say which volume; there are: {}", names().join(", ")),
+        }
+    }
+
+    fn each_worker(&self, task: impl Fn(&mut Worker) + Clone + Send + 'static) -> Result<()> {
+        for link in &self.links {
+            link.call(task.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Switches a volume's mode, now and for the next attach.
+    pub(super) fn set_mode(&self, name: &str, mode: Mode) -> Result<()> {
+        let volume = self.find_volume(Some(name))?;
+        let mut admin = self.admin();
+        let Some(cache) = &mut admin.cache else {
+            refuse!("`{name}` has no cache: a mode means nothing")
+        };
+        // On record first: a mode that is in force and not on record would be gone with a crash.
+        change_record(cache, name, |record| record.mode = mode as u8)?;
+        drop(admin);
+        self.each_worker(move |worker| {
+            worker
+                .engines()
+                .for_each(|engine| engine.set_mode(volume.slot, mode))
+        })?;
+        tracing::info!("volume {name} is now in mode {}", mode.name());
+        Ok(())
+    }
+
+    /// Changes a setting until the daemon stops.
+    pub(super) fn set(&self, key: &str, value: &str) -> Result<()> {
+        let mut admin = self.admin();
+        if admin.cache.is_none() {
+            refuse!("there is no cache whose settings could change");
+        }
+        let mut settings = admin.settings.clone();
+        if let Err(message) = config::change_setting(&mut settings, key, value) {
+            return Err(crate::failure::Usage(message).into());
+        }
+        for link in &self.links {
+            let settings = settings.clone();
+            link.call(move |worker| worker.set_settings(&settings))?
+                .map_err(anyhow::Error::msg)?;
+        }
+        admin.settings = settings;
+        Ok(())
+    }
+
+    /// Writes everything back, telling how far it is; stops when `tell` says that nobody listens.
+    pub(super) fn drain(
+        &self,
+        volume: &VolumeSide,
+        tell: &mut dyn FnMut(Progress) -> bool,
+    ) -> Result<Progress> {
+        let slot = volume.slot;
+        let drain = move |on| {
+            move |worker: &mut Worker| {
+                worker
+                    .engines()
+                    .for_each(|engine| engine.set_draining(slot, on));
+            }
+        };
+        self.each_worker(drain(true))?;
+        let result = self.watch_drain(slot, tell);
+        self.each_worker(drain(false))?;
+        result
+    }
+
+    fn watch_drain(
+        &self,
+        slot: VolumeSlot,
+        tell: &mut dyn FnMut(Progress) -> bool,
+    ) -> Result<Progress> {
+        let began = Instant::now();
+        let began_with_bytes = dirty_bytes(self, slot)?;
+        loop {
+            let progress = Progress {
+                dirty_bytes: dirty_bytes(self, slot)?,
+                began_with_bytes,
+                seconds: began.elapsed().as_secs_f64(),
+            };
+            if progress.dirty_bytes == 0 {
+                return Ok(progress);
+            }
+            if !tell(progress) {
+                return Err(Interrupted("the volume goes on as it was".to_owned()).into());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Adds an origin to the running cache.
+    pub(super) fn attach(
+        &self,
+        path: &Path,
+        name: Option<String>,
+        mode: Option<Mode>,
+        emulate: Option<&str>,
+    ) -> Result<Vec<String>> {
+        let mut origin = Origin::open(path, name, mode, self.surroundings.direct)
+            .with_context(|| format!("cannot attach the origin device {}", path.display()))?;
+        let emulation = match emulate {
+            Some(text) => Some(Emulation::new(&config::model(text)?, origin.size_bytes())),
+            None => None,
+        };
+        let mut admin = self.admin();
+        if admin
+            .volumes
+            .iter()
+            .any(|volume| volume.name == origin.name)
+        {
+            refuse!(
+                "there is a volume `{}` already; choose another name with --name",
+                origin.name
+            );
+        }
+        let Some(cache) = &mut admin.cache else {
+            refuse!("this daemon serves no cache to attach to")
+        };
+        if let Some(known) =
+            attach::attached_volumes(&cache.superblock).find(|known| known.name == origin.name)
+        {
+            attach::check_origin(known, &mut origin)?;
+        }
+        let mut superblock = cache.superblock.clone();
+        let config = attach::enter_volume(&mut superblock, &origin)?;
+        write_superblock(cache, superblock)?;
+        let slot = start::add_volume(
+            &self.links,
+            start::served_volume(&origin, config, emulation)?,
+        )?;
+        admin.volumes.push(start::volume_side(&origin, slot));
+        let uris = self.uris_for(&origin.name);
+        tracing::info!("volume {} is attached", origin.name);
+        Ok(uris)
+    }
+
+    /// Takes a volume off: everything is written back, clients are closed, and the origin is
+    /// whole by itself.
+    pub(super) fn detach(
+        &self,
+        volume: &VolumeSide,
+        tell: &mut dyn FnMut(Progress) -> bool,
+    ) -> Result<()> {
+        if self.admin().cache.is_none() {
+            refuse!(
+                "`{}` has no cache to be detached from; stop the daemon instead",
+                volume.name
+            );
+        }
+        // Most of it while clients go on; the rest when no more can come.
+        self.drain(volume, tell)?;
+        let slot = volume.slot;
+        self.each_worker(move |worker| worker.retire_volume(slot))?;
+        self.drain(volume, &mut |_| true)?;
+        self.record_detached(volume)?;
+        self.each_worker(|worker| worker.paused = true)?;
+        let removed = self.remove_from_workers(slot);
+        self.each_worker(Worker::resume)?;
+        removed?;
+        self.admin().volumes.retain(|other| other.slot != slot);
+        tracing::info!("volume {} is detached", volume.name);
+        Ok(())
+    }
+
+    fn remove_from_workers(&self, slot: VolumeSlot) -> Result<()> {
+        let began = Instant::now();
+        for link in &self.links {
+            while let Err(left) = link.call(move |worker| worker.remove_volume(slot))? {
+                if began.elapsed() > PATIENCE {
+                    anyhow::bail!(
+                        "{left} operations are still in progress; the volume goes when the daemon stops"
+                    );
+                }
+                std::thread::sleep(LOOK / 10);
+            }
+        }
+        Ok(())
+    }
+
+    /// I15: nothing of this volume counts any more. The fingerprint is not needed again: should
+    /// the origin come back, it comes as a new volume.
+    fn record_detached(&self, volume: &VolumeSide) -> Result<()> {
+        let mut admin = self.admin();
+        let Some(cache) = &mut admin.cache else {
+            return Ok(());
+        };
+        let next_epoch = cache.superblock.epoch.saturating_add(1);
+        change_record(cache, &volume.name, |record| {
+            record.state = VolumeState::Detached;
+            record.valid_from_epoch = next_epoch;
+        })
+    }
+
+    /// Notes what each origin looks like, now that nobody writes to it any more.
+    pub(super) fn record_fingerprints(&self) -> Result<()> {
+        let mut admin = self.admin();
+        let volumes = admin.volumes.clone();
+        let Some(cache) = &mut admin.cache else {
+            return Ok(());
+        };
+        let mut superblock = cache.superblock.clone();
+        for volume in &volumes {
+            let mut storage = volume
+                .device
+                .storage()
+                .context("no memory to read the origin device")?;
+            let taken =
+                fingerprint::take(&mut storage, volume.device.identity(), volume.size_bytes)
+                    .with_context(|| {
+                        format!(
+                            "cannot read the origin device {}",
+                            volume.device.path().display()
+                        )
+                    })?;
+            let attached = |record: &&mut forebay_engine::VolumeRecord| {
+                record.state == VolumeState::Attached && record.name == volume.name
+            };
+            if let Some(record) = superblock.volumes.iter_mut().find(attached) {
+                record.fingerprint = taken;
+                record.fingerprint_at = unix_time().max(1);
+            }
+        }
+        write_superblock(cache, superblock)
+    }
+
+    pub(super) fn uris_for(&self, name: &str) -> Vec<String> {
+        self.listening
+            .iter()
+            .map(|listening| listening.uri(name))
+            .collect()
+    }
+
+    pub(super) fn uris_of(&self, admin: &super::Admin) -> Vec<String> {
+        admin
+            .volumes
+            .iter()
+            .flat_map(|volume| self.uris_for(&volume.name))
+            .collect()
+    }
+}
+
+fn change_record(
+    cache: &mut CacheSide,
+    name: &str,
+    change: impl FnOnce(&mut forebay_engine::VolumeRecord),
+) -> Result<()> {
+    let mut superblock = cache.superblock.clone();
+    let record = superblock
+        .volumes
+        .iter_mut()
+        .find(|record| record.state == VolumeState::Attached && record.name == name)
+        .with_context(|| format!("the cache has no record of volume `{name}`"))?;
+    change(record);
+    write_superblock(cache, superblock)
+}
+
+fn write_superblock(cache: &mut CacheSide, mut superblock: Superblock) -> Result<()> {
+    let written = superblock.write(&mut cache.storage);
+    // After a failure the old or the new one counts; the next one must be newer than both.
+    cache.superblock.sequence = superblock.sequence;
+    written.context("cannot write the cache's superblock")?;
+    cache.superblock = superblock;
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Exit codes, and the errors that have one of their own.
+
+use forebay_engine::format::SuperblockError;
+use forebay_io::{OpenError, RingMemoryError};
+
+/// The command was refused to protect data or another user of the device; nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Refused(pub(crate) String);
+
+/// The user stopped the command.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted: {0}")]
+pub(crate) struct Interrupted(pub(crate) String);
+
+/// A check found damage.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct DamageFound(pub(crate) String);
+
+/// The arguments or the configuration make no sense.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Usage(pub(crate) String);
+
+/// Returns early with a refusal.
+macro_rules! refuse {
+    ($($message:tt)*) => {
+        return Err($crate::failure::Refused(format!($($message)*)).into())
+    };
+}
+pub(crate) use refuse;
+
+pub(crate) const FAILURE: u8 = 1;
+pub(crate) const USAGE: u8 = 2;
+pub(crate) const REFUSED: u8 = 3;
+pub(crate) const INTERRUPTED: u8 = 4;
+pub(crate) const DAMAGE: u8 = 5;
+
+/// The exit code of an error: the most telling of its causes decides.
+pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
+    error.chain().find_map(code_of).unwrap_or(FAILURE)
+}
+
+fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
+    if error.is::<Refused>() {
+        return Some(REFUSED);
+    }
+    if error.is::<Interrupted>() {
+        return Some(INTERRUPTED);
+    }
+    if error.is::<DamageFound>() {
+        return Some(DAMAGE);
+    }
+    if error.is::<Usage>() {
+        return Some(USAGE);
+    }
+    if let Some(error) = error.downcast_ref::<OpenError>() {
+        return match error {
+            OpenError::Io { .. } => Some(FAILURE),
+            _ => Some(REFUSED),
+        };
+    }
+    if let Some(error) = error.downcast_ref::<SuperblockError>() {
+        return match error {
+            SuperblockError::Device(_) | SuperblockError::Full(_) => Some(FAILURE),
+            _ => Some(REFUSED),
+        };
+    }
+    let ring = error.downcast_ref::<RingMemoryError>()?;
+    match ring {
+        RingMemoryError::Io { .. } => Some(FAILURE),
+        _ => Some(REFUSED),
+    }
+}
+
+/// The whole story in one line, without saying a cause twice that its effect already names.
+pub(crate) fn describe(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn the_cause_decides_the_code_and_is_said_once() {
+        let refused: anyhow::Result<()> = Err(Refused("no".to_owned()).into());
+        let error = refused.context("cannot do it").unwrap_err();
+        assert_eq!(
+            (exit_code(&error), describe(&error)),
+            (REFUSED, "cannot do it: no".to_owned())
+        );
+        assert_eq!(exit_code(&anyhow::anyhow!("anything")), FAILURE);
+        let twice = anyhow::anyhow!("inner").context("outer: inner");
+        assert_eq!(describe(&twice), "outer: inner");
+    }
+}

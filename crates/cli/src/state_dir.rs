@@ -1,0 +1,168 @@
+//! What must be remembered outside the cache device: that a cache was given up (I15), and where
+//! the origins of its volumes are.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use forebay_engine::CacheId;
+use serde::{Deserialize, Serialize};
+
+/// The directory of such files.
+#[derive(Clone, Debug)]
+pub(crate) struct StateDir(PathBuf);
+
+/// A cache was given up: its volumes went on without it, so what it holds is old.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Abandonment {
+    /// The epoch at which it happened.
+    pub(crate) epoch: u32,
+    /// Why.
+    pub(crate) reason: String,
+    /// When, in seconds since 1970.
+    pub(crate) time: u64,
+}
+
+impl StateDir {
+    /// The directory given, or the usual one of this user.
+    pub(crate) fn open(given: Option<&Path>) -> Result<StateDir> {
+        let path = match given {
+            Some(path) => path.to_owned(),
+            None => default_path()?,
+        };
+        fs::create_dir_all(&path).with_context(|| {
+            format!(
+                "cannot make the state directory {}; choose one with --state-dir",
+                path.display()
+            )
+        })?;
+        Ok(StateDir(path))
+    }
+
+    fn abandonment_path(&self, cache: CacheId) -> PathBuf {
+        self.0.join(format!("{cache}.abandoned"))
+    }
+
+    /// Whether the cache was given up.
+    pub(crate) fn abandonment(&self, cache: CacheId) -> Result<Option<Abandonment>> {
+        let path = self.abandonment_path(cache);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", path.display()));
+            }
+        };
+        // A file that cannot be understood still says that something happened.
+        let found = serde_json::from_slice(&text).with_context(|| {
+            format!(
+                "{} says that the cache was given up, but is damaged",
+                path.display()
+            )
+        })?;
+        Ok(Some(found))
+    }
+
+    /// Remembers durably that a cache is given up; only then may its volumes go on without it.
+    pub(crate) fn abandon(&self, cache: CacheId, epoch: u32, reason: &str) -> Result<()> {
+        let abandonment = Abandonment {
+            epoch,
+            reason: reason.to_owned(),
+            time: unix_time(),
+        };
+        let path = self.abandonment_path(cache);
+        let text = serde_json::to_vec(&abandonment)?;
+        self.write_durably(&path, &text)
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// The cache was made anew: nothing old is left of it.
+    pub(crate) fn forget(&self, cache: CacheId) -> Result<()> {
+        let path = self.abandonment_path(cache);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write_durably(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+        let new = path.with_extension("new");
+        let mut file = File::create(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        File::open(&self.0)?.sync_all()
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_time() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    // The process's own directory in /proc belongs to its effective user.
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+fn default_path() -> Result<PathBuf> {
+    if is_root() {
+        return Ok("/var/lib/forebay".into());
+    }
+    let named = std::env::var_os("XDG_STATE_HOME")
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    let base = named
+        .or_else(home)
+        .context("there is no home directory; choose a directory with --state-dir")?;
+    Ok(base.join("forebay"))
+}
+
+/// Where daemons of this user have their control sockets.
+pub(crate) fn run_dir() -> PathBuf {
+    if is_root() {
+        return "/run/forebay".into();
+    }
+    let named = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
+    match named {
+        Some(path) => PathBuf::from(path).join("forebay"),
+        None => std::env::temp_dir().join(format!("forebay-{}", user_name())),
+    }
+}
+
+fn user_name() -> String {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").map_or_else(|_| "user".to_owned(), |own| own.uid().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn abandonment_is_remembered_until_forgotten() {
+        let path = std::env::temp_dir().join(format!("forebay-state-{}", std::process::id()));
+        let state = StateDir::open(Some(&path)).unwrap();
+        let cache = CacheId([7; 16]);
+        assert_eq!(state.abandonment(cache).unwrap(), None);
+        state.abandon(cache, 3, "the cache device failed").unwrap();
+        let found = state.abandonment(cache).unwrap().unwrap();
+        assert_eq!(
+            (found.epoch, found.reason.as_str()),
+            (3, "the cache device failed")
+        );
+        assert_eq!(state.abandonment(CacheId([8; 16])).unwrap(), None);
+        state.forget(cache).unwrap();
+        state.forget(cache).unwrap();
+        assert_eq!(state.abandonment(cache).unwrap(), None);
+        fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -1,0 +1,494 @@
+//! What a daemon reports about itself: as JSON between it and its clients, as a page for people,
+//! as metrics for Prometheus.
+
+use std::fmt::Write;
+
+use forebay_engine::{BypassReason, Histogram, RecoveryReport, Stats};
+use serde::{Deserialize, Serialize};
+
+use crate::units::{latency, share, size};
+
+/// All of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    pub(crate) uptime_seconds: f64,
+    pub(crate) threads: usize,
+    pub(crate) clients: usize,
+    pub(crate) exports: Vec<String>,
+    pub(crate) cache: Option<CacheStatus>,
+    pub(crate) volumes: Vec<VolumeStatus>,
+    pub(crate) settings: SettingsStatus,
+    pub(crate) traffic: Traffic,
+}
+
+/// The cache.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CacheStatus {
+    pub(crate) device: String,
+    pub(crate) id: String,
+    pub(crate) epoch: u32,
+    pub(crate) block_bytes: u32,
+    pub(crate) shards: u16,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) cached_bytes: u64,
+    pub(crate) dirty_bytes: u64,
+    /// Why the cache was given up, if it was.
+    pub(crate) failure: Option<String>,
+    pub(crate) recovery: Recovery,
+}
+
+/// What the last attach found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Recovery {
+    pub(crate) segments: u64,
+    pub(crate) used_segments: u64,
+    pub(crate) scanned_segments: u64,
+    pub(crate) bytes_read: u64,
+    pub(crate) cached_blocks: u64,
+    pub(crate) dirty_blocks: u64,
+    pub(crate) rejected_blocks: u64,
+    pub(crate) replayed_entries: u64,
+    pub(crate) damage: Vec<String>,
+}
+
+/// One volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct VolumeStatus {
+    pub(crate) name: String,
+    pub(crate) origin: String,
+    pub(crate) mode: String,
+    pub(crate) size_bytes: u64,
+    pub(crate) cached_bytes: u64,
+    pub(crate) dirty_bytes: u64,
+}
+
+/// The settings in force.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SettingsStatus {
+    pub(crate) commit: String,
+    pub(crate) admission: String,
+    pub(crate) sequential_cutoff_bytes: Option<u64>,
+    pub(crate) dirty_low_percent: u8,
+    pub(crate) dirty_high_percent: u8,
+    pub(crate) dirty_limit_percent: u8,
+    pub(crate) age_limit_seconds: u64,
+}
+
+/// The median and the slow end of some times, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Latency {
+    pub(crate) count: u64,
+    pub(crate) mean_ns: u64,
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
+}
+
+/// Why so many blocks went past the cache.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Bypass {
+    pub(crate) reason: String,
+    pub(crate) blocks: u64,
+}
+
+/// Counters since the daemon started.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Traffic {
+    pub(crate) read_requests: u64,
+    pub(crate) write_requests: u64,
+    pub(crate) flush_requests: u64,
+    pub(crate) discard_requests: u64,
+    pub(crate) failed_requests: u64,
+    pub(crate) throttled_requests: u64,
+    pub(crate) read_blocks_hit: u64,
+    pub(crate) read_blocks_missed: u64,
+    pub(crate) write_blocks_hit: u64,
+    pub(crate) write_blocks_missed: u64,
+    pub(crate) promoted_blocks: u64,
+    pub(crate) retained_blocks: u64,
+    pub(crate) evicted_blocks: u64,
+    pub(crate) written_back_blocks: u64,
+    pub(crate) renewed_segments: u64,
+    pub(crate) reclaimed_segments: u64,
+    pub(crate) cache_read_bytes: u64,
+    pub(crate) cache_data_written_bytes: u64,
+    pub(crate) cache_metadata_written_bytes: u64,
+    pub(crate) cache_flushes: u64,
+    pub(crate) origin_read_bytes: u64,
+    pub(crate) origin_written_bytes: u64,
+    pub(crate) origin_flushes: u64,
+    pub(crate) cache_read_errors: u64,
+    pub(crate) cache_write_errors: u64,
+    pub(crate) checksum_errors: u64,
+    pub(crate) origin_read_errors: u64,
+    pub(crate) origin_write_errors: u64,
+    pub(crate) bypassed: Vec<Bypass>,
+    pub(crate) read_latency: Latency,
+    pub(crate) write_latency: Latency,
+    pub(crate) flush_latency: Latency,
+}
+
+impl Traffic {
+    /// The sum over shards.
+    pub(crate) fn of(shards: &[Stats]) -> Traffic {
+        let sum = |get: fn(&Stats) -> u64| shards.iter().map(get).sum::<u64>();
+        let times = |get: fn(&Stats) -> &Histogram| {
+            let mut all = Histogram::default();
+            shards.iter().for_each(|shard| all.add(get(shard)));
+            Latency {
+                count: all.count(),
+                mean_ns: all.mean_ns(),
+                p50_ns: if all.count() == 0 {
+                    0
+                } else {
+                    all.quantile_ns(0.5)
+                },
+                p99_ns: if all.count() == 0 {
+                    0
+                } else {
+                    all.quantile_ns(0.99)
+                },
+            }
+        };
+        let bypassed = BypassReason::NAMES.iter().map(|(reason, name)| Bypass {
+            reason: (*name).to_owned(),
+            blocks: shards
+                .iter()
+                .map(|shard| shard.bypassed_blocks[*reason as usize])
+                .sum(),
+        });
+        Traffic {
+            read_requests: sum(|shard| shard.read_requests),
+            write_requests: sum(|shard| shard.write_requests),
+            flush_requests: sum(|shard| shard.flush_requests),
+            discard_requests: sum(|shard| shard.discard_requests),
+            failed_requests: sum(|shard| shard.failed_requests),
+            throttled_requests: sum(|shard| shard.throttled_requests),
+            read_blocks_hit: sum(|shard| shard.read_blocks_hit),
+            read_blocks_missed: sum(|shard| shard.read_blocks_missed),
+            write_blocks_hit: sum(|shard| shard.write_blocks_hit),
+            write_blocks_missed: sum(|shard| shard.write_blocks_missed),
+            promoted_blocks: sum(|shard| shard.promoted_blocks),
+            retained_blocks: sum(|shard| shard.retained_blocks),
+            evicted_blocks: sum(|shard| shard.evicted_blocks),
+            written_back_blocks: sum(|shard| shard.written_back_blocks),
+            renewed_segments: sum(|shard| shard.renewed_segments),
+            reclaimed_segments: sum(|shard| shard.reclaimed_segments),
+            cache_read_bytes: sum(|shard| shard.cache_data_read_bytes),
+            cache_data_written_bytes: sum(|shard| shard.cache_data_written_bytes),
+            cache_metadata_written_bytes: sum(|shard| shard.cache_metadata_written_bytes),
+            cache_flushes: sum(|shard| shard.cache_flushes),
+            origin_read_bytes: sum(|shard| shard.origin_read_bytes),
+            origin_written_bytes: sum(|shard| shard.origin_written_bytes),
+            origin_flushes: sum(|shard| shard.origin_flushes),
+            cache_read_errors: sum(|shard| shard.cache_read_errors),
+            cache_write_errors: sum(|shard| shard.cache_write_errors),
+            checksum_errors: sum(|shard| shard.checksum_errors),
+            origin_read_errors: sum(|shard| shard.origin_read_errors),
+            origin_write_errors: sum(|shard| shard.origin_write_errors),
+            bypassed: bypassed.collect(),
+            read_latency: times(|shard| &shard.read_latency),
+            write_latency: times(|shard| &shard.write_latency),
+            flush_latency: times(|shard| &shard.flush_latency),
+        }
+    }
+}
+
+impl Recovery {
+    /// The sum over shards.
+    pub(crate) fn of(report: &RecoveryReport) -> Recovery {
+        let sum = |get: fn(&forebay_engine::ShardReport) -> u64| {
+            report.shards.iter().map(get).sum::<u64>()
+        };
+        Recovery {
+            segments: sum(|shard| u64::from(shard.segments)),
+            used_segments: sum(|shard| u64::from(shard.used_segments)),
+            scanned_segments: sum(|shard| u64::from(shard.scanned_segments)),
+            bytes_read: report.bytes_read(),
+            cached_blocks: report.cached_blocks(),
+            dirty_blocks: report.dirty_blocks(),
+            rejected_blocks: sum(|shard| shard.rejected_blocks),
+            replayed_entries: sum(|shard| shard.replayed_entries),
+            damage: report.damage().into_iter().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl Status {
+    /// A page for people; with the page before, rates are of the time between.
+    pub(crate) fn page(&self, before: Option<&Status>) -> String {
+        let mut page = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write_page(&mut page, before);
+        page
+    }
+
+    fn write_page(&self, out: &mut String, before: Option<&Status>) -> std::fmt::Result {
+        writeln!(
+            out,
+            "forebay {}, pid {}, up {}, {} thread(s), {} client(s)",
+            self.version,
+            self.pid,
+            crate::units::duration(self.uptime_seconds),
+            self.threads,
+            self.clients
+        )?;
+        if let Some(cache) = &self.cache {
+            writeln!(
+                out,
+                "cache {} ({}), epoch {}, {} shard(s)",
+                cache.device, cache.id, cache.epoch, cache.shards
+            )?;
+            writeln!(
+                out,
+                "  cached {} of {} ({}), dirty {} ({})",
+                size(cache.cached_bytes),
+                size(cache.capacity_bytes),
+                share(cache.cached_bytes, cache.capacity_bytes),
+                size(cache.dirty_bytes),
+                share(cache.dirty_bytes, cache.capacity_bytes),
+            )?;
+            if let Some(failure) = &cache.failure {
+                writeln!(out, "  GIVEN UP: {failure}")?;
+            }
+        }
+        for volume in &self.volumes {
+            writeln!(
+                out,
+                "volume {} on {}: {}, {}, cached {}, dirty {}",
+                volume.name,
+                volume.origin,
+                volume.mode,
+                size(volume.size_bytes),
+                size(volume.cached_bytes),
+                size(volume.dirty_bytes),
+            )?;
+        }
+        for export in &self.exports {
+            writeln!(out, "  {export}")?;
+        }
+        self.write_traffic(out, before)
+    }
+
+    fn write_traffic(&self, out: &mut String, before: Option<&Status>) -> std::fmt::Result {
+        let zero = Traffic::default();
+        let (old, seconds) = match before {
+            Some(before) => (&before.traffic, self.uptime_seconds - before.uptime_seconds),
+            None => (&zero, self.uptime_seconds),
+        };
+        let now = &self.traffic;
+        let since = |get: fn(&Traffic) -> u64| get(now).saturating_sub(get(old));
+        let rate = |get: fn(&Traffic) -> u64| since(get) as f64 / seconds.max(0.001);
+        let bytes = |get: fn(&Traffic) -> u64| format!("{}/s", size(rate(get) as u64));
+        let hits = |hit: fn(&Traffic) -> u64, missed: fn(&Traffic) -> u64| {
+            share(since(hit), since(hit) + since(missed))
+        };
+        writeln!(
+            out,
+            "reads   {:>9.0}/s, hit {}, p50 {}, p99 {}",
+            rate(|traffic| traffic.read_requests),
+            hits(
+                |traffic| traffic.read_blocks_hit,
+                |traffic| traffic.read_blocks_missed
+            ),
+            latency(now.read_latency.p50_ns),
+            latency(now.read_latency.p99_ns),
+        )?;
+        writeln!(
+            out,
+            "writes  {:>9.0}/s, hit {}, p50 {}, p99 {}",
+            rate(|traffic| traffic.write_requests),
+            hits(
+                |traffic| traffic.write_blocks_hit,
+                |traffic| traffic.write_blocks_missed
+            ),
+            latency(now.write_latency.p50_ns),
+            latency(now.write_latency.p99_ns),
+        )?;
+        writeln!(
+            out,
+            "flushes {:>9.0}/s, p50 {}, p99 {}",
+            rate(|traffic| traffic.flush_requests),
+            latency(now.flush_latency.p50_ns),
+            latency(now.flush_latency.p99_ns),
+        )?;
+        if self.cache.is_some() {
+            writeln!(
+                out,
+                "cache device   read {}, written {} and metadata {}",
+                bytes(|traffic| traffic.cache_read_bytes),
+                bytes(|traffic| traffic.cache_data_written_bytes),
+                bytes(|traffic| traffic.cache_metadata_written_bytes),
+            )?;
+        }
+        writeln!(
+            out,
+            "origin devices read {}, written {}",
+            bytes(|traffic| traffic.origin_read_bytes),
+            bytes(|traffic| traffic.origin_written_bytes),
+        )?;
+        let past: Vec<String> = now
+            .bypassed
+            .iter()
+            .filter(|bypass| bypass.blocks > 0)
+            .map(|bypass| format!("{} {}", bypass.reason, bypass.blocks))
+            .collect();
+        if !past.is_empty() {
+            writeln!(out, "bypassed blocks: {}", past.join(", "))?;
+        }
+        let errors = [
+            ("failed requests", now.failed_requests),
+            ("cache read errors", now.cache_read_errors),
+            ("cache write errors", now.cache_write_errors),
+            ("checksum errors", now.checksum_errors),
+            ("origin read errors", now.origin_read_errors),
+            ("origin write errors", now.origin_write_errors),
+        ];
+        let errors: Vec<String> = errors
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        if !errors.is_empty() {
+            writeln!(out, "ERRORS: {}", errors.join(", "))?;
+        }
+        Ok(())
+    }
+
+    /// Metrics in Prometheus's text format. Names and values are those of the JSON.
+    pub(crate) fn prometheus(&self) -> String {
+        let mut out = String::new();
+        let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
+            let _ = writeln!(
+                out,
+                "# HELP forebay_{name} {help}\n# TYPE forebay_{name} {kind}"
+            );
+            for (labels, value) in values {
+                let _ = writeln!(out, "forebay_{name}{labels} {value}");
+            }
+        };
+        metric(
+            "uptime_seconds",
+            "gauge",
+            "Time since the daemon started.",
+            &[(String::new(), self.uptime_seconds)],
+        );
+        metric(
+            "clients",
+            "gauge",
+            "Connected clients.",
+            &[(String::new(), self.clients as f64)],
+        );
+        if let Some(cache) = &self.cache {
+            let gauge = |value: u64| [(String::new(), value as f64)];
+            metric(
+                "cache_capacity_bytes",
+                "gauge",
+                "Room for data on the cache.",
+                &gauge(cache.capacity_bytes),
+            );
+            metric(
+                "cache_cached_bytes",
+                "gauge",
+                "Data on the cache.",
+                &gauge(cache.cached_bytes),
+            );
+            metric(
+                "cache_dirty_bytes",
+                "gauge",
+                "Data that the origins lack.",
+                &gauge(cache.dirty_bytes),
+            );
+            metric(
+                "cache_failed",
+                "gauge",
+                "Whether the cache was given up.",
+                &gauge(cache.failure.is_some().into()),
+            );
+        }
+        let by_volume = |get: fn(&VolumeStatus) -> u64| -> Vec<(String, f64)> {
+            let label = |volume: &VolumeStatus| format!("{{volume=\"{}\"}}", escape(&volume.name));
+            self.volumes
+                .iter()
+                .map(|volume| (label(volume), get(volume) as f64))
+                .collect()
+        };
+        metric(
+            "volume_size_bytes",
+            "gauge",
+            "Size of a volume.",
+            &by_volume(|volume| volume.size_bytes),
+        );
+        metric(
+            "volume_cached_bytes",
+            "gauge",
+            "Data of a volume on the cache.",
+            &by_volume(|volume| volume.cached_bytes),
+        );
+        metric(
+            "volume_dirty_bytes",
+            "gauge",
+            "Data that a volume's origin lacks.",
+            &by_volume(|volume| volume.dirty_bytes),
+        );
+        let bypassed: Vec<(String, f64)> = self
+            .traffic
+            .bypassed
+            .iter()
+            .map(|bypass| {
+                (
+                    format!("{{reason=\"{}\"}}", escape(&bypass.reason)),
+                    bypass.blocks as f64,
+                )
+            })
+            .collect();
+        metric(
+            "bypassed_blocks_total",
+            "counter",
+            "Blocks that went past the cache.",
+            &bypassed,
+        );
+        if let Ok(serde_json::Value::Object(counters)) = serde_json::to_value(&self.traffic) {
+            for (name, value) in &counters {
+                if let Some(value) = value.as_u64() {
+                    let help = format!("{}.", name.replace('_', " "));
+                    metric(
+                        &format!("{name}_total"),
+                        "counter",
+                        &help,
+                        &[(String::new(), value as f64)],
+                    );
+                }
+            }
+        }
+        for (name, times) in [
+            ("read", self.traffic.read_latency),
+            ("write", self.traffic.write_latency),
+            ("flush", self.traffic.flush_latency),
+        ] {
+            let seconds = |nanos: u64| nanos as f64 / 1e9;
+            let _ = writeln!(
+                out,
+                "# HELP forebay_{name}_latency_seconds Time to answer a {name}.\n\
+                 # TYPE forebay_{name}_latency_seconds summary\n\
+                 forebay_{name}_latency_seconds{{quantile=\"0.5\"}} {}\n\
+                 forebay_{name}_latency_seconds{{quantile=\"0.99\"}} {}\n\
+                 forebay_{name}_latency_seconds_sum {}\n\
+                 forebay_{name}_latency_seconds_count {}",
+                seconds(times.p50_ns),
+                seconds(times.p99_ns),
+                seconds(times.mean_ns) * times.count as f64,
+                times.count,
+            );
+        }
+        out
+    }
+}
+
+fn escape(label: &str) -> String {
+    label
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}

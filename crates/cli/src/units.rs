@@ -1,0 +1,128 @@
+//! Sizes, rates and times as people write and read them. JSON has plain numbers instead.
+
+use std::fmt::Write;
+
+/// Reads `64G`, `1.5GiB`, `100M`, `4096`: binary units, bytes without one.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
+        _ => {
+            return Err(format!(
+                "`{unit}` is no unit of size: use K, M, G or T (powers of 1024)"
+            ));
+        }
+    };
+    let wrong = || format!("`{text}` is not a size such as 512M, 64G or 1.5T");
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(factor).ok_or_else(wrong);
+    }
+    let value: f64 = number.parse().map_err(|_| wrong())?;
+    let bytes = value * factor as f64;
+    if !bytes.is_finite() || bytes < 0.0 || bytes >= u64::MAX as f64 {
+        return Err(wrong());
+    }
+    Ok(bytes as u64)
+}
+
+/// A size beyond which something happens, or `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cutoff(pub(crate) Option<u64>);
+
+impl std::str::FromStr for Cutoff {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Cutoff, String> {
+        match text {
+            "off" | "0" => Ok(Cutoff(None)),
+            _ => parse_size(text).map(|bytes| Cutoff(Some(bytes))),
+        }
+    }
+}
+
+/// `3.2 GiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 || (value.fract() == 0.0 && value < 1024.0) {
+        format!("{value:.0} {}", UNITS[unit])
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+/// `1 h 02 min`, `3 min 20 s`, `4.2 s`.
+pub(crate) fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        3600.. => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
+        60.. => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{seconds:.1} s"),
+    }
+}
+
+/// `120 µs`, `4.5 ms`.
+pub(crate) fn latency(nanos: u64) -> String {
+    match nanos {
+        0 => "-".to_owned(),
+        1..1_000_000 => format!("{} µs", nanos / 1000),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", nanos as f64 / 1e6),
+        _ => format!("{:.1} s", nanos as f64 / 1e9),
+    }
+}
+
+/// `97.3 %`, or `-` of nothing.
+pub(crate) fn share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        "-".to_owned()
+    } else {
+        format!("{:.1} %", part as f64 * 100.0 / whole as f64)
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_written() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("64K", 65536),
+            ("1.5GiB", 3 << 29),
+            ("2t", 2 << 40),
+            ("0", 0),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for wrong in ["", "x", "1X", "-1", "99999999999999T", "1.2.3G"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(
+            (size(512), size(1536), size(1 << 30)),
+            ("512 B".into(), "1.5 KiB".into(), "1 GiB".into())
+        );
+        assert_eq!("off".parse(), Ok(Cutoff(None)));
+    }
+}
