@@ -252,15 +252,15 @@ impl Worker {
 
     /// Frees the buffers that the connection no longer needs.
     fn release(&mut self, name: u32) {
-        loop {
-            let Some(client) = self.clients.get_mut(name) else {
-                return;
-            };
-            let Some(token) = client.nbd.take_released().next() else {
-                return;
-            };
+        let Some(client) = self.clients.get_mut(name) else {
+            return;
+        };
+        let mut released = std::mem::take(&mut self.released);
+        released.extend(client.nbd.take_released());
+        for token in released.drain(..) {
             self.free_token(token);
         }
+        self.released = released;
     }
 
     fn receive(&mut self, name: u32) {

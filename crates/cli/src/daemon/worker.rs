@@ -93,6 +93,8 @@ pub(super) struct Worker {
     pub(super) busy: Vec<u32>,
     /// Clients that wait for memory.
     pub(super) starving: Vec<u32>,
+    /// Kept so that giving buffers back allocates nothing.
+    pub(super) released: Vec<u64>,
     listeners: Vec<(Listener, Tls)>,
     next_worker: usize,
     /// No request is taken from clients (while a volume is removed).
@@ -144,6 +146,7 @@ impl Worker {
             clients: Slots::default(),
             busy: Vec::new(),
             starving: Vec::new(),
+            released: Vec::new(),
             listeners: Vec::new(),
             next_worker: 0,
             paused: false,
