@@ -70,6 +70,13 @@ impl Memory for Ram {
         &mut self.bytes[start..start + buf.len_bytes as usize]
     }
 
+    fn copy(&mut self, from: Buf, to: Buf) {
+        let start = from.start_sector as usize * SECTOR_BYTES;
+        let source = start..start + from.len_bytes as usize;
+        self.bytes
+            .copy_within(source, to.start_sector as usize * SECTOR_BYTES);
+    }
+
     fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
         &mut self.ring
     }
@@ -175,6 +182,29 @@ impl Rig {
         };
         engine_call_submit(&mut self.engine, self.now, request, &mut self.ram);
         self.now.0 += 20_000;
+        self.turn();
+    }
+
+    /// As [`Rig::request`] for several at a time, as a queue of that depth brings them.
+    pub(crate) fn batch(
+        &mut self,
+        kind: RequestKind,
+        offsets_bytes: impl Iterator<Item = u64>,
+        len_bytes: u32,
+    ) {
+        for (i, offset_bytes) in offsets_bytes.enumerate() {
+            let buf = self.buf.slice(i * len_bytes as usize, len_bytes as usize);
+            let request = Request {
+                id: RequestId(1),
+                volume: self.volume,
+                kind,
+                offset_bytes,
+                len_bytes,
+                buf,
+            };
+            engine_call_submit(&mut self.engine, self.now, request, &mut self.ram);
+            self.now.0 += 5_000;
+        }
         self.turn();
     }
 

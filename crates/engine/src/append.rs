@@ -17,6 +17,7 @@ use crate::format::{
 };
 use crate::index::SlotFlags;
 use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
+use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::{RECLAIM_RESERVE, Record, SegmentState};
 use crate::ring::{RingPage, RingRecord};
@@ -32,7 +33,7 @@ pub(crate) enum Keys {
     /// Consecutive blocks.
     Run(BlockKey, u16),
     /// Blocks in any order.
-    List(SmallVec<[BlockKey; 8]>),
+    List(Vec<BlockKey>),
 }
 
 impl Keys {
@@ -57,7 +58,7 @@ impl Keys {
                 *count = at;
                 rest
             }
-            Keys::List(keys) => Keys::List(keys.drain(usize::from(at)..).collect()),
+            Keys::List(keys) => Keys::List(keys.split_off(usize::from(at))),
         }
     }
 
@@ -93,9 +94,34 @@ pub(crate) struct Piece {
     pub(crate) reclaim: bool,
     /// For retained blocks: the slot and checksum of the copy that was read. It is published
     /// only while the index still names that copy (I11).
-    pub(crate) copies: Option<SmallVec<[(Slot, u32); 8]>>,
+    pub(crate) copies: Option<Vec<(Slot, u32)>>,
     /// Places tried.
     pub(crate) places: u8,
+}
+
+impl Piece {
+    /// Cuts the piece after `blocks` blocks and returns the rest.
+    fn split_off(&mut self, blocks: u16, block_bytes: usize) -> Piece {
+        let keys = self.keys.split_off(blocks);
+        let copies = self
+            .copies
+            .as_mut()
+            .map(|copies| copies.split_off(usize::from(blocks)));
+        let mut rest = Piece {
+            keys,
+            copies,
+            buf: Buf::EMPTY,
+            ..*self
+        };
+        if !self.zero {
+            let kept_bytes = usize::from(blocks) * block_bytes;
+            rest.buf = self
+                .buf
+                .slice(kept_bytes, self.buf.len_bytes as usize - kept_bytes);
+            self.buf = self.buf.slice(0, kept_bytes);
+        }
+        rest
+    }
 }
 
 /// A piece that has its slots.
@@ -104,7 +130,7 @@ pub(crate) struct PlacedPiece {
     pub(crate) piece: Piece,
     pub(crate) record: u32,
     pub(crate) slot: Slot,
-    pub(crate) checksums: SmallVec<[u32; 32]>,
+    pub(crate) checksums: SmallVec<[u32; 4]>,
     /// Bytes of entries set aside for it until it is published.
     pub(crate) cost_bytes: usize,
     pub(crate) attempts: u8,
@@ -133,69 +159,54 @@ impl Engine {
         self.settings.commit == crate::settings::Commit::Write || self.sync_writer.is_one()
     }
 
-    fn append_rest(&mut self, now: Nanos, mut piece: Piece, memory: &mut dyn Memory) {
-        while piece.keys.len() > 0 {
+    fn append_rest(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
+        let mut next = Some(piece);
+        while let Some(piece) = next {
             let Some((record, slot, granted)) = self.reserve(now, &piece, memory) else {
                 self.backlog.push_back(piece);
                 return;
             };
-            let placed = self.place(&mut piece, record, slot, granted, memory);
-            if placed.piece.zero {
-                self.log.records.at(record).pending += 1;
-                self.publish_placed(now, placed, memory);
-                continue;
-            }
+            let (placed, rest) = self.place(piece, record, slot, granted, memory);
+            next = rest;
             self.log.records.at(record).pending += 1;
-            self.write_piece(placed);
+            if placed.piece.zero {
+                self.publish_placed(now, placed, memory);
+            } else {
+                self.write_piece(placed);
+            }
         }
     }
 
-    /// Takes the first `granted` blocks off `piece` and gives them their slots.
+    /// Gives the first `granted` blocks of a piece their slots; returns what is left of it.
     fn place(
         &mut self,
-        piece: &mut Piece,
+        mut piece: Piece,
         record: u32,
         slot: Slot,
         granted: u16,
         memory: &mut dyn Memory,
-    ) -> PlacedPiece {
+    ) -> (PlacedPiece, Option<Piece>) {
         let block_bytes = self.block_bytes();
-        let rest_keys = piece.keys.split_off(granted);
-        let rest_copies = piece
-            .copies
-            .as_mut()
-            .map(|copies| copies.drain(usize::from(granted)..).collect());
-        let mut head = piece.clone();
-        piece.keys = rest_keys;
-        piece.copies = rest_copies;
+        let rest = (granted < piece.keys.len()).then(|| piece.split_off(granted, block_bytes));
         let mut checksums = SmallVec::new();
-        if let Some(copies) = &head.copies {
+        if let Some(copies) = &piece.copies {
             checksums.extend(copies.iter().map(|(_, checksum)| *checksum));
+        } else if !piece.zero {
+            let blocks = memory.bytes(piece.buf).chunks_exact(block_bytes);
+            checksums.extend(blocks.map(crc32c::crc32c));
         }
-        if !head.zero {
-            let head_bytes = usize::from(granted) * block_bytes;
-            head.buf = piece.buf.slice(0, head_bytes);
-            piece.buf = piece
-                .buf
-                .slice(head_bytes, piece.buf.len_bytes as usize - head_bytes);
-            if head.copies.is_none() {
-                checksums.extend(
-                    memory
-                        .bytes(head.buf)
-                        .chunks_exact(block_bytes)
-                        .map(crc32c::crc32c),
-                );
-            }
-        }
-        let cost_bytes = head.keys.cost_bytes(granted);
-        PlacedPiece {
-            piece: head,
-            record,
-            slot,
-            checksums,
-            cost_bytes,
-            attempts: 0,
-        }
+        let cost_bytes = piece.keys.cost_bytes(granted);
+        (
+            PlacedPiece {
+                piece,
+                record,
+                slot,
+                checksums,
+                cost_bytes,
+                attempts: 0,
+            },
+            rest,
+        )
     }
 
     fn write_piece(&mut self, placed: PlacedPiece) {
@@ -251,9 +262,14 @@ impl Engine {
         } = placed;
         self.release(record, cost_bytes);
         let count = piece.keys.len();
+        // Nobody takes blocks from a write; promotions and copies may have lost some.
+        let owned = matches!(
+            self.jobs.get(piece.owner.0),
+            Some(Job::Quick(_) | Job::Write(_))
+        );
         let mut at = 0;
         while at < count {
-            if !self.may_publish(&piece, at) {
+            if !owned && !self.may_publish(&piece, at) {
                 at += 1;
                 continue;
             }
@@ -261,7 +277,7 @@ impl Engine {
             while at + run < count
                 && run < crate::format::entry::MAX_COUNT
                 && piece.keys.get(at + run).0 == piece.keys.get(at).0 + u64::from(run)
-                && self.may_publish(&piece, at + run)
+                && (owned || self.may_publish(&piece, at + run))
             {
                 run += 1;
             }
@@ -323,26 +339,34 @@ impl Engine {
     fn index_block(&mut self, piece: &Piece, key: BlockKey, slot: Slot, checksum: u32) {
         let mut shadows = self.departed.take(key);
         let mut hits = 0;
-        if let Some(old) = self.index.find(key) {
-            let flags = self.index.flags(old);
+        let mut dirtier = i64::from(piece.dirty);
+        let mut more = 1;
+        if let Some((old, flags)) = self.index.put(key, slot, checksum) {
+            // Within one stream the older entry dies first, so no `Drop` is ever needed there but
+            // for the newest.
             shadows |= flags.shadows() | self.log.stream_of(old).bit();
-            hits = if piece.reclaim {
-                flags.hits().saturating_sub(1)
-            } else {
-                flags.hits()
-            };
-            self.slot_dies(old, flags);
+            hits = flags.hits().saturating_sub(u8::from(piece.reclaim));
+            dirtier -= i64::from(flags.dirty());
+            more = 0;
+            let segment = self.log.segment_of(old);
+            segment.live -= 1;
+            segment.dirty -= u32::from(flags.dirty());
         }
-        // Within one stream the older entry dies first, so no `Drop` is ever needed there but for
-        // the newest.
-        let flags = SlotFlags::new(piece.dirty, piece.zero, shadows).with_hits(hits);
-        self.index.insert(key, slot, checksum, flags);
-        let dirty = u32::from(piece.dirty);
+        self.index.set_flags(
+            slot,
+            SlotFlags::new(piece.dirty, piece.zero, shadows).with_hits(hits),
+        );
         let segment = self.log.segment_of(slot);
         segment.live += 1;
-        segment.dirty += dirty;
-        self.stats.dirty_blocks += u64::from(dirty);
-        self.account_volume(key, i64::from(dirty), 1);
+        segment.dirty += u32::from(piece.dirty);
+        if dirtier != 0 || more != 0 {
+            self.stats.dirty_blocks = self
+                .stats
+                .dirty_blocks
+                .checked_add_signed(dirtier)
+                .expect("dirty blocks are counted");
+            self.account_volume(key, dirtier, more);
+        }
     }
 
     /// A slot the index no longer names: its segment counts one block less.
@@ -497,7 +521,8 @@ impl Engine {
     ) -> Option<u32> {
         loop {
             let Some(segment) = self.log.streams[stream as usize].open else {
-                let reserve = if reclaim { 0 } else { RECLAIM_RESERVE };
+                // I18: reclaim leaves one for the header that makes its tails durable.
+                let reserve = if reclaim { 1 } else { RECLAIM_RESERVE };
                 if self.log.free.len() <= reserve {
                     return None;
                 }
@@ -549,6 +574,7 @@ impl Engine {
                 awaited: false,
                 tails: self.log.tails,
             });
+            self.note_open_record(now);
             let filling = self.log.filling(segment);
             filling.record = Some(record);
             filling.outstanding.push_back(record);
@@ -672,10 +698,13 @@ impl Engine {
             if let Some(page) = self.log.records.at(id).header.take() {
                 memory.free(page);
             }
-            let combined = std::mem::take(&mut self.log.records.at(id).combined);
             self.fail_cache("headers cannot be written to the cache device", now, memory);
-            for placed in combined {
-                self.piece_failed(now, &placed.piece, memory);
+            self.fail_combined(now, id, memory);
+            // What is complete behind it never counts either (I13).
+            for other in 0..self.log.records.capacity() {
+                if self.log.records.get(other).is_some_and(|record| record.complete) {
+                    self.fail_combined(now, other, memory);
+                }
             }
             return;
         }
@@ -691,8 +720,21 @@ impl Engine {
         if let Some(page) = page {
             memory.free(page);
         }
+        if self.failed_cache() {
+            self.fail_combined(now, id, memory);
+        }
         self.complete_in_order(now, segment, memory);
         self.seal_if_complete(segment, memory);
+    }
+
+    /// The blocks that travelled with a record's header are not in the log.
+    fn fail_combined(&mut self, now: Nanos, record: u32, memory: &mut dyn Memory) {
+        for placed in std::mem::take(&mut self.log.records.at(record).combined) {
+            for i in 0..placed.piece.keys.len() {
+                self.numbered.remove(&placed.piece.keys.get(i));
+            }
+            self.piece_failed(now, &placed.piece, memory);
+        }
     }
 
     /// Ends records whose predecessors in the segment have all ended (I13).
@@ -817,7 +859,7 @@ impl Engine {
     pub(crate) fn flush_combined(&mut self, now: Nanos, memory: &mut dyn Memory) {
         let mut current: Option<u32> = None;
         let mut ends_in_zeroes = false;
-        while let Some(mut piece) = self.combined.pop_front() {
+        while let Some(piece) = self.combined.pop_front() {
             if self.failed_cache() {
                 self.piece_failed(now, &piece, memory);
                 continue;
@@ -833,10 +875,10 @@ impl Engine {
             };
             ends_in_zeroes = piece.zero;
             current = Some(record);
-            let placed = self.place(&mut piece, record, slot, granted, memory);
+            let (placed, rest) = self.place(piece, record, slot, granted, memory);
             self.number_combined(placed);
-            if piece.keys.len() > 0 {
-                self.combined.push_front(piece);
+            if let Some(rest) = rest {
+                self.combined.push_front(rest);
             }
         }
         if current.is_some() {

@@ -37,6 +37,8 @@ pub(crate) struct Durability {
     waiters: Vec<(u64, Waiter)>,
     /// Segments with complete slots that are not durable yet.
     unflushed: Vec<SegmentId>,
+    /// No open record is due to be closed before.
+    close_at: Option<Nanos>,
     /// When the oldest undurable entry must be flushed.
     deadline: Option<Nanos>,
     /// The highest tails any header carries that is written or being written.
@@ -125,45 +127,57 @@ impl Engine {
         }
     }
 
+    /// A record was opened: it must be looked at when its time has come.
+    pub(crate) fn note_open_record(&mut self, now: Nanos) {
+        let due = now.after(self.settings.record_delay);
+        self.durability.close_at = Some(self.durability.close_at.map_or(due, |at| at.min(due)));
+    }
+
     fn close_old_records(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        if self.durability.close_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.durability.close_at = None;
         for stream in Stream::ALL {
-            if let Some(record) = self.record_with_entries(stream) {
-                let opened_at = self.log.records.at(record).opened_at;
-                if now >= opened_at.after(self.settings.record_delay) {
-                    self.close_record(now, record, memory);
-                }
+            let Some(record) = self.open_record_of(stream) else {
+                continue;
+            };
+            let opened_at = self.log.records.at(record).opened_at;
+            let says_something = self.record_with_entries(stream).is_some();
+            if says_something && now >= opened_at.after(self.settings.record_delay) {
+                self.close_record(now, record, memory);
+            } else {
+                // An empty record becomes due as soon as it says something.
+                self.note_open_record(if says_something { opened_at } else { now });
             }
         }
     }
 
+    fn open_record_of(&mut self, stream: Stream) -> Option<u32> {
+        let segment = self.log.streams[stream as usize].open?;
+        self.log.filling(segment).record
+    }
+
     /// The open record of a stream, if it says or holds anything.
     fn record_with_entries(&mut self, stream: Stream) -> Option<u32> {
-        let segment = self.log.streams[stream as usize].open?;
-        let record = self.log.filling(segment).record?;
+        let record = self.open_record_of(stream)?;
         let state = self.log.records.at(record);
         (!state.entries.is_empty() || state.blocks > 0).then_some(record)
     }
 
     /// The time at which [`Engine::advance_durability`] has something to do.
     pub(crate) fn durability_deadline(&self) -> Option<Nanos> {
-        let mut deadline = self
+        if self.failed_cache() {
+            return None;
+        }
+        let flush = self
             .durability
             .deadline
             .filter(|_| self.durability.cycle.is_none());
-        for stream in &self.log.streams {
-            let record = stream
-                .open
-                .and_then(|segment| self.log.segments[segment.0 as usize].filling.as_ref())
-                .and_then(|filling| filling.record)
-                .and_then(|record| self.log.records.get(record));
-            if let Some(record) = record
-                && (!record.entries.is_empty() || record.blocks > 0)
-            {
-                let due = record.opened_at.after(self.settings.record_delay);
-                deadline = Some(deadline.map_or(due, |deadline| deadline.min(due)));
-            }
-        }
-        deadline
+        [flush, self.durability.close_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn start_cycle(&mut self, now: Nanos, memory: &mut dyn Memory) {
@@ -196,6 +210,13 @@ impl Engine {
     }
 
     fn write_empty_record(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        // I18: the last free segment is for this alone, since this is what frees others.
+        let some_open = Stream::ALL
+            .iter()
+            .any(|stream| self.log.streams[*stream as usize].open.is_some());
+        if !some_open && self.log.free.len() == 1 {
+            self.log.open_segment(Stream::Write, now);
+        }
         for stream in [Stream::Write, Stream::Main, Stream::Probation] {
             if self.ensure_entry_room(now, stream, 1, true, memory) {
                 let segment = self.log.streams[stream as usize]
@@ -268,12 +289,9 @@ impl Engine {
                 continue;
             }
             segment.durable_slots = segment.durable_slots.max(slots);
-            let position = DurablePosition {
-                generation,
-                end_slot: segment.durable_slots,
-            };
-            let stream = segment.stream as usize;
-            self.log.durable[stream] = self.log.durable[stream].max(position);
+        }
+        for stream in Stream::ALL {
+            self.raise_durable_position(stream);
         }
         raise(
             &mut self.durability.durable_tails,
@@ -293,6 +311,37 @@ impl Engine {
             self.wake(now, waiter, Ok(()));
         }
         self.renewals_flushed(now, memory);
+    }
+
+    /// I13, I14: a stream is durable up to the first of its segments that is not durable whole.
+    fn raise_durable_position(&mut self, stream: Stream) {
+        let known = self.log.durable[stream as usize];
+        let order = &self.log.streams[stream as usize].order;
+        let is_known =
+            |id: &SegmentId| self.log.segments[id.0 as usize].generation <= known.generation;
+        let from = order.iter().rposition(is_known).unwrap_or(0);
+        let mut durable = known;
+        for id in order.iter().skip(from) {
+            let segment = &self.log.segments[id.0 as usize];
+            if segment.durable_slots == 0 || self.renewals.is_renewing(*id) {
+                break;
+            }
+            let open = segment.end_slot == 0;
+            let end_slot = match segment.end_slot {
+                0 => segment.durable_slots,
+                // What recovery accepted counts as durable to its last slot, used or not.
+                end_slot => segment.durable_slots.min(end_slot),
+            };
+            let generation = segment.generation;
+            durable = durable.max(DurablePosition {
+                generation,
+                end_slot,
+            });
+            if open || end_slot < segment.end_slot {
+                break;
+            }
+        }
+        self.log.durable[stream as usize] = durable;
     }
 
     fn wake(&mut self, now: Nanos, waiter: Waiter, result: Result<(), crate::interface::Failure>) {

@@ -116,6 +116,10 @@ pub struct Engine {
     pub(crate) throttle: Throttle,
     pub(crate) sync_writer: SyncWriter,
     pub(crate) failed: Option<FailedCache>,
+    /// Something happened since the last [`Engine::advance`] besides hits.
+    stirred: bool,
+    /// Otherwise nothing becomes due before.
+    quiet_until: Nanos,
     pub(crate) acks: VecDeque<Ack>,
     pub(crate) stats: Stats,
     ops: Slab<Op>,
@@ -209,6 +213,8 @@ impl Engine {
             throttle: Throttle::default(),
             sync_writer: SyncWriter::default(),
             failed: None,
+            stirred: true,
+            quiet_until: Nanos(0),
             acks: VecDeque::new(),
             stats: Stats::default(),
             ops: Slab::default(),
@@ -274,6 +280,7 @@ impl Engine {
     /// Changes a volume's mode for requests submitted from now on. Dirty data stays and is
     /// written back as before.
     pub fn set_mode(&mut self, slot: VolumeSlot, mode: Mode) {
+        self.stirred = true;
         let volume = self.volume(slot);
         volume.config.mode = mode;
     }
@@ -286,6 +293,7 @@ impl Engine {
 
     /// Starts or stops writing everything of a volume back as fast as the origin takes it.
     pub fn set_draining(&mut self, slot: VolumeSlot, draining: bool) {
+        self.stirred = true;
         self.volume(slot).draining = draining;
     }
 
@@ -300,6 +308,7 @@ impl Engine {
     /// If they are not valid; the old ones stay.
     pub fn set_settings(&mut self, settings: Settings) -> Result<(), String> {
         settings.validate()?;
+        self.stirred = true;
         self.settings = settings;
         Ok(())
     }
@@ -319,6 +328,7 @@ impl Engine {
             });
             return;
         }
+        self.stirred |= request.kind != RequestKind::Read;
         match request.kind {
             RequestKind::Read => self.read(now, request, memory),
             RequestKind::Prefetch => self.prefetch(now, request, memory),
@@ -380,6 +390,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         let op = self.ops.remove(op.0).expect("an operation in flight");
+        self.stirred |= !matches!(op, Op::HitRead(_));
         match op {
             Op::AppendData(placed) => self.append_data_done(now, placed, result, memory),
             Op::Header(record) => self.header_done(now, record, result, memory),
@@ -416,9 +427,17 @@ impl Engine {
     /// Does what became possible or due: to be called after a batch of submissions and
     /// completions, and when [`Engine::next_deadline`] has come.
     pub fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        self.release_throttled(now, memory);
-        let stalled = std::mem::take(&mut self.stalled_jobs);
-        self.runnable.extend(stalled);
+        if !self.stirred && now < self.quiet_until {
+            return;
+        }
+        self.stirred = false;
+        if !self.throttle.is_empty() {
+            self.release_throttled(now, memory);
+        }
+        if !self.stalled_jobs.is_empty() {
+            let stalled = std::mem::take(&mut self.stalled_jobs);
+            self.runnable.extend(stalled);
+        }
         self.run(now, memory);
         self.advance_reclaim(now, memory);
         if !self.backlog.is_empty()
@@ -427,7 +446,9 @@ impl Engine {
         {
             self.retry_backlog(now, memory);
         }
-        self.retry_stalled_reads(now, memory);
+        if !self.stalled_reads.is_empty() {
+            self.retry_stalled_reads(now, memory);
+        }
         if !self.combined.is_empty() {
             self.flush_combined(now, memory);
         }
@@ -435,10 +456,19 @@ impl Engine {
         self.advance_durability(now, memory);
         self.advance_origins(now);
         self.run(now, memory);
+        self.stirred |= !self.stalled_jobs.is_empty() || !self.stalled_reads.is_empty();
+        self.quiet_until = self.next_deadline().unwrap_or(Nanos(u64::MAX));
     }
 
     /// Lets jobs go on whose turn came.
+    #[inline]
     pub(crate) fn run(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        if !self.runnable.is_empty() || !self.ended_promotions.is_empty() {
+            self.run_jobs(now, memory);
+        }
+    }
+
+    fn run_jobs(&mut self, now: Nanos, memory: &mut dyn Memory) {
         loop {
             self.end_promotions(memory);
             let Some(job) = self.runnable.pop_front() else {
@@ -485,6 +515,7 @@ impl Engine {
             }
             _ => {}
         }
+        self.stirred |= !matches!(op, Op::HitRead(_));
         let op = OpId(self.ops.insert(op));
         self.actions.push_back(Action {
             op,
@@ -567,6 +598,7 @@ impl Engine {
 
     /// The abandonment is durable.
     pub fn abandonment_recorded(&mut self) {
+        self.stirred = true;
         if let Some(failed) = &mut self.failed {
             failed.recorded = true;
         }

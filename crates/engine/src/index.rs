@@ -200,13 +200,27 @@ impl Index {
         checksum: u32,
         flags: SlotFlags,
     ) -> Option<Slot> {
+        let old = self.put(key, slot, checksum);
+        self.set_flags(slot, flags);
+        old.map(|(slot, _)| slot)
+    }
+
+    /// The first half of [`Index::insert`]: also returns the old slot's flags, from which the
+    /// caller makes the new ones; they must follow at once.
+    ///
+    /// # Panics
+    /// If `slot` is live already.
+    pub(crate) fn put(
+        &mut self,
+        key: BlockKey,
+        slot: Slot,
+        checksum: u32,
+    ) -> Option<(Slot, SlotFlags)> {
         let at = slot.0 as usize;
         assert!(!self.flags[at].live(), "a slot is filled once a generation");
-        assert!(flags.live(), "what is inserted is live");
         self.key_low[at] = key.0 as u32;
         self.key_high[at] = (key.0 >> 32) as u8;
         self.checksum[at] = checksum;
-        self.flags[at] = flags;
         let hash = hash(key);
         let tag = self.tag(hash);
         let mut place = self.home(hash);
@@ -221,15 +235,21 @@ impl Index {
                 let old = self.slot_of(value);
                 if self.key(old) == key {
                     self.table[place] = self.value(tag, slot);
-                    self.flags[old.0 as usize] = SlotFlags::default();
-                    return Some(old);
+                    let flags = std::mem::take(&mut self.flags[old.0 as usize]);
+                    return Some((old, flags));
                 }
             }
-            place += 1;
-            if place == self.table.len() {
-                place = 0;
-            }
+            place = self.next(place);
         }
+    }
+
+    /// Sets the flags of a slot that [`Index::put`] has just named.
+    ///
+    /// # Panics
+    /// If the flags are not those of a live slot.
+    pub(crate) fn set_flags(&mut self, slot: Slot, flags: SlotFlags) {
+        assert!(flags.live(), "what is inserted is live");
+        self.flags[slot.0 as usize] = flags;
     }
 
     /// Forgets a block. Returns its slot and flags, if it was cached.

@@ -85,6 +85,19 @@ pub trait Memory {
     fn bytes(&self, buf: Buf) -> &[u8];
     /// The same, to write.
     fn bytes_mut(&mut self, buf: Buf) -> &mut [u8];
+    /// Copies one buffer into another of the same length; the two do not overlap.
+    fn copy(&mut self, from: Buf, to: Buf) {
+        // By way of the stack, because the two cannot be borrowed together here.
+        let mut sector = [0; SECTOR_BYTES];
+        let mut at = 0;
+        while at < to.len_bytes as usize {
+            let len = (to.len_bytes as usize - at).min(SECTOR_BYTES);
+            sector[..len].copy_from_slice(self.bytes(from.slice(at, len)));
+            self.bytes_mut(to.slice(at, len))
+                .copy_from_slice(&sector[..len]);
+            at += len;
+        }
+    }
     /// The shard's shared-memory ring (I16): memory that outlives the daemon but not the machine.
     /// Its size is [`crate::ring::RING_BYTES`].
     fn ring_mut(&mut self, shard: u16) -> &mut [u8];

@@ -4,6 +4,7 @@ use crate::append::Piece;
 use crate::engine::Engine;
 use crate::interface::{Failure, Memory, Nanos};
 use crate::paths::promote::PromoteJob;
+use crate::paths::quick::QuickWrite;
 use crate::paths::write::WriteJob;
 use crate::reclaim::RetainJob;
 use crate::writeback::WritebackJob;
@@ -12,6 +13,7 @@ use crate::writeback::WritebackJob;
 #[derive(Debug)]
 pub(crate) enum Job {
     Write(Box<WriteJob>),
+    Quick(QuickWrite),
     Promote(Box<PromoteJob>),
     Writeback(Box<WritebackJob>),
     Retain(Box<RetainJob>),
@@ -23,6 +25,7 @@ impl Engine {
         let (name, blocks) = (piece.owner.0, piece.keys.len());
         match self.jobs.get(name).expect("a job in progress") {
             Job::Write(_) => self.write_logged(now, name, blocks, Ok(())),
+            Job::Quick(_) => self.quick_logged(now, name, blocks, Ok(())),
             Job::Promote(_) => self.promote_appended(now, name, blocks),
             Job::Retain(_) => self.retained(now, name, blocks, memory),
             Job::Writeback(_) => unreachable!("write-back appends nothing"),
@@ -34,6 +37,7 @@ impl Engine {
         let (name, blocks) = (piece.owner.0, piece.keys.len());
         match self.jobs.get(name).expect("a job in progress") {
             Job::Write(_) => self.write_logged(now, name, blocks, Err(Failure::Io)),
+            Job::Quick(_) => self.quick_logged(now, name, blocks, Err(Failure::Io)),
             Job::Promote(_) => self.promote_appended(now, name, blocks),
             Job::Retain(_) => self.retained(now, name, blocks, memory),
             Job::Writeback(_) => unreachable!("write-back appends nothing"),
@@ -44,6 +48,7 @@ impl Engine {
     pub(crate) fn resume_job(&mut self, now: Nanos, name: u32, memory: &mut dyn Memory) {
         match self.jobs.get(name) {
             Some(Job::Write(_)) => self.resume_write(now, name, memory),
+            Some(Job::Quick(_)) => self.end_quick(now, name),
             Some(Job::Promote(_) | Job::Retain(_) | Job::Writeback(_)) | None => {}
         }
     }

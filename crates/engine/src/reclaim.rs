@@ -8,8 +8,6 @@
 
 use std::collections::VecDeque;
 
-use smallvec::SmallVec;
-
 use crate::append::{Keys, Piece};
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Entry, SegmentId, Sequence, Slot, Stream};
@@ -57,6 +55,12 @@ impl Reclaim {
         self.active[stream as usize].is_some() || !self.dying[stream as usize].is_empty()
     }
 
+    fn is_working(&self) -> bool {
+        self.active != [None; Stream::COUNT]
+            || !self.dead.is_empty()
+            || self.dying.iter().any(|dying| !dying.is_empty())
+    }
+
     fn leaving(&self) -> usize {
         let dying: usize = self.dying.iter().map(VecDeque::len).sum();
         dying + self.dead.len() + self.active.iter().flatten().count()
@@ -80,7 +84,9 @@ pub(crate) struct RetainJob {
 
 impl Engine {
     pub(crate) fn advance_reclaim(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        if self.failed_cache() {
+        let segments = self.log.segments.len();
+        let target = RECLAIM_RESERVE + (segments / 32).clamp(2, 24);
+        if self.failed_cache() || (self.log.free.len() >= target && !self.reclaim.is_working()) {
             return;
         }
         self.bury_dying();
@@ -90,8 +96,6 @@ impl Engine {
                 self.empty_segment(now, job, memory);
             }
         }
-        let segments = self.log.segments.len();
-        let target = RECLAIM_RESERVE + (segments / 32).clamp(2, 24);
         while self.log.free.len() + self.reclaim.leaving() < target {
             let Some(stream) = self.stream_to_reclaim() else {
                 break;
@@ -213,6 +217,9 @@ impl Engine {
                     // copy must not get a higher one. It ends by itself.
                     break;
                 }
+                if flags.dirty() && self.is_about_to_be_clean(key, slot) {
+                    break;
+                }
                 match self.retain_where(stream, slot) {
                     Some(to) => batch.push((key, slot, to)),
                     None if self.evict(now, key, slot, stream, reclaim, memory) => {
@@ -232,6 +239,18 @@ impl Engine {
         if in_segment == slots {
             self.segment_emptied(job);
         }
+    }
+
+    /// Whether a dirty block is on its way to the origin, or there and waits for a flush. A copy
+    /// made now would have to be written back again, and so on for ever.
+    fn is_about_to_be_clean(&mut self, key: BlockKey, slot: Slot) -> bool {
+        if !self.is_written(key, slot) {
+            return self.origin_locks.contains_key(&key);
+        }
+        if let Some(volume) = self.volume_of(key) {
+            self.want_origin_flush(volume);
+        }
+        true
     }
 
     /// Where a live block of a dying segment goes; `None` to evict it.
@@ -434,7 +453,7 @@ impl Engine {
         }
         let piece = Piece {
             stream: to,
-            keys: Keys::List(SmallVec::from_slice(&[key])),
+            keys: Keys::List(vec![key]),
             buf: if zero {
                 Buf::EMPTY
             } else {
@@ -444,7 +463,7 @@ impl Engine {
             zero,
             owner: Owner(job),
             reclaim: true,
-            copies: Some(SmallVec::from_slice(&[(slot, checksum)])),
+            copies: Some(vec![(slot, checksum)]),
             places: 0,
         };
         pieces.push((piece, at + 1));

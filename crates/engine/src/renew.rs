@@ -45,6 +45,13 @@ pub(crate) struct Renewals {
 }
 
 impl Renewals {
+    /// Whether this segment's renewal is not durable yet.
+    pub(crate) fn is_renewing(&self, segment: SegmentId) -> bool {
+        self.current
+            .as_ref()
+            .is_some_and(|renewal| renewal.segment == segment)
+    }
+
     /// A flush of the cache device begins. Returns the first number that it does not make
     /// durable, if a renewal holds it back.
     pub(crate) fn flush_begins(&mut self) -> Option<u64> {
@@ -356,5 +363,14 @@ impl Engine {
         for key in renewal.evicted {
             self.departed.reclaimed(key, renewal.name);
         }
+        // Rule 5: the old position is empty for good.
+        let oldest = self.log.streams[Stream::Main as usize].order.front();
+        let oldest = *oldest.expect("the renewed segment is in it");
+        let tail = self.log.segment(oldest).generation;
+        assert!(
+            tail >= self.log.tails[Stream::Main as usize],
+            "I2: tails rise"
+        );
+        self.log.tails[Stream::Main as usize] = tail;
     }
 }

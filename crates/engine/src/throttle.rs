@@ -109,10 +109,6 @@ impl Engine {
     }
 
     pub(crate) fn release_throttled(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        if self.throttle.held.is_empty() {
-            self.throttle.next_tick = None;
-            return;
-        }
         self.refill(now);
         while let Some(&(request, blocks)) = self.throttle.held.front() {
             let free = !self.dirty_is_high() || self.failed_cache();

@@ -74,6 +74,11 @@ impl Engine {
             return;
         }
         self.writeback.paused_until = None;
+        let has_plan = self.writeback.at < self.writeback.sweep.len();
+        if !has_plan && now < self.writeback.next_plan && !self.writeback.hurried {
+            self.writeback.next_check = Some(self.writeback.next_plan);
+            return;
+        }
         let depth = self.writeback_depth(now);
         let mut looked = false;
         while self.writeback.in_flight < depth {
@@ -82,9 +87,6 @@ impl Engine {
                     break;
                 }
                 looked = true;
-                if now < self.writeback.next_plan && !self.writeback.hurried {
-                    break;
-                }
                 if !self.plan_sweep(now) {
                     self.writeback.next_plan = now.after(IDLE_CHECK);
                     break;
@@ -438,7 +440,7 @@ impl Engine {
     /// Notes in the log that a version is clean: a hint that spares writing it back again after
     /// a crash.
     pub(crate) fn log_clean(&mut self, now: Nanos, slot: Slot, memory: &mut dyn Memory) {
-        if self.failed_cache() || !self.ensure_entry_room(now, Stream::Write, 1, true, memory) {
+        if self.failed_cache() || !self.ensure_entry_room(now, Stream::Write, 1, false, memory) {
             return;
         }
         let segment = self.log.geometry.segment_of(slot);

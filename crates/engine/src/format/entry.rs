@@ -124,8 +124,8 @@ const KIND_SKIP: u64 = 5;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryList {
     bytes: Vec<u8>,
-    /// Where the last entry's head is, for merging; only while building.
-    last_head: Option<usize>,
+    /// The last entry and where its head is, for merging; only while building.
+    last: Option<(Entry, usize)>,
     first_number: u64,
     next_number: u64,
 }
@@ -145,7 +145,7 @@ impl EntryList {
     pub fn from_bytes(bytes: &[u8], first_number: u64) -> EntryList {
         EntryList {
             bytes: bytes.to_vec(),
-            last_head: None,
+            last: None,
             first_number,
             next_number: first_number,
         }
@@ -172,7 +172,7 @@ impl EntryList {
     /// Forgets the entries and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.last_head = None;
+        self.last = None;
     }
 
     /// The most bytes `push` of an entry with this many checksums can add.
@@ -208,11 +208,11 @@ impl EntryList {
             assert!(skip < 1 << KEY_BITS, "a skip fits its entry");
             self.bytes
                 .extend_from_slice(&(KIND_SKIP | skip << 24).to_le_bytes());
-            self.last_head = None;
+            self.last = None;
             self.next_number = number;
         }
         if !self.merge(entry) {
-            self.last_head = Some(self.bytes.len());
+            self.last = Some((entry, self.bytes.len()));
             self.bytes.extend_from_slice(&entry.head().to_le_bytes());
         }
         for checksum in checksums {
@@ -223,13 +223,7 @@ impl EntryList {
 
     /// Lengthens the last entry by `entry` if that continues it.
     fn merge(&mut self, entry: Entry) -> bool {
-        let Some(at) = self.last_head else {
-            return false;
-        };
-        let head: [u8; HEAD_BYTES] = self.bytes[at..at + HEAD_BYTES]
-            .try_into()
-            .expect("eight bytes");
-        let Some(Decoded::Entry(last)) = decode_head(u64::from_le_bytes(head)) else {
+        let Some((last, at)) = self.last else {
             return false;
         };
         let total = last.count() + entry.count();
@@ -309,6 +303,7 @@ impl EntryList {
             _ => return false,
         };
         self.bytes[at..at + HEAD_BYTES].copy_from_slice(&merged.head().to_le_bytes());
+        self.last = Some((merged, at));
         true
     }
 

@@ -2,5 +2,6 @@
 
 pub(crate) mod flush;
 pub(crate) mod promote;
+pub(crate) mod quick;
 pub(crate) mod read;
 pub(crate) mod write;

@@ -11,7 +11,7 @@ use crate::interface::{
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::RECLAIM_RESERVE;
-use crate::paths::read::{MissRead, copy};
+use crate::paths::read::MissRead;
 
 /// A promotion in progress. It owns its blocks until they are indexed or a write takes them.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Engine {
         }
         if let Some((request, dest, skip_bytes)) = reader {
             if dest != Buf::EMPTY {
-                copy(memory, buf.slice(skip_bytes, dest.len_bytes as usize), dest);
+                memory.copy(buf.slice(skip_bytes, dest.len_bytes as usize), dest);
             }
             self.finish_part(now, request, Ok(()));
         }

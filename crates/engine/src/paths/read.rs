@@ -282,8 +282,7 @@ impl Engine {
 
     fn deliver_hit(&mut self, now: Nanos, read: HitRead, memory: &mut dyn Memory) {
         if let Some((buf, skip_bytes)) = read.bounce {
-            copy(
-                memory,
+            memory.copy(
                 buf.slice(skip_bytes, read.dest.len_bytes as usize),
                 read.dest,
             );
@@ -476,21 +475,5 @@ impl Engine {
         let number = self.last_number();
         self.departed.dropped(key, number);
         Some(number)
-    }
-}
-
-/// Copies between two buffers of the same length that do not overlap.
-pub(crate) fn copy(memory: &mut dyn Memory, from: Buf, to: Buf) {
-    // A block at a time over the stack: the two slices cannot be borrowed together.
-    let mut chunk = [0u8; 4096];
-    let mut at = 0;
-    let total = to.len_bytes as usize;
-    while at < total {
-        let len = (total - at).min(chunk.len());
-        chunk[..len].copy_from_slice(memory.bytes(from.slice(at, len)));
-        memory
-            .bytes_mut(to.slice(at, len))
-            .copy_from_slice(&chunk[..len]);
-        at += len;
     }
 }

@@ -15,7 +15,6 @@ use crate::interface::{
 };
 use crate::jobs::Job;
 use crate::locks::Owner;
-use crate::paths::read::copy;
 use crate::settings::Mode;
 use crate::stats::BypassReason;
 use crate::volume::OriginWaiter;
@@ -159,6 +158,10 @@ impl Engine {
         let request = self.request(name);
         let block_bytes = self.block_bytes() as u64;
         let first = self.key_at(request.volume, request.offset_bytes);
+        let writes_back = self.volume(request.volume).config.mode == Mode::Writeback;
+        if writes_back && bypass.is_none() && self.is_quick(&request, first) {
+            return self.quick_write(now, name, &request, first, memory);
+        }
         let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
         let last = self.key_at(request.volume, end_bytes - 1);
         let mut range = (first, last.plus(1));
@@ -568,8 +571,7 @@ impl Engine {
         if is_zero {
             memory.bytes_mut(into).fill(0);
         } else {
-            copy(
-                memory,
+            memory.copy(
                 request
                     .buf
                     .slice((from - request.offset_bytes) as usize, (to - from) as usize),
@@ -783,7 +785,9 @@ impl Engine {
             _ if !bufs.is_empty() || tail.is_some() => {
                 return self.issue_zeroes_with_edges(job, run);
             }
-            RequestKind::Discard => Operation::Discard {
+            // What is logged as zeroes becomes clean once it is on the origin, so it has to be zeroes
+            // there; a discard may leave what was.
+            RequestKind::Discard if !self.is_logged(job, run.key) => Operation::Discard {
                 offset_bytes: start,
                 len_bytes: end - start,
             },

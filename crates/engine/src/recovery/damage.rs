@@ -42,6 +42,10 @@ fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &
             .iter()
             .find(|other| other.generation == link.generation && other.id == link.segment)
         {
+            // It was renewed (I19): its old position is empty, its blocks are at the young end.
+            None if alive
+                .iter()
+                .any(|other| other.id == link.segment && other.generation > link.generation) => {}
             None => lost.push(format!(
                 "segment {} of the {stream:?} stream (generation {}.{}) is missing",
                 link.segment.0, link.generation.epoch, link.generation.number

@@ -214,13 +214,15 @@ fn fill_log(log: &mut Log, found: &Found, index: &Index, geometry: Geometry) {
     }
     // Sorted by stream and generation already: the order of each stream.
     for found in &found.segments {
+        // The link it was opened with may name a segment that never became durable.
+        let previous = log.link_to_youngest(found.stream);
         let segment = log.segment(found.id);
         segment.state = SegmentState::Sealed;
         segment.stream = found.stream;
         segment.generation = found.generation;
         segment.end_slot = found.end_slot;
         segment.durable_slots = geometry.slots_per_segment() as u16;
-        segment.previous = found.state.previous;
+        segment.previous = previous;
         log.streams[found.stream as usize].order.push_back(found.id);
     }
     for id in 0..geometry.segments_per_shard {

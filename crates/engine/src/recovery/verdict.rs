@@ -18,16 +18,9 @@ pub(super) fn write(
     log: &mut Log,
     missing: &[MissingDrop],
 ) -> Result<(), RecoveryError> {
-    for stream in Stream::ALL {
-        if let Some(youngest) = log.streams[stream as usize].order.back() {
-            let youngest = &log.segments[youngest.0 as usize];
-            let position = DurablePosition {
-                generation: youngest.generation,
-                end_slot: youngest.end_slot,
-            };
-            log.durable[stream as usize] = log.durable[stream as usize].max(position);
-        }
-    }
+    // Verdicts promise only what was promised before (I14): a crash can leave some of them and not
+    // others, and with power gone what only the ring held is gone too.
+    log.durable = found.durable;
     for segment in found
         .segments
         .iter()
@@ -45,6 +38,15 @@ pub(super) fn write(
             / EntryList::cost_bytes(0);
         for keys in keys.chunks(per_segment) {
             write_drops(device, superblock.id, log, stream, keys)?;
+        }
+    }
+    for stream in Stream::ALL {
+        if let Some(youngest) = log.streams[stream as usize].order.back() {
+            let youngest = &log.segments[youngest.0 as usize];
+            log.durable[stream as usize] = DurablePosition {
+                generation: youngest.generation,
+                end_slot: youngest.end_slot,
+            };
         }
     }
     log.durable_number = log.next_number - 1;
@@ -71,7 +73,7 @@ fn write_verdict(
         known_durable: Sequence::new(log.epoch, 0),
         tails: log.tails,
         durable: log.durable,
-        previous: found.state.previous,
+        previous: log.segments[found.id.0 as usize].previous,
     };
     let verdict = Summary {
         shard: log.shard,
@@ -136,10 +138,6 @@ fn write_drops(
         entries,
     };
     put(device, id, log, &summary)?;
-    log.durable[stream as usize] = DurablePosition {
-        generation,
-        end_slot,
-    };
     let slots = log.geometry.slots_per_segment() as u16;
     let state = log.segment(segment);
     state.state = SegmentState::Sealed;

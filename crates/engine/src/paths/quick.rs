@@ -1,0 +1,113 @@
+//! The shortest way of a write: whole blocks that nobody owns, into the log, in write-back mode.
+//! Everything else goes through `write`.
+
+use crate::append::{Keys, Piece};
+use crate::engine::Engine;
+use crate::format::{BlockKey, Stream};
+use crate::interface::{Failure, Memory, Nanos, Request, RequestKind};
+use crate::jobs::Job;
+use crate::locks::Owner;
+
+/// A write of whole blocks on its way into the log.
+#[derive(Debug)]
+pub(crate) struct QuickWrite {
+    name: u32,
+    key: BlockKey,
+    count: u16,
+    outstanding: u16,
+    failure: Option<Failure>,
+}
+
+impl Engine {
+    /// Whether a write that is to be logged can take the short way.
+    pub(crate) fn is_quick(&self, request: &Request, key: BlockKey) -> bool {
+        let block_bytes = self.block_bytes() as u64;
+        let blocks = u64::from(request.len_bytes) / block_bytes;
+        request.kind == (RequestKind::Write { fua: false })
+            && request.offset_bytes.is_multiple_of(block_bytes)
+            && u64::from(request.len_bytes).is_multiple_of(block_bytes)
+            && (0..blocks).all(|i| self.locks.owner(key.plus(i)).is_none())
+    }
+
+    /// Logs a write for which [`Engine::is_quick`] holds.
+    pub(crate) fn quick_write(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        request: &Request,
+        key: BlockKey,
+        memory: &mut dyn Memory,
+    ) {
+        let count = (request.len_bytes as usize / self.block_bytes()) as u16;
+        let job = QuickWrite {
+            name,
+            key,
+            count,
+            outstanding: count,
+            failure: None,
+        };
+        let job = self.jobs.insert(Job::Quick(job));
+        let mut hits = 0;
+        for i in 0..u64::from(count) {
+            let locked = self.locks.try_lock(key.plus(i), Owner(job));
+            assert!(locked, "I11: the caller saw that nobody owns the block");
+            hits += u64::from(self.index.find(key.plus(i)).is_some());
+        }
+        self.stats.write_blocks_hit += hits;
+        self.stats.write_blocks_missed += u64::from(count) - hits;
+        let piece = Piece {
+            stream: Stream::Write,
+            keys: Keys::Run(key, count),
+            buf: request.buf,
+            dirty: true,
+            zero: false,
+            owner: Owner(job),
+            reclaim: false,
+            copies: None,
+            places: 0,
+        };
+        self.append(now, piece, memory);
+    }
+
+    fn quick_job(&mut self, name: u32) -> &mut QuickWrite {
+        match self.jobs.at(name) {
+            Job::Quick(job) => job,
+            _ => panic!("job {name} is a quick write"),
+        }
+    }
+
+    /// Blocks were logged, or cannot be.
+    pub(crate) fn quick_logged(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        blocks: u16,
+        result: Result<(), Failure>,
+    ) {
+        let job = self.quick_job(name);
+        job.outstanding -= blocks;
+        if let Err(failure) = result {
+            job.failure = Some(failure);
+        }
+        if job.outstanding == 0 {
+            self.end_quick(now, name);
+        }
+    }
+
+    /// Answers, once what failed is void (I10, I15).
+    pub(crate) fn end_quick(&mut self, now: Nanos, name: u32) {
+        let failed = self.quick_job(name).failure.is_some();
+        if failed && self.failed.is_some_and(|failed| !failed.recorded) {
+            self.stalled_jobs.push(name);
+            return;
+        }
+        let Some(Job::Quick(job)) = self.jobs.remove(name) else {
+            return;
+        };
+        for i in 0..u64::from(job.count) {
+            let next = self.locks.unlock(job.key.plus(i), Owner(name));
+            self.runnable.extend(next.map(|owner| owner.0));
+        }
+        self.finish_part(now, job.name, job.failure.map_or(Ok(()), Err));
+    }
+}
