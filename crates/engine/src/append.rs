@@ -702,7 +702,12 @@ impl Engine {
             self.fail_combined(now, id, memory);
             // What is complete behind it never counts either (I13).
             for other in 0..self.log.records.capacity() {
-                if self.log.records.get(other).is_some_and(|record| record.complete) {
+                if self
+                    .log
+                    .records
+                    .get(other)
+                    .is_some_and(|record| record.complete)
+                {
                     self.fail_combined(now, other, memory);
                 }
             }

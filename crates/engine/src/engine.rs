@@ -106,6 +106,8 @@ pub struct Engine {
     pub(crate) stalled_jobs: Vec<u32>,
     pub(crate) combined: VecDeque<Piece>,
     pub(crate) backlog: VecDeque<Piece>,
+    /// Versions that became clean while there was no room to say so.
+    pub(crate) unlogged_cleans: VecDeque<(Slot, u64)>,
     pub(crate) headers_waiting: Vec<u32>,
     pub(crate) seals_waiting: Vec<SegmentId>,
     pub(crate) stalled_reads: Vec<HitRead>,
@@ -203,6 +205,7 @@ impl Engine {
             stalled_jobs: Vec::new(),
             combined: VecDeque::new(),
             backlog: VecDeque::new(),
+            unlogged_cleans: VecDeque::new(),
             headers_waiting: Vec::new(),
             seals_waiting: Vec::new(),
             stalled_reads: Vec::new(),
@@ -451,6 +454,9 @@ impl Engine {
         }
         if !self.combined.is_empty() {
             self.flush_combined(now, memory);
+        }
+        if !self.unlogged_cleans.is_empty() {
+            self.log_cleans(now, memory);
         }
         self.advance_writeback(now, memory);
         self.advance_durability(now, memory);

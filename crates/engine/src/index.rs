@@ -3,9 +3,16 @@
 //! Two structures share the 16 bytes a cached block may cost. Arrays by slot hold the block's key
 //! (5 bytes), its CRC32C (4) and flags (1); an open-addressed table finds the slot of a key in 32
 //! bits an entry, of which those the slot number does not need carry a tag, so that a probe of the
-//! wrong entry seldom touches the arrays. Everything is allocated once; nothing grows or pauses.
+//! wrong entry seldom touches the arrays. A key has two buckets of eight places, one cache line
+//! each at most, and goes to the emptier (Azar, Broder, Karlin, Upfal 1994); when both are full
+//! an entry moves to its other bucket (cuckoo hashing with buckets; Dietzfelbinger, Weidling
+//! 2007). So the table can be nine tenths full and still no operation walks far. Everything is
+//! allocated once; nothing grows or pauses.
 
 use crate::format::{BlockKey, Slot, Stream};
+
+/// Places in a bucket of the table.
+const BUCKET: usize = 8;
 
 const DIRTY: u8 = 1;
 const HITS_SHIFT: u8 = 1;
@@ -77,7 +84,9 @@ pub(crate) struct Index {
     key_high: Box<[u8]>,
     checksum: Box<[u32]>,
     flags: Box<[SlotFlags]>,
-    table: Box<[u32]>,
+    table: Box<[[u32; BUCKET]]>,
+    /// Entries for which no bucket could make room: next to never any.
+    spilled: Vec<Slot>,
     slot_bits: u32,
     live: u32,
 }
@@ -87,15 +96,16 @@ impl Index {
     #[must_use]
     pub(crate) fn new(slots: u32) -> Index {
         let slots_usize = slots as usize;
-        // A tenth more places than slots: headers, summaries and free segments take slots that are
-        // never live, so that one place in six at least is empty and probes stay short.
-        let places = slots_usize + slots_usize / 10 + 8;
+        // Headers, summaries and free segments take slots that are never live, so the table is
+        // less than nine tenths full at most.
+        let buckets = (slots_usize * 10 / 9).div_ceil(BUCKET) + 2;
         Index {
             key_low: vec![0; slots_usize].into(),
             key_high: vec![0; slots_usize].into(),
             checksum: vec![0; slots_usize].into(),
             flags: vec![SlotFlags::default(); slots_usize].into(),
-            table: vec![0; places].into(),
+            table: vec![[0; BUCKET]; buckets].into(),
+            spilled: Vec::new(),
             slot_bits: u32::BITS - (slots + 1).leading_zeros(),
             live: 0,
         }
@@ -112,24 +122,32 @@ impl Index {
     #[must_use]
     pub(crate) fn find(&self, key: BlockKey) -> Option<Slot> {
         let hash = hash(key);
+        match self.place_of(key, hash) {
+            Some((bucket, at)) => Some(self.slot_of(self.table[bucket][at])),
+            None if self.spilled.is_empty() => None,
+            None => self
+                .spilled
+                .iter()
+                .copied()
+                .find(|slot| self.key(*slot) == key),
+        }
+    }
+
+    /// Where in the table a key is.
+    #[inline]
+    fn place_of(&self, key: BlockKey, hash: u64) -> Option<(usize, usize)> {
         let tag = self.tag(hash);
-        let mut at = self.home(hash);
-        loop {
-            let value = self.table[at];
-            if value == 0 {
-                return None;
-            }
-            if value >> self.slot_bits == tag {
-                let slot = self.slot_of(value);
-                if self.key(slot) == key {
-                    return Some(slot);
+        for bucket in self.homes(hash) {
+            for (at, value) in self.table[bucket].iter().enumerate() {
+                if value >> self.slot_bits == tag
+                    && *value != 0
+                    && self.key(self.slot_of(*value)) == key
+                {
+                    return Some((bucket, at));
                 }
             }
-            at += 1;
-            if at == self.table.len() {
-                at = 0;
-            }
         }
+        None
     }
 
     /// The key last stored at a slot.
@@ -222,25 +240,64 @@ impl Index {
         self.key_high[at] = (key.0 >> 32) as u8;
         self.checksum[at] = checksum;
         let hash = hash(key);
-        let tag = self.tag(hash);
-        let mut place = self.home(hash);
-        loop {
-            let value = self.table[place];
-            if value == 0 {
-                self.table[place] = self.value(tag, slot);
-                self.live += 1;
-                return None;
-            }
-            if value >> self.slot_bits == tag {
-                let old = self.slot_of(value);
-                if self.key(old) == key {
-                    self.table[place] = self.value(tag, slot);
-                    let flags = std::mem::take(&mut self.flags[old.0 as usize]);
-                    return Some((old, flags));
+        let value = self.value(self.tag(hash), slot);
+        if let Some((bucket, at)) = self.place_of(key, hash) {
+            let old = self.slot_of(self.table[bucket][at]);
+            self.table[bucket][at] = value;
+            return Some((old, std::mem::take(&mut self.flags[old.0 as usize])));
+        }
+        if !self.spilled.is_empty()
+            && let Some(at) = self.spilled.iter().position(|slot| self.key(*slot) == key)
+        {
+            let old = std::mem::replace(&mut self.spilled[at], slot);
+            return Some((old, std::mem::take(&mut self.flags[old.0 as usize])));
+        }
+        self.live += 1;
+        let [first, second] = self.homes(hash);
+        let bucket = if self.free_places(first) >= self.free_places(second) {
+            first
+        } else {
+            second
+        };
+        match self
+            .free_place(bucket)
+            .or_else(|| self.make_room([first, second]))
+        {
+            Some((bucket, at)) => self.table[bucket][at] = value,
+            None => self.spilled.push(slot),
+        }
+        None
+    }
+
+    fn free_places(&self, bucket: usize) -> usize {
+        self.table[bucket]
+            .iter()
+            .filter(|value| **value == 0)
+            .count()
+    }
+
+    fn free_place(&self, bucket: usize) -> Option<(usize, usize)> {
+        self.table[bucket]
+            .iter()
+            .position(|value| *value == 0)
+            .map(|at| (bucket, at))
+    }
+
+    /// Moves an entry of one of two full buckets to its other bucket.
+    fn make_room(&mut self, full: [usize; 2]) -> Option<(usize, usize)> {
+        for bucket in full {
+            for at in 0..BUCKET {
+                let value = self.table[bucket][at];
+                let [first, second] = self.homes(hash(self.key(self.slot_of(value))));
+                let other = if first == bucket { second } else { first };
+                if let Some((other, free)) = self.free_place(other) {
+                    self.table[other][free] = value;
+                    self.table[bucket][at] = 0;
+                    return Some((bucket, at));
                 }
             }
-            place = self.next(place);
         }
+        None
     }
 
     /// Sets the flags of a slot that [`Index::put`] has just named.
@@ -254,66 +311,33 @@ impl Index {
 
     /// Forgets a block. Returns its slot and flags, if it was cached.
     pub(crate) fn remove(&mut self, key: BlockKey) -> Option<(Slot, SlotFlags)> {
-        let hash = hash(key);
-        let tag = self.tag(hash);
-        let mut place = self.home(hash);
-        let slot = loop {
-            let value = self.table[place];
-            if value == 0 {
-                return None;
+        let slot = match self.place_of(key, hash(key)) {
+            Some((bucket, at)) => {
+                let value = std::mem::take(&mut self.table[bucket][at]);
+                self.slot_of(value)
             }
-            if value >> self.slot_bits == tag {
-                let slot = self.slot_of(value);
-                if self.key(slot) == key {
-                    break slot;
-                }
+            None => {
+                let at = self
+                    .spilled
+                    .iter()
+                    .position(|slot| self.key(*slot) == key)?;
+                self.spilled.swap_remove(at)
             }
-            place = self.next(place);
         };
-        self.close_gap(place);
         let flags = std::mem::take(&mut self.flags[slot.0 as usize]);
         self.live -= 1;
         Some((slot, flags))
     }
 
-    /// Moves later entries of the run back, so that no probe meets a hole before its entry
-    /// (backward-shift deletion; Knuth, TAOCP vol. 3, 6.4, algorithm R).
-    fn close_gap(&mut self, mut hole: usize) {
-        let mut place = hole;
-        loop {
-            place = self.next(place);
-            let value = self.table[place];
-            if value == 0 {
-                break;
-            }
-            let home = self.home(hash(self.key(self.slot_of(value))));
-            let stays = if hole <= place {
-                hole < home && home <= place
-            } else {
-                hole < home || home <= place
-            };
-            if !stays {
-                self.table[hole] = value;
-                hole = place;
-            }
-        }
-        self.table[hole] = 0;
-    }
-
+    /// The two buckets of a key: each from one half of its hash, by multiply-shift (Lemire 2019,
+    /// "Fast random integer generation in an interval"), so that the table needs no power of two.
     #[inline]
-    fn next(&self, place: usize) -> usize {
-        if place + 1 == self.table.len() {
-            0
-        } else {
-            place + 1
-        }
-    }
-
-    #[inline]
-    fn home(&self, hash: u64) -> usize {
-        // Multiply-shift (Lemire 2019, "Fast random integer generation in an interval"): the
-        // table needs no power-of-two size, which would cost up to twice its memory.
-        ((u128::from(hash) * self.table.len() as u128) >> 64) as usize
+    fn homes(&self, hash: u64) -> [usize; 2] {
+        let buckets = self.table.len() as u64;
+        [
+            ((hash >> 32) * buckets >> 32) as usize,
+            ((hash & 0xffff_ffff) * buckets >> 32) as usize,
+        ]
     }
 
     #[inline]
@@ -402,5 +426,15 @@ mod tests {
             assert_eq!(index.checksum(Slot(slot)), slot);
         }
         assert_eq!(index.find(BlockKey(976)), None);
+        assert!(
+            index.spilled.len() < 10,
+            "{} entries found no bucket",
+            index.spilled.len()
+        );
+        for slot in 0..slots {
+            let removed = index.remove(BlockKey(u64::from(slot) * 977));
+            assert_eq!(removed.map(|(slot, _)| slot), Some(Slot(slot)));
+        }
+        assert_eq!(index.len(), 0);
     }
 }

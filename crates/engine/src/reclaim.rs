@@ -176,6 +176,10 @@ impl Engine {
             .order
             .front()
             .expect("chosen");
+        if self.log.segment(segment).dirty > 0 {
+            // Copying dirty blocks on and on frees little; writing them back does.
+            self.writeback.hurry();
+        }
         self.log.segment(segment).state = SegmentState::Reclaiming;
         let reclaim = self.reclaim.name();
         let job = self.jobs.insert(Job::Retain(Box::new(RetainJob {

@@ -66,7 +66,15 @@ impl Throttle {
 impl Engine {
     /// Whether dirty data is at its high mark.
     pub(crate) fn dirty_is_high(&self) -> bool {
-        self.stats.dirty_blocks >= self.share(self.settings.dirty_high_percent)
+        self.dirty_blocks_to_come() >= self.share(self.settings.dirty_high_percent)
+    }
+
+    /// Dirty blocks that write-back can make clean. Those that cannot be read from the cache
+    /// device hold no write up: it might be the one that replaces them.
+    fn dirty_blocks_to_come(&self) -> u64 {
+        self.stats
+            .dirty_blocks
+            .saturating_sub(self.writeback.unreadable_blocks())
     }
 
     /// A share of the shard's capacity, in blocks.
@@ -93,7 +101,7 @@ impl Engine {
             self.share(self.settings.dirty_high_percent),
             self.share(self.settings.dirty_limit_percent),
         );
-        let dirty = self.stats.dirty_blocks;
+        let dirty = self.dirty_blocks_to_come();
         let room = limit.saturating_sub(dirty) as f64 / (limit - high).max(1) as f64;
         let throttle = &mut self.throttle;
         throttle.measure(now);

@@ -46,6 +46,11 @@ impl Writeback {
         self.hurried = true;
     }
 
+    /// How many dirty blocks cannot be read, as far as is known.
+    pub(crate) fn unreadable_blocks(&self) -> u64 {
+        self.unreadable.len() as u64
+    }
+
     pub(crate) fn is_failing(&self) -> bool {
         self.backoff.is_some() || !self.unreadable.is_empty()
     }
@@ -187,6 +192,10 @@ impl Engine {
         let mut sweep = std::mem::take(&mut self.writeback.sweep);
         sweep.clear();
         let mut undurable = false;
+        let index = &self.index;
+        self.writeback
+            .unreadable
+            .retain(|key, slot| index.find(*key) == Some(*slot));
         let geometry = self.log.geometry;
         for at in 0..self.log.streams[Stream::Write as usize].order.len() {
             let id = self.log.streams[Stream::Write as usize].order[at];
@@ -438,22 +447,36 @@ impl Engine {
     }
 
     /// Notes in the log that a version is clean: a hint that spares writing it back again after
-    /// a crash.
+    /// a crash. It waits for room like everything that is not reclaim (I18).
     pub(crate) fn log_clean(&mut self, now: Nanos, slot: Slot, memory: &mut dyn Memory) {
-        if self.failed_cache() || !self.ensure_entry_room(now, Stream::Write, 1, false, memory) {
-            return;
+        let generation = self.log.segment_of(slot).generation.number;
+        self.unlogged_cleans.push_back((slot, generation));
+        self.log_cleans(now, memory);
+    }
+
+    /// Logs the hints that wait, as far as there is room.
+    pub(crate) fn log_cleans(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        while let Some(&(slot, generation)) = self.unlogged_cleans.front() {
+            // A version that is gone needs no hint.
+            let stands = self.log.segment_of(slot).generation.number == generation
+                && self.index.flags(slot).live();
+            if stands {
+                if self.failed_cache()
+                    || !self.ensure_entry_room(now, Stream::Write, 1, false, memory)
+                {
+                    return;
+                }
+                let segment = self.log.geometry.segment_of(slot);
+                let in_segment = self.log.geometry.slot_in_segment(slot);
+                let entry = Entry::Clean {
+                    segment,
+                    slot: in_segment,
+                    count: 1,
+                };
+                self.log_entry(Stream::Write, entry, memory);
+            }
+            self.unlogged_cleans.pop_front();
         }
-        let segment = self.log.geometry.segment_of(slot);
-        let in_segment = self.log.geometry.slot_in_segment(slot);
-        self.log_entry(
-            Stream::Write,
-            Entry::Clean {
-                segment,
-                slot: in_segment,
-                count: 1,
-            },
-            memory,
-        );
     }
 
     /// Dirty blocks that cannot be read from the cache device, by offset on the volume in bytes:
