@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use forebay_engine::format::VolumeState;
@@ -14,7 +15,9 @@ use forebay_engine::{
     AttachOptions, Attached, CacheId, Geometry, Mode, Recovered, RecoveryReport, Storage,
     Superblock, SuperblockError, VolumeConfig, VolumeRecord,
 };
-use forebay_io::{BlockingStorage, DirectIo, OpenHow, RealDevice, RingMemory};
+use forebay_io::{
+    BlockingStorage, DirectIo, OpenError, OpenHow, RealDevice, RingMemory, RingMemoryError,
+};
 
 use crate::failure::{Refused, refuse};
 use crate::fingerprint;
@@ -30,13 +33,36 @@ pub(crate) struct Opened {
 
 impl Opened {
     pub(crate) fn new(path: &Path, direct: DirectIo, read_only: bool) -> Result<Opened> {
-        let device = RealDevice::open(path, OpenHow { direct, read_only })?;
+        let how = OpenHow { direct, read_only };
+        let device = patiently(
+            || RealDevice::open(path, how),
+            |error| matches!(error, OpenError::Busy { .. }),
+        )?;
         let storage = device
             .storage()
             .with_context(|| format!("no memory to read {}", path.display()))?;
         Ok(Opened { device, storage })
     }
 }
+
+/// Tries again for a few seconds what may be held by a daemon that was just killed: the kernel
+/// takes its io_uring apart in its own time, and with it the files in it.
+pub(crate) fn patiently<T, E>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    may_pass: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let began = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if may_pass(&error) && began.elapsed() < PATIENCE => {
+                std::thread::sleep(PATIENCE / 100);
+            }
+            done => return done,
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An origin device and what is asked of it.
 pub(crate) struct Origin {
@@ -349,7 +375,10 @@ pub(crate) fn open_rings(superblock: &Superblock) -> Result<Vec<Option<RingMemor
     for shard in 0..usize::from(superblock.geometry.shards) {
         let path = ring_path(superblock.id, shard);
         rings.push(match path.try_exists() {
-            Ok(true) => Some(RingMemory::open(&path, RING_BYTES)?),
+            Ok(true) => Some(patiently(
+                || RingMemory::open(&path, RING_BYTES),
+                |error| matches!(error, RingMemoryError::InUse { .. }),
+            )?),
             _ => None,
         });
     }

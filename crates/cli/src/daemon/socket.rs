@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use forebay_frontend::nbd::{Peer, TlsPolicy, TlsServer};
 
+use crate::attach::patiently;
 use crate::failure::{Usage, refuse};
 
 /// A client's socket.
@@ -203,7 +204,11 @@ pub(super) fn bind_unix(path: &Path) -> Result<UnixListener> {
     let left_behind =
         std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if left_behind {
-        if UnixStream::connect(path).is_ok() {
+        let answered = patiently(
+            || UnixStream::connect(path).map_or(Ok(()), |_| Err(())),
+            |()| true,
+        );
+        if answered.is_err() {
             refuse!(
                 "{} is the socket of another process that runs; choose another path",
                 path.display()

@@ -68,7 +68,18 @@ struct Launched {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// A thread that found an invariant broken must not leave the others to go on: the process ends
+/// there and then, and recovery starts from what is durable.
+fn end_with_any_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+}
+
 fn launch(plan: &Plan) -> Result<Launched> {
+    end_with_any_panic();
     let (notices, to_main) = channel();
     watch_signals(notices.clone())?;
     let surroundings = Surroundings {

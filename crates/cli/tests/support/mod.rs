@@ -1,0 +1,320 @@
+//! What the tests share: scratch directories, daemons, a small NBD client, other people's tools.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub(crate) mod nbd;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+pub(crate) const MIB: u64 = 1 << 20;
+/// Nothing a test waits for takes longer.
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+
+/// A directory that disappears at the end of its test.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// In memory, where direct I/O is not possible but everything is quick.
+    pub(crate) fn new() -> Scratch {
+        Scratch::below(Path::new("/dev/shm"))
+    }
+
+    pub(crate) fn below(parent: &Path) -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("fb-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// A sparse file.
+    pub(crate) fn file(&self, name: &str, size_bytes: u64) -> PathBuf {
+        let path = self.path(name);
+        std::fs::File::create(&path)
+            .unwrap()
+            .set_len(size_bytes)
+            .unwrap();
+        path
+    }
+
+    /// A file of a pattern that repeats nowhere near.
+    pub(crate) fn pattern(&self, name: &str, size_bytes: u64) -> PathBuf {
+        let path = self.path(name);
+        let words = (0..size_bytes / 8)
+            .flat_map(|word| (word.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes());
+        std::fs::write(&path, words.collect::<Vec<u8>>()).unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs `forebay` to its end.
+pub(crate) fn forebay(scratch: &Scratch, arguments: &[&str]) -> Output {
+    command(scratch).args(arguments).output().unwrap()
+}
+
+/// Runs `forebay`, which must succeed; returns what it prints.
+pub(crate) fn forebay_ok(scratch: &Scratch, arguments: &[&str]) -> String {
+    let output = forebay(scratch, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs `forebay`, which must end with this code and say all of these words.
+pub(crate) fn forebay_says(scratch: &Scratch, arguments: &[&str], code: i32, words: &[&str]) {
+    let output = forebay(scratch, arguments);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    for word in words {
+        assert!(
+            said.contains(word),
+            "{arguments:?} does not say {word:?}: {said}"
+        );
+    }
+}
+
+pub(crate) fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
+}
+
+fn command(scratch: &Scratch) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command
+        .env("XDG_RUNTIME_DIR", &scratch.0)
+        .env("XDG_STATE_HOME", scratch.0.join("state"))
+        .current_dir(&scratch.0)
+        .stdin(Stdio::null());
+    command
+}
+
+/// A daemon; killed at the end of its test if it still runs.
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) uris: Vec<String>,
+    control: String,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts a daemon that exports on the unix socket `nbd` and waits until it serves.
+    pub(crate) fn start(scratch: &Scratch, arguments: &[&str]) -> Daemon {
+        Daemon::try_start(scratch, arguments)
+            .unwrap_or_else(|said| panic!("the daemon did not start: {said}"))
+    }
+
+    /// The same for a cache `cache` over an origin `origin`.
+    pub(crate) fn cached(scratch: &Scratch, mode: &str, more: &[&str]) -> Daemon {
+        let mut arguments = vec![
+            "--origin", "origin", "--cache", "cache", "--create", "--mode", mode,
+        ];
+        arguments.extend(more);
+        Daemon::start(scratch, &arguments)
+    }
+
+    /// Starts a daemon, or returns what it said when it ended.
+    pub(crate) fn try_start(scratch: &Scratch, arguments: &[&str]) -> Result<Daemon, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let log = scratch.path(&format!("log-{number}"));
+        let control = scratch.text("control");
+        let nbd = format!("unix:{}", scratch.text("nbd"));
+        let mut child = command(scratch)
+            .arg("serve")
+            .args(arguments)
+            .args([
+                "--nbd",
+                &nbd,
+                "--control",
+                &control,
+                "--state-dir",
+                &scratch.text("state"),
+            ])
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        lines.read_line(&mut line).unwrap();
+        if line.is_empty() {
+            let code = child.wait().unwrap().code();
+            return Err(format!(
+                "exit code {code:?}: {}",
+                std::fs::read_to_string(&log).unwrap()
+            ));
+        }
+        Ok(Daemon {
+            child,
+            uris: vec![line.trim().to_owned()],
+            control,
+            log,
+        })
+    }
+
+    pub(crate) fn uri(&self) -> &str {
+        &self.uris[0]
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Runs a command for this daemon.
+    pub(crate) fn command(&self, scratch: &Scratch, arguments: &[&str]) -> String {
+        let arguments: Vec<&str> = arguments
+            .iter()
+            .copied()
+            .chain(["--control", &self.control])
+            .collect();
+        forebay_ok(scratch, &arguments)
+    }
+
+    pub(crate) fn status(&self, scratch: &Scratch) -> Value {
+        serde_json::from_str(&self.command(scratch, &["status", "--json"])).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let sent = Command::new("kill")
+            .args([signal, &self.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for the daemon to end by itself; returns its exit code.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(began.elapsed() < LIMIT, "the daemon hangs: {}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Stops it in order.
+    pub(crate) fn stop(mut self) {
+        self.signal("-TERM");
+        assert_eq!(self.wait(), Some(0), "{}", self.log());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            println!("the daemon's log:\n{}", self.log());
+        }
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LIMIT, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a tool is there; says so if not.
+pub(crate) fn installed(program: &str) -> bool {
+    let found = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|directory| directory.join(program).exists())
+    });
+    if !found {
+        println!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// Runs a tool that must succeed.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new("timeout")
+        .args(["120", program])
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        text(&output)
+    );
+    text(&output)
+}
+
+/// A process that is waited for at the end of its test.
+pub(crate) fn spawn(program: &str, arguments: &[&str]) -> Child {
+    Command::new("timeout")
+        .args(["120", program])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// The end of such a process, which must have succeeded.
+pub(crate) fn finish(mut child: Child) -> String {
+    let mut said = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert!(child.wait().unwrap().success(), "{said}");
+    said
+}
+
+/// A small generator of numbers, so that a failure can be repeated from its seed.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}

@@ -1,0 +1,122 @@
+//! A client of just enough of NBD to know exactly what was acknowledged.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const FLUSH: u16 = 3;
+
+/// A connection with an export open.
+pub(crate) struct Client {
+    stream: UnixStream,
+    next: u64,
+    /// Requests not answered, with the length of what a read brings.
+    waiting: HashMap<u64, usize>,
+}
+
+/// An answer.
+pub(crate) struct Reply {
+    pub(crate) cookie: u64,
+    pub(crate) error: u32,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) fn connect(socket: &Path) -> io::Result<Client> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(super::LIMIT))?;
+        let mut greeting = [0; 18];
+        stream.read_exact(&mut greeting)?;
+        assert_eq!(&greeting[..8], b"NBDMAGIC");
+        stream.write_all(&3u32.to_be_bytes())?;
+        let mut option = b"IHAVEOPT".to_vec();
+        option.extend(1u32.to_be_bytes());
+        option.extend(0u32.to_be_bytes());
+        stream.write_all(&option)?;
+        let mut answer = [0; 10];
+        stream.read_exact(&mut answer)?;
+        Ok(Client {
+            stream,
+            next: 0,
+            waiting: HashMap::new(),
+        })
+    }
+
+    fn request(
+        &mut self,
+        command: u16,
+        offset: u64,
+        len: u32,
+        payload: &[u8],
+        reads: usize,
+    ) -> io::Result<u64> {
+        let cookie = self.next;
+        self.next += 1;
+        let mut message = 0x2560_9513u32.to_be_bytes().to_vec();
+        message.extend(0u16.to_be_bytes());
+        message.extend(command.to_be_bytes());
+        message.extend(cookie.to_be_bytes());
+        message.extend(offset.to_be_bytes());
+        message.extend(len.to_be_bytes());
+        message.extend(payload);
+        self.stream.write_all(&message)?;
+        self.waiting.insert(cookie, reads);
+        Ok(cookie)
+    }
+
+    pub(crate) fn begin_write(&mut self, offset: u64, data: &[u8]) -> io::Result<u64> {
+        self.request(WRITE, offset, data.len() as u32, data, 0)
+    }
+
+    pub(crate) fn begin_read(&mut self, offset: u64, len: u32) -> io::Result<u64> {
+        self.request(READ, offset, len, &[], len as usize)
+    }
+
+    pub(crate) fn begin_flush(&mut self) -> io::Result<u64> {
+        self.request(FLUSH, 0, 0, &[], 0)
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The next answer.
+    pub(crate) fn reply(&mut self) -> io::Result<Reply> {
+        let mut header = [0; 16];
+        self.stream.read_exact(&mut header)?;
+        assert_eq!(header[..4], 0x6744_6698u32.to_be_bytes());
+        let error = u32::from_be_bytes(header[4..8].try_into().unwrap());
+        let cookie = u64::from_be_bytes(header[8..].try_into().unwrap());
+        let len = self
+            .waiting
+            .remove(&cookie)
+            .expect("an answer to a request");
+        let mut data = vec![0; if error == 0 { len } else { 0 }];
+        self.stream.read_exact(&mut data)?;
+        Ok(Reply {
+            cookie,
+            error,
+            data,
+        })
+    }
+
+    pub(crate) fn read(&mut self, offset: u64, len: u32) -> Vec<u8> {
+        self.begin_read(offset, len).unwrap();
+        let reply = self.reply().unwrap();
+        assert_eq!(reply.error, 0, "read at {offset}");
+        reply.data
+    }
+
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
+        self.begin_write(offset, data).unwrap();
+        assert_eq!(self.reply().unwrap().error, 0, "write at {offset}");
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.begin_flush().unwrap();
+        assert_eq!(self.reply().unwrap().error, 0);
+    }
+}
