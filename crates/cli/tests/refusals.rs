@@ -1,0 +1,394 @@
+//! What is refused, and that the refusal says why and what to do.
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+
+use support::nbd::Client;
+use support::{Daemon, MIB, Scratch, forebay, forebay_ok, forebay_says, text};
+
+const REFUSED: i32 = 3;
+
+fn refused(scratch: &Scratch, arguments: &[&str], words: &[&str]) {
+    let Err(said) = Daemon::try_start(scratch, arguments) else {
+        panic!("{arguments:?} was not refused")
+    };
+    assert!(said.contains("Some(3)"), "{said}");
+    for word in words {
+        assert!(
+            said.contains(word),
+            "{arguments:?} does not say {word:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn help_names_every_command_and_the_exit_codes() {
+    let scratch = Scratch::new();
+    let help = forebay_ok(&scratch, &["--help"]);
+    let commands = [
+        "create", "serve", "attach", "detach", "status", "mode", "set", "drain", "stop", "check",
+        "dump", "repair",
+    ];
+    for command in commands {
+        assert!(help.contains(command), "{help}");
+        let own = forebay_ok(&scratch, &[command, "--help"]);
+        assert!(own.contains("Example: forebay"), "{own}");
+    }
+    assert!(help.contains("Exit codes"));
+    assert_eq!(forebay(&scratch, &["serve"]).status.code(), Some(2));
+    assert_eq!(forebay(&scratch, &["nonsense"]).status.code(), Some(2));
+}
+
+#[test]
+fn values_that_make_no_sense_are_wrong_usage() {
+    let scratch = Scratch::new();
+    scratch.file("origin", MIB);
+    for (arguments, word) in [
+        (&["--nbd", "smoke:signals"][..], "unix:PATH"),
+        (&["--nbd", "tcp:localhost"], "HOST:PORT"),
+        (&[], "--nbd"),
+        (
+            &["--nbd", "unix:x", "--dirty-low", "90", "--cache", "c"],
+            "dirty limits",
+        ),
+        (&["--nbd", "unix:x", "--memory", "1M"], "32 MiB"),
+        (&["--nbd", "unix:x", "--threads", "0"], "threads"),
+        (&["--nbd", "unix:x", "--origin-emulate", "tape"], "hdd"),
+        (
+            &["--nbd", "unix:x", "--mode", "magic", "--cache", "c"],
+            "writeback",
+        ),
+    ] {
+        let all: Vec<&str> = ["serve", "--origin", "origin"]
+            .into_iter()
+            .chain(arguments.iter().copied())
+            .collect();
+        forebay_says(&scratch, &all, 2, &[word]);
+    }
+}
+
+#[test]
+fn configuration_errors_point_at_their_line() {
+    let scratch = Scratch::new();
+    for (text, words) in [
+        (
+            "[nbd]\nlisten = [\"unix:x\"]\n[[volume]]\norigin = \"a\"\ncolour = 1\n",
+            &["line 5", "colour"][..],
+        ),
+        (
+            "[nbd]\nlisten = [\"pipe:x\"]\n[[volume]]\norigin = \"a\"\n",
+            &["line 2", "unix:PATH"],
+        ),
+        (
+            "[nbd]\nlisten = [\"unix:x\"]\n[[volume]]\norigin = \"a\"\n[[volume]]\norigin = \"b/a\"\n",
+            &["line 6", "two volumes are called `a`"],
+        ),
+        (
+            "[cache]\ndevice = \"c\"\n[settings]\ndirty-low = 80\n[nbd]\nlisten = []\n[[volume]]\norigin = \"a\"\n",
+            &["line 4", "dirty limits"],
+        ),
+        (
+            "[cache]\ndevice = \"c\"\n[nbd]\nlisten = []\n[[volume]]\norigin = \"a\"\nmode = \"fast\"\n",
+            &["line 7", "unknown mode"],
+        ),
+    ] {
+        std::fs::write(scratch.path("f.toml"), text).unwrap();
+        forebay_says(&scratch, &["serve", "--config", "f.toml"], 2, words);
+    }
+}
+
+#[test]
+fn a_device_that_holds_something_is_not_overwritten() {
+    let scratch = Scratch::new();
+    let path = scratch.file("cache", 64 * MIB);
+    scratch.file("origin", 8 * MIB);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    for (offset, magic, what) in [
+        (1024 + 56, &[0x53u8, 0xef][..], "ext4"),
+        (0, b"XFSB", "XFS"),
+        (512, b"LABELONE", "LVM"),
+        (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "md RAID"),
+        (510, &[0x55, 0xaa], "partition table"),
+        (65536 + 64, b"_BHRfS_M", "btrfs"),
+        (3_000_000, b"x", "unknown kind"),
+        (64 * MIB - 512, b"EFI PART", "GUID partition table"),
+    ] {
+        file.write_at(magic, offset).unwrap();
+        forebay_says(&scratch, &["create", "cache"], REFUSED, &[what, "--force"]);
+        forebay_says(
+            &scratch,
+            &["create", "cache", "--force"],
+            REFUSED,
+            &[what, "--yes-lose"],
+        );
+        forebay_says(
+            &scratch,
+            &["create", "cache", "--force", "--yes-lose", "nothing"],
+            REFUSED,
+            &[what],
+        );
+        let still = &mut vec![0; magic.len()];
+        std::fs::File::open(&path)
+            .unwrap()
+            .read_exact_at(still, offset)
+            .unwrap();
+        assert_eq!(still, magic, "nothing was written");
+        refused(
+            &scratch,
+            &["--origin", "origin", "--cache", "cache", "--create"],
+            &["forebay create"],
+        );
+        file.write_at(&vec![0; magic.len()], offset).unwrap();
+    }
+    forebay_ok(&scratch, &["create", "cache"]);
+    forebay_says(
+        &scratch,
+        &["create", "cache"],
+        REFUSED,
+        &["without unwritten data"],
+    );
+}
+
+#[test]
+fn unwritten_data_is_lost_only_with_its_exact_words() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    scratch.file("cache", 64 * MIB);
+    let daemon = Daemon::cached(
+        &scratch,
+        "writeback",
+        &["--age", "3600", "--dirty-low", "50", "--name", "disk"],
+    );
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    client.write(0, &[7; 1 << 20]);
+    client.flush();
+    drop(client);
+    daemon.stop();
+    let words = "1 MiB of unwritten data of volume disk";
+    forebay_says(&scratch, &["create", "cache"], REFUSED, &[words]);
+    forebay_says(&scratch, &["create", "cache", "--force"], REFUSED, &[words]);
+    let check = forebay_ok(&scratch, &["check", "cache"]);
+    assert!(
+        check.contains("volume disk") && check.contains("1 MiB dirty"),
+        "{check}"
+    );
+    let dump = forebay_ok(&scratch, &["dump", "cache", "--json"]);
+    let dump: serde_json::Value = serde_json::from_str(&dump).unwrap();
+    assert_eq!(dump["volumes"][0]["dirty_bytes"], 1 << 20);
+    forebay_ok(
+        &scratch,
+        &["create", "cache", "--force", "--yes-lose", words],
+    );
+    forebay_says(
+        &scratch,
+        &["create", "cache"],
+        REFUSED,
+        &["without unwritten data"],
+    );
+}
+
+#[test]
+fn a_cache_is_not_laid_over_another_or_a_changed_origin() {
+    let scratch = Scratch::new();
+    scratch.pattern("origin", 8 * MIB);
+    scratch.pattern("other", 8 * MIB);
+    scratch.file("cache", 64 * MIB);
+    Daemon::cached(&scratch, "writeback", &[]).stop();
+    refused(
+        &scratch,
+        &["--origin", "other", "--cache", "cache"],
+        &["belongs to volume `origin`", "--name"],
+    );
+    refused(
+        &scratch,
+        &["--origin", "other", "--cache", "cache", "--name", "origin"],
+        &["another origin"],
+    );
+    let origin = std::fs::File::options()
+        .write(true)
+        .open(scratch.path("origin"))
+        .unwrap();
+    for (offset, name) in [
+        (0, "the start"),
+        (1024, "a superblock"),
+        (8 * MIB - 1, "the end"),
+    ] {
+        let mut byte = [0];
+        std::fs::File::open(scratch.path("origin"))
+            .unwrap()
+            .read_exact_at(&mut byte, offset)
+            .unwrap();
+        origin.write_at(&[!byte[0]], offset).unwrap();
+        refused(
+            &scratch,
+            &["--origin", "origin", "--cache", "cache"],
+            &["changed since"],
+        );
+        origin.write_at(&byte, offset).unwrap();
+        println!("{name}");
+    }
+    origin.set_len(4 * MIB).unwrap();
+    refused(
+        &scratch,
+        &["--origin", "origin", "--cache", "cache"],
+        &["shrank"],
+    );
+    origin.set_len(8 * MIB).unwrap();
+    refused(
+        &scratch,
+        &["--origin", "origin", "--cache", "cache"],
+        &["changed since"],
+    );
+    scratch.pattern("origin", 8 * MIB);
+    Daemon::cached(&scratch, "writeback", &[]).stop();
+}
+
+#[test]
+fn two_daemons_do_not_share_a_cache_or_an_origin() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    scratch.file("second", 8 * MIB);
+    scratch.file("cache", 64 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    let try_other = |arguments: &[&str]| {
+        let fixed = ["serve", "--nbd", "unix:other", "--control", "other-control"];
+        let all: Vec<&str> = fixed.into_iter().chain(arguments.iter().copied()).collect();
+        forebay_says(&scratch, &all, REFUSED, &["in use", "lslocks"]);
+    };
+    try_other(&["--origin", "second", "--cache", "cache"]);
+    try_other(&["--origin", "origin"]);
+    forebay_says(&scratch, &["check", "cache"], REFUSED, &["in use"]);
+    forebay_says(
+        &scratch,
+        &["create", "cache", "--force"],
+        REFUSED,
+        &["in use"],
+    );
+    daemon.stop();
+}
+
+#[test]
+fn what_is_no_cache_says_what_to_do() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    scratch.file("cache", 64 * MIB);
+    scratch.file("tiny", MIB);
+    scratch.file("empty", 0);
+    refused(
+        &scratch,
+        &["--origin", "origin", "--cache", "cache"],
+        &["no cache yet", "--create"],
+    );
+    refused(
+        &scratch,
+        &["--origin", "origin", "--cache", "tiny", "--create"],
+        &["are needed"],
+    );
+    refused(
+        &scratch,
+        &["--origin", "origin", "--cache", "empty", "--create"],
+        &["is empty"],
+    );
+    refused(&scratch, &["--origin", "/dev/null"], &["character device"]);
+    refused(&scratch, &["--origin", "/dev"], &["directory"]);
+    refused(
+        &scratch,
+        &["--origin", "origin", "--direct", "required"],
+        &["direct I/O"],
+    );
+    forebay_says(&scratch, &["check", "cache"], REFUSED, &["blank"]);
+    forebay_says(
+        &scratch,
+        &["create", "new", "--size", "1M"],
+        REFUSED,
+        &["are needed"],
+    );
+    forebay_says(
+        &scratch,
+        &["create", "cache", "--size", "64M"],
+        REFUSED,
+        &["exists already"],
+    );
+    forebay_says(
+        &scratch,
+        &["create", "cache", "--block-size", "5000"],
+        REFUSED,
+        &["power of two"],
+    );
+    forebay_says(
+        &scratch,
+        &["status"],
+        1,
+        &["no forebay daemon runs", "forebay serve"],
+    );
+    let missing = forebay(
+        &scratch,
+        &["serve", "--origin", "missing", "--nbd", "unix:x"],
+    );
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing).contains("missing"), "{}", text(&missing));
+}
+
+#[test]
+fn an_abandoned_cache_stays_abandoned() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    scratch.file("cache", 64 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    let id = daemon.status(&scratch)["cache"]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    daemon.stop();
+    let record = scratch.path(&format!("state/{id}.abandoned"));
+    std::fs::write(
+        &record,
+        r#"{"epoch":1,"reason":"the cache device failed","time":1}"#,
+    )
+    .unwrap();
+    refused(
+        &scratch,
+        &["--origin", "origin", "--cache", "cache"],
+        &["given up", "the cache device failed", "create"],
+    );
+    std::fs::write(&record, "rubbish").unwrap();
+    let Err(said) = Daemon::try_start(&scratch, &["--origin", "origin", "--cache", "cache"]) else {
+        panic!("it was served");
+    };
+    assert!(said.contains("given up"), "{said}");
+    let state = scratch.text("state");
+    let words = format!("the Forebay cache {id} without unwritten data");
+    forebay_ok(
+        &scratch,
+        &[
+            "create",
+            "cache",
+            "--force",
+            "--yes-lose",
+            &words,
+            "--state-dir",
+            &state,
+        ],
+    );
+    assert!(!record.exists());
+    Daemon::cached(&scratch, "writeback", &[]).stop();
+}
+
+#[test]
+fn the_network_needs_tls() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    let open = ["serve", "--origin", "origin", "--nbd", "tcp:0.0.0.0:0"];
+    forebay_says(&scratch, &open, 1, &["--insecure", "certificate"]);
+    let daemon = Daemon::start(
+        &scratch,
+        &["--origin", "origin", "--nbd", "tcp:127.0.0.1:0"],
+    );
+    assert!(
+        daemon.status(&scratch)["exports"]
+            .to_string()
+            .contains("nbd://127.0.0.1:")
+    );
+    daemon.stop();
+}
