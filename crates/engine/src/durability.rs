@@ -278,9 +278,7 @@ impl Engine {
             .take()
             .expect("a flush belongs to a cycle");
         if result.is_err() {
-            // I10: what was in flight is uncertain for ever; nothing of it is believed.
-            self.fail_cache("a flush of the cache device failed", now, memory);
-            return;
+            return self.cache_flush_failed(now, memory);
         }
         self.log.durable_number = self.log.durable_number.max(cycle.upto);
         for (id, generation, slots) in cycle.flushing.unwrap_or_default() {
@@ -311,6 +309,15 @@ impl Engine {
             self.wake(now, waiter, Ok(()));
         }
         self.renewals_flushed(now, memory);
+    }
+
+    /// A flush of the cache device failed, here or in another shard: the driver tells every shard
+    /// before it hands in anything that ended later.
+    ///
+    /// I10: what was in flight is uncertain for ever; nothing of it is believed.
+    pub fn cache_flush_failed(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        self.stirred = true;
+        self.fail_cache("a flush of the cache device failed", now, memory);
     }
 
     /// I13, I14: a stream is durable up to the first of its segments that is not durable whole.

@@ -119,7 +119,7 @@ pub struct Engine {
     pub(crate) sync_writer: SyncWriter,
     pub(crate) failed: Option<FailedCache>,
     /// Something happened since the last [`Engine::advance`] besides hits.
-    stirred: bool,
+    pub(crate) stirred: bool,
     /// Otherwise nothing becomes due before.
     quiet_until: Nanos,
     pub(crate) acks: VecDeque<Ack>,
@@ -265,8 +265,11 @@ impl Engine {
         if volume.dirty_blocks > 0 {
             return Err(volume.dirty_blocks);
         }
-        if !self.requests.is_empty() || !self.jobs.is_empty() {
-            return Err((self.requests.len() + self.jobs.len()) as u64);
+        // A flush of its origin that ends later would be taken for one of the next volume in
+        // this place, which began before that volume's writes (I6).
+        let busy = self.requests.len() + self.jobs.len() + usize::from(volume.is_flushing());
+        if busy > 0 {
+            return Err(busy as u64);
         }
         let range = volume.config.base.0..volume.config.base.0 + volume.config.reserved_blocks;
         for at in 0..self.log.geometry.slots() {

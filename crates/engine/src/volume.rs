@@ -111,6 +111,11 @@ impl Volume {
             || self.uncertain.contains(&region)
     }
 
+    /// Whether a flush of the origin is in flight.
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.flush_in_flight
+    }
+
     /// Whether anything was written to the origin that no flush has covered yet.
     pub(crate) fn has_unflushed(&self) -> bool {
         !self.unflushed.is_empty() || !self.flushing.is_empty()
@@ -255,31 +260,60 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        self.volume(slot).flush_in_flight = false;
+        if result.is_err() {
+            self.stats.origin_write_errors += 1;
+            return self.origin_flush_failed(now, slot, memory);
+        }
         let volume = self.volume(slot);
-        volume.flush_in_flight = false;
         let waiting = std::mem::take(&mut volume.waiting_flushing);
         let written = std::mem::take(&mut volume.written_flushing);
-        if result.is_err() {
-            // I10: those writes are uncertain for ever. What the log holds stays dirty and is
-            // written again; what it does not hold is lost if the origin lost it, and somebody
-            // who asks for a flush must hear of it.
-            let mut flushing = std::mem::take(&mut volume.flushing);
-            volume.uncertain.append(&mut flushing);
-            volume.flush_error |= !waiting
-                .iter()
-                .any(|waiter| matches!(waiter, OriginWaiter::Request(_)));
-            self.stats.origin_write_errors += 1;
-            for version in written {
-                self.forget_written(version.key, version.slot);
-            }
-        } else {
-            volume.flushing.clear();
-            for version in written {
-                self.forget_written(version.key, version.slot);
-                self.version_durable(now, version, memory);
-            }
+        volume.flushing.clear();
+        for version in written {
+            self.forget_written(version.key, version.slot);
+            self.version_durable(now, version, memory);
         }
-        let answer = result.map_err(|_| Failure::Io);
+        self.tell_origin_waiters(now, waiting, Ok(()), memory);
+    }
+
+    /// A flush of this volume's origin failed, here or in another shard: the driver tells every
+    /// shard before it hands in anything that ended later.
+    ///
+    /// I10: all unflushed writes are uncertain for ever, those that ended while the flush ran
+    /// among them. What the log holds stays dirty and is written again; what it does not hold is
+    /// lost if the origin lost it, and somebody who asks for a flush must hear of it.
+    pub fn origin_flush_failed(&mut self, now: Nanos, slot: VolumeSlot, memory: &mut dyn Memory) {
+        self.stirred = true;
+        let Some(Some(volume)) = self.volumes.get_mut(usize::from(slot.0)) else {
+            return;
+        };
+        let mut waiting = std::mem::take(&mut volume.waiting_flushing);
+        waiting.append(&mut volume.waiting);
+        let mut written = std::mem::take(&mut volume.written_flushing);
+        written.append(&mut volume.written);
+        let something = volume.has_unflushed();
+        let mut regions = std::mem::take(&mut volume.flushing);
+        regions.append(&mut volume.unflushed);
+        volume.uncertain.append(&mut regions);
+        volume.unflushed_since = None;
+        volume.flush_wanted = false;
+        let heard = waiting
+            .iter()
+            .any(|waiter| matches!(waiter, OriginWaiter::Request(_)));
+        volume.flush_error |= something && !heard;
+        for version in written {
+            self.forget_written(version.key, version.slot);
+        }
+        self.tell_origin_waiters(now, waiting, Err(Failure::Io), memory);
+    }
+
+    fn tell_origin_waiters(
+        &mut self,
+        now: Nanos,
+        waiting: Vec<OriginWaiter>,
+        answer: Result<(), Failure>,
+        memory: &mut dyn Memory,
+    ) {
         for waiter in waiting {
             match waiter {
                 OriginWaiter::Request(request) => self.finish_part(now, request, answer),
