@@ -128,6 +128,12 @@ impl Memory for SimMemory {
         &mut self.bytes[SimMemory::range(buf)]
     }
 
+    fn copy(&mut self, from: Buf, to: Buf) {
+        assert_eq!(from.len_bytes, to.len_bytes, "copied whole");
+        let start = SimMemory::range(to).start;
+        self.bytes.copy_within(SimMemory::range(from), start);
+    }
+
     fn ring_mut(&mut self, shard: u16) -> &mut [u8] {
         &mut self.rings[usize::from(shard)]
     }

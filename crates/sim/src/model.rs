@@ -29,6 +29,9 @@ struct Kept {
     superseded: Event,
     /// One of the values a crash may have left, of which only one is really there.
     alternative: bool,
+    /// A write or flush failed and its client was told: this value may come back until the sector
+    /// is written again (I10: uncertain for ever).
+    uncertain: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -44,8 +47,11 @@ struct Sector {
     /// for a flush has been told.
     lost: SmallVec<[Value; 2]>,
     changed: Event,
-    /// A device lied about what no reader can check: any value this sector ever had is allowed.
+    /// A device lied about what no reader can check: any value this sector ever had is allowed,
+    /// until a later write of it is durable.
     forgotten: bool,
+    /// When it was written after that.
+    rewritten: Option<Event>,
 }
 
 /// What a write does to its sectors.
@@ -90,7 +96,7 @@ impl Model {
     pub fn new(sectors: &[u64]) -> Model {
         let sector = Sector {
             now: SmallVec::from_slice(&[Held { value: INITIAL, since: 0 }]),
-            kept: SmallVec::from_slice(&[Kept { value: INITIAL, acked: 0, superseded: NEVER, alternative: false }]),
+            kept: SmallVec::from_slice(&[Kept { value: INITIAL, acked: 0, superseded: NEVER, alternative: false, uncertain: false }]),
             ..Sector::default()
         };
         Model { volumes: sectors.iter().map(|count| vec![sector.clone(); *count as usize]).collect(), clock: 0 }
@@ -114,8 +120,8 @@ impl Model {
             sector.flying.push(Held { value, since: at });
             sector.changed = at;
             match sector.kept.iter_mut().find(|kept| kept.value == value) {
-                Some(kept) => *kept = Kept { value, acked: NEVER, superseded: NEVER, alternative: false },
-                None => sector.kept.push(Kept { value, acked: NEVER, superseded: NEVER, alternative: false }),
+                Some(kept) => *kept = Kept { value, acked: NEVER, superseded: NEVER, alternative: false, uncertain: false },
+                None => sector.kept.push(Kept { value, acked: NEVER, superseded: NEVER, alternative: false, uncertain: false }),
             }
         }
         at
@@ -137,10 +143,21 @@ impl Model {
                 kept.acked = at;
             }
             sector.changed = at;
+            if ok {
+                for kept in &mut sector.kept {
+                    kept.uncertain &= effect == Effect::Discard;
+                }
+            } else {
+                sector.doubt();
+            }
             sector.settle(at);
             if ok && durable {
                 sector.kept.retain(|kept| kept.value == value || kept.acked > submitted);
                 sector.lost.clear();
+                sector.forgotten = false;
+            }
+            if ok && effect != Effect::Discard {
+                sector.rewritten = Some(at);
             }
         }
     }
@@ -156,14 +173,14 @@ impl Model {
         for sector in &mut self.volumes[usize::from(volume)] {
             if ok {
                 sector.kept.retain(|kept| kept.superseded > submitted);
+                sector.forgotten &= sector.rewritten.is_none_or(|at| at > submitted);
                 // What was lost before this flush must have been reported by now.
                 sector.lost.clear();
             } else {
                 for value in std::mem::take(&mut sector.lost) {
-                    if sector.now.iter().all(|held| held.value != value) {
-                        sector.now.push(Held { value, since: at });
-                    }
+                    sector.may_hold(value, at);
                 }
+                sector.doubt();
             }
         }
     }
@@ -230,6 +247,7 @@ impl Model {
         for sector in self.volumes.iter_mut().flatten() {
             sector.flying.clear();
             sector.past.clear();
+            sector.rewritten = None;
             sector.now = sector.kept.iter().map(|kept| Held { value: kept.value, since: at }).collect();
             for value in std::mem::take(&mut sector.lost) {
                 sector.may_hold(value, at);
@@ -245,7 +263,7 @@ impl Model {
             let now = &sector.now;
             sector.kept = now
                 .iter()
-                .map(|held| Kept { value: held.value, acked: held.since, superseded: NEVER, alternative: true })
+                .map(|held| Kept { value: held.value, acked: held.since, superseded: NEVER, alternative: true, uncertain: false })
                 .collect();
         }
     }
@@ -255,6 +273,7 @@ impl Model {
     pub fn forget(&mut self) {
         for sector in self.volumes.iter_mut().flatten() {
             sector.forgotten = true;
+            sector.rewritten = None;
         }
     }
 
@@ -301,31 +320,37 @@ impl Sector {
     fn settle(&mut self, at: Event) {
         for kept in &mut self.kept {
             let lives = self.now.iter().chain(&self.flying).any(|held| held.value == kept.value);
-            if !lives && kept.superseded == NEVER {
+            if !lives && !kept.uncertain && kept.superseded == NEVER {
                 kept.superseded = at;
             }
         }
     }
 
+    /// Nothing that may survive now is superseded by anything but a new write.
+    fn doubt(&mut self) {
+        for kept in &mut self.kept {
+            (kept.uncertain, kept.superseded) = (true, NEVER);
+        }
+    }
+
     fn pin(&mut self, at: Event, value: Value) {
         if self.forgotten {
-            *self = Sector {
-                now: SmallVec::from_slice(&[Held { value, since: at }]),
-                kept: SmallVec::from_slice(&[Kept { value, acked: at, superseded: NEVER, alternative: false }]),
-                changed: self.changed,
-                ..Sector::default()
-            };
+            // What is cached and what is on the origin may differ; reads can go either way.
             return;
         }
         if self.now.len() == 1 && self.now[0].value == value {
             return;
         }
-        self.now = SmallVec::from_slice(&[Held { value, since: self.changed }]);
-        self.lost.clear();
-        self.kept.retain(|kept| !kept.alternative || kept.value == value);
-        if self.kept.iter().all(|kept| kept.value != value) {
-            self.kept.push(Kept { value, acked: at, superseded: NEVER, alternative: false });
+        self.retire(at, |held| held.value == value);
+        if self.now.is_empty() {
+            self.now.push(Held { value, since: self.changed });
         }
+        self.lost.clear();
+        // Of what a crash may have left only one was there.
+        if self.kept.iter().any(|kept| kept.alternative && kept.value == value) {
+            self.kept.retain(|kept| !kept.alternative || kept.value == value);
+        }
+        self.keep(value, at);
         self.settle(at);
     }
 
@@ -333,10 +358,14 @@ impl Sector {
         if self.now.iter().all(|held| held.value != value) {
             self.now.push(Held { value, since: at });
         }
-        // Not superseded after all.
+        self.keep(value, at);
+    }
+
+    /// A power cut may leave this value, superseded before or not.
+    fn keep(&mut self, value: Value, at: Event) {
         match self.kept.iter_mut().find(|kept| kept.value == value) {
             Some(kept) => kept.superseded = NEVER,
-            None => self.kept.push(Kept { value, acked: at, superseded: NEVER, alternative: false }),
+            None => self.kept.push(Kept { value, acked: at, superseded: NEVER, alternative: false, uncertain: false }),
         }
     }
 

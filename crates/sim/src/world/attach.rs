@@ -103,6 +103,7 @@ impl World<'_> {
         boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
         self.give_up_if_abandoned()?;
         let mut accept_damage = false;
+        let mut last = String::new();
         for attempt in 0..8 {
             let mut rng = Rng::of(self.rng.bits(), 7);
             let options = AttachOptions { boot_id, accept_damage };
@@ -126,6 +127,7 @@ impl World<'_> {
                 Err(AttachError::Shard { source, .. }) => {
                     self.damage_is_explained(&source.to_string())?;
                     self.tell(|_| format!("attach says: {source}"));
+                    last = source.to_string();
                     // The administrator decides; a transient error may be gone by the next try.
                     accept_damage = attempt >= 1;
                     if attempt >= 3 {
@@ -141,13 +143,15 @@ impl World<'_> {
                 {
                     self.damage_is_explained(&error.to_string())?;
                     if attempt >= 3 {
+                        // Pages that never answer are the administrator's to replace.
+                        self.cache.heal();
                         self.cache.faulty = false;
                     }
                 }
                 Err(error) => return Err(format!("attach failed: {error}")),
             }
         }
-        Err("attach fails again and again, with damage accepted and no faults".to_owned())
+        Err(format!("attach fails again and again, with damage accepted and no faults: {last}"))
     }
 
     fn damage_is_explained(&mut self, what: &str) -> Check {
@@ -204,7 +208,7 @@ impl World<'_> {
                 sectors: *sectors,
                 through: false,
                 was_clean: false,
-                flush_errors_told: self.origins[at].tally.flushes,
+                flush_errors_before: self.origins[at].tally.flushes,
                 draining: false,
             });
         }

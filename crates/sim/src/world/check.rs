@@ -49,7 +49,10 @@ impl World<'_> {
                 let place = || format!("{why}, but its origin, volume {volume} sector {sector},");
                 let value = payload::decode(bytes, volume, sector).map_err(|stray| format!("{} holds {stray}", place()))?;
                 let current = versions.peek().is_none();
-                self.model.origin_alone(volume, sector, value, current).map_err(|what| format!("{} {what}", place()))?;
+                self.model.origin_alone(volume, sector, value, current).map_err(|what| {
+                    let all: Vec<_> = disk.versions(sector * 512, 512).map(|bytes| payload::decode(bytes, volume, sector)).collect();
+                    format!("{} {what}; it has {all:?}, durable first", place())
+                })?;
             }
         }
         Ok(())

@@ -16,11 +16,8 @@ impl World<'_> {
 
     /// Submits what a client asks, in one request for each shard it touches.
     pub(super) fn ask(&mut self, range: Range, ask: Ask) -> Check {
-        while self.requests.len() >= self.plan.config.depth {
-            if !self.event(None)? {
-                return Err(format!("nothing will happen, but these requests have no answer: {}", self.unanswered()));
-            }
-        }
+        let depth = self.plan.config.depth;
+        self.wait_for_requests(depth - 1)?;
         if ask == Ask::Flush {
             return self.ask_flush(range);
         }
@@ -188,10 +185,8 @@ impl World<'_> {
                 origin_reads + origin_writes + origin_flushes > 0 || cache_unreadable || cache_broken
             }
             Ask::Flush => {
-                let told = &mut self.volumes[usize::from(pending.range.volume)].flush_errors_told;
-                let news = origin.flushes > *told;
-                *told = origin.flushes;
-                news || cache_broken
+                // Each shard tells of its own failed flush, once.
+                origin.flushes > self.volumes[usize::from(pending.range.volume)].flush_errors_before || cache_broken
             }
         };
         if explained && failure != Failure::Invalid && failure != Failure::Detached {

@@ -265,6 +265,9 @@ impl World<'_> {
     /// and read again after a last crash.
     pub(super) fn finish(&mut self) -> Check {
         self.faults(false);
+        for origin in &mut self.origins {
+            origin.heal();
+        }
         self.quiesce()?;
         if self.cache.gone || self.engines.iter().any(|engine| engine.failure().is_some()) {
             let crash = crate::plan::Crash { power: false, survival: Survival::Any, recoveries: Vec::new() };
