@@ -197,8 +197,12 @@ impl Default for NewCache {
 pub(crate) fn create_on_blank(opened: &mut Opened, shape: &NewCache) -> Result<Superblock> {
     match signature::examine(&mut opened.storage)? {
         Contents::Blank => {}
-        Contents::Known(what) => refuse!("the device holds {what}"),
-        Contents::Unknown => refuse!("the device holds data of an unknown kind"),
+        Contents::Known(what) => {
+            refuse!("the device holds {what}; to overwrite it, use `forebay create --force`")
+        }
+        Contents::Unknown => refuse!(
+            "the device holds data of an unknown kind; to overwrite it, use `forebay create --force`"
+        ),
     }
     make_cache(opened, shape)
 }

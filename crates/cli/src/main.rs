@@ -12,6 +12,7 @@
 //! | [`state_dir`] | what must be remembered outside the cache device (I15) |
 //! | [`client`] | talking to a daemon through its control socket |
 //! | [`failure`] | exit codes |
+//! | [`output`] | standard output |
 //! | [`units`] | sizes and times for people |
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ mod config;
 mod daemon;
 mod failure;
 mod fingerprint;
+mod output;
 mod signature;
 mod state_dir;
 mod status;

@@ -292,11 +292,6 @@ fn what_is_no_cache_says_what_to_do() {
     );
     refused(&scratch, &["--origin", "/dev/null"], &["character device"]);
     refused(&scratch, &["--origin", "/dev"], &["directory"]);
-    refused(
-        &scratch,
-        &["--origin", "origin", "--direct", "required"],
-        &["direct I/O"],
-    );
     forebay_says(&scratch, &["check", "cache"], REFUSED, &["blank"]);
     forebay_says(
         &scratch,

@@ -174,36 +174,36 @@ pub(crate) fn only_volume(cache: &Path, devices: &DeviceArgs) -> Result<String> 
 pub(crate) fn check(args: &CheckArgs) -> Result<()> {
     let found = open(&args.cache, &args.devices)?;
     if args.json {
-        println!("{}", serde_json::to_string(&found)?);
+        crate::output::line(format_args!("{}", serde_json::to_string(&found)?));
     } else {
-        println!(
+        crate::output::line(format_args!(
             "cache {} on {} ({}), epoch {}",
             found.id,
             found.device,
             size(found.device_bytes),
             found.epoch
-        );
+        ));
         let recovery = &found.recovery;
-        println!(
+        crate::output::line(format_args!(
             "  {} of {} segments used, {} to be scanned, {} read",
             recovery.used_segments,
             recovery.segments,
             recovery.scanned_segments,
             size(recovery.bytes_read)
-        );
+        ));
         let block_bytes = u64::from(found.block_bytes);
-        println!(
+        crate::output::line(format_args!(
             "  {} cached, {} dirty, {} rejected",
             size(recovery.cached_blocks * block_bytes),
             size(recovery.dirty_blocks * block_bytes),
             size(recovery.rejected_blocks * block_bytes),
-        );
+        ));
         for volume in found
             .volumes
             .iter()
             .filter(|volume| volume.state == "attached")
         {
-            println!(
+            crate::output::line(format_args!(
                 "volume {} ({}, {}): {} cached, {} dirty ({}), {}",
                 volume.name,
                 size(volume.size_bytes),
@@ -216,7 +216,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
                 } else {
                     "not stopped in order"
                 },
-            );
+            ));
         }
     }
     if !found.recovery.damage.is_empty() {
@@ -232,13 +232,13 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
 pub(crate) fn dump(args: &CheckArgs) -> Result<()> {
     let found = open(&args.cache, &args.devices)?;
     // The structure is the same for people and programs; only its layout differs.
-    println!(
+    crate::output::line(format_args!(
         "{}",
         if args.json {
             serde_json::to_string(&found)?
         } else {
             serde_json::to_string_pretty(&found)?
         }
-    );
+    ));
     Ok(())
 }

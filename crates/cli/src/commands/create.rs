@@ -45,7 +45,7 @@ pub(crate) fn run(args: &CreateArgs) -> Result<()> {
     }
     let geometry = superblock.geometry;
     if args.json {
-        println!(
+        crate::output::line(format_args!(
             "{}",
             json!({
                 "device": args.device,
@@ -55,16 +55,16 @@ pub(crate) fn run(args: &CreateArgs) -> Result<()> {
                 "segment_bytes": geometry.segment_bytes,
                 "shards": geometry.shards,
             })
-        );
+        ));
     } else {
-        println!(
+        crate::output::line(format_args!(
             "cache {} made on {}: {}, blocks of {}, {} shard(s)",
             superblock.id,
             args.device.display(),
             size(opened.device.size_bytes()),
             size(geometry.block_bytes.into()),
             geometry.shards
-        );
+        ));
     }
     Ok(())
 }

@@ -23,12 +23,12 @@ pub(crate) fn run(args: &DrainArgs) -> Result<()> {
 pub(crate) fn detach(args: &VolumeArgs) -> Result<()> {
     let answer = call(&args.control, "Detach", &json!({ "name": args.name }))?;
     if args.control.json {
-        println!("{answer}");
+        crate::output::line(format_args!("{answer}"));
     } else {
-        println!(
+        crate::output::line(format_args!(
             "volume {} is detached: its origin is whole by itself",
             args.name
-        );
+        ));
     }
     Ok(())
 }
@@ -36,9 +36,9 @@ pub(crate) fn detach(args: &VolumeArgs) -> Result<()> {
 pub(crate) fn stop(args: &StopArgs) -> Result<()> {
     let answer = call(&args.control, "Stop", &json!({ "drain": args.drain }))?;
     if args.control.json {
-        println!("{answer}");
+        crate::output::line(format_args!("{answer}"));
     } else {
-        println!("stopped");
+        crate::output::line(format_args!("stopped"));
     }
     Ok(())
 }
@@ -90,7 +90,7 @@ impl Show {
 
     fn progress(&self, progress: &Value) {
         if self.json {
-            println!("{progress}");
+            crate::output::line(format_args!("{progress}"));
         } else if self.terminal {
             let left = progress["seconds_left"]
                 .as_f64()
@@ -113,15 +113,15 @@ impl Show {
 
 fn print_drained(json: bool, answer: &Value) {
     if json {
-        println!("{answer}");
+        crate::output::line(format_args!("{answer}"));
         return;
     }
-    println!(
+    crate::output::line(format_args!(
         "volume {} is drained: {} written back in {}",
         answer["name"].as_str().unwrap_or("-"),
         size(answer["drained_bytes"].as_u64().unwrap_or(0)),
         duration(answer["seconds"].as_f64().unwrap_or(0.0)),
-    );
+    ));
 }
 
 /// Serves the cache to nobody but a drain of our own, then stops.

@@ -56,8 +56,8 @@ fn ask(control: &ControlArgs, method: &str, parameters: &Value) -> Result<Value>
 
 fn print(control: &ControlArgs, answer: &Value, words: impl FnOnce() -> String) {
     if control.json {
-        println!("{answer}");
+        crate::output::line(format_args!("{answer}"));
     } else {
-        println!("{}", words());
+        crate::output::line(format_args!("{}", words()));
     }
 }

@@ -29,18 +29,18 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
         ring.remove()?;
     }
     if args.json {
-        println!(
+        crate::output::line(format_args!(
             "{}",
             json!({ "cache": attached.superblock.id.to_string(), "recovery": recovery })
-        );
+        ));
         return Ok(());
     }
-    println!(
+    crate::output::line(format_args!(
         "cache {} is usable again: {} blocks cached, {} dirty",
         attached.superblock.id, recovery.cached_blocks, recovery.dirty_blocks
-    );
+    ));
     for damage in &recovery.damage {
-        println!("given up: {damage}");
+        crate::output::line(format_args!("given up: {damage}"));
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<()> {
     if !args.watch {
         let answer = client.ask("Status", &json!({}))?;
         if args.control.json {
-            println!("{answer}");
+            crate::output::line(format_args!("{answer}"));
             return Ok(());
         }
         let status: Status =
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         let answer = client.ask("Status", &json!({}))?;
         if args.control.json {
-            println!("{answer}");
+            crate::output::line(format_args!("{answer}"));
         } else {
             let status: Status =
                 serde_json::from_value(answer).context("the daemon is of another version")?;

@@ -39,7 +39,7 @@ pub(crate) fn serve(plan: Plan) -> Result<()> {
         threads,
     } = launch(&plan)?;
     for uri in daemon.uris_of(&daemon.admin()) {
-        println!("{uri}");
+        crate::output::line(format_args!("{uri}"));
     }
     run(&daemon, &notices, threads)
 }
@@ -564,8 +564,11 @@ fn limits(memory_bytes: u64) -> Result<Limits> {
         refuse!("--memory leaves a thread less than 8 MiB; allow more memory or fewer threads");
     }
     // Buffers of unaligned data take up to twice their length.
-    let share = (memory_bytes / 16).next_power_of_two() / 2;
-    let max_request_bytes = default.max_request_bytes.min(share as u32).max(64 << 10);
+    let share = 1u64 << (memory_bytes / 8).ilog2();
+    let max_request_bytes = default
+        .max_request_bytes
+        .min(share.min(1 << 30) as u32)
+        .max(64 << 10);
     let max_bytes_in_flight = default
         .max_bytes_in_flight
         .min(share * 2)

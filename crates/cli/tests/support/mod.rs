@@ -111,6 +111,8 @@ pub(crate) struct Daemon {
     pub(crate) uris: Vec<String>,
     control: String,
     log: PathBuf,
+    // A daemon that nobody listens to must go on all the same, but not in every test.
+    _stdout: BufReader<std::process::ChildStdout>,
 }
 
 impl Daemon {
@@ -166,6 +168,7 @@ impl Daemon {
             uris: vec![line.trim().to_owned()],
             control,
             log,
+            _stdout: lines,
         })
     }
 
