@@ -320,10 +320,9 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<Plan> {
     let line = |span: std::ops::Range<usize>| text[..span.start].matches('\n').count() + 1;
     let at = |span, message: String| wrong(format!("line {}: {message}", line(span)));
     check_names(&file, at)?;
-    if file.cache.is_none() {
-        if let Some(mode) = file.volume.iter().find_map(|volume| volume.mode.as_ref()) {
-            return Err(at(mode.span(), "a mode needs a [cache]".to_owned()).into());
-        }
+    let mode = file.volume.iter().find_map(|volume| volume.mode.as_ref());
+    if let (None, Some(mode)) = (&file.cache, mode) {
+        return Err(at(mode.span(), "a mode needs a [cache]".to_owned()).into());
     }
     let percent = |value: &Option<Spanned<u8>>| value.as_ref().map(|value| *value.get_ref());
     let given = SettingArgs {

@@ -96,11 +96,11 @@ mod tests {
 
     #[test]
     fn the_cause_decides_the_code_and_is_said_once() {
-        let refused: anyhow::Result<()> = Err(Refused("no".to_owned()).into());
+        let refused: anyhow::Result<()> = Err(Refused("it is in use".to_owned()).into());
         let error = refused.context("cannot do it").unwrap_err();
         assert_eq!(
             (exit_code(&error), describe(&error)),
-            (REFUSED, "cannot do it: no".to_owned())
+            (REFUSED, "cannot do it: it is in use".to_owned())
         );
         assert_eq!(exit_code(&anyhow::anyhow!("anything")), FAILURE);
         let twice = anyhow::anyhow!("inner").context("outer: inner");

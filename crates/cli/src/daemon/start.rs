@@ -166,10 +166,10 @@ fn run(
             }
             Notice::Stop { done, told } => {
                 let result = shutdown::stop(daemon, notices, threads);
-                let message = result
-                    .as_ref()
-                    .map(|()| ())
-                    .map_err(crate::failure::describe);
+                let message = match &result {
+                    Ok(()) => Ok(()),
+                    Err(error) => Err(crate::failure::describe(error)),
+                };
                 // The client may have gone away meanwhile.
                 let _ = done.send(message);
                 let _ = told.recv_timeout(std::time::Duration::from_secs(2));

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use forebay_engine::{Device, Engine, Geometry, Nanos, Settings, Stats, VolumeConfig, VolumeSlot};
 use forebay_frontend::nbd::{Export, ExportId, ExportTable, Limits};
 use forebay_io::{
-    Arena, Completion, Done, Driver, DriverDevice, Emulation, RealDevice, Token, Uring, UringError,
+    Arena, Completion, Done, Driver, DriverDevice, Emulation, RealDevice, RingMemory, Token, Uring,
+    UringError,
 };
 
 use super::Notice;
@@ -271,10 +272,9 @@ impl Worker {
     /// Gives the rings of this worker's shards back, removing their files.
     pub(super) fn remove_rings(&mut self) {
         for &number in &self.own_shards {
-            if let Some(ring) = self.arena.detach_ring(number) {
-                if let Err(error) = ring.remove() {
-                    tracing::warn!("{error}");
-                }
+            let removed = self.arena.detach_ring(number).map(RingMemory::remove);
+            if let Some(Err(error)) = removed {
+                tracing::warn!("{error}");
             }
         }
     }
