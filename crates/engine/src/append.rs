@@ -19,13 +19,17 @@ use crate::index::SlotFlags;
 use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
 use crate::jobs::Job;
 use crate::locks::Owner;
-use crate::log::{RECLAIM_RESERVE, Record, SegmentState};
+use crate::log::{Claim, Record, SegmentState};
 use crate::ring::{RingPage, RingRecord};
 
 /// How often a transfer to the cache device is tried before the device counts as failed. It is
 /// repeated to the same place with the same bytes, so that a try that landed after all does no
 /// harm (I10).
 pub(crate) const ATTEMPTS: u8 = 3;
+
+/// Pages kept for headers alone: what holds memory can wait for a header, so no header may wait
+/// for memory.
+pub(crate) const SPARE_PAGES: usize = 4;
 
 /// The blocks of a piece.
 #[derive(Clone, Debug)]
@@ -163,6 +167,10 @@ impl Engine {
         let mut next = Some(piece);
         while let Some(piece) = next {
             let Some((record, slot, granted)) = self.reserve(now, &piece, memory) else {
+                if matches!(self.jobs.get(piece.owner.0), Some(Job::Promote(_))) {
+                    // Nobody waits for a promotion; its buffer may be what others wait for.
+                    return self.piece_failed(now, &piece, memory);
+                }
                 self.backlog.push_back(piece);
                 return;
             };
@@ -414,7 +422,7 @@ impl Engine {
         now: Nanos,
         stream: Stream,
         entries: usize,
-        reclaim: bool,
+        claim: Claim,
         memory: &mut dyn Memory,
     ) -> bool {
         let cost = entries * EntryList::cost_bytes(0);
@@ -423,7 +431,7 @@ impl Engine {
             "asked for a record's worth at most"
         );
         loop {
-            let Some(record) = self.open_record(now, stream, 0, cost, reclaim, memory) else {
+            let Some(record) = self.open_record(now, stream, 0, cost, claim, memory) else {
                 return false;
             };
             let has_ring_room = {
@@ -476,7 +484,7 @@ impl Engine {
                 piece.stream,
                 1,
                 piece.keys.cost_bytes(1),
-                piece.reclaim,
+                Claim::of(piece.reclaim),
                 memory,
             )?;
             let room = self.entry_room(record);
@@ -516,14 +524,15 @@ impl Engine {
         stream: Stream,
         blocks: u16,
         entry_bytes: usize,
-        reclaim: bool,
+        claim: Claim,
         memory: &mut dyn Memory,
     ) -> Option<u32> {
         loop {
+            if self.log.free.len() < claim.leaves() {
+                return None;
+            }
             let Some(segment) = self.log.streams[stream as usize].open else {
-                // I18: reclaim leaves one for the header that makes its tails durable.
-                let reserve = if reclaim { 1 } else { RECLAIM_RESERVE };
-                if self.log.free.len() <= reserve {
+                if self.log.free.len() <= claim.leaves() {
                     return None;
                 }
                 self.log.open_segment(stream, now);
@@ -626,7 +635,8 @@ impl Engine {
 
     /// Writes a closed record's header, with the data of its combined pieces behind it.
     pub(crate) fn write_header(&mut self, id: u32, memory: &mut dyn Memory) {
-        let Some(page) = memory.alloc(PAGE_BYTES) else {
+        let page = memory.alloc(PAGE_BYTES);
+        let Some(page) = page.or_else(|| self.spare_pages.pop()) else {
             self.headers_waiting.push(id);
             return;
         };
@@ -696,7 +706,7 @@ impl Engine {
             }
             // The header's buffer is given back; its ring page stays, it is the only copy.
             if let Some(page) = self.log.records.at(id).header.take() {
-                memory.free(page);
+                self.free_page(page, memory);
             }
             self.fail_cache("headers cannot be written to the cache device", now, memory);
             self.fail_combined(now, id, memory);
@@ -723,13 +733,22 @@ impl Engine {
             self.log.ring_pages.push(page);
         }
         if let Some(page) = page {
-            memory.free(page);
+            self.free_page(page, memory);
         }
         if self.failed_cache() {
             self.fail_combined(now, id, memory);
         }
         self.complete_in_order(now, segment, memory);
         self.seal_if_complete(segment, memory);
+    }
+
+    /// Gives a header's page back, first to the spare ones.
+    fn free_page(&mut self, page: Buf, memory: &mut dyn Memory) {
+        if self.spare_pages.len() < SPARE_PAGES {
+            self.spare_pages.push(page);
+        } else {
+            memory.free(page);
+        }
     }
 
     /// The blocks that travelled with a record's header are not in the log.
@@ -811,7 +830,15 @@ impl Engine {
             state,
             entries: std::mem::take(&mut filling.entries),
         };
-        let buf = memory.alloc(summary.encoded_bytes());
+        let encoded_bytes = summary.encoded_bytes();
+        let buf = memory.alloc(encoded_bytes);
+        let buf = match self.spare_summary {
+            (Some(spare), false) if buf.is_none() => {
+                self.spare_summary.1 = true;
+                Some(spare.slice(0, encoded_bytes))
+            }
+            _ => buf,
+        };
         if let Some(buf) = buf {
             summary.encode(self.log.id, memory.bytes_mut(buf));
         }
@@ -842,7 +869,10 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        memory.free(buf);
+        match self.spare_summary.0 {
+            Some(spare) if spare.start_sector == buf.start_sector => self.spare_summary.1 = false,
+            _ => memory.free(buf),
+        }
         if result.is_err() {
             self.stats.cache_write_errors += 1;
             let filling = self.log.filling(segment);

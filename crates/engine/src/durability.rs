@@ -6,6 +6,7 @@
 use crate::engine::{Engine, Op};
 use crate::format::{DurablePosition, SegmentId, Sequence, Stream};
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation};
+use crate::log::Claim;
 
 /// Entries never wait longer than this for a flush, whether or not anyone asks.
 const FLUSH_INTERVAL: Nanos = Nanos::SECOND;
@@ -119,6 +120,7 @@ impl Engine {
             if now >= deadline {
                 self.want_durable(self.last_number());
             }
+            self.watch_open_records();
         }
         let wanted = self.durability.forced || self.durability.wanted > self.log.durable_number;
         if self.durability.cycle.is_none() && wanted {
@@ -131,6 +133,19 @@ impl Engine {
     pub(crate) fn note_open_record(&mut self, now: Nanos) {
         let due = now.after(self.settings.record_delay);
         self.durability.close_at = Some(self.durability.close_at.map_or(due, |at| at.min(due)));
+    }
+
+    /// A record that was empty when it was looked at and says something now has a time too.
+    fn watch_open_records(&mut self) {
+        if self.durability.close_at.is_some() {
+            return;
+        }
+        for stream in Stream::ALL {
+            if let Some(record) = self.record_with_entries(stream) {
+                let opened_at = self.log.records.at(record).opened_at;
+                self.note_open_record(opened_at);
+            }
+        }
     }
 
     fn close_old_records(&mut self, now: Nanos, memory: &mut dyn Memory) {
@@ -146,9 +161,8 @@ impl Engine {
             let says_something = self.record_with_entries(stream).is_some();
             if says_something && now >= opened_at.after(self.settings.record_delay) {
                 self.close_record(now, record, memory);
-            } else {
-                // An empty record becomes due as soon as it says something.
-                self.note_open_record(if says_something { opened_at } else { now });
+            } else if says_something {
+                self.note_open_record(opened_at);
             }
         }
     }
@@ -210,15 +224,11 @@ impl Engine {
     }
 
     fn write_empty_record(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        // I18: the last free segment is for this alone, since this is what frees others.
-        let some_open = Stream::ALL
-            .iter()
-            .any(|stream| self.log.streams[*stream as usize].open.is_some());
-        if !some_open && self.log.free.len() == 1 {
-            self.log.open_segment(Stream::Write, now);
-        }
-        for stream in [Stream::Write, Stream::Main, Stream::Probation] {
-            if self.ensure_entry_room(now, stream, 1, true, memory) {
+        let mut streams = [Stream::Write, Stream::Main, Stream::Probation];
+        // Where a segment is open none has to be opened.
+        streams.sort_by_key(|stream| self.log.streams[*stream as usize].open.is_none());
+        for stream in streams {
+            if self.ensure_entry_room(now, stream, 1, Claim::Tails, memory) {
                 let segment = self.log.streams[stream as usize]
                     .open
                     .expect("room was made");

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use crate::append::{Piece, PlacedPiece};
+use crate::append::{Piece, PlacedPiece, SPARE_PAGES};
 use crate::departed::Departed;
 use crate::durability::Durability;
-use crate::format::{BlockKey, CacheId, Geometry, SegmentId, Slot};
+use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, SegmentId, Slot};
 use crate::ghost::Ghost;
 use crate::index::Index;
 use crate::interface::{
@@ -109,6 +109,9 @@ pub struct Engine {
     /// Versions that became clean while there was no room to say so.
     pub(crate) unlogged_cleans: VecDeque<(Slot, u64)>,
     pub(crate) headers_waiting: Vec<u32>,
+    pub(crate) spare_pages: Vec<Buf>,
+    /// The same for one summary, and whether it is in use.
+    pub(crate) spare_summary: (Option<Buf>, bool),
     pub(crate) seals_waiting: Vec<SegmentId>,
     pub(crate) stalled_reads: Vec<HitRead>,
     pub(crate) durability: Durability,
@@ -184,6 +187,7 @@ impl Engine {
         };
         ring::initialise(memory.ring_mut(log.shard), identity);
         let slots = log.geometry.slots() as usize;
+        let spare_summary = memory.alloc(log.geometry.summary_bytes() as usize);
         let mut engine = Engine {
             settings,
             log,
@@ -207,6 +211,8 @@ impl Engine {
             backlog: VecDeque::new(),
             unlogged_cleans: VecDeque::new(),
             headers_waiting: Vec::new(),
+            spare_summary: (spare_summary, false),
+            spare_pages: (0..SPARE_PAGES).filter_map(|_| memory.alloc(PAGE_BYTES)).collect(),
             seals_waiting: Vec::new(),
             stalled_reads: Vec::new(),
             durability: Durability::default(),

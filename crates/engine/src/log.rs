@@ -15,6 +15,34 @@ use crate::slab::Slab;
 /// Free segments that only reclaim may use: one for each stream and one more (I18).
 pub(crate) const RECLAIM_RESERVE: usize = Stream::COUNT + 1;
 
+/// Who asks for room in the log (I18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// A client's writes, promotions, hints: what reclaim keeps free is not theirs, and neither
+    /// is the room left in a segment that was opened from it.
+    Client,
+    /// Reclaim: all but the last free segment.
+    Reclaim,
+    /// The header that makes tails durable, and so frees others: whatever there is.
+    Tails,
+}
+
+impl Claim {
+    /// Reclaim's or a client's.
+    pub(crate) fn of(reclaim: bool) -> Claim {
+        if reclaim { Claim::Reclaim } else { Claim::Client }
+    }
+
+    /// Free segments that must stay.
+    pub(crate) fn leaves(self) -> usize {
+        match self {
+            Claim::Client => RECLAIM_RESERVE,
+            Claim::Reclaim => 1,
+            Claim::Tails => 0,
+        }
+    }
+}
+
 /// Where a segment is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentState {

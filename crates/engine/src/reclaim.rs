@@ -15,7 +15,7 @@ use crate::index::foreign_shadows;
 use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
 use crate::jobs::Job;
 use crate::locks::Owner;
-use crate::log::{RECLAIM_RESERVE, SegmentState};
+use crate::log::{Claim, RECLAIM_RESERVE, SegmentState};
 
 /// How many blocks of a segment are read and appended again at a time.
 const BATCH_BLOCKS: usize = 64;
@@ -107,12 +107,23 @@ impl Engine {
         }
         // Short of segments: what is dying is freed by flushes of its own.
         let short = self.log.free.len() <= RECLAIM_RESERVE + 1 || !self.backlog.is_empty();
-        if short && self.reclaim.leaving() > 0 {
+        self.bury_dying();
+        if short && self.reclaim_waits_for_flush() {
             self.force_flush();
         }
         if short && self.reclaim.leaving() == 0 {
             self.writeback.hurry();
         }
+    }
+
+    /// Whether a flush would bring a segment nearer to being free. One that is being emptied, or
+    /// read, waits for other things; flushing on and on would not help it.
+    fn reclaim_waits_for_flush(&self) -> bool {
+        let durable_number = self.log.durable_number;
+        let mut dying = self.reclaim.dying.iter().flatten();
+        let mut dead = self.reclaim.dead.iter();
+        dying.any(|leaving| leaving.needs > durable_number)
+            || dead.any(|leaving| self.durable_tail(leaving.stream) <= leaving.generation)
     }
 
     /// Which stream gives up its oldest segment.
@@ -291,7 +302,7 @@ impl Engine {
             .into_iter()
             .filter(|stream| shadows & stream.bit() != 0);
         for other in wanted.clone() {
-            if !self.ensure_entry_room(now, other, 1, true, memory) {
+            if !self.ensure_entry_room(now, other, 1, Claim::Reclaim, memory) {
                 return false;
             }
         }
@@ -312,8 +323,14 @@ impl Engine {
     /// Reads the blocks of the batch, those in consecutive slots together.
     fn read_batch(&mut self, job: u32, memory: &mut dyn Memory) {
         let block_bytes = self.block_bytes();
-        let batch = std::mem::take(&mut self.retain_job(job).batch);
+        let mut batch = std::mem::take(&mut self.retain_job(job).batch);
         let Some(buf) = memory.alloc(batch.len() * block_bytes) else {
+            // A smaller batch the next time; what it leaves out is gone through again.
+            if batch.len() > 1 {
+                let rest = batch.split_off(batch.len() / 2);
+                let first = self.log.geometry.slot_in_segment(rest[0].1);
+                self.retain_job(job).next_slot = first;
+            }
             self.retain_job(job).batch = batch;
             return;
         };

@@ -12,6 +12,7 @@ use crate::format::{BlockKey, Entry, Slot, Stream};
 use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot};
 use crate::jobs::Job;
 use crate::locks::{KeyMap, Owner};
+use crate::log::Claim;
 use crate::settings::Mode;
 
 /// An origin that a client used this recently belongs to the client.
@@ -270,9 +271,15 @@ impl Engine {
         let buf = if zero {
             None
         } else {
-            match memory.alloc(slots.len() * block_bytes) {
-                Some(buf) => Some(buf),
-                None => return false,
+            // Where memory is short a shorter run does.
+            loop {
+                if let Some(buf) = memory.alloc(slots.len() * block_bytes) {
+                    break Some(buf);
+                }
+                if slots.len() <= 1 {
+                    return false;
+                }
+                slots.truncate(slots.len() / 2);
             }
         };
         let count = slots.len() as u64;
@@ -462,7 +469,7 @@ impl Engine {
                 && self.index.flags(slot).live();
             if stands {
                 if self.failed_cache()
-                    || !self.ensure_entry_room(now, Stream::Write, 1, false, memory)
+                    || !self.ensure_entry_room(now, Stream::Write, 1, Claim::Client, memory)
                 {
                     return;
                 }

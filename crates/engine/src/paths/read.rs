@@ -6,6 +6,7 @@ use crate::ghost::Ghost;
 use crate::interface::{
     Buf, Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot,
 };
+use crate::log::Claim;
 use crate::settings::{Admission, Mode};
 use crate::stats::BypassReason;
 
@@ -462,7 +463,7 @@ impl Engine {
             .into_iter()
             .filter(|stream| streams & stream.bit() != 0);
         for stream in wanted.clone() {
-            if !self.ensure_entry_room(now, stream, 1, reclaim, memory) {
+            if !self.ensure_entry_room(now, stream, 1, Claim::of(reclaim), memory) {
                 return None;
             }
         }

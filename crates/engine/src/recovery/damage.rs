@@ -66,6 +66,10 @@ fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &
             .iter()
             .find(|segment| segment.generation == durable.generation)
         {
+            // It may be the one that was renewed since (I19), under a generation of its own.
+            None if alive
+                .iter()
+                .any(|other| other.renewed && other.generation > durable.generation) => {}
             None => lost.push(format!(
                 "the {stream:?} stream was durable up to generation {}.{}, which is missing",
                 durable.generation.epoch, durable.generation.number

@@ -89,6 +89,8 @@ pub(crate) struct FoundSegment {
     pub(crate) state: State,
     /// Everything in it was decided by an earlier recovery, or listed by a renewal.
     pub(crate) decided: bool,
+    /// It was renewed: what it held had a lower generation before.
+    pub(crate) renewed: bool,
     /// It has a summary of this generation.
     pub(crate) sealed: bool,
     /// The summary slot that counts.
