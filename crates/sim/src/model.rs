@@ -52,6 +52,8 @@ struct Sector {
     forgotten: bool,
     /// When it was written after that.
     rewritten: Option<Event>,
+    /// When it was no longer forgotten: reads submitted before that may return anything.
+    remembered: Event,
 }
 
 /// What a write does to its sectors.
@@ -154,7 +156,7 @@ impl Model {
             if ok && durable {
                 sector.kept.retain(|kept| kept.value == value || kept.acked > submitted);
                 sector.lost.clear();
-                sector.forgotten = false;
+                sector.remember(at, true);
             }
             if ok && effect != Effect::Discard {
                 sector.rewritten = Some(at);
@@ -173,7 +175,7 @@ impl Model {
         for sector in &mut self.volumes[usize::from(volume)] {
             if ok {
                 sector.kept.retain(|kept| kept.superseded > submitted);
-                sector.forgotten &= sector.rewritten.is_none_or(|at| at > submitted);
+                sector.remember(at, sector.rewritten.is_some_and(|at| at < submitted));
                 // What was lost before this flush must have been reported by now.
                 sector.lost.clear();
             } else {
@@ -193,6 +195,7 @@ impl Model {
         let at = self.tick();
         let sector = &mut self.volumes[usize::from(volume)][sector as usize];
         let allowed = sector.forgotten
+            || submitted < sector.remembered
             || sector.now.iter().any(|held| held.value == value)
             || sector.flying.iter().any(|held| held.value == value)
             || sector.lost.contains(&value)
@@ -323,6 +326,12 @@ impl Sector {
             if !lives && !kept.uncertain && kept.superseded == NEVER {
                 kept.superseded = at;
             }
+        }
+    }
+
+    fn remember(&mut self, at: Event, rewritten: bool) {
+        if self.forgotten && rewritten {
+            (self.forgotten, self.remembered) = (false, at);
         }
     }
 

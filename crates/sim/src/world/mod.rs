@@ -342,6 +342,7 @@ impl<'a> World<'a> {
                     let Some(Reverse((_, _, at))) = self.due.pop() else { return Ok(false) };
                     self.land(at)?;
                 } else {
+                    if std::env::var("DUMP").is_ok() { for e in &self.engines { eprintln!("{e:#?}"); } }
                     return Err(format!("the engine's deadline {still:?} has come and nothing is done about it"));
                 }
             }
