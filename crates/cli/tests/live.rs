@@ -365,7 +365,7 @@ fn a_full_file_system_is_an_error_for_those_it_concerns() {
         return;
     }
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fill_up(&scratch)));
-    run("umount", &[small.to_str().unwrap()]);
+    run("umount", &["-l", small.to_str().unwrap()]);
     if let Err(panic) = ended {
         std::panic::resume_unwind(panic);
     }

@@ -60,8 +60,28 @@ impl Scratch {
     }
 }
 
+impl Scratch {
+    /// Removes the shared-memory rings that killed daemons of this test left behind.
+    fn remove_rings(&self) {
+        let logs = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let texts = logs
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("log-"))
+            .filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+        for text in texts {
+            let after = text.split_once("cache ").map_or("", |(_, after)| after);
+            let Some(id) = after.split(' ').next().filter(|id| id.len() == 36) else {
+                continue;
+            };
+            for shard in 0..16 {
+                let _ = std::fs::remove_file(format!("/dev/shm/forebay-{id}-{shard}"));
+            }
+        }
+    }
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
+        self.remove_rings();
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
