@@ -831,14 +831,7 @@ impl Engine {
             entries: std::mem::take(&mut filling.entries),
         };
         let encoded_bytes = summary.encoded_bytes();
-        let buf = memory.alloc(encoded_bytes);
-        let buf = match self.spare_summary {
-            (Some(spare), false) if buf.is_none() => {
-                self.spare_summary.1 = true;
-                Some(spare.slice(0, encoded_bytes))
-            }
-            _ => buf,
-        };
+        let buf = self.spare_summary.alloc(encoded_bytes, memory);
         if let Some(buf) = buf {
             summary.encode(self.log.id, memory.bytes_mut(buf));
         }
@@ -869,10 +862,7 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        match self.spare_summary.0 {
-            Some(spare) if spare.start_sector == buf.start_sector => self.spare_summary.1 = false,
-            _ => memory.free(buf),
-        }
+        self.spare_summary.free(buf, memory);
         if result.is_err() {
             self.stats.cache_write_errors += 1;
             let filling = self.log.filling(segment);

@@ -23,6 +23,7 @@ use crate::requests::RequestState;
 use crate::ring::{self, RingIdentity};
 use crate::settings::{Mode, Settings};
 use crate::slab::Slab;
+use crate::spare::Spare;
 use crate::stats::Stats;
 use crate::throttle::Throttle;
 use crate::volume::{Volume, VolumeConfig};
@@ -110,8 +111,9 @@ pub struct Engine {
     pub(crate) unlogged_cleans: VecDeque<(Slot, u64)>,
     pub(crate) headers_waiting: Vec<u32>,
     pub(crate) spare_pages: Vec<Buf>,
-    /// The same for one summary, and whether it is in use.
-    pub(crate) spare_summary: (Option<Buf>, bool),
+    pub(crate) spare_summary: Spare,
+    pub(crate) spare_retain: Spare,
+    pub(crate) spare_writeback: Spare,
     pub(crate) seals_waiting: Vec<SegmentId>,
     pub(crate) stalled_reads: Vec<HitRead>,
     pub(crate) durability: Durability,
@@ -187,7 +189,8 @@ impl Engine {
         };
         ring::initialise(memory.ring_mut(log.shard), identity);
         let slots = log.geometry.slots() as usize;
-        let spare_summary = memory.alloc(log.geometry.summary_bytes() as usize);
+        let block_bytes = log.geometry.block_bytes as usize;
+        let spare_summary = Spare::new(log.geometry.summary_bytes() as usize, memory);
         let mut engine = Engine {
             settings,
             log,
@@ -211,7 +214,9 @@ impl Engine {
             backlog: VecDeque::new(),
             unlogged_cleans: VecDeque::new(),
             headers_waiting: Vec::new(),
-            spare_summary: (spare_summary, false),
+            spare_summary,
+            spare_retain: Spare::new(block_bytes, memory),
+            spare_writeback: Spare::new(block_bytes, memory),
             spare_pages: (0..SPARE_PAGES).filter_map(|_| memory.alloc(PAGE_BYTES)).collect(),
             seals_waiting: Vec::new(),
             stalled_reads: Vec::new(),

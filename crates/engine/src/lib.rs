@@ -29,6 +29,7 @@ pub mod ring;
 mod sequential;
 mod settings;
 mod slab;
+mod spare;
 mod stats;
 mod throttle;
 mod volume;

@@ -19,6 +19,9 @@ use crate::log::{Claim, RECLAIM_RESERVE, SegmentState};
 
 /// How many blocks of a segment are read and appended again at a time.
 const BATCH_BLOCKS: usize = 64;
+/// How often a batch with unreadable dirty blocks is read again before they are carried on as
+/// they are.
+const RETAIN_ATTEMPTS: u8 = 4;
 /// The write stream's share beyond which its clean tail is reclaimed first, in percent.
 const WRITE_SHARE_PERCENT: usize = 40;
 
@@ -78,6 +81,7 @@ pub(crate) struct RetainJob {
     batch: Vec<(BlockKey, Slot, Stream)>,
     buf: Option<Buf>,
     reads: u32,
+    attempts: u8,
     outstanding: u32,
     evicted: Vec<BlockKey>,
 }
@@ -201,6 +205,7 @@ impl Engine {
             batch: Vec::new(),
             buf: None,
             reads: 0,
+            attempts: 0,
             outstanding: 0,
             evicted: Vec::new(),
         })));
@@ -324,7 +329,10 @@ impl Engine {
     fn read_batch(&mut self, job: u32, memory: &mut dyn Memory) {
         let block_bytes = self.block_bytes();
         let mut batch = std::mem::take(&mut self.retain_job(job).batch);
-        let Some(buf) = memory.alloc(batch.len() * block_bytes) else {
+        let Some(buf) = self
+            .spare_retain
+            .alloc(batch.len() * block_bytes, memory)
+        else {
             // A smaller batch the next time; what it leaves out is gone through again.
             if batch.len() > 1 {
                 let rest = batch.split_off(batch.len() / 2);
@@ -334,20 +342,48 @@ impl Engine {
             self.retain_job(job).batch = batch;
             return;
         };
-        let mut first = 0;
-        while first < batch.len() {
-            let mut count = 1;
-            while first + count < batch.len()
-                && batch[first + count].1.0 == batch[first].1.0 + count as u32
-            {
-                count += 1;
-            }
-            self.issue_retain_read(job, first, count, batch[first].1, buf);
-            first += count;
-        }
         let state = self.retain_job(job);
         state.batch = batch;
         state.buf = Some(buf);
+        state.attempts = 0;
+        self.issue_retain_reads(job);
+    }
+
+    fn issue_retain_reads(&mut self, job: u32) {
+        let state = self.retain_job(job);
+        let buf = state.buf.expect("there is a buffer for the batch");
+        let slots: Vec<Slot> =
+            state.batch.iter().map(|(_, slot, _)| *slot).collect();
+        let mut first = 0;
+        while first < slots.len() {
+            let mut count = 1;
+            while first + count < slots.len()
+                && slots[first + count].0 == slots[first].0 + count as u32
+            {
+                count += 1;
+            }
+            self.issue_retain_read(job, first, count, slots[first], buf);
+            first += count;
+        }
+    }
+
+    /// Whether a dirty block of the batch is not what was stored: the only copy is not given up
+    /// for one bad read.
+    fn batch_is_bad(&mut self, job: u32, memory: &mut dyn Memory) -> bool {
+        let block_bytes = self.block_bytes();
+        let state = self.retain_job(job);
+        let buf = state.buf.expect("a batch was read");
+        let batch = std::mem::take(&mut state.batch);
+        let bad = batch.iter().enumerate().any(|(at, (key, slot, _))| {
+            let flags = self.index.flags(*slot);
+            let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
+            self.index.find(*key) == Some(*slot)
+                && flags.dirty()
+                && !flags.zero()
+                && crc32c::crc32c(block) != self.index.checksum(*slot)
+        });
+        self.retain_job(job).batch = batch;
+        bad
     }
 
     fn issue_retain_read(&mut self, job: u32, first: usize, count: usize, slot: Slot, buf: Buf) {
@@ -388,9 +424,14 @@ impl Engine {
             bytes.fill(0xe1);
         }
         self.log.segment_of(slot).pins -= 1;
-        if self.retain_job(job).reads == 0 {
-            self.append_batch(now, job, memory);
+        if self.retain_job(job).reads > 0 {
+            return;
         }
+        if self.retain_job(job).attempts < RETAIN_ATTEMPTS && self.batch_is_bad(job, memory) {
+            self.retain_job(job).attempts += 1;
+            return self.issue_retain_reads(job);
+        }
+        self.append_batch(now, job, memory);
     }
 
     /// Appends what was read. A clean block that is damaged is evicted; a dirty one is carried on
@@ -421,6 +462,7 @@ impl Engine {
                     }
                     continue;
                 }
+                self.stats.unreadable_dirty_blocks += 1;
             }
             self.add_to_pieces(&mut pieces, at, key, slot, to, job, buf);
         }
@@ -497,7 +539,7 @@ impl Engine {
         if state.outstanding == 0
             && let Some(buf) = state.buf.take()
         {
-            memory.free(buf);
+            self.spare_retain.free(buf, memory);
         }
     }
 

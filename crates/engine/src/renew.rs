@@ -296,7 +296,7 @@ impl Engine {
         let renewal = self.renewals.current.as_mut().expect("in progress");
         if renewal.buf.is_none() {
             let summary = renewal.summary.as_ref().expect("kept until it is durable");
-            let Some(buf) = memory.alloc(summary.encoded_bytes()) else {
+            let Some(buf) = self.spare_summary.alloc(summary.encoded_bytes(), memory) else {
                 // It goes out after the next flush instead.
                 renewal.phase = Phase::Numbered;
                 return self.force_flush();
@@ -345,7 +345,7 @@ impl Engine {
         }
         renewal.phase = Phase::Written;
         if let Some(buf) = renewal.buf.take() {
-            memory.free(buf);
+            self.spare_summary.free(buf, memory);
         }
         self.force_flush();
     }

@@ -145,6 +145,7 @@ pub struct Stats {
     pub cache_read_errors: u64,
     pub cache_write_errors: u64,
     pub checksum_errors: u64,
+    pub unreadable_dirty_blocks: u64,
     pub origin_read_errors: u64,
     pub origin_write_errors: u64,
     pub throttled_requests: u64,

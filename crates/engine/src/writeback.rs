@@ -23,6 +23,9 @@ const SWEEP_BLOCKS: (usize, usize) = (4096, 131_072);
 const IDLE_CHECK: Nanos = Nanos(20_000_000);
 /// After an origin error write-back pauses, from the first to at most the second.
 const BACKOFF: (Nanos, Nanos) = (Nanos(200_000_000), Nanos(30_000_000_000));
+/// How often a dirty block is read before it counts as unreadable: one bad read is not worth the
+/// only copy.
+const READ_ATTEMPTS: u8 = 5;
 /// Written versions that wait for a flush of the origin before one is asked for.
 const FLUSH_AFTER_BLOCKS: usize = 16_384;
 
@@ -40,6 +43,8 @@ pub(crate) struct Writeback {
     hurried: bool,
     /// Dirty blocks that cannot be read: they stay dirty and are never written back.
     unreadable: KeyMap<Slot>,
+    /// How often blocks could not be read that are tried again.
+    bad_reads: KeyMap<(Slot, u8)>,
 }
 
 impl Writeback {
@@ -197,6 +202,9 @@ impl Engine {
         self.writeback
             .unreadable
             .retain(|key, slot| index.find(*key) == Some(*slot));
+        self.writeback
+            .bad_reads
+            .retain(|key, (slot, _)| index.find(*key) == Some(*slot));
         let geometry = self.log.geometry;
         for at in 0..self.log.streams[Stream::Write as usize].order.len() {
             let id = self.log.streams[Stream::Write as usize].order[at];
@@ -273,7 +281,7 @@ impl Engine {
         } else {
             // Where memory is short a shorter run does.
             loop {
-                if let Some(buf) = memory.alloc(slots.len() * block_bytes) {
+                if let Some(buf) = self.spare_writeback.alloc(slots.len() * block_bytes, memory) {
                     break Some(buf);
                 }
                 if slots.len() <= 1 {
@@ -368,9 +376,15 @@ impl Engine {
         let job = self.writeback_job(name);
         let (key, slots, bad) = (job.key, job.slots.clone(), job.unreadable.clone());
         for at in bad {
-            self.writeback
-                .unreadable
-                .insert(key.plus(u64::from(at)), slots[usize::from(at)]);
+            let (key, slot) = (key.plus(u64::from(at)), slots[usize::from(at)]);
+            let tries = match self.writeback.bad_reads.get(&key) {
+                Some((bad, tries)) if *bad == slot => tries + 1,
+                _ => 1,
+            };
+            self.writeback.bad_reads.insert(key, (slot, tries));
+            if tries >= READ_ATTEMPTS {
+                self.writeback.unreadable.insert(key, slot);
+            }
         }
         self.end_writeback(now, name, memory);
     }
@@ -446,7 +460,7 @@ impl Engine {
             }
         }
         if let Some(buf) = job.buf {
-            memory.free(buf);
+            self.spare_writeback.free(buf, memory);
         }
         self.writeback.in_flight -= 1;
         let waiters = std::mem::take(&mut self.origin_lock_waiters);

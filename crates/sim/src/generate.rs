@@ -56,7 +56,7 @@ fn config(rng: &mut Rng) -> Config {
         origin_latency: latency(rng),
         cache_faults: if faults_kind < 2 { cache_faults(rng) } else { FaultRates::NONE },
         origin_faults: if (1..4).contains(&faults_kind) { origin_faults(rng) } else { FaultRates::NONE },
-        memory_bytes: if rng.percent(15) { 64 << 10 } else { 64 << 20 },
+        memory_bytes: if rng.percent(15) { 192 << 10 } else { 64 << 20 },
         origin_discards: rng.below(3) as u8,
         leftover: rng.percent(10),
         creation_cuts: (0..if rng.percent(10) { rng.between(1, 3) } else { 0 }).map(|_| rng.below(12) as u32).collect(),

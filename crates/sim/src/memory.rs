@@ -23,6 +23,8 @@ pub struct SimMemory {
     /// Sectors the engine may have allocated at a time.
     limit_sectors: u32,
     used_sectors: u32,
+    /// How many buffers the engine has.
+    pub held: u64,
     /// How often the engine was refused.
     pub refusals: u64,
 }
@@ -39,6 +41,7 @@ impl SimMemory {
             rings: (0..shards).map(|_| vec![0; RING_BYTES]).collect(),
             limit_sectors: (limit_bytes / SECTOR_BYTES) as u32,
             used_sectors: 0,
+            held: 0,
             refusals: 0,
         }
     }
@@ -68,6 +71,14 @@ impl SimMemory {
         self.free.entry(sectors).or_default().push(buf.start_sector);
     }
 
+    /// What is allocated, for messages.
+    #[must_use]
+    pub fn state(&self) -> String {
+        let mut used: Vec<_> = self.used.iter().collect();
+        used.sort_unstable();
+        format!("{} of {} sectors, {} buffers of the engine; all: {used:?}", self.used_sectors, self.limit_sectors, self.held)
+    }
+
     /// How many buffers are allocated.
     #[must_use]
     pub fn allocated(&self) -> usize {
@@ -80,6 +91,7 @@ impl SimMemory {
         self.used.clear();
         self.next_sector = 0;
         self.used_sectors = 0;
+        self.held = 0;
         self.bytes.fill(FREED);
     }
 
@@ -112,10 +124,12 @@ impl Memory for SimMemory {
             return None;
         }
         self.used_sectors += sectors;
+        self.held += 1;
         Some(self.take(len_bytes))
     }
 
     fn free(&mut self, buf: Buf) {
+        self.held -= 1;
         self.used_sectors -= buf.len_bytes.div_ceil(512).next_multiple_of(PAGE_SECTORS);
         self.give(buf);
     }

@@ -310,7 +310,7 @@ impl Sector {
         self.now.retain(|held| {
             let keep = stays(held);
             if !keep {
-                if past.len() >= 32 {
+                if past.len() >= 4096 {
                     past.remove(0);
                 }
                 past.push(Held { value: held.value, since: at });

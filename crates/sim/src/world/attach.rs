@@ -131,6 +131,7 @@ impl World<'_> {
                     // The administrator decides; a transient error may be gone by the next try.
                     accept_damage = attempt >= 1;
                     if attempt >= 3 {
+                        self.cache.heal();
                         self.cache.faulty = false;
                     }
                     if accept_damage {
@@ -213,6 +214,7 @@ impl World<'_> {
             });
         }
         self.superblock = Some(superblock);
+        self.held_at_rest = self.memory.held;
         for volume in 0..self.volumes.len() as u16 {
             self.note_through(volume);
         }

@@ -178,7 +178,10 @@ impl World<'_> {
         let (cache_reads, ..) = since(cache, pending.cache_tally);
         let bad_reads = cache.bad_reads - pending.cache_tally.bad_reads;
         let cache_broken = self.cache.gone || cache.damage > 0 || cache.writes > 0 || cache.flushes > 0;
-        let cache_unreadable = cache_reads + bad_reads >= 2;
+        let given_up = self.engines.iter().any(|engine| {
+            engine.stats().unreadable_dirty_blocks > 0 || !engine.unreadable_dirty(VolumeSlot(pending.range.volume)).is_empty()
+        });
+        let cache_unreadable = cache_reads + bad_reads >= 2 || given_up;
         let explained = match pending.ask {
             Ask::Read { .. } => origin_reads > 0 || cache_unreadable || cache_broken,
             Ask::Write { .. } => {

@@ -115,6 +115,8 @@ pub(crate) struct World<'a> {
     boot: u64,
     /// Recorded outside the cache device: the cache is abandoned at this epoch (I15).
     abandoned: Option<u32>,
+    /// Buffers of engines that have nothing to do.
+    held_at_rest: u64,
     /// A device lied where only a checksum of what is gone could tell.
     lied: bool,
     step: u32,
@@ -169,6 +171,7 @@ impl<'a> World<'a> {
             next_value: INITIAL + 1,
             boot: 1,
             abandoned: None,
+            held_at_rest: 0,
             lied: false,
             step: 0,
             outcome: Outcome::default(),
@@ -363,6 +366,14 @@ impl<'a> World<'a> {
             self.tell_of_failed_flush(shard, flight.action.device)?;
         }
         self.pump(shard)?;
+        if self.memory.refusals > 0 {
+            // Somebody waits for memory, which this may have freed.
+            self.memory.refusals = 0;
+            self.outcome.counts.add("memory refused", 1);
+            for other in (0..self.engines.len() as u16).filter(|other| *other != shard) {
+                self.pump(other)?;
+            }
+        }
         self.look_for_clean()
     }
 
@@ -462,7 +473,12 @@ impl<'a> World<'a> {
 
     /// Lets everything in flight end.
     fn quiesce(&mut self) -> Check {
-        self.wait_for_requests(0)
+        self.wait_for_requests(0)?;
+        let idle = self.engines.iter().all(Engine::is_idle);
+        if idle && self.memory.held != self.held_at_rest {
+            return Err(format!("{} buffers are held at rest, {} at the start", self.memory.held, self.held_at_rest));
+        }
+        Ok(())
     }
 
     /// Lets things happen until no more than `left` requests are in flight (bounded liveness).
@@ -484,7 +500,7 @@ impl<'a> World<'a> {
     fn unanswered(&self) -> String {
         let some: Vec<String> =
             self.requests.values().take(5).map(|pending| format!("{:?} {:?}", pending.ask, pending.range)).collect();
-        if std::env::var("DUMP").is_ok() { for e in &self.engines { eprintln!("{e:#?}"); } }
+        if std::env::var("DUMP").is_ok() { eprintln!("MEM {}", self.memory.state());  for e in &self.engines { eprintln!("{e:#?}"); } }
         some.join("; ")
     }
 

@@ -308,9 +308,11 @@ impl World<'_> {
         }
         for volume in 0..self.volumes.len() as u16 {
             let count = self.volumes[usize::from(volume)].sectors;
-            for sector in (0..count).step_by(8) {
+            // Whole blocks: a part of one could not be completed from what cannot be read.
+            let block = u64::from(self.plan.config.geometry.block_bytes) / 512;
+            for sector in (0..count).step_by(block as usize) {
                 let effect = Effect::Store(self.fresh());
-                let range = Range { volume, sector, count: (count - sector).min(8) };
+                let range = Range { volume, sector, count: (count - sector).min(block) };
                 self.ask(range, Ask::Write { effect, fua: false })?;
             }
         }
