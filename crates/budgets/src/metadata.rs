@@ -38,7 +38,7 @@ fn share(rig: &Rig) -> f64 {
 
 /// In percent of the data, over four times the cache.
 fn sequential(len_bytes: u32) -> f64 {
-    let cache_bytes = 256u64 << 20;
+    let cache_bytes = 1u64 << 30;
     let mut rig = Rig::new(cache_bytes, 1 << 40, Settings::default());
     for i in 0..cache_bytes * 4 / u64::from(len_bytes) {
         rig.request(
@@ -51,7 +51,7 @@ fn sequential(len_bytes: u32) -> f64 {
 }
 
 fn random() -> f64 {
-    let mut rig = Rig::new(256 << 20, 128 << 20, Settings::default());
+    let mut rig = Rig::new(1 << 30, 128 << 20, Settings::default());
     for i in 0..200_000u64 {
         rig.request(
             RequestKind::Write { fua: false },
@@ -70,8 +70,8 @@ fn depth_one_writes() -> (f64, f64) {
         commit: Commit::Write,
         ..Settings::default()
     };
-    let mut rig = Rig::new(256 << 20, 128 << 20, settings);
-    let writes = 200u64;
+    let mut rig = Rig::new(1 << 30, 128 << 20, settings);
+    let writes = 100u64;
     for i in 0..8 {
         rig.request(RequestKind::Write { fua: false }, i * 8192, 4096);
     }

@@ -245,7 +245,7 @@ impl Engine {
         }
         // Nothing names these slots yet: their record goes on without them.
         let record = placed.record;
-        self.release(record, placed.cost_bytes);
+        self.release(record, placed.cost_bytes, placed.piece.keys.len());
         let mut piece = placed.piece;
         piece.places += 1;
         self.transfer_ended(now, record, memory);
@@ -268,7 +268,7 @@ impl Engine {
             cost_bytes,
             ..
         } = placed;
-        self.release(record, cost_bytes);
+        self.release(record, cost_bytes, piece.keys.len());
         let count = piece.keys.len();
         // Nobody takes blocks from a write; promotions and copies may have lost some.
         let owned = matches!(
@@ -439,7 +439,7 @@ impl Engine {
                 record
                     .ring
                     .as_ref()
-                    .is_none_or(|page| page.has_room(entries * 6))
+                    .is_none_or(|page| page.has_room(entries, 0))
             };
             if self.entry_room(record) >= cost && has_ring_room {
                 return true;
@@ -464,9 +464,12 @@ impl Engine {
     }
 
     /// Ends the setting aside of bytes for a piece: it is published, or will not be.
-    fn release(&mut self, record: u32, cost_bytes: usize) {
+    fn release(&mut self, record: u32, cost_bytes: usize, blocks: u16) {
         let record = self.log.records.at(record);
         record.reserved_bytes -= cost_bytes;
+        if let Some(page) = &mut record.ring {
+            page.release(usize::from(blocks));
+        }
         let segment = record.segment;
         self.log.filling(segment).reserved_bytes -= cost_bytes;
     }
@@ -497,13 +500,15 @@ impl Engine {
                 .min(slots - next_slot)
                 .min(piece.keys.blocks_for(room));
             if let Some(page) = &self.log.records.at(record).ring {
-                while granted > 0 && !page.has_room(usize::from(granted) * 8) {
-                    granted /= 2;
-                }
+                let blocks = usize::from(granted);
+                granted = blocks.min(page.blocks_that_fit()) as u16;
             }
             if granted == 0 {
                 self.close_record(now, record, memory);
                 continue;
+            }
+            if let Some(page) = &mut self.log.records.at(record).ring {
+                page.reserve(usize::from(granted));
             }
             let cost = piece.keys.cost_bytes(granted);
             let filling = self.log.filling(segment);
@@ -923,7 +928,7 @@ impl Engine {
     /// Gives a combined piece its numbers before it is written; its blocks are owned, so nothing
     /// else of them is published until it is done.
     fn number_combined(&mut self, placed: PlacedPiece) {
-        self.release(placed.record, placed.cost_bytes);
+        self.release(placed.record, placed.cost_bytes, placed.piece.keys.len());
         let count = placed.piece.keys.len();
         for i in 0..count {
             assert!(

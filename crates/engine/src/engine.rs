@@ -217,7 +217,9 @@ impl Engine {
             spare_summary,
             spare_retain: Spare::new(block_bytes, memory),
             spare_writeback: Spare::new(block_bytes, memory),
-            spare_pages: (0..SPARE_PAGES).filter_map(|_| memory.alloc(PAGE_BYTES)).collect(),
+            spare_pages: (0..SPARE_PAGES)
+                .filter_map(|_| memory.alloc(PAGE_BYTES))
+                .collect(),
             seals_waiting: Vec::new(),
             stalled_reads: Vec::new(),
             durability: Durability::default(),

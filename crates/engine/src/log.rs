@@ -30,7 +30,11 @@ pub(crate) enum Claim {
 impl Claim {
     /// Reclaim's or a client's.
     pub(crate) fn of(reclaim: bool) -> Claim {
-        if reclaim { Claim::Reclaim } else { Claim::Client }
+        if reclaim {
+            Claim::Reclaim
+        } else {
+            Claim::Client
+        }
     }
 
     /// Free segments that must stay.

@@ -329,10 +329,7 @@ impl Engine {
     fn read_batch(&mut self, job: u32, memory: &mut dyn Memory) {
         let block_bytes = self.block_bytes();
         let mut batch = std::mem::take(&mut self.retain_job(job).batch);
-        let Some(buf) = self
-            .spare_retain
-            .alloc(batch.len() * block_bytes, memory)
-        else {
+        let Some(buf) = self.spare_retain.alloc(batch.len() * block_bytes, memory) else {
             // A smaller batch the next time; what it leaves out is gone through again.
             if batch.len() > 1 {
                 let rest = batch.split_off(batch.len() / 2);
@@ -352,8 +349,7 @@ impl Engine {
     fn issue_retain_reads(&mut self, job: u32) {
         let state = self.retain_job(job);
         let buf = state.buf.expect("there is a buffer for the batch");
-        let slots: Vec<Slot> =
-            state.batch.iter().map(|(_, slot, _)| *slot).collect();
+        let slots: Vec<Slot> = state.batch.iter().map(|(_, slot, _)| *slot).collect();
         let mut first = 0;
         while first < slots.len() {
             let mut count = 1;

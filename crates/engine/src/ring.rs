@@ -22,6 +22,8 @@ const PAGE_HEAD_BYTES: usize = 64;
 const PAGE_SEEDED_BYTES: usize = 44;
 const CLOSED_AT: usize = 52;
 const RING_ENTRY_BYTES: usize = 24;
+/// Bytes of an entry of one block.
+const RING_BLOCK_BYTES: usize = RING_ENTRY_BYTES + 4;
 
 /// Whose ring it is. A ring of another cache, epoch or boot is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,8 @@ fn encode_identity(identity: RingIdentity) -> [u8; 48] {
 pub struct RingPage {
     page: usize,
     used: usize,
+    /// Bytes set aside for entries to come.
+    reserved: usize,
     seed: u32,
 }
 
@@ -90,14 +94,32 @@ impl RingPage {
         RingPage {
             page,
             used: PAGE_HEAD_BYTES,
+            reserved: 0,
             seed,
         }
     }
 
-    /// Whether an entry with this many checksums still fits.
+    /// Whether so many more entries with so many checksums in all fit beside what is set aside.
     #[must_use]
-    pub fn has_room(&self, checksums: usize) -> bool {
-        self.used + RING_ENTRY_BYTES + checksums * 4 <= RING_PAGE_BYTES
+    pub fn has_room(&self, entries: usize, checksums: usize) -> bool {
+        let wanted = entries * RING_ENTRY_BYTES + checksums * 4;
+        self.used + self.reserved + wanted <= RING_PAGE_BYTES
+    }
+
+    /// How many more blocks can be set aside, each with an entry of its own at worst.
+    #[must_use]
+    pub fn blocks_that_fit(&self) -> usize {
+        RING_PAGE_BYTES.saturating_sub(self.used + self.reserved) / RING_BLOCK_BYTES
+    }
+
+    /// Sets room aside for blocks that are being written and get their entries later.
+    pub fn reserve(&mut self, blocks: usize) {
+        self.reserved += blocks * RING_BLOCK_BYTES;
+    }
+
+    /// Gives back what was set aside for them.
+    pub fn release(&mut self, blocks: usize) {
+        self.reserved -= blocks * RING_BLOCK_BYTES;
     }
 
     /// Adds an entry.
@@ -107,6 +129,10 @@ impl RingPage {
     pub fn push(&mut self, ring: &mut [u8], number: u64, entry: Entry, checksums: &[u32]) {
         let at = HEAD_BYTES + self.page * RING_PAGE_BYTES + self.used;
         let total = RING_ENTRY_BYTES + checksums.len() * 4;
+        assert!(
+            self.used + total <= RING_PAGE_BYTES,
+            "an entry stays on its page"
+        );
         let bytes = &mut ring[at..at + total];
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
         bytes[16..24].copy_from_slice(&entry.head().to_le_bytes());
@@ -305,6 +331,10 @@ mod tests {
         // The next use of the page does not see what the first one left behind it.
         let page = RingPage::begin(&mut ring, 2, 2, record);
         assert!(replay(&ring, identity)[0].entries.is_empty());
-        assert!(page.has_room(256));
+        assert!(page.has_room(1, 256));
+        assert_eq!(
+            page.blocks_that_fit(),
+            (RING_PAGE_BYTES - PAGE_HEAD_BYTES) / RING_BLOCK_BYTES
+        );
     }
 }

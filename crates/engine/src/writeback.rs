@@ -281,7 +281,10 @@ impl Engine {
         } else {
             // Where memory is short a shorter run does.
             loop {
-                if let Some(buf) = self.spare_writeback.alloc(slots.len() * block_bytes, memory) {
+                if let Some(buf) = self
+                    .spare_writeback
+                    .alloc(slots.len() * block_bytes, memory)
+                {
                     break Some(buf);
                 }
                 if slots.len() <= 1 {
