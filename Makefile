@@ -1,0 +1,45 @@
+# Two commands do everything on a fresh Debian 12 machine with cargo: `make demo` and `make test`.
+# The longer ones: `make soak`, `make bench`, `make budgets`.
+
+SHELL := /bin/bash
+SECONDS ?= 600
+SEED ?= 1
+
+.PHONY: help demo test check budgets soak bench build packages
+
+help:
+	@echo "make demo      a slow disk becomes fast, in front of your eyes (about 5 minutes with the build)"
+	@echo "make test      everything that fits in 30 minutes"
+	@echo "make budgets   instructions, memory and metadata against their limits"
+	@echo "make bench     comparisons with nbdkit and with the bare emulated disk"
+	@echo "make soak SECONDS=600 SEED=1   random simulations from that seed on, for that long"
+
+packages:
+	@ci/packages
+
+build:
+	cargo build --locked --release -p forebay
+
+demo: packages build
+	demo/demo.sh
+
+test: packages check
+	cargo test --locked --workspace
+	cargo run --locked --release -q -p forebay-budgets
+
+# What needs no running program: form, lints, documents, dependencies.
+check:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps -q
+	ci/dependencies
+	ci/documents
+
+budgets: packages
+	cargo run --locked --release -q -p forebay-budgets
+
+soak:
+	cargo run --locked --release -q -p forebay-sim -- soak --seconds $(SECONDS) --seed $(SEED)
+
+bench: packages build
+	bench/run
