@@ -269,6 +269,10 @@ impl Engine {
             ..
         } = placed;
         self.release(record, cost_bytes, piece.keys.len());
+        if self.comes_too_late(&piece, record) {
+            self.transfer_ended(now, record, memory);
+            return self.append_rest(now, piece, memory);
+        }
         let count = piece.keys.len();
         // Nobody takes blocks from a write; promotions and copies may have lost some.
         let owned = matches!(
@@ -310,6 +314,29 @@ impl Engine {
         }
         self.transfer_ended(now, record, memory);
         self.piece_done(now, &piece, memory);
+    }
+
+    /// I2: within a stream older entries die first, so the newest entry of a block may not get
+    /// into a segment below one that holds an older entry. It can try to when its data takes long:
+    /// its segment is full, and the next one has taken a copy of the version it replaces.
+    fn comes_too_late(&self, piece: &Piece, record: u32) -> bool {
+        let id = self.log.records.get(record).expect("in progress").segment;
+        let segment = &self.log.segments[id.0 as usize];
+        if segment.state == SegmentState::Open {
+            return false;
+        }
+        let own = piece.stream;
+        (0..piece.keys.len()).any(|at| {
+            let Some(slot) = self.index.find(piece.keys.get(at)) else {
+                return false;
+            };
+            let holder = &self.log.segments[self.log.geometry.segment_of(slot).0 as usize];
+            if holder.stream == own {
+                holder.generation > segment.generation
+            } else {
+                self.index.flags(slot).shadows() & own.bit() != 0
+            }
+        })
     }
 
     fn may_publish(&self, piece: &Piece, index: u16) -> bool {

@@ -213,9 +213,18 @@ fn fill_log(log: &mut Log, found: &Found, index: &Index, geometry: Geometry) {
         segment.summary = *summary;
     }
     // Sorted by stream and generation already: the order of each stream.
+    let mut undecided = [false; Stream::COUNT];
     for found in &found.segments {
-        // The link it was opened with may name a segment that never became durable.
-        let previous = log.link_to_youngest(found.stream);
+        // The link it was opened with may name a segment that never became durable. Where that
+        // one ends is being decided now: another crash can leave this verdict and not the other,
+        // which a later recovery then decides anew, perhaps without the ring.
+        let mut previous = log.link_to_youngest(found.stream);
+        if let Some(link) = &mut previous
+            && undecided[found.stream as usize]
+        {
+            link.end_slot = 0;
+        }
+        undecided[found.stream as usize] = !found.decided || !found.sealed;
         let segment = log.segment(found.id);
         segment.state = SegmentState::Sealed;
         segment.stream = found.stream;
