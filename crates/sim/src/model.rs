@@ -45,7 +45,7 @@ struct Sector {
     past: SmallVec<[Held; 2]>,
     /// What the origin may have fallen back to when its flush failed, until somebody who asks
     /// for a flush has been told.
-    lost: SmallVec<[Value; 2]>,
+    lost: SmallVec<[Held; 2]>,
     changed: Event,
     /// A device lied about what no reader can check: any value this sector ever had is allowed,
     /// until a later write of it is durable.
@@ -141,8 +141,10 @@ impl Model {
             }
             sector.now.retain(|held| held.value != value);
             sector.now.push(Held { value, since: at });
+            // Zeroes can be on their way more than once.
+            let again = sector.flying.iter().any(|flying| flying.value == value);
             if let Some(kept) = sector.kept.iter_mut().find(|kept| kept.value == value) {
-                kept.acked = at;
+                kept.acked = if again { NEVER } else { at };
             }
             sector.changed = at;
             if ok {
@@ -169,18 +171,19 @@ impl Model {
         self.tick()
     }
 
-    /// A flush of a volume, submitted at `submitted`, was answered.
-    pub fn flushed(&mut self, volume: u16, submitted: Event, ok: bool) {
+    /// A flush of a volume, submitted at `submitted`, was answered; `others` of its flushes are
+    /// still to be, and may bring the news of a loss.
+    pub fn flushed(&mut self, volume: u16, submitted: Event, ok: bool, others: bool) {
         let at = self.tick();
         for sector in &mut self.volumes[usize::from(volume)] {
             if ok {
                 sector.kept.retain(|kept| kept.superseded > submitted);
                 sector.remember(at, sector.rewritten.is_some_and(|at| at < submitted));
                 // What was lost before this flush must have been reported by now.
-                sector.lost.clear();
+                sector.lost.retain(|held| others || held.since > submitted);
             } else {
-                for value in std::mem::take(&mut sector.lost) {
-                    sector.may_hold(value, at);
+                for held in std::mem::take(&mut sector.lost) {
+                    sector.may_hold(held.value, at);
                 }
                 sector.doubt();
             }
@@ -198,7 +201,7 @@ impl Model {
             || submitted < sector.remembered
             || sector.now.iter().any(|held| held.value == value)
             || sector.flying.iter().any(|held| held.value == value)
-            || sector.lost.contains(&value)
+            || sector.lost.iter().any(|held| held.value == value)
             || sector.past.iter().any(|held| held.value == value && held.since > submitted);
         if !allowed {
             return Err(format!("read w{value}, expected {}", sector.expectation()));
@@ -220,10 +223,11 @@ impl Model {
         }
         let now = sector.now.iter().chain(&sector.flying).any(|held| held.value == value);
         let kept = sector.kept.iter().any(|kept| kept.value == value);
-        if current && !now && !sector.lost.contains(&value) {
+        let lost = sector.lost.iter().any(|held| held.value == value);
+        if current && !now && !lost {
             return Err(format!("holds w{value}, expected {}", sector.expectation()));
         }
-        if !kept && !sector.lost.contains(&value) {
+        if !kept && !lost {
             return Err(format!("may hold w{value} after a power cut, which only {:?} may survive", sector.survivors()));
         }
         Ok(())
@@ -236,8 +240,8 @@ impl Model {
             for held in std::mem::take(&mut sector.flying) {
                 sector.may_hold(held.value, at);
             }
-            for value in std::mem::take(&mut sector.lost) {
-                sector.may_hold(value, at);
+            for held in std::mem::take(&mut sector.lost) {
+                sector.may_hold(held.value, at);
             }
             sector.past.clear();
             sector.changed = at;
@@ -252,8 +256,8 @@ impl Model {
             sector.past.clear();
             sector.rewritten = None;
             sector.now = sector.kept.iter().map(|kept| Held { value: kept.value, since: at }).collect();
-            for value in std::mem::take(&mut sector.lost) {
-                sector.may_hold(value, at);
+            for held in std::mem::take(&mut sector.lost) {
+                sector.may_hold(held.value, at);
             }
             sector.changed = at;
         }
@@ -282,10 +286,10 @@ impl Model {
 
     /// The origin lost an unflushed write of this sector and now holds `value`.
     pub fn origin_lost(&mut self, volume: u16, sector: u64, value: Value) {
+        let at = self.tick();
         let sector = &mut self.volumes[usize::from(volume)][sector as usize];
-        if !sector.lost.contains(&value) {
-            sector.lost.push(value);
-        }
+        sector.lost.retain(|held| held.value != value);
+        sector.lost.push(Held { value, since: at });
     }
 
     /// No read is in flight: nobody can ask for the past.
@@ -415,7 +419,7 @@ mod tests {
         stored(&mut model, 2);
         let flush = model.begin();
         stored(&mut model, 3);
-        model.flushed(0, flush, true);
+        model.flushed(0, flush, true, false);
         model.power_cut();
         model.recovered();
         assert!(!reads(&mut model.clone(), INITIAL));

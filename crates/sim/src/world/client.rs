@@ -137,7 +137,9 @@ impl World<'_> {
                 }
             }
             Ask::Flush => {
-                self.model.flushed(range.volume, pending.submitted, ok);
+                let flushes = self.requests.values().filter(|other| other.ask == Ask::Flush);
+                let others = flushes.filter(|other| other.range.volume == range.volume).count() > 0;
+                self.model.flushed(range.volume, pending.submitted, ok, others);
                 if ok {
                     self.after_flush(range.volume)?;
                 }
