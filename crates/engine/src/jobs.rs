@@ -48,7 +48,9 @@ impl Engine {
     pub(crate) fn resume_job(&mut self, now: Nanos, name: u32, memory: &mut dyn Memory) {
         match self.jobs.get(name) {
             Some(Job::Write(_)) => self.resume_write(now, name, memory),
-            Some(Job::Quick(_)) => self.end_quick(now, name),
+            // A turn can be one that an earlier job of this name was given and did not need.
+            Some(Job::Quick(job)) if job.is_logged() => self.end_quick(now, name),
+            Some(Job::Quick(_)) => {}
             Some(Job::Promote(_) | Job::Retain(_) | Job::Writeback(_)) | None => {}
         }
     }

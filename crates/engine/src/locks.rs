@@ -63,7 +63,11 @@ impl Locks {
 
     /// Puts `owner` in the queue for a block somebody else owns.
     pub(crate) fn wait(&mut self, key: BlockKey, owner: Owner) {
-        self.waiting.entry(key).or_default().push_back(owner);
+        // Once: whoever is woken for nothing wakes nobody else.
+        let queue = self.waiting.entry(key).or_default();
+        if !queue.contains(&owner) {
+            queue.push_back(owner);
+        }
     }
 
     /// Ends the ownership of a block, if `owner` still has it. Returns who waited longest; it

@@ -18,6 +18,13 @@ pub(crate) struct QuickWrite {
     failure: Option<Failure>,
 }
 
+impl QuickWrite {
+    /// Whether all its blocks were logged, or cannot be.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.outstanding == 0
+    }
+}
+
 impl Engine {
     /// Whether a write that is to be logged can take the short way.
     pub(crate) fn is_quick(&self, request: &Request, key: BlockKey) -> bool {
