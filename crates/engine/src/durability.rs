@@ -29,8 +29,19 @@ struct Cycle {
     flushing: Option<Vec<(SegmentId, Sequence, u16)>>,
 }
 
+/// Where the last word of an orderly stop is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Promise {
+    #[default]
+    None,
+    Wanted,
+    /// The cycle that makes it durable is running, or has ended.
+    Written,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Durability {
+    promise: Promise,
     cycle: Option<Cycle>,
     wanted: u64,
     /// A cycle is wanted even if nothing new would become durable.
@@ -126,6 +137,35 @@ impl Engine {
         if self.durability.cycle.is_none() && wanted {
             self.durability.forced = false;
             self.start_cycle(now, memory);
+        }
+        self.advance_promise(now, memory);
+    }
+
+    /// Writes down how far everything is durable, so that recovery misses what is not there any
+    /// more (I14). Part of an orderly stop: in between, ordinary headers say it a little late.
+    /// Done when [`Engine::is_settled`] says so.
+    pub fn settle(&mut self) {
+        self.stir();
+        self.durability.promise = Promise::Wanted;
+    }
+
+    pub(crate) fn promises(&self) -> bool {
+        self.durability.promise != Promise::None
+    }
+
+    fn advance_promise(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        if self.durability.cycle.is_some() {
+            return;
+        }
+        match self.durability.promise {
+            Promise::None => {}
+            Promise::Wanted if self.all_durable() => {
+                self.durability.promise = Promise::Written;
+                self.write_empty_record(now, memory);
+                self.start_cycle(now, memory);
+            }
+            Promise::Wanted => self.want_durable(self.last_number()),
+            Promise::Written => self.durability.promise = Promise::None,
         }
     }
 
@@ -288,6 +328,7 @@ impl Engine {
             .take()
             .expect("a flush belongs to a cycle");
         if result.is_err() {
+            self.failed_flushes.push(Device::Cache(0));
             return self.cache_flush_failed(now, memory);
         }
         self.log.durable_number = self.log.durable_number.max(cycle.upto);

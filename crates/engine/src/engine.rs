@@ -127,6 +127,7 @@ pub struct Engine {
     pub(crate) stirred: bool,
     /// Otherwise nothing becomes due before.
     quiet_until: Nanos,
+    pub(crate) failed_flushes: Vec<Device>,
     pub(crate) acks: VecDeque<Ack>,
     pub(crate) stats: Stats,
     ops: Slab<Op>,
@@ -231,6 +232,7 @@ impl Engine {
             failed: None,
             stirred: true,
             quiet_until: Nanos(0),
+            failed_flushes: Vec::new(),
             acks: VecDeque::new(),
             stats: Stats::default(),
             ops: Slab::default(),
@@ -478,7 +480,8 @@ impl Engine {
         self.advance_durability(now, memory);
         self.advance_origins(now);
         self.run(now, memory);
-        self.stirred |= !self.stalled_jobs.is_empty() || !self.stalled_reads.is_empty();
+        self.stirred |=
+            self.promises() || !self.stalled_jobs.is_empty() || !self.stalled_reads.is_empty();
         self.quiet_until = self.next_deadline().unwrap_or(Nanos(u64::MAX));
     }
 
@@ -503,6 +506,13 @@ impl Engine {
     /// The next device operation to carry out.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    /// A device of which a flush failed here since the last call: the driver of a cache with
+    /// several shards tells the others, with [`Engine::origin_flush_failed`] and
+    /// [`Engine::cache_flush_failed`] (I10).
+    pub fn next_failed_flush(&mut self) -> Option<Device> {
+        self.failed_flushes.pop()
     }
 
     /// The next answer to a request.
@@ -552,6 +562,11 @@ impl Engine {
         self.ops.len()
     }
 
+    /// Has the next [`Engine::advance`] look at everything.
+    pub(crate) fn stir(&mut self) {
+        self.stirred = true;
+    }
+
     /// Whether no request, job or operation is in progress.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -565,7 +580,7 @@ impl Engine {
     /// waits for after a flush.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.is_idle() && (self.all_durable() || self.failed_cache())
+        self.is_idle() && ((self.all_durable() && !self.promises()) || self.failed_cache())
     }
 
     /// The counters.

@@ -263,6 +263,7 @@ impl Engine {
         self.volume(slot).flush_in_flight = false;
         if result.is_err() {
             self.stats.origin_write_errors += 1;
+            self.failed_flushes.push(Device::Origin(slot));
             return self.origin_flush_failed(now, slot, memory);
         }
         let volume = self.volume(slot);

@@ -78,6 +78,9 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>) -> Result<()> {
         link.call(|worker| worker.close_clients(true))?;
     }
     flush(daemon, &mut wait)?;
+    for link in &daemon.links {
+        link.call(Worker::settle)?;
+    }
     let settled = wait.until("devices to finish", DEVICES, false, |link| {
         link.call(|worker| usize::from(!worker.is_settled()))
     })?;

@@ -419,11 +419,18 @@ impl Worker {
     /// waiting. Says whether a client was answered.
     fn drive_shards(&mut self) -> bool {
         let mut answered = false;
+        let mut failed = false;
         loop {
             for done in self.done.drain(..) {
                 if let Some(shard) = &mut self.shards[usize::from(done.shard)] {
                     shard.complete(self.now, done.op, done.result, &mut self.arena);
                 }
+                if done.result.is_err() {
+                    failed = true;
+                }
+            }
+            if std::mem::take(&mut failed) {
+                self.tell_failed_flushes();
             }
             for at in 0..self.own_shards.len() {
                 let number = self.own_shards[at];
@@ -447,6 +454,45 @@ impl Worker {
                 return answered;
             }
         }
+    }
+
+    /// Tells every other shard of the cache, here and on other threads, of flushes that failed
+    /// in one (I10).
+    fn tell_failed_flushes(&mut self) {
+        for number in 0..self.shards.len() {
+            while let Some(Shard::Cached(engine)) = &mut self.shards[number]
+                && let Some(device) = engine.next_failed_flush()
+            {
+                self.flush_failed(device, Some(number));
+                for (at, peer) in self.peers.iter().enumerate() {
+                    if at != self.index {
+                        let task = move |worker: &mut Worker| worker.flush_failed(device, None);
+                        peer.send(Message::Task(Box::new(task)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A flush of a device failed, in the shard `known` if it is one of these.
+    fn flush_failed(&mut self, device: Device, known: Option<usize>) {
+        for (number, shard) in self.shards.iter_mut().enumerate() {
+            let Some(Shard::Cached(engine)) = shard else {
+                continue;
+            };
+            match device {
+                _ if Some(number) == known => {}
+                Device::Cache(_) => engine.cache_flush_failed(self.now, &mut self.arena),
+                Device::Origin(volume) => {
+                    engine.origin_flush_failed(self.now, volume, &mut self.arena);
+                }
+            }
+        }
+    }
+
+    /// Has every shard write down how far it is durable, as the last thing of an orderly stop.
+    pub(super) fn settle(&mut self) {
+        self.engines().for_each(Engine::settle);
     }
 
     fn housekeep(&mut self) {

@@ -15,6 +15,7 @@ use crate::interface::{
 };
 use crate::jobs::Job;
 use crate::locks::Owner;
+use crate::log::Claim;
 use crate::settings::Mode;
 use crate::stats::BypassReason;
 use crate::volume::OriginWaiter;
@@ -82,6 +83,8 @@ pub(crate) struct WriteJob {
     /// Must be durable before the origin is written.
     durable_number: u64,
     origin_locked: bool,
+    /// One of the blocks was dirty before: what it held must not be lost.
+    replaces_dirty: bool,
     failure: Option<Failure>,
 }
 
@@ -194,6 +197,7 @@ impl Engine {
             outstanding: 0,
             durable_number: 0,
             origin_locked: false,
+            replaces_dirty: false,
             failure: None,
         })));
         self.resume_write(now, job, memory);
@@ -307,6 +311,7 @@ impl Engine {
             self.stats.bypassed(reason, around_blocks);
         }
         let state = self.write_job(job);
+        state.replaces_dirty = any_dirty;
         state.through = mode != Mode::Writeback;
         state.logged = logged;
         state.around = around;
@@ -872,30 +877,52 @@ impl Engine {
         let state = self.write_job(job);
         state.outstanding -= 1;
         if state.outstanding == 0 {
-            self.origin_written_by(now, job);
+            self.origin_written_by(now, job, memory);
         }
         self.resume_write(now, job, memory);
     }
 
     /// The origin has what the job wrote, in its volatile cache at least; after an error perhaps.
-    fn origin_written_by(&mut self, now: Nanos, job: u32) {
+    fn origin_written_by(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
         self.release_origin_locks(job);
         let state = self.write_job(job);
         let (volume, through, failed) =
             (state.request.volume, state.through, state.failure.is_some());
         let (first, end, logged) = (state.first, state.end, state.logged.clone());
+        let replaces_dirty = state.replaces_dirty;
         self.origin_written(now, volume, first, end.0 - first.0);
-        if !through || failed {
-            return;
-        }
-        for key in logged
+        let keys = logged
             .iter()
-            .flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey))
-        {
-            if let Some(slot) = self.index.find(key) {
+            .flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey));
+        for key in keys.filter(|_| through) {
+            if failed && !replaces_dirty {
+                self.forget_unacknowledged(now, key, memory);
+            } else if !failed && let Some(slot) = self.index.find(key) {
                 self.version_written(volume, key, slot);
             }
         }
+    }
+
+    /// Takes back a write-through that failed: nobody was told that it is stored, and what it
+    /// replaced is on the origin. Kept dirty it would fill the cache of an origin that takes
+    /// nothing more. Without room to say so it stays.
+    fn forget_unacknowledged(&mut self, now: Nanos, key: BlockKey, memory: &mut dyn Memory) {
+        let Some(slot) = self.index.find(key) else {
+            return;
+        };
+        let has_room = !self.failed_cache()
+            && Stream::ALL
+                .into_iter()
+                .all(|stream| self.ensure_entry_room(now, stream, 1, Claim::Client, memory));
+        if !has_room || !self.index.flags(slot).dirty() {
+            return;
+        }
+        self.index.set_clean(slot);
+        self.log.segment_of(slot).dirty -= 1;
+        self.stats.dirty_blocks -= 1;
+        self.account_volume(key, -1, 0);
+        let dropped = self.drop_block(now, key, false, memory);
+        assert!(dropped.is_some(), "room was made");
     }
 
     fn release_origin_locks(&mut self, job: u32) {
