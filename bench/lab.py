@@ -156,14 +156,17 @@ class Forebay(Server):
 
 
 def fio_command(server, *options):
-    return ["fio", "--name=job", "--ioengine=nbd", f"--uri={server.uri}", "--output-format=json", *options]
+    return ["fio", "--name=job", "--ioengine=nbd", f"--uri={server.uri}", "--output-format=json",
+            "--verify_state_save=0", *options]
 
 
 def fio(server, *options, limit_s=120):
     """Runs one fio job to its end; returns the whole report."""
     command = fio_command(server, *options)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+        done = subprocess.run(
+            command, cwd=server.scratch.path, capture_output=True, text=True, timeout=limit_s, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise Failed(f"not done after {limit_s} s: {' '.join(command)}") from error
     if done.returncode:

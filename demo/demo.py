@@ -96,7 +96,7 @@ def crash(scratch, server):
         command = fio_command(server, *writer(number, f"--size={WRITER_MIB}M", "--do_verify=0"))
         # Slow enough that all of them are in the middle.
         command += ["--rate=5m", f"--output={output}"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        quiet = {"cwd": scratch.path, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         writers.append((subprocess.Popen(command, **quiet), output))
     try:
         def under_way():
