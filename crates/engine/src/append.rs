@@ -373,6 +373,7 @@ impl Engine {
     /// replaces (I3).
     fn index_block(&mut self, piece: &Piece, key: BlockKey, slot: Slot, checksum: u32) {
         let mut shadows = self.departed.take(key);
+        self.writeback.replaced(key);
         let mut hits = 0;
         let mut dirtier = i64::from(piece.dirty);
         let mut more = 1;

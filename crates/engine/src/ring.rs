@@ -77,6 +77,7 @@ pub struct RingPage {
 impl RingPage {
     /// Begins page `page` for the record at this place.
     pub fn begin(ring: &mut [u8], page: usize, use_count: u64, record: RingRecord) -> RingPage {
+        let identity = identity_sum(ring);
         let at = HEAD_BYTES + page * RING_PAGE_BYTES;
         let bytes = &mut ring[at..at + PAGE_HEAD_BYTES];
         bytes.fill(0);
@@ -88,7 +89,7 @@ impl RingPage {
         out.u8(0);
         record.generation.encode(&mut out);
         out.u64(use_count);
-        let seed = crc32c::crc32c(&bytes[4..PAGE_SEEDED_BYTES]);
+        let seed = crc32c::crc32c_append(identity, &bytes[4..PAGE_SEEDED_BYTES]);
         bytes[PAGE_SEEDED_BYTES..PAGE_SEEDED_BYTES + 4].copy_from_slice(&seed.to_le_bytes());
         bytes[..4].copy_from_slice(&PAGE_MAGIC.to_le_bytes());
         RingPage {
@@ -200,12 +201,19 @@ pub fn replay(ring: &[u8], identity: RingIdentity) -> Vec<ReplayedRecord> {
     }
     (0..PAGES)
         .filter_map(|page| {
-            replay_page(&ring[HEAD_BYTES + page * RING_PAGE_BYTES..][..RING_PAGE_BYTES])
+            let bytes = &ring[HEAD_BYTES + page * RING_PAGE_BYTES..][..RING_PAGE_BYTES];
+            replay_page(bytes, identity_sum(ring))
         })
         .collect()
 }
 
-fn replay_page(page: &[u8]) -> Option<ReplayedRecord> {
+/// What the checksums of pages begin with: two caches, or two epochs, can use a page for a record
+/// of the same place, generation and count.
+fn identity_sum(ring: &[u8]) -> u32 {
+    crc32c::crc32c(&ring[..48])
+}
+
+fn replay_page(page: &[u8], identity: u32) -> Option<ReplayedRecord> {
     let mut input = Reader::new(page);
     if input.u32() != PAGE_MAGIC {
         return None;
@@ -215,7 +223,7 @@ fn replay_page(page: &[u8]) -> Option<ReplayedRecord> {
     let stream = Stream::from_number(input.u8())?;
     input.u8();
     let generation = Sequence::decode(&mut input);
-    let seed = crc32c::crc32c(&page[4..PAGE_SEEDED_BYTES]);
+    let seed = crc32c::crc32c_append(identity, &page[4..PAGE_SEEDED_BYTES]);
     if page[PAGE_SEEDED_BYTES..PAGE_SEEDED_BYTES + 4] != seed.to_le_bytes() {
         return None;
     }

@@ -57,6 +57,15 @@ impl Writeback {
         self.unreadable.len() as u64
     }
 
+    /// A block has a new version: what is known of reading the old one is void, even if the new
+    /// one is in the same slot.
+    pub(crate) fn replaced(&mut self, key: BlockKey) {
+        if !self.bad_reads.is_empty() {
+            self.bad_reads.remove(&key);
+            self.unreadable.remove(&key);
+        }
+    }
+
     pub(crate) fn is_failing(&self) -> bool {
         self.backoff.is_some() || !self.unreadable.is_empty()
     }
@@ -68,6 +77,9 @@ pub(crate) struct WritebackJob {
     volume: VolumeSlot,
     key: BlockKey,
     slots: SmallVec<[Slot; 32]>,
+    /// The generations of their segments: by the time they are on the origin a slot can hold
+    /// another version of the same block.
+    generations: SmallVec<[u64; 32]>,
     /// `None` for a run of zeroes.
     buf: Option<Buf>,
     reads: u32,
@@ -295,10 +307,15 @@ impl Engine {
         };
         let count = slots.len() as u64;
         let reads = slots.clone();
+        let generations = slots
+            .iter()
+            .map(|slot| self.log.segment_of(*slot).generation.number)
+            .collect();
         let job = WritebackJob {
             volume,
             key,
             slots,
+            generations,
             buf,
             reads: 0,
             unreadable: SmallVec::new(),
@@ -422,16 +439,21 @@ impl Engine {
     ) {
         let job = self.writeback_job(name);
         let (volume, key, slots) = (job.volume, job.key, job.slots.clone());
+        let generations = job.generations.clone();
         let blocks = slots.len() as u64;
         self.origin_written(now, volume, key, blocks);
         if result.is_ok() {
             self.writeback.backoff = None;
             self.stats.written_back_blocks += blocks;
             self.throttle.written_back(blocks);
-            for (i, slot) in slots.into_iter().enumerate() {
+            for (i, (slot, generation)) in slots.into_iter().zip(generations).enumerate() {
                 let key = key.plus(i as u64);
-                // Only the version that was read is on the origin.
-                if self.index.find(key) == Some(slot) && self.index.flags(slot).dirty() {
+                // Only the version that was read is on the origin (I6).
+                let same = self.log.segment_of(slot).generation.number == generation;
+                if same
+                    && self.index.find(key) == Some(slot)
+                    && self.index.flags(slot).dirty()
+                {
                     self.version_written(volume, key, slot);
                 }
             }
