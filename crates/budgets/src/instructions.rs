@@ -55,18 +55,10 @@ pub(crate) fn measure() -> Result<Vec<Figure>, String> {
             block_checksum = checksum;
         }
         // Checksums of entries and headers are the engine's own; only the block's is beside.
-        figures.push(Figure {
-            name,
-            value: engine + checksum - block_checksum,
-            limit,
-        });
+        figures.push(Figure::new(name, engine + checksum - block_checksum, limit));
     }
     let name = "instructions: checksum of one 4 KiB block (beside)";
-    figures.push(Figure {
-        name,
-        value: block_checksum,
-        limit: f64::INFINITY,
-    });
+    figures.push(Figure::new(name, block_checksum, f64::INFINITY));
     Ok(figures)
 }
 

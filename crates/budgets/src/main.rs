@@ -1,7 +1,7 @@
 //! `make budgets`: the figures that do not depend on the machine's speed, each with its limit.
 //!
-//! Prints one line for each: name, value, limit, `ok` or `over`; ends with status 1 if any is
-//! over. The instruction counts come from callgrind, which this program starts on itself.
+//! Prints one line for each: name, value, limit, `ok` or `over`; ends with status 1 if one is
+//! over its limit and worse than it was when that was last accepted. The instruction counts come from callgrind, which this program starts on itself.
 
 mod instructions;
 mod memory;
@@ -15,7 +15,22 @@ use std::process::ExitCode;
 struct Figure {
     name: &'static str,
     value: f64,
+    /// What it should be at most.
     limit: f64,
+    /// What it was when it was last looked into, if that is over the limit: more than this
+    /// fails the run, so that a figure that is not good enough yet gets no worse.
+    reached: f64,
+}
+
+impl Figure {
+    fn new(name: &'static str, value: f64, limit: f64) -> Figure {
+        Figure {
+            name,
+            value,
+            limit,
+            reached: limit,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -43,7 +58,7 @@ fn main() -> ExitCode {
     }
     for figure in &figures {
         let over = figure.value > figure.limit;
-        failed |= over;
+        failed |= figure.value > figure.limit.max(figure.reached);
         let verdict = if over { "over" } else { "ok" };
         println!(
             "{:<58} {:>12.3} {:>12} {verdict}",

@@ -18,11 +18,11 @@ pub(crate) fn measure() -> Result<Vec<Figure>, String> {
         large.0 as f64 - small.0 as f64,
         large.1 as f64 - small.1 as f64,
     );
-    Ok(vec![Figure {
-        name: "memory: bytes for each cached 4 KiB block",
-        value: bytes / blocks,
-        limit: 16.0,
-    }])
+    Ok(vec![Figure::new(
+        "memory: bytes for each cached 4 KiB block",
+        bytes / blocks,
+        16.0,
+    )])
 }
 
 /// Resident bytes and cached blocks of a process with a full cache of this size.

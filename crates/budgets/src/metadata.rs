@@ -8,26 +8,26 @@ use crate::rig::Rig;
 pub(crate) fn measure() -> Vec<Figure> {
     let (blocks, operations) = depth_one_writes();
     vec![
-        Figure {
-            name: "metadata: % of data, 128 KiB sequential, commit = flush",
-            value: sequential(128 << 10),
-            limit: 1.0,
-        },
-        Figure {
-            name: "metadata: % of data, 4 KiB random, commit = flush",
-            value: random(),
-            limit: f64::INFINITY,
-        },
-        Figure {
-            name: "metadata: blocks for each write, depth 1, commit = write",
-            value: blocks,
-            limit: 1.0,
-        },
-        Figure {
-            name: "operations for each write, depth 1, commit = write",
-            value: operations,
-            limit: 1.0,
-        },
+        Figure::new(
+            "metadata: % of data, 128 KiB sequential, commit = flush",
+            sequential(128 << 10),
+            1.0,
+        ),
+        Figure::new(
+            "metadata: % of data, 4 KiB random, commit = flush",
+            random(),
+            f64::INFINITY,
+        ),
+        Figure::new(
+            "metadata: blocks for each write, depth 1, commit = write",
+            blocks,
+            1.0,
+        ),
+        Figure::new(
+            "operations for each write, depth 1, commit = write",
+            operations,
+            1.0,
+        ),
     ]
 }
 

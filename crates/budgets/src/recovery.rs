@@ -124,20 +124,20 @@ pub(crate) fn measure() -> Vec<Figure> {
         "the cache is full: {cached} blocks in {segments} segments"
     );
     vec![
-        Figure {
-            name: "recovery of 64 GiB: MiB read",
-            value: device.read_bytes as f64 / f64::from(1 << 20),
-            limit: 700.0,
-        },
-        Figure {
-            name: "recovery of 64 GiB: reads of metadata for each segment",
-            value: device.read_bytes as f64 / segments / 20480.0,
-            limit: 1.0,
-        },
-        Figure {
-            name: "recovery of 64 GiB: seconds of CPU (beside)",
-            value: seconds,
-            limit: f64::INFINITY,
-        },
+        Figure::new(
+            "recovery of 64 GiB: MiB read",
+            device.read_bytes as f64 / f64::from(1 << 20),
+            700.0,
+        ),
+        Figure::new(
+            "recovery of 64 GiB: reads of metadata for each segment",
+            device.read_bytes as f64 / segments / 20480.0,
+            1.0,
+        ),
+        Figure::new(
+            "recovery of 64 GiB: seconds of CPU (beside)",
+            seconds,
+            f64::INFINITY,
+        ),
     ]
 }

@@ -335,8 +335,8 @@ impl Index {
     fn homes(&self, hash: u64) -> [usize; 2] {
         let buckets = self.table.len() as u64;
         [
-            ((hash >> 32) * buckets >> 32) as usize,
-            ((hash & 0xffff_ffff) * buckets >> 32) as usize,
+            (((hash >> 32) * buckets) >> 32) as usize,
+            (((hash & 0xffff_ffff) * buckets) >> 32) as usize,
         ]
     }
 
