@@ -75,7 +75,7 @@ impl Storage for Generated {
         let segment = (offset_bytes - first) / u64::from(self.geometry.segment_bytes);
         // A few segments stay free, as in a real cache.
         if offset_bytes == self.geometry.segment_offset(0, SegmentId(segment as u32))
-            && segment % 64 != 0
+            && !segment.is_multiple_of(64)
         {
             let summary = self.summary(segment as u32);
             into[..summary.len()].copy_from_slice(&summary);

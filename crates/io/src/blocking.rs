@@ -102,7 +102,7 @@ impl Storage for BlockingStorage {
     fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
         self.check_range(offset_bytes, from.len())?;
         let alignment = self.alignment();
-        if offset_bytes % alignment as u64 != 0 || from.len() % alignment != 0 {
+        if !offset_bytes.is_multiple_of(alignment as u64) || !from.len().is_multiple_of(alignment) {
             return Err(DeviceError::Unsupported);
         }
         let mut offset_bytes = offset_bytes;

@@ -309,11 +309,10 @@ impl Arena {
     }
 
     fn take(&mut self, order: u8) -> Option<u32> {
-        if order == 0 {
-            if let Some(page) = self.at_hand.pop() {
+        if order == 0
+            && let Some(page) = self.at_hand.pop() {
                 return Some(page);
             }
-        }
         if let Some(page) = self.take_run(order) {
             return Some(page);
         }
@@ -358,7 +357,7 @@ impl Memory for Arena {
         let page = (buf.start_sector / SECTORS_PER_PAGE)
             .checked_sub(self.first_page)
             .expect("a buffer is freed in its own arena");
-        let whole = buf.start_sector % SECTORS_PER_PAGE == 0;
+        let whole = buf.start_sector.is_multiple_of(SECTORS_PER_PAGE);
         let used = self.pages.get(page as usize) == Some(&Page::Used(order));
         assert!(
             whole && used,

@@ -24,7 +24,7 @@ fn buffers_are_aligned_apart_and_all_come_back() {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
         let choice = (state >> 33) as usize;
-        if choice % 2 == 0 || held.is_empty() {
+        if choice.is_multiple_of(2) || held.is_empty() {
             let len_bytes = [512, 4096, 4097, 65_536, 300_000][choice / 2 % 5];
             if let Some(buf) = arena.alloc(len_bytes) {
                 assert_eq!(buf.start_sector % 8, 0);

@@ -168,10 +168,9 @@ impl ManyReads {
     /// Waits for a completion. An error here is passing (a signal, a lack of memory) or a bug,
     /// and leaving with reads in flight is no option: so it is asked again, without haste.
     fn wait(&mut self) {
-        if let Err(error) = self.ring.submit_and_wait(1) {
-            if error.kind() != io::ErrorKind::Interrupted {
+        if let Err(error) = self.ring.submit_and_wait(1)
+            && error.kind() != io::ErrorKind::Interrupted {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
-        }
     }
 }
