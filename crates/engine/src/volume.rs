@@ -49,6 +49,9 @@ pub(crate) struct Volume {
     /// When a client last read from the origin.
     pub(crate) foreground_at: Option<Nanos>,
     pub(crate) foreground_reads: u32,
+    /// Clients' writes on the origin now. One that waits behind others for longer than a client
+    /// counts as present is no sign that it went away.
+    pub(crate) foreground_writes: u32,
     /// Regions written since the last flush that began.
     unflushed: BTreeSet<u64>,
     /// Regions covered by the flush in flight.
@@ -85,6 +88,7 @@ impl Volume {
             writes: SequentialDetector::default(),
             foreground_at: None,
             foreground_reads: 0,
+            foreground_writes: 0,
             unflushed: BTreeSet::new(),
             flushing: BTreeSet::new(),
             uncertain: BTreeSet::new(),

@@ -152,6 +152,7 @@ impl Engine {
         let full = u32::from(self.settings.writeback_depth);
         let foreground = self.volumes.iter().flatten().any(|volume| {
             volume.foreground_reads > 0
+                || volume.foreground_writes > 0
                 || volume
                     .foreground_at
                     .is_some_and(|at| now.since(at) < FOREGROUND)

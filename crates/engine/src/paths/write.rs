@@ -802,6 +802,7 @@ impl Engine {
             },
         };
         self.write_job(job).outstanding += 1;
+        self.volume(request.volume).foreground_writes += 1;
         self.issue(
             Op::JobOrigin { job },
             Device::Origin(request.volume),
@@ -841,6 +842,7 @@ impl Engine {
                 },
             };
             self.write_job(job).outstanding += 1;
+            self.volume(request.volume).foreground_writes += 1;
             self.issue(
                 Op::JobOrigin { job },
                 Device::Origin(request.volume),
@@ -859,7 +861,9 @@ impl Engine {
     ) {
         let volume = self.write_job(job).request.volume;
         let is_discard = self.write_job(job).request.kind == RequestKind::Discard;
-        self.volume(volume).foreground_at = Some(now);
+        let state = self.volume(volume);
+        state.foreground_writes -= 1;
+        state.foreground_at = Some(now);
         match result {
             Ok(()) => {}
             // A discard is a hint; an origin that cannot take it keeps its data.
