@@ -8,11 +8,11 @@ import statistics
 
 from lab import MIB, Forebay, Server, fio, Scratch
 
-SIZE_MIB = 256
+SIZE_MIB = 128
 READS = 200_000
 RUNS = 5
-JOB = ["--rw=randread", "--bs=4k", "--iodepth=32", f"--size={SIZE_MIB}M", "--time_based",
-       "--runtime=60", f"--number_ios={READS}", "--norandommap", "--randrepeat=0"]
+JOB = ["--rw=randread", "--bs=4k", "--iodepth=32", f"--size={SIZE_MIB}M",
+       f"--io_size={READS * 4}k", "--norandommap", "--randrepeat=0"]
 WARM = ["--rw=read", "--bs=128k", "--iodepth=4", f"--size={SIZE_MIB}M"]
 
 
