@@ -167,8 +167,14 @@ impl Engine {
         let mut next = Some(piece);
         while let Some(piece) = next {
             let Some((record, slot, granted)) = self.reserve(now, &piece, memory) else {
-                if matches!(self.jobs.get(piece.owner.0), Some(Job::Promote(_))) {
-                    // Nobody waits for a promotion; its buffer may be what others wait for.
+                let optional = match self.jobs.get(piece.owner.0) {
+                    Some(Job::Promote(_)) => true,
+                    Some(Job::Retain(_)) => !piece.dirty,
+                    _ => false,
+                };
+                if optional {
+                    // Nobody waits for a promotion or a copy of what the origin has; its buffer,
+                    // or the segment it is copied from, may be what others wait for.
                     return self.piece_failed(now, &piece, memory);
                 }
                 self.backlog.push_back(piece);

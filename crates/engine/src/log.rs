@@ -23,7 +23,8 @@ pub(crate) enum Claim {
     Client,
     /// Reclaim: all but the last free segment.
     Reclaim,
-    /// The header that makes tails durable, and so frees others: whatever there is.
+    /// Entries without blocks that free segments, the tails and the `Drop`s of what is evicted:
+    /// whatever there is.
     Tails,
 }
 

@@ -158,8 +158,9 @@ impl Engine {
         }
         // Dirty blocks are appended again only when nothing else helps and it frees something.
         let critical = self.log.free.len() <= RECLAIM_RESERVE;
-        let frees =
-            self.oldest_live_blocks(Stream::Write) * 4 <= slots * 3 || self.writeback.is_failing();
+        let usable = slots - self.log.geometry.first_slot() - 1;
+        let frees = self.oldest_live_blocks(Stream::Write) * 4 <= usable * 3
+            || self.writeback.has_unreadable();
         (self.can_reclaim(Stream::Write) && critical && frees && self.log.free.len() > 1)
             .then_some(Stream::Write)
     }
@@ -307,7 +308,7 @@ impl Engine {
             .into_iter()
             .filter(|stream| shadows & stream.bit() != 0);
         for other in wanted.clone() {
-            if !self.ensure_entry_room(now, other, 1, Claim::Reclaim, memory) {
+            if !self.ensure_entry_room(now, other, 1, Claim::Tails, memory) {
                 return false;
             }
         }

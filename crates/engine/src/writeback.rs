@@ -66,8 +66,11 @@ impl Writeback {
         }
     }
 
-    pub(crate) fn is_failing(&self) -> bool {
-        self.backoff.is_some() || !self.unreadable.is_empty()
+    /// Whether there are dirty blocks that write-back can never make clean. (While the origin
+    /// fails it cannot either, but that passes; copying on and on until then would wear the cache
+    /// device out.)
+    pub(crate) fn has_unreadable(&self) -> bool {
+        !self.unreadable.is_empty()
     }
 }
 

@@ -143,9 +143,14 @@ impl Summary {
     }
 
     /// Whether this summary counts and not `other`, both of one segment: the higher generation,
-    /// and within one a verdict before a seal (I19).
+    /// within one a verdict before a seal, and of two verdicts the one of the later recovery
+    /// (I19).
     #[must_use]
     pub fn outranks(&self, other: &Summary) -> bool {
-        (self.generation, self.kind) > (other.generation, other.kind)
+        let rank = |summary: &Summary| {
+            let written_in = summary.state.known_durable.epoch;
+            (summary.generation, summary.kind, written_in)
+        };
+        rank(self) > rank(other)
     }
 }

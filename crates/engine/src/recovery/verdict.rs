@@ -24,7 +24,7 @@ pub(super) fn write(
     for segment in found
         .segments
         .iter()
-        .filter(|segment| !segment.decided || !segment.sealed)
+        .filter(|segment| !segment.decided || !segment.sealed || link_dangles(found, segment))
     {
         write_verdict(device, superblock.id, log, segment)?;
     }
@@ -51,6 +51,20 @@ pub(super) fn write(
     }
     log.durable_number = log.next_number - 1;
     Ok(())
+}
+
+/// Whether a verdict names a segment before it that is not there: a recovery that had the ring
+/// wrote it and was cut short before the other's was durable, or an administrator accepted the
+/// damage. It is written again, or the next attach would take the link for damage.
+fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
+    let Some(link) = segment.state.previous else {
+        return false;
+    };
+    let stream = segment.stream;
+    let there = found.segments.iter().any(|other| {
+        other.stream == stream && other.id == link.segment && other.generation >= link.generation
+    });
+    !segment.renewed && link.generation >= found.tails[stream as usize] && !there
 }
 
 fn write_verdict(
