@@ -79,6 +79,8 @@ pub struct Device {
     /// How often it failed.
     pub tally: Tally,
     bad_pages: BTreeSet<u64>,
+    /// A failed flush lost what was volatile.
+    pub lost: bool,
     /// Writes of a daemon that is dead.
     pub zombies: Vec<Zombie>,
 }
@@ -94,6 +96,7 @@ impl Device {
             gone: false,
             tally: Tally::default(),
             bad_pages: BTreeSet::new(),
+            lost: false,
             zombies: Vec::new(),
         }
     }
@@ -242,11 +245,18 @@ impl Device {
             self.tally.flushes += 1;
             if rng.percent(u64::from(self.rates.flush_loss_percent)) {
                 self.disk.cut(Survival::Any, rng);
+                self.lost = true;
             }
             return Err(DeviceError::Io);
         }
         self.disk.flush(order);
         Ok(())
+    }
+
+    /// Whether some of its pages never answer.
+    #[must_use]
+    pub fn has_bad_pages(&self) -> bool {
+        !self.bad_pages.is_empty()
     }
 
     /// Its pages answer again.

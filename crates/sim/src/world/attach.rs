@@ -109,9 +109,14 @@ impl World<'_> {
             let options = AttachOptions { boot_id, accept_damage };
             let rings: Vec<Option<&[u8]>> =
                 (0..self.plan.config.geometry.shards).map(|shard| Some(self.memory.ring(shard))).collect();
+            self.cache.lost = false;
             let mut control = Control::new(&mut self.cache, cut, &mut rng);
             let result = attach(&mut control, &rings, &options);
             let (was_cut, done) = (control.cut, control.done);
+            if std::mem::take(&mut self.cache.lost) {
+                // As good as a power cut, for what was not flushed.
+                self.model.power_cut();
+            }
             self.outcome.operations += done;
             match result {
                 Ok(attached) => {

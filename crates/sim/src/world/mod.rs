@@ -476,16 +476,27 @@ impl<'a> World<'a> {
         self.wait_for_requests(0)?;
         let idle = self.engines.iter().all(Engine::is_idle);
         if idle && self.memory.held != self.held_at_rest {
-            return Err(format!("{} buffers are held at rest, {} at the start", self.memory.held, self.held_at_rest));
+            let (held, start) = (self.memory.held, self.held_at_rest);
+            return Err(format!("{held} buffers are held at rest, {start} at the start: {}", self.memory.state()));
         }
         Ok(())
     }
 
     /// Lets things happen until no more than `left` requests are in flight (bounded liveness).
     fn wait_for_requests(&mut self, left: usize) -> Check {
-        let began = self.now;
+        let mut began = self.now;
         let mut events = 0;
         while self.requests.len() > left {
+            let late = events >= EVENT_LIMIT || self.now.since(began) > TIME_LIMIT;
+            if late && (self.cache.faulty || self.origins.iter().any(|origin| origin.faulty || origin.has_bad_pages())) {
+                // Only once faults have stopped must everything end.
+                self.counts().add("faults ended so that requests can", 1);
+                self.faults(false);
+                for origin in &mut self.origins {
+                    origin.heal();
+                }
+                (began, events) = (self.now, 0);
+            }
             events += 1;
             if events > EVENT_LIMIT || self.now.since(began) > TIME_LIMIT {
                 return Err(format!("after {events} events these requests have no answer: {}", self.unanswered()));
