@@ -4,6 +4,7 @@
 SHELL := /bin/bash
 SECONDS ?= 600
 SEED ?= 1
+export FOREBAY ?= $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
 .PHONY: help demo test check budgets soak bench build packages
 
