@@ -74,9 +74,8 @@ def table(without, with_cache):
             f"{cached.mib_s / plain.mib_s:7.2f}x {plain.mean_ms / cached.mean_ms:8.1f}x "
             f"{plain.p99_ms / cached.p99_ms:8.1f}x\n")
     say("by cache: blocks read from or written to the cache instead of the disk. The ratios of times "
-        "say how\nmany times shorter. A long sequential write is what a disk does well: once the cache "
-        "is full of\ndata to write back, the stream goes straight to the disk and must not be slower "
-        "for the cache.")
+        "say how\nmany times shorter. A long sequential write is what a disk does well: here the\ncache also has the "
+        "random writes of before to bring to the disk, which costs the stream some speed.")
 
 
 def writer(number, *more):
@@ -154,7 +153,7 @@ def demo():
         acknowledged = crash(scratch, server)
         server = Forebay(scratch, *DISK, *CACHE)
         after = server.status()["cache"]
-        say(f"    started again: {after['cached_bytes'] / MIB:.0f} MiB cached as before the crash, "
+        say(f"    started again: {after['cached_bytes'] / MIB:.0f} MiB cached, "
             f"{after['dirty_bytes'] / MIB:.0f} MiB of it still to be written to the disk")
         verify(server, acknowledged)
         server.stop()
