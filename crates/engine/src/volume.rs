@@ -120,6 +120,11 @@ impl Volume {
         self.flush_in_flight
     }
 
+    /// Whether the origin may hold anything in its volatile cache only.
+    pub(crate) fn has_doubts(&self) -> bool {
+        self.has_unflushed() || !self.uncertain.is_empty()
+    }
+
     /// Whether anything was written to the origin that no flush has covered yet.
     pub(crate) fn has_unflushed(&self) -> bool {
         !self.unflushed.is_empty() || !self.flushing.is_empty()

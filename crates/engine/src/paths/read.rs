@@ -316,6 +316,17 @@ impl Engine {
             Some(now_at) if now_at != slot => {
                 self.read_hit(now, read.request, read.volume, extent, now_at, memory)
             }
+            // Other blocks of the transfer moved meanwhile; this one has another try of its own.
+            Some(_) if read.attempts < READ_ATTEMPTS && read.bounce.is_none() => {
+                self.add_part(read.request);
+                self.start_hit_read(HitRead {
+                    key,
+                    slot,
+                    count: 1,
+                    dest,
+                    ..read.clone()
+                });
+            }
             Some(_) if self.index.flags(slot).dirty() => {
                 self.add_part(read.request);
                 self.finish_part(now, read.request, Err(Failure::Io));
@@ -386,7 +397,7 @@ impl Engine {
         }
         // I6: what the origin may hold in its volatile cache only is not clean.
         let state = self.volume(volume);
-        if state.has_unflushed() && keys().any(|key| state.is_unflushed(key)) {
+        if state.has_doubts() && keys().any(|key| state.is_unflushed(key)) {
             return Err(BypassReason::Unflushed);
         }
         if self.settings.admission == Admission::SecondTouch {
