@@ -290,6 +290,8 @@ impl Model {
         let sector = &mut self.volumes[usize::from(volume)][sector as usize];
         sector.lost.retain(|held| held.value != value);
         sector.lost.push(Held { value, since: at });
+        // A read in flight can have been before.
+        sector.changed = at;
     }
 
     /// No read is in flight: nobody can ask for the past.

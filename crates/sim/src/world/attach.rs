@@ -84,6 +84,7 @@ impl World<'_> {
             }
         }
         self.settle_origins();
+        self.misread = false;
         let attached = self.attach_once(None, cuts.len())?.ok_or("attach was cut short without a cut")?;
         self.model.recovered();
         self.start(attached)
@@ -110,9 +111,11 @@ impl World<'_> {
             let rings: Vec<Option<&[u8]>> =
                 (0..self.plan.config.geometry.shards).map(|shard| Some(self.memory.ring(shard))).collect();
             self.cache.lost = false;
+            let reads_before = self.cache.tally.reads;
             let mut control = Control::new(&mut self.cache, cut, &mut rng);
             let result = attach(&mut control, &rings, &options);
             let (was_cut, done) = (control.cut, control.done);
+            self.misread |= self.cache.tally.reads > reads_before;
             if std::mem::take(&mut self.cache.lost) {
                 // As good as a power cut, for what was not flushed.
                 self.model.power_cut();

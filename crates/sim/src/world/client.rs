@@ -140,6 +140,8 @@ impl World<'_> {
                 let flushes = self.requests.values().filter(|other| other.ask == Ask::Flush);
                 let others = flushes.filter(|other| other.range.volume == range.volume).count() > 0;
                 self.model.flushed(range.volume, pending.submitted, ok, others);
+                // What a failed flush doubts is whole in the log, not on the origin.
+                self.volumes[usize::from(range.volume)].through &= ok;
                 if ok {
                     self.after_flush(range.volume)?;
                 }
@@ -183,7 +185,7 @@ impl World<'_> {
         let given_up = self.engines.iter().any(|engine| {
             engine.stats().unreadable_dirty_blocks > 0 || !engine.unreadable_dirty(VolumeSlot(pending.range.volume)).is_empty()
         });
-        let cache_unreadable = cache_reads + bad_reads >= 2 || given_up;
+        let cache_unreadable = cache_reads + bad_reads >= 2 || given_up || self.misread;
         let explained = match pending.ask {
             Ask::Read { .. } => origin_reads > 0 || cache_unreadable || cache_broken,
             Ask::Write { .. } => {

@@ -115,6 +115,8 @@ pub(crate) struct World<'a> {
     boot: u64,
     /// Recorded outside the cache device: the cache is abandoned at this epoch (I15).
     abandoned: Option<u32>,
+    /// Reads failed in the last recovery: it may have taken what it could not read for there.
+    misread: bool,
     /// Buffers of engines that have nothing to do.
     held_at_rest: u64,
     /// A device lied where only a checksum of what is gone could tell.
@@ -171,6 +173,7 @@ impl<'a> World<'a> {
             next_value: INITIAL + 1,
             boot: 1,
             abandoned: None,
+            misread: false,
             held_at_rest: 0,
             lied: false,
             step: 0,

@@ -271,6 +271,9 @@ impl World<'_> {
             origin.heal();
         }
         self.quiesce()?;
+        for origin in &mut self.origins {
+            origin.heal();
+        }
         if self.cache.gone || self.engines.iter().any(|engine| engine.failure().is_some()) {
             let crash = crate::plan::Crash { power: false, survival: Survival::Any, recoveries: Vec::new() };
             self.crash(&crash)?;
