@@ -15,7 +15,8 @@ use crate::interface::{
 };
 use crate::jobs::Job;
 use crate::locks::Owner;
-use crate::log::Claim;
+use crate::log::{Claim, RECLAIM_RESERVE};
+use crate::planted::{self, Bug};
 use crate::settings::Mode;
 use crate::stats::BypassReason;
 use crate::volume::OriginWaiter;
@@ -145,10 +146,18 @@ impl Engine {
         {
             return Some(BypassReason::Sequential);
         }
-        if mode == Mode::Writeback && stream_bytes > SEQUENTIAL_BYTES && self.dirty_is_high() {
+        if mode == Mode::Writeback
+            && stream_bytes > SEQUENTIAL_BYTES
+            && (self.dirty_is_high() || self.log_is_short())
+        {
             return Some(BypassReason::DirtyLimit);
         }
         None
+    }
+
+    /// Whether appends wait for reclaim: then a long sequential write is faster without the log.
+    fn log_is_short(&self) -> bool {
+        !self.backlog.is_empty() || self.log.free.len() <= RECLAIM_RESERVE
     }
 
     pub(crate) fn start_write(
@@ -271,7 +280,7 @@ impl Engine {
         for key in (first.0..end.0).map(BlockKey) {
             match self.index.find(key) {
                 Some(slot) => {
-                    any_dirty |= self.index.flags(slot).dirty();
+                    any_dirty |= self.index.flags(slot).dirty() && !planted::is(Bug::DirtyBypassed);
                     cached_blocks += 1;
                 }
                 None => all_cached = false,
@@ -312,7 +321,7 @@ impl Engine {
         }
         let state = self.write_job(job);
         state.replaces_dirty = any_dirty;
-        state.through = mode != Mode::Writeback;
+        state.through = mode != Mode::Writeback && !planted::is(Bug::ThroughEarly);
         state.logged = logged;
         state.around = around;
     }
@@ -334,7 +343,8 @@ impl Engine {
             return false;
         }
         let volume = self.write_job(job).request.volume;
-        if self.failed_cache() && !self.failed.is_some_and(|failed| failed.recorded) {
+        let recorded = self.failed.is_some_and(|failed| failed.recorded);
+        if self.failed_cache() && !recorded && !planted::is(Bug::AbandonedSilently) {
             // I15: no origin write that the log cannot record before that is on record.
             self.stalled_jobs.push(job);
             return false;
@@ -363,6 +373,7 @@ impl Engine {
                 continue;
             }
             match self.drop_block(now, key, false, memory) {
+                Some(_) if planted::is(Bug::BypassEarly) => {}
                 Some(dropped) => number = number.max(dropped),
                 None => {
                     let state = self.write_job(job);
