@@ -20,6 +20,7 @@ use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation}
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::{Claim, Record, SegmentState};
+use crate::planted::{self, Bug};
 use crate::ring::{RingPage, RingRecord};
 
 /// How often a transfer to the cache device is tried before the device counts as failed. It is
@@ -352,7 +353,9 @@ impl Engine {
                 self.index.find(key) == Some(copies[usize::from(index)].0)
                     && !self.numbered.contains_key(&key)
             }
-            None => self.locks.owner(key) == Some(piece.owner),
+            None => {
+                self.locks.owner(key) == Some(piece.owner) || planted::is(Bug::PromotionOverwrites)
+            }
         }
     }
 

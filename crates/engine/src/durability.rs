@@ -7,6 +7,7 @@ use crate::engine::{Engine, Op};
 use crate::format::{DurablePosition, SegmentId, Sequence, Stream};
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation};
 use crate::log::Claim;
+use crate::planted::{self, Bug};
 
 /// Entries never wait longer than this for a flush, whether or not anyone asks.
 const FLUSH_INTERVAL: Nanos = Nanos::SECOND;
@@ -302,7 +303,13 @@ impl Engine {
             let complete = segment
                 .filling
                 .as_ref()
-                .map_or(segment.end_slot, |filling| filling.complete_slots);
+                .map_or(segment.end_slot, |filling| {
+                    if planted::is(Bug::GapsIgnored) {
+                        filling.next_slot
+                    } else {
+                        filling.complete_slots
+                    }
+                });
             covered.push((id, segment.generation, complete));
         }
         cycle.flushing = Some(covered);

@@ -21,6 +21,7 @@ mod jobs;
 mod locks;
 mod log;
 mod paths;
+pub mod planted;
 mod reclaim;
 mod recovery;
 mod renew;

@@ -9,6 +9,7 @@ use crate::format::{
     CacheId, DurablePosition, EntryList, Geometry, Link, SegmentId, Sequence, Slot, Stream,
 };
 use crate::interface::{Buf, Nanos};
+use crate::planted::{self, Bug};
 use crate::ring::{PAGES, RingPage};
 use crate::slab::Slab;
 
@@ -41,6 +42,7 @@ impl Claim {
     /// Free segments that must stay.
     pub(crate) fn leaves(self) -> usize {
         match self {
+            _ if planted::is(Bug::NoReserve) => 0,
             Claim::Client => RECLAIM_RESERVE,
             Claim::Reclaim => 1,
             Claim::Tails => 0,

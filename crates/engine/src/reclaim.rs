@@ -16,6 +16,7 @@ use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation}
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::{Claim, RECLAIM_RESERVE, SegmentState};
+use crate::planted::{self, Bug};
 
 /// How many blocks of a segment are read and appended again at a time.
 const BATCH_BLOCKS: usize = 64;
@@ -277,7 +278,7 @@ impl Engine {
     /// Where a live block of a dying segment goes; `None` to evict it.
     fn retain_where(&self, stream: Stream, slot: Slot) -> Option<Stream> {
         let flags = self.index.flags(slot);
-        if flags.dirty() {
+        if flags.dirty() && !planted::is(Bug::DirtyInMain) {
             return Some(Stream::Write);
         }
         // When copies do not pay because everything is hot, the bar rises.
@@ -303,7 +304,10 @@ impl Engine {
     ) -> bool {
         let flags = self.index.flags(slot);
         assert!(!flags.dirty(), "I5: dirty is never evicted");
-        let shadows = foreign_shadows(flags, stream);
+        let mut shadows = foreign_shadows(flags, stream);
+        if planted::is(Bug::DropForgotten) {
+            shadows = 0;
+        }
         let wanted = Stream::ALL
             .into_iter()
             .filter(|stream| shadows & stream.bit() != 0);
@@ -603,6 +607,7 @@ impl Engine {
         while at < self.reclaim.dead.len() {
             let leaving = &self.reclaim.dead[at];
             let below = self.durable_tail(leaving.stream) > leaving.generation;
+            let below = below || planted::is(Bug::ReusedEarly);
             if !below || self.log.segments[leaving.segment.0 as usize].pins > 0 {
                 at += 1;
                 continue;

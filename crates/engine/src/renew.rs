@@ -337,7 +337,11 @@ impl Engine {
             if renewal.attempts < ATTEMPTS && !self.failed_cache() {
                 return self.write_renewal(memory);
             }
-            let buf = self.renewals.current.as_mut().and_then(|renewal| renewal.buf.take());
+            let buf = self
+                .renewals
+                .current
+                .as_mut()
+                .and_then(|renewal| renewal.buf.take());
             if let Some(buf) = buf {
                 self.spare_summary.free(buf, memory);
             }

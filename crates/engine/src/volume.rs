@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Device, DeviceError, Failure, Memory, Nanos, Operation, VolumeSlot};
+use crate::planted::{self, Bug};
 use crate::sequential::SequentialDetector;
 use crate::settings::Mode;
 
@@ -270,14 +271,17 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         self.volume(slot).flush_in_flight = false;
-        if result.is_err() {
+        if result.is_err() && !planted::is(Bug::FailedFlushBelieved) {
             self.stats.origin_write_errors += 1;
             self.failed_flushes.push(Device::Origin(slot));
             return self.origin_flush_failed(now, slot, memory);
         }
         let volume = self.volume(slot);
         let waiting = std::mem::take(&mut volume.waiting_flushing);
-        let written = std::mem::take(&mut volume.written_flushing);
+        let mut written = std::mem::take(&mut volume.written_flushing);
+        if planted::is(Bug::CleanEarly) {
+            written.append(&mut volume.written);
+        }
         volume.flushing.clear();
         for version in written {
             self.forget_written(version.key, version.slot);

@@ -13,6 +13,7 @@ use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation,
 use crate::jobs::Job;
 use crate::locks::{KeyMap, Owner};
 use crate::log::Claim;
+use crate::planted::{self, Bug};
 use crate::settings::Mode;
 
 /// An origin that a client used this recently belongs to the client.
@@ -194,7 +195,7 @@ impl Engine {
         let slot = self.index.find(key)?;
         let abandoned = self.failed.is_some_and(|failed| failed.recorded);
         let due = self.index.flags(slot).dirty()
-            && (self.log.is_durable(slot) || abandoned)
+            && (self.log.is_durable(slot) || abandoned || planted::is(Bug::WriteBackEarly))
             && !self.origin_locks.contains_key(&key)
             && !self.is_written(key, slot)
             && self.writeback.unreadable.get(&key) != Some(&slot);
@@ -453,11 +454,14 @@ impl Engine {
             for (i, (slot, generation)) in slots.into_iter().zip(generations).enumerate() {
                 let key = key.plus(i as u64);
                 // Only the version that was read is on the origin (I6).
-                let same = self.log.segment_of(slot).generation.number == generation;
-                if same
-                    && self.index.find(key) == Some(slot)
-                    && self.index.flags(slot).dirty()
-                {
+                let same = self.log.segment_of(slot).generation.number == generation
+                    && self.index.find(key) == Some(slot);
+                let newest = self
+                    .index
+                    .find(key)
+                    .filter(|_| planted::is(Bug::AnyVersionClean));
+                let slot = newest.unwrap_or(slot);
+                if (same || newest.is_some()) && self.index.flags(slot).dirty() {
                     self.version_written(volume, key, slot);
                 }
             }

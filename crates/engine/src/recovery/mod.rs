@@ -19,6 +19,7 @@ use crate::format::{
 use crate::index::Index;
 use crate::interface::{DeviceError, Storage};
 use crate::log::Log;
+use crate::planted::{self, Bug};
 use crate::ring::ReplayedRecord;
 
 /// A shard as recovery found it.
@@ -162,12 +163,12 @@ pub(crate) fn recover(
     let mut found = scan::scan(device, superblock, shard, ring)?;
     let tails = found.tails;
     let lost = damage::damage(&found, superblock);
-    if !lost.is_empty() && !options.accept_damage {
+    if !lost.is_empty() && !options.accept_damage && !planted::is(Bug::DamageIsAbsence) {
         return Err(RecoveryError::Damaged(lost));
     }
-    found
-        .segments
-        .retain(|segment| segment.generation >= tails[segment.stream as usize]);
+    found.segments.retain(|segment| {
+        segment.generation >= tails[segment.stream as usize] || planted::is(Bug::TailsIgnored)
+    });
     let rejected_blocks = judge::judge(device, superblock, shard, &mut found, daemon_crash)?;
     let rebuilt = rebuild::rebuild(superblock, shard, &found);
     let lists = found.segments.iter().flat_map(|segment| &segment.lists);

@@ -5,6 +5,7 @@ use crate::format::{BlockKey, Entry, Geometry, Sequence, Slot, Stream, Superbloc
 use crate::index::{Index, SlotFlags};
 use crate::locks::KeyMap;
 use crate::log::{Log, SegmentState};
+use crate::planted::{self, Bug};
 
 pub(super) struct Rebuilt {
     pub(super) log: Log,
@@ -70,7 +71,9 @@ pub(super) fn rebuild(superblock: &Superblock, shard: u16, found: &Found) -> Reb
                 continue;
             }
             match index.find(key) {
-                Some(newer) if versions[newer.0 as usize] > rank => {
+                Some(newer)
+                    if (versions[newer.0 as usize] > rank) != planted::is(Bug::OldestWins) =>
+                {
                     index.add_shadows(newer, segment.stream.bit())
                 }
                 Some(older) => {

@@ -1,0 +1,102 @@
+//! Bugs planted on purpose, so that the simulator can be seen to find their like: at least one for
+//! each invariant. Compiled in only with the feature `planted`; then one can be chosen by name at
+//! run time. Without the feature every question is answered with a constant "no".
+
+/// A way to break an invariant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bug {
+    /// I1: recovery takes the oldest version.
+    OldestWins = 1,
+    /// I2: recovery looks below the tails.
+    TailsIgnored,
+    /// I3: an evicted block leaves no `Drop` where older entries survive.
+    DropForgotten,
+    /// I4: versions are written back before their entry is durable.
+    WriteBackEarly,
+    /// I4: a bypass does not wait for its `Drop`.
+    BypassEarly,
+    /// I5: a bypass takes no notice of dirty blocks.
+    DirtyBypassed,
+    /// I6: a flush also makes clean what was written to the origin while it ran.
+    CleanEarly,
+    /// I6: any version of a block becomes clean.
+    AnyVersionClean,
+    /// I7: a flush leaves the origin's cache out.
+    OriginNotFlushed,
+    /// I8: a segment is used again before its tail is durable.
+    ReusedEarly,
+    /// I9: write-through is acknowledged without the origin.
+    ThroughEarly,
+    /// I10: a failed flush of the origin is believed.
+    FailedFlushBelieved,
+    /// I11: a promotion overwrites what was written meanwhile.
+    PromotionOverwrites,
+    /// I12: recovery does not write down what it decided.
+    NoVerdict,
+    /// I13: records count although earlier ones are not complete.
+    GapsIgnored,
+    /// I14: what is missing counts as never written.
+    DamageIsAbsence,
+    /// I15: the origin is written before the abandonment is on record.
+    AbandonedSilently,
+    /// I16: the ring of another life is replayed.
+    AnyRing,
+    /// I17: dirty blocks are retained in main.
+    DirtyInMain,
+    /// I18: nothing is kept for reclaim.
+    NoReserve,
+    /// I19: of two summaries the older counts.
+    OlderSummaryCounts,
+}
+
+impl Bug {
+    /// All of them: the invariant each breaks, and its name.
+    pub const ALL: [(Bug, &'static str, &'static str); 21] = [
+        (Bug::OldestWins, "I1", "oldest-wins"),
+        (Bug::TailsIgnored, "I2", "tails-ignored"),
+        (Bug::DropForgotten, "I3", "drop-forgotten"),
+        (Bug::WriteBackEarly, "I4", "write-back-early"),
+        (Bug::BypassEarly, "I4", "bypass-early"),
+        (Bug::DirtyBypassed, "I5", "dirty-bypassed"),
+        (Bug::CleanEarly, "I6", "clean-early"),
+        (Bug::AnyVersionClean, "I6", "any-version-clean"),
+        (Bug::OriginNotFlushed, "I7", "origin-not-flushed"),
+        (Bug::ReusedEarly, "I8", "reused-early"),
+        (Bug::ThroughEarly, "I9", "through-early"),
+        (Bug::FailedFlushBelieved, "I10", "failed-flush-believed"),
+        (Bug::PromotionOverwrites, "I11", "promotion-overwrites"),
+        (Bug::NoVerdict, "I12", "no-verdict"),
+        (Bug::GapsIgnored, "I13", "gaps-ignored"),
+        (Bug::DamageIsAbsence, "I14", "damage-is-absence"),
+        (Bug::AbandonedSilently, "I15", "abandoned-silently"),
+        (Bug::AnyRing, "I16", "any-ring"),
+        (Bug::DirtyInMain, "I17", "dirty-in-main"),
+        (Bug::NoReserve, "I18", "no-reserve"),
+        (Bug::OlderSummaryCounts, "I19", "older-summary-counts"),
+    ];
+}
+
+#[cfg(feature = "planted")]
+static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Plants a bug in this process, or removes it.
+#[cfg(feature = "planted")]
+pub fn plant(bug: Option<Bug>) {
+    let number = bug.map_or(0, |bug| bug as u8);
+    PLANTED.store(number, std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Whether this bug is planted.
+#[cfg(feature = "planted")]
+#[inline]
+pub(crate) fn is(bug: Bug) -> bool {
+    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as u8
+}
+
+/// Whether this bug is planted: never.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub(crate) fn is(_bug: Bug) -> bool {
+    false
+}
