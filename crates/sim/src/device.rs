@@ -161,7 +161,7 @@ impl Device {
     }
 
     fn spoil(&mut self, offset_bytes: u64, len_bytes: u64, sticky: bool) {
-        if sticky {
+        if sticky && self.faulty {
             self.bad_pages.extend(Device::pages(offset_bytes, len_bytes));
             self.tally.damage += 1;
         }
