@@ -43,4 +43,4 @@ soak:
 	cargo run --locked --release -q -p forebay-sim -- soak --seconds $(SECONDS) --seed $(SEED)
 
 bench: packages build
-	bench/run
+	python3 bench/measure.py

@@ -468,11 +468,12 @@ impl Driver {
 
     fn discard_in_thread(&mut self, ring: &mut Uring, slot: u32, done: &mut Vec<Done>) {
         if self.discarder.is_none()
-            && let Ok(discarder) = Discarder::start() {
-                let token = Token::reserved(DISCARDER_TAG, 0);
-                ring.poll(discarder.event(), libc::POLLIN as u32, token);
-                self.discarder = Some(discarder);
-            }
+            && let Ok(discarder) = Discarder::start()
+        {
+            let token = Token::reserved(DISCARDER_TAG, 0);
+            ring.poll(discarder.event(), libc::POLLIN as u32, token);
+            self.discarder = Some(discarder);
+        }
         let Some(work) = self.works.get_mut(slot) else {
             return;
         };

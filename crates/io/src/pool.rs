@@ -310,9 +310,10 @@ impl Arena {
 
     fn take(&mut self, order: u8) -> Option<u32> {
         if order == 0
-            && let Some(page) = self.at_hand.pop() {
-                return Some(page);
-            }
+            && let Some(page) = self.at_hand.pop()
+        {
+            return Some(page);
+        }
         if let Some(page) = self.take_run(order) {
             return Some(page);
         }

@@ -103,7 +103,10 @@ impl Device {
 
     fn failure(&self, rng: &mut Rng) -> Fate {
         let sticky = rng.percent(u64::from(self.rates.sticky_percent));
-        Fate::Fails { landing: rng.below(3) as u8, sticky }
+        Fate::Fails {
+            landing: rng.below(3) as u8,
+            sticky,
+        }
     }
 
     /// How a read will go.
@@ -118,7 +121,9 @@ impl Device {
             return Fate::Stale;
         }
         if rng.in_10_000(self.rates.misdirected_read) {
-            return Fate::Elsewhere { offset_bytes: self.some_page(rng) };
+            return Fate::Elsewhere {
+                offset_bytes: self.some_page(rng),
+            };
         }
         Fate::Good
     }
@@ -132,7 +137,9 @@ impl Device {
             return self.failure(rng);
         }
         if rng.in_10_000(self.rates.misdirected_write) {
-            return Fate::Elsewhere { offset_bytes: self.some_page(rng) };
+            return Fate::Elsewhere {
+                offset_bytes: self.some_page(rng),
+            };
         }
         if rng.in_10_000(self.rates.lost_write) {
             return Fate::Lost;
@@ -142,7 +149,11 @@ impl Device {
 
     /// How a flush or a discard will go.
     pub fn plain_fate(&self, rate: u32, rng: &mut Rng) -> Fate {
-        if self.faulty && rng.in_10_000(rate) { self.failure(rng) } else { Fate::Good }
+        if self.faulty && rng.in_10_000(rate) {
+            self.failure(rng)
+        } else {
+            Fate::Good
+        }
     }
 
     fn some_page(&self, rng: &mut Rng) -> u64 {
@@ -157,12 +168,18 @@ impl Device {
     }
 
     fn is_bad(&self, offset_bytes: u64, len_bytes: u64) -> bool {
-        !self.bad_pages.is_empty() && self.bad_pages.range(Device::pages(offset_bytes, len_bytes)).next().is_some()
+        !self.bad_pages.is_empty()
+            && self
+                .bad_pages
+                .range(Device::pages(offset_bytes, len_bytes))
+                .next()
+                .is_some()
     }
 
     fn spoil(&mut self, offset_bytes: u64, len_bytes: u64, sticky: bool) {
         if sticky && self.faulty {
-            self.bad_pages.extend(Device::pages(offset_bytes, len_bytes));
+            self.bad_pages
+                .extend(Device::pages(offset_bytes, len_bytes));
             self.tally.damage += 1;
         }
     }
@@ -171,7 +188,12 @@ impl Device {
     ///
     /// # Errors
     /// As its fate says, or if the device is gone.
-    pub fn read(&mut self, offset_bytes: u64, into: &mut [u8], fate: Fate) -> Result<(), DeviceError> {
+    pub fn read(
+        &mut self,
+        offset_bytes: u64,
+        into: &mut [u8],
+        fate: Fate,
+    ) -> Result<(), DeviceError> {
         let len_bytes = into.len() as u64;
         if self.gone {
             return Err(DeviceError::Gone);
@@ -190,7 +212,9 @@ impl Device {
                 self.tally.bad_reads += 1;
                 self.disk.read_stale(offset_bytes, into);
             }
-            Fate::Elsewhere { offset_bytes } if offset_bytes + len_bytes <= self.disk.size_bytes() => {
+            Fate::Elsewhere { offset_bytes }
+                if offset_bytes + len_bytes <= self.disk.size_bytes() =>
+            {
                 self.tally.bad_reads += 1;
                 self.disk.read(offset_bytes, into);
             }
@@ -203,7 +227,13 @@ impl Device {
     ///
     /// # Errors
     /// As its fate says, or if the device is gone.
-    pub fn write(&mut self, offset_bytes: u64, data: &[u8], fate: Fate, rng: &mut Rng) -> Result<(), DeviceError> {
+    pub fn write(
+        &mut self,
+        offset_bytes: u64,
+        data: &[u8],
+        fate: Fate,
+        rng: &mut Rng,
+    ) -> Result<(), DeviceError> {
         let len_bytes = data.len() as u64;
         if self.gone {
             return Err(DeviceError::Gone);
@@ -223,7 +253,9 @@ impl Device {
                 self.spoil(offset_bytes, len_bytes, sticky);
                 return Err(DeviceError::Io);
             }
-            Fate::Elsewhere { offset_bytes } if offset_bytes + len_bytes <= self.disk.size_bytes() => {
+            Fate::Elsewhere { offset_bytes }
+                if offset_bytes + len_bytes <= self.disk.size_bytes() =>
+            {
                 self.tally.damage += 1;
                 self.disk.write(offset_bytes, data);
             }
@@ -299,7 +331,13 @@ pub struct Control<'a> {
 impl<'a> Control<'a> {
     /// A view that dies with the operation after `left` others.
     pub fn new(device: &'a mut Device, left: Option<u32>, rng: &'a mut Rng) -> Control<'a> {
-        Control { device, rng, left, done: 0, cut: false }
+        Control {
+            device,
+            rng,
+            left,
+            done: 0,
+            cut: false,
+        }
     }
 
     fn step(&mut self) -> Result<(), DeviceError> {

@@ -30,7 +30,9 @@ struct PageState {
 
 impl PageState {
     fn current(&self) -> &Content {
-        self.versions.last().map_or(&self.durable, |(_, content)| content)
+        self.versions
+            .last()
+            .map_or(&self.durable, |(_, content)| content)
     }
 }
 
@@ -61,7 +63,12 @@ impl Disk {
     #[must_use]
     pub fn new(size_bytes: u64, unit_bytes: usize) -> Disk {
         let pages = size_bytes.div_ceil(PAGE_BYTES as u64) as usize;
-        Disk { pages: vec![PageState::default(); pages], volatile: Vec::new(), order: 0, unit_bytes }
+        Disk {
+            pages: vec![PageState::default(); pages],
+            volatile: Vec::new(),
+            order: 0,
+            unit_bytes,
+        }
     }
 
     /// Its size, in bytes.
@@ -72,7 +79,8 @@ impl Disk {
 
     /// Cuts its end off.
     pub fn truncate(&mut self, size_bytes: u64) {
-        self.pages.truncate((size_bytes / PAGE_BYTES as u64) as usize);
+        self.pages
+            .truncate((size_bytes / PAGE_BYTES as u64) as usize);
         let pages = self.pages.len();
         self.volatile.retain(|page| (*page as usize) < pages);
     }
@@ -93,7 +101,12 @@ impl Disk {
         });
     }
 
-    fn for_pages(&self, offset_bytes: u64, len_bytes: usize, mut each: impl FnMut(usize, usize, usize, usize)) {
+    fn for_pages(
+        &self,
+        offset_bytes: u64,
+        len_bytes: usize,
+        mut each: impl FnMut(usize, usize, usize, usize),
+    ) {
         let mut done = 0;
         while done < len_bytes {
             let at = offset_bytes as usize + done;
@@ -171,7 +184,9 @@ impl Disk {
         let pages = &mut self.pages;
         self.volatile.retain(|page| {
             let state = &mut pages[*page as usize];
-            let covered = state.versions.partition_point(|(written, _)| *written <= order);
+            let covered = state
+                .versions
+                .partition_point(|(written, _)| *written <= order);
             if let Some((_, content)) = state.versions.drain(..covered).next_back() {
                 state.durable = content;
             }
@@ -188,7 +203,9 @@ impl Disk {
             let count = versions.len() as u64;
             match survival {
                 Survival::Nothing => {}
-                Survival::Everything => state.durable = versions.into_iter().next_back().expect("listed").1,
+                Survival::Everything => {
+                    state.durable = versions.into_iter().next_back().expect("listed").1
+                }
                 Survival::Any if unit == PAGE_BYTES => {
                     let kept = rng.below(count + 1);
                     if kept > 0 {
@@ -212,7 +229,10 @@ impl Disk {
 
     /// Flips a bit in all that is stored at `offset_bytes`.
     pub fn rot(&mut self, offset_bytes: u64, bit: u8) {
-        let (page, within) = (offset_bytes as usize / PAGE_BYTES, offset_bytes as usize % PAGE_BYTES);
+        let (page, within) = (
+            offset_bytes as usize / PAGE_BYTES,
+            offset_bytes as usize % PAGE_BYTES,
+        );
         let state = &mut self.pages[page];
         let flip = |content: &mut Content| {
             let mut whole = bytes(content).to_vec();
@@ -228,9 +248,13 @@ impl Disk {
     /// Everything that could be at these bytes (of one page) after a power cut, the durable value
     /// first and the current one last.
     pub fn versions(&self, offset_bytes: u64, len_bytes: usize) -> impl Iterator<Item = &[u8]> {
-        let (page, within) = (offset_bytes as usize / PAGE_BYTES, offset_bytes as usize % PAGE_BYTES);
+        let (page, within) = (
+            offset_bytes as usize / PAGE_BYTES,
+            offset_bytes as usize % PAGE_BYTES,
+        );
         let state = &self.pages[page];
-        let all = std::iter::once(&state.durable).chain(state.versions.iter().map(|(_, content)| content));
+        let all = std::iter::once(&state.durable)
+            .chain(state.versions.iter().map(|(_, content)| content));
         all.map(move |content| &bytes(content)[within..within + len_bytes])
     }
 }

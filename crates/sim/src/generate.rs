@@ -15,7 +15,11 @@ pub fn plan(seed: u64) -> Plan {
     let mut rng = Rng::of(seed, 1);
     let config = config(&mut rng);
     let steps = steps(&mut rng, &config);
-    Plan { config, steps: (0..).zip(steps).collect(), schedule: seed }
+    Plan {
+        config,
+        steps: (0..).zip(steps).collect(),
+        schedule: seed,
+    }
 }
 
 fn config(rng: &mut Rng) -> Config {
@@ -37,7 +41,11 @@ fn config(rng: &mut Rng) -> Config {
     let volume_sectors = (0..volumes)
         .map(|_| {
             let blocks = rng.pick(&[2, 3, 3, 4, 6, 8, 12, 16, 24, 40, 64]);
-            let odd = if rng.percent(20) { rng.below(block_sectors) } else { 0 };
+            let odd = if rng.percent(20) {
+                rng.below(block_sectors)
+            } else {
+                0
+            };
             blocks * block_sectors + odd
         })
         .collect();
@@ -54,18 +62,36 @@ fn config(rng: &mut Rng) -> Config {
         pace: rng.pick(&[0, 1, 3, 10, 40]),
         cache_latency: latency(rng),
         origin_latency: latency(rng),
-        cache_faults: if faults_kind < 2 { cache_faults(rng) } else { FaultRates::NONE },
-        origin_faults: if (1..4).contains(&faults_kind) { origin_faults(rng) } else { FaultRates::NONE },
+        cache_faults: if faults_kind < 2 {
+            cache_faults(rng)
+        } else {
+            FaultRates::NONE
+        },
+        origin_faults: if (1..4).contains(&faults_kind) {
+            origin_faults(rng)
+        } else {
+            FaultRates::NONE
+        },
         memory_bytes: if rng.percent(15) { 192 << 10 } else { 64 << 20 },
         origin_discards: rng.below(3) as u8,
         leftover: rng.percent(10),
-        creation_cuts: (0..if rng.percent(10) { rng.between(1, 3) } else { 0 }).map(|_| rng.below(12) as u32).collect(),
+        creation_cuts: (0..if rng.percent(10) {
+            rng.between(1, 3)
+        } else {
+            0
+        })
+            .map(|_| rng.below(12) as u32)
+            .collect(),
         verify_percent: rng.pick(&[0, 30, 100]),
     }
 }
 
 fn start_mode(rng: &mut Rng) -> Mode {
-    if rng.percent(60) { Mode::Writeback } else { any_mode(rng) }
+    if rng.percent(60) {
+        Mode::Writeback
+    } else {
+        any_mode(rng)
+    }
 }
 
 fn any_mode(rng: &mut Rng) -> Mode {
@@ -82,15 +108,29 @@ fn latency(rng: &mut Rng) -> Latency {
 }
 
 fn rate(rng: &mut Rng) -> u32 {
-    if rng.percent(50) { 0 } else { rng.pick(&[20, 100, 500, 2_000]) as u32 }
+    if rng.percent(50) {
+        0
+    } else {
+        rng.pick(&[20, 100, 500, 2_000]) as u32
+    }
 }
 
 fn cache_faults(rng: &mut Rng) -> FaultRates {
     let lies = rng.percent(50);
-    let lie = |rng: &mut Rng| if lies && rng.percent(40) { rng.pick(&[20, 100]) as u32 } else { 0 };
+    let lie = |rng: &mut Rng| {
+        if lies && rng.percent(40) {
+            rng.pick(&[20, 100]) as u32
+        } else {
+            0
+        }
+    };
     FaultRates {
         read: rate(rng),
-        write: if rng.percent(50) { 0 } else { rng.pick(&[20, 300]) as u32 },
+        write: if rng.percent(50) {
+            0
+        } else {
+            rng.pick(&[20, 300]) as u32
+        },
         flush: if rng.percent(70) { 0 } else { 200 },
         flush_loss_percent: 50,
         discard: rate(rng),
@@ -115,11 +155,29 @@ fn origin_faults(rng: &mut Rng) -> FaultRates {
 }
 
 fn settings(rng: &mut Rng) -> Settings {
-    let (low, high, limit) = rng.pick(&[(5, 20, 30), (10, 60, 70), (0, 0, 10), (20, 40, 90), (90, 90, 90)]);
+    let (low, high, limit) = rng.pick(&[
+        (5, 20, 30),
+        (10, 60, 70),
+        (0, 0, 10),
+        (20, 40, 90),
+        (90, 90, 90),
+    ]);
     Settings {
-        commit: if rng.percent(50) { Commit::Flush } else { Commit::Write },
-        admission: if rng.percent(80) { Admission::Always } else { Admission::SecondTouch },
-        sequential_cutoff_bytes: if rng.percent(20) { Some(rng.pick(&[0, 8192, 65536])) } else { None },
+        commit: if rng.percent(50) {
+            Commit::Flush
+        } else {
+            Commit::Write
+        },
+        admission: if rng.percent(80) {
+            Admission::Always
+        } else {
+            Admission::SecondTouch
+        },
+        sequential_cutoff_bytes: if rng.percent(20) {
+            Some(rng.pick(&[0, 8192, 65536]))
+        } else {
+            None
+        },
         dirty_low_percent: low,
         dirty_high_percent: high,
         dirty_limit_percent: limit,
@@ -159,7 +217,8 @@ enum Kind {
 
 impl Weights {
     fn draw(rng: &mut Rng, config: &Config) -> Weights {
-        let faulty = config.cache_faults != FaultRates::NONE || config.origin_faults != FaultRates::NONE;
+        let faulty =
+            config.cache_faults != FaultRates::NONE || config.origin_faults != FaultRates::NONE;
         let rot = rng.percent(6);
         let usual = [
             (Kind::Write, 300, 0),
@@ -223,48 +282,114 @@ fn steps(rng: &mut Rng, config: &Config) -> Vec<Step> {
     let power_percent = rng.pick(&[0, 50, 50, 100]);
     let deep_percent = rng.pick(&[0, 20, 60]);
     let count = rng.pick(&[40, 100, 200, 400, 400]);
-    (0..count).map(|_| step(rng, config, &weights, &shape, power_percent, deep_percent)).collect()
+    (0..count)
+        .map(|_| step(rng, config, &weights, &shape, power_percent, deep_percent))
+        .collect()
 }
 
-fn step(rng: &mut Rng, config: &Config, weights: &Weights, shape: &Shape, power: u64, deep: u64) -> Step {
+fn step(
+    rng: &mut Rng,
+    config: &Config,
+    weights: &Weights,
+    shape: &Shape,
+    power: u64,
+    deep: u64,
+) -> Step {
     let volume = rng.below(config.volume_sectors.len() as u64) as u16;
     let (sector, count) = range(rng, config, volume, shape);
     match weights.pick(rng) {
-        Kind::Write => Step::Write { volume, sector, count, fua: rng.percent(10) },
-        Kind::Zeroes => Step::Zeroes { volume, sector, count, fua: rng.percent(10) },
-        Kind::Discard => Step::Discard { volume, sector, count },
-        Kind::Read => Step::Read { volume, sector, count },
-        Kind::Prefetch => Step::Prefetch { volume, sector, count },
+        Kind::Write => Step::Write {
+            volume,
+            sector,
+            count,
+            fua: rng.percent(10),
+        },
+        Kind::Zeroes => Step::Zeroes {
+            volume,
+            sector,
+            count,
+            fua: rng.percent(10),
+        },
+        Kind::Discard => Step::Discard {
+            volume,
+            sector,
+            count,
+        },
+        Kind::Read => Step::Read {
+            volume,
+            sector,
+            count,
+        },
+        Kind::Prefetch => Step::Prefetch {
+            volume,
+            sector,
+            count,
+        },
         Kind::Flush => Step::Flush { volume },
         Kind::Settle => Step::Settle,
-        Kind::Pass => Step::Pass { ms: rng.pick(&[1, 10, 100, 600, 2_000, 40_000]) },
+        Kind::Pass => Step::Pass {
+            ms: rng.pick(&[1, 10, 100, 600, 2_000, 40_000]),
+        },
         Kind::Crash => Step::Crash(crash(rng, power, deep)),
-        Kind::Mode => Step::SetMode { volume, mode: any_mode(rng) },
-        Kind::Drain => Step::Drain { volume, on: rng.percent(50) },
+        Kind::Mode => Step::SetMode {
+            volume,
+            mode: any_mode(rng),
+        },
+        Kind::Drain => Step::Drain {
+            volume,
+            on: rng.percent(50),
+        },
         Kind::Settings => Step::Set(settings(rng)),
-        Kind::Faults => Step::Faults { on: rng.percent(70) },
-        Kind::Rot => Step::Rot { place: rng.bits(), metadata: rng.percent(30) },
+        Kind::Faults => Step::Faults {
+            on: rng.percent(70),
+        },
+        Kind::Rot => Step::Rot {
+            place: rng.bits(),
+            metadata: rng.percent(30),
+        },
         Kind::Gone => Step::CacheGone,
-        Kind::Detach => {
-            Step::Detach { volume, cut: if rng.percent(30) { Some(rng.below(6) as u32) } else { None } }
-        }
+        Kind::Detach => Step::Detach {
+            volume,
+            cut: if rng.percent(30) {
+                Some(rng.below(6) as u32)
+            } else {
+                None
+            },
+        },
     }
 }
 
 fn crash(rng: &mut Rng, power_percent: u64, deep_percent: u64) -> Crash {
     let mut recoveries = Vec::new();
     while recoveries.len() < 5 && rng.percent(deep_percent) {
-        recoveries.push((rng.below(rng.clone().pick(&[10, 60, 150])) as u32, rng.percent(power_percent)));
+        recoveries.push((
+            rng.below(rng.clone().pick(&[10, 60, 150])) as u32,
+            rng.percent(power_percent),
+        ));
     }
-    let survival = rng.pick(&[Survival::Any, Survival::Any, Survival::Any, Survival::Nothing, Survival::Everything]);
-    Crash { power: rng.percent(power_percent), survival, recoveries }
+    let survival = rng.pick(&[
+        Survival::Any,
+        Survival::Any,
+        Survival::Any,
+        Survival::Nothing,
+        Survival::Everything,
+    ]);
+    Crash {
+        power: rng.percent(power_percent),
+        survival,
+        recoveries,
+    }
 }
 
 fn range(rng: &mut Rng, config: &Config, volume: u16, shape: &Shape) -> (u64, u64) {
     let sectors = config.volume_sectors[usize::from(volume)];
     let block = u64::from(config.geometry.block_bytes) / 512;
     let blocks = sectors.div_ceil(block);
-    let first = if rng.percent(shape.hot_percent) { rng.below(blocks.min(2)) } else { rng.below(blocks) };
+    let first = if rng.percent(shape.hot_percent) {
+        rng.below(blocks.min(2))
+    } else {
+        rng.below(blocks)
+    };
     let length = rng.between(1, shape.longest_blocks.min(blocks - first));
     let (mut start, mut end) = (first * block, ((first + length) * block).min(sectors));
     if !rng.percent(shape.aligned_percent) {

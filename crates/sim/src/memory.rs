@@ -53,11 +53,15 @@ impl SimMemory {
         let start_sector = reused.unwrap_or_else(|| {
             let start = self.next_sector;
             self.next_sector += sectors;
-            self.bytes.resize(self.next_sector as usize * SECTOR_BYTES, FREED);
+            self.bytes
+                .resize(self.next_sector as usize * SECTOR_BYTES, FREED);
             start
         });
         self.used.insert(start_sector, sectors);
-        Buf { start_sector, len_bytes: len_bytes as u32 }
+        Buf {
+            start_sector,
+            len_bytes: len_bytes as u32,
+        }
     }
 
     /// Gives back what [`SimMemory::take`] gave.
@@ -65,8 +69,15 @@ impl SimMemory {
     /// # Panics
     /// If the buffer is not one that was given out.
     pub fn give(&mut self, buf: Buf) {
-        let sectors = self.used.remove(&buf.start_sector).expect("freed once, and as it was allocated");
-        assert_eq!(sectors, buf.len_bytes.div_ceil(512).next_multiple_of(PAGE_SECTORS), "freed whole");
+        let sectors = self
+            .used
+            .remove(&buf.start_sector)
+            .expect("freed once, and as it was allocated");
+        assert_eq!(
+            sectors,
+            buf.len_bytes.div_ceil(512).next_multiple_of(PAGE_SECTORS),
+            "freed whole"
+        );
         self.bytes_mut(buf).fill(FREED);
         self.free.entry(sectors).or_default().push(buf.start_sector);
     }
@@ -76,7 +87,10 @@ impl SimMemory {
     pub fn state(&self) -> String {
         let mut used: Vec<_> = self.used.iter().collect();
         used.sort_unstable();
-        format!("{} of {} sectors, {} buffers of the engine; all: {used:?}", self.used_sectors, self.limit_sectors, self.held)
+        format!(
+            "{} of {} sectors, {} buffers of the engine; all: {used:?}",
+            self.used_sectors, self.limit_sectors, self.held
+        )
     }
 
     /// How many buffers are allocated.

@@ -97,11 +97,26 @@ impl Model {
     #[must_use]
     pub fn new(sectors: &[u64]) -> Model {
         let sector = Sector {
-            now: SmallVec::from_slice(&[Held { value: INITIAL, since: 0 }]),
-            kept: SmallVec::from_slice(&[Kept { value: INITIAL, acked: 0, superseded: NEVER, alternative: false, uncertain: false }]),
+            now: SmallVec::from_slice(&[Held {
+                value: INITIAL,
+                since: 0,
+            }]),
+            kept: SmallVec::from_slice(&[Kept {
+                value: INITIAL,
+                acked: 0,
+                superseded: NEVER,
+                alternative: false,
+                uncertain: false,
+            }]),
             ..Sector::default()
         };
-        Model { volumes: sectors.iter().map(|count| vec![sector.clone(); *count as usize]).collect(), clock: 0 }
+        Model {
+            volumes: sectors
+                .iter()
+                .map(|count| vec![sector.clone(); *count as usize])
+                .collect(),
+            clock: 0,
+        }
     }
 
     fn tick(&mut self) -> Event {
@@ -122,20 +137,46 @@ impl Model {
             sector.flying.push(Held { value, since: at });
             sector.changed = at;
             match sector.kept.iter_mut().find(|kept| kept.value == value) {
-                Some(kept) => *kept = Kept { value, acked: NEVER, superseded: NEVER, alternative: false, uncertain: false },
-                None => sector.kept.push(Kept { value, acked: NEVER, superseded: NEVER, alternative: false, uncertain: false }),
+                Some(kept) => {
+                    *kept = Kept {
+                        value,
+                        acked: NEVER,
+                        superseded: NEVER,
+                        alternative: false,
+                        uncertain: false,
+                    }
+                }
+                None => sector.kept.push(Kept {
+                    value,
+                    acked: NEVER,
+                    superseded: NEVER,
+                    alternative: false,
+                    uncertain: false,
+                }),
             }
         }
         at
     }
 
     /// A write was answered; with `durable` it promised to be (FUA).
-    pub fn written(&mut self, range: Range, effect: Effect, submitted: Event, ok: bool, durable: bool) {
+    pub fn written(
+        &mut self,
+        range: Range,
+        effect: Effect,
+        submitted: Event,
+        ok: bool,
+        durable: bool,
+    ) {
         let at = self.tick();
         let value = effect.value();
         for sector in self.sectors(range) {
-            let flying = sector.flying.iter().position(|flying| flying.value == value && flying.since == submitted);
-            sector.flying.swap_remove(flying.expect("a write is answered once"));
+            let flying = sector
+                .flying
+                .iter()
+                .position(|flying| flying.value == value && flying.since == submitted);
+            sector
+                .flying
+                .swap_remove(flying.expect("a write is answered once"));
             if ok && effect != Effect::Discard {
                 sector.retire(at, |held| held.since > submitted);
             }
@@ -156,7 +197,9 @@ impl Model {
             }
             sector.settle(at);
             if ok && durable {
-                sector.kept.retain(|kept| kept.value == value || kept.acked > submitted);
+                sector
+                    .kept
+                    .retain(|kept| kept.value == value || kept.acked > submitted);
                 sector.lost.clear();
                 sector.remember(at, true);
             }
@@ -194,7 +237,13 @@ impl Model {
     ///
     /// # Errors
     /// With what it should have been.
-    pub fn read(&mut self, volume: u16, sector: u64, submitted: Event, value: Value) -> Result<(), String> {
+    pub fn read(
+        &mut self,
+        volume: u16,
+        sector: u64,
+        submitted: Event,
+        value: Value,
+    ) -> Result<(), String> {
         let at = self.tick();
         let sector = &mut self.volumes[usize::from(volume)][sector as usize];
         let allowed = sector.forgotten
@@ -202,7 +251,10 @@ impl Model {
             || sector.now.iter().any(|held| held.value == value)
             || sector.flying.iter().any(|held| held.value == value)
             || sector.lost.iter().any(|held| held.value == value)
-            || sector.past.iter().any(|held| held.value == value && held.since > submitted);
+            || sector
+                .past
+                .iter()
+                .any(|held| held.value == value && held.since > submitted);
         if !allowed {
             return Err(format!("read w{value}, expected {}", sector.expectation()));
         }
@@ -216,19 +268,32 @@ impl Model {
     ///
     /// # Errors
     /// With what is wrong.
-    pub fn origin_alone(&self, volume: u16, sector: u64, value: Value, current: bool) -> Result<(), String> {
+    pub fn origin_alone(
+        &self,
+        volume: u16,
+        sector: u64,
+        value: Value,
+        current: bool,
+    ) -> Result<(), String> {
         let sector = &self.volumes[usize::from(volume)][sector as usize];
         if sector.forgotten {
             return Ok(());
         }
-        let now = sector.now.iter().chain(&sector.flying).any(|held| held.value == value);
+        let now = sector
+            .now
+            .iter()
+            .chain(&sector.flying)
+            .any(|held| held.value == value);
         let kept = sector.kept.iter().any(|kept| kept.value == value);
         let lost = sector.lost.iter().any(|held| held.value == value);
         if current && !now && !lost {
             return Err(format!("holds w{value}, expected {}", sector.expectation()));
         }
         if !kept && !lost {
-            return Err(format!("may hold w{value} after a power cut, which only {:?} may survive", sector.survivors()));
+            return Err(format!(
+                "may hold w{value} after a power cut, which only {:?} may survive",
+                sector.survivors()
+            ));
         }
         Ok(())
     }
@@ -255,7 +320,14 @@ impl Model {
             sector.flying.clear();
             sector.past.clear();
             sector.rewritten = None;
-            sector.now = sector.kept.iter().map(|kept| Held { value: kept.value, since: at }).collect();
+            sector.now = sector
+                .kept
+                .iter()
+                .map(|kept| Held {
+                    value: kept.value,
+                    since: at,
+                })
+                .collect();
             for held in std::mem::take(&mut sector.lost) {
                 sector.may_hold(held.value, at);
             }
@@ -270,7 +342,13 @@ impl Model {
             let now = &sector.now;
             sector.kept = now
                 .iter()
-                .map(|held| Kept { value: held.value, acked: held.since, superseded: NEVER, alternative: true, uncertain: false })
+                .map(|held| Kept {
+                    value: held.value,
+                    acked: held.since,
+                    superseded: NEVER,
+                    alternative: true,
+                    uncertain: false,
+                })
                 .collect();
         }
     }
@@ -305,7 +383,11 @@ impl Model {
     #[must_use]
     pub fn describe(&self, volume: u16, sector: u64) -> String {
         let sector = &self.volumes[usize::from(volume)][sector as usize];
-        format!("{}; may survive: {:?}", sector.expectation(), sector.survivors())
+        format!(
+            "{}; may survive: {:?}",
+            sector.expectation(),
+            sector.survivors()
+        )
     }
 }
 
@@ -319,7 +401,10 @@ impl Sector {
                 if past.len() >= 4096 {
                     past.remove(0);
                 }
-                past.push(Held { value: held.value, since: at });
+                past.push(Held {
+                    value: held.value,
+                    since: at,
+                });
             }
             keep
         });
@@ -328,7 +413,11 @@ impl Sector {
     /// Marks what is neither there nor on its way as superseded.
     fn settle(&mut self, at: Event) {
         for kept in &mut self.kept {
-            let lives = self.now.iter().chain(&self.flying).any(|held| held.value == kept.value);
+            let lives = self
+                .now
+                .iter()
+                .chain(&self.flying)
+                .any(|held| held.value == kept.value);
             if !lives && !kept.uncertain && kept.superseded == NEVER {
                 kept.superseded = at;
             }
@@ -358,12 +447,20 @@ impl Sector {
         }
         self.retire(at, |held| held.value == value);
         if self.now.is_empty() {
-            self.now.push(Held { value, since: self.changed });
+            self.now.push(Held {
+                value,
+                since: self.changed,
+            });
         }
         self.lost.clear();
         // Of what a crash may have left only one was there.
-        if self.kept.iter().any(|kept| kept.alternative && kept.value == value) {
-            self.kept.retain(|kept| !kept.alternative || kept.value == value);
+        if self
+            .kept
+            .iter()
+            .any(|kept| kept.alternative && kept.value == value)
+        {
+            self.kept
+                .retain(|kept| !kept.alternative || kept.value == value);
         }
         self.keep(value, at);
         self.settle(at);
@@ -380,13 +477,27 @@ impl Sector {
     fn keep(&mut self, value: Value, at: Event) {
         match self.kept.iter_mut().find(|kept| kept.value == value) {
             Some(kept) => kept.superseded = NEVER,
-            None => self.kept.push(Kept { value, acked: at, superseded: NEVER, alternative: false, uncertain: false }),
+            None => self.kept.push(Kept {
+                value,
+                acked: at,
+                superseded: NEVER,
+                alternative: false,
+                uncertain: false,
+            }),
         }
     }
 
     fn expectation(&self) -> String {
-        let now: Vec<String> = self.now.iter().map(|held| format!("w{}", held.value)).collect();
-        let flying: Vec<String> = self.flying.iter().map(|held| format!("w{}", held.value)).collect();
+        let now: Vec<String> = self
+            .now
+            .iter()
+            .map(|held| format!("w{}", held.value))
+            .collect();
+        let flying: Vec<String> = self
+            .flying
+            .iter()
+            .map(|held| format!("w{}", held.value))
+            .collect();
         let mut text = now.join(" or ");
         if !flying.is_empty() {
             text += &format!(" (in flight: {})", flying.join(", "));
@@ -403,7 +514,11 @@ impl Sector {
 mod tests {
     use super::*;
 
-    const RANGE: Range = Range { volume: 0, sector: 0, count: 1 };
+    const RANGE: Range = Range {
+        volume: 0,
+        sector: 0,
+        count: 1,
+    };
 
     fn stored(model: &mut Model, value: Value) {
         let at = model.write(RANGE, Effect::Store(value));

@@ -36,7 +36,11 @@ pub enum Stray {
 impl fmt::Display for Stray {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stray::Elsewhere { value, volume, sector } => {
+            Stray::Elsewhere {
+                value,
+                volume,
+                sector,
+            } => {
                 write!(out, "w{value} of volume {volume} sector {sector}")
             }
             Stray::Garbage => write!(out, "garbage"),
@@ -71,7 +75,11 @@ pub fn fill(bytes: &mut [u8], volume: u16, sector: u64, value: Value) {
 }
 
 fn word(bytes: &[u8], index: usize) -> u64 {
-    u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("eight bytes"))
+    u64::from_le_bytes(
+        bytes[index * 8..index * 8 + 8]
+            .try_into()
+            .expect("eight bytes"),
+    )
 }
 
 /// Which value a sector of this place holds.
@@ -81,17 +89,27 @@ fn word(bytes: &[u8], index: usize) -> u64 {
 pub fn decode(bytes: &[u8], volume: u16, sector: u64) -> Result<Value, Stray> {
     let first = word(bytes, 0);
     if first == 0 {
-        return if bytes.iter().all(|byte| *byte == 0) { Ok(ZERO) } else { Err(Stray::Garbage) };
+        return if bytes.iter().all(|byte| *byte == 0) {
+            Ok(ZERO)
+        } else {
+            Err(Stray::Garbage)
+        };
     }
     let (value, found) = (word(bytes, 1), word(bytes, 2));
-    let Ok(value) = Value::try_from(value) else { return Err(Stray::Garbage) };
+    let Ok(value) = Value::try_from(value) else {
+        return Err(Stray::Garbage);
+    };
     let filler = filler(value, found).to_le_bytes();
     if first != MAGIC || bytes[24..].chunks_exact(8).any(|word| word != filler) {
         return Err(Stray::Garbage);
     }
     if found != place(volume, sector) {
         let (volume, sector) = ((found >> 48) as u16, found & ((1 << 48) - 1));
-        return Err(Stray::Elsewhere { value, volume, sector });
+        return Err(Stray::Elsewhere {
+            value,
+            volume,
+            sector,
+        });
     }
     Ok(value)
 }
@@ -105,7 +123,11 @@ mod tests {
         let mut bytes = vec![0; 4096];
         fill(&mut bytes, 1, 80, 7);
         assert_eq!(decode(&bytes[512..1024], 1, 81), Ok(7));
-        let stray = Stray::Elsewhere { value: 7, volume: 1, sector: 81 };
+        let stray = Stray::Elsewhere {
+            value: 7,
+            volume: 1,
+            sector: 81,
+        };
         assert_eq!(decode(&bytes[512..1024], 1, 82), Err(stray));
         bytes[700] ^= 1;
         assert_eq!(decode(&bytes[512..1024], 1, 81), Err(Stray::Garbage));

@@ -99,7 +99,11 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        let latency = Latency { least_ns: 20_000, spread_ns: 100_000, spikes: 0 };
+        let latency = Latency {
+            least_ns: 20_000,
+            spread_ns: 100_000,
+            spikes: 0,
+        };
         Config {
             geometry: Geometry {
                 block_bytes: 4096,
@@ -259,7 +263,11 @@ impl Plan {
     /// A plan written by hand.
     #[must_use]
     pub fn script(config: Config, steps: impl IntoIterator<Item = Step>, schedule: u64) -> Plan {
-        Plan { config, steps: (0..).zip(steps).collect(), schedule }
+        Plan {
+            config,
+            steps: (0..).zip(steps).collect(),
+            schedule,
+        }
     }
 }
 

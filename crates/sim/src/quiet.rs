@@ -43,7 +43,10 @@ pub(crate) fn catch(body: impl FnOnce(&mut dyn FnMut(Outcome))) -> Outcome {
     let result = catch_unwind(AssertUnwindSafe(|| body(&mut |done| outcome = done)));
     CATCHING.set(was);
     if result.is_err() {
-        outcome.violation = Some(Violation { step: u32::MAX, what: PANIC.take() });
+        outcome.violation = Some(Violation {
+            step: u32::MAX,
+            what: PANIC.take(),
+        });
         outcome.trace = NOTES.take();
     }
     outcome

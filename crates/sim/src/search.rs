@@ -26,7 +26,14 @@ pub struct Report {
 /// Runs seeds from `first` up to `last`, or until `limit` is over or `stop_after` seeds failed.
 /// With `twice` each seed runs twice and must do the same.
 #[must_use]
-pub fn search(first: u64, last: u64, limit: Duration, stop_after: usize, twice: bool, threads: usize) -> Report {
+pub fn search(
+    first: u64,
+    last: u64,
+    limit: Duration,
+    stop_after: usize,
+    twice: bool,
+    threads: usize,
+) -> Report {
     let began = Instant::now();
     let next = AtomicU64::new(first);
     let stop = AtomicBool::new(false);

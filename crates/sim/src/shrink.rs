@@ -8,7 +8,10 @@ use crate::world::{Options, run};
 #[must_use]
 pub fn shrink(plan: &Plan, tries: usize) -> Plan {
     let mut best = plan.clone();
-    let Some(wanted) = run(plan, Options::default()).violation.map(|violation| kind(&violation.what)) else {
+    let Some(wanted) = run(plan, Options::default())
+        .violation
+        .map(|violation| kind(&violation.what))
+    else {
         return best;
     };
     let mut left = tries;
@@ -40,5 +43,8 @@ pub fn shrink(plan: &Plan, tries: usize) -> Plan {
 /// What kind of violation this is: its words without the numbers. A smaller plan that fails in
 /// another way is another bug.
 fn kind(what: &str) -> String {
-    what.chars().filter(|letter| !letter.is_ascii_digit()).take(40).collect()
+    what.chars()
+        .filter(|letter| !letter.is_ascii_digit())
+        .take(40)
+        .collect()
 }

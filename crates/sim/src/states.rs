@@ -18,7 +18,10 @@ pub(crate) fn collect(counts: &mut Counts, engine: &Engine) {
     counts.add("segments reclaimed", stats.reclaimed_segments);
     counts.add("cache flushes", stats.cache_flushes);
     counts.add("origin flushes", stats.origin_flushes);
-    counts.add("unreadable dirty blocks carried on", stats.unreadable_dirty_blocks);
+    counts.add(
+        "unreadable dirty blocks carried on",
+        stats.unreadable_dirty_blocks,
+    );
     counts.add("checksum errors", stats.checksum_errors);
     counts.add("throttled requests", stats.throttled_requests);
     counts.add("cache read errors", stats.cache_read_errors);

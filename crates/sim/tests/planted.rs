@@ -18,6 +18,10 @@ const LONGEST: Duration = Duration::from_secs(240);
 #[test]
 fn every_planted_bug_is_found() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    assert!(
+        !damage_is_absence_is_found(),
+        "an honest recovery reports what is missing"
+    );
     let mut missed = Vec::new();
     for (bug, invariant, name) in Bug::ALL {
         plant(Some(bug));
@@ -26,12 +30,21 @@ fn every_planted_bug_is_found() {
             (damage_is_absence_is_found(), "script".to_owned())
         } else {
             let report = search(1, MOST_SEEDS, LONGEST, 1, false, threads);
-            let what = report.failures.first().map(|(seed, violation)| format!("seed {seed}: {}", violation.what));
-            (what.is_some(), format!("{} seeds; {}", report.seeds, what.unwrap_or_default()))
+            let what = report
+                .failures
+                .first()
+                .map(|(seed, violation)| format!("seed {seed}: {}", violation.what));
+            (
+                what.is_some(),
+                format!("{} seeds; {}", report.seeds, what.unwrap_or_default()),
+            )
         };
         plant(None);
         let how: String = how.chars().take(180).collect();
-        println!("{invariant:<4} {name:<24} {:>6.1} s  {how}", began.elapsed().as_secs_f64());
+        println!(
+            "{invariant:<4} {name:<24} {:>6.1} s  {how}",
+            began.elapsed().as_secs_f64()
+        );
         if !found {
             missed.push(name);
         }
@@ -43,10 +56,28 @@ fn every_planted_bug_is_found() {
 /// has a test of its own. Flushed data whose header rots must not be missing without a word.
 fn damage_is_absence_is_found() -> bool {
     (1..200).any(|schedule| {
-        let settings = Settings { dirty_low_percent: 90, dirty_high_percent: 90, dirty_limit_percent: 90, ..Settings::default() };
-        let config = Config { settings, modes: vec![Mode::Writeback], ..Config::default() };
-        let write = |sector| Step::Write { volume: 0, sector, count: 8, fua: true };
-        let crash = Crash { power: true, survival: Survival::Nothing, recoveries: Vec::new() };
+        let settings = Settings {
+            dirty_low_percent: 90,
+            dirty_high_percent: 90,
+            dirty_limit_percent: 90,
+            ..Settings::default()
+        };
+        let config = Config {
+            settings,
+            modes: vec![Mode::Writeback],
+            ..Config::default()
+        };
+        let write = |sector| Step::Write {
+            volume: 0,
+            sector,
+            count: 8,
+            fua: true,
+        };
+        let crash = Crash {
+            power: true,
+            survival: Survival::Nothing,
+            recoveries: Vec::new(),
+        };
         let steps = [
             write(0),
             Step::Settle,
@@ -54,7 +85,10 @@ fn damage_is_absence_is_found() -> bool {
             Step::Settle,
             write(16),
             Step::Settle,
-            Step::Rot { place: schedule, metadata: true },
+            Step::Rot {
+                place: schedule,
+                metadata: true,
+            },
             Step::Crash(crash),
         ];
         let plan = Plan::script(config, steps, schedule);

@@ -181,9 +181,10 @@ impl Transmission {
     ) -> Option<(Result<RequestHeader, Reason>, usize)> {
         let decoded = |bytes| RequestHeader::decode(bytes).ok_or(Reason::RequestMagic);
         if self.partial_bytes == 0
-            && let Some(bytes) = rest.first_chunk() {
-                return Some((decoded(bytes), REQUEST_BYTES));
-            }
+            && let Some(bytes) = rest.first_chunk()
+        {
+            return Some((decoded(bytes), REQUEST_BYTES));
+        }
         let take_bytes = rest.len().min(REQUEST_BYTES - self.partial_bytes);
         self.partial[self.partial_bytes..self.partial_bytes + take_bytes]
             .copy_from_slice(&rest[..take_bytes]);

@@ -169,8 +169,9 @@ impl ManyReads {
     /// and leaving with reads in flight is no option: so it is asked again, without haste.
     fn wait(&mut self) {
         if let Err(error) = self.ring.submit_and_wait(1)
-            && error.kind() != io::ErrorKind::Interrupted {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 }

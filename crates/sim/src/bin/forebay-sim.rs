@@ -25,23 +25,46 @@ fn main() -> ExitCode {
 
 fn execute(arguments: &[String]) -> Result<bool, String> {
     let option = |name: &str| {
-        arguments.iter().position(|argument| argument == name).and_then(|at| arguments.get(at + 1)).map(String::as_str)
+        arguments
+            .iter()
+            .position(|argument| argument == name)
+            .and_then(|at| arguments.get(at + 1))
+            .map(String::as_str)
     };
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
-    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is not a number"));
+    let number = |text: &str| {
+        text.parse::<u64>()
+            .map_err(|_| format!("`{text}` is not a number"))
+    };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     match arguments.first().map(String::as_str) {
         Some("run") => {
-            let (first, last) = option("--seeds").and_then(|range| range.split_once("..")).ok_or("run needs --seeds A..B")?;
+            let (first, last) = option("--seeds")
+                .and_then(|range| range.split_once(".."))
+                .ok_or("run needs --seeds A..B")?;
             let stop_after = if has("--all") { usize::MAX } else { 1 };
-            let report = search(number(first)?, number(last)?, Duration::MAX, stop_after, has("--twice"), threads);
+            let report = search(
+                number(first)?,
+                number(last)?,
+                Duration::MAX,
+                stop_after,
+                has("--twice"),
+                threads,
+            );
             Ok(print(&report, has("--all")))
         }
         Some("soak") => {
             let seconds = number(option("--seconds").ok_or("soak needs --seconds N")?)?;
             let first = number(option("--seed").unwrap_or("1"))?;
             let stop_after = if has("--all") { usize::MAX } else { 1 };
-            let report = search(first, u64::MAX, Duration::from_secs(seconds), stop_after, has("--twice"), threads);
+            let report = search(
+                first,
+                u64::MAX,
+                Duration::from_secs(seconds),
+                stop_after,
+                has("--twice"),
+                threads,
+            );
             Ok(print(&report, has("--all")))
         }
         Some("replay") => {
@@ -77,7 +100,11 @@ fn print(report: &Report, all: bool) -> bool {
 fn replay(seed: u64, keep: Option<&str>, trace: bool, small: bool) -> Result<bool, String> {
     let mut plan = generate::plan(seed);
     if let Some(keep) = keep {
-        let kept: Result<Vec<u32>, _> = keep.split(',').filter(|name| !name.is_empty()).map(str::parse).collect();
+        let kept: Result<Vec<u32>, _> = keep
+            .split(',')
+            .filter(|name| !name.is_empty())
+            .map(str::parse)
+            .collect();
         let kept = kept.map_err(|_| format!("`{keep}` is not a list of steps"))?;
         plan.steps.retain(|(name, _)| kept.contains(name));
     }
@@ -89,12 +116,21 @@ fn replay(seed: u64, keep: Option<&str>, trace: bool, small: bool) -> Result<boo
 
 /// Runs a plan and says what came of it; ends in the command that does the same.
 fn show(plan: &Plan, seed: u64, trace: bool) -> bool {
-    let outcome = run(plan, Options { trace, ..Options::default() });
+    let outcome = run(
+        plan,
+        Options {
+            trace,
+            ..Options::default()
+        },
+    );
     for line in &outcome.trace {
         println!("{line}");
     }
     let Some(violation) = outcome.violation else {
-        println!("seed {seed}: no violation, hash {:016x}, {} operations", outcome.hash, outcome.operations);
+        println!(
+            "seed {seed}: no violation, hash {:016x}, {} operations",
+            outcome.hash, outcome.operations
+        );
         return true;
     };
     println!("{:#?}", plan.config);
@@ -102,7 +138,14 @@ fn show(plan: &Plan, seed: u64, trace: bool) -> bool {
         println!("{name:>4} {step:?}");
     }
     println!("VIOLATION at step {}: {}", violation.step, violation.what);
-    let kept: Vec<String> = plan.steps.iter().map(|(name, _)| name.to_string()).collect();
-    println!("cargo run --release -p forebay-sim -- replay {seed} --trace --keep {}", kept.join(","));
+    let kept: Vec<String> = plan
+        .steps
+        .iter()
+        .map(|(name, _)| name.to_string())
+        .collect();
+    println!(
+        "cargo run --release -p forebay-sim -- replay {seed} --trace --keep {}",
+        kept.join(",")
+    );
     false
 }

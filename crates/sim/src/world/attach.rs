@@ -1,8 +1,8 @@
 //! Creation and attach, cut short as often as the plan says.
 
 use forebay_engine::{
-    AttachError, AttachOptions, Attached, CacheId, DeviceError, Engine, Mode, Superblock, SuperblockError, VolumeConfig,
-    VolumeState as RecordState, attach, create,
+    AttachError, AttachOptions, Attached, CacheId, DeviceError, Engine, Mode, Superblock,
+    SuperblockError, VolumeConfig, VolumeState as RecordState, attach, create,
 };
 
 use super::{Check, VolumeState, World};
@@ -19,7 +19,11 @@ impl World<'_> {
             self.attach(&[])?;
             self.counts().add("leftover of another cache", 1);
             for volume in 0..self.volumes.len() as u16 {
-                let range = crate::model::Range { volume, sector: 0, count: self.volumes[usize::from(volume)].sectors };
+                let range = crate::model::Range {
+                    volume,
+                    sector: 0,
+                    count: self.volumes[usize::from(volume)].sectors,
+                };
                 let value = self.fresh();
                 let effect = crate::model::Effect::Store(value);
                 self.ask(range, super::Ask::Write { effect, fua: false })?;
@@ -28,7 +32,14 @@ impl World<'_> {
             // Everything is written back, so that the origin is whole when the cache is given up.
             for volume in 0..self.volumes.len() as u16 {
                 self.drain(volume)?;
-                self.ask(crate::model::Range { volume, sector: 0, count: 0 }, super::Ask::Flush)?;
+                self.ask(
+                    crate::model::Range {
+                        volume,
+                        sector: 0,
+                        count: 0,
+                    },
+                    super::Ask::Flush,
+                )?;
             }
             self.quiesce()?;
             self.stop();
@@ -75,7 +86,14 @@ impl World<'_> {
             if finished {
                 self.model.recovered();
             }
-            self.counts().add(["recovery cut short", "recovery cut short twice", "recovery cut short 3 times or more"][depth.min(2)], 1);
+            self.counts().add(
+                [
+                    "recovery cut short",
+                    "recovery cut short twice",
+                    "recovery cut short 3 times or more",
+                ][depth.min(2)],
+                1,
+            );
             if *power {
                 self.tell(|_| "power cut in recovery".to_owned());
                 self.power_goes(Survival::Any);
@@ -85,7 +103,9 @@ impl World<'_> {
         }
         self.settle_origins();
         self.misread = false;
-        let attached = self.attach_once(None, cuts.len())?.ok_or("attach was cut short without a cut")?;
+        let attached = self
+            .attach_once(None, cuts.len())?
+            .ok_or("attach was cut short without a cut")?;
         self.model.recovered();
         self.start(attached)
     }
@@ -107,9 +127,13 @@ impl World<'_> {
         let mut last = String::new();
         for attempt in 0..8 {
             let mut rng = Rng::of(self.rng.bits(), 7);
-            let options = AttachOptions { boot_id, accept_damage };
-            let rings: Vec<Option<&[u8]>> =
-                (0..self.plan.config.geometry.shards).map(|shard| Some(self.memory.ring(shard))).collect();
+            let options = AttachOptions {
+                boot_id,
+                accept_damage,
+            };
+            let rings: Vec<Option<&[u8]>> = (0..self.plan.config.geometry.shards)
+                .map(|shard| Some(self.memory.ring(shard)))
+                .collect();
             self.cache.lost = false;
             let reads_before = self.cache.tally.reads;
             let mut control = Control::new(&mut self.cache, cut, &mut rng);
@@ -123,9 +147,17 @@ impl World<'_> {
             self.outcome.operations += done;
             match result {
                 Ok(attached) => {
-                    let (dirty, cached) = (attached.report.dirty_blocks(), attached.report.cached_blocks());
+                    let (dirty, cached) = (
+                        attached.report.dirty_blocks(),
+                        attached.report.cached_blocks(),
+                    );
                     self.tell(|_| format!("attached at depth {depth}, {cached} blocks cached, {dirty} dirty, {done} operations"));
-                    let damage: Vec<String> = attached.report.damage().iter().map(|what| (*what).to_owned()).collect();
+                    let damage: Vec<String> = attached
+                        .report
+                        .damage()
+                        .iter()
+                        .map(|what| (*what).to_owned())
+                        .collect();
                     if !damage.is_empty() {
                         self.damage_is_explained(&damage.join("; "))?;
                     }
@@ -147,9 +179,10 @@ impl World<'_> {
                         self.model.forget();
                     }
                 }
-                Err(AttachError::Superblock(SuperblockError::Device(error)) | AttachError::Device(error))
-                    if error != DeviceError::Gone =>
-                {
+                Err(
+                    AttachError::Superblock(SuperblockError::Device(error))
+                    | AttachError::Device(error),
+                ) if error != DeviceError::Gone => {
                     self.damage_is_explained(&error.to_string())?;
                     if attempt >= 3 {
                         // Pages that never answer are the administrator's to replace.
@@ -160,46 +193,71 @@ impl World<'_> {
                 Err(error) => return Err(format!("attach failed: {error}")),
             }
         }
-        Err(format!("attach fails again and again, with damage accepted and no faults: {last}"))
+        Err(format!(
+            "attach fails again and again, with damage accepted and no faults: {last}"
+        ))
     }
 
     fn damage_is_explained(&mut self, what: &str) -> Check {
         self.counts().add("damage reported", 1);
         if self.cache.tally.total() == 0 && self.options.fail_at.is_none() {
-            return Err(format!("recovery reports damage and nothing was damaged: {what}"));
+            return Err(format!(
+                "recovery reports damage and nothing was damaged: {what}"
+            ));
         }
         Ok(())
     }
 
     /// I15: nothing of the abandoned epochs counts.
     fn give_up_if_abandoned(&mut self) -> Check {
-        let Some(epoch) = self.abandoned else { return Ok(()) };
+        let Some(epoch) = self.abandoned else {
+            return Ok(());
+        };
         let mut rng = Rng::of(self.rng.bits(), 8);
         let was_faulty = std::mem::take(&mut self.cache.faulty);
         let mut control = Control::new(&mut self.cache, None, &mut rng);
-        let mut superblock = Superblock::read(&mut control).map_err(|error| format!("the superblock is lost: {error}"))?;
+        let mut superblock = Superblock::read(&mut control)
+            .map_err(|error| format!("the superblock is lost: {error}"))?;
         for volume in &mut superblock.volumes {
             volume.valid_from_epoch = volume.valid_from_epoch.max(epoch + 1);
         }
-        superblock.write(&mut control).map_err(|error| format!("the superblock cannot be written: {error}"))?;
+        superblock
+            .write(&mut control)
+            .map_err(|error| format!("the superblock cannot be written: {error}"))?;
         self.cache.faulty = was_faulty;
         self.abandoned = None;
         Ok(())
     }
 
     fn start(&mut self, attached: Attached) -> Check {
-        let Attached { superblock, shards, .. } = attached;
+        let Attached {
+            superblock, shards, ..
+        } = attached;
         let mut boot_id = [0; 16];
         boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
         let settings = self.settings_in_force();
         for recovered in shards {
-            self.engines.push(Engine::new(settings.clone(), recovered, boot_id, &mut self.memory));
+            self.engines.push(Engine::new(
+                settings.clone(),
+                recovered,
+                boot_id,
+                &mut self.memory,
+            ));
         }
         let previous = std::mem::take(&mut self.volumes);
-        let attached: Vec<_> = superblock.volumes.iter().filter(|volume| volume.state == RecordState::Attached).collect();
+        let attached: Vec<_> = superblock
+            .volumes
+            .iter()
+            .filter(|volume| volume.state == RecordState::Attached)
+            .collect();
         for (at, sectors) in self.plan.config.volume_sectors.iter().enumerate() {
-            let record = attached.iter().find(|volume| volume.name == name(at)).ok_or("a volume is missing")?;
-            let mode = previous.get(at).map_or(self.plan.config.modes[at], |volume| volume.mode);
+            let record = attached
+                .iter()
+                .find(|volume| volume.name == name(at))
+                .ok_or("a volume is missing")?;
+            let mode = previous
+                .get(at)
+                .map_or(self.plan.config.modes[at], |volume| volume.mode);
             let config = VolumeConfig {
                 base: record.base,
                 reserved_blocks: record.reserved_blocks,
@@ -253,7 +311,11 @@ pub(super) fn name(volume: usize) -> String {
     format!("volume-{volume}")
 }
 
-fn create_with_volumes(control: &mut Control<'_>, id: CacheId, plan: &crate::plan::Plan) -> Result<Superblock, SuperblockError> {
+fn create_with_volumes(
+    control: &mut Control<'_>,
+    id: CacheId,
+    plan: &crate::plan::Plan,
+) -> Result<Superblock, SuperblockError> {
     let mut superblock = create(control, id, plan.config.geometry)?;
     for (at, sectors) in plan.config.volume_sectors.iter().enumerate() {
         superblock.add_volume(&name(at), sectors * 512, plan.config.modes[at] as u8)?;

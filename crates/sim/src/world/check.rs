@@ -9,7 +9,10 @@ use crate::payload;
 impl World<'_> {
     /// Dirty blocks of a volume, over all shards.
     pub(super) fn dirty_blocks(&self, volume: u16) -> u64 {
-        let blocks = self.engines.iter().filter_map(|engine| engine.volume_blocks(VolumeSlot(volume)));
+        let blocks = self
+            .engines
+            .iter()
+            .filter_map(|engine| engine.volume_blocks(VolumeSlot(volume)));
         blocks.map(|(dirty, _)| dirty).sum()
     }
 
@@ -47,12 +50,18 @@ impl World<'_> {
             let mut versions = disk.versions(sector * 512, 512).peekable();
             while let Some(bytes) = versions.next() {
                 let place = || format!("{why}, but its origin, volume {volume} sector {sector},");
-                let value = payload::decode(bytes, volume, sector).map_err(|stray| format!("{} holds {stray}", place()))?;
+                let value = payload::decode(bytes, volume, sector)
+                    .map_err(|stray| format!("{} holds {stray}", place()))?;
                 let current = versions.peek().is_none();
-                self.model.origin_alone(volume, sector, value, current).map_err(|what| {
-                    let all: Vec<_> = disk.versions(sector * 512, 512).map(|bytes| payload::decode(bytes, volume, sector)).collect();
-                    format!("{} {what}; it has {all:?}, durable first", place())
-                })?;
+                self.model
+                    .origin_alone(volume, sector, value, current)
+                    .map_err(|what| {
+                        let all: Vec<_> = disk
+                            .versions(sector * 512, 512)
+                            .map(|bytes| payload::decode(bytes, volume, sector))
+                            .collect();
+                        format!("{} {what}; it has {all:?}, durable first", place())
+                    })?;
             }
         }
         Ok(())
@@ -66,7 +75,14 @@ impl World<'_> {
             for sector in (0..sectors).step_by(block as usize) {
                 if self.rng.percent(percent) {
                     let count = block.min(sectors - sector);
-                    self.ask(Range { volume, sector, count }, Ask::Read { prefetch: false })?;
+                    self.ask(
+                        Range {
+                            volume,
+                            sector,
+                            count,
+                        },
+                        Ask::Read { prefetch: false },
+                    )?;
                 }
             }
         }

@@ -1,6 +1,8 @@
 //! The clients: what they ask, and whether the answers are right.
 
-use forebay_engine::{Ack, BlockKey, Buf, Failure, Memory, Request, RequestId, RequestKind, VolumeSlot};
+use forebay_engine::{
+    Ack, BlockKey, Buf, Failure, Memory, Request, RequestId, RequestKind, VolumeSlot,
+};
 
 use super::{Ask, Check, Pending, World};
 use crate::device::Tally;
@@ -26,7 +28,11 @@ impl World<'_> {
         let (offset, len) = (range.sector * 512, range.count * 512);
         let pieces: Vec<_> = geometry.split(base, offset, len, 1 << 20).collect();
         for (shard, offset_bytes, len_bytes) in pieces {
-            let piece = Range { sector: offset_bytes / 512, count: u64::from(len_bytes) / 512, ..range };
+            let piece = Range {
+                sector: offset_bytes / 512,
+                count: u64::from(len_bytes) / 512,
+                ..range
+            };
             self.ask_piece(shard, piece, ask)?;
         }
         Ok(())
@@ -38,13 +44,27 @@ impl World<'_> {
         let (kind, buf) = match ask {
             Ask::Read { prefetch: true } => (RequestKind::Prefetch, Buf::EMPTY),
             Ask::Read { .. } => (RequestKind::Read, self.memory.take(len_bytes as usize)),
-            Ask::Write { effect: Effect::Store(ZERO), fua } => (RequestKind::WriteZeroes { fua }, Buf::EMPTY),
-            Ask::Write { effect: Effect::Store(value), fua } => {
+            Ask::Write {
+                effect: Effect::Store(ZERO),
+                fua,
+            } => (RequestKind::WriteZeroes { fua }, Buf::EMPTY),
+            Ask::Write {
+                effect: Effect::Store(value),
+                fua,
+            } => {
                 let buf = self.memory.take(len_bytes as usize);
-                payload::fill(self.memory.bytes_mut(buf), range.volume, range.sector, value);
+                payload::fill(
+                    self.memory.bytes_mut(buf),
+                    range.volume,
+                    range.sector,
+                    value,
+                );
                 (RequestKind::Write { fua }, buf)
             }
-            Ask::Write { effect: Effect::Discard, .. } => (RequestKind::Discard, Buf::EMPTY),
+            Ask::Write {
+                effect: Effect::Discard,
+                ..
+            } => (RequestKind::Discard, Buf::EMPTY),
             Ask::Flush => unreachable!("a flush has no range"),
         };
         let submitted = match ask {
@@ -63,7 +83,14 @@ impl World<'_> {
         });
         self.tell(|_| format!("ask {id} shard {shard} {ask:?} {range:?}"));
         let volume = VolumeSlot(range.volume);
-        let request = Request { id: RequestId(id), volume, kind, offset_bytes, len_bytes, buf };
+        let request = Request {
+            id: RequestId(id),
+            volume,
+            kind,
+            offset_bytes,
+            len_bytes,
+            buf,
+        };
         self.hash(offset_bytes, u64::from(len_bytes));
         self.engines[usize::from(shard)].submit(self.now, request, &mut self.memory);
         self.pump(shard)
@@ -131,15 +158,23 @@ impl World<'_> {
                 }
             }
             Ask::Write { effect, fua } => {
-                self.model.written(range, effect, pending.submitted, ok, fua);
+                self.model
+                    .written(range, effect, pending.submitted, ok, fua);
                 if !ok {
                     self.volumes[usize::from(range.volume)].through = false;
                 }
             }
             Ask::Flush => {
-                let flushes = self.requests.values().filter(|other| other.ask == Ask::Flush);
-                let others = flushes.filter(|other| other.range.volume == range.volume).count() > 0;
-                self.model.flushed(range.volume, pending.submitted, ok, others);
+                let flushes = self
+                    .requests
+                    .values()
+                    .filter(|other| other.ask == Ask::Flush);
+                let others = flushes
+                    .filter(|other| other.range.volume == range.volume)
+                    .count()
+                    > 0;
+                self.model
+                    .flushed(range.volume, pending.submitted, ok, others);
                 // What a failed flush doubts is whole in the log, not on the origin.
                 self.volumes[usize::from(range.volume)].through &= ok;
                 if ok {
@@ -154,14 +189,29 @@ impl World<'_> {
     }
 
     fn check_read(&mut self, pending: &Pending) -> Check {
-        let Range { volume, sector, count } = pending.range;
+        let Range {
+            volume,
+            sector,
+            count,
+        } = pending.range;
         for i in 0..count {
-            let bytes = &self.memory.bytes(pending.buf)[i as usize * SECTOR_BYTES..][..SECTOR_BYTES];
-            let place = format!("volume {volume} sector {} (block {})", sector + i, self.block_of(sector + i));
-            let value = payload::decode(bytes, volume, sector + i)
-                .map_err(|stray| format!("{place}: read {stray}, expected {}", self.model.describe(volume, sector + i)))?;
+            let bytes =
+                &self.memory.bytes(pending.buf)[i as usize * SECTOR_BYTES..][..SECTOR_BYTES];
+            let place = format!(
+                "volume {volume} sector {} (block {})",
+                sector + i,
+                self.block_of(sector + i)
+            );
+            let value = payload::decode(bytes, volume, sector + i).map_err(|stray| {
+                format!(
+                    "{place}: read {stray}, expected {}",
+                    self.model.describe(volume, sector + i)
+                )
+            })?;
             self.hash(sector + i, u64::from(value));
-            self.model.read(volume, sector + i, pending.submitted, value).map_err(|what| format!("{place}: {what}"))?;
+            self.model
+                .read(volume, sector + i, pending.submitted, value)
+                .map_err(|what| format!("{place}: {what}"))?;
         }
         Ok(())
     }
@@ -172,34 +222,54 @@ impl World<'_> {
 
     /// Whether injected faults explain that a request failed.
     fn explained(&mut self, pending: &Pending, failure: Failure) -> Check {
-        if self.options.fail_at.is_some_and(|at| self.submissions >= at) {
+        if self
+            .options
+            .fail_at
+            .is_some_and(|at| self.submissions >= at)
+        {
             return Ok(());
         }
         let origin = self.origins[usize::from(pending.range.volume)].tally;
         let cache = self.cache.tally;
-        let since = |now: Tally, then: Tally| (now.reads - then.reads, now.writes - then.writes, now.flushes - then.flushes);
+        let since = |now: Tally, then: Tally| {
+            (
+                now.reads - then.reads,
+                now.writes - then.writes,
+                now.flushes - then.flushes,
+            )
+        };
         let (origin_reads, origin_writes, origin_flushes) = since(origin, pending.origin_tally);
         let (cache_reads, ..) = since(cache, pending.cache_tally);
         let bad_reads = cache.bad_reads - pending.cache_tally.bad_reads;
-        let cache_broken = self.cache.gone || cache.damage > 0 || cache.writes > 0 || cache.flushes > 0;
+        let cache_broken =
+            self.cache.gone || cache.damage > 0 || cache.writes > 0 || cache.flushes > 0;
         let given_up = self.engines.iter().any(|engine| {
-            engine.stats().unreadable_dirty_blocks > 0 || !engine.unreadable_dirty(VolumeSlot(pending.range.volume)).is_empty()
+            engine.stats().unreadable_dirty_blocks > 0
+                || !engine
+                    .unreadable_dirty(VolumeSlot(pending.range.volume))
+                    .is_empty()
         });
         let cache_unreadable = cache_reads + bad_reads >= 2 || given_up || self.misread;
         let explained = match pending.ask {
             Ask::Read { .. } => origin_reads > 0 || cache_unreadable || cache_broken,
             Ask::Write { .. } => {
-                origin_reads + origin_writes + origin_flushes > 0 || cache_unreadable || cache_broken
+                origin_reads + origin_writes + origin_flushes > 0
+                    || cache_unreadable
+                    || cache_broken
             }
             Ask::Flush => {
                 // Each shard tells of its own failed flush, once.
-                origin.flushes > self.volumes[usize::from(pending.range.volume)].flush_errors_before || cache_broken
+                origin.flushes > self.volumes[usize::from(pending.range.volume)].flush_errors_before
+                    || cache_broken
             }
         };
         if explained && failure != Failure::Invalid && failure != Failure::Detached {
             return Ok(());
         }
         let key = BlockKey(self.block_of(pending.range.sector));
-        Err(format!("{:?} {:?} (block {}) failed with `{failure}`, and no fault explains it", pending.ask, pending.range, key.0))
+        Err(format!(
+            "{:?} {:?} (block {}) failed with `{failure}`, and no fault explains it",
+            pending.ask, pending.range, key.0
+        ))
     }
 }

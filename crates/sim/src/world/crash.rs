@@ -16,7 +16,11 @@ impl World<'_> {
         let stepped_aside = self.engines.iter().any(|engine| engine.failure().is_some());
         self.leave_flights(crash.power);
         self.model.killed();
-        if stepped_aside && dirty > 0 {
+        if std::mem::take(&mut self.cache.lost) {
+            // The cache device lost what it had not flushed, as in a power cut.
+            self.model.power_cut();
+        }
+        if self.abandoned.is_some() && dirty > 0 {
             // What was dirty on the abandoned cache is given up.
             self.model.forget();
         }
@@ -36,7 +40,10 @@ impl World<'_> {
             self.cache.gone = false;
         }
         self.attach(&crash.recoveries)?;
-        let strict = !crash.power && crash.recoveries.is_empty() && !stepped_aside && self.cache.tally.total() == 0;
+        let strict = !crash.power
+            && crash.recoveries.is_empty()
+            && !stepped_aside
+            && self.cache.tally.total() == 0;
         if strict && self.dirty_total() + in_flight < dirty {
             return Err(format!(
                 "{dirty} blocks were dirty and at most {in_flight} in flight when the daemon was killed, {} are dirty after recovery",
@@ -48,18 +55,30 @@ impl World<'_> {
     }
 
     pub(super) fn crash_here(&mut self, power: bool) -> Check {
-        let recoveries = vec![(self.rng.below(40) as u32, power), (self.rng.below(40) as u32, power)];
-        self.crash(&Crash { power, survival: Survival::Any, recoveries })
+        let recoveries = vec![
+            (self.rng.below(40) as u32, power),
+            (self.rng.below(40) as u32, power),
+        ];
+        self.crash(&Crash {
+            power,
+            survival: Survival::Any,
+            recoveries,
+        })
     }
 
     pub(super) fn dirty_total(&self) -> u64 {
-        (0..self.volumes.len() as u16).map(|volume| self.dirty_blocks(volume)).sum()
+        (0..self.volumes.len() as u16)
+            .map(|volume| self.dirty_blocks(volume))
+            .sum()
     }
 
     /// Blocks of requests and operations in flight, at most.
     fn blocks_in_flight(&self) -> u64 {
         let block = u64::from(self.plan.config.geometry.block_bytes) / 512;
-        self.requests.values().map(|pending| pending.range.count / block + 2).sum()
+        self.requests
+            .values()
+            .map(|pending| pending.range.count / block + 2)
+            .sum()
     }
 
     /// Power is gone: volatile caches and shared memory with it.
@@ -81,14 +100,25 @@ impl World<'_> {
             let zombie = match &flight.action.operation {
                 Operation::Write { offset_bytes, bufs } => {
                     let data = flight.taken.clone().unwrap_or_else(|| self.gather(bufs));
-                    Zombie { offset_bytes: *offset_bytes, data: Ok(data) }
+                    Zombie {
+                        offset_bytes: *offset_bytes,
+                        data: Ok(data),
+                    }
                 }
-                Operation::WriteZeroes { offset_bytes, len_bytes } => {
-                    Zombie { offset_bytes: *offset_bytes, data: Err(*len_bytes) }
-                }
-                Operation::Discard { offset_bytes, len_bytes } if self.plan.config.origin_discards == 2 => {
-                    Zombie { offset_bytes: *offset_bytes, data: Err(*len_bytes) }
-                }
+                Operation::WriteZeroes {
+                    offset_bytes,
+                    len_bytes,
+                } => Zombie {
+                    offset_bytes: *offset_bytes,
+                    data: Err(*len_bytes),
+                },
+                Operation::Discard {
+                    offset_bytes,
+                    len_bytes,
+                } if self.plan.config.origin_discards == 2 => Zombie {
+                    offset_bytes: *offset_bytes,
+                    data: Err(*len_bytes),
+                },
                 _ => continue,
             };
             let device = self.device(flight.action.device);

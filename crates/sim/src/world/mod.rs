@@ -10,7 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use forebay_engine::{
-    Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Memory, Mode, Nanos, Operation, Superblock, VolumeSlot,
+    Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Memory, Mode, Nanos, Operation,
+    Superblock, VolumeSlot,
 };
 
 use crate::device::{Device, Fate, Tally};
@@ -132,7 +133,10 @@ pub fn run(plan: &Plan, options: Options) -> Outcome {
         let mut world = World::new(plan, options);
         let result = world.run();
         if let Err(what) = result {
-            world.outcome.violation = Some(Violation { step: world.step, what });
+            world.outcome.violation = Some(Violation {
+                step: world.step,
+                what,
+            });
         }
         sink(std::mem::take(&mut world.outcome));
     })
@@ -143,14 +147,18 @@ impl<'a> World<'a> {
         let config = &plan.config;
         let rng = Rng::of(plan.schedule, 2);
         let cache = Disk::new(config.geometry.device_bytes(), config.cache_unit_bytes);
-        let origins = config.volume_sectors.iter().enumerate().map(|(volume, sectors)| {
-            let mut disk = Disk::new(sectors * 512, config.origin_unit_bytes);
-            let mut bytes = vec![0; *sectors as usize * 512];
-            payload::fill(&mut bytes, volume as u16, 0, INITIAL);
-            disk.write(0, &bytes);
-            disk.flush(disk.order());
-            Device::new(disk, config.origin_faults)
-        });
+        let origins = config
+            .volume_sectors
+            .iter()
+            .enumerate()
+            .map(|(volume, sectors)| {
+                let mut disk = Disk::new(sectors * 512, config.origin_unit_bytes);
+                let mut bytes = vec![0; *sectors as usize * 512];
+                payload::fill(&mut bytes, volume as u16, 0, INITIAL);
+                disk.write(0, &bytes);
+                disk.flush(disk.order());
+                Device::new(disk, config.origin_faults)
+            });
         World {
             plan,
             options,
@@ -188,7 +196,11 @@ impl<'a> World<'a> {
             self.step = *name;
             self.rng = Rng::of(self.plan.schedule, 1000 + u64::from(*name));
             self.do_step(step)?;
-            let events = if self.plan.config.pace == 0 { 0 } else { self.rng.below(self.plan.config.pace + 1) };
+            let events = if self.plan.config.pace == 0 {
+                0
+            } else {
+                self.rng.below(self.plan.config.pace + 1)
+            };
             for _ in 0..events {
                 if !self.event(None)? {
                     break;
@@ -261,7 +273,9 @@ impl<'a> World<'a> {
     }
 
     fn abandon(&mut self, shard: usize) -> Check {
-        let epoch = self.engines[shard].wants_abandonment().expect("asked before");
+        let epoch = self.engines[shard]
+            .wants_abandonment()
+            .expect("asked before");
         let reason = self.engines[shard].failure().unwrap_or("?");
         self.tell(|_| format!("shard {shard} steps aside at epoch {epoch}: {reason}"));
         if self.cache.tally.total() == 0 && !self.cache.gone && self.options.fail_at.is_none() {
@@ -290,16 +304,24 @@ impl<'a> World<'a> {
             Operation::Read { .. } => device.read_fate(&mut rng),
             Operation::Write { .. } => device.write_fate(&mut rng),
             Operation::Flush => device.plain_fate(device.rates.flush, &mut rng),
-            Operation::Discard { .. } | Operation::WriteZeroes { .. } => device.plain_fate(device.rates.discard, &mut rng),
+            Operation::Discard { .. } | Operation::WriteZeroes { .. } => {
+                device.plain_fate(device.rates.discard, &mut rng)
+            }
         };
         let order = device.disk.order();
         self.rng = rng;
         let fate = if self.options.fail_at == Some(self.submissions) {
-            Fate::Fails { landing: self.rng.below(3) as u8, sticky: false }
+            Fate::Fails {
+                landing: self.rng.below(3) as u8,
+                sticky: false,
+            }
         } else {
             fate
         };
-        if is_cache && matches!(fate, Fate::Lost | Fate::Elsewhere { .. }) && matches!(action.operation, Operation::Write { .. }) {
+        if is_cache
+            && matches!(fate, Fate::Lost | Fate::Elsewhere { .. })
+            && matches!(action.operation, Operation::Write { .. })
+        {
             self.lied = true;
         }
         let taken = match &action.operation {
@@ -307,14 +329,33 @@ impl<'a> World<'a> {
             _ => None,
         };
         let (kind, offset, len) = shape(&action.operation);
-        self.hash(kind, offset ^ len.rotate_left(40) ^ u64::from(is_cache) << 63);
-        self.tell(|_| format!("  -> {:?} {} fate {fate:?}", action.device, describe(&action.operation)));
+        self.hash(
+            kind,
+            offset ^ len.rotate_left(40) ^ u64::from(is_cache) << 63,
+        );
+        self.tell(|_| {
+            format!(
+                "  -> {:?} {} fate {fate:?}",
+                action.device,
+                describe(&action.operation)
+            )
+        });
         let at = self.free_flights.pop().unwrap_or(self.flights.len());
         if at == self.flights.len() {
             self.flights.push(None);
         }
-        self.flights[at] = Some(Flight { shard, action, fate, order, taken });
-        self.due.push(Reverse((self.now.after(Nanos(duration)), self.submissions, at)));
+        self.flights[at] = Some(Flight {
+            shard,
+            action,
+            fate,
+            order,
+            taken,
+        });
+        self.due.push(Reverse((
+            self.now.after(Nanos(duration)),
+            self.submissions,
+            at,
+        )));
         Ok(())
     }
 
@@ -332,8 +373,15 @@ impl<'a> World<'a> {
         if landing.is_none() && self.abandon_all()? {
             return Ok(true);
         }
-        let deadline = self.engines.iter().filter_map(Engine::next_deadline).min().map(|at| at.max(self.now));
-        let Some(next) = [landing, deadline].into_iter().flatten().min() else { return Ok(false) };
+        let deadline = self
+            .engines
+            .iter()
+            .filter_map(Engine::next_deadline)
+            .min()
+            .map(|at| at.max(self.now));
+        let Some(next) = [landing, deadline].into_iter().flatten().min() else {
+            return Ok(false);
+        };
         if until.is_some_and(|until| next > until) {
             return Ok(false);
         }
@@ -348,12 +396,17 @@ impl<'a> World<'a> {
         let advanced = next > self.now;
         self.now = next;
         if landing == Some(next) {
-            let Some(Reverse((_, _, at))) = self.due.pop() else { return Ok(false) };
+            let Some(Reverse((_, _, at))) = self.due.pop() else {
+                return Ok(false);
+            };
             self.land(at)?;
         } else {
             let before = self.submissions;
             for shard in 0..self.engines.len() as u16 {
-                if self.engines[usize::from(shard)].next_deadline().is_some_and(|at| at <= self.now) {
+                if self.engines[usize::from(shard)]
+                    .next_deadline()
+                    .is_some_and(|at| at <= self.now)
+                {
                     self.pump(shard)?;
                 }
             }
@@ -362,10 +415,14 @@ impl<'a> World<'a> {
                 // Nothing happens at this deadline, and it does not move.
                 if let Some(landing) = landing {
                     self.now = landing;
-                    let Some(Reverse((_, _, at))) = self.due.pop() else { return Ok(false) };
+                    let Some(Reverse((_, _, at))) = self.due.pop() else {
+                        return Ok(false);
+                    };
                     self.land(at)?;
                 } else {
-                    return Err(format!("the engine's deadline {still:?} has come and nothing is done about it"));
+                    return Err(format!(
+                        "the engine's deadline {still:?} has come and nothing is done about it"
+                    ));
                 }
             }
         }
@@ -377,10 +434,24 @@ impl<'a> World<'a> {
         let flight = self.flights[at].take().expect("a flight lands once");
         self.free_flights.push(at);
         let result = self.carry_out(&flight);
-        self.hash(7, u64::from(flight.action.op.0) << 1 | u64::from(result.is_ok()));
-        self.tell(|_| format!("  <- {:?} {} {result:?}", flight.action.device, describe(&flight.action.operation)));
+        self.hash(
+            7,
+            u64::from(flight.action.op.0) << 1 | u64::from(result.is_ok()),
+        );
+        self.tell(|_| {
+            format!(
+                "  <- {:?} {} {result:?}",
+                flight.action.device,
+                describe(&flight.action.operation)
+            )
+        });
         let shard = flight.shard;
-        self.engines[usize::from(shard)].complete(self.now, flight.action.op, result, &mut self.memory);
+        self.engines[usize::from(shard)].complete(
+            self.now,
+            flight.action.op,
+            result,
+            &mut self.memory,
+        );
         while let Some(device) = self.engines[usize::from(shard)].next_failed_flush() {
             self.tell_of_failed_flush(shard, device)?;
         }
@@ -401,7 +472,9 @@ impl<'a> World<'a> {
         for other in (0..self.engines.len() as u16).filter(|other| *other != shard) {
             let engine = &mut self.engines[usize::from(other)];
             match device {
-                DeviceName::Origin(volume) => engine.origin_flush_failed(self.now, volume, &mut self.memory),
+                DeviceName::Origin(volume) => {
+                    engine.origin_flush_failed(self.now, volume, &mut self.memory)
+                }
                 DeviceName::Cache(_) => engine.cache_flush_failed(self.now, &mut self.memory),
             }
             self.pump(other)?;
@@ -414,12 +487,16 @@ impl<'a> World<'a> {
         let result = match &flight.action.operation {
             Operation::Read { offset_bytes, bufs } => {
                 let mut data = vec![0; bufs.iter().map(|buf| buf.len_bytes as usize).sum()];
-                let result = self.device(flight.action.device).read(*offset_bytes, &mut data, flight.fate);
+                let result =
+                    self.device(flight.action.device)
+                        .read(*offset_bytes, &mut data, flight.fate);
                 if result.is_ok() {
                     let mut at = 0;
                     for buf in bufs {
                         let len = buf.len_bytes as usize;
-                        self.memory.bytes_mut(*buf).copy_from_slice(&data[at..at + len]);
+                        self.memory
+                            .bytes_mut(*buf)
+                            .copy_from_slice(&data[at..at + len]);
                         at += len;
                     }
                 }
@@ -430,28 +507,45 @@ impl<'a> World<'a> {
                     Some(data) => data.clone(),
                     None => self.gather(bufs),
                 };
-                self.device(flight.action.device).write(*offset_bytes, &data, flight.fate, &mut rng)
+                self.device(flight.action.device)
+                    .write(*offset_bytes, &data, flight.fate, &mut rng)
             }
             Operation::Flush => match flight.action.device {
                 DeviceName::Origin(volume) => self.flush_origin(volume, flight, &mut rng),
                 DeviceName::Cache(_) => self.cache.flush(flight.order, flight.fate, &mut rng),
             },
-            Operation::Discard { offset_bytes, len_bytes } => {
+            Operation::Discard {
+                offset_bytes,
+                len_bytes,
+            } => {
                 let is_cache = matches!(flight.action.device, DeviceName::Cache(_));
-                let support = if is_cache { 2 } else { self.plan.config.origin_discards };
+                let support = if is_cache {
+                    2
+                } else {
+                    self.plan.config.origin_discards
+                };
                 match support {
                     0 => Err(forebay_engine::DeviceError::Unsupported),
                     1 => self.zero(flight, *offset_bytes, 0, &mut rng),
                     _ => self.zero(flight, *offset_bytes, *len_bytes, &mut rng),
                 }
             }
-            Operation::WriteZeroes { offset_bytes, len_bytes } => self.zero(flight, *offset_bytes, *len_bytes, &mut rng),
+            Operation::WriteZeroes {
+                offset_bytes,
+                len_bytes,
+            } => self.zero(flight, *offset_bytes, *len_bytes, &mut rng),
         };
         self.rng = rng;
         result
     }
 
-    fn zero(&mut self, flight: &Flight, offset_bytes: u64, len_bytes: u64, rng: &mut Rng) -> Result<(), forebay_engine::DeviceError> {
+    fn zero(
+        &mut self,
+        flight: &Flight,
+        offset_bytes: u64,
+        len_bytes: u64,
+        rng: &mut Rng,
+    ) -> Result<(), forebay_engine::DeviceError> {
         let device = self.device(flight.action.device);
         if device.gone {
             return Err(forebay_engine::DeviceError::Gone);
@@ -468,7 +562,12 @@ impl<'a> World<'a> {
     }
 
     /// A flush of an origin: if it fails and loses something, the model learns what.
-    fn flush_origin(&mut self, volume: VolumeSlot, flight: &Flight, rng: &mut Rng) -> Result<(), forebay_engine::DeviceError> {
+    fn flush_origin(
+        &mut self,
+        volume: VolumeSlot,
+        flight: &Flight,
+        rng: &mut Rng,
+    ) -> Result<(), forebay_engine::DeviceError> {
         let at = usize::from(volume.0);
         let sectors = self.volumes[at].sectors;
         if matches!(flight.fate, Fate::Good) {
@@ -496,7 +595,10 @@ impl<'a> World<'a> {
         let idle = self.engines.iter().all(Engine::is_idle);
         if idle && self.memory.held != self.held_at_rest {
             let (held, start) = (self.memory.held, self.held_at_rest);
-            return Err(format!("{held} buffers are held at rest, {start} at the start: {}", self.memory.state()));
+            return Err(format!(
+                "{held} buffers are held at rest, {start} at the start: {}",
+                self.memory.state()
+            ));
         }
         Ok(())
     }
@@ -507,7 +609,13 @@ impl<'a> World<'a> {
         let mut events = 0;
         while self.requests.len() > left {
             let late = events >= EVENT_LIMIT || self.now.since(began) > TIME_LIMIT;
-            if late && (self.cache.faulty || self.origins.iter().any(|origin| origin.faulty || origin.has_bad_pages())) {
+            if late
+                && (self.cache.faulty
+                    || self
+                        .origins
+                        .iter()
+                        .any(|origin| origin.faulty || origin.has_bad_pages()))
+            {
                 // Only once faults have stopped must everything end.
                 self.counts().add("faults ended so that requests can", 1);
                 self.faults(false);
@@ -518,18 +626,28 @@ impl<'a> World<'a> {
             }
             events += 1;
             if events > EVENT_LIMIT || self.now.since(began) > TIME_LIMIT {
-                return Err(format!("after {events} events these requests have no answer: {}", self.unanswered()));
+                return Err(format!(
+                    "after {events} events these requests have no answer: {}",
+                    self.unanswered()
+                ));
             }
             if !self.event(None)? {
-                return Err(format!("nothing will happen, but these requests have no answer: {}", self.unanswered()));
+                return Err(format!(
+                    "nothing will happen, but these requests have no answer: {}",
+                    self.unanswered()
+                ));
             }
         }
         Ok(())
     }
 
     fn unanswered(&self) -> String {
-        let some: Vec<String> =
-            self.requests.values().take(5).map(|pending| format!("{:?} {:?}", pending.ask, pending.range)).collect();
+        let some: Vec<String> = self
+            .requests
+            .values()
+            .take(5)
+            .map(|pending| format!("{:?} {:?}", pending.ask, pending.range))
+            .collect();
         some.join("; ")
     }
 
@@ -546,18 +664,34 @@ fn shape(operation: &Operation) -> (u64, u64, u64) {
         Operation::Read { offset_bytes, bufs } => (1, *offset_bytes, bufs.len() as u64),
         Operation::Write { offset_bytes, bufs } => (2, *offset_bytes, bufs.len() as u64),
         Operation::Flush => (3, 0, 0),
-        Operation::Discard { offset_bytes, len_bytes } => (4, *offset_bytes, *len_bytes),
-        Operation::WriteZeroes { offset_bytes, len_bytes } => (5, *offset_bytes, *len_bytes),
+        Operation::Discard {
+            offset_bytes,
+            len_bytes,
+        } => (4, *offset_bytes, *len_bytes),
+        Operation::WriteZeroes {
+            offset_bytes,
+            len_bytes,
+        } => (5, *offset_bytes, *len_bytes),
     }
 }
 
 fn describe(operation: &Operation) -> String {
     let total = |bufs: &[Buf]| bufs.iter().map(|buf| buf.len_bytes).sum::<u32>();
     match operation {
-        Operation::Read { offset_bytes, bufs } => format!("read {offset_bytes:#x} +{:#x}", total(bufs)),
-        Operation::Write { offset_bytes, bufs } => format!("write {offset_bytes:#x} +{:#x}", total(bufs)),
+        Operation::Read { offset_bytes, bufs } => {
+            format!("read {offset_bytes:#x} +{:#x}", total(bufs))
+        }
+        Operation::Write { offset_bytes, bufs } => {
+            format!("write {offset_bytes:#x} +{:#x}", total(bufs))
+        }
         Operation::Flush => "flush".to_owned(),
-        Operation::Discard { offset_bytes, len_bytes } => format!("discard {offset_bytes:#x} +{len_bytes:#x}"),
-        Operation::WriteZeroes { offset_bytes, len_bytes } => format!("zeroes {offset_bytes:#x} +{len_bytes:#x}"),
+        Operation::Discard {
+            offset_bytes,
+            len_bytes,
+        } => format!("discard {offset_bytes:#x} +{len_bytes:#x}"),
+        Operation::WriteZeroes {
+            offset_bytes,
+            len_bytes,
+        } => format!("zeroes {offset_bytes:#x} +{len_bytes:#x}"),
     }
 }

@@ -1,7 +1,9 @@
 //! The steps of a plan.
 
 use forebay_engine::format::geometry::DATA_OFFSET_BYTES;
-use forebay_engine::{Memory, Mode, Nanos, Settings, VolumeConfig, VolumeSlot, VolumeState as RecordState};
+use forebay_engine::{
+    Memory, Mode, Nanos, Settings, VolumeConfig, VolumeSlot, VolumeState as RecordState,
+};
 
 use super::{Ask, Check, World};
 use crate::device::Control;
@@ -14,25 +16,88 @@ use crate::rng::Rng;
 impl World<'_> {
     pub(super) fn do_step(&mut self, step: &Step) -> Check {
         match step {
-            Step::Write { volume, sector, count, fua } => {
+            Step::Write {
+                volume,
+                sector,
+                count,
+                fua,
+            } => {
                 let effect = Effect::Store(self.fresh());
-                self.ask(Range { volume: *volume, sector: *sector, count: *count }, Ask::Write { effect, fua: *fua })
+                self.ask(
+                    Range {
+                        volume: *volume,
+                        sector: *sector,
+                        count: *count,
+                    },
+                    Ask::Write { effect, fua: *fua },
+                )
             }
-            Step::Zeroes { volume, sector, count, fua } => {
+            Step::Zeroes {
+                volume,
+                sector,
+                count,
+                fua,
+            } => {
                 let effect = Effect::Store(ZERO);
-                self.ask(Range { volume: *volume, sector: *sector, count: *count }, Ask::Write { effect, fua: *fua })
+                self.ask(
+                    Range {
+                        volume: *volume,
+                        sector: *sector,
+                        count: *count,
+                    },
+                    Ask::Write { effect, fua: *fua },
+                )
             }
-            Step::Discard { volume, sector, count } => {
-                let ask = Ask::Write { effect: Effect::Discard, fua: false };
-                self.ask(Range { volume: *volume, sector: *sector, count: *count }, ask)
+            Step::Discard {
+                volume,
+                sector,
+                count,
+            } => {
+                let ask = Ask::Write {
+                    effect: Effect::Discard,
+                    fua: false,
+                };
+                self.ask(
+                    Range {
+                        volume: *volume,
+                        sector: *sector,
+                        count: *count,
+                    },
+                    ask,
+                )
             }
-            Step::Read { volume, sector, count } => {
-                self.ask(Range { volume: *volume, sector: *sector, count: *count }, Ask::Read { prefetch: false })
-            }
-            Step::Prefetch { volume, sector, count } => {
-                self.ask(Range { volume: *volume, sector: *sector, count: *count }, Ask::Read { prefetch: true })
-            }
-            Step::Flush { volume } => self.ask(Range { volume: *volume, sector: 0, count: 0 }, Ask::Flush),
+            Step::Read {
+                volume,
+                sector,
+                count,
+            } => self.ask(
+                Range {
+                    volume: *volume,
+                    sector: *sector,
+                    count: *count,
+                },
+                Ask::Read { prefetch: false },
+            ),
+            Step::Prefetch {
+                volume,
+                sector,
+                count,
+            } => self.ask(
+                Range {
+                    volume: *volume,
+                    sector: *sector,
+                    count: *count,
+                },
+                Ask::Read { prefetch: true },
+            ),
+            Step::Flush { volume } => self.ask(
+                Range {
+                    volume: *volume,
+                    sector: 0,
+                    count: 0,
+                },
+                Ask::Flush,
+            ),
             Step::Settle => self.quiesce(),
             Step::Pass { ms } => self.pass(*ms),
             Step::Crash(crash) => self.crash(crash),
@@ -74,7 +139,9 @@ impl World<'_> {
         while self.event(Some(until))? {
             events += 1;
             if events > 400_000 {
-                return Err(format!("{events} events in {ms} ms: the engine does not come to rest"));
+                return Err(format!(
+                    "{events} events in {ms} ms: the engine does not come to rest"
+                ));
             }
         }
         self.now = self.now.max(until);
@@ -100,17 +167,24 @@ impl World<'_> {
 
     fn set(&mut self, settings: &Settings) -> Check {
         for engine in &mut self.engines {
-            engine.set_settings(settings.clone()).map_err(|error| format!("settings refused: {error}"))?;
+            engine
+                .set_settings(settings.clone())
+                .map_err(|error| format!("settings refused: {error}"))?;
         }
         self.pump_all()
     }
 
     /// The settings a restarted daemon has: those last set.
     pub(super) fn settings_in_force(&self) -> Settings {
-        let last = self.plan.steps.iter().take_while(|(name, _)| *name <= self.step).filter_map(|(_, step)| match step {
-            Step::Set(settings) => Some(settings),
-            _ => None,
-        });
+        let last = self
+            .plan
+            .steps
+            .iter()
+            .take_while(|(name, _)| *name <= self.step)
+            .filter_map(|(_, step)| match step {
+                Step::Set(settings) => Some(settings),
+                _ => None,
+            });
         last.last().unwrap_or(&self.plan.config.settings).clone()
     }
 
@@ -126,12 +200,22 @@ impl World<'_> {
             if page.iter().all(|byte| *byte == 0) || is_metadata != metadata {
                 continue;
             }
-            self.cache.disk.rot(offset_bytes + rng.below(PAGE_BYTES as u64), rng.below(8) as u8);
+            self.cache.disk.rot(
+                offset_bytes + rng.below(PAGE_BYTES as u64),
+                rng.below(8) as u8,
+            );
             self.cache.tally.damage += 1;
             // What no later header promises yet cannot be told from what was never complete: even
             // data that rots can then be lost without a word by a crash (MODEL.md).
             self.lied = true;
-            self.counts().add(if metadata { "rot in metadata" } else { "rot in data" }, 1);
+            self.counts().add(
+                if metadata {
+                    "rot in metadata"
+                } else {
+                    "rot in data"
+                },
+                1,
+            );
             self.tell(|_| format!("rot at {offset_bytes:#x}"));
             return;
         }
@@ -158,7 +242,10 @@ impl World<'_> {
 
     fn is_sound(&self) -> bool {
         let quiet = !self.cache.faulty && self.origins.iter().all(|origin| !origin.faulty);
-        quiet && !self.cache.gone && self.cache.tally.total() == 0 && self.origins.iter().all(|origin| origin.tally.damage == 0)
+        quiet
+            && !self.cache.gone
+            && self.cache.tally.total() == 0
+            && self.origins.iter().all(|origin| origin.tally.damage == 0)
     }
 
     fn detach(&mut self, volume: u16, cut: Option<u32>) -> Check {
@@ -168,9 +255,19 @@ impl World<'_> {
         }
         self.tell(|_| format!("detach volume {volume}"));
         if !self.drain(volume)? {
-            return Err(format!("volume {volume} does not drain: {} dirty blocks stay", self.dirty_blocks(volume)));
+            return Err(format!(
+                "volume {volume} does not drain: {} dirty blocks stay",
+                self.dirty_blocks(volume)
+            ));
         }
-        self.ask(Range { volume, sector: 0, count: 0 }, Ask::Flush)?;
+        self.ask(
+            Range {
+                volume,
+                sector: 0,
+                count: 0,
+            },
+            Ask::Flush,
+        )?;
         self.quiesce()?;
         let slot = VolumeSlot(volume);
         for engine in &mut self.engines {
@@ -181,7 +278,9 @@ impl World<'_> {
             while let Err(left) = self.engines[shard].remove_volume(slot) {
                 events += 1;
                 if events > 10_000 || !self.event(None)? {
-                    return Err(format!("volume {volume} is drained and cannot be removed: {left} left"));
+                    return Err(format!(
+                        "volume {volume} is drained and cannot be removed: {left} left"
+                    ));
                 }
             }
         }
@@ -190,7 +289,11 @@ impl World<'_> {
         self.counts().add("detached", 1);
         let mut superblock = self.superblock.clone().expect("attached");
         let id = self.volumes[usize::from(volume)].record_id;
-        let record = superblock.volumes.iter_mut().find(|record| record.id == id).expect("a record");
+        let record = superblock
+            .volumes
+            .iter_mut()
+            .find(|record| record.id == id)
+            .expect("a record");
         record.state = RecordState::Detached;
         record.valid_from_epoch = superblock.epoch + 1;
         let sectors = self.volumes[usize::from(volume)].sectors;
@@ -205,15 +308,27 @@ impl World<'_> {
         }
         written.map_err(|error| format!("the superblock cannot be written: {error}"))?;
         self.use_alone(volume);
-        superblock.add_volume(&super::attach::name(usize::from(volume)), sectors * 512, mode as u8).map_err(|error| error.to_string())?;
+        superblock
+            .add_volume(
+                &super::attach::name(usize::from(volume)),
+                sectors * 512,
+                mode as u8,
+            )
+            .map_err(|error| error.to_string())?;
         let mut rng = Rng::of(self.rng.bits(), 12);
         superblock
             .write(&mut Control::new(&mut self.cache, None, &mut rng))
             .map_err(|error| format!("the superblock cannot be written: {error}"))?;
         let record = superblock.volumes.last().expect("just added");
-        let config = VolumeConfig { base: record.base, reserved_blocks: record.reserved_blocks, size_bytes: sectors * 512, mode };
+        let config = VolumeConfig {
+            base: record.base,
+            reserved_blocks: record.reserved_blocks,
+            size_bytes: sectors * 512,
+            mode,
+        };
         let state = &mut self.volumes[usize::from(volume)];
-        (state.record_id, state.base, state.reserved_blocks) = (record.id, record.base, record.reserved_blocks);
+        (state.record_id, state.base, state.reserved_blocks) =
+            (record.id, record.base, record.reserved_blocks);
         self.superblock = Some(superblock);
         for engine in &mut self.engines {
             assert_eq!(engine.add_volume(config), slot);
@@ -229,17 +344,29 @@ impl World<'_> {
         // If the superblock says detached, the volume is attached anew.
         let mut rng = Rng::of(self.rng.bits(), 13);
         let mut control = Control::new(&mut self.cache, None, &mut rng);
-        let mut superblock =
-            forebay_engine::Superblock::read(&mut control).map_err(|error| format!("the superblock is lost: {error}"))?;
+        let mut superblock = forebay_engine::Superblock::read(&mut control)
+            .map_err(|error| format!("the superblock is lost: {error}"))?;
         let id = self.volumes[usize::from(volume)].record_id;
-        let detached = superblock.volumes.iter().any(|record| record.id == id && record.state == RecordState::Detached);
+        let detached = superblock
+            .volumes
+            .iter()
+            .any(|record| record.id == id && record.state == RecordState::Detached);
         if detached {
-            let (sectors, mode) = (self.volumes[usize::from(volume)].sectors, self.volumes[usize::from(volume)].mode);
+            let (sectors, mode) = (
+                self.volumes[usize::from(volume)].sectors,
+                self.volumes[usize::from(volume)].mode,
+            );
             superblock
-                .add_volume(&super::attach::name(usize::from(volume)), sectors * 512, mode as u8)
+                .add_volume(
+                    &super::attach::name(usize::from(volume)),
+                    sectors * 512,
+                    mode as u8,
+                )
                 .map(|_| ())
                 .map_err(|error| error.to_string())?;
-            superblock.write(&mut control).map_err(|error| error.to_string())?;
+            superblock
+                .write(&mut control)
+                .map_err(|error| error.to_string())?;
             self.use_alone(volume);
         }
         self.attach(&[])?;
@@ -252,7 +379,11 @@ impl World<'_> {
         let sectors = self.volumes[usize::from(volume)].sectors;
         let sector = self.rng.below(sectors);
         let count = self.rng.between(1, sectors - sector);
-        let range = Range { volume, sector, count };
+        let range = Range {
+            volume,
+            sector,
+            count,
+        };
         let buf = self.memory.take(count as usize * 512);
         payload::fill(self.memory.bytes_mut(buf), volume, sector, value);
         let submitted = self.model.write(range, Effect::Store(value));
@@ -260,7 +391,8 @@ impl World<'_> {
         disk.write(sector * 512, self.memory.bytes(buf));
         disk.flush(disk.order());
         self.memory.give(buf);
-        self.model.written(range, Effect::Store(value), submitted, true, true);
+        self.model
+            .written(range, Effect::Store(value), submitted, true, true);
     }
 
     /// The end of every run: faults stop, everything finishes, everything is read, written back
@@ -275,7 +407,11 @@ impl World<'_> {
             origin.heal();
         }
         if self.cache.gone || self.engines.iter().any(|engine| engine.failure().is_some()) {
-            let crash = crate::plan::Crash { power: false, survival: Survival::Any, recoveries: Vec::new() };
+            let crash = crate::plan::Crash {
+                power: false,
+                survival: Survival::Any,
+                recoveries: Vec::new(),
+            };
             self.crash(&crash)?;
         }
         self.verify(100)?;
@@ -285,10 +421,21 @@ impl World<'_> {
             self.heal()?;
         }
         for volume in 0..self.volumes.len() as u16 {
-            self.ask(Range { volume, sector: 0, count: 0 }, Ask::Flush)?;
+            self.ask(
+                Range {
+                    volume,
+                    sector: 0,
+                    count: 0,
+                },
+                Ask::Flush,
+            )?;
         }
         self.quiesce()?;
-        let crash = crate::plan::Crash { power: true, survival: Survival::Any, recoveries: vec![(20, true)] };
+        let crash = crate::plan::Crash {
+            power: true,
+            survival: Survival::Any,
+            recoveries: vec![(20, true)],
+        };
         self.crash(&crash)?;
         self.verify(100)?;
         self.stop();
@@ -298,7 +445,10 @@ impl World<'_> {
     fn finish_sound(&mut self) -> Check {
         for volume in 0..self.volumes.len() as u16 {
             if !self.drain(volume)? {
-                return Err(format!("volume {volume} does not drain: {} dirty blocks stay", self.dirty_blocks(volume)));
+                return Err(format!(
+                    "volume {volume} does not drain: {} dirty blocks stay",
+                    self.dirty_blocks(volume)
+                ));
             }
             self.origin_alone(volume, "the volume is drained")?;
         }
@@ -317,7 +467,11 @@ impl World<'_> {
             let block = u64::from(self.plan.config.geometry.block_bytes) / 512;
             for sector in (0..count).step_by(block as usize) {
                 let effect = Effect::Store(self.fresh());
-                let range = Range { volume, sector, count: (count - sector).min(block) };
+                let range = Range {
+                    volume,
+                    sector,
+                    count: (count - sector).min(block),
+                };
                 self.ask(range, Ask::Write { effect, fua: false })?;
             }
         }
@@ -327,7 +481,10 @@ impl World<'_> {
         }
         for volume in 0..self.volumes.len() as u16 {
             if !self.drain(volume)? {
-                return Err(format!("volume {volume}, healed, does not drain: {} dirty blocks stay", self.dirty_blocks(volume)));
+                return Err(format!(
+                    "volume {volume}, healed, does not drain: {} dirty blocks stay",
+                    self.dirty_blocks(volume)
+                ));
             }
         }
         self.verify(100)
