@@ -26,7 +26,7 @@ def measure():
         fio(server, *WRITE)
 
         def promoted():
-            return server.status()["cache"]["cached_bytes"] >= 319 * MIB
+            return server.status()["cache"]["cached_bytes"] >= 300 * MIB
 
         until("promotion to end", promoted)
         hits_before = read_pass(server)
