@@ -133,8 +133,53 @@ fn scan_segment(
             device, superblock, shard, id, generation, summary, ring, found,
         );
     }
+    let lead_page = &lead[lead.len() - PAGE_BYTES..];
+    if header.is_none() && lead_page.iter().any(|byte| *byte != 0) {
+        // A first header that was torn, or one that rotted: what follows it tells which.
+        let newer =
+            |header: &Header| summary_generation.is_none_or(|sealed| header.generation > sealed);
+        learn_beyond(device, superblock, shard, id, first_slot + 1, newer, found)?;
+    }
     if let Some(best) = best {
         found.segments.push(from_summary(superblock, best));
+    }
+    Ok(())
+}
+
+/// I14: records behind one that is missing do not count (I13), but what their headers say of the
+/// shard is true: they can promise what is missing.
+fn learn_beyond(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    shard: u16,
+    id: SegmentId,
+    from: u16,
+    wanted: impl Fn(&Header) -> bool,
+    found: &mut Found,
+) -> Result<(), RecoveryError> {
+    let geometry = superblock.geometry;
+    let block_bytes = geometry.block_bytes as usize;
+    let slots = geometry.slots_per_segment() as u16;
+    if from >= slots {
+        return Ok(());
+    }
+    let mut rest = vec![0u8; usize::from(slots - from) * block_bytes];
+    let offset_bytes = geometry.slot_offset(shard, geometry.slot(id, from));
+    match device.read(offset_bytes, &mut rest) {
+        Ok(()) => {}
+        Err(crate::interface::DeviceError::Gone) => {
+            return Err(crate::interface::DeviceError::Gone.into());
+        }
+        Err(_) => return Ok(()),
+    }
+    found.bytes_read += rest.len() as u64;
+    for (slot, block) in (from..).zip(rest.chunks_exact(block_bytes)) {
+        let page = &block[block_bytes - PAGE_BYTES..];
+        if let Some(header) = Header::decode(superblock.id, shard, id, slot, page)
+            && wanted(&header)
+        {
+            found.learn(&header.state);
+        }
     }
     Ok(())
 }
@@ -251,7 +296,11 @@ fn scan_records(
                     .extend(sound_list(replayed.entries.clone(), false, true));
                 replayed.blocks
             }
-            (None, None) => break,
+            (None, None) => {
+                let same = |header: &Header| header.generation == generation;
+                learn_beyond(device, superblock, shard, id, at + 1, same, found)?;
+                break;
+            }
         };
         records += 1;
         // A record that was still open has no end; nothing follows it.
