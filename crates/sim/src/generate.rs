@@ -2,6 +2,8 @@
 //! off and draws the weights of the others, since rare bugs need runs that do little else than
 //! what provokes them.
 
+use std::cell::Cell;
+
 use forebay_engine::{Admission, Commit, Mode, Settings};
 use forebay_engine::{Geometry, Nanos};
 
@@ -40,7 +42,9 @@ fn config(rng: &mut Rng) -> Config {
     let volumes = if rng.percent(25) { 2 } else { 1 };
     let volume_sectors = (0..volumes)
         .map(|_| {
-            let blocks = rng.pick(&[2, 3, 3, 4, 6, 8, 12, 16, 24, 40, 64]);
+            let usual = rng.pick(&[2, 3, 3, 4, 6, 8, 12, 16, 24, 40, 64]);
+            // Long sequential writes are treated apart, and seldom needed.
+            let blocks = if rng.percent(3) { 400 } else { usual };
             let odd = if rng.percent(20) {
                 rng.below(block_sectors)
             } else {
@@ -82,6 +86,7 @@ fn config(rng: &mut Rng) -> Config {
         })
             .map(|_| rng.below(12) as u32)
             .collect(),
+        forgive_rot: true,
         verify_percent: rng.pick(&[0, 30, 100]),
     }
 }
@@ -270,6 +275,10 @@ struct Shape {
     longest_blocks: u64,
     /// This share of the requests goes to the first two blocks, in percent.
     hot_percent: u64,
+    /// This share of the requests goes on where the last one ended, in percent.
+    sequential_percent: u64,
+    /// Where that was.
+    end: Cell<(u16, u64)>,
 }
 
 fn steps(rng: &mut Rng, config: &Config) -> Vec<Step> {
@@ -277,7 +286,9 @@ fn steps(rng: &mut Rng, config: &Config) -> Vec<Step> {
     let shape = Shape {
         aligned_percent: rng.pick(&[100, 90, 50]),
         longest_blocks: rng.pick(&[1, 1, 2, 4, 16]),
-        hot_percent: rng.pick(&[0, 30, 70]),
+        hot_percent: rng.pick(&[0, 0, 30, 70]),
+        sequential_percent: rng.pick(&[0, 0, 0, 98]),
+        end: Cell::new((0, 0)),
     };
     let power_percent = rng.pick(&[0, 50, 50, 100]);
     let deep_percent = rng.pick(&[0, 20, 60]);
@@ -385,12 +396,17 @@ fn range(rng: &mut Rng, config: &Config, volume: u16, shape: &Shape) -> (u64, u6
     let sectors = config.volume_sectors[usize::from(volume)];
     let block = u64::from(config.geometry.block_bytes) / 512;
     let blocks = sectors.div_ceil(block);
-    let first = if rng.percent(shape.hot_percent) {
+    let (last_volume, last_end) = shape.end.get();
+    let goes_on = last_volume == volume && last_end < blocks;
+    let first = if goes_on && rng.percent(shape.sequential_percent) {
+        last_end
+    } else if rng.percent(shape.hot_percent) {
         rng.below(blocks.min(2))
     } else {
         rng.below(blocks)
     };
     let length = rng.between(1, shape.longest_blocks.min(blocks - first));
+    shape.end.set((volume, first + length));
     let (mut start, mut end) = (first * block, ((first + length) * block).min(sectors));
     if !rng.percent(shape.aligned_percent) {
         start = rng.between(start, end - 1);

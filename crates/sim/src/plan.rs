@@ -93,6 +93,8 @@ pub struct Config {
     pub leftover: bool,
     /// Creation is cut short after this many device operations, and tried again.
     pub creation_cuts: Vec<u32>,
+    /// What rots can be lost without a word (MODEL.md says when); else it must be reported.
+    pub forgive_rot: bool,
     /// After each recovery every block is read (100), some are, or none (0), in percent.
     pub verify_percent: u64,
 }
@@ -127,6 +129,7 @@ impl Default for Config {
             origin_discards: 2,
             leftover: false,
             creation_cuts: Vec::new(),
+            forgive_rot: true,
             verify_percent: 100,
         }
     }

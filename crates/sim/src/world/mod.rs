@@ -311,6 +311,7 @@ impl<'a> World<'a> {
         let order = device.disk.order();
         self.rng = rng;
         let fate = if self.options.fail_at == Some(self.submissions) {
+            self.outcome.counts.add("failure point reached", 1);
             Fate::Fails {
                 landing: self.rng.below(3) as u8,
                 sticky: false,

@@ -207,7 +207,7 @@ impl World<'_> {
             self.cache.tally.damage += 1;
             // What no later header promises yet cannot be told from what was never complete: even
             // data that rots can then be lost without a word by a crash (MODEL.md).
-            self.lied = true;
+            self.lied = self.plan.config.forgive_rot;
             self.counts().add(
                 if metadata {
                     "rot in metadata"
