@@ -146,6 +146,10 @@ impl Engine {
         {
             return Some(BypassReason::Sequential);
         }
+        // A write-through needs the origin anyway; it does not wait for room in the log too.
+        if mode == Mode::Writethrough && self.log_is_short() {
+            return Some(BypassReason::NoRoom);
+        }
         if mode == Mode::Writeback
             && stream_bytes > SEQUENTIAL_BYTES
             && (self.dirty_is_high() || self.log_is_short())
@@ -928,7 +932,7 @@ impl Engine {
         let has_room = !self.failed_cache()
             && Stream::ALL
                 .into_iter()
-                .all(|stream| self.ensure_entry_room(now, stream, 1, Claim::Client, memory));
+                .all(|stream| self.ensure_entry_room(now, stream, 1, Claim::Reclaim, memory));
         if !has_room || !self.index.flags(slot).dirty() {
             return;
         }
@@ -936,7 +940,7 @@ impl Engine {
         self.log.segment_of(slot).dirty -= 1;
         self.stats.dirty_blocks -= 1;
         self.account_volume(key, -1, 0);
-        let dropped = self.drop_block(now, key, false, memory);
+        let dropped = self.drop_block(now, key, true, memory);
         assert!(dropped.is_some(), "room was made");
     }
 
