@@ -102,6 +102,7 @@ impl World<'_> {
             }
         }
         self.settle_origins();
+        self.misread = false;
         let attached = self
             .attach_once(None, cuts.len())?
             .ok_or("attach was cut short without a cut")?;
