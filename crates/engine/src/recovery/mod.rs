@@ -5,7 +5,6 @@
 //! decides which uncertain entries count; `rebuild` takes the newest version of each block (I1);
 //! `verdict` writes down what was decided (I12).
 
-mod bury;
 mod damage;
 mod judge;
 mod rebuild;
@@ -28,8 +27,6 @@ use crate::ring::ReplayedRecord;
 pub struct Recovered {
     pub(crate) log: Log,
     pub(crate) index: Index,
-    /// What is to be done when the verdicts are durable.
-    pub(crate) bury: Option<bury::Bury>,
     /// What there was.
     pub report: ShardReport,
 }
@@ -200,20 +197,13 @@ pub(crate) fn recover(
     };
     let rebuild::Rebuilt {
         mut log,
-        mut index,
+        index,
         missing_drops,
     } = rebuilt;
-    let mut bury = None;
     if options.write {
         verdict::write(device, superblock, &found, &mut log, &missing_drops)?;
-        bury = bury::plan(superblock, &found, &mut log, &mut index);
     }
-    Ok(Recovered {
-        log,
-        index,
-        bury,
-        report,
-    })
+    Ok(Recovered { log, index, report })
 }
 
 /// How to recover.

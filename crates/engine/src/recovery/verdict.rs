@@ -169,7 +169,7 @@ fn write_drops(
     Ok(())
 }
 
-pub(super) fn put(
+fn put(
     device: &mut dyn Storage,
     id: CacheId,
     log: &Log,
