@@ -81,6 +81,32 @@ impl Entry {
         }
     }
 
+    /// The same with another count.
+    fn with_count(mut self, new: u16) -> Entry {
+        match &mut self {
+            Entry::Data { count, .. }
+            | Entry::Zero { count, .. }
+            | Entry::Clean { count, .. }
+            | Entry::Drop { count, .. } => *count = new,
+        }
+        self
+    }
+
+    /// The entry of `new` blocks that would go on where this one ends.
+    fn followed_by(self, new: u16) -> Entry {
+        let by = self.count();
+        let mut next = self.with_count(new);
+        match &mut next {
+            Entry::Data { key, slot, .. } | Entry::Zero { key, slot, .. } => {
+                *key = key.plus(u64::from(by));
+                *slot += by;
+            }
+            Entry::Clean { slot, .. } => *slot += by,
+            Entry::Drop { key, .. } => *key = key.plus(u64::from(by)),
+        }
+        next
+    }
+
     pub(crate) fn head(self) -> u64 {
         let (kind, dirty, count, slot, high) = match self {
             Entry::Data {
@@ -230,78 +256,10 @@ impl EntryList {
         if total > MAX_COUNT {
             return false;
         }
-        let merged = match (last, entry) {
-            (
-                Entry::Data {
-                    key,
-                    slot,
-                    count,
-                    dirty,
-                },
-                Entry::Data {
-                    key: next,
-                    slot: next_slot,
-                    dirty: next_dirty,
-                    ..
-                },
-            ) if next.0 == key.0 + u64::from(count)
-                && next_slot == slot + count
-                && dirty == next_dirty =>
-            {
-                Entry::Data {
-                    key,
-                    slot,
-                    count: total,
-                    dirty,
-                }
-            }
-            (
-                Entry::Zero {
-                    key,
-                    slot,
-                    count,
-                    dirty,
-                },
-                Entry::Zero {
-                    key: next,
-                    slot: next_slot,
-                    dirty: next_dirty,
-                    ..
-                },
-            ) if next.0 == key.0 + u64::from(count)
-                && next_slot == slot + count
-                && dirty == next_dirty =>
-            {
-                Entry::Zero {
-                    key,
-                    slot,
-                    count: total,
-                    dirty,
-                }
-            }
-            (
-                Entry::Clean {
-                    segment,
-                    slot,
-                    count,
-                },
-                Entry::Clean {
-                    segment: next,
-                    slot: next_slot,
-                    ..
-                },
-            ) if next == segment && next_slot == slot + count => Entry::Clean {
-                segment,
-                slot,
-                count: total,
-            },
-            (Entry::Drop { key, count }, Entry::Drop { key: next, .. })
-                if next.0 == key.0 + u64::from(count) =>
-            {
-                Entry::Drop { key, count: total }
-            }
-            _ => return false,
-        };
+        if last.followed_by(entry.count()) != entry {
+            return false;
+        }
+        let merged = last.with_count(total);
         self.bytes[at..at + HEAD_BYTES].copy_from_slice(&merged.head().to_le_bytes());
         self.last = Some((merged, at));
         true

@@ -64,6 +64,43 @@ struct Run {
     count: u16,
 }
 
+impl Run {
+    fn keys(self) -> impl Iterator<Item = BlockKey> {
+        (self.key.0..self.key.0 + u64::from(self.count)).map(BlockKey)
+    }
+
+    fn contains(self, key: BlockKey) -> bool {
+        (self.key.0..self.key.0 + u64::from(self.count)).contains(&key.0)
+    }
+}
+
+/// Cuts a run where partial blocks begin and end: first block, how many, and the partial block if
+/// it is one.
+fn pieces(
+    run: Run,
+    edges: [Option<Edge>; 2],
+) -> impl Iterator<Item = (BlockKey, u16, Option<Edge>)> {
+    let end = run.key.plus(u64::from(run.count));
+    let mut key = run.key;
+    std::iter::from_fn(move || {
+        if key >= end {
+            return None;
+        }
+        let first = key;
+        let edge = edges.iter().flatten().find(|edge| edge.key == key).copied();
+        let later = edges
+            .iter()
+            .flatten()
+            .map(|edge| edge.key)
+            .filter(|next| *next > first);
+        key = match edge {
+            Some(_) => key.plus(1),
+            None => later.min().map_or(end, |next| next.min(end)),
+        };
+        Some((first, (key.0 - first.0) as u16, edge))
+    })
+}
+
 /// A write, write-zeroes or discard in progress.
 #[derive(Debug)]
 pub(crate) struct WriteJob {
@@ -99,10 +136,6 @@ impl WriteJob {
             self.request.kind,
             RequestKind::Write { fua: true } | RequestKind::WriteZeroes { fua: true }
         )
-    }
-
-    fn owner(&self, job: u32) -> Owner {
-        Owner(job)
     }
 }
 
@@ -364,9 +397,7 @@ impl Engine {
     fn drop_around(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) -> bool {
         let state = self.write_job(job);
         let (from, around) = (state.next_drop, state.around.clone());
-        let keys = around
-            .iter()
-            .flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey));
+        let keys = around.iter().flat_map(|run| run.keys());
         let mut number = self.write_job(job).durable_number;
         for key in keys.filter(|key| *key >= from) {
             if self.failed_cache() {
@@ -441,9 +472,7 @@ impl Engine {
 
     fn is_logged(&mut self, job: u32, key: BlockKey) -> bool {
         let logged = &self.write_job(job).logged;
-        logged
-            .iter()
-            .any(|run| (run.key.0..run.key.0 + u64::from(run.count)).contains(&key.0))
+        logged.iter().any(|run| run.contains(key))
     }
 
     fn start_fill(&mut self, now: Nanos, job: u32, edge: u8, memory: &mut dyn Memory) {
@@ -572,8 +601,7 @@ impl Engine {
 
     /// Whether recovery could find an older entry of one of these blocks.
     fn may_survive(&self, run: Run) -> bool {
-        (run.key.0..run.key.0 + u64::from(run.count))
-            .map(BlockKey)
+        run.keys()
             .any(|key| self.index.find(key).is_some() || self.departed.get(key).is_some())
     }
 
@@ -607,22 +635,7 @@ impl Engine {
             let state = self.write_job(job);
             (state.request, state.edges, state.is_zero())
         };
-        let mut key = run.key;
-        let end = run.key.plus(u64::from(run.count));
-        while key < end {
-            let edge = edges.iter().flatten().find(|edge| edge.key == key);
-            let next_edge = edges
-                .iter()
-                .flatten()
-                .map(|edge| edge.key)
-                .filter(|next| *next > key)
-                .min();
-            let stop = if edge.is_some() {
-                key.plus(1)
-            } else {
-                next_edge.map_or(end, |next| next.min(end))
-            };
-            let count = (stop.0 - key.0) as u16;
+        for (key, count, edge) in pieces(run, edges) {
             let buf = match edge {
                 Some(edge) => edge.buf,
                 None if is_zero => Buf::EMPTY,
@@ -640,13 +653,12 @@ impl Engine {
                 buf,
                 dirty: true,
                 zero: is_zero && edge.is_none(),
-                owner: self.write_job(job).owner(job),
+                owner: Owner(job),
                 reclaim: false,
                 copies: None,
                 places: 0,
             };
             self.append(now, piece, memory);
-            key = stop;
         }
     }
 
@@ -717,11 +729,8 @@ impl Engine {
     fn write_starts_origin(&mut self, now: Nanos, job: u32) -> bool {
         let state = self.write_job(job);
         let (request, logged, around) = (state.request, state.logged.clone(), state.around.clone());
-        let keys = |runs: &[Run]| -> Vec<BlockKey> {
-            runs.iter()
-                .flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey))
-                .collect()
-        };
+        let keys =
+            |runs: &[Run]| -> Vec<BlockKey> { runs.iter().flat_map(|run| run.keys()).collect() };
         let mut locked = keys(&around);
         if self.write_job(job).through {
             locked.extend(keys(&logged));
@@ -766,8 +775,7 @@ impl Engine {
         let mut start = run_start.max(request.offset_bytes);
         let mut end = (run_start + run_bytes as u64).min(request_end);
         let mut bufs = Bufs::new();
-        let in_run =
-            |edge: &Edge| (run.key.0..run.key.0 + u64::from(run.count)).contains(&edge.key.0);
+        let in_run = |edge: &Edge| run.contains(edge.key);
         let mut middle_start = start;
         let mut middle_end = end;
         let mut tail = None;
@@ -816,13 +824,15 @@ impl Engine {
                 len_bytes: end - start,
             },
         };
-        self.write_job(job).outstanding += 1;
-        self.volume(request.volume).foreground_writes += 1;
-        self.issue(
-            Op::JobOrigin { job },
-            Device::Origin(request.volume),
-            operation,
-        );
+        self.issue_for(job, operation);
+    }
+
+    fn issue_for(&mut self, job: u32, operation: Operation) {
+        let state = self.write_job(job);
+        state.outstanding += 1;
+        let volume = state.request.volume;
+        self.volume(volume).foreground_writes += 1;
+        self.issue(Op::JobOrigin { job }, Device::Origin(volume), operation);
     }
 
     fn issue_zeroes_with_edges(&mut self, job: u32, run: Run) {
@@ -830,22 +840,9 @@ impl Engine {
             let state = self.write_job(job);
             (state.request, state.edges)
         };
-        let mut key = run.key;
-        let end = run.key.plus(u64::from(run.count));
-        while key < end {
-            let edge = edges.iter().flatten().find(|edge| edge.key == key).copied();
-            let next_edge = edges
-                .iter()
-                .flatten()
-                .map(|edge| edge.key)
-                .filter(|next| *next > key)
-                .min();
-            let stop = if edge.is_some() {
-                key.plus(1)
-            } else {
-                next_edge.map_or(end, |next| next.min(end))
-            };
-            let (offset_bytes, len_bytes) = self.origin_range(request.volume, key, stop.0 - key.0);
+        for (key, count, edge) in pieces(run, edges) {
+            let (offset_bytes, len_bytes) =
+                self.origin_range(request.volume, key, u64::from(count));
             let operation = match edge {
                 Some(edge) => Operation::Write {
                     offset_bytes,
@@ -856,14 +853,7 @@ impl Engine {
                     len_bytes: len_bytes as u64,
                 },
             };
-            self.write_job(job).outstanding += 1;
-            self.volume(request.volume).foreground_writes += 1;
-            self.issue(
-                Op::JobOrigin { job },
-                Device::Origin(request.volume),
-                operation,
-            );
-            key = stop;
+            self.issue_for(job, operation);
         }
     }
 
@@ -910,9 +900,7 @@ impl Engine {
         let (first, end, logged) = (state.first, state.end, state.logged.clone());
         let replaces_dirty = state.replaces_dirty;
         self.origin_written(now, volume, first, end.0 - first.0);
-        let keys = logged
-            .iter()
-            .flat_map(|run| (run.key.0..run.key.0 + u64::from(run.count)).map(BlockKey));
+        let keys = logged.iter().flat_map(|run| run.keys());
         for key in keys.filter(|_| through) {
             if failed && !replaces_dirty {
                 self.forget_unacknowledged(now, key, memory);
