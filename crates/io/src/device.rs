@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use forebay_engine::DeviceError;
 
@@ -276,7 +277,8 @@ fn open_file(
             .custom_flags(flags | exclusive | libc::O_CLOEXEC)
             .open(path)
     };
-    let opened = match open(libc::O_DIRECT) {
+    let busy = |error: &io::Error| error.raw_os_error() == Some(libc::EBUSY);
+    let opened = match once_free(|| open(libc::O_DIRECT), busy) {
         Ok(file) => return Ok((file, true)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => match how.direct {
             DirectIo::Required => {
@@ -290,7 +292,7 @@ fn open_file(
     };
     match opened {
         Ok(file) => Ok((file, false)),
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(OpenError::Busy {
+        Err(error) if busy(&error) => Err(OpenError::Busy {
             path: path.to_owned(),
             reason: probe::user(Numbers::of(device))
                 .unwrap_or_else(|| "is held by another process".to_owned()),
@@ -310,23 +312,49 @@ fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), OpenError> {
     } else {
         libc::LOCK_EX
     };
-    // SAFETY: flock takes a descriptor, which `file` keeps open.
-    if unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } == 0 {
-        return Ok(());
-    }
-    let source = io::Error::last_os_error();
-    if source.kind() != io::ErrorKind::WouldBlock {
-        return Err(OpenError::Io {
-            path: path.to_owned(),
-            doing: "lock",
-            source,
-        });
-    }
-    Err(OpenError::Busy {
-        path: path.to_owned(),
-        reason: "is locked by another process".to_owned(),
-        remedy: "find it with lslocks or fuser, stop it, and try again",
+    let attempt = || {
+        // SAFETY: flock takes a descriptor, which `file` keeps open.
+        match unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    let locked = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+    once_free(attempt, locked).map_err(|source| {
+        if locked(&source) {
+            OpenError::Busy {
+                path: path.to_owned(),
+                reason: "is locked by another process".to_owned(),
+                remedy: "find it with lslocks or fuser, stop it, and try again",
+            }
+        } else {
+            OpenError::Io {
+                path: path.to_owned(),
+                doing: "lock",
+                source,
+            }
+        }
     })
+}
+
+/// Tries again for a moment while something is in use: the kernel tears down the ring of a
+/// process that has ended only after its end, and until then the ring holds the device, so that
+/// a daemon restarted at once would be refused for its own predecessor.
+fn once_free<T>(
+    attempt: impl Fn() -> io::Result<T>,
+    in_use: impl Fn(&io::Error) -> bool,
+) -> io::Result<T> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    const PAUSE: Duration = Duration::from_millis(10);
+    let start = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if in_use(&error) && start.elapsed() < PATIENCE => {
+                std::thread::sleep(PAUSE);
+            }
+            result => return result,
+        }
+    }
 }
 
 /// From linux/fs.h: `_IOR(0x12, 114, size_t)`.
