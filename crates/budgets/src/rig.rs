@@ -172,15 +172,7 @@ impl Rig {
             RequestKind::Read | RequestKind::Write { .. } => self.buf.slice(0, len_bytes as usize),
             _ => Buf::EMPTY,
         };
-        let request = Request {
-            id: RequestId(1),
-            volume: self.volume,
-            kind,
-            offset_bytes,
-            len_bytes,
-            buf,
-        };
-        engine_call_submit(&mut self.engine, self.now, request, &mut self.ram);
+        self.submit(kind, offset_bytes, len_bytes, buf);
         self.now.0 += 20_000;
         self.turn();
     }
@@ -194,18 +186,23 @@ impl Rig {
     ) {
         for (i, offset_bytes) in offsets_bytes.enumerate() {
             let buf = self.buf.slice(i * len_bytes as usize, len_bytes as usize);
-            let request = Request {
-                id: RequestId(1),
-                volume: self.volume,
-                kind,
-                offset_bytes,
-                len_bytes,
-                buf,
-            };
-            engine_call_submit(&mut self.engine, self.now, request, &mut self.ram);
+            self.submit(kind, offset_bytes, len_bytes, buf);
             self.now.0 += 5_000;
         }
         self.turn();
+    }
+
+    fn submit(&mut self, kind: RequestKind, offset_bytes: u64, len_bytes: u32, buf: Buf) {
+        let (id, volume) = (RequestId(1), self.volume);
+        let request = Request {
+            id,
+            volume,
+            kind,
+            offset_bytes,
+            len_bytes,
+            buf,
+        };
+        engine_call_submit(&mut self.engine, self.now, request, &mut self.ram);
     }
 
     /// Carries out operations until there are none.

@@ -453,6 +453,29 @@ impl Engine {
         self.publish(record, entry, &[], memory);
     }
 
+    /// Logs a `Drop` of a block in every stream of a mask, or in none if one has no room (I3).
+    pub(crate) fn log_drops(
+        &mut self,
+        now: Nanos,
+        key: BlockKey,
+        streams: u8,
+        claim: Claim,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let wanted = Stream::ALL
+            .into_iter()
+            .filter(|stream| streams & stream.bit() != 0);
+        for stream in wanted.clone() {
+            if !self.ensure_entry_room(now, stream, 1, claim, memory) {
+                return false;
+            }
+        }
+        for stream in wanted {
+            self.log_entry(stream, Entry::Drop { key, count: 1 }, memory);
+        }
+        true
+    }
+
     /// Makes sure that `entries` entries without blocks fit the open record of a stream.
     pub(crate) fn ensure_entry_room(
         &mut self,

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use crate::append::{Keys, Piece};
 use crate::engine::{Engine, Op};
-use crate::format::{BlockKey, Entry, SegmentId, Sequence, Slot, Stream};
+use crate::format::{BlockKey, SegmentId, Sequence, Slot, Stream};
 use crate::index::foreign_shadows;
 use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
 use crate::jobs::Job;
@@ -308,16 +308,8 @@ impl Engine {
         if planted::is(Bug::DropForgotten) {
             shadows = 0;
         }
-        let wanted = Stream::ALL
-            .into_iter()
-            .filter(|stream| shadows & stream.bit() != 0);
-        for other in wanted.clone() {
-            if !self.ensure_entry_room(now, other, 1, Claim::Tails, memory) {
-                return false;
-            }
-        }
-        for other in wanted {
-            self.log_entry(other, Entry::Drop { key, count: 1 }, memory);
+        if !self.log_drops(now, key, shadows, Claim::Tails, memory) {
+            return false;
         }
         self.index.remove(key);
         self.slot_dies(slot, flags);

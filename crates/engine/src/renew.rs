@@ -137,30 +137,7 @@ impl Engine {
                 continue;
             }
             assert!(!flags.dirty(), "I17: dirty lives in write");
-            let key = self.index.key(slot);
-            let in_segment = self.log.geometry.slot_in_segment(slot);
-            let number = self.log.next_number;
-            self.log.next_number += 1;
-            if flags.zero() {
-                entries.push(
-                    number,
-                    Entry::Zero {
-                        key,
-                        slot: in_segment,
-                        count: 1,
-                        dirty: false,
-                    },
-                    &[],
-                );
-            } else {
-                let entry = Entry::Data {
-                    key,
-                    slot: in_segment,
-                    count: 1,
-                    dirty: false,
-                };
-                entries.push(number, entry, &[self.index.checksum(slot)]);
-            }
+            self.list(slot, &mut entries);
             self.index.set_hits(slot, flags.hits() - 1);
         }
         let segment = self.log.segment(id);
@@ -244,38 +221,41 @@ impl Engine {
     }
 
     fn list_after_all(&mut self, slot: Slot) {
+        let renewal = self.renewals.current.as_mut().expect("just begun");
+        let summary = renewal.summary.as_mut().expect("not written yet");
+        let mut entries = std::mem::take(&mut summary.entries);
+        let number = self.list(slot, &mut entries);
+        let renewal = self.renewals.current.as_mut().expect("just begun");
+        let summary = renewal.summary.as_mut().expect("not written yet");
+        summary.entries = entries;
+        summary.last_number = number;
+    }
+
+    /// Lists a live block with a new number, which is returned.
+    fn list(&mut self, slot: Slot, entries: &mut EntryList) -> u64 {
         let key = self.index.key(slot);
         let in_segment = self.log.geometry.slot_in_segment(slot);
         let number = self.log.next_number;
         self.log.next_number += 1;
-        let checksum = self.index.checksum(slot);
-        let zero = self.index.flags(slot).zero();
-        let renewal = self.renewals.current.as_mut().expect("just begun");
-        let summary = renewal.summary.as_mut().expect("not written yet");
-        if zero {
-            summary.entries.push(
-                number,
-                Entry::Zero {
-                    key,
-                    slot: in_segment,
-                    count: 1,
-                    dirty: false,
-                },
-                &[],
-            );
+        let (count, dirty) = (1, false);
+        if self.index.flags(slot).zero() {
+            let entry = Entry::Zero {
+                key,
+                slot: in_segment,
+                count,
+                dirty,
+            };
+            entries.push(number, entry, &[]);
         } else {
-            summary.entries.push(
-                number,
-                Entry::Data {
-                    key,
-                    slot: in_segment,
-                    count: 1,
-                    dirty: false,
-                },
-                &[checksum],
-            );
+            let entry = Entry::Data {
+                key,
+                slot: in_segment,
+                count,
+                dirty,
+            };
+            entries.push(number, entry, &[self.index.checksum(slot)]);
         }
-        summary.last_number = number;
+        number
     }
 
     /// A flush of the cache device ended well.

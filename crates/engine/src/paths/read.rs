@@ -1,7 +1,7 @@
 //! Read: hits from the cache, misses from the origin, promoted on the way if admitted.
 
 use crate::engine::{Engine, Op};
-use crate::format::{BlockKey, Entry, Slot, Stream};
+use crate::format::{BlockKey, Slot};
 use crate::ghost::Ghost;
 use crate::interface::{
     Buf, Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot,
@@ -470,16 +470,8 @@ impl Engine {
         if streams == 0 {
             return Some(departed.map_or(0, |(_, number)| number));
         }
-        let wanted = Stream::ALL
-            .into_iter()
-            .filter(|stream| streams & stream.bit() != 0);
-        for stream in wanted.clone() {
-            if !self.ensure_entry_room(now, stream, 1, Claim::of(reclaim), memory) {
-                return None;
-            }
-        }
-        for stream in wanted {
-            self.log_entry(stream, Entry::Drop { key, count: 1 }, memory);
+        if !self.log_drops(now, key, streams, Claim::of(reclaim), memory) {
+            return None;
         }
         if let Some((slot, flags)) = self.index.remove(key) {
             self.slot_dies(slot, flags);
