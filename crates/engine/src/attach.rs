@@ -127,16 +127,43 @@ pub fn attach(
         accept_damage: options.accept_damage,
         write: true,
     };
-    let (shards, report) =
+    let (mut shards, report) =
         recover_all(device, &superblock, rings, options.boot_id, recover_options)?;
     device.flush()?;
     superblock.decided_epoch = superblock.epoch;
     superblock.write(device)?;
+    bury(device, superblock.id, &mut shards)?;
     Ok(Attached {
         superblock,
         shards,
         report,
     })
+}
+
+/// Moves tails where free segments are short, now that the verdicts are durable (I18).
+fn bury(
+    device: &mut dyn Storage,
+    id: CacheId,
+    shards: &mut [Recovered],
+) -> Result<(), AttachError> {
+    let mut some = false;
+    for recovered in shards.iter() {
+        if let Some(bury) = &recovered.bury {
+            let shard = recovered.log.shard;
+            bury.write(device, id, &recovered.log)
+                .map_err(|source| AttachError::Shard { shard, source })?;
+            some = true;
+        }
+    }
+    if some {
+        device.flush()?;
+    }
+    for recovered in shards {
+        if let Some(bury) = recovered.bury.take() {
+            bury.finish(&mut recovered.log);
+        }
+    }
+    Ok(())
 }
 
 /// Looks at a cache without writing to it.

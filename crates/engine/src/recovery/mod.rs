@@ -5,6 +5,7 @@
 //! decides which uncertain entries count; `rebuild` takes the newest version of each block (I1);
 //! `verdict` writes down what was decided (I12).
 
+mod bury;
 mod damage;
 mod judge;
 mod rebuild;
@@ -27,6 +28,8 @@ use crate::ring::ReplayedRecord;
 pub struct Recovered {
     pub(crate) log: Log,
     pub(crate) index: Index,
+    /// What is to be done when the verdicts are durable.
+    pub(crate) bury: Option<bury::Bury>,
     /// What there was.
     pub report: ShardReport,
 }
@@ -197,13 +200,20 @@ pub(crate) fn recover(
     };
     let rebuild::Rebuilt {
         mut log,
-        index,
+        mut index,
         missing_drops,
     } = rebuilt;
+    let mut bury = None;
     if options.write {
         verdict::write(device, superblock, &found, &mut log, &missing_drops)?;
+        bury = bury::plan(superblock, &found, &mut log, &mut index);
     }
-    Ok(Recovered { log, index, report })
+    Ok(Recovered {
+        log,
+        index,
+        bury,
+        report,
+    })
 }
 
 /// How to recover.

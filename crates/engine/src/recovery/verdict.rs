@@ -169,7 +169,7 @@ fn write_drops(
     Ok(())
 }
 
-fn put(
+pub(super) fn put(
     device: &mut dyn Storage,
     id: CacheId,
     log: &Log,

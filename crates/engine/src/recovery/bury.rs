@@ -1,0 +1,169 @@
+//! Room after many crashes (I18). Every life opens segments and every crash ends them nearly
+//! empty; where none is left free and none is open, no header can make a tail durable that would
+//! free one. So where free segments are short, recovery moves the tails itself: past the segments
+//! at the front of each stream that hold nothing any more, or only clean blocks of which no older
+//! entry survives elsewhere.
+//!
+//! The new tails are written when the verdicts are durable and not before: a tail that survives a
+//! crash without them would void what only the ring held. They go into a later summary of a
+//! segment that stays, in the slot that does not count.
+
+use super::verdict::put;
+use super::{Found, FoundSegment, RecoveryError};
+use crate::format::header::State;
+use crate::format::{
+    CacheId, EntryList, SegmentId, Sequence, Slot, Stream, Summary, SummaryKind, Superblock,
+};
+use crate::index::{Index, foreign_shadows};
+use crate::interface::Storage;
+use crate::log::{Log, RECLAIM_RESERVE, SegmentState};
+
+/// Free segments that recovery leaves, if it can.
+const WANTED_FREE: usize = RECLAIM_RESERVE + 2;
+
+/// Tails that are to move when the verdicts are durable.
+#[derive(Debug)]
+pub(crate) struct Bury {
+    buried: Vec<SegmentId>,
+    tails: [Sequence; Stream::COUNT],
+    carrier: Summary,
+}
+
+/// Plans what to bury; takes clean blocks that go with it out of the index.
+pub(super) fn plan(
+    superblock: &Superblock,
+    found: &Found,
+    log: &mut Log,
+    index: &mut Index,
+) -> Option<Bury> {
+    if log.free.len() >= WANTED_FREE {
+        return None;
+    }
+    let mut buried = Vec::new();
+    let mut fronts = [0; Stream::COUNT];
+    while log.free.len() + buried.len() < WANTED_FREE {
+        let lengths: usize = log.streams.iter().map(|stream| stream.order.len()).sum();
+        // One segment stays, to carry the tails.
+        if buried.len() + 1 >= lengths {
+            break;
+        }
+        let front = |stream: Stream| {
+            log.streams[stream as usize]
+                .order
+                .get(fronts[stream as usize])
+                .copied()
+        };
+        let next = Stream::ALL
+            .into_iter()
+            .filter_map(|stream| Some((stream, front(stream)?)))
+            .find(|(stream, id)| may_go(log, index, *stream, *id));
+        let Some((stream, id)) = next else { break };
+        for slot in slots(log, id) {
+            if index.flags(slot).live() {
+                index.remove(index.key(slot));
+            }
+        }
+        log.segment(id).live = 0;
+        fronts[stream as usize] += 1;
+        buried.push(id);
+    }
+    if buried.is_empty() {
+        return None;
+    }
+    let mut tails = log.tails;
+    for stream in Stream::ALL {
+        let at = fronts[stream as usize];
+        if at > 0 {
+            let next = log.streams[stream as usize].order.get(at);
+            tails[stream as usize] = match next {
+                Some(next) => log.segments[next.0 as usize].generation,
+                None => Sequence::new(superblock.epoch, log.next_number),
+            };
+        }
+    }
+    let stays = |segment: &&FoundSegment| !buried.contains(&segment.id);
+    let carrier = carrier(found.segments.iter().find(stays)?, log, tails);
+    Some(Bury {
+        buried,
+        tails,
+        carrier,
+    })
+}
+
+fn slots(log: &Log, id: SegmentId) -> impl Iterator<Item = Slot> + use<> {
+    let geometry = log.geometry;
+    (geometry.first_slot() as u16..geometry.slots_per_segment() as u16)
+        .map(move |at| geometry.slot(id, at))
+}
+
+/// Whether nothing of a segment is needed: what it holds is on the origin, and no older entry of
+/// it would come back.
+fn may_go(log: &Log, index: &Index, stream: Stream, id: SegmentId) -> bool {
+    slots(log, id).all(|slot| {
+        let flags = index.flags(slot);
+        !flags.live() || (!flags.dirty() && foreign_shadows(flags, stream) == 0)
+    })
+}
+
+/// A later summary of a segment that says the same and carries the new tails.
+fn carrier(found: &FoundSegment, log: &Log, tails: [Sequence; Stream::COUNT]) -> Summary {
+    let segment = &log.segments[found.id.0 as usize];
+    let mut entries = EntryList::default();
+    let mut last_number = found.generation.number;
+    let mut accepted: Vec<_> = found.entries().collect();
+    accepted.sort_by_key(|entry| entry.number);
+    for entry in accepted {
+        entries.push(entry.number, entry.entry, &entry.checksums());
+        last_number = last_number.max(entry.number + u64::from(entry.entry.count()) - 1);
+    }
+    Summary {
+        shard: log.shard,
+        segment: found.id,
+        which: segment.summary.map_or(0, |counts| 1 - counts),
+        kind: if found.renewed {
+            SummaryKind::Renewal
+        } else {
+            SummaryKind::Verdict
+        },
+        stream: found.stream,
+        generation: found.generation,
+        end_slot: found.end_slot,
+        last_number,
+        state: State {
+            known_durable: Sequence::new(log.epoch, 0),
+            tails,
+            durable: log.durable,
+            previous: segment.previous,
+        },
+        entries,
+    }
+}
+
+impl Bury {
+    /// Writes the tails; they count after the next flush.
+    pub(crate) fn write(
+        &self,
+        device: &mut dyn Storage,
+        id: CacheId,
+        log: &Log,
+    ) -> Result<(), RecoveryError> {
+        put(device, id, log, &self.carrier)
+    }
+
+    /// The tails are durable: the segments below them are free.
+    pub(crate) fn finish(self, log: &mut Log) {
+        log.tails = self.tails;
+        log.segment(self.carrier.segment).summary = Some(self.carrier.which);
+        for stream in &mut log.streams {
+            stream.order.retain(|id| !self.buried.contains(id));
+        }
+        for id in self.buried {
+            let summary = log.segment(id).summary;
+            *log.segment(id) = crate::log::Segment::free();
+            let segment = log.segment(id);
+            // What its summary slots hold stays there until they are written again.
+            (segment.summary, segment.state) = (summary, SegmentState::Free);
+            log.free.push_back(id);
+        }
+    }
+}
