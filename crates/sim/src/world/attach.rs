@@ -102,7 +102,6 @@ impl World<'_> {
             }
         }
         self.settle_origins();
-        self.misread = false;
         let attached = self
             .attach_once(None, cuts.len())?
             .ok_or("attach was cut short without a cut")?;

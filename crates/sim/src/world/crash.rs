@@ -25,8 +25,8 @@ impl World<'_> {
             self.model.forget();
         }
         if self.lied {
+            // Now, and at every later crash: damage to a summary can show much later.
             self.model.forget();
-            self.lied = false;
         }
         self.stop();
         if crash.power {

@@ -116,7 +116,7 @@ pub(crate) struct World<'a> {
     boot: u64,
     /// Recorded outside the cache device: the cache is abandoned at this epoch (I15).
     abandoned: Option<u32>,
-    /// Reads failed in the last recovery: it may have taken what it could not read for there.
+    /// Reads failed in a recovery: it may have taken what it could not read for there.
     misread: bool,
     /// Buffers of engines that have nothing to do.
     held_at_rest: u64,
