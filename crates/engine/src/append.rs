@@ -292,11 +292,13 @@ impl Engine {
                 at += 1;
                 continue;
             }
+            let dirty = self.is_still_dirty(&piece, at);
             let mut run = 1;
             while at + run < count
                 && run < crate::format::entry::MAX_COUNT
                 && piece.keys.get(at + run).0 == piece.keys.get(at).0 + u64::from(run)
                 && (owned || self.may_publish(&piece, at + run))
+                && dirty == self.is_still_dirty(&piece, at + run)
             {
                 run += 1;
             }
@@ -306,12 +308,13 @@ impl Engine {
             } else {
                 &checksums[usize::from(at)..usize::from(at + run)]
             };
-            let entry = self.data_entry(&piece, piece.keys.get(at), first, run);
+            let entry = self.data_entry(piece.zero, dirty, piece.keys.get(at), first, run);
             self.publish(record, entry, checks, memory);
             for i in 0..run {
                 let checksum = checks.get(usize::from(i)).copied().unwrap_or(0);
                 self.index_block(
                     &piece,
+                    dirty,
                     piece.keys.get(at + i),
                     Slot(first.0 + u32::from(i)),
                     checksum,
@@ -359,32 +362,50 @@ impl Engine {
         }
     }
 
-    fn data_entry(&self, piece: &Piece, key: BlockKey, slot: Slot, count: u16) -> Entry {
+    /// A copy of a dirty block is of a clean one if write-back was done with it in the meantime.
+    /// Indexed as dirty it would contradict who has seen it clean since (I5).
+    fn is_still_dirty(&self, piece: &Piece, index: u16) -> bool {
+        let copied = piece.copies.as_ref();
+        let cleaned = |copies: &Vec<(Slot, u32)>| {
+            let (slot, _) = copies[usize::from(index)];
+            !self.index.flags(slot).dirty()
+        };
+        piece.dirty && !copied.is_some_and(cleaned)
+    }
+
+    fn data_entry(&self, zero: bool, dirty: bool, key: BlockKey, slot: Slot, count: u16) -> Entry {
         let slot = self.log.geometry.slot_in_segment(slot);
-        if piece.zero {
+        if zero {
             Entry::Zero {
                 key,
                 slot,
                 count,
-                dirty: piece.dirty,
+                dirty,
             }
         } else {
             Entry::Data {
                 key,
                 slot,
                 count,
-                dirty: piece.dirty,
+                dirty,
             }
         }
     }
 
     /// Makes `slot` the newest version of a block in the index, with the shadows of what it
     /// replaces (I3).
-    fn index_block(&mut self, piece: &Piece, key: BlockKey, slot: Slot, checksum: u32) {
+    fn index_block(
+        &mut self,
+        piece: &Piece,
+        dirty: bool,
+        key: BlockKey,
+        slot: Slot,
+        checksum: u32,
+    ) {
         let mut shadows = self.departed.take(key);
         self.writeback.replaced(key);
         let mut hits = 0;
-        let mut dirtier = i64::from(piece.dirty);
+        let mut dirtier = i64::from(dirty);
         let mut more = 1;
         if let Some((old, flags)) = self.index.put(key, slot, checksum) {
             // Within one stream the older entry dies first, so no `Drop` is ever needed there but
@@ -399,11 +420,11 @@ impl Engine {
         }
         self.index.set_flags(
             slot,
-            SlotFlags::new(piece.dirty, piece.zero, shadows).with_hits(hits),
+            SlotFlags::new(dirty, piece.zero, shadows).with_hits(hits),
         );
         let segment = self.log.segment_of(slot);
         segment.live += 1;
-        segment.dirty += u32::from(piece.dirty);
+        segment.dirty += u32::from(dirty);
         if dirtier != 0 || more != 0 {
             self.stats.dirty_blocks = self
                 .stats
@@ -851,6 +872,7 @@ impl Engine {
                     self.numbered.remove(&placed.piece.keys.get(i));
                     self.index_block(
                         &placed.piece,
+                        placed.piece.dirty,
                         placed.piece.keys.get(i),
                         Slot(placed.slot.0 + u32::from(i)),
                         checksum,
@@ -1001,7 +1023,12 @@ impl Engine {
         while at < count {
             let run = (count - at).min(crate::format::entry::MAX_COUNT);
             let slot = Slot(placed.slot.0 + u32::from(at));
-            let entry = self.data_entry(&placed.piece, placed.piece.keys.get(at), slot, run);
+            let entry = {
+                let Piece {
+                    zero, dirty, keys, ..
+                } = &placed.piece;
+                self.data_entry(*zero, *dirty, keys.get(at), slot, run)
+            };
             let checks = if placed.piece.zero {
                 &[][..]
             } else {

@@ -366,6 +366,13 @@ impl Model {
     pub fn origin_lost(&mut self, volume: u16, sector: u64, value: Value) {
         let at = self.tick();
         let sector = &mut self.volumes[usize::from(volume)][sector as usize];
+        let told = |kept: &Kept| kept.value == value && kept.uncertain;
+        if sector.kept.iter().any(told) {
+            // Its client was told of an earlier failure; this one is no news.
+            sector.may_hold(value, at);
+            sector.changed = at;
+            return;
+        }
         sector.lost.retain(|held| held.value != value);
         sector.lost.push(Held { value, since: at });
         // A read in flight can have been before.

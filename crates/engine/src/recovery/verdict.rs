@@ -57,9 +57,9 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Whether a verdict names a segment before it that is not there: a recovery that had the ring
-/// wrote it and was cut short before the other's was durable, or an administrator accepted the
-/// damage. It is written again, or the next attach would take the link for damage.
+/// Whether a summary names a segment before it that is not there: a recovery that had the ring
+/// wrote it and was cut short before the other's was durable; a renewal followed a segment that
+/// never held anything; or an administrator accepted the damage. It is written again, or the next attach would take the link for damage.
 fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
     let Some(link) = segment.state.previous else {
         return false;
@@ -68,7 +68,7 @@ fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
     let there = found.segments.iter().any(|other| {
         other.stream == stream && other.id == link.segment && other.generation >= link.generation
     });
-    !segment.renewed && link.generation >= found.tails[stream as usize] && !there
+    link.generation >= found.tails[stream as usize] && !there
 }
 
 fn write_verdict(
@@ -97,7 +97,12 @@ fn write_verdict(
         shard: log.shard,
         segment: found.id,
         which,
-        kind: SummaryKind::Verdict,
+        // A renewal stays one: another reads differently who was there before it.
+        kind: if found.renewed {
+            SummaryKind::Renewal
+        } else {
+            SummaryKind::Verdict
+        },
         stream: found.stream,
         generation: found.generation,
         end_slot: found.end_slot,
