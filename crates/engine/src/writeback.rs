@@ -97,7 +97,9 @@ impl Engine {
             self.writeback.hurried = false;
             return;
         }
-        if self.writeback.paused_until.is_some_and(|until| now < until) {
+        if let Some(until) = self.writeback.paused_until.filter(|until| now < *until) {
+            // What became dirty during the pause has set no time itself.
+            self.writeback.next_check = Some(until);
             return;
         }
         self.writeback.paused_until = None;
@@ -130,15 +132,9 @@ impl Engine {
     }
 
     pub(crate) fn writeback_deadline(&self) -> Option<Nanos> {
-        let check = self
-            .writeback
+        self.writeback
             .next_check
-            .filter(|_| self.stats.dirty_blocks > 0)?;
-        Some(
-            self.writeback
-                .paused_until
-                .map_or(check, |until| until.max(check)),
-        )
+            .filter(|_| self.stats.dirty_blocks > 0)
     }
 
     /// How many operations may be in flight now.

@@ -11,6 +11,7 @@ mod judge;
 mod rebuild;
 mod scan;
 mod verdict;
+mod void;
 
 use crate::format::entry::NumberedEntry;
 use crate::format::header::State;
@@ -172,6 +173,9 @@ pub(crate) fn recover(
     found.segments.retain(|segment| {
         segment.generation >= tails[segment.stream as usize] || planted::is(Bug::TailsIgnored)
     });
+    if !lost.is_empty() && options.write {
+        void::void(device, superblock, shard, &mut found)?;
+    }
     let rejected_blocks = judge::judge(device, superblock, shard, &mut found, daemon_crash)?;
     let rebuilt = rebuild::rebuild(superblock, shard, &found);
     let lists = found.segments.iter().flat_map(|segment| &segment.lists);
@@ -205,7 +209,7 @@ pub(crate) fn recover(
     } = rebuilt;
     let mut bury = None;
     if options.write {
-        verdict::write(device, superblock, &found, &mut log, &missing_drops)?;
+        verdict::write(device, superblock, &mut found, &mut log, &missing_drops)?;
         bury = bury::plan(superblock, &found, &mut log, &mut index);
     }
     Ok(Recovered {

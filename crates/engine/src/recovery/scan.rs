@@ -67,7 +67,7 @@ pub(super) fn scan(
 }
 
 /// Bytes from the start of a segment to the end of its first header.
-fn lead_bytes(geometry: &Geometry) -> usize {
+pub(super) fn lead_bytes(geometry: &Geometry) -> usize {
     ((geometry.first_slot() + 1) * geometry.block_bytes) as usize
 }
 

@@ -2,11 +2,11 @@
 //! decide, and the `Drop`s that a crash cut off are completed (I3). Durable before the shard
 //! serves.
 
-use super::{Found, FoundSegment, MissingDrop, RecoveryError};
+use super::{Found, FoundList, FoundSegment, MissingDrop, RecoveryError};
 use crate::format::header::State;
 use crate::format::{
-    CacheId, DurablePosition, Entry, EntryList, Sequence, Stream, Summary, SummaryKind, Superblock,
-    summary,
+    BlockKey, CacheId, DurablePosition, Entry, EntryList, Sequence, Stream, Summary, SummaryKind,
+    Superblock, summary,
 };
 use crate::interface::Storage;
 use crate::log::{Log, SegmentState};
@@ -15,13 +15,15 @@ use crate::planted::{self, Bug};
 pub(super) fn write(
     device: &mut dyn Storage,
     superblock: &Superblock,
-    found: &Found,
+    found: &mut Found,
     log: &mut Log,
     missing: &[MissingDrop],
 ) -> Result<(), RecoveryError> {
     // Verdicts promise only what was promised before (I14): a crash can leave some of them and not
     // others, and with power gone what only the ring held is gone too.
     log.durable = found.durable;
+    let drops = add_drops(found, log, missing);
+    let found = &*found;
     for segment in found
         .segments
         .iter()
@@ -32,12 +34,7 @@ pub(super) fn write(
         }
         write_verdict(device, superblock.id, log, segment)?;
     }
-    for stream in Stream::ALL {
-        let keys: Vec<_> = missing
-            .iter()
-            .filter(|drop| drop.stream == stream)
-            .map(|drop| drop.key)
-            .collect();
+    for (stream, keys) in Stream::ALL.into_iter().zip(drops) {
         let per_segment = (log.geometry.summary_bytes() as usize - summary::FIXED_BYTES)
             / EntryList::cost_bytes(0);
         for keys in keys.chunks(per_segment) {
@@ -59,7 +56,8 @@ pub(super) fn write(
 
 /// Whether a summary names a segment before it that is not there: a recovery that had the ring
 /// wrote it and was cut short before the other's was durable; a renewal followed a segment that
-/// never held anything; or an administrator accepted the damage. It is written again, or the next attach would take the link for damage.
+/// never held anything; or an administrator accepted the damage. It is written again, or the next
+/// attach would take the link for damage.
 fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
     let Some(link) = segment.state.previous else {
         return false;
@@ -69,6 +67,54 @@ fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
         other.stream == stream && other.id == link.segment && other.generation >= link.generation
     });
     link.generation >= found.tails[stream as usize] && !there
+}
+
+/// Adds the `Drop`s of each stream to what its youngest segment says, as many as fit its summary:
+/// a cache without a free segment must be recoverable. Returns the others.
+fn add_drops(
+    found: &mut Found,
+    log: &Log,
+    missing: &[MissingDrop],
+) -> [Vec<BlockKey>; Stream::COUNT] {
+    let mut drops: [Vec<BlockKey>; Stream::COUNT] = Default::default();
+    for drop in missing {
+        drops[drop.stream as usize].push(drop.key);
+    }
+    // They count in the epoch of their segment, where nothing else may have their numbers.
+    let entries = found.segments.iter().flat_map(FoundSegment::entries);
+    let ends = entries.map(|entry| entry.number + u64::from(entry.entry.count()));
+    let mut number = ends.max().unwrap_or(1);
+    for segment in &mut found.segments {
+        let drops = &mut drops[segment.stream as usize];
+        let youngest = log.streams[segment.stream as usize].order.back() == Some(&segment.id);
+        let here = drops.len().min(room_for_drops(log, segment));
+        if !youngest || here == 0 {
+            continue;
+        }
+        let mut entries = EntryList::default();
+        push_drops(
+            &mut number,
+            &drops.split_off(drops.len() - here),
+            &mut entries,
+        );
+        segment.lists.push(FoundList {
+            entries,
+            combined: false,
+            replayed: false,
+        });
+        segment.decided = false;
+    }
+    drops
+}
+
+/// How many `Drop`s fit the summary of a segment beside what it has.
+fn room_for_drops(log: &Log, found: &FoundSegment) -> usize {
+    let used_bytes: usize = found
+        .entries()
+        .map(|entry| EntryList::cost_bytes(entry.checksums().len()))
+        .sum();
+    (log.geometry.summary_bytes() as usize - summary::FIXED_BYTES).saturating_sub(used_bytes)
+        / EntryList::cost_bytes(0)
 }
 
 fn write_verdict(
@@ -121,7 +167,7 @@ fn write_drops(
     id: CacheId,
     log: &mut Log,
     stream: Stream,
-    keys: &[crate::format::BlockKey],
+    keys: &[BlockKey],
 ) -> Result<(), RecoveryError> {
     let Some(segment) = log.free.pop_front() else {
         return Err(RecoveryError::Full);
@@ -130,17 +176,7 @@ fn write_drops(
     let generation = Sequence::new(log.epoch, log.next_number);
     log.next_number += 1;
     let mut entries = EntryList::default();
-    for key in keys {
-        entries.push(
-            log.next_number,
-            Entry::Drop {
-                key: *key,
-                count: 1,
-            },
-            &[],
-        );
-        log.next_number += 1;
-    }
+    push_drops(&mut log.next_number, keys, &mut entries);
     let end_slot = log.geometry.first_slot() as u16;
     let which = log.segment(segment).summary.map_or(0, |counts| 1 - counts);
     let summary = Summary {
@@ -172,6 +208,17 @@ fn write_drops(
     state.summary = Some(which);
     log.streams[stream as usize].order.push_back(segment);
     Ok(())
+}
+
+fn push_drops(number: &mut u64, keys: &[BlockKey], entries: &mut EntryList) {
+    for key in keys {
+        let drop = Entry::Drop {
+            key: *key,
+            count: 1,
+        };
+        entries.push(*number, drop, &[]);
+        *number += 1;
+    }
 }
 
 pub(super) fn put(

@@ -1,0 +1,28 @@
+//! I14: accepted damage stays accepted. A segment that could not be read today may be readable
+//! tomorrow, and then holds blocks that the origin has overtaken in between. So before a damaged
+//! shard is served, whatever was not found is made absent for good.
+
+use super::{Found, RecoveryError};
+use crate::format::{SegmentId, Superblock};
+use crate::interface::Storage;
+
+/// Overwrites the summaries and the first header of every segment that was not found; without
+/// those a scan finds nothing in it. Durable with the verdicts.
+pub(super) fn void(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    shard: u16,
+    found: &mut Found,
+) -> Result<(), RecoveryError> {
+    let geometry = superblock.geometry;
+    let mut is_there = vec![false; geometry.segments_per_shard as usize];
+    for segment in &found.segments {
+        is_there[segment.id.0 as usize] = true;
+    }
+    let zeroes = vec![0; super::scan::lead_bytes(&geometry)];
+    for id in (0..geometry.segments_per_shard).filter(|id| !is_there[*id as usize]) {
+        device.write(geometry.segment_offset(shard, SegmentId(id)), &zeroes)?;
+        found.summary_slots[id as usize] = None;
+    }
+    Ok(())
+}
