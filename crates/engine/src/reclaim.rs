@@ -157,11 +157,13 @@ impl Engine {
         if self.can_reclaim(Stream::Probation) {
             return Some(Stream::Probation);
         }
-        // Dirty blocks are appended again only when nothing else helps and it frees something.
+        // Dirty blocks are appended again only when nothing else helps and it frees something: the
+        // copies bring headers of their own, and without a gain an idle device is worn out by
+        // copying round and round until the origin has taken a block.
         let critical = self.log.free.len() <= RECLAIM_RESERVE;
         let usable = slots - self.log.geometry.first_slot() - 1;
-        let frees = self.oldest_live_blocks(Stream::Write) * 4 <= usable * 3
-            || self.writeback.has_unreadable();
+        let frees =
+            self.oldest_live_blocks(Stream::Write) * 2 <= usable || self.writeback.has_unreadable();
         (self.can_reclaim(Stream::Write) && critical && frees && self.log.free.len() > 1)
             .then_some(Stream::Write)
     }

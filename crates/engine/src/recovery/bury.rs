@@ -1,8 +1,8 @@
 //! Room after many crashes (I18). Every life opens segments and every crash ends them nearly
 //! empty; where none is left free and none is open, no header can make a tail durable that would
 //! free one. So where free segments are short, recovery moves the tails itself: past the segments
-//! at the front of each stream that hold nothing any more, or only clean blocks of which no older
-//! entry survives elsewhere.
+//! at the front of each stream that hold nothing any more, or, where even the reserve of reclaim
+//! is gone, only clean blocks of which no older entry survives elsewhere.
 //!
 //! The new tails are written when the verdicts are durable and not before: a tail that survives a
 //! crash without them would void what only the ring held. They go into a later summary of a
@@ -42,6 +42,7 @@ pub(super) fn plan(
     let mut buried = Vec::new();
     let mut fronts = [0; Stream::COUNT];
     while log.free.len() + buried.len() < WANTED_FREE {
+        let scarce = log.free.len() + buried.len() < RECLAIM_RESERVE;
         let lengths: usize = log.streams.iter().map(|stream| stream.order.len()).sum();
         // One segment stays, to carry the tails.
         if buried.len() + 1 >= lengths {
@@ -56,7 +57,9 @@ pub(super) fn plan(
         let next = Stream::ALL
             .into_iter()
             .filter_map(|stream| Some((stream, front(stream)?)))
-            .find(|(stream, id)| may_go(log, index, *stream, *id));
+            .find(|(stream, id)| {
+                is_empty(log, index, *id) || (scarce && may_go(log, index, *stream, *id))
+            });
         let Some((stream, id)) = next else { break };
         for slot in slots(log, id) {
             if index.flags(slot).live() {
@@ -94,6 +97,10 @@ fn slots(log: &Log, id: SegmentId) -> impl Iterator<Item = Slot> + use<> {
     let geometry = log.geometry;
     (geometry.first_slot() as u16..geometry.slots_per_segment() as u16)
         .map(move |at| geometry.slot(id, at))
+}
+
+fn is_empty(log: &Log, index: &Index, id: SegmentId) -> bool {
+    slots(log, id).all(|slot| !index.flags(slot).live())
 }
 
 /// Whether nothing of a segment is needed: what it holds is on the origin, and no older entry of
