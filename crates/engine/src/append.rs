@@ -13,7 +13,6 @@ use crate::format::entry::{CHECKSUM_BYTES, HEAD_BYTES};
 use crate::format::header::ENTRY_BYTES;
 use crate::format::{
     BlockKey, Entry, EntryList, Header, PAGE_BYTES, SegmentId, Slot, Stream, Summary, SummaryKind,
-    summary,
 };
 use crate::index::SlotFlags;
 use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
@@ -69,7 +68,7 @@ impl Keys {
 
     /// The most bytes of entries these blocks can need. Runs can be torn apart where a block was
     /// taken over by a write.
-    fn cost_bytes(&self, blocks: u16) -> usize {
+    pub(crate) fn cost_bytes(&self, blocks: u16) -> usize {
         let blocks = usize::from(blocks);
         let each = match self {
             Keys::Run(..) => CHECKSUM_BYTES + HEAD_BYTES / 2,
@@ -104,7 +103,24 @@ pub(crate) struct Piece {
     pub(crate) places: u8,
 }
 
+/// What the index is to say of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockKind {
+    pub(crate) dirty: bool,
+    pub(crate) zero: bool,
+    /// It was carried over from a dying segment, which costs it a hit.
+    pub(crate) retained: bool,
+}
+
 impl Piece {
+    fn kind(&self, dirty: bool) -> BlockKind {
+        BlockKind {
+            dirty,
+            zero: self.zero,
+            retained: self.reclaim,
+        }
+    }
+
     /// Cuts the piece after `blocks` blocks and returns the rest.
     fn split_off(&mut self, blocks: u16, block_bytes: usize) -> Piece {
         let keys = self.keys.split_off(blocks);
@@ -160,7 +176,7 @@ impl Engine {
     }
 
     /// Whether header and data of a write go out together.
-    fn combines(&self) -> bool {
+    pub(crate) fn combines(&self) -> bool {
         self.settings.commit == crate::settings::Commit::Write || self.sync_writer.is_one()
     }
 
@@ -229,7 +245,7 @@ impl Engine {
         self.stats.cache_data_written_bytes += u64::from(placed.piece.buf.len_bytes);
         let bufs = Bufs::from_slice(&[placed.piece.buf]);
         self.issue(
-            Op::AppendData(placed),
+            Op::AppendData(Box::new(placed)),
             Device::Cache(0),
             Operation::Write { offset_bytes, bufs },
         );
@@ -313,11 +329,10 @@ impl Engine {
             for i in 0..run {
                 let checksum = checks.get(usize::from(i)).copied().unwrap_or(0);
                 self.index_block(
-                    &piece,
-                    dirty,
                     piece.keys.get(at + i),
                     Slot(first.0 + u32::from(i)),
                     checksum,
+                    piece.kind(dirty),
                 );
             }
             at += run;
@@ -335,18 +350,22 @@ impl Engine {
         if segment.state == SegmentState::Open {
             return false;
         }
-        let own = piece.stream;
-        (0..piece.keys.len()).any(|at| {
-            let Some(slot) = self.index.find(piece.keys.get(at)) else {
-                return false;
-            };
-            let holder = &self.log.segments[self.log.geometry.segment_of(slot).0 as usize];
-            if holder.stream == own {
-                holder.generation > segment.generation
-            } else {
-                self.index.flags(slot).shadows() & own.bit() != 0
-            }
-        })
+        (0..piece.keys.len()).any(|at| self.block_comes_too_late(piece.keys.get(at), id))
+    }
+
+    /// The same for one block and the full segment it was to be in.
+    pub(crate) fn block_comes_too_late(&self, key: BlockKey, id: SegmentId) -> bool {
+        let segment = &self.log.segments[id.0 as usize];
+        let own = segment.stream;
+        let Some(slot) = self.index.find(key) else {
+            return false;
+        };
+        let holder = &self.log.segments[self.log.geometry.segment_of(slot).0 as usize];
+        if holder.stream == own {
+            holder.generation > segment.generation
+        } else {
+            self.index.flags(slot).shadows() & own.bit() != 0
+        }
     }
 
     fn may_publish(&self, piece: &Piece, index: u16) -> bool {
@@ -393,15 +412,20 @@ impl Engine {
     }
 
     /// Makes `slot` the newest version of a block in the index, with the shadows of what it
-    /// replaces (I3).
-    fn index_block(
+    /// replaces (I3). Returns whether it replaces one.
+    #[inline]
+    pub(crate) fn index_block(
         &mut self,
-        piece: &Piece,
-        dirty: bool,
         key: BlockKey,
         slot: Slot,
         checksum: u32,
-    ) {
+        kind: BlockKind,
+    ) -> bool {
+        let BlockKind {
+            dirty,
+            zero,
+            retained,
+        } = kind;
         let mut shadows = self.departed.take(key);
         self.writeback.replaced(key);
         let mut hits = 0;
@@ -411,17 +435,15 @@ impl Engine {
             // Within one stream the older entry dies first, so no `Drop` is ever needed there but
             // for the newest.
             shadows |= flags.shadows() | self.log.stream_of(old).bit();
-            hits = flags.hits().saturating_sub(u8::from(piece.reclaim));
+            hits = flags.hits().saturating_sub(u8::from(retained));
             dirtier -= i64::from(flags.dirty());
             more = 0;
             let segment = self.log.segment_of(old);
             segment.live -= 1;
             segment.dirty -= u32::from(flags.dirty());
         }
-        self.index.set_flags(
-            slot,
-            SlotFlags::new(dirty, piece.zero, shadows).with_hits(hits),
-        );
+        self.index
+            .set_flags(slot, SlotFlags::new(dirty, zero, shadows).with_hits(hits));
         let segment = self.log.segment_of(slot);
         segment.live += 1;
         segment.dirty += u32::from(dirty);
@@ -433,6 +455,7 @@ impl Engine {
                 .expect("dirty blocks are counted");
             self.account_volume(key, dirtier, more);
         }
+        more == 0
     }
 
     /// A slot the index no longer names: its segment counts one block less.
@@ -531,17 +554,14 @@ impl Engine {
 
     /// Bytes of entries that the record, its segment's summary and its ring page can still take.
     fn entry_room(&mut self, record: u32) -> usize {
-        let summary_bytes = self.log.geometry.summary_bytes() as usize - summary::FIXED_BYTES;
         let record = self.log.records.at(record);
         let (segment, used) = (
             record.segment,
             record.entries.as_bytes().len() + record.reserved_bytes,
         );
-        let filling = self.log.filling(segment);
-        let summary_used = filling.entries.as_bytes().len() + filling.reserved_bytes;
         ENTRY_BYTES
             .saturating_sub(used)
-            .min(summary_bytes.saturating_sub(summary_used))
+            .min(self.log.filling(segment).room_bytes())
     }
 
     /// Ends the setting aside of bytes for a piece: it is published, or will not be.
@@ -628,10 +648,8 @@ impl Engine {
                 return Some(record);
             }
             let slots = self.log.geometry.slots_per_segment() as u16;
-            let summary_room = self.log.geometry.summary_bytes() as usize - summary::FIXED_BYTES;
             let filling = self.log.filling(segment);
-            let summary_used = filling.entries.as_bytes().len() + filling.reserved_bytes;
-            if filling.next_slot + 1 + blocks > slots || summary_used + entry_bytes > summary_room {
+            if filling.next_slot + 1 + blocks > slots || filling.room_bytes() < entry_bytes {
                 self.fill_segment(now, segment, memory);
                 continue;
             }
@@ -871,11 +889,10 @@ impl Engine {
                     let checksum = placed.checksums.get(usize::from(i)).copied().unwrap_or(0);
                     self.numbered.remove(&placed.piece.keys.get(i));
                     self.index_block(
-                        &placed.piece,
-                        placed.piece.dirty,
                         placed.piece.keys.get(i),
                         Slot(placed.slot.0 + u32::from(i)),
                         checksum,
+                        placed.piece.kind(placed.piece.dirty),
                     );
                 }
                 self.piece_done(now, &placed.piece, memory);

@@ -16,6 +16,7 @@ use crate::jobs::Job;
 use crate::locks::{KeyMap, Locks, Owner};
 use crate::log::Log;
 use crate::paths::read::{HitRead, MissRead};
+use crate::paths::single::SingleWrite;
 use crate::reclaim::Reclaim;
 use crate::recovery::Recovered;
 use crate::renew::Renewals;
@@ -35,7 +36,9 @@ pub const MAX_RANGE_BYTES: u32 = 64 << 20;
 /// What a device operation was for.
 #[derive(Debug)]
 pub(crate) enum Op {
-    AppendData(PlacedPiece),
+    /// Boxed, so that the table of operations stays small.
+    AppendData(Box<PlacedPiece>),
+    SingleWrite(SingleWrite),
     Header(u32),
     Seal {
         segment: SegmentId,
@@ -99,7 +102,11 @@ pub struct Engine {
     pub(crate) missed: Option<Ghost>,
     pub(crate) volumes: Vec<Option<Volume>>,
     pub(crate) volume_hint: usize,
+    /// Blocks that the segments can hold when headers take little.
+    pub(crate) capacity_blocks: u64,
     pub(crate) requests: Slab<RequestState>,
+    /// Writes in progress that have no request state.
+    pub(crate) singles_in_flight: usize,
     pub(crate) jobs: Slab<Job>,
     pub(crate) runnable: VecDeque<u32>,
     pub(crate) ended_promotions: Vec<u32>,
@@ -190,6 +197,9 @@ impl Engine {
         };
         ring::initialise(memory.ring_mut(log.shard), identity);
         let slots = log.geometry.slots() as usize;
+        let geometry = log.geometry;
+        let per_segment = u64::from(geometry.slots_per_segment() - geometry.first_slot() - 1);
+        let capacity_blocks = u64::from(geometry.segments_per_shard) * per_segment;
         let block_bytes = log.geometry.block_bytes as usize;
         let spare_summary = Spare::new(log.geometry.summary_bytes() as usize, memory);
         let mut engine = Engine {
@@ -206,7 +216,9 @@ impl Engine {
             missed: None,
             volumes: Vec::new(),
             volume_hint: 0,
+            capacity_blocks,
             requests: Slab::default(),
+            singles_in_flight: 0,
             jobs: Slab::default(),
             runnable: VecDeque::new(),
             ended_promotions: Vec::new(),
@@ -282,7 +294,10 @@ impl Engine {
         }
         // A flush of its origin that ends later would be taken for one of the next volume in
         // this place, which began before that volume's writes (I6).
-        let busy = self.requests.len() + self.jobs.len() + usize::from(volume.is_flushing());
+        let busy = self.requests.len()
+            + self.singles_in_flight
+            + self.jobs.len()
+            + usize::from(volume.is_flushing());
         if busy > 0 {
             return Err(busy as u64);
         }
@@ -413,7 +428,8 @@ impl Engine {
         let op = self.ops.remove(op.0).expect("an operation in flight");
         self.stirred |= !matches!(op, Op::HitRead(_));
         match op {
-            Op::AppendData(placed) => self.append_data_done(now, placed, result, memory),
+            Op::SingleWrite(write) => self.single_done(now, write, result, memory),
+            Op::AppendData(placed) => self.append_data_done(now, *placed, result, memory),
             Op::Header(record) => self.header_done(now, record, result, memory),
             Op::Seal {
                 segment,
@@ -486,13 +502,14 @@ impl Engine {
     }
 
     /// Lets jobs go on whose turn came.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn run(&mut self, now: Nanos, memory: &mut dyn Memory) {
         if !self.runnable.is_empty() || !self.ended_promotions.is_empty() {
             self.run_jobs(now, memory);
         }
     }
 
+    #[cold]
     fn run_jobs(&mut self, now: Nanos, memory: &mut dyn Memory) {
         loop {
             self.end_promotions(memory);
@@ -599,7 +616,7 @@ impl Engine {
     /// How many blocks are cached and how many fit, at most.
     #[must_use]
     pub fn occupancy(&self) -> (u64, u64) {
-        (u64::from(self.index.len()), self.capacity_blocks())
+        (u64::from(self.index.len()), self.capacity_blocks)
     }
 
     /// Whether a block of a volume is cached, and whether it is dirty.
@@ -672,13 +689,6 @@ impl Engine {
 
     pub(crate) fn block_bytes(&self) -> usize {
         self.log.geometry.block_bytes as usize
-    }
-
-    /// Blocks that the segments can hold when headers take little.
-    pub(crate) fn capacity_blocks(&self) -> u64 {
-        let geometry = self.log.geometry;
-        let per_segment = u64::from(geometry.slots_per_segment() - geometry.first_slot() - 1);
-        u64::from(geometry.segments_per_shard) * per_segment
     }
 
     /// The block of a volume that holds this byte.

@@ -22,6 +22,10 @@ const SHADOW_MASK: u8 = 0b111 << SHADOW_SHIFT;
 const ZERO: u8 = 1 << 6;
 const LIVE: u8 = 1 << 7;
 
+/// The second bucket comes from the high bits of the hash's lower half; the tag, which is the high
+/// bits of an entry, takes others.
+const TAG_ROTATION: u32 = 16;
+
 /// The highest count of hits a slot remembers.
 pub(crate) const MAX_HITS: u8 = 3;
 
@@ -87,7 +91,8 @@ pub(crate) struct Index {
     table: Box<[[u32; BUCKET]]>,
     /// Entries for which no bucket could make room: next to never any.
     spilled: Vec<Slot>,
-    slot_bits: u32,
+    /// The bits of an entry that are the slot number; the rest is the tag.
+    slot_mask: u32,
     live: u32,
 }
 
@@ -106,7 +111,9 @@ impl Index {
             flags: vec![SlotFlags::default(); slots_usize].into(),
             table: vec![[0; BUCKET]; buckets].into(),
             spilled: Vec::new(),
-            slot_bits: u32::BITS - (slots + 1).leading_zeros(),
+            slot_mask: u32::MAX
+                .checked_shr((slots + 1).leading_zeros())
+                .unwrap_or(0),
             live: 0,
         }
     }
@@ -136,10 +143,11 @@ impl Index {
     /// Where in the table a key is.
     #[inline]
     fn place_of(&self, key: BlockKey, hash: u64) -> Option<(usize, usize)> {
-        let tag = self.tag(hash);
+        let tag_mask = !self.slot_mask;
+        let wanted = self.tag(hash);
         for bucket in self.homes(hash) {
             for (at, value) in self.table[bucket].iter().enumerate() {
-                if value >> self.slot_bits == tag
+                if (value ^ wanted) & tag_mask == 0
                     && *value != 0
                     && self.key(self.slot_of(*value)) == key
                 {
@@ -334,28 +342,27 @@ impl Index {
     #[inline]
     fn homes(&self, hash: u64) -> [usize; 2] {
         let buckets = self.table.len() as u64;
+        // Two factors below 2^32: nothing wraps.
         [
-            (((hash >> 32) * buckets) >> 32) as usize,
-            (((hash & 0xffff_ffff) * buckets) >> 32) as usize,
+            ((hash >> 32).wrapping_mul(buckets) >> 32) as usize,
+            ((hash & 0xffff_ffff).wrapping_mul(buckets) >> 32) as usize,
         ]
     }
 
+    /// The tag of a hash, in its place in an entry.
     #[inline]
     fn tag(&self, hash: u64) -> u32 {
-        (hash as u32) & (u32::MAX.checked_shr(self.slot_bits).unwrap_or(0))
+        (hash as u32).rotate_left(TAG_ROTATION) & !self.slot_mask
     }
 
     #[inline]
     fn value(&self, tag: u32, slot: Slot) -> u32 {
-        tag.checked_shl(self.slot_bits).unwrap_or(0) | (slot.0 + 1)
+        tag | (slot.0 + 1)
     }
 
     #[inline]
     fn slot_of(&self, value: u32) -> Slot {
-        let mask = u32::MAX
-            .checked_shr(u32::BITS - self.slot_bits)
-            .unwrap_or(u32::MAX);
-        Slot((value & mask) - 1)
+        Slot((value & self.slot_mask) - 1)
     }
 }
 

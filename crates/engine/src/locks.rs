@@ -1,6 +1,7 @@
 //! Ownership of blocks (I11): one operation at a time may change where a block's newest version
 //! is. Others wait in order of arrival.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -10,6 +11,9 @@ use crate::index;
 /// Who owns a block: the engine's token of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner(pub(crate) u32);
+
+/// The owner of blocks that are written by no job: whoever waits for one waits for its unlocking.
+pub(crate) const NO_JOB: Owner = Owner(u32::MAX);
 
 /// A hasher for keys that are mixed already.
 #[derive(Debug, Default)]
@@ -56,6 +60,18 @@ impl Locks {
         *self.owners.entry(key).or_insert(owner) == owner
     }
 
+    /// Makes `owner` the owner of a block if nobody owns it. Returns whether that was so.
+    #[inline]
+    pub(crate) fn lock_free(&mut self, key: BlockKey, owner: Owner) -> bool {
+        match self.owners.entry(key) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(entry) => {
+                entry.insert(owner);
+                true
+            }
+        }
+    }
+
     /// Takes the block from whoever owns it.
     pub(crate) fn steal(&mut self, key: BlockKey, owner: Owner) {
         self.owners.insert(key, owner);
@@ -73,10 +89,10 @@ impl Locks {
     /// Ends the ownership of a block, if `owner` still has it. Returns who waited longest; it
     /// must try again.
     pub(crate) fn unlock(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {
-        if self.owners.get(&key) != Some(&owner) {
-            return None;
-        }
-        self.owners.remove(&key);
+        match self.owners.entry(key) {
+            Entry::Occupied(entry) if *entry.get() == owner => entry.remove(),
+            _ => return None,
+        };
         if self.waiting.is_empty() {
             return None;
         }

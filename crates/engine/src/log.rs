@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::append::PlacedPiece;
-use crate::format::header::State;
+use crate::format::header::{ENTRY_BYTES, State};
 use crate::format::{
     CacheId, DurablePosition, EntryList, Geometry, Link, SegmentId, Sequence, Slot, Stream,
 };
@@ -98,6 +98,8 @@ pub(crate) struct Filling {
     pub(crate) next_slot: u16,
     /// Every entry published so far, for the summary.
     pub(crate) entries: EntryList,
+    /// Bytes of entries that fit the summary.
+    pub(crate) capacity_bytes: usize,
     /// Bytes of the summary set aside for pieces that are being written.
     pub(crate) reserved_bytes: usize,
     /// The record that takes appends.
@@ -135,6 +137,26 @@ pub(crate) struct Record {
     pub(crate) awaited: bool,
     /// The tails its header carries.
     pub(crate) tails: [Sequence; Stream::COUNT],
+}
+
+impl Filling {
+    /// Bytes of entries that fit the summary beside what it has and what is set aside.
+    pub(crate) fn room_bytes(&self) -> usize {
+        let used = self.entries.as_bytes().len() + self.reserved_bytes;
+        self.capacity_bytes.saturating_sub(used)
+    }
+}
+
+impl Record {
+    /// Whether a block more, whose entry takes at most so many bytes, fits its header and its ring
+    /// page beside what is set aside.
+    pub(crate) fn has_room(&self, entry_bytes: usize) -> bool {
+        self.entries.as_bytes().len() + self.reserved_bytes + entry_bytes <= ENTRY_BYTES
+            && self
+                .ring
+                .as_ref()
+                .is_none_or(|page| page.blocks_that_fit() > 0)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -246,7 +268,7 @@ impl Log {
         // nothing appended between them still have an order.
         self.next_number += 1;
         let first_slot = self.geometry.first_slot() as u16;
-        let capacity = self.geometry.summary_bytes() as usize;
+        let capacity_bytes = self.geometry.summary_entry_bytes();
         let segment = self.segment(id);
         assert_eq!(segment.state, SegmentState::Free);
         assert_eq!(
@@ -264,7 +286,8 @@ impl Log {
         segment.opened_at = now;
         segment.filling = Some(Box::new(Filling {
             next_slot: first_slot,
-            entries: EntryList::with_capacity(capacity),
+            entries: EntryList::with_capacity(capacity_bytes),
+            capacity_bytes,
             reserved_bytes: 0,
             record: None,
             outstanding: VecDeque::new(),

@@ -129,6 +129,15 @@ impl RingPage {
     /// # Panics
     /// If it does not fit; see [`RingPage::has_room`].
     pub fn push(&mut self, ring: &mut [u8], number: u64, entry: Entry, checksums: &[u32]) {
+        self.push_head(ring, number, entry.head(), checksums);
+    }
+
+    /// Adds an entry whose head is encoded already.
+    ///
+    /// # Panics
+    /// If it does not fit; see [`RingPage::has_room`].
+    #[inline]
+    pub fn push_head(&mut self, ring: &mut [u8], number: u64, head: u64, checksums: &[u32]) {
         let at = HEAD_BYTES + self.page * RING_PAGE_BYTES + self.used;
         let total = RING_ENTRY_BYTES + checksums.len() * 4;
         assert!(
@@ -137,7 +146,7 @@ impl RingPage {
         );
         let bytes = &mut ring[at..at + total];
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
-        bytes[16..24].copy_from_slice(&entry.head().to_le_bytes());
+        bytes[16..24].copy_from_slice(&head.to_le_bytes());
         for (place, value) in bytes[RING_ENTRY_BYTES..].chunks_exact_mut(4).zip(checksums) {
             place.copy_from_slice(&value.to_le_bytes());
         }

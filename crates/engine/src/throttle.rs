@@ -79,7 +79,7 @@ impl Engine {
 
     /// A share of the shard's capacity, in blocks.
     pub(crate) fn share(&self, percent: u8) -> u64 {
-        self.capacity_blocks() * u64::from(percent) / 100
+        self.capacity_blocks * u64::from(percent) / 100
     }
 
     /// Whether a write of this many blocks has to wait.

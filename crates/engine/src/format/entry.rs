@@ -22,6 +22,8 @@ pub const HEAD_BYTES: usize = 8;
 pub const CHECKSUM_BYTES: usize = 4;
 /// The most blocks one entry can name.
 pub const MAX_COUNT: u16 = 256;
+/// Bits of a slot in its segment.
+const SLOT_BITS: u32 = 12;
 /// Bits of a block key.
 pub const KEY_BITS: u32 = 40;
 
@@ -107,6 +109,20 @@ impl Entry {
         next
     }
 
+    /// The head of the entry of one block that would continue this one; 0, which is no head, if
+    /// none can.
+    fn next_head(self) -> u64 {
+        let next = self.followed_by(1);
+        let fits = match next {
+            Entry::Data { key, slot, .. } | Entry::Zero { key, slot, .. } => {
+                slot < 1 << SLOT_BITS && key.0 < 1 << KEY_BITS
+            }
+            Entry::Clean { slot, .. } => slot < 1 << SLOT_BITS,
+            Entry::Drop { key, .. } => key.0 < 1 << KEY_BITS,
+        };
+        if fits { next.head() } else { 0 }
+    }
+
     pub(crate) fn head(self) -> u64 {
         let (kind, dirty, count, slot, high) = match self {
             Entry::Data {
@@ -132,11 +148,60 @@ impl Entry {
             (1..=MAX_COUNT).contains(&count),
             "an entry names 1 to 256 blocks"
         );
-        assert!(slot < 1 << 12 && high < 1 << KEY_BITS, "entry fields fit");
+        assert!(
+            slot < 1 << SLOT_BITS && high < 1 << KEY_BITS,
+            "entry fields fit"
+        );
         kind | u64::from(dirty) << 3
             | u64::from(count - 1) << 4
             | u64::from(slot) << 12
             | high << 24
+    }
+}
+
+/// A `Data` entry of one block, encoded once for all the lists it goes into.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockEntry {
+    head: u64,
+    /// The entry that would continue it.
+    next: u64,
+}
+
+impl BlockEntry {
+    /// A block at a slot of its segment.
+    ///
+    /// # Panics
+    /// If key or slot do not fit an entry.
+    #[must_use]
+    pub fn new(key: BlockKey, slot: u16, dirty: bool) -> BlockEntry {
+        let entry = Entry::Data {
+            key,
+            slot,
+            count: 1,
+            dirty,
+        };
+        let head = entry.head();
+        // As `next_head` has it, without taking the entry apart again.
+        let fits = slot + 1 < 1 << SLOT_BITS && key.0 + 1 < 1 << KEY_BITS;
+        let next = if fits {
+            head + (1 << 12) + (1 << 24)
+        } else {
+            0
+        };
+        BlockEntry { head, next }
+    }
+
+    /// The encoded head.
+    #[must_use]
+    pub fn head(self) -> u64 {
+        self.head
+    }
+
+    fn entry(self) -> Entry {
+        match decode_head(self.head) {
+            Some(Decoded::Entry(entry)) => entry,
+            _ => unreachable!("encoded by this type"),
+        }
     }
 }
 
@@ -150,8 +215,9 @@ const KIND_SKIP: u64 = 5;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryList {
     bytes: Vec<u8>,
-    /// The last entry and where its head is, for merging; only while building.
-    last: Option<(Entry, usize)>,
+    /// Where the head of the last entry is and which entry of one block would continue it, for
+    /// merging; only while building.
+    last: Option<(usize, u64)>,
     first_number: u64,
     next_number: u64,
 }
@@ -203,7 +269,7 @@ impl EntryList {
 
     /// The most bytes `push` of an entry with this many checksums can add.
     #[must_use]
-    pub fn cost_bytes(checksums: usize) -> usize {
+    pub const fn cost_bytes(checksums: usize) -> usize {
         // A skip may come before the entry.
         2 * HEAD_BYTES + checksums * CHECKSUM_BYTES
     }
@@ -238,7 +304,7 @@ impl EntryList {
             self.next_number = number;
         }
         if !self.merge(entry) {
-            self.last = Some((entry, self.bytes.len()));
+            self.last = Some((self.bytes.len(), entry.next_head()));
             self.bytes.extend_from_slice(&entry.head().to_le_bytes());
         }
         for checksum in checksums {
@@ -247,21 +313,45 @@ impl EntryList {
         self.next_number += u64::from(entry.count());
     }
 
+    /// [`EntryList::push`] for one block of data.
+    ///
+    /// # Panics
+    /// As [`EntryList::push`].
+    #[inline]
+    pub fn push_block(&mut self, number: u64, entry: BlockEntry, checksum: u32) {
+        let BlockEntry { head, next } = entry;
+        let continues = self.last.is_none_or(|(_, wanted)| wanted == head);
+        if number != self.next_number || continues {
+            return self.push(number, entry.entry(), &[checksum]);
+        }
+        let mut bytes = [0; HEAD_BYTES + CHECKSUM_BYTES];
+        bytes[..HEAD_BYTES].copy_from_slice(&head.to_le_bytes());
+        bytes[HEAD_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+        self.last = Some((self.bytes.len(), next));
+        self.bytes.extend_from_slice(&bytes);
+        self.next_number += 1;
+    }
+
     /// Lengthens the last entry by `entry` if that continues it.
     fn merge(&mut self, entry: Entry) -> bool {
-        let Some((last, at)) = self.last else {
+        let Some((at, wanted)) = self.last else {
             return false;
+        };
+        if entry.with_count(1).head() != wanted {
+            return false;
+        }
+        let place = &mut self.bytes[at..at + HEAD_BYTES];
+        let head = u64::from_le_bytes(place.try_into().expect("eight bytes"));
+        let Some(Decoded::Entry(last)) = decode_head(head) else {
+            unreachable!("a list holds what was pushed");
         };
         let total = last.count() + entry.count();
         if total > MAX_COUNT {
             return false;
         }
-        if last.followed_by(entry.count()) != entry {
-            return false;
-        }
         let merged = last.with_count(total);
-        self.bytes[at..at + HEAD_BYTES].copy_from_slice(&merged.head().to_le_bytes());
-        self.last = Some((merged, at));
+        place.copy_from_slice(&merged.head().to_le_bytes());
+        self.last = Some((at, merged.next_head()));
         true
     }
 

@@ -198,6 +198,12 @@ impl Geometry {
         (super::summary::FIXED_BYTES as u32 + entries).next_multiple_of(PAGE_BYTES as u32)
     }
 
+    /// Bytes of entries that fit a summary.
+    #[must_use]
+    pub fn summary_entry_bytes(&self) -> usize {
+        self.summary_bytes() as usize - super::summary::FIXED_BYTES
+    }
+
     /// The first slot of a segment that records may use.
     #[must_use]
     pub fn first_slot(&self) -> u32 {
@@ -221,8 +227,10 @@ impl Geometry {
     /// Where a block is on the device, in bytes.
     #[must_use]
     pub fn slot_offset(&self, shard: u16, slot: Slot) -> u64 {
-        self.segment_offset(shard, self.segment_of(slot))
-            + u64::from(self.slot_in_segment(slot)) * u64::from(self.block_bytes)
+        // Segments are whole slots, one behind the other.
+        DATA_OFFSET_BYTES
+            + u64::from(shard) * self.shard_bytes()
+            + u64::from(slot.0) * u64::from(self.block_bytes)
     }
 
     /// Where the header of a record is whose first slot is `slot`: its last 4 KiB, so that header

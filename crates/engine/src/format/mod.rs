@@ -17,7 +17,7 @@ pub mod sequence;
 pub mod summary;
 pub mod superblock;
 
-pub use entry::{Entry, EntryList};
+pub use entry::{BlockEntry, Entry, EntryList};
 pub use geometry::{BlockKey, Geometry, GeometryError, SegmentId, Slot};
 pub use header::{DurablePosition, Header, Link};
 pub use sequence::Sequence;

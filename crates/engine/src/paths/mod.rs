@@ -4,4 +4,5 @@ pub(crate) mod flush;
 pub(crate) mod promote;
 pub(crate) mod quick;
 pub(crate) mod read;
+pub(crate) mod single;
 pub(crate) mod write;

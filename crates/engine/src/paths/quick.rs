@@ -1,10 +1,10 @@
-//! The shortest way of a write: whole blocks that nobody owns, into the log, in write-back mode.
+//! A short way of a write: whole blocks that nobody owns, into the log, in write-back mode.
 //! Everything else goes through `write`.
 
 use crate::append::{Keys, Piece};
 use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
-use crate::interface::{Failure, Memory, Nanos, Request, RequestKind};
+use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::Job;
 use crate::locks::Owner;
 
@@ -16,6 +16,21 @@ pub(crate) struct QuickWrite {
     count: u16,
     outstanding: u16,
     failure: Option<Failure>,
+}
+
+/// What such a write appends.
+pub(crate) fn quick_piece(key: BlockKey, count: u16, buf: Buf, owner: Owner) -> Piece {
+    Piece {
+        stream: Stream::Write,
+        keys: Keys::Run(key, count),
+        buf,
+        dirty: true,
+        zero: false,
+        owner,
+        reclaim: false,
+        copies: None,
+        places: 0,
+    }
 }
 
 impl QuickWrite {
@@ -46,34 +61,27 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         let count = (request.len_bytes as usize / self.block_bytes()) as u16;
-        let job = QuickWrite {
-            name,
-            key,
-            count,
-            outstanding: count,
-            failure: None,
-        };
-        let job = self.jobs.insert(Job::Quick(job));
+        let owner = self.begin_quick(name, key, count);
         let mut hits = 0;
         for i in 0..u64::from(count) {
-            let locked = self.locks.try_lock(key.plus(i), Owner(job));
+            let locked = self.locks.try_lock(key.plus(i), owner);
             assert!(locked, "I11: the caller saw that nobody owns the block");
             hits += u64::from(self.index.find(key.plus(i)).is_some());
         }
         self.stats.write_blocks_hit += hits;
         self.stats.write_blocks_missed += u64::from(count) - hits;
-        let piece = Piece {
-            stream: Stream::Write,
-            keys: Keys::Run(key, count),
-            buf: request.buf,
-            dirty: true,
-            zero: false,
-            owner: Owner(job),
-            reclaim: false,
-            copies: None,
-            places: 0,
-        };
-        self.append(now, piece, memory);
+        self.append(now, quick_piece(key, count, request.buf, owner), memory);
+    }
+
+    /// Makes the job of a write of whole blocks.
+    pub(crate) fn begin_quick(&mut self, name: u32, key: BlockKey, count: u16) -> Owner {
+        Owner(self.jobs.insert(Job::Quick(QuickWrite {
+            name,
+            key,
+            count,
+            outstanding: count,
+            failure: None,
+        })))
     }
 
     fn quick_job(&mut self, name: u32) -> &mut QuickWrite {

@@ -153,6 +153,9 @@ impl Engine {
             }
         }
         let bypass = self.write_bypass(mode, stream_bytes);
+        if mode == Mode::Writeback && bypass.is_none() && self.write_single(now, &request, memory) {
+            return;
+        }
         let name = self.begin_request(now, request);
         let logs =
             mode == Mode::Writeback && bypass.is_none() && request.kind != RequestKind::Discard;

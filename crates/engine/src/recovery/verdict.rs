@@ -6,7 +6,7 @@ use super::{Found, FoundList, FoundSegment, MissingDrop, RecoveryError};
 use crate::format::header::State;
 use crate::format::{
     BlockKey, CacheId, DurablePosition, Entry, EntryList, Sequence, Stream, Summary, SummaryKind,
-    Superblock, summary,
+    Superblock,
 };
 use crate::interface::Storage;
 use crate::log::{Log, SegmentState};
@@ -35,8 +35,7 @@ pub(super) fn write(
         write_verdict(device, superblock.id, log, segment)?;
     }
     for (stream, keys) in Stream::ALL.into_iter().zip(drops) {
-        let per_segment = (log.geometry.summary_bytes() as usize - summary::FIXED_BYTES)
-            / EntryList::cost_bytes(0);
+        let per_segment = log.geometry.summary_entry_bytes() / EntryList::cost_bytes(0);
         for keys in keys.chunks(per_segment) {
             write_drops(device, superblock.id, log, stream, keys)?;
         }
@@ -113,7 +112,9 @@ fn room_for_drops(log: &Log, found: &FoundSegment) -> usize {
         .entries()
         .map(|entry| EntryList::cost_bytes(entry.checksums().len()))
         .sum();
-    (log.geometry.summary_bytes() as usize - summary::FIXED_BYTES).saturating_sub(used_bytes)
+    log.geometry
+        .summary_entry_bytes()
+        .saturating_sub(used_bytes)
         / EntryList::cost_bytes(0)
 }
 
