@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod nbd;
+pub(crate) mod power;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -62,7 +63,7 @@ impl Scratch {
 
 impl Scratch {
     /// Removes the shared-memory rings that killed daemons of this test left behind.
-    fn remove_rings(&self) {
+    pub(crate) fn remove_rings(&self) {
         let logs = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
         let texts = logs
             .filter(|entry| entry.file_name().to_string_lossy().starts_with("log-"))
