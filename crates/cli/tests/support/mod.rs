@@ -1,6 +1,7 @@
 //! What the tests share: scratch directories, daemons, a small NBD client, other people's tools.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod fio;
 pub(crate) mod nbd;
 pub(crate) mod power;
 
