@@ -106,7 +106,10 @@ fn launch(plan: &Plan) -> Result<Launched> {
         cache,
         volumes,
     } = start_workers(plan, cache, &origins, clock, &notices)?;
-    let listening: Vec<Listening> = listeners.iter().map(Listener::listening).collect();
+    let listening: Vec<Listening> = listeners
+        .iter()
+        .map(|listener| listener.listening(&plan.tls))
+        .collect();
     for listener in listeners {
         let tls = plan.tls.clone();
         links[0].call(move |worker| worker.listen(listener, tls))?;
