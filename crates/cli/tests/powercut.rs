@@ -22,6 +22,13 @@ const SECTORS: u64 = ORIGIN / SECTOR;
 const PARTIAL: u64 = SECTORS / 2;
 /// Smaller than the origin, so that segments are used again.
 const CACHE: u64 = 10 * MIB;
+const MODES: [&str; 5] = [
+    "writeback",
+    "writethrough",
+    "writearound",
+    "readonly",
+    "passthrough",
+];
 const SESSIONS: u64 = 2;
 const CUTS: u64 = 8;
 const REPLIES: u64 = 700;
@@ -33,6 +40,8 @@ struct Contract {
     commit: &'static str,
     /// The devices have no volatile cache, and every write counts that was acknowledged.
     acknowledged_is_durable: bool,
+    /// The mode is only the first of many.
+    switched: bool,
 }
 
 /// A request that changed sectors. Moments are lengths of the recording.
@@ -109,14 +118,23 @@ impl History {
 }
 
 /// Sends requests at random until `REPLIES` are answered.
-fn load(client: &mut Client, random: &mut Random, history: &mut History, log: &PathBuf) {
+fn load(
+    client: &mut Client,
+    random: &mut Random,
+    history: &mut History,
+    log: &PathBuf,
+    mut now_and_then: impl FnMut(&mut Random),
+) {
     let position = || std::fs::metadata(log).unwrap().len();
     let mut value = history.found.iter().copied().max().unwrap_or(0);
     // What each request in flight is: a change, or a flush and the changes it covers.
     let mut in_flight: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut flushes: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut durable_at_once: Vec<u64> = Vec::new();
-    for _ in 0..REPLIES {
+    for number in 0..REPLIES {
+        if number % 50 == 49 {
+            now_and_then(random);
+        }
         while client.waiting() < 8 {
             if random.below(10) == 0 {
                 let sectors = some_sectors(random);
@@ -347,7 +365,12 @@ impl Devices {
             changes: Vec::new(),
             trimmed,
         };
-        load(&mut client, random, &mut history, &log);
+        load(&mut client, random, &mut history, &log, |random| {
+            if contract.switched {
+                let mode = MODES[random.below(5) as usize];
+                daemon.command(&self.scratch, &["mode", "origin", mode]);
+            }
+        });
         daemon.kill();
         (Recording::read(&log), history)
     }
@@ -396,7 +419,7 @@ fn judge(
     let found = read_all(&mut client)?;
     compare(&found, allowed)?;
     // Write-back has checksums against devices that tear a block.
-    if cut.unit == 4096 || contract.mode == "writeback" {
+    if cut.unit == 4096 || (contract.mode == "writeback" && !contract.switched) {
         check_whole(&found, &history.trimmed)?;
     }
     drop(client);
@@ -452,6 +475,7 @@ fn write_back_keeps_what_was_flushed() {
         mode: "writeback",
         commit: "flush",
         acknowledged_is_durable: false,
+        switched: false,
     };
     survives_power_cuts(contract, 1);
 }
@@ -462,6 +486,7 @@ fn write_back_with_commit_write_keeps_what_was_flushed() {
         mode: "writeback",
         commit: "write",
         acknowledged_is_durable: false,
+        switched: false,
     };
     survives_power_cuts(contract, 2);
 }
@@ -472,6 +497,7 @@ fn write_back_with_commit_write_keeps_all_on_a_device_without_a_volatile_cache()
         mode: "writeback",
         commit: "write",
         acknowledged_is_durable: true,
+        switched: false,
     };
     survives_power_cuts(contract, 3);
 }
@@ -483,6 +509,7 @@ fn write_through_keeps_what_was_flushed() {
             mode: "writethrough",
             commit,
             acknowledged_is_durable: false,
+            switched: false,
         };
         survives_power_cuts(contract, seed);
     }
@@ -494,8 +521,22 @@ fn write_around_keeps_what_was_flushed() {
         mode: "writearound",
         commit: "flush",
         acknowledged_is_durable: false,
+        switched: false,
     };
     survives_power_cuts(contract, 6);
+}
+
+#[test]
+fn switched_modes_keep_what_was_flushed() {
+    for seed in [8, 9] {
+        let contract = Contract {
+            mode: "writeback",
+            commit: "flush",
+            acknowledged_is_durable: false,
+            switched: true,
+        };
+        survives_power_cuts(contract, seed);
+    }
 }
 
 /// How many cuts of a device that lies about flushes are found out, and what is said of them.
@@ -504,6 +545,7 @@ fn liar_found_out(mode: &'static str, liar: &str) -> Vec<String> {
         mode,
         commit: "flush",
         acknowledged_is_durable: false,
+        switched: false,
     };
     let mut random = Random(7);
     let devices = Devices::new();
