@@ -177,6 +177,10 @@ pub(crate) struct ServeArgs {
     /// The control socket [default: one in /run/forebay or $XDG_RUNTIME_DIR/forebay].
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// For tests: record everything that is written to the devices in a new file, from which a
+    /// power cut at any moment can be replayed.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) devices: DeviceArgs,
 }

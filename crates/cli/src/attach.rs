@@ -16,7 +16,8 @@ use forebay_engine::{
     Superblock, SuperblockError, VolumeConfig, VolumeRecord,
 };
 use forebay_io::{
-    BlockingStorage, DirectIo, OpenError, OpenHow, RealDevice, RingMemory, RingMemoryError,
+    BlockingStorage, DirectIo, OpenError, OpenHow, RealDevice, Recording, RingMemory,
+    RingMemoryError,
 };
 
 use crate::failure::{Refused, refuse};
@@ -78,9 +79,9 @@ impl Origin {
         path: &Path,
         name: Option<String>,
         mode: Option<Mode>,
-        direct: DirectIo,
+        surroundings: &Surroundings,
     ) -> Result<Origin> {
-        let mut opened = Opened::new(path, direct, false)?;
+        let mut opened = surroundings.open(path)?;
         opened
             .storage
             .flush()
@@ -112,6 +113,22 @@ impl Origin {
 pub(crate) struct Surroundings {
     pub(crate) direct: DirectIo,
     pub(crate) state: StateDir,
+    /// Where all that changes the devices is recorded.
+    pub(crate) recording: Option<Arc<Recording>>,
+}
+
+impl Surroundings {
+    /// Opens a device to be served.
+    fn open(&self, path: &Path) -> Result<Opened> {
+        let opened = Opened::new(path, self.direct, false)?;
+        if let Some(recording) = &self.recording {
+            opened
+                .device
+                .record(recording)
+                .with_context(|| format!("cannot record {}", path.display()))?;
+        }
+        Ok(opened)
+    }
 }
 
 /// A cache that is attached, not yet served.
@@ -130,7 +147,7 @@ pub(crate) fn open_cache(
     create: bool,
     surroundings: &Surroundings,
 ) -> Result<(Opened, Superblock)> {
-    let mut opened = Opened::new(path, surroundings.direct, false)?;
+    let mut opened = surroundings.open(path)?;
     let superblock = match Superblock::read(&mut opened.storage) {
         Err(SuperblockError::Blank) if create => create_on_blank(&mut opened, &NewCache::default())
             .with_context(|| format!("cannot make a cache on {}", path.display()))?,

@@ -34,6 +34,7 @@ pub(crate) struct Plan {
     pub(crate) direct: DirectIo,
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) control: Option<PathBuf>,
+    pub(crate) record: Option<PathBuf>,
 }
 
 /// The cache device.
@@ -122,6 +123,7 @@ fn plan_of_args(args: ServeArgs) -> Result<Plan> {
         direct: direct(args.devices.direct),
         state_dir: args.devices.state_dir,
         control: args.control,
+        record: args.record,
     })
 }
 
@@ -301,6 +303,7 @@ struct FileDaemon {
     threads: Option<usize>,
     control: Option<PathBuf>,
     state_dir: Option<PathBuf>,
+    record: Option<PathBuf>,
     #[serde(default)]
     direct_required: bool,
 }
@@ -381,6 +384,7 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<Plan> {
         },
         state_dir: args.devices.state_dir.clone().or(file.daemon.state_dir),
         control: args.control.clone().or(file.daemon.control),
+        record: args.record.clone().or(file.daemon.record),
     })
 }
 

@@ -1,9 +1,11 @@
-//! Running daemons: other people's clients, switches under load, several volumes and threads.
+//! Running daemons: other people's clients, switched modes, several volumes and threads.
 
 mod support;
 
 use support::nbd::Client;
-use support::{Daemon, MIB, Random, Scratch, finish, forebay_ok, installed, run, spawn, until};
+use support::{
+    Daemon, MIB, Random, Scratch, finish, fio, forebay_ok, installed, run, spawn, until,
+};
 
 const MODES: [&str; 5] = [
     "writeback",
@@ -12,27 +14,6 @@ const MODES: [&str; 5] = [
     "readonly",
     "passthrough",
 ];
-
-/// fio writes at random and reads everything back, comparing.
-fn fio_arguments(uri: &str, size: &str, block: &str, seed: u64) -> Vec<String> {
-    [
-        "--name=verify",
-        "--ioengine=nbd",
-        &format!("--uri={uri}"),
-        "--rw=randwrite",
-        &format!("--bsrange={block}"),
-        "--blockalign=512",
-        &format!("--size={size}"),
-        "--iodepth=16",
-        "--verify=crc32c",
-        "--verify_fatal=1",
-        "--serialize_overlap=1",
-        &format!("--randseed={seed}"),
-        "--fsync=500",
-    ]
-    .map(str::to_owned)
-    .to_vec()
-}
 
 #[test]
 fn images_are_copied_in_and_out() {
@@ -128,40 +109,6 @@ fn qemu_and_libnbd_are_content() {
 }
 
 #[test]
-fn verified_load_goes_on_across_mode_switches() {
-    if !installed("fio") {
-        return;
-    }
-    for (threads, shards) in [("1", "1"), ("2", "3")] {
-        let scratch = Scratch::new();
-        scratch.file("origin", 96 * MIB);
-        forebay_ok(
-            &scratch,
-            &["create", "cache", "--size", "48M", "--shards", shards],
-        );
-        let daemon = Daemon::cached(
-            &scratch,
-            "writeback",
-            &["--threads", threads, "--memory", "64M", "--name", "disk"],
-        );
-        for seed in 0..2 {
-            let arguments = fio_arguments(daemon.uri(), "96M", "512-256k", seed);
-            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            let mut load = spawn("fio", &arguments);
-            let mut random = Random(seed);
-            while load.try_wait().unwrap().is_none() {
-                let mode = MODES[random.below(5) as usize];
-                daemon.command(&scratch, &["mode", "disk", mode]);
-                assert_eq!(daemon.status(&scratch)["volumes"][0]["mode"], mode);
-            }
-            let said = finish(load);
-            assert!(!said.contains("verify: bad"), "{said}");
-        }
-        daemon.stop();
-    }
-}
-
-#[test]
 fn a_switched_mode_and_a_setting_hold() {
     let scratch = Scratch::new();
     scratch.file("origin", 8 * MIB);
@@ -189,7 +136,7 @@ fn volumes_come_and_go_while_another_is_used() {
     scratch.pattern("second", 16 * MIB);
     scratch.file("cache", 48 * MIB);
     let daemon = Daemon::cached(&scratch, "writeback", &["--age", "3600"]);
-    let arguments = fio_arguments(daemon.uri(), "32M", "4k-64k", 1);
+    let arguments = fio::verified(daemon.uri(), "randwrite", "32M", "4k-64k", 1);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let load = spawn("fio", &arguments);
     let origin = scratch.text("second");

@@ -98,6 +98,18 @@ fn configuration_errors_point_at_their_line() {
     }
 }
 
+/// A cache is not made over what `cache` holds unless it is said in its words.
+fn only_with_exact_words(scratch: &Scratch, held: &str) {
+    for (more, said) in [
+        (&[][..], "--force"),
+        (&["--force"], "--yes-lose"),
+        (&["--force", "--yes-lose", "nothing"], "not `nothing`"),
+    ] {
+        let create = [&["create", "cache"], more].concat();
+        forebay_says(scratch, &create, REFUSED, &[held, said]);
+    }
+}
+
 #[test]
 fn a_device_that_holds_something_is_not_overwritten() {
     let scratch = Scratch::new();
@@ -115,19 +127,7 @@ fn a_device_that_holds_something_is_not_overwritten() {
         (64 * MIB - 512, b"EFI PART", "GUID partition table"),
     ] {
         file.write_at(magic, offset).unwrap();
-        forebay_says(&scratch, &["create", "cache"], REFUSED, &[what, "--force"]);
-        forebay_says(
-            &scratch,
-            &["create", "cache", "--force"],
-            REFUSED,
-            &[what, "--yes-lose"],
-        );
-        forebay_says(
-            &scratch,
-            &["create", "cache", "--force", "--yes-lose", "nothing"],
-            REFUSED,
-            &[what],
-        );
+        only_with_exact_words(&scratch, what);
         let still = &mut vec![0; magic.len()];
         std::fs::File::open(&path)
             .unwrap()
@@ -142,12 +142,7 @@ fn a_device_that_holds_something_is_not_overwritten() {
         file.write_at(&vec![0; magic.len()], offset).unwrap();
     }
     forebay_ok(&scratch, &["create", "cache"]);
-    forebay_says(
-        &scratch,
-        &["create", "cache"],
-        REFUSED,
-        &["without unwritten data"],
-    );
+    only_with_exact_words(&scratch, "without unwritten data");
 }
 
 #[test]
@@ -166,8 +161,7 @@ fn unwritten_data_is_lost_only_with_its_exact_words() {
     drop(client);
     daemon.stop();
     let words = "1 MiB of unwritten data of volume disk";
-    forebay_says(&scratch, &["create", "cache"], REFUSED, &[words]);
-    forebay_says(&scratch, &["create", "cache", "--force"], REFUSED, &[words]);
+    only_with_exact_words(&scratch, words);
     let check = forebay_ok(&scratch, &["check", "cache"]);
     assert!(
         check.contains("volume disk") && check.contains("1 MiB dirty"),
@@ -180,12 +174,7 @@ fn unwritten_data_is_lost_only_with_its_exact_words() {
         &scratch,
         &["create", "cache", "--force", "--yes-lose", words],
     );
-    forebay_says(
-        &scratch,
-        &["create", "cache"],
-        REFUSED,
-        &["without unwritten data"],
-    );
+    only_with_exact_words(&scratch, "without unwritten data");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use forebay_engine::{DeviceError, ReadAt, Storage};
 
 use crate::device::{RealDevice, device_error_of};
 use crate::map::{Map, PAGE_BYTES};
+use crate::recording::Kind;
 use many::ManyReads;
 
 /// Size of the aligned buffer that single transfers go through, in bytes.
@@ -48,6 +49,19 @@ impl BlockingStorage {
             .ok_or(DeviceError::Io)
     }
 
+    fn write_pieces(&mut self, mut offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        for piece in from.chunks(BOUNCE_BYTES) {
+            let bounce = &mut self.bounce.bytes_mut()[..piece.len()];
+            bounce.copy_from_slice(piece);
+            self.device
+                .file()
+                .write_all_at(bounce, offset_bytes)
+                .map_err(|error| device_error_of(&error))?;
+            offset_bytes += piece.len() as u64;
+        }
+        Ok(())
+    }
+
     fn alignment(&self) -> usize {
         if self.device.is_direct() {
             self.device.logical_block_bytes() as usize
@@ -55,6 +69,23 @@ impl BlockingStorage {
             1
         }
     }
+}
+
+/// Carries out what changes the device, and records it if the device is recorded.
+fn recorded(
+    device: &RealDevice,
+    kind: Kind,
+    offset_bytes: u64,
+    data: &[u8],
+    work: impl FnOnce() -> Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
+    let Some(recorder) = device.recorder() else {
+        return work();
+    };
+    let begun = recorder.begin(kind, offset_bytes, data.len() as u64, |log| {
+        log.extend_from_slice(data);
+    });
+    recorder.end(begun, work())
 }
 
 /// An aligned range that contains another.
@@ -105,26 +136,22 @@ impl Storage for BlockingStorage {
         if !offset_bytes.is_multiple_of(alignment as u64) || !from.len().is_multiple_of(alignment) {
             return Err(DeviceError::Unsupported);
         }
-        let mut offset_bytes = offset_bytes;
-        for piece in from.chunks(BOUNCE_BYTES) {
-            let bounce = &mut self.bounce.bytes_mut()[..piece.len()];
-            bounce.copy_from_slice(piece);
-            self.device
-                .file()
-                .write_all_at(bounce, offset_bytes)
-                .map_err(|error| device_error_of(&error))?;
-            offset_bytes += piece.len() as u64;
-        }
-        Ok(())
+        let device = Arc::clone(&self.device);
+        recorded(&device, Kind::Write, offset_bytes, from, || {
+            self.write_pieces(offset_bytes, from)
+        })
     }
 
     fn flush(&mut self) -> Result<(), DeviceError> {
-        // SAFETY: fdatasync takes a descriptor, which the device keeps open.
-        if unsafe { libc::fdatasync(self.device.file().as_raw_fd()) } == 0 {
-            return Ok(());
-        }
-        // Not even for EINTR again: what a second attempt says about the first is worth nothing.
-        Err(device_error_of(&io::Error::last_os_error()))
+        recorded(&self.device, Kind::Flush, 0, &[], || {
+            // SAFETY: fdatasync takes a descriptor, which the device keeps open.
+            if unsafe { libc::fdatasync(self.device.file().as_raw_fd()) } == 0 {
+                return Ok(());
+            }
+            // Not even for EINTR again: what a second attempt says about the first is worth
+            // nothing.
+            Err(device_error_of(&io::Error::last_os_error()))
+        })
     }
 
     fn read_many(&mut self, reads: &mut [ReadAt<'_>]) -> Vec<Result<(), DeviceError>> {

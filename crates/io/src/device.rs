@@ -5,13 +5,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use forebay_engine::DeviceError;
 
 use crate::blocking::BlockingStorage;
 use crate::probe::{self, Numbers};
+use crate::recording::{Recorder, Recording};
 
 /// Whether a device must be used past the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +101,7 @@ pub struct RealDevice {
     volatile_cache: bool,
     can_discard: bool,
     identity: String,
+    recorder: OnceLock<Recorder>,
 }
 
 impl RealDevice {
@@ -147,6 +149,7 @@ impl RealDevice {
             } else {
                 format!("file:{}:{}", metadata.dev(), metadata.ino())
             },
+            recorder: OnceLock::new(),
             file,
         };
         if device.size_bytes == 0 {
@@ -210,6 +213,21 @@ impl RealDevice {
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    /// Has everything that changes the device from now on recorded, whoever asks for it.
+    ///
+    /// # Errors
+    /// If the log cannot be written.
+    pub fn record(&self, recording: &Arc<Recording>) -> io::Result<()> {
+        let recorder = recording.add_device(&self.path, self.size_bytes)?;
+        self.recorder
+            .set(recorder)
+            .map_err(|_| io::ErrorKind::AlreadyExists.into())
+    }
+
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.get()
     }
 
     pub(crate) fn file(&self) -> &File {

@@ -13,6 +13,7 @@ use crate::device::{RealDevice, device_error};
 use crate::discarder::Discarder;
 use crate::emulated::{Emulation, now_ns};
 use crate::map::Map;
+use crate::recording::{self, Begun, Recorder};
 use crate::slots::Slots;
 use crate::uring::{Completion, DISCARDER_TAG, DRIVER_TAG, TIMER_TAG, Token, Uring};
 use attached::{Attached, DiscardWay, Routes, ZeroWay};
@@ -257,6 +258,9 @@ impl Driver {
         let Some(attached) = self.devices.get_mut(device) else {
             return;
         };
+        if let Some(recorder) = attached.device.recorder() {
+            work.begun = record(ring, recorder, work);
+        }
         if let Some(client) = &attached.client {
             let next_ns = client.submit(now_ns(), slot, model_command(work));
             attached.arm(ring, device, next_ns);
@@ -385,7 +389,14 @@ impl Driver {
         let Some(work) = self.works.get_mut(slot) else {
             return;
         };
-        work.result = Some(result);
+        let recorder = self
+            .devices
+            .get_mut(work.device)
+            .and_then(|attached| attached.device.recorder());
+        work.result = Some(match (recorder, work.begun) {
+            (Some(recorder), Some(begun)) => recorder.end(begun, result),
+            _ => result,
+        });
         if work.modelled {
             self.deliver(ring, slot, done);
         }
@@ -520,6 +531,28 @@ impl Drop for Driver {
 
 fn total_bytes(bufs: &Bufs) -> u64 {
     bufs.iter().map(|buf| u64::from(buf.len_bytes)).sum()
+}
+
+/// Records the beginning of what changes the device.
+fn record(ring: &Uring, recorder: &Recorder, work: &Work) -> Option<Begun> {
+    let kind = match work.task {
+        Task::Read => return None,
+        Task::Write => recording::Kind::Write,
+        Task::Zero(_) => recording::Kind::Zeroes,
+        Task::Discard => recording::Kind::Discard,
+        Task::Flush => recording::Kind::Flush,
+    };
+    let (offset_bytes, len_bytes) = (work.offset_bytes, work.len_bytes);
+    Some(recorder.begin(kind, offset_bytes, len_bytes, |log| {
+        for buf in &work.bufs {
+            let data = ring.memory().pointer(*buf);
+            // SAFETY: the buffer is of the ring's pool; until the answer nobody writes to it, by
+            // the pool's rule, and the device, which may read it, has not been asked yet.
+            log.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(data.as_ptr(), buf.len_bytes as usize)
+            });
+        }
+    }))
 }
 
 fn model_command(work: &Work) -> Command {

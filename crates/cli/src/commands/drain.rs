@@ -147,6 +147,7 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &Path) -> Result<()> {
         direct: crate::config::direct(args.devices.direct),
         state_dir: args.devices.state_dir.clone(),
         control: args.control.control.clone(),
+        record: None,
     };
     let show = Show::new(args.control.json);
     let answer = crate::daemon::drain_offline(&plan, &mut |progress| show.progress(progress));

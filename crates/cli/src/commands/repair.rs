@@ -20,6 +20,7 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
     let surroundings = Surroundings {
         direct: crate::config::direct(args.devices.direct),
         state: StateDir::open(args.devices.state_dir.as_deref())?,
+        recording: None,
     };
     let (opened, superblock) = attach::open_cache(&args.cache, false, &surroundings)?;
     let attached = attach::attach(opened, &superblock, true)?;

@@ -165,10 +165,13 @@ impl Listener {
     }
 
     /// Where it listens.
-    pub(super) fn listening(&self) -> Listening {
+    pub(super) fn listening(&self, tls: &Tls) -> Listening {
         match self {
             Listener::Unix { path, .. } => Listening::Unix(path.clone()),
-            Listener::Tcp { bound, .. } => Listening::Tcp(*bound),
+            Listener::Tcp { bound, .. } => Listening::Tcp {
+                bound: *bound,
+                tls: tls.server.is_some(),
+            },
         }
     }
 }
@@ -177,7 +180,7 @@ impl Listener {
 #[derive(Clone, Debug)]
 pub(super) enum Listening {
     Unix(PathBuf),
-    Tcp(SocketAddr),
+    Tcp { bound: SocketAddr, tls: bool },
 }
 
 impl Listening {
@@ -185,7 +188,8 @@ impl Listening {
     pub(super) fn uri(&self, export: &str) -> String {
         match self {
             Listening::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
-            Listening::Tcp(bound) => format!("nbd://{bound}/{export}"),
+            Listening::Tcp { bound, tls: true } => format!("nbds://{bound}/{export}"),
+            Listening::Tcp { bound, tls: false } => format!("nbd://{bound}/{export}"),
         }
     }
 }

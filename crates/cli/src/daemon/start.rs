@@ -10,7 +10,7 @@ use forebay_engine::{
     BlockKey, Engine, Geometry, Mode, Recovered, Settings, VolumeConfig, VolumeSlot,
 };
 use forebay_frontend::nbd::{Export, ExportId, ExportName, Limits};
-use forebay_io::{Arena, Emulation, Pool, RingMemory};
+use forebay_io::{Arena, Emulation, Pool, Recording, RingMemory};
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -85,6 +85,7 @@ fn launch(plan: &Plan) -> Result<Launched> {
     let surroundings = Surroundings {
         direct: plan.direct,
         state: StateDir::open(plan.state_dir.as_deref())?,
+        recording: plan.record.as_deref().map(begin_recording).transpose()?,
     };
     let own_socket = || run_dir().join(format!("{}.sock", std::process::id()));
     let control_path = plan.control.clone().unwrap_or_else(own_socket);
@@ -105,7 +106,10 @@ fn launch(plan: &Plan) -> Result<Launched> {
         cache,
         volumes,
     } = start_workers(plan, cache, &origins, clock, &notices)?;
-    let listening: Vec<Listening> = listeners.iter().map(Listener::listening).collect();
+    let listening: Vec<Listening> = listeners
+        .iter()
+        .map(|listener| listener.listening(&plan.tls))
+        .collect();
     for listener in listeners {
         let tls = plan.tls.clone();
         links[0].call(move |worker| worker.listen(listener, tls))?;
@@ -137,6 +141,15 @@ fn launch(plan: &Plan) -> Result<Launched> {
         notices: to_main,
         threads,
     })
+}
+
+fn begin_recording(path: &std::path::Path) -> Result<Arc<Recording>> {
+    tracing::warn!(
+        "everything that is written is recorded in {} as well: for tests, slow, and as large as all of it",
+        path.display()
+    );
+    Recording::create(path)
+        .with_context(|| format!("cannot begin a recording in {}", path.display()))
 }
 
 /// Removes the control socket of a daemon that does not come to be.
@@ -254,7 +267,7 @@ fn open_origins(plan: &Plan, surroundings: &Surroundings) -> Result<Vec<Origin>>
             &volume.origin,
             volume.name.clone(),
             volume.mode,
-            surroundings.direct,
+            surroundings,
         )
         .with_context(|| format!("cannot serve the origin device {}", volume.origin.display()))?;
         if origins.iter().any(|other| other.name == origin.name) {

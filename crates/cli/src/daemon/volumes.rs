@@ -156,7 +156,7 @@ impl Daemon {
         mode: Option<Mode>,
         emulate: Option<&str>,
     ) -> Result<Vec<String>> {
-        let mut origin = Origin::open(path, name, mode, self.surroundings.direct)
+        let mut origin = Origin::open(path, name, mode, &self.surroundings)
             .with_context(|| format!("cannot attach the origin device {}", path.display()))?;
         let emulation = match emulate {
             Some(text) => Some(Emulation::new(&config::model(text)?, origin.size_bytes())),

@@ -1,7 +1,9 @@
 //! What the tests share: scratch directories, daemons, a small NBD client, other people's tools.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod fio;
 pub(crate) mod nbd;
+pub(crate) mod power;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -62,7 +64,7 @@ impl Scratch {
 
 impl Scratch {
     /// Removes the shared-memory rings that killed daemons of this test left behind.
-    fn remove_rings(&self) {
+    pub(crate) fn remove_rings(&self) {
         let logs = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
         let texts = logs
             .filter(|entry| entry.file_name().to_string_lossy().starts_with("log-"))
@@ -214,16 +216,23 @@ impl Daemon {
         forebay_ok(scratch, &arguments)
     }
 
+    /// Begins a command for this daemon.
+    pub(crate) fn begin(&self, scratch: &Scratch, arguments: &[&str]) -> Child {
+        command(scratch)
+            .args(arguments)
+            .args(["--control", &self.control])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
     pub(crate) fn status(&self, scratch: &Scratch) -> Value {
         serde_json::from_str(&self.command(scratch, &["status", "--json"])).unwrap()
     }
 
     pub(crate) fn signal(&self, signal: &str) {
-        let sent = Command::new("kill")
-            .args([signal, &self.id().to_string()])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+        send_signal(self.id(), signal);
     }
 
     pub(crate) fn kill(mut self) {
@@ -260,6 +269,15 @@ impl Drop for Daemon {
     }
 }
 
+/// Sends a signal to a process of this test.
+pub(crate) fn send_signal(process: u32, signal: &str) {
+    let sent = Command::new("kill")
+        .args([signal, &process.to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+}
+
 /// Waits until something is so.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -280,13 +298,18 @@ pub(crate) fn installed(program: &str) -> bool {
     found
 }
 
-/// Runs a tool that must succeed.
-pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new("timeout")
+/// Runs a tool to its end.
+pub(crate) fn try_run(program: &str, arguments: &[&str]) -> Output {
+    Command::new("timeout")
         .args(["120", program])
         .args(arguments)
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+/// Runs a tool that must succeed.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
+    let output = try_run(program, arguments);
     assert!(
         output.status.success(),
         "{program} {arguments:?}: {}",

@@ -8,6 +8,9 @@ use std::path::Path;
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 const FLUSH: u16 = 3;
+const TRIM: u16 = 4;
+const WRITE_ZEROES: u16 = 6;
+const FUA: u16 = 1;
 
 /// A connection with an export open.
 pub(crate) struct Client {
@@ -47,7 +50,7 @@ impl Client {
 
     fn request(
         &mut self,
-        command: u16,
+        (command, flags): (u16, u16),
         offset: u64,
         len: u32,
         payload: &[u8],
@@ -56,7 +59,7 @@ impl Client {
         let cookie = self.next;
         self.next += 1;
         let mut message = 0x2560_9513u32.to_be_bytes().to_vec();
-        message.extend(0u16.to_be_bytes());
+        message.extend(flags.to_be_bytes());
         message.extend(command.to_be_bytes());
         message.extend(cookie.to_be_bytes());
         message.extend(offset.to_be_bytes());
@@ -68,15 +71,28 @@ impl Client {
     }
 
     pub(crate) fn begin_write(&mut self, offset: u64, data: &[u8]) -> io::Result<u64> {
-        self.request(WRITE, offset, data.len() as u32, data, 0)
+        self.request((WRITE, 0), offset, data.len() as u32, data, 0)
+    }
+
+    /// A write that is durable when it is answered.
+    pub(crate) fn begin_durable_write(&mut self, offset: u64, data: &[u8]) -> io::Result<u64> {
+        self.request((WRITE, FUA), offset, data.len() as u32, data, 0)
+    }
+
+    pub(crate) fn begin_zeroes(&mut self, offset: u64, len: u32) -> io::Result<u64> {
+        self.request((WRITE_ZEROES, 0), offset, len, &[], 0)
+    }
+
+    pub(crate) fn begin_trim(&mut self, offset: u64, len: u32) -> io::Result<u64> {
+        self.request((TRIM, 0), offset, len, &[], 0)
     }
 
     pub(crate) fn begin_read(&mut self, offset: u64, len: u32) -> io::Result<u64> {
-        self.request(READ, offset, len, &[], len as usize)
+        self.request((READ, 0), offset, len, &[], len as usize)
     }
 
     pub(crate) fn begin_flush(&mut self) -> io::Result<u64> {
-        self.request(FLUSH, 0, 0, &[], 0)
+        self.request((FLUSH, 0), 0, 0, &[], 0)
     }
 
     pub(crate) fn waiting(&self) -> usize {

@@ -3,6 +3,7 @@
 use forebay_engine::{Bufs, DeviceError, OpId};
 
 use super::attached::ZeroWay;
+use crate::recording::Begun;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
@@ -27,6 +28,8 @@ pub(super) struct Work {
     /// What the kernel reads of a transfer with several buffers, until it completes.
     pub(super) vector: Vec<libc::iovec>,
     pub(super) retries: u32,
+    /// Its place in the device's recording, if there is one.
+    pub(super) begun: Option<Begun>,
     /// The real device's answer.
     pub(super) result: Option<Result<(), DeviceError>>,
     /// Whether the model is done with it, or there is none.
@@ -46,6 +49,7 @@ impl Work {
             bufs: Bufs::new(),
             vector: Vec::new(),
             retries: 0,
+            begun: None,
             result: None,
             modelled: false,
         }
