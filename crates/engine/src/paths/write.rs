@@ -544,7 +544,8 @@ impl Engine {
                     attempts: attempts + 1,
                 });
                 self.start_fill(now, job, edge, memory);
-            } else if self.index.flags(slot).dirty() {
+            } else if self.is_dirty(key) {
+                // Wherever it is by now: reclaim may have carried it on to another slot.
                 self.write_job(job).failure = Some(Failure::Io);
             } else {
                 self.fill_from_origin(now, job, edge, volume, key, buf);
