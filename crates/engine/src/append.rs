@@ -6,7 +6,7 @@
 //! (`commit = write`, or a client that flushes after each write), header and data are one
 //! transfer instead, shared by the writes that arrive together.
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::engine::{Engine, Op};
 use crate::format::entry::{CHECKSUM_BYTES, HEAD_BYTES};
@@ -40,6 +40,11 @@ pub(crate) enum Keys {
     List(Vec<BlockKey>),
 }
 
+/// [`Keys::cost_bytes`] of consecutive blocks.
+pub(crate) const fn run_cost_bytes(blocks: usize) -> usize {
+    2 * HEAD_BYTES + blocks * (CHECKSUM_BYTES + HEAD_BYTES / 2)
+}
+
 impl Keys {
     pub(crate) fn len(&self) -> u16 {
         match self {
@@ -68,13 +73,12 @@ impl Keys {
 
     /// The most bytes of entries these blocks can need. Runs can be torn apart where a block was
     /// taken over by a write.
-    pub(crate) fn cost_bytes(&self, blocks: u16) -> usize {
+    fn cost_bytes(&self, blocks: u16) -> usize {
         let blocks = usize::from(blocks);
-        let each = match self {
-            Keys::Run(..) => CHECKSUM_BYTES + HEAD_BYTES / 2,
-            Keys::List(_) => CHECKSUM_BYTES + HEAD_BYTES,
-        };
-        2 * HEAD_BYTES + blocks * each
+        match self {
+            Keys::Run(..) => run_cost_bytes(blocks),
+            Keys::List(_) => 2 * HEAD_BYTES + blocks * (CHECKSUM_BYTES + HEAD_BYTES),
+        }
     }
 
     fn blocks_for(&self, bytes: usize) -> u16 {
@@ -243,7 +247,7 @@ impl Engine {
     fn write_piece(&mut self, placed: PlacedPiece) {
         let offset_bytes = self.log.geometry.slot_offset(self.log.shard, placed.slot);
         self.stats.cache_data_written_bytes += u64::from(placed.piece.buf.len_bytes);
-        let bufs = Bufs::from_slice(&[placed.piece.buf]);
+        let bufs = smallvec![placed.piece.buf];
         self.issue(
             Op::AppendData(Box::new(placed)),
             Device::Cache(0),
@@ -565,7 +569,7 @@ impl Engine {
     }
 
     /// Ends the setting aside of bytes for a piece: it is published, or will not be.
-    fn release(&mut self, record: u32, cost_bytes: usize, blocks: u16) {
+    pub(crate) fn release(&mut self, record: u32, cost_bytes: usize, blocks: u16) {
         let record = self.log.records.at(record);
         record.reserved_bytes -= cost_bytes;
         if let Some(page) = &mut record.ring {
@@ -576,7 +580,7 @@ impl Engine {
     }
 
     /// Finds slots for the first blocks of a piece: record, first slot and how many.
-    fn reserve(
+    pub(crate) fn reserve(
         &mut self,
         now: Nanos,
         piece: &Piece,
@@ -729,7 +733,7 @@ impl Engine {
         }
     }
 
-    fn transfer_ended(&mut self, _now: Nanos, id: u32, memory: &mut dyn Memory) {
+    pub(crate) fn transfer_ended(&mut self, _now: Nanos, id: u32, memory: &mut dyn Memory) {
         let record = self.log.records.at(id);
         record.pending -= 1;
         if record.pending == 0 && record.closing {
@@ -946,7 +950,7 @@ impl Engine {
         };
         let offset_bytes = self.log.geometry.summary_offset(shard, id, which);
         self.stats.cache_metadata_written_bytes += u64::from(buf.len_bytes);
-        let bufs = Bufs::from_slice(&[buf]);
+        let bufs = smallvec![buf];
         self.issue(
             Op::Seal {
                 segment: id,

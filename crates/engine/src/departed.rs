@@ -2,6 +2,8 @@
 //! `Drop`s and the tail are durable they count as cached: nothing may write them to the origin
 //! before (I4).
 
+use std::collections::hash_map::Entry;
+
 use crate::format::BlockKey;
 use crate::locks::KeyMap;
 
@@ -79,12 +81,11 @@ impl Departed {
 
     /// The segment a reclaim emptied is below a durable tail: what it evicted is gone.
     pub(crate) fn reclaimed(&mut self, key: BlockKey, reclaim: u64) {
-        if self
-            .blocks
-            .get(&key)
-            .is_some_and(|departure| departure.stream_bit != 0 && departure.reclaim == reclaim)
+        if let Entry::Occupied(entry) = self.blocks.entry(key)
+            && entry.get().stream_bit != 0
+            && entry.get().reclaim == reclaim
         {
-            self.blocks.remove(&key);
+            entry.remove();
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::append::{Piece, PlacedPiece, SPARE_PAGES};
+use crate::append_one::Placed;
 use crate::departed::Departed;
 use crate::durability::Durability;
 use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, SegmentId, Slot};
@@ -15,6 +16,8 @@ use crate::interface::{
 use crate::jobs::Job;
 use crate::locks::{KeyMap, Locks, Owner};
 use crate::log::Log;
+use crate::paths::promote::Reader;
+use crate::paths::promote_one::PromoteOne;
 use crate::paths::read::{HitRead, MissRead};
 use crate::paths::single::SingleWrite;
 use crate::reclaim::Reclaim;
@@ -49,6 +52,8 @@ pub(crate) enum Op {
     OriginFlush(VolumeSlot),
     HitRead(HitRead),
     MissRead(MissRead),
+    PromoteOneRead(PromoteOne, Reader),
+    PromoteOneWrite(PromoteOne, Placed),
     PromoteRead(u32),
     FillFromCache {
         job: u32,
@@ -105,7 +110,7 @@ pub struct Engine {
     /// Blocks that the segments can hold when headers take little.
     pub(crate) capacity_blocks: u64,
     pub(crate) requests: Slab<RequestState>,
-    /// Writes in progress that have no request state.
+    /// Writes and promotions in progress that have no job.
     pub(crate) singles_in_flight: usize,
     pub(crate) jobs: Slab<Job>,
     pub(crate) runnable: VecDeque<u32>,
@@ -440,6 +445,12 @@ impl Engine {
             Op::OriginFlush(volume) => self.origin_flush_done(now, volume, result, memory),
             Op::HitRead(read) => self.hit_read_done(now, read, result, memory),
             Op::MissRead(read) => self.miss_read_done(now, read, result, memory),
+            Op::PromoteOneRead(promotion, reader) => {
+                self.promote_one_read_done(now, promotion, reader, result, memory)
+            }
+            Op::PromoteOneWrite(promotion, placed) => {
+                self.promote_one_written(now, promotion, placed, result, memory)
+            }
             Op::PromoteRead(job) => self.promote_read_done(now, job, result, memory),
             Op::FillFromCache { job, edge, slot } => {
                 self.fill_from_cache_done(now, job, edge, slot, result, memory)

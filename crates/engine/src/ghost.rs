@@ -30,7 +30,7 @@ impl Ghost {
             .iter()
             .position(|way| *way == fingerprint)
             .unwrap_or(WAYS - 1);
-        ways[..=from].rotate_right(1);
+        ways.copy_within(..from, 1);
         ways[0] = fingerprint;
     }
 
@@ -40,7 +40,7 @@ impl Ghost {
         let ways = &mut self.fingerprints[bucket];
         match ways.iter().position(|way| *way == fingerprint) {
             Some(at) => {
-                ways[at..].rotate_left(1);
+                ways.copy_within(at + 1.., at);
                 ways[WAYS - 1] = 0;
                 true
             }

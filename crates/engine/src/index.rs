@@ -147,15 +147,20 @@ impl Index {
         let wanted = self.tag(hash);
         for bucket in self.homes(hash) {
             for (at, value) in self.table[bucket].iter().enumerate() {
-                if (value ^ wanted) & tag_mask == 0
-                    && *value != 0
-                    && self.key(self.slot_of(*value)) == key
-                {
+                if (value ^ wanted) & tag_mask == 0 && self.holds(*value, key) {
                     return Some((bucket, at));
                 }
             }
         }
         None
+    }
+
+    /// Whether an entry names a slot with this key; an empty one names none.
+    #[inline]
+    fn holds(&self, value: u32, key: BlockKey) -> bool {
+        let at = (value & self.slot_mask).wrapping_sub(1) as usize;
+        self.key_low.get(at) == Some(&(key.0 as u32))
+            && self.key_high.get(at) == Some(&((key.0 >> 32) as u8))
     }
 
     /// The key last stored at a slot.
@@ -335,6 +340,26 @@ impl Index {
         let flags = std::mem::take(&mut self.flags[slot.0 as usize]);
         self.live -= 1;
         Some((slot, flags))
+    }
+
+    /// [`Index::remove`] for the block whose newest version is at this slot: needs no look at keys.
+    pub(crate) fn remove_slot(&mut self, slot: Slot) -> SlotFlags {
+        let hash = hash(self.key(slot));
+        let value = self.value(self.tag(hash), slot);
+        let home = self.homes(hash).into_iter().find_map(|bucket| {
+            let at = self.table[bucket].iter().position(|v| *v == value)?;
+            Some((bucket, at))
+        });
+        match home {
+            Some((bucket, at)) => self.table[bucket][at] = 0,
+            None => {
+                let at = self.spilled.iter().position(|spilled| *spilled == slot);
+                self.spilled
+                    .swap_remove(at.expect("the index names a live slot"));
+            }
+        }
+        self.live -= 1;
+        std::mem::take(&mut self.flags[slot.0 as usize])
     }
 
     /// The two buckets of a key: each from one half of its hash, by multiply-shift (Lemire 2019,

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod append;
+mod append_one;
 mod attach;
 mod departed;
 mod durability;

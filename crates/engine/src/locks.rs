@@ -12,6 +12,16 @@ use crate::index;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner(pub(crate) u32);
 
+/// Owners from here on are promotions without a job.
+const PROMOTIONS: u32 = 1 << 31;
+
+impl Owner {
+    /// Whether this is a promotion without a job.
+    pub(crate) fn is_promotion(self) -> bool {
+        self.0 >= PROMOTIONS && self != NO_JOB
+    }
+}
+
 /// The owner of blocks that are written by no job: whoever waits for one waits for its unlocking.
 pub(crate) const NO_JOB: Owner = Owner(u32::MAX);
 
@@ -42,6 +52,7 @@ pub(crate) type KeyMap<V> = HashMap<BlockKey, V, BuildHasherDefault<KeyHasher>>;
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     owners: KeyMap<Owner>,
+    promotions: u32,
     waiting: KeyMap<VecDeque<Owner>>,
 }
 
@@ -70,6 +81,13 @@ impl Locks {
                 true
             }
         }
+    }
+
+    /// A new owner for a promotion without a job. Far fewer are in progress than there are names,
+    /// and one that lost its block must not be taken for the next promotion of it.
+    pub(crate) fn promotion(&mut self) -> Owner {
+        self.promotions = (self.promotions + 1) % (1 << 30);
+        Owner(PROMOTIONS | self.promotions)
     }
 
     /// Takes the block from whoever owns it.

@@ -8,11 +8,13 @@
 
 use std::collections::VecDeque;
 
+use smallvec::smallvec;
+
 use crate::append::{Keys, Piece};
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, SegmentId, Sequence, Slot, Stream};
 use crate::index::foreign_shadows;
-use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
+use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation};
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::{Claim, RECLAIM_RESERVE, SegmentState};
@@ -313,7 +315,7 @@ impl Engine {
         if !self.log_drops(now, key, shadows, Claim::Tails, memory) {
             return false;
         }
-        self.index.remove(key);
+        self.index.remove_slot(slot);
         self.slot_dies(slot, flags);
         self.departed
             .evicted(key, stream.bit(), reclaim, self.last_number());
@@ -386,7 +388,7 @@ impl Engine {
         self.retain_job(job).reads += 1;
         self.log.segment_of(slot).pins += 1;
         let offset_bytes = self.log.geometry.slot_offset(self.log.shard, slot);
-        let bufs = Bufs::from_slice(&[buf.slice(first * block_bytes, count * block_bytes)]);
+        let bufs = smallvec![buf.slice(first * block_bytes, count * block_bytes)];
         let op = Op::RetainRead {
             job,
             first: first as u16,

@@ -31,6 +31,15 @@ impl<'a> Writer<'a> {
         self.at += bytes.len();
     }
 
+    /// Makes what is left of the page zeroes.
+    pub fn zero_rest(&mut self) {
+        // In pieces that the compiler clears in line.
+        for piece in self.page[self.at..].chunks_mut(256) {
+            piece.fill(0);
+        }
+        self.at = self.page.len();
+    }
+
     /// Writes one byte.
     pub fn u8(&mut self, value: u8) {
         self.bytes(&[value]);

@@ -126,7 +126,6 @@ impl Header {
         assert_eq!(page.len(), PAGE_BYTES);
         let entries = self.entries.as_bytes();
         assert!(entries.len() <= ENTRY_BYTES, "entries fit the header");
-        page.fill(0);
         let mut out = Writer::new(page);
         out.u32(MAGIC);
         out.u16(FORMAT_VERSION);
@@ -144,6 +143,7 @@ impl Header {
         self.state.encode(&mut out);
         assert_eq!(out.position(), FIXED_BYTES);
         out.bytes(entries);
+        out.zero_rest();
         let sum = checksum(id, page);
         page[8..12].copy_from_slice(&sum.to_le_bytes());
     }

@@ -62,7 +62,6 @@ impl Summary {
     /// If the length differs.
     pub fn encode(&self, id: CacheId, into: &mut [u8]) {
         assert_eq!(into.len(), self.encoded_bytes());
-        into.fill(0);
         let entries = self.entries.as_bytes();
         let mut out = Writer::new(into);
         out.u32(MAGIC);
@@ -82,6 +81,7 @@ impl Summary {
         self.state.encode(&mut out);
         assert_eq!(out.position(), FIXED_BYTES);
         out.bytes(entries);
+        out.zero_rest();
         let sum = checksum(id, into);
         into[8..12].copy_from_slice(&sum.to_le_bytes());
     }

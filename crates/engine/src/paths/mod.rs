@@ -2,6 +2,7 @@
 
 pub(crate) mod flush;
 pub(crate) mod promote;
+pub(crate) mod promote_one;
 pub(crate) mod quick;
 pub(crate) mod read;
 pub(crate) mod single;

@@ -1,13 +1,11 @@
 //! Promotion: a miss becomes cached after its reader has been answered (I6, I11).
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::append::{Keys, Piece};
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Stream};
-use crate::interface::{
-    Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot,
-};
+use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot};
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::RECLAIM_RESERVE;
@@ -20,9 +18,46 @@ pub(crate) struct PromoteJob {
     key: BlockKey,
     count: u16,
     buf: Buf,
-    /// The reader: request, where it wants the data, and from where in the first block.
-    reader: Option<(u32, Buf, usize)>,
+    reader: Option<Reader>,
     outstanding: u16,
+}
+
+/// Who waits for the read of a promotion.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader {
+    pub(crate) request: u32,
+    /// From where in the first block.
+    pub(crate) skip_bytes: u32,
+    /// Where the data goes; [`Buf::EMPTY`] for a prefetch.
+    pub(crate) dest: Buf,
+}
+
+impl PromoteJob {
+    /// Notes that this many blocks are being appended.
+    pub(crate) fn awaits(&mut self, blocks: u16) {
+        self.outstanding = blocks;
+    }
+}
+
+/// A run of blocks to be appended for a promotion.
+pub(crate) fn promoted_piece(
+    stream: Stream,
+    key: BlockKey,
+    count: u16,
+    buf: Buf,
+    owner: Owner,
+) -> Piece {
+    Piece {
+        stream,
+        keys: Keys::Run(key, count),
+        buf,
+        dirty: false,
+        zero: false,
+        owner,
+        reclaim: false,
+        copies: None,
+        places: 0,
+    }
 }
 
 impl Engine {
@@ -40,7 +75,11 @@ impl Engine {
                 count += 1;
             }
             if count > 0 && self.admit(request.volume, key, count, false).is_ok() {
-                let reader = Some((name, Buf::EMPTY, 0));
+                let reader = Reader {
+                    request: name,
+                    skip_bytes: 0,
+                    dest: Buf::EMPTY,
+                };
                 self.start_promotion(now, request.volume, key, count, reader, memory);
             }
             key = key.plus(u64::from(count.max(1)));
@@ -61,36 +100,50 @@ impl Engine {
         volume: VolumeSlot,
         key: BlockKey,
         count: u16,
-        reader: Option<(u32, Buf, usize)>,
+        reader: Reader,
         memory: &mut dyn Memory,
     ) -> bool {
         let Some(buf) = memory.alloc(usize::from(count) * self.block_bytes()) else {
             return false;
         };
-        let name = self.jobs.insert(Job::Promote(Box::new(PromoteJob {
+        if count == 1 {
+            self.start_promotion_of_one(now, volume, key, buf, reader);
+            return true;
+        }
+        let owner = self.begin_promotion(volume, key, count, buf, Some(reader));
+        for i in 0..u64::from(count) {
+            let locked = self.locks.try_lock(key.plus(i), owner);
+            assert!(locked, "I11: the caller saw that nobody owns the block");
+        }
+        self.add_part(reader.request);
+        self.foreground_read(now, volume);
+        let (offset_bytes, len_bytes) = self.origin_range(volume, key, u64::from(count));
+        let bufs = smallvec![buf.slice(0, len_bytes)];
+        self.issue(
+            Op::PromoteRead(owner.0),
+            Device::Origin(volume),
+            Operation::Read { offset_bytes, bufs },
+        );
+        true
+    }
+
+    /// Makes the job of a promotion.
+    pub(crate) fn begin_promotion(
+        &mut self,
+        volume: VolumeSlot,
+        key: BlockKey,
+        count: u16,
+        buf: Buf,
+        reader: Option<Reader>,
+    ) -> Owner {
+        Owner(self.jobs.insert(Job::Promote(Box::new(PromoteJob {
             volume,
             key,
             count,
             buf,
             reader,
             outstanding: 0,
-        })));
-        for i in 0..u64::from(count) {
-            let locked = self.locks.try_lock(key.plus(i), Owner(name));
-            assert!(locked, "I11: the caller saw that nobody owns the block");
-        }
-        if let Some((request, _, _)) = reader {
-            self.add_part(request);
-        }
-        self.foreground_read(now, volume);
-        let (offset_bytes, len_bytes) = self.origin_range(volume, key, u64::from(count));
-        let bufs = Bufs::from_slice(&[buf.slice(0, len_bytes)]);
-        self.issue(
-            Op::PromoteRead(name),
-            Device::Origin(volume),
-            Operation::Read { offset_bytes, bufs },
-        );
-        true
+        }))))
     }
 
     pub(crate) fn promote_read_done(
@@ -108,50 +161,83 @@ impl Engine {
             reader,
             ..
         } = *self.promote_job(name);
+        self.promotion_was_read(now, volume);
+        let reader = reader.expect("only one that was read already has none");
+        if result.is_err() {
+            self.stats.origin_read_errors += 1;
+            self.ended_promotions.push(name);
+            return self.read_again_for(now, volume, key, reader);
+        }
+        self.answer_reader(now, reader, buf, memory);
+        let (_, valid_bytes) = self.origin_range(volume, key, u64::from(count));
+        memory.bytes_mut(buf)[valid_bytes..].fill(0);
+        self.promote_job(name).awaits(count);
+        self.append_promoted(now, name, key, count, buf, memory);
+    }
+
+    /// The origin was read for a client.
+    pub(crate) fn promotion_was_read(&mut self, now: Nanos, volume: VolumeSlot) {
         let state = self.volume(volume);
         state.foreground_reads -= 1;
         state.foreground_at = Some(now);
-        if result.is_err() {
-            self.stats.origin_read_errors += 1;
-            return self.promotion_read_failed(now, name);
+    }
+
+    pub(crate) fn answer_reader(
+        &mut self,
+        now: Nanos,
+        reader: Reader,
+        buf: Buf,
+        memory: &mut dyn Memory,
+    ) {
+        let Reader {
+            request,
+            skip_bytes,
+            dest,
+        } = reader;
+        if dest != Buf::EMPTY {
+            memory.copy(
+                buf.slice(skip_bytes as usize, dest.len_bytes as usize),
+                dest,
+            );
         }
-        if let Some((request, dest, skip_bytes)) = reader {
-            if dest != Buf::EMPTY {
-                memory.copy(buf.slice(skip_bytes, dest.len_bytes as usize), dest);
-            }
-            self.finish_part(now, request, Ok(()));
-        }
-        let (_, valid_bytes) = self.origin_range(volume, key, u64::from(count));
-        memory.bytes_mut(buf)[valid_bytes..].fill(0);
-        self.promote_job(name).outstanding = count;
-        self.append_promoted(now, name, key, count, buf, memory);
+        self.finish_part(now, request, Ok(()));
     }
 
     /// The range that was to be promoted can be larger than what the reader asked for: that is
     /// read again exactly, so that a bad sector beside it is no error for the reader.
-    fn promotion_read_failed(&mut self, now: Nanos, name: u32) {
-        let PromoteJob {
-            volume,
-            key,
-            reader,
-            ..
-        } = *self.promote_job(name);
-        self.ended_promotions.push(name);
-        let Some((request, dest, skip_bytes)) = reader else {
-            return;
-        };
+    pub(crate) fn read_again_for(
+        &mut self,
+        now: Nanos,
+        volume: VolumeSlot,
+        key: BlockKey,
+        reader: Reader,
+    ) {
+        let Reader {
+            request,
+            skip_bytes,
+            dest,
+        } = reader;
         if dest == Buf::EMPTY {
             return self.finish_part(now, request, Ok(()));
         }
         self.foreground_read(now, volume);
         let (start, _) = self.origin_range(volume, key, 1);
-        let offset_bytes = start + skip_bytes as u64;
-        let bufs = Bufs::from_slice(&[dest]);
+        let offset_bytes = start + u64::from(skip_bytes);
+        let bufs = smallvec![dest];
         self.issue(
             Op::MissRead(MissRead { request, volume }),
             Device::Origin(volume),
             Operation::Read { offset_bytes, bufs },
         );
+    }
+
+    /// The stream a missed block belongs in: main if the ghost remembers it.
+    pub(crate) fn stream_of_promoted(&mut self, key: BlockKey) -> Stream {
+        if self.ghost.take(key) {
+            Stream::Main
+        } else {
+            Stream::Probation
+        }
     }
 
     /// Appends runs of blocks to the stream each belongs in: main for those the ghost remembers.
@@ -166,13 +252,7 @@ impl Engine {
     ) {
         let block_bytes = self.block_bytes();
         let streams: SmallVec<[Stream; 32]> = (0..u64::from(count))
-            .map(|i| {
-                if self.ghost.take(key.plus(i)) {
-                    Stream::Main
-                } else {
-                    Stream::Probation
-                }
-            })
+            .map(|i| self.stream_of_promoted(key.plus(i)))
             .collect();
         self.stats.promoted_blocks += u64::from(count);
         let mut at = 0;
@@ -181,17 +261,13 @@ impl Engine {
                 .iter()
                 .take_while(|stream| **stream == streams[at])
                 .count();
-            let piece = Piece {
-                stream: streams[at],
-                keys: Keys::Run(key.plus(at as u64), run as u16),
-                buf: buf.slice(at * block_bytes, run * block_bytes),
-                dirty: false,
-                zero: false,
-                owner: Owner(name),
-                reclaim: false,
-                copies: None,
-                places: 0,
-            };
+            let piece = promoted_piece(
+                streams[at],
+                key.plus(at as u64),
+                run as u16,
+                buf.slice(at * block_bytes, run * block_bytes),
+                Owner(name),
+            );
             self.append(now, piece, memory);
             at += run;
         }

@@ -1,12 +1,15 @@
 //! Read: hits from the cache, misses from the origin, promoted on the way if admitted.
 
+use smallvec::smallvec;
+
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Slot};
 use crate::ghost::Ghost;
 use crate::interface::{
-    Buf, Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot,
+    Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot,
 };
-use crate::log::Claim;
+use crate::log::{Claim, SegmentState};
+use crate::paths::promote::Reader;
 use crate::settings::{Admission, Mode};
 use crate::stats::BypassReason;
 
@@ -224,7 +227,7 @@ impl Engine {
     fn start_hit_read(&mut self, read: HitRead) {
         self.log.segment_of(read.slot).pins += 1;
         let offset_bytes = self.log.geometry.slot_offset(self.log.shard, read.slot);
-        let bufs = Bufs::from_slice(&[read.bounce.map_or(read.dest, |(buf, _)| buf)]);
+        let bufs = smallvec![read.bounce.map_or(read.dest, |(buf, _)| buf)];
         self.issue(
             Op::HitRead(read),
             Device::Cache(0),
@@ -246,7 +249,12 @@ impl Engine {
                 (0..read.count).collect()
             }
         };
-        self.log.segment_of(read.slot).pins -= 1;
+        let segment = self.log.segment_of(read.slot);
+        segment.pins -= 1;
+        if segment.state == SegmentState::Dead {
+            // Reclaim may have waited for this read alone, and others for reclaim.
+            self.stir();
+        }
         if bad.is_empty() {
             return self.deliver_hit(now, read, memory);
         }
@@ -366,7 +374,11 @@ impl Engine {
             volume,
             extent.key,
             extent.count,
-            Some((request, extent.dest, extent.skip_bytes)),
+            Reader {
+                request,
+                skip_bytes: extent.skip_bytes as u32,
+                dest: extent.dest,
+            },
             memory,
         ) {
             self.stats.bypassed(BypassReason::NoMemory, blocks);
@@ -419,7 +431,7 @@ impl Engine {
         self.foreground_read(now, volume);
         let (start, _) = self.origin_range(volume, extent.key, 1);
         let offset_bytes = start + extent.skip_bytes as u64;
-        let bufs = Bufs::from_slice(&[extent.dest]);
+        let bufs = smallvec![extent.dest];
         self.issue(
             Op::MissRead(MissRead { request, volume }),
             Device::Origin(volume),

@@ -4,7 +4,7 @@
 //! log what is cached, make durable what must be before the origin may be touched (I4), write the
 //! origin, make durable what FUA asks for, answer.
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::append::{Keys, Piece};
 use crate::durability::Waiter;
@@ -286,7 +286,10 @@ impl Engine {
         let (mut key, end) = (self.write_job(job).next_lock, self.write_job(job).end);
         while key < end {
             match self.locks.owner(key) {
-                Some(owner) if matches!(self.jobs.get(owner.0), Some(Job::Promote(_))) => {
+                Some(owner)
+                    if owner.is_promotion()
+                        || matches!(self.jobs.get(owner.0), Some(Job::Promote(_))) =>
+                {
                     // I11: a write cancels the promotion of its block.
                     self.locks.steal(key, Owner(job));
                 }
@@ -487,7 +490,7 @@ impl Engine {
                 self.write_job(job).outstanding += 1;
                 self.log.segment_of(slot).pins += 1;
                 let offset_bytes = self.log.geometry.slot_offset(self.log.shard, slot);
-                let bufs = Bufs::from_slice(&[buf]);
+                let bufs = smallvec![buf];
                 self.issue(
                     Op::FillFromCache { job, edge, slot },
                     Device::Cache(0),
@@ -510,7 +513,7 @@ impl Engine {
         self.write_job(job).outstanding += 1;
         self.foreground_read(now, volume);
         let (offset_bytes, len_bytes) = self.origin_range(volume, key, 1);
-        let bufs = Bufs::from_slice(&[buf.slice(0, len_bytes)]);
+        let bufs = smallvec![buf.slice(0, len_bytes)];
         self.issue(
             Op::FillFromOrigin { job, edge },
             Device::Origin(volume),
@@ -850,7 +853,7 @@ impl Engine {
             let operation = match edge {
                 Some(edge) => Operation::Write {
                     offset_bytes,
-                    bufs: Bufs::from_slice(&[edge.buf.slice(0, len_bytes)]),
+                    bufs: smallvec![edge.buf.slice(0, len_bytes)],
                 },
                 None => Operation::WriteZeroes {
                     offset_bytes,

@@ -1,0 +1,194 @@
+//! Promotion of a single block, the shortest way: without a job. What does not go smoothly goes
+//! on in `promote`.
+
+use smallvec::smallvec;
+
+use crate::append::{BlockKind, PlacedPiece};
+use crate::append_one::{COST_BYTES, Placed};
+use crate::engine::{Engine, Op};
+use crate::format::{BlockKey, Slot, Stream};
+use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot};
+use crate::locks::{NO_JOB, Owner};
+use crate::log::SegmentState;
+use crate::paths::promote::{Reader, promoted_piece};
+use crate::planted::{self, Bug};
+
+/// The promotion of one block. It owns the block until that is indexed or a write takes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PromoteOne {
+    volume: VolumeSlot,
+    key: BlockKey,
+    buf: Buf,
+    /// How much of the block the origin has.
+    valid_bytes: u32,
+    owner: Owner,
+}
+
+impl Engine {
+    /// Reads a block that is not cached and that nobody owns into a buffer of its own.
+    pub(crate) fn start_promotion_of_one(
+        &mut self,
+        now: Nanos,
+        volume: VolumeSlot,
+        key: BlockKey,
+        buf: Buf,
+        reader: Reader,
+    ) {
+        let owner = self.locks.promotion();
+        let locked = self.locks.lock_free(key, owner);
+        assert!(locked, "I11: the caller saw that nobody owns the block");
+        self.singles_in_flight += 1;
+        self.add_part(reader.request);
+        self.foreground_read(now, volume);
+        let (offset_bytes, len_bytes) = self.origin_range(volume, key, 1);
+        let bufs = smallvec![buf.slice(0, len_bytes)];
+        let promotion = PromoteOne {
+            volume,
+            key,
+            buf,
+            valid_bytes: len_bytes as u32,
+            owner,
+        };
+        self.issue(
+            Op::PromoteOneRead(promotion, reader),
+            Device::Origin(volume),
+            Operation::Read { offset_bytes, bufs },
+        );
+    }
+
+    pub(crate) fn promote_one_read_done(
+        &mut self,
+        now: Nanos,
+        promotion: PromoteOne,
+        reader: Reader,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let PromoteOne {
+            volume,
+            key,
+            buf,
+            valid_bytes,
+            ..
+        } = promotion;
+        self.promotion_was_read(now, volume);
+        if result.is_err() {
+            self.stats.origin_read_errors += 1;
+            self.end_promotion_of_one(promotion, memory);
+            return self.read_again_for(now, volume, key, reader);
+        }
+        self.answer_reader(now, reader, buf, memory);
+        if valid_bytes < buf.len_bytes {
+            memory.bytes_mut(buf)[valid_bytes as usize..].fill(0);
+        }
+        self.stats.promoted_blocks += 1;
+        let stream = self.stream_of_promoted(key);
+        let place = if self.failed_cache() {
+            None
+        } else {
+            self.reserve_one(stream)
+                .or_else(|| self.reserve_any(now, key, stream, memory))
+        };
+        let Some((record, slot)) = place else {
+            // Nobody waits for a promotion.
+            return self.end_promotion_of_one(promotion, memory);
+        };
+        let checksum = crc32c::crc32c(memory.bytes(buf));
+        let placed = Placed {
+            key,
+            record,
+            slot,
+            checksum,
+        };
+        self.stats.cache_data_written_bytes += u64::from(buf.len_bytes);
+        let operation = Operation::Write {
+            offset_bytes: self.log.geometry.slot_offset(self.log.shard, slot),
+            bufs: smallvec![buf],
+        };
+        self.issue(
+            Op::PromoteOneWrite(promotion, placed),
+            Device::Cache(0),
+            operation,
+        );
+    }
+
+    /// A place for the block where a record or a segment has to be opened first.
+    fn reserve_any(
+        &mut self,
+        now: Nanos,
+        key: BlockKey,
+        stream: Stream,
+        memory: &mut dyn Memory,
+    ) -> Option<(u32, Slot)> {
+        let piece = promoted_piece(stream, key, 1, Buf::EMPTY, NO_JOB);
+        let (record, slot, _) = self.reserve(now, &piece, memory)?;
+        self.log.records.at(record).pending += 1;
+        Some((record, slot))
+    }
+
+    pub(crate) fn promote_one_written(
+        &mut self,
+        now: Nanos,
+        promotion: PromoteOne,
+        placed: Placed,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let segment = self.log.geometry.segment_of(placed.slot);
+        let too_late = self.log.segment(segment).state != SegmentState::Open
+            && self.block_comes_too_late(placed.key, segment);
+        if result.is_err() || too_late {
+            let piece = self.promotion_as_piece(promotion, placed);
+            return self.append_data_done(now, piece, result, memory);
+        }
+        // I11: a write that came in between has taken the block.
+        let owned = self.locks.owner(placed.key) == Some(promotion.owner);
+        if owned || planted::is(Bug::PromotionOverwrites) {
+            let ends = self.publish_one(&placed, false, memory);
+            let kind = BlockKind {
+                dirty: false,
+                zero: false,
+                retained: false,
+            };
+            self.index_block(placed.key, placed.slot, placed.checksum, kind);
+            if ends {
+                self.write_header(placed.record, memory);
+            }
+        } else {
+            self.release(placed.record, COST_BYTES, 1);
+            self.transfer_ended(now, placed.record, memory);
+        }
+        self.end_promotion_of_one(promotion, memory);
+    }
+
+    fn end_promotion_of_one(&mut self, promotion: PromoteOne, memory: &mut dyn Memory) {
+        self.singles_in_flight -= 1;
+        if let Some(next) = self.locks.unlock(promotion.key, promotion.owner) {
+            self.runnable.push_back(next.0);
+        }
+        memory.free(promotion.buf);
+    }
+
+    /// The same promotion as a piece with a job, for what goes another way.
+    fn promotion_as_piece(&mut self, promotion: PromoteOne, placed: Placed) -> PlacedPiece {
+        self.singles_in_flight -= 1;
+        let PromoteOne {
+            volume, key, buf, ..
+        } = promotion;
+        let owner = self.begin_promotion(volume, key, 1, buf, None);
+        if self.locks.owner(key) == Some(promotion.owner) {
+            self.locks.steal(key, owner);
+        }
+        self.promote_job(owner.0).awaits(1);
+        // The stream is that of the segment, whatever the ghost says by now.
+        let stream = self.log.stream_of(placed.slot);
+        PlacedPiece {
+            piece: promoted_piece(stream, key, 1, buf, owner),
+            record: placed.record,
+            slot: placed.slot,
+            checksums: smallvec![placed.checksum],
+            cost_bytes: COST_BYTES,
+            attempts: 0,
+        }
+    }
+}
