@@ -189,13 +189,17 @@ impl Engine {
     /// origin write of it in flight (I11), not there already.
     fn may_write_back(&self, key: BlockKey) -> Option<Slot> {
         let slot = self.index.find(key)?;
+        self.is_due(key, slot).then_some(slot)
+    }
+
+    /// As [`Engine::may_write_back`], for a block whose slot is known.
+    fn is_due(&self, key: BlockKey, slot: Slot) -> bool {
         let abandoned = self.failed.is_some_and(|failed| failed.recorded);
-        let due = self.index.flags(slot).dirty()
+        self.index.flags(slot).dirty()
             && (self.log.is_durable(slot) || abandoned || planted::is(Bug::WriteBackEarly))
             && !self.origin_locks.contains_key(&key)
             && !self.is_written(key, slot)
-            && self.writeback.unreadable.get(&key) != Some(&slot);
-        due.then_some(slot)
+            && self.writeback.unreadable.get(&key) != Some(&slot)
     }
 
     /// Plans a sweep over the oldest dirty blocks. False if nothing is due.
@@ -233,13 +237,18 @@ impl Engine {
             for in_segment in geometry.first_slot() as u16..geometry.slots_per_segment() as u16 {
                 let slot = geometry.slot(id, in_segment);
                 let flags = self.index.flags(slot);
-                if flags.live() && flags.dirty() {
-                    sweep.push(self.index.key(slot));
+                if !flags.live() || !flags.dirty() {
+                    continue;
+                }
+                // What is on its way already must not take the place of what is not: a sweep of
+                // little else would be planned again at once, over and over.
+                let key = self.index.key(slot);
+                if self.is_due(key, slot) {
+                    sweep.push(key);
                 }
             }
         }
         sweep.sort_unstable();
-        sweep.retain(|key| self.may_write_back(*key).is_some());
         if sweep.is_empty() {
             if undurable && all {
                 self.want_durable(self.last_number());
