@@ -12,13 +12,15 @@ const USAGE: &str = "usage: forebay-experiments [jobs] [limit] [mail] [raid] [op
   which to run; all without a name
   --json FILE      write the figures as JSON
   --markdown FILE  replace the tables in this document, between its marks
-  --scale N        everything N times smaller than published (1)";
+  --scale N        everything N times smaller than published (1)
+  --cpu NAME       the jobs with this processor time only: nbd or engine (both)";
 
 struct Arguments {
     names: Vec<String>,
     json: Option<String>,
     markdown: Option<String>,
     scale: u64,
+    costs: Vec<CpuCost>,
 }
 
 fn main() -> ExitCode {
@@ -50,6 +52,7 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         json: None,
         markdown: None,
         scale: 1,
+        costs: vec![CpuCost::NBD, CpuCost::ENGINE],
     };
     let mut words = words;
     while let Some(word) = words.next() {
@@ -64,6 +67,13 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
                     .ok()
                     .filter(|scale| (1..=1024).contains(scale))
                     .ok_or("--scale is a whole number from 1 to 1024")?;
+            }
+            "--cpu" => {
+                arguments.costs = match value()?.as_str() {
+                    "nbd" => vec![CpuCost::NBD],
+                    "engine" => vec![CpuCost::ENGINE],
+                    _ => return Err("--cpu is nbd or engine".to_owned()),
+                }
             }
             _ => return Err(format!("`{word}` is not understood")),
         }
@@ -83,7 +93,7 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
     };
     let mut all = Everything::default();
     if wanted("jobs") {
-        for cpu in [CpuCost::NBD, CpuCost::ENGINE] {
+        for cpu in arguments.costs.iter().copied() {
             let options = JobsOptions::new(arguments.scale, cpu);
             let results = jobs::run(&options, |result| say(report::job_line(cpu.name, result)))?;
             all.jobs.push((cpu, results));
