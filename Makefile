@@ -13,7 +13,7 @@ help:
 	@echo "make test      everything that fits in 30 minutes"
 	@echo "make budgets   instructions, memory and metadata against their limits"
 	@echo "make bench     comparisons with nbdkit and with the bare emulated disk"
-	@echo "make experiments   published comparisons in virtual time, at full size (about 30 minutes)"
+	@echo "make experiments   published comparisons in virtual time, at full size (about 20 minutes)"
 	@echo "make soak SECONDS=600 SEED=1   random simulations from that seed on, for that long"
 
 packages:

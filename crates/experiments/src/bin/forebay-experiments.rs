@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use forebay_experiments::jobs::{self, JobsOptions};
+use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{CpuCost, limit, mail, raid};
 
@@ -81,6 +81,29 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     Ok(arguments)
 }
 
+/// Runs the 22 jobs, once for each cost of processor time, beside each other.
+fn run_jobs(
+    arguments: &Arguments,
+    say: &(dyn Fn(String) + Sync),
+) -> Result<Vec<(CpuCost, Vec<JobResult>)>, String> {
+    let run = |cpu: CpuCost| {
+        let options = JobsOptions::new(arguments.scale, cpu);
+        jobs::run(&options, |result| say(report::job_line(cpu.name, result)))
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = arguments
+            .costs
+            .iter()
+            .map(|cpu| (*cpu, scope.spawn(|| run(*cpu))))
+            .collect();
+        let ended = threads.into_iter().map(|(cpu, thread)| {
+            let results = thread.join().map_err(|_| "a run of the jobs broke off")?;
+            Ok((cpu, results?))
+        });
+        ended.collect()
+    })
+}
+
 /// Runs what was asked for; returns the conditions that do not hold.
 fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
     let wanted =
@@ -93,11 +116,7 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
     };
     let mut all = Everything::default();
     if wanted("jobs") {
-        for cpu in arguments.costs.iter().copied() {
-            let options = JobsOptions::new(arguments.scale, cpu);
-            let results = jobs::run(&options, |result| say(report::job_line(cpu.name, result)))?;
-            all.jobs.push((cpu, results));
-        }
+        all.jobs = run_jobs(arguments, &say)?;
     }
     if wanted("limit") {
         all.limit = Some(limit::run(CpuCost::ENGINE)?);
