@@ -1,18 +1,19 @@
 # Two commands do everything on a fresh Debian 12 machine with cargo: `make demo` and `make test`.
-# The longer ones: `make soak`, `make bench`, `make budgets`.
+# The longer ones: `make soak`, `make bench`, `make budgets`, `make experiments`.
 
 SHELL := /bin/bash
 SECONDS ?= 600
 SEED ?= 1
 export FOREBAY ?= $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
-.PHONY: help demo test check budgets soak bench build packages
+.PHONY: help demo test check budgets soak bench experiments build packages
 
 help:
 	@echo "make demo      a slow disk becomes fast, in front of your eyes (about 5 minutes with the build)"
 	@echo "make test      everything that fits in 30 minutes"
 	@echo "make budgets   instructions, memory and metadata against their limits"
 	@echo "make bench     comparisons with nbdkit and with the bare emulated disk"
+	@echo "make experiments   published comparisons in virtual time, at full size (about 20 minutes)"
 	@echo "make soak SECONDS=600 SEED=1   random simulations from that seed on, for that long"
 
 packages:
@@ -41,6 +42,9 @@ budgets: packages
 
 soak:
 	cargo run --locked --release -q -p forebay-sim -- soak --seconds $(SECONDS) --seed $(SEED)
+
+experiments:
+	cargo run --locked --release -q -p forebay-experiments -- --markdown docs/experiments.md
 
 bench: packages build
 	python3 bench/measure.py

@@ -1,6 +1,6 @@
 """Measures what the README promises about a running daemon; writes docs/measurements.md.
 
-    bench/measure.py [server_cpu] [first_read] [stream_write] [recovery]
+    bench/measure.py [server_cpu] [request_cpu] [first_read] [stream_write] [recovery]
 """
 
 import datetime
@@ -14,7 +14,7 @@ sys.dont_write_bytecode = True
 
 from lab import ROOT, Failed, main, need
 
-ALL = ["server_cpu", "first_read", "stream_write", "recovery"]
+ALL = ["server_cpu", "request_cpu", "first_read", "stream_write", "recovery"]
 PAGE = ROOT / "docs/measurements.md"
 
 

@@ -145,10 +145,16 @@ impl Engine {
         let write_is_clean = self.can_reclaim(Stream::Write) && self.oldest_dirty_blocks() == 0;
         let slots = self.log.geometry.slots_per_segment();
         let write_is_dead = self.oldest_live_blocks(Stream::Write) * 4 < slots;
-        if write_is_clean
-            && (write_is_dead || length(Stream::Write) * 100 > segments * WRITE_SHARE_PERCENT)
-        {
+        let write_is_due =
+            write_is_dead || length(Stream::Write) * 100 > segments * WRITE_SHARE_PERCENT;
+        if write_is_clean && write_is_due {
             return Some(Stream::Write);
+        }
+        // While its last segment is on its way out the others' blocks are not worth less than
+        // before; only when appends would stop is one of theirs taken.
+        let wait = self.reclaim.is_busy(Stream::Write) && self.oldest_dirty_blocks() == 0;
+        if wait && write_is_due && self.log.free.len() > RECLAIM_RESERVE {
+            return None;
         }
         if self.can_reclaim(Stream::Main) {
             return Some(Stream::Main);

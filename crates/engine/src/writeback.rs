@@ -18,6 +18,11 @@ use crate::settings::Mode;
 
 /// An origin that a client used this recently belongs to the client.
 const FOREGROUND: Nanos = Nanos(15_000_000);
+/// A cache device that a client used this recently belongs to the client.
+const CACHE_FOREGROUND: Nanos = Nanos(15_000_000);
+/// What write-back moves meanwhile: so many bytes, then nothing for so long. That is 6 MiB a
+/// second at most, and a client's request seldom waits behind it.
+const TRICKLE: (usize, Nanos) = (64 << 10, Nanos(10_000_000));
 /// A sweep takes at least this many blocks if there are as many, and at most so many.
 const SWEEP_BLOCKS: (usize, usize) = (4096, 131_072);
 /// When there was nothing to do, look again after this long.
@@ -38,6 +43,10 @@ pub(crate) struct Writeback {
     next_check: Option<Nanos>,
     /// No new sweep is planned before: the last one found nothing due.
     next_plan: Nanos,
+    /// When a client last used the cache device for what could not have come from a stream.
+    cache_used_at: Option<Nanos>,
+    /// While a client does, no run is started before.
+    next_trickle: Nanos,
     paused_until: Option<Nanos>,
     backoff: Option<Nanos>,
     /// Reclaim waits for the write stream's tail to become clean.
@@ -51,6 +60,12 @@ pub(crate) struct Writeback {
 impl Writeback {
     pub(crate) fn hurry(&mut self) {
         self.hurried = true;
+    }
+
+    /// A client reads from the cache, or writes to it in no sequence. (A sequential writer is
+    /// better off with both devices at work: the cache fills later.)
+    pub(crate) fn cache_is_used(&mut self, now: Nanos) {
+        self.cache_used_at = Some(now);
     }
 
     /// How many dirty blocks cannot be read, as far as is known.
@@ -108,7 +123,23 @@ impl Engine {
             self.writeback.next_check = Some(self.writeback.next_plan);
             return;
         }
-        let depth = self.writeback_depth(now);
+        let pressed = self.is_pressed();
+        let trickles = !pressed
+            && self
+                .writeback
+                .cache_used_at
+                .is_some_and(|at| now.since(at) < CACHE_FOREGROUND);
+        if trickles && now < self.writeback.next_trickle {
+            self.writeback.next_check = Some(self.writeback.next_trickle);
+            return;
+        }
+        let mut depth = self.writeback_depth(now, pressed);
+        let mut longest_bytes = self.settings.writeback_run_bytes as usize;
+        if trickles {
+            depth = depth.min(1);
+            longest_bytes = longest_bytes.min(TRICKLE.0);
+            self.writeback.next_trickle = now.after(TRICKLE.1);
+        }
         let mut looked = false;
         while self.writeback.in_flight < depth {
             let Some(key) = self.next_due() else {
@@ -122,13 +153,16 @@ impl Engine {
                 }
                 continue;
             };
-            if !self.start_writeback(key, memory) {
+            if !self.start_writeback(key, longest_bytes, memory) {
                 break;
             }
         }
         let wait = if depth == 0 { FOREGROUND } else { IDLE_CHECK };
         let looks_again = self.writeback.in_flight == 0;
         self.writeback.next_check = looks_again.then(|| now.after(wait));
+        if trickles {
+            self.writeback.next_check = Some(self.writeback.next_trickle);
+        }
     }
 
     pub(crate) fn writeback_deadline(&self) -> Option<Nanos> {
@@ -137,18 +171,19 @@ impl Engine {
             .filter(|_| self.stats.dirty_blocks > 0)
     }
 
-    /// How many operations may be in flight now.
-    fn writeback_depth(&self, now: Nanos) -> u32 {
-        let dirty = self.stats.dirty_blocks;
+    /// Whether somebody waits for dirty data to become less.
+    fn is_pressed(&self) -> bool {
         let draining = self
             .volumes
             .iter()
             .flatten()
             .any(|volume| volume.draining && volume.dirty_blocks > 0);
-        let pressed = draining
-            || !self.throttle.is_empty()
-            || self.writeback.hurried
-            || !self.backlog.is_empty();
+        draining || !self.throttle.is_empty() || self.writeback.hurried || !self.backlog.is_empty()
+    }
+
+    /// How many operations may be in flight now.
+    fn writeback_depth(&self, now: Nanos, pressed: bool) -> u32 {
+        let dirty = self.stats.dirty_blocks;
         let full = u32::from(self.settings.writeback_depth);
         let foreground = self.volumes.iter().flatten().any(|volume| {
             volume.foreground_reads > 0
@@ -189,13 +224,17 @@ impl Engine {
     /// origin write of it in flight (I11), not there already.
     fn may_write_back(&self, key: BlockKey) -> Option<Slot> {
         let slot = self.index.find(key)?;
+        self.is_due(key, slot).then_some(slot)
+    }
+
+    /// As [`Engine::may_write_back`], for a block whose slot is known.
+    fn is_due(&self, key: BlockKey, slot: Slot) -> bool {
         let abandoned = self.failed.is_some_and(|failed| failed.recorded);
-        let due = self.index.flags(slot).dirty()
+        self.index.flags(slot).dirty()
             && (self.log.is_durable(slot) || abandoned || planted::is(Bug::WriteBackEarly))
             && !self.origin_locks.contains_key(&key)
             && !self.is_written(key, slot)
-            && self.writeback.unreadable.get(&key) != Some(&slot);
-        due.then_some(slot)
+            && self.writeback.unreadable.get(&key) != Some(&slot)
     }
 
     /// Plans a sweep over the oldest dirty blocks. False if nothing is due.
@@ -233,13 +272,18 @@ impl Engine {
             for in_segment in geometry.first_slot() as u16..geometry.slots_per_segment() as u16 {
                 let slot = geometry.slot(id, in_segment);
                 let flags = self.index.flags(slot);
-                if flags.live() && flags.dirty() {
-                    sweep.push(self.index.key(slot));
+                if !flags.live() || !flags.dirty() {
+                    continue;
+                }
+                // What is on its way already must not take the place of what is not: a sweep of
+                // little else would be planned again at once, over and over.
+                let key = self.index.key(slot);
+                if self.is_due(key, slot) {
+                    sweep.push(key);
                 }
             }
         }
         sweep.sort_unstable();
-        sweep.retain(|key| self.may_write_back(*key).is_some());
         if sweep.is_empty() {
             if undurable && all {
                 self.want_durable(self.last_number());
@@ -268,13 +312,18 @@ impl Engine {
     }
 
     /// Starts writing back the run of dirty blocks around `key`. False if memory is short.
-    fn start_writeback(&mut self, key: BlockKey, memory: &mut dyn Memory) -> bool {
+    fn start_writeback(
+        &mut self,
+        key: BlockKey,
+        longest_bytes: usize,
+        memory: &mut dyn Memory,
+    ) -> bool {
         let Some(volume) = self.volume_of(key) else {
             self.writeback.at += 1;
             return true;
         };
         let block_bytes = self.block_bytes();
-        let longest = self.settings.writeback_run_bytes as usize / block_bytes;
+        let longest = longest_bytes / block_bytes;
         let zero = self
             .may_write_back(key)
             .is_some_and(|slot| self.index.flags(slot).zero());

@@ -297,3 +297,27 @@ fn models_are_fast() {
         "ssd {ssd:.0}, disk {disk:.0}"
     );
 }
+
+#[test]
+fn a_flush_of_the_disk_is_not_starved_by_a_stream_of_writes() {
+    let mut disk = disk();
+    // A piece far away, then a stream that is always under the head.
+    disk.submit(0, 0, Command::write(100 * GIB, 4096));
+    for id in 1..64 {
+        disk.submit(0, id, Command::write(id * MIB, MIB));
+    }
+    disk.submit(0, 1_000_000, Command::flush());
+    let mut next = 64;
+    loop {
+        let now_ns = disk.next_event_ns().expect("commands are in flight");
+        assert!(now_ns < 2_000_000_000, "the flush still waits");
+        disk.advance(now_ns);
+        while let Some((id, _)) = disk.pop_done(now_ns) {
+            if id == 1_000_000 {
+                return;
+            }
+            disk.submit(now_ns, next, Command::write(next * MIB, MIB));
+            next += 1;
+        }
+    }
+}

@@ -132,6 +132,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         self.stats.read_blocks_hit += u64::from(extent.count);
+        self.writeback.cache_is_used(now);
         for i in 0..u32::from(extent.count) {
             self.index.hit(Slot(slot.0 + i));
         }

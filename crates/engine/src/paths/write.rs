@@ -152,6 +152,9 @@ impl Engine {
                 self.sync_writer.wrote();
             }
         }
+        if stream_bytes <= SEQUENTIAL_BYTES {
+            self.writeback.cache_is_used(now);
+        }
         let bypass = self.write_bypass(mode, stream_bytes);
         if mode == Mode::Writeback && bypass.is_none() && self.write_single(now, &request, memory) {
             return;

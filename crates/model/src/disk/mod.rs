@@ -226,10 +226,12 @@ impl Disk {
         let starving = self.serves_oldest(now_ns);
         let command = self.nearest_command(now_ns, starving);
         let destage = if self.may_destage(must_destage, starving) {
-            self.cache
-                .nearest(self.parameters.queue_depth, self.head, |start| {
-                    self.destage_delay_ns(now_ns, start)
-                })
+            let flushes = self.waiting_flushes.iter();
+            let generation = flushes.map(|flush| flush.generation).min();
+            let window = self.parameters.queue_depth;
+            self.cache.nearest(window, self.head, generation, |start| {
+                self.destage_delay_ns(now_ns, start)
+            })
         } else {
             None
         };

@@ -91,18 +91,23 @@ impl WriteCache {
     }
 
     /// The piece that is reached soonest among the `window` next ones from `head` on, round the
-    /// end of the disk.
+    /// end of the disk. While a flush waits only its own `generation` and older ones count: a
+    /// stream of new writes under the head would keep it waiting for ever.
     pub(super) fn nearest(
         &self,
         window: usize,
         head: u64,
+        generation: Option<u64>,
         delay_ns: impl Fn(u64) -> u64,
     ) -> Option<(usize, u64)> {
         let count = self.extents.len();
         let first = self.extents.partition_point(|extent| extent.start < head);
         let mut best = None;
-        for step in 0..window.min(count) {
-            let index = (first + step) % count;
+        let counts = |index: &usize| {
+            generation.is_none_or(|newest| self.extents[*index].generation <= newest)
+        };
+        let indexes = (0..count).map(|step| (first + step) % count);
+        for index in indexes.filter(counts).take(window) {
             let delay_ns = delay_ns(self.extents[index].start);
             if best.is_none_or(|(_, least_ns)| delay_ns < least_ns) {
                 best = Some((index, delay_ns));

@@ -1,0 +1,150 @@
+//! Repeats published comparisons in virtual time and writes down what came of it.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use forebay_experiments::jobs::{self, JobResult, JobsOptions};
+use forebay_experiments::report::{self, Everything};
+use forebay_experiments::{CpuCost, limit, mail, raid};
+
+const USAGE: &str = "usage: forebay-experiments [jobs] [limit] [mail] [raid] [options]
+  which to run; all without a name
+  --json FILE      write the figures as JSON
+  --markdown FILE  replace the tables in this document, between its marks
+  --scale N        everything N times smaller than published (1)
+  --cpu NAME       the jobs with this processor time only: nbd or engine (both)";
+
+struct Arguments {
+    names: Vec<String>,
+    json: Option<String>,
+    markdown: Option<String>,
+    scale: u64,
+    costs: Vec<CpuCost>,
+}
+
+fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(message) => {
+            eprintln!("{message}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match execute(&arguments) {
+        Ok(missed) if missed.is_empty() => ExitCode::SUCCESS,
+        Ok(missed) => {
+            for condition in missed {
+                eprintln!("MISSED: {condition}");
+            }
+            ExitCode::FAILURE
+        }
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut arguments = Arguments {
+        names: Vec::new(),
+        json: None,
+        markdown: None,
+        scale: 1,
+        costs: vec![CpuCost::NBD, CpuCost::ENGINE],
+    };
+    let mut words = words;
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} needs a value"));
+        match word.as_str() {
+            "jobs" | "limit" | "mail" | "raid" => arguments.names.push(word),
+            "--json" => arguments.json = Some(value()?),
+            "--markdown" => arguments.markdown = Some(value()?),
+            "--scale" => {
+                arguments.scale = value()?
+                    .parse()
+                    .ok()
+                    .filter(|scale| (1..=1024).contains(scale))
+                    .ok_or("--scale is a whole number from 1 to 1024")?;
+            }
+            "--cpu" => {
+                arguments.costs = match value()?.as_str() {
+                    "nbd" => vec![CpuCost::NBD],
+                    "engine" => vec![CpuCost::ENGINE],
+                    _ => return Err("--cpu is nbd or engine".to_owned()),
+                }
+            }
+            _ => return Err(format!("`{word}` is not understood")),
+        }
+    }
+    Ok(arguments)
+}
+
+/// Runs the 22 jobs, once for each cost of processor time, beside each other.
+fn run_jobs(
+    arguments: &Arguments,
+    say: &(dyn Fn(String) + Sync),
+) -> Result<Vec<(CpuCost, Vec<JobResult>)>, String> {
+    let run = |cpu: CpuCost| {
+        let options = JobsOptions::new(arguments.scale, cpu);
+        jobs::run(&options, |result| say(report::job_line(cpu.name, result)))
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = arguments
+            .costs
+            .iter()
+            .map(|cpu| (*cpu, scope.spawn(|| run(*cpu))))
+            .collect();
+        let ended = threads.into_iter().map(|(cpu, thread)| {
+            let results = thread.join().map_err(|_| "a run of the jobs broke off")?;
+            Ok((cpu, results?))
+        });
+        ended.collect()
+    })
+}
+
+/// Runs what was asked for; returns the conditions that do not hold.
+fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
+    let wanted =
+        |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|word| word == name);
+    let began = Instant::now();
+    let say = |text: String| {
+        println!("{:6.0} s  {text}", began.elapsed().as_secs_f64());
+        // Whoever follows a pipe wants to see that it goes on.
+        std::io::stdout().flush().ok();
+    };
+    let mut all = Everything::default();
+    if wanted("jobs") {
+        all.jobs = run_jobs(arguments, &say)?;
+    }
+    if wanted("limit") {
+        all.limit = Some(limit::run(CpuCost::ENGINE)?);
+        say("random writes past the dirty limit: done".to_owned());
+    }
+    if wanted("mail") {
+        all.mail = mail::run(arguments.scale, CpuCost::NBD, |result| {
+            say(report::mail_line(result));
+        })?;
+    }
+    if wanted("raid") {
+        all.raid = raid::run(arguments.scale, CpuCost::NBD, |result| {
+            say(report::raid_line(result));
+        })?;
+    }
+    let write = |path: &str, text: &str| {
+        std::fs::write(path, text).map_err(|error| format!("{path}: {error}"))
+    };
+    if let Some(path) = &arguments.json {
+        write(path, &report::json(&all))?;
+    }
+    let tables = report::markdown(&all)?;
+    match &arguments.markdown {
+        Some(path) => {
+            let old = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+            write(path, &report::between_marks(&old, &tables)?)?;
+        }
+        None => println!("{tables}"),
+    }
+    Ok(report::missed(&all))
+}

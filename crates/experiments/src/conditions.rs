@@ -1,0 +1,80 @@
+//! What the runs must show, whatever the published systems did.
+
+use crate::jobs::JobResult;
+use crate::limit::LimitResult;
+
+/// Cached reads while dirty data is written back, as a share of the same reads before.
+const UNHARMED: f64 = 0.93;
+/// A long sequential write, as a share of the disk's own speed.
+const DISK_SPEED: f64 = 0.97;
+/// Headers and summaries, as a share of all data written to the cache.
+const METADATA: f64 = 0.01;
+/// Random writes while there is room, as a share of the SSD's speed.
+const ABSORBED: f64 = 0.8;
+/// Random writes at the limit, as a multiple of what the bare disk takes.
+const SORTED: f64 = 2.0;
+
+/// Which conditions the 22 jobs do not meet, in words.
+#[must_use]
+pub fn missed_by_jobs(results: &[JobResult]) -> Vec<String> {
+    let mut missed = Vec::new();
+    let kibps = |job: u32| {
+        let found = results.iter().find(|result| result.spec.job == job);
+        found.map_or(0.0, |result| result.outcome.read.kibps)
+    };
+    for (job, before) in [(15, 3), (16, 3), (17, 3), (18, 4), (19, 5)] {
+        let share = kibps(job) / kibps(before);
+        // Written so that a job that is not there is missed too.
+        if !matches!(share.partial_cmp(&UNHARMED), Some(order) if order.is_ge()) {
+            missed.push(format!(
+                "job {job}: cached reads during write-back at {share:.3} of job {before}, not {UNHARMED}"
+            ));
+        }
+    }
+    for result in results
+        .iter()
+        .filter(|result| (7..=14).contains(&result.spec.job))
+    {
+        if result.ratio() < DISK_SPEED {
+            missed.push(format!(
+                "job {}: a long write at {:.3} of the disk, not {DISK_SPEED}",
+                result.spec.job,
+                result.ratio()
+            ));
+        }
+    }
+    let metadata: u64 = results
+        .iter()
+        .map(|result| result.traffic.metadata_bytes)
+        .sum();
+    let written: u64 = results
+        .iter()
+        .map(|result| result.traffic.cache_write_bytes)
+        .sum();
+    let share = metadata as f64 / (written - metadata).max(1) as f64;
+    if share > METADATA {
+        missed.push(format!(
+            "metadata at {share:.4} of the data, not {METADATA}"
+        ));
+    }
+    missed
+}
+
+/// Which conditions random writes past the dirty limit do not meet, in words.
+#[must_use]
+pub fn missed_by_limit(result: &LimitResult) -> Vec<String> {
+    let mut missed = Vec::new();
+    let before = result.before.write.kibps / result.ssd.write.kibps;
+    if before < ABSORBED {
+        missed.push(format!(
+            "random writes with room at {before:.3} of the SSD, not {ABSORBED}"
+        ));
+    }
+    let after = result.after.write.kibps / result.disk.write.kibps;
+    if after < SORTED {
+        missed.push(format!(
+            "random writes at the dirty limit at {after:.2} times the disk, not {SORTED}"
+        ));
+    }
+    missed
+}

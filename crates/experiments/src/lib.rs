@@ -1,0 +1,28 @@
+//! Published comparisons of SSD caches, repeated with Forebay in virtual time.
+//!
+//! The engine that ships is driven over models of the devices the comparisons used, at full size
+//! and with processor time charged. The same run gives the same figures to the digit. No payload
+//! is kept: every block is zeroes.
+#![forbid(unsafe_code)]
+
+mod blank;
+mod cached;
+mod conditions;
+mod cpu;
+pub mod jobs;
+pub mod limit;
+mod load;
+pub mod mail;
+mod memory;
+pub mod published;
+pub mod raid;
+mod random;
+pub mod report;
+mod system;
+
+pub use cached::{Cached, Setup, Traffic};
+pub use conditions::{missed_by_jobs, missed_by_limit};
+pub use cpu::CpuCost;
+pub use load::{Limit, Load, Order, Outcome, Side};
+pub use memory::ZeroMemory;
+pub use system::{Access, Answer, Bare, System};

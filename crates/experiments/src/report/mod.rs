@@ -1,0 +1,86 @@
+//! What came of the runs, for people and for programs.
+
+mod json;
+mod markdown;
+
+pub use json::json;
+pub use markdown::{between_marks, markdown};
+
+use crate::conditions::{missed_by_jobs, missed_by_limit};
+use crate::cpu::CpuCost;
+use crate::jobs::JobResult;
+use crate::limit::LimitResult;
+use crate::mail::MailResult;
+use crate::raid::RaidResult;
+
+/// All results of a run; what was not run is empty.
+#[derive(Clone, Debug, Default)]
+pub struct Everything {
+    /// The 22 jobs, once for each cost of processor time.
+    pub jobs: Vec<(CpuCost, Vec<JobResult>)>,
+    /// Random writes past the dirty limit.
+    pub limit: Option<LimitResult>,
+    /// The EnhanceIO mail's test.
+    pub mail: Vec<MailResult>,
+    /// The RAID table's rows.
+    pub raid: Vec<RaidResult>,
+}
+
+/// Which conditions do not hold, in words. The daemon's transport is not the engine's affair, so
+/// they are held against the run that charges the engine alone.
+#[must_use]
+pub fn missed(all: &Everything) -> Vec<String> {
+    let jobs = all.jobs.iter().filter(|(cpu, _)| *cpu == CpuCost::ENGINE);
+    let mut missed: Vec<String> = jobs
+        .flat_map(|(_, results)| missed_by_jobs(results))
+        .collect();
+    missed.extend(all.limit.iter().flat_map(missed_by_limit));
+    missed
+}
+
+/// A job in one line, for progress.
+#[must_use]
+pub fn job_line(cpu: &str, result: &JobResult) -> String {
+    let spec = &result.spec;
+    format!(
+        "{cpu}: job {:2} {:>14} {:3}k depth {:2}: {:8.0} KiB/s, {:.3} of the raw device, {} MiB dirty, {:.0} s virtual",
+        spec.job,
+        spec.rw,
+        spec.request_kib,
+        spec.depth,
+        result.outcome.read.kibps + result.outcome.write.kibps,
+        result.ratio(),
+        result.dirty_bytes >> 20,
+        result.outcome.end_ns as f64 / 1e9,
+    )
+}
+
+/// An arrangement of the mail's test in one line.
+#[must_use]
+pub fn mail_line(result: &MailResult) -> String {
+    let outcome = &result.outcome;
+    format!(
+        "mail: {} {}: {:.2} MB/s and {:.2} MB/s, {:.2} ms and {:.2} ms",
+        result.mode,
+        result.system,
+        outcome.read.kibps * 1024.0 / 1e6,
+        outcome.write.kibps * 1024.0 / 1e6,
+        outcome.read.mean_ms,
+        outcome.write.mean_ms,
+    )
+}
+
+/// A row of the RAID table in one line.
+#[must_use]
+pub fn raid_line(result: &RaidResult) -> String {
+    let kibps = |outcome: &crate::Outcome| outcome.read.kibps + outcome.write.kibps;
+    format!(
+        "raid: {} {} KiB: disk {:.0}, SSD {:.0}, Forebay {:.0} KiB/s, {:.1} % hits",
+        if result.write { "write" } else { "read" },
+        result.request_kib,
+        kibps(&result.disk),
+        kibps(&result.ssd),
+        kibps(&result.cached),
+        result.hit_percent,
+    )
+}
