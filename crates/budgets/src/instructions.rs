@@ -32,19 +32,19 @@ const SCENARIOS: [Scenario; 5] = [
         name: "write-hit",
         figure: "instructions: 4 KiB write hit, depth 32",
         limit: 1800.0,
-        reached: 4000.0,
+        reached: 1800.0,
     },
     Scenario {
         name: "read-miss",
         figure: "instructions: 4 KiB read miss, promote, evict, depth 32",
         limit: 4000.0,
-        reached: 7000.0,
+        reached: 4000.0,
     },
     Scenario {
         name: "read-hit-1",
         figure: "instructions: 4 KiB read hit, depth 1",
         limit: 1200.0,
-        reached: 1350.0,
+        reached: 1200.0,
     },
     Scenario {
         name: "write-hit-1",

@@ -6,7 +6,7 @@
 //! (`commit = write`, or a client that flushes after each write), header and data are one
 //! transfer instead, shared by the writes that arrive together.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::engine::{Engine, Op};
 use crate::format::entry::{CHECKSUM_BYTES, HEAD_BYTES};
@@ -15,7 +15,7 @@ use crate::format::{
     BlockKey, Entry, EntryList, Header, PAGE_BYTES, SegmentId, Slot, Stream, Summary, SummaryKind,
 };
 use crate::index::SlotFlags;
-use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
+use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::{Claim, Record, SegmentState};
@@ -247,7 +247,7 @@ impl Engine {
     fn write_piece(&mut self, placed: PlacedPiece) {
         let offset_bytes = self.log.geometry.slot_offset(self.log.shard, placed.slot);
         self.stats.cache_data_written_bytes += u64::from(placed.piece.buf.len_bytes);
-        let bufs = smallvec![placed.piece.buf];
+        let bufs = one_buf(placed.piece.buf);
         self.issue(
             Op::AppendData(Box::new(placed)),
             Device::Cache(0),
@@ -438,11 +438,11 @@ impl Engine {
         if let Some((old, flags)) = self.index.put(key, slot, checksum) {
             // Within one stream the older entry dies first, so no `Drop` is ever needed there but
             // for the newest.
-            shadows |= flags.shadows() | self.log.stream_of(old).bit();
+            let segment = self.log.segment_of(old);
+            shadows |= flags.shadows() | segment.stream.bit();
             hits = flags.hits().saturating_sub(u8::from(retained));
             dirtier -= i64::from(flags.dirty());
             more = 0;
-            let segment = self.log.segment_of(old);
             segment.live -= 1;
             segment.dirty -= u32::from(flags.dirty());
         }
@@ -510,6 +510,9 @@ impl Engine {
         claim: Claim,
         memory: &mut dyn Memory,
     ) -> bool {
+        if streams == 0 {
+            return true;
+        }
         let wanted = Stream::ALL
             .into_iter()
             .filter(|stream| streams & stream.bit() != 0);
@@ -950,7 +953,7 @@ impl Engine {
         };
         let offset_bytes = self.log.geometry.summary_offset(shard, id, which);
         self.stats.cache_metadata_written_bytes += u64::from(buf.len_bytes);
-        let bufs = smallvec![buf];
+        let bufs = one_buf(buf);
         self.issue(
             Op::Seal {
                 segment: id,

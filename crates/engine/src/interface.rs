@@ -199,6 +199,12 @@ pub enum Device {
 /// Buffers of one transfer, in device order.
 pub type Bufs = SmallVec<[Buf; 4]>;
 
+/// One buffer.
+#[inline]
+pub(crate) fn one_buf(buf: Buf) -> Bufs {
+    Bufs::from_buf_and_len([buf, Buf::EMPTY, Buf::EMPTY, Buf::EMPTY], 1)
+}
+
 /// What the driver is to do to a device. Offsets and lengths are in bytes and multiples of 512
 /// (of 4096 on the cache device).
 #[derive(Clone, Debug, PartialEq, Eq)]

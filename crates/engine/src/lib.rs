@@ -21,6 +21,7 @@ mod interface;
 mod jobs;
 mod locks;
 mod log;
+mod owners;
 mod paths;
 pub mod planted;
 mod reclaim;

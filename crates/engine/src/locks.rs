@@ -1,12 +1,12 @@
 //! Ownership of blocks (I11): one operation at a time may change where a block's newest version
 //! is. Others wait in order of arrival.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::format::BlockKey;
 use crate::index;
+use crate::owners::Owners;
 
 /// Who owns a block: the engine's token of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +51,7 @@ pub(crate) type KeyMap<V> = HashMap<BlockKey, V, BuildHasherDefault<KeyHasher>>;
 /// Which blocks are owned, by whom, and who waits.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
-    owners: KeyMap<Owner>,
+    owners: Owners,
     promotions: u32,
     waiting: KeyMap<VecDeque<Owner>>,
 }
@@ -60,27 +60,20 @@ impl Locks {
     /// Who owns a block.
     #[must_use]
     pub(crate) fn owner(&self, key: BlockKey) -> Option<Owner> {
-        if self.owners.is_empty() {
-            return None;
-        }
-        self.owners.get(&key).copied()
+        self.owners.get(key)
     }
 
     /// Makes `owner` the owner of a block nobody owns. Returns whether it is now.
     pub(crate) fn try_lock(&mut self, key: BlockKey, owner: Owner) -> bool {
-        *self.owners.entry(key).or_insert(owner) == owner
+        self.owners
+            .insert_if_free(key, owner)
+            .is_none_or(|was| was == owner)
     }
 
     /// Makes `owner` the owner of a block if nobody owns it. Returns whether that was so.
     #[inline]
     pub(crate) fn lock_free(&mut self, key: BlockKey, owner: Owner) -> bool {
-        match self.owners.entry(key) {
-            Entry::Occupied(_) => false,
-            Entry::Vacant(entry) => {
-                entry.insert(owner);
-                true
-            }
-        }
+        self.owners.insert_if_free(key, owner).is_none()
     }
 
     /// A new owner for a promotion without a job. Far fewer are in progress than there are names,
@@ -92,7 +85,7 @@ impl Locks {
 
     /// Takes the block from whoever owns it.
     pub(crate) fn steal(&mut self, key: BlockKey, owner: Owner) {
-        self.owners.insert(key, owner);
+        self.owners.set(key, owner);
     }
 
     /// Puts `owner` in the queue for a block somebody else owns.
@@ -107,10 +100,9 @@ impl Locks {
     /// Ends the ownership of a block, if `owner` still has it. Returns who waited longest; it
     /// must try again.
     pub(crate) fn unlock(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {
-        match self.owners.entry(key) {
-            Entry::Occupied(entry) if *entry.get() == owner => entry.remove(),
-            _ => return None,
-        };
+        if !self.owners.remove(key, owner) {
+            return None;
+        }
         if self.waiting.is_empty() {
             return None;
         }

@@ -8,13 +8,11 @@
 
 use std::collections::VecDeque;
 
-use smallvec::smallvec;
-
 use crate::append::{Keys, Piece};
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, SegmentId, Sequence, Slot, Stream};
 use crate::index::foreign_shadows;
-use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation};
+use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::{Claim, RECLAIM_RESERVE, SegmentState};
@@ -394,7 +392,7 @@ impl Engine {
         self.retain_job(job).reads += 1;
         self.log.segment_of(slot).pins += 1;
         let offset_bytes = self.log.geometry.slot_offset(self.log.shard, slot);
-        let bufs = smallvec![buf.slice(first * block_bytes, count * block_bytes)];
+        let bufs = one_buf(buf.slice(first * block_bytes, count * block_bytes));
         let op = Op::RetainRead {
             job,
             first: first as u16,

@@ -2,15 +2,13 @@
 //! listed anew. A new summary gives its live blocks new numbers, as if they had just been
 //! appended, and the segment goes to the young end of its stream.
 
-use smallvec::smallvec;
-
 use crate::append::ATTEMPTS;
 use crate::engine::{Engine, Op};
 use crate::format::{
     BlockKey, DurablePosition, Entry, EntryList, SegmentId, Sequence, Slot, Stream, Summary,
     SummaryKind,
 };
-use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation};
+use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::log::SegmentState;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,7 +289,7 @@ impl Engine {
         let buf = renewal.buf.expect("encoded");
         let offset_bytes = self.log.geometry.summary_offset(shard, segment, which);
         self.stats.cache_metadata_written_bytes += u64::from(buf.len_bytes);
-        let bufs = smallvec![buf];
+        let bufs = one_buf(buf);
         self.issue(
             Op::Renewal(segment),
             Device::Cache(0),

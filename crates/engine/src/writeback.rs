@@ -5,11 +5,11 @@
 //! dirty, sorts it by address, and takes dirty neighbours along for free. Clients' reads of the
 //! origin come first.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Entry, Slot, Stream};
-use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot};
+use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::jobs::Job;
 use crate::locks::{KeyMap, Owner};
 use crate::log::Claim;
@@ -393,7 +393,7 @@ impl Engine {
             self.writeback_job(name).reads += 1;
             self.log.segment_of(reads[first]).pins += 1;
             let offset_bytes = self.log.geometry.slot_offset(self.log.shard, reads[first]);
-            let bufs = smallvec![buf.slice(first * block_bytes, run * block_bytes)];
+            let bufs = one_buf(buf.slice(first * block_bytes, run * block_bytes));
             let op = Op::WritebackRead {
                 job: name,
                 first: first as u16,
@@ -466,7 +466,7 @@ impl Engine {
         let operation = match buf {
             Some(buf) => Operation::Write {
                 offset_bytes,
-                bufs: smallvec![buf.slice(0, len_bytes)],
+                bufs: one_buf(buf.slice(0, len_bytes)),
             },
             None => Operation::WriteZeroes {
                 offset_bytes,

@@ -1,11 +1,13 @@
 //! Promotion: a miss becomes cached after its reader has been answered (I6, I11).
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::append::{Keys, Piece};
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Stream};
-use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot};
+use crate::interface::{
+    Buf, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
+};
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::RECLAIM_RESERVE;
@@ -118,7 +120,7 @@ impl Engine {
         self.add_part(reader.request);
         self.foreground_read(now, volume);
         let (offset_bytes, len_bytes) = self.origin_range(volume, key, u64::from(count));
-        let bufs = smallvec![buf.slice(0, len_bytes)];
+        let bufs = one_buf(buf.slice(0, len_bytes));
         self.issue(
             Op::PromoteRead(owner.0),
             Device::Origin(volume),
@@ -223,7 +225,7 @@ impl Engine {
         self.foreground_read(now, volume);
         let (start, _) = self.origin_range(volume, key, 1);
         let offset_bytes = start + u64::from(skip_bytes);
-        let bufs = smallvec![dest];
+        let bufs = one_buf(dest);
         self.issue(
             Op::MissRead(MissRead { request, volume }),
             Device::Origin(volume),

@@ -7,7 +7,7 @@ use crate::append::{BlockKind, PlacedPiece};
 use crate::append_one::{COST_BYTES, Placed};
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Slot, Stream};
-use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot};
+use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::locks::{NO_JOB, Owner};
 use crate::log::SegmentState;
 use crate::paths::promote::{Reader, promoted_piece};
@@ -41,7 +41,7 @@ impl Engine {
         self.add_part(reader.request);
         self.foreground_read(now, volume);
         let (offset_bytes, len_bytes) = self.origin_range(volume, key, 1);
-        let bufs = smallvec![buf.slice(0, len_bytes)];
+        let bufs = one_buf(buf.slice(0, len_bytes));
         let promotion = PromoteOne {
             volume,
             key,
@@ -103,7 +103,7 @@ impl Engine {
         self.stats.cache_data_written_bytes += u64::from(buf.len_bytes);
         let operation = Operation::Write {
             offset_bytes: self.log.geometry.slot_offset(self.log.shard, slot),
-            bufs: smallvec![buf],
+            bufs: one_buf(buf),
         };
         self.issue(
             Op::PromoteOneWrite(promotion, placed),

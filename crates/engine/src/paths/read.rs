@@ -1,12 +1,10 @@
 //! Read: hits from the cache, misses from the origin, promoted on the way if admitted.
 
-use smallvec::smallvec;
-
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Slot};
 use crate::ghost::Ghost;
 use crate::interface::{
-    Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot,
+    Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
 use crate::log::{Claim, SegmentState};
 use crate::paths::promote::Reader;
@@ -228,7 +226,7 @@ impl Engine {
     fn start_hit_read(&mut self, read: HitRead) {
         self.log.segment_of(read.slot).pins += 1;
         let offset_bytes = self.log.geometry.slot_offset(self.log.shard, read.slot);
-        let bufs = smallvec![read.bounce.map_or(read.dest, |(buf, _)| buf)];
+        let bufs = one_buf(read.bounce.map_or(read.dest, |(buf, _)| buf));
         self.issue(
             Op::HitRead(read),
             Device::Cache(0),
@@ -432,7 +430,7 @@ impl Engine {
         self.foreground_read(now, volume);
         let (start, _) = self.origin_range(volume, extent.key, 1);
         let offset_bytes = start + extent.skip_bytes as u64;
-        let bufs = smallvec![extent.dest];
+        let bufs = one_buf(extent.dest);
         self.issue(
             Op::MissRead(MissRead { request, volume }),
             Device::Origin(volume),

@@ -10,7 +10,7 @@ use crate::engine::{Engine, Op};
 use crate::format::Stream;
 use crate::interface::{
     Ack, Buf, Device, DeviceError, Memory, Nanos, Operation, Request, RequestId, RequestKind,
-    VolumeSlot,
+    VolumeSlot, one_buf,
 };
 use crate::locks::NO_JOB;
 use crate::log::SegmentState;
@@ -69,7 +69,7 @@ impl Engine {
         };
         let operation = Operation::Write {
             offset_bytes: self.log.geometry.slot_offset(self.log.shard, slot),
-            bufs: smallvec![request.buf],
+            bufs: one_buf(request.buf),
         };
         self.issue(Op::SingleWrite(write), Device::Cache(0), operation);
         true

@@ -4,7 +4,7 @@
 //! log what is cached, make durable what must be before the origin may be touched (I4), write the
 //! origin, make durable what FUA asks for, answer.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::append::{Keys, Piece};
 use crate::durability::Waiter;
@@ -12,6 +12,7 @@ use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Slot, Stream};
 use crate::interface::{
     Buf, Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, RequestKind,
+    one_buf,
 };
 use crate::jobs::Job;
 use crate::locks::Owner;
@@ -493,7 +494,7 @@ impl Engine {
                 self.write_job(job).outstanding += 1;
                 self.log.segment_of(slot).pins += 1;
                 let offset_bytes = self.log.geometry.slot_offset(self.log.shard, slot);
-                let bufs = smallvec![buf];
+                let bufs = one_buf(buf);
                 self.issue(
                     Op::FillFromCache { job, edge, slot },
                     Device::Cache(0),
@@ -516,7 +517,7 @@ impl Engine {
         self.write_job(job).outstanding += 1;
         self.foreground_read(now, volume);
         let (offset_bytes, len_bytes) = self.origin_range(volume, key, 1);
-        let bufs = smallvec![buf.slice(0, len_bytes)];
+        let bufs = one_buf(buf.slice(0, len_bytes));
         self.issue(
             Op::FillFromOrigin { job, edge },
             Device::Origin(volume),
@@ -856,7 +857,7 @@ impl Engine {
             let operation = match edge {
                 Some(edge) => Operation::Write {
                     offset_bytes,
-                    bufs: smallvec![edge.buf.slice(0, len_bytes)],
+                    bufs: one_buf(edge.buf.slice(0, len_bytes)),
                 },
                 None => Operation::WriteZeroes {
                     offset_bytes,
