@@ -100,6 +100,7 @@ pub struct RealDevice {
     direct: bool,
     volatile_cache: bool,
     can_discard: bool,
+    in_memory: bool,
     identity: String,
     recorder: OnceLock<Recorder>,
 }
@@ -144,6 +145,7 @@ impl RealDevice {
             direct,
             volatile_cache: !block || probe::has_volatile_cache(numbers),
             can_discard: !block || probe::can_discard(numbers),
+            in_memory: !block && is_in_memory(&file),
             identity: if block {
                 probe::identity(numbers)
             } else {
@@ -200,6 +202,13 @@ impl RealDevice {
     #[must_use]
     pub fn can_discard(&self) -> bool {
         self.can_discard
+    }
+
+    /// Whether it is a file of a file system in memory (tmpfs, ramfs), of which no transfer has
+    /// anything to wait for.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        self.in_memory
     }
 
     /// A name that stays with the device over reboots where the hardware has one: `wwid:...`,
@@ -399,6 +408,17 @@ fn logical_block_bytes(file: &File) -> io::Result<u32> {
         .ok()
         .filter(|bytes| bytes.is_power_of_two())
         .ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+fn is_in_memory(file: &File) -> bool {
+    // From linux/magic.h.
+    const RAMFS_MAGIC: i64 = 0x8584_58f6;
+    // SAFETY: a statfs structure is plain data for which all zeroes mean "nothing".
+    let mut facts: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: fstatfs takes a descriptor, which `file` keeps open, and writes one structure.
+    let told = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut facts) } == 0;
+    let kind = facts.f_type as i64;
+    told && (kind == libc::TMPFS_MAGIC || kind == RAMFS_MAGIC)
 }
 
 /// What direct I/O on a file must be aligned to. Kernels before 6.1 do not say; 512 bytes is what

@@ -284,6 +284,10 @@ impl Driver {
                 if work.vector.capacity() == 0 {
                     work.vector = self.vectors.pop().unwrap_or_default();
                 }
+                if attached.device.is_in_memory() {
+                    let result = entry::transfer_now(ring, attached.device.as_fd(), work);
+                    return self.transferred(ring, slot, result, done);
+                }
                 entry::transfer(ring, target, work)
             }
             Task::Flush => entry::flush(target),

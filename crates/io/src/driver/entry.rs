@@ -1,5 +1,6 @@
 //! Operations as the ring wants them.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use io_uring::{opcode, squeue, types};
@@ -42,6 +43,31 @@ pub(super) fn transfer(ring: &Uring, target: FileTarget, work: &mut Work) -> squ
     } else {
         opcode::Readv::new(file, vector, count).offset(offset_bytes).build()
     })
+}
+
+/// Carries out the part of a read or write that is still to do, and returns what a completion
+/// would say. For files in memory: the ring would give each transfer to a thread of the kernel's,
+/// since such files cannot say whether they would block, and the change of threads costs more
+/// than the transfer.
+pub(super) fn transfer_now(ring: &Uring, file: BorrowedFd<'_>, work: &mut Work) -> i32 {
+    gather(ring, work);
+    let offset_bytes = (work.offset_bytes + work.done_bytes) as libc::off_t;
+    let (vector, count) = (work.vector.as_ptr(), work.vector.len() as libc::c_int);
+    // SAFETY: the descriptor is open, and the vector names memory of the ring's pool that is the
+    // driver's until the operation's answer.
+    let result = unsafe {
+        if work.task == Task::Write {
+            libc::pwritev(file.as_raw_fd(), vector, count, offset_bytes)
+        } else {
+            libc::preadv(file.as_raw_fd(), vector, count, offset_bytes)
+        }
+    };
+    if result < 0 {
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        return -errno.unwrap_or(libc::EIO);
+    }
+    // At most MAX_TRANSFER_BYTES.
+    result as i32
 }
 
 /// Lists the memory of what is still to do, neighbours joined.
