@@ -3,7 +3,7 @@
 //! A cycle closes every open record that says something, waits until all headers are on the
 //! device, and only then sends the one device flush. What it covered is known durable after it.
 
-use crate::engine::{Engine, Op};
+use crate::engine::{Engine, Op, earlier};
 use crate::format::{DurablePosition, SegmentId, Sequence, Stream};
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation};
 use crate::log::Claim;
@@ -229,10 +229,7 @@ impl Engine {
             .durability
             .deadline
             .filter(|_| self.durability.cycle.is_none());
-        [flush, self.durability.close_at]
-            .into_iter()
-            .flatten()
-            .min()
+        earlier(flush, self.durability.close_at)
     }
 
     fn start_cycle(&mut self, now: Nanos, memory: &mut dyn Memory) {

@@ -369,7 +369,8 @@ impl Engine {
             });
             return;
         }
-        self.stirred |= request.kind != RequestKind::Read;
+        // A write that is logged at once changes nothing else before it is done.
+        self.stirred |= !matches!(request.kind, RequestKind::Read | RequestKind::Write { .. });
         match request.kind {
             RequestKind::Read => self.read(now, request, memory),
             RequestKind::Prefetch => self.prefetch(now, request, memory),
@@ -551,15 +552,16 @@ impl Engine {
     /// When [`Engine::advance`] must be called next, if nothing else happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        [
+        let mut next = None;
+        for deadline in [
             self.durability_deadline(),
             self.origins_deadline(),
             self.throttle.deadline(),
             self.writeback_deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        ] {
+            next = earlier(next, deadline);
+        }
+        next
     }
 
     pub(crate) fn issue(&mut self, op: Op, device: Device, operation: Operation) {
@@ -575,7 +577,7 @@ impl Engine {
             }
             _ => {}
         }
-        self.stirred |= !matches!(op, Op::HitRead(_));
+        self.stirred |= !matches!(op, Op::HitRead(_) | Op::SingleWrite(_));
         let op = OpId(self.ops.insert(op));
         self.actions.push_back(Action {
             op,
@@ -726,6 +728,15 @@ impl Engine {
         let start = (key.0 - config.base.0) * block_bytes;
         let end = (start + blocks * block_bytes).min(config.size_bytes);
         (start, (end - start) as usize)
+    }
+}
+
+/// The earlier of two times, if any.
+#[inline]
+pub(crate) fn earlier(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if one < other { one } else { other }),
+        (one, other) => one.or(other),
     }
 }
 

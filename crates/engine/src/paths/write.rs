@@ -160,6 +160,7 @@ impl Engine {
         if mode == Mode::Writeback && bypass.is_none() && self.write_single(now, &request, memory) {
             return;
         }
+        self.stir();
         let name = self.begin_request(now, request);
         let logs =
             mode == Mode::Writeback && bypass.is_none() && request.kind != RequestKind::Discard;
