@@ -199,6 +199,16 @@ impl Engine {
         });
     }
 
+    /// Blocks of a volume that are on its origin and become clean with the origin's next flush;
+    /// some may have been written again since. For showing progress.
+    #[must_use]
+    pub fn unflushed_blocks(&self, slot: VolumeSlot) -> u64 {
+        let volume = self.volumes.get(usize::from(slot.0));
+        volume.and_then(Option::as_ref).map_or(0, |volume| {
+            (volume.written.len() + volume.written_flushing.len()) as u64
+        })
+    }
+
     /// Has `waiter` told when everything written to the origin so far is durable there.
     pub(crate) fn await_origin(&mut self, volume: VolumeSlot, waiter: OriginWaiter) {
         let state = self.volume(volume);

@@ -224,17 +224,16 @@ fn progress_message(progress: Progress) -> Value {
 
 /// How far a drain is, in JSON.
 pub(super) fn progress_parameters(progress: Progress) -> Value {
-    let done = progress
-        .began_with_bytes
-        .saturating_sub(progress.dirty_bytes);
+    let done = progress.drained_bytes();
+    let left = progress.began_with_bytes.saturating_sub(done);
     let rate = done as f64 / progress.seconds.max(0.001);
     let seconds_left = if done == 0 {
         Value::Null
     } else {
-        json!(progress.dirty_bytes as f64 / rate)
+        json!(left as f64 / rate)
     };
     json!({
-        "dirty_bytes": progress.dirty_bytes,
+        "dirty_bytes": progress.backlog.dirty_bytes,
         "drained_bytes": done,
         "bytes_per_second": rate as u64,
         "seconds_left": seconds_left,
@@ -245,8 +244,8 @@ pub(super) fn progress_parameters(progress: Progress) -> Value {
 pub(super) fn drained(name: &str, progress: Progress) -> Value {
     json!({
         "name": name,
-        "dirty_bytes": progress.dirty_bytes,
-        "drained_bytes": progress.began_with_bytes.saturating_sub(progress.dirty_bytes),
+        "dirty_bytes": progress.backlog.dirty_bytes,
+        "drained_bytes": progress.drained_bytes(),
         "seconds": progress.seconds,
     })
 }

@@ -52,20 +52,31 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
     part
 }
 
-/// Dirty bytes of a volume, all shards together.
-pub(super) fn dirty_bytes(daemon: &Daemon, slot: VolumeSlot) -> Result<u64> {
-    let mut bytes = 0;
+/// What a volume has to write back, all shards together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Backlog {
+    pub(super) dirty_bytes: u64,
+    /// Of these, what the origin has already but may still lose: clean with its next flush.
+    pub(super) unflushed_bytes: u64,
+}
+
+pub(super) fn backlog(daemon: &Daemon, slot: VolumeSlot) -> Result<Backlog> {
+    let mut backlog = Backlog::default();
     for link in &daemon.links {
-        bytes += link.call(move |worker| {
+        let (dirty, unflushed) = link.call(move |worker| {
             let block_bytes = u64::from(worker.geometry.block_bytes);
-            let dirty = worker
-                .engines()
-                .filter_map(|engine| engine.volume_blocks(slot))
-                .map(|(dirty, _)| dirty);
-            dirty.sum::<u64>() * block_bytes
+            let mut bytes = (0, 0);
+            for engine in worker.engines() {
+                let dirty = engine.volume_blocks(slot).map_or(0, |(dirty, _)| dirty);
+                bytes.0 += dirty * block_bytes;
+                bytes.1 += engine.unflushed_blocks(slot).min(dirty) * block_bytes;
+            }
+            bytes
         })?;
+        backlog.dirty_bytes += dirty;
+        backlog.unflushed_bytes += unflushed;
     }
-    Ok(bytes)
+    Ok(backlog)
 }
 
 /// Everything.

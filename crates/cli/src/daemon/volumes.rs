@@ -8,7 +8,7 @@ use forebay_engine::format::VolumeState;
 use forebay_engine::{Mode, Superblock, VolumeSlot};
 use forebay_io::Emulation;
 
-use super::report::dirty_bytes;
+use super::report::{Backlog, backlog};
 use super::worker::Worker;
 use super::{CacheSide, Daemon, VolumeSide, start};
 use crate::attach::{self, Origin};
@@ -25,9 +25,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How far a drain is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
-    pub(super) dirty_bytes: u64,
+    pub(super) backlog: Backlog,
     pub(super) began_with_bytes: u64,
     pub(super) seconds: f64,
+}
+
+impl Progress {
+    /// What has been written back: clean, or on the origin and clean with its next flush. An
+    /// origin with a large cache takes its time for that, and a drain would seem to stand still.
+    pub(super) fn drained_bytes(&self) -> u64 {
+        let Backlog {
+            dirty_bytes,
+            unflushed_bytes,
+        } = self.backlog;
+        self.began_with_bytes
+            .saturating_sub(dirty_bytes - unflushed_bytes)
+    }
 }
 
 impl Daemon {
@@ -131,14 +144,14 @@ impl Daemon {
         tell: &mut dyn FnMut(Progress) -> bool,
     ) -> Result<Progress> {
         let began = Instant::now();
-        let began_with_bytes = dirty_bytes(self, slot)?;
+        let began_with_bytes = backlog(self, slot)?.dirty_bytes;
         loop {
             let progress = Progress {
-                dirty_bytes: dirty_bytes(self, slot)?,
+                backlog: backlog(self, slot)?,
                 began_with_bytes,
                 seconds: began.elapsed().as_secs_f64(),
             };
-            if progress.dirty_bytes == 0 {
+            if progress.backlog.dirty_bytes == 0 {
                 return Ok(progress);
             }
             if !tell(progress) {

@@ -144,14 +144,44 @@ impl Summary {
     }
 
     /// Whether this summary counts and not `other`, both of one segment: the higher generation,
-    /// within one a verdict before a seal, and of two verdicts the one of the later recovery
-    /// (I19).
+    /// within one a verdict before a seal, of two verdicts the one of the later recovery (I19),
+    /// and of two of one recovery the one that carries its moved tails.
     #[must_use]
     pub fn outranks(&self, other: &Summary) -> bool {
         let rank = |summary: &Summary| {
             let written_in = summary.state.known_durable.epoch;
-            (summary.generation, summary.kind, written_in)
+            let tails = summary.state.tails;
+            (summary.generation, summary.kind, written_in, tails)
         };
         (rank(self) > rank(other)) != planted::is(Bug::OlderSummaryCounts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_verdicts_of_one_recovery_the_moved_tails_count() {
+        let verdict = |which: u8, tail: u64| Summary {
+            shard: 0,
+            segment: SegmentId(3),
+            which,
+            kind: SummaryKind::Verdict,
+            stream: Stream::Write,
+            generation: Sequence::new(4, 10),
+            end_slot: 9,
+            last_number: 12,
+            state: State {
+                known_durable: Sequence::new(5, 0),
+                tails: [Sequence::new(4, 1), Sequence::new(4, tail), Sequence::ZERO],
+                ..State::default()
+            },
+            entries: EntryList::default(),
+        };
+        for (old, new) in [(0, 1), (1, 0)] {
+            assert!(verdict(new, 7).outranks(&verdict(old, 5)));
+            assert!(!verdict(old, 5).outranks(&verdict(new, 7)));
+        }
     }
 }
