@@ -291,6 +291,13 @@ impl Device {
         !self.bad_pages.is_empty()
     }
 
+    /// These bytes cannot be read or written any more.
+    pub fn break_pages(&mut self, offset_bytes: u64, len_bytes: u64) {
+        self.bad_pages
+            .extend(Device::pages(offset_bytes, len_bytes));
+        self.tally.damage += 1;
+    }
+
     /// Its pages answer again.
     pub fn heal(&mut self) {
         self.bad_pages.clear();
