@@ -185,7 +185,7 @@ pub struct Trap {
 pub enum Harm {
     /// A bit flips.
     Rot,
-    /// It cannot be read until the device is healed.
+    /// It cannot be read until something is written there or the device is healed.
     Unreadable,
     /// Nothing of its segment can, headers included.
     SegmentUnreadable,

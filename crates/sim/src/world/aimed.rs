@@ -72,11 +72,11 @@ impl World<'_> {
                 self.cache.disk.rot(offset_bytes, 3);
                 self.cache.tally.damage += 1;
             }
-            Harm::Unreadable => self.cache.break_pages(offset_bytes, block_bytes),
+            Harm::Unreadable => self.cache.make_unreadable(offset_bytes, block_bytes),
             Harm::SegmentUnreadable => {
                 let segment_bytes = u64::from(self.plan.config.geometry.segment_bytes);
                 let start = offset_bytes - (offset_bytes - DATA_OFFSET_BYTES) % segment_bytes;
-                self.cache.break_pages(start, segment_bytes);
+                self.cache.make_unreadable(start, segment_bytes);
             }
         }
     }

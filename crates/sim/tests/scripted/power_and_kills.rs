@@ -38,12 +38,7 @@ fn data_that_takes_long_is_never_published_below_a_newer_version() {
 fn a_ring_of_another_cache_says_nothing() {
     Script::new(16)
         .config(|config| config.leftover = true)
-        .stays_dirty()
-        .write(0, 1)
-        .settle()
-        .kill()
-        .write(1, 2)
-        .settle()
+        .repeat(6, |script, round| script.write(round * 2, 1))
         .kill()
         .holds();
 }

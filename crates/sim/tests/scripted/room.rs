@@ -1,6 +1,6 @@
 //! Segments and memory that run short: everything must still end (I18).
 
-use forebay_engine::{Commit, Nanos};
+use forebay_engine::{Commit, Mode, Nanos};
 use forebay_sim::disk::Survival;
 use forebay_sim::plan::{Harm, Target};
 use forebay_sim::{Script, Step};
@@ -59,14 +59,24 @@ fn crash_after_crash_leaves_room_for_drops() {
 /// A cache with nothing to do woke up at a time that had passed, again and again.
 #[test]
 fn an_idle_cache_sleeps() {
-    for record_delay in [0, 1_000_000, 100_000_000] {
+    let zeroes = Step::Zeroes {
+        volume: 0,
+        sector: 64,
+        count: 8,
+        fua: false,
+    };
+    for commit in [Commit::Write, Commit::Flush] {
         Script::new(16)
-            .settings(|settings| settings.record_delay = Nanos(record_delay))
-            .write(0, 2)
+            .settings(|settings| {
+                settings.commit = commit;
+                settings.record_delay = Nanos(0);
+            })
+            .mode(Mode::Readonly)
+            .read(1, 1)
             .settle()
-            .flush()
-            .pass(10)
-            .read(8, 1)
+            .pass(5)
+            .step(zeroes.clone())
+            .write(1, 1)
             .pass(40_000)
             .holds();
     }
