@@ -11,6 +11,9 @@ const USAGE: &str = "usage:
   forebay-sim replay SEED [--trace] [--keep 1,2,9] [--shrink]
                                            run one seed, or only these of its steps";
 
+/// How often a soak says how far it is.
+const PROGRESS: Duration = Duration::from_secs(10);
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match execute(&arguments) {
@@ -56,15 +59,7 @@ fn execute(arguments: &[String]) -> Result<bool, String> {
         Some("soak") => {
             let seconds = number(option("--seconds").ok_or("soak needs --seconds N")?)?;
             let first = number(option("--seed").unwrap_or("1"))?;
-            let stop_after = if has("--all") { usize::MAX } else { 1 };
-            let report = search(
-                first,
-                u64::MAX,
-                Duration::from_secs(seconds),
-                stop_after,
-                has("--twice"),
-                threads,
-            );
+            let report = soak(first, seconds, has("--all"), has("--twice"), threads);
             Ok(print(&report, has("--all")))
         }
         Some("replay") => {
@@ -73,6 +68,27 @@ fn execute(arguments: &[String]) -> Result<bool, String> {
         }
         _ => Err("what shall be done?".to_owned()),
     }
+}
+
+/// Runs seeds for a time and says every few seconds how far it is, so that one who interrupts it
+/// knows where to go on.
+fn soak(first: u64, seconds: u64, all: bool, twice: bool, threads: usize) -> Report {
+    let stop_after = if all { usize::MAX } else { 1 };
+    let limit = Duration::from_secs(seconds);
+    let mut total = Report::default();
+    while total.elapsed < limit && (all || total.failures.is_empty()) {
+        let next = first + total.seeds;
+        let turn = PROGRESS.min(limit - total.elapsed);
+        total.merge(search(next, u64::MAX, turn, stop_after, twice, threads));
+        eprintln!(
+            "{:>6.0} s  seeds {first} to {}, {} operations, violations {}",
+            total.elapsed.as_secs_f64(),
+            first + total.seeds - 1,
+            total.operations,
+            total.failures.len()
+        );
+    }
+    total
 }
 
 fn print(report: &Report, all: bool) -> bool {
