@@ -9,7 +9,8 @@ const USAGE: &str = "usage:
   forebay-sim run --seeds A..B [--all]     run seeds A to B; --all does not stop at the first failure
   forebay-sim soak --seconds N --seed A    run seeds from A on for N seconds
   forebay-sim replay SEED [--trace] [--keep 1,2,9] [--shrink]
-                                           run one seed, or only these of its steps";
+                                           run one seed, or only these of its steps
+  all with --plant NAME                    with a bug planted (feature `planted`; docs/MODEL.md)";
 
 /// How often a soak says how far it is.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -39,6 +40,9 @@ fn execute(arguments: &[String]) -> Result<bool, String> {
         text.parse::<u64>()
             .map_err(|_| format!("`{text}` is not a number"))
     };
+    if let Some(name) = option("--plant") {
+        plant(name)?;
+    }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     match arguments.first().map(String::as_str) {
         Some("run") => {
@@ -68,6 +72,20 @@ fn execute(arguments: &[String]) -> Result<bool, String> {
         }
         _ => Err("what shall be done?".to_owned()),
     }
+}
+
+#[cfg(feature = "planted")]
+fn plant(name: &str) -> Result<(), String> {
+    use forebay_engine::planted::{Bug, plant};
+    let found = Bug::ALL.iter().find(|(_, _, known)| *known == name);
+    let (bug, ..) = found.ok_or_else(|| format!("no bug is called `{name}`"))?;
+    plant(Some(*bug));
+    Ok(())
+}
+
+#[cfg(not(feature = "planted"))]
+fn plant(_name: &str) -> Result<(), String> {
+    Err("this program is built without the feature `planted`".to_owned())
 }
 
 /// Runs seeds for a time and says every few seconds how far it is, so that one who interrupts it
