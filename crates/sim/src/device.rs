@@ -79,6 +79,8 @@ pub struct Device {
     /// How often it failed.
     pub tally: Tally,
     bad_pages: BTreeSet<u64>,
+    /// These pages cannot be read until they are written.
+    unreadable_pages: BTreeSet<u64>,
     /// A failed flush lost what was volatile.
     pub lost: bool,
     /// Writes of a daemon that is dead.
@@ -96,6 +98,7 @@ impl Device {
             gone: false,
             tally: Tally::default(),
             bad_pages: BTreeSet::new(),
+            unreadable_pages: BTreeSet::new(),
             lost: false,
             zombies: Vec::new(),
         }
@@ -198,7 +201,10 @@ impl Device {
         if self.gone {
             return Err(DeviceError::Gone);
         }
-        if self.is_bad(offset_bytes, len_bytes) {
+        let unreadable = self
+            .unreadable_pages
+            .range(Device::pages(offset_bytes, len_bytes));
+        if self.is_bad(offset_bytes, len_bytes) || unreadable.count() > 0 {
             self.tally.reads += 1;
             return Err(DeviceError::Io);
         }
@@ -242,6 +248,8 @@ impl Device {
             self.tally.writes += 1;
             return Err(DeviceError::Io);
         }
+        self.unreadable_pages
+            .retain(|page| !Device::pages(offset_bytes, len_bytes).contains(page));
         match fate {
             Fate::Fails { landing, sticky } => {
                 self.tally.writes += 1;
@@ -291,9 +299,17 @@ impl Device {
         !self.bad_pages.is_empty()
     }
 
+    /// These bytes cannot be read until they are written, or the device is healed.
+    pub fn make_unreadable(&mut self, offset_bytes: u64, len_bytes: u64) {
+        self.unreadable_pages
+            .extend(Device::pages(offset_bytes, len_bytes));
+        self.tally.damage += 1;
+    }
+
     /// Its pages answer again.
     pub fn heal(&mut self) {
         self.bad_pages.clear();
+        self.unreadable_pages.clear();
     }
 
     /// Lets writes of a dead daemon land, or never.

@@ -15,7 +15,9 @@ use crate::rng::Rng;
 #[must_use]
 pub fn plan(seed: u64) -> Plan {
     let mut rng = Rng::of(seed, 1);
-    let config = config(&mut rng);
+    let mut config = config(&mut rng);
+    // Drawn apart, so that what seeds found before stays what they find.
+    config.record_delay = Nanos(Rng::of(seed, 21).pick(&[0, 100_000, 10_000_000, 10_000_000_000]));
     let steps = steps(&mut rng, &config);
     Plan {
         config,
@@ -88,6 +90,7 @@ fn config(rng: &mut Rng) -> Config {
             .collect(),
         forgive_rot: true,
         verify_percent: rng.pick(&[0, 30, 100]),
+        record_delay: Nanos(0),
     }
 }
 

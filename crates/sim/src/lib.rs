@@ -16,6 +16,7 @@ pub mod payload;
 pub mod plan;
 mod quiet;
 pub mod rng;
+pub mod script;
 mod search;
 mod shrink;
 mod states;
@@ -23,6 +24,7 @@ mod world;
 
 pub use outcome::{Counts, Outcome, Violation};
 pub use plan::{Config, Crash, FaultRates, Plan, Step};
+pub use script::Script;
 pub use search::{Report, search};
 pub use shrink::shrink;
 pub use world::{Options, run};

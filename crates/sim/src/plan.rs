@@ -97,6 +97,8 @@ pub struct Config {
     pub forgive_rot: bool,
     /// After each recovery every block is read (100), some are, or none (0), in percent.
     pub verify_percent: u64,
+    /// How long it takes until an abandonment is on record.
+    pub record_delay: Nanos,
 }
 
 impl Default for Config {
@@ -131,6 +133,7 @@ impl Default for Config {
             creation_cuts: Vec::new(),
             forgive_rot: true,
             verify_percent: 100,
+            record_delay: Nanos(100_000),
         }
     }
 }
@@ -144,6 +147,48 @@ pub struct Crash {
     pub survival: Survival,
     /// Recoveries that are cut short: after how many device operations, and whether by power.
     pub recoveries: Vec<(u32, bool)>,
+}
+
+/// A kind of operation on a kind of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A read of the cache device.
+    CacheRead,
+    /// A write to it.
+    CacheWrite,
+    /// A flush of it.
+    CacheFlush,
+    /// A read of an origin.
+    OriginRead,
+    /// A write to one.
+    OriginWrite,
+    /// A flush of one.
+    OriginFlush,
+}
+
+/// What will happen to the next operations of a kind. Of several traps for one kind each waits for
+/// the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trap {
+    /// Which operations.
+    pub target: Target,
+    /// How many of them; at least one.
+    pub times: u32,
+    /// They fail, and nothing of them lands.
+    pub fails: bool,
+    /// They take so much longer, in milliseconds.
+    pub slow_ms: u64,
+}
+
+/// What happens to a block's newest copy on the cache device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// A bit flips.
+    Rot,
+    /// It cannot be read until something is written there or the device is healed.
+    Unreadable,
+    /// Nothing of its segment can, headers included.
+    SegmentUnreadable,
 }
 
 /// One thing that happens.
@@ -239,6 +284,24 @@ pub enum Step {
         place: u64,
         /// In metadata.
         metadata: bool,
+    },
+    /// A fault waits for the operation it is meant for.
+    Trap(Trap),
+    /// Something happens to the newest copy of a block in the cache.
+    Harm {
+        /// Which volume.
+        volume: u16,
+        /// Which block of it.
+        block: u64,
+        /// What.
+        harm: Harm,
+    },
+    /// What could not be read on the cache device can be again.
+    Heal,
+    /// The volume must have nothing dirty now.
+    ExpectClean {
+        /// Which volume.
+        volume: u16,
     },
     /// The cache device stops answering for good.
     CacheGone,

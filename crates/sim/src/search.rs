@@ -23,6 +23,17 @@ pub struct Report {
     pub elapsed: Duration,
 }
 
+impl Report {
+    /// Adds a search of the seeds after these.
+    pub fn merge(&mut self, next: Report) {
+        self.seeds += next.seeds;
+        self.operations += next.operations;
+        self.counts.merge(&next.counts);
+        self.failures.extend(next.failures);
+        self.elapsed += next.elapsed;
+    }
+}
+
 /// Runs seeds from `first` up to `last`, or until `limit` is over or `stop_after` seeds failed.
 /// With `twice` each seed runs twice and must do the same.
 #[must_use]

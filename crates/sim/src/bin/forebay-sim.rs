@@ -9,7 +9,11 @@ const USAGE: &str = "usage:
   forebay-sim run --seeds A..B [--all]     run seeds A to B; --all does not stop at the first failure
   forebay-sim soak --seconds N --seed A    run seeds from A on for N seconds
   forebay-sim replay SEED [--trace] [--keep 1,2,9] [--shrink]
-                                           run one seed, or only these of its steps";
+                                           run one seed, or only these of its steps
+  all with --plant NAME                    with a bug planted (feature `planted`; docs/MODEL.md)";
+
+/// How often a soak says how far it is.
+const PROGRESS: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -36,6 +40,9 @@ fn execute(arguments: &[String]) -> Result<bool, String> {
         text.parse::<u64>()
             .map_err(|_| format!("`{text}` is not a number"))
     };
+    if let Some(name) = option("--plant") {
+        plant(name)?;
+    }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     match arguments.first().map(String::as_str) {
         Some("run") => {
@@ -56,15 +63,7 @@ fn execute(arguments: &[String]) -> Result<bool, String> {
         Some("soak") => {
             let seconds = number(option("--seconds").ok_or("soak needs --seconds N")?)?;
             let first = number(option("--seed").unwrap_or("1"))?;
-            let stop_after = if has("--all") { usize::MAX } else { 1 };
-            let report = search(
-                first,
-                u64::MAX,
-                Duration::from_secs(seconds),
-                stop_after,
-                has("--twice"),
-                threads,
-            );
+            let report = soak(first, seconds, has("--all"), has("--twice"), threads);
             Ok(print(&report, has("--all")))
         }
         Some("replay") => {
@@ -73,6 +72,41 @@ fn execute(arguments: &[String]) -> Result<bool, String> {
         }
         _ => Err("what shall be done?".to_owned()),
     }
+}
+
+#[cfg(feature = "planted")]
+fn plant(name: &str) -> Result<(), String> {
+    use forebay_engine::planted::{Bug, plant};
+    let found = Bug::ALL.iter().find(|(_, _, known)| *known == name);
+    let (bug, ..) = found.ok_or_else(|| format!("no bug is called `{name}`"))?;
+    plant(Some(*bug));
+    Ok(())
+}
+
+#[cfg(not(feature = "planted"))]
+fn plant(_name: &str) -> Result<(), String> {
+    Err("this program is built without the feature `planted`".to_owned())
+}
+
+/// Runs seeds for a time and says every few seconds how far it is, so that one who interrupts it
+/// knows where to go on.
+fn soak(first: u64, seconds: u64, all: bool, twice: bool, threads: usize) -> Report {
+    let stop_after = if all { usize::MAX } else { 1 };
+    let limit = Duration::from_secs(seconds);
+    let mut total = Report::default();
+    while total.elapsed < limit && (all || total.failures.is_empty()) {
+        let next = first + total.seeds;
+        let turn = PROGRESS.min(limit - total.elapsed);
+        total.merge(search(next, u64::MAX, turn, stop_after, twice, threads));
+        eprintln!(
+            "{:>6.0} s  seeds {first} to {}, {} operations, violations {}",
+            total.elapsed.as_secs_f64(),
+            first + total.seeds - 1,
+            total.operations,
+            total.failures.len()
+        );
+    }
+    total
 }
 
 fn print(report: &Report, all: bool) -> bool {

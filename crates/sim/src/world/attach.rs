@@ -301,6 +301,7 @@ impl World<'_> {
         self.flights.clear();
         self.free_flights.clear();
         self.due.clear();
+        self.record_due = None;
         self.requests.clear();
         self.memory.reset_buffers();
     }

@@ -1,5 +1,6 @@
 //! A machine: simulated devices, the shards of one cache, clients, and virtual time.
 
+mod aimed;
 mod attach;
 mod check;
 mod client;
@@ -20,7 +21,7 @@ use crate::memory::SimMemory;
 use crate::model::{Effect, Event, Model, Range};
 use crate::outcome::{Counts, Outcome, Violation};
 use crate::payload::{self, INITIAL, Value};
-use crate::plan::{FaultRates, Plan};
+use crate::plan::{FaultRates, Plan, Trap};
 use crate::rng::{Rng, mix};
 
 /// What a run is to do besides its plan.
@@ -122,6 +123,10 @@ pub(crate) struct World<'a> {
     held_at_rest: u64,
     /// A device lied where only a checksum of what is gone could tell.
     lied: bool,
+    /// Faults that wait for their operation.
+    traps: Vec<Trap>,
+    /// When the abandonments that are wanted will be on record.
+    record_due: Option<Nanos>,
     step: u32,
     outcome: Outcome,
 }
@@ -184,6 +189,8 @@ impl<'a> World<'a> {
             misread: false,
             held_at_rest: 0,
             lied: false,
+            traps: Vec::new(),
+            record_due: None,
             step: 0,
             outcome: Outcome::default(),
         }
@@ -248,10 +255,9 @@ impl<'a> World<'a> {
             while let Some(action) = self.engines[at].next_action() {
                 self.fly(shard, action)?;
             }
-            // The record is made somewhere else and takes its time.
-            if self.engines[at].wants_abandonment().is_some() && self.rng.percent(20) {
-                self.abandon(at)?;
-                continue;
+            if self.record_due.is_none() && self.engines[at].wants_abandonment().is_some() {
+                // The record is made somewhere else and takes its time.
+                self.record_due = Some(self.now.after(self.plan.config.record_delay));
             }
             if idle {
                 return Ok(());
@@ -259,17 +265,16 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Nothing else happens: the abandonments that are wanted are recorded now.
-    fn abandon_all(&mut self) -> Check<bool> {
-        let mut some = false;
+    /// The abandonments that are wanted are on record now.
+    fn abandon_all(&mut self) -> Check {
+        self.record_due = None;
         for shard in 0..self.engines.len() {
             if self.engines[shard].wants_abandonment().is_some() {
-                some = true;
                 self.abandon(shard)?;
                 self.pump(shard as u16)?;
             }
         }
-        Ok(some)
+        Ok(())
     }
 
     fn abandon(&mut self, shard: usize) -> Check {
@@ -319,6 +324,8 @@ impl<'a> World<'a> {
         } else {
             fate
         };
+        let (fate, slower) = self.spring(action.device, &action.operation, fate);
+        duration += slower.0;
         if is_cache
             && matches!(fate, Fate::Lost | Fate::Elsewhere { .. })
             && matches!(action.operation, Operation::Write { .. })
@@ -371,16 +378,17 @@ impl<'a> World<'a> {
     /// The next thing that happens by itself. False if nothing will, or not before `until`.
     fn event(&mut self, until: Option<Nanos>) -> Check<bool> {
         let landing = self.due.peek().map(|Reverse((due, ..))| *due);
-        if landing.is_none() && self.abandon_all()? {
-            return Ok(true);
-        }
         let deadline = self
             .engines
             .iter()
             .filter_map(Engine::next_deadline)
             .min()
             .map(|at| at.max(self.now));
-        let Some(next) = [landing, deadline].into_iter().flatten().min() else {
+        let Some(next) = [landing, deadline, self.record_due]
+            .into_iter()
+            .flatten()
+            .min()
+        else {
             return Ok(false);
         };
         if until.is_some_and(|until| next > until) {
@@ -396,7 +404,9 @@ impl<'a> World<'a> {
         }
         let advanced = next > self.now;
         self.now = next;
-        if landing == Some(next) {
+        if self.record_due == Some(next) {
+            self.abandon_all()?;
+        } else if landing == Some(next) {
             let Some(Reverse((_, _, at))) = self.due.pop() else {
                 return Ok(false);
             };

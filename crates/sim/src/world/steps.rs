@@ -115,6 +115,26 @@ impl World<'_> {
                 self.rot(*place, *metadata);
                 Ok(())
             }
+            Step::Trap(trap) => {
+                self.traps.push(*trap);
+                Ok(())
+            }
+            Step::Harm {
+                volume,
+                block,
+                harm,
+            } => {
+                self.harm(*volume, *block, *harm);
+                Ok(())
+            }
+            Step::Heal => {
+                self.cache.heal();
+                Ok(())
+            }
+            Step::ExpectClean { volume } => match self.dirty_blocks(*volume) {
+                0 => Ok(()),
+                dirty => Err(format!("{dirty} blocks are dirty, and none should be")),
+            },
             Step::CacheGone => {
                 self.tell(|_| "the cache device is gone".to_owned());
                 self.cache.gone = true;

@@ -1,0 +1,133 @@
+//! Seeds that once failed, and what they found. Each runs again, as a whole: the bug showed in a
+//! run of the generator, and most of these have no short script that shows it (`scripted/` has
+//! those that do). A change of the generator makes other runs of them; what they found then is
+//! still worth a seed that is known to go far.
+
+use forebay_sim::{Options, generate, run};
+
+/// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
+const FOUND: [(u64, &str); 35] = [
+    (
+        2446,
+        "crashes that each seal nearly empty segments use up all of them (I18)",
+    ),
+    (
+        2684,
+        "a flush of the cache after the other while reclaim waits for a slow origin",
+    ),
+    (2879, "promotions hold the buffers that headers need"),
+    (
+        3369,
+        "one failed read costs the only copy of a dirty block that is carried on",
+    ),
+    (3390, "one failed read makes a dirty block unreadable"),
+    (
+        5231,
+        "requests that wait for memory hold what reclaim needs",
+    ),
+    (
+        5899,
+        "requests hold memory while they wait for room, and room needs memory",
+    ),
+    (
+        5972,
+        "one free segment, clean blocks to retain, Drops to write: nothing moves (I18)",
+    ),
+    (5982, "write-back needs more memory than there is"),
+    (6598, "as 2446"),
+    (
+        6898,
+        "with a failing origin, reclaim copies the dirty log round and round",
+    ),
+    (7111, "the model was stricter than the contract"),
+    (
+        8355,
+        "data that takes long is published behind a newer version (I2, I3)",
+    ),
+    (
+        9316,
+        "a verdict names an end that only the lost ring knew (I14)",
+    ),
+    (9757, "the model was stricter than the contract"),
+    (
+        12_022,
+        "a turn meant for an earlier job answers a later one without its data",
+    ),
+    (
+        13_116,
+        "the end of a write-back makes the next version in the same slot clean (I6)",
+    ),
+    (
+        14_049,
+        "ring pages of another cache validate old entries (I16)",
+    ),
+    (
+        16_199,
+        "a verdict names a predecessor that only the lost ring knew (I14)",
+    ),
+    (19_455, "as 2446"),
+    (23_546, "probably as 2446"),
+    (
+        24_090,
+        "failed between two fixes of recovery's making room (I18)",
+    ),
+    (
+        29_763,
+        "a hit of several blocks fails once, and one of them has moved",
+    ),
+    (
+        31_190,
+        "failed between two fixes of recovery's making room (I18)",
+    ),
+    (
+        34_053,
+        "a region in doubt after a failed flush is promoted as clean (I6)",
+    ),
+    (
+        41_304,
+        "as 2446: every attach hangs, with nothing living in the log",
+    ),
+    (
+        50_680,
+        "write-back pauses after an error of the origin and never wakes",
+    ),
+    (
+        59_306,
+        "a copy is published as dirty after its write-back ended (I5)",
+    ),
+    (
+        64_546,
+        "a partial block is completed from the origin while its dirty copy moved",
+    ),
+    (
+        83_263,
+        "a tiny cache copies its dirty blocks round and round while the origin takes one run",
+    ),
+    (
+        94_297,
+        "what could not be read when damage was accepted comes back later (I14)",
+    ),
+    (
+        97_083,
+        "recovery has no segment for the Drops that a crash cut off (I18)",
+    ),
+    (100_246, "as 97083"),
+    (32_313, "as 97083"),
+    (
+        152_693,
+        "a dead segment waits for a slow read, and nobody looks when that ends",
+    ),
+];
+
+#[test]
+fn what_failed_once_holds() {
+    for (seed, what) in FOUND {
+        let outcome = run(&generate::plan(seed), Options::default());
+        if let Some(violation) = outcome.violation {
+            panic!(
+                "{what}\nstep {}: {}\ncargo run --release -p forebay-sim -- replay {seed} --shrink",
+                violation.step, violation.what
+            );
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Devices that fail at the wrong moment.
+
+use forebay_engine::{Mode, Nanos};
+use forebay_sim::plan::{Harm, Target};
+use forebay_sim::{Script, Step};
+
+/// Part of a block was written while its dirty copy could not be read and reclaim had carried it
+/// on to another slot: the old slot no longer said dirty, and the rest came from the origin.
+#[test]
+fn a_partial_block_is_not_completed_from_an_origin_that_is_older() {
+    for slow_ms in [20, 100, 400] {
+        Script::new(64)
+            .eager()
+            .write(0, 8)
+            .flush()
+            .harm(0, Harm::Unreadable)
+            .slow(Target::CacheRead, slow_ms)
+            .write_sectors(2, 3)
+            .repeat(14, |script, round| {
+                script.write(8 + round % 7 * 8, 8).pass(slow_ms / 10)
+            })
+            .settle()
+            .read(0, 1)
+            .holds();
+    }
+}
+
+/// A segment that could not be read when damage was accepted was readable at the next attach, and
+/// brought back clean blocks that the origin had overtaken.
+#[test]
+fn accepted_damage_stays_accepted() {
+    let counts = Script::new(32)
+        .config(|config| config.verify_percent = 0)
+        .read(0, 5)
+        .settle()
+        .pass(2_000)
+        .flush()
+        .mode(Mode::Passthrough)
+        .harm(0, Harm::SegmentUnreadable)
+        .power_cut()
+        .write(0, 5)
+        .flush()
+        .step(Step::Heal)
+        .power_cut()
+        .read(0, 5)
+        .holds();
+    assert!(counts.get("damage accepted") > 0, "\n{counts}");
+}
+
+/// A hit of several blocks failed once; the first had moved meanwhile, and the others had no
+/// second try: an error for one passing fault.
+#[test]
+fn each_block_of_a_failed_hit_is_tried_again() {
+    let counts = Script::new(16)
+        .stays_dirty()
+        .write(0, 3)
+        .flush()
+        .slow_and_failing(Target::CacheRead, 100)
+        .read(0, 3)
+        .write(0, 1)
+        .pass(50)
+        .settle()
+        .holds();
+    assert_eq!(counts.get("failed requests"), 0, "\n{counts}");
+}
+
+/// The origin is written to only when it is on record that the cache counts no more: the device
+/// may come back, with blocks that look clean (I15).
+#[test]
+fn a_cache_that_comes_back_after_it_was_abandoned_is_void() {
+    for record_ms in [0, 200, 1_000, 30_000] {
+        Script::new(16)
+            .config(|config| config.record_delay = Nanos(record_ms * 1_000_000))
+            .stays_dirty()
+            .read(0, 1)
+            .write(1, 1)
+            .pass(1_000)
+            .flush()
+            .step(Step::CacheGone)
+            .write(5, 1)
+            .write(0, 1)
+            .pass(300)
+            .write(9, 1)
+            .kill()
+            .read(0, 2)
+            .holds();
+    }
+}
+
+/// A clean block that cannot be read, or not rightly, comes from the origin, without an error.
+#[test]
+fn a_clean_block_that_rots_is_read_from_the_origin() {
+    let counts = Script::new(16)
+        .read(0, 4)
+        .settle()
+        .pass(1_000)
+        .harm(1, Harm::Rot)
+        .harm(2, Harm::Unreadable)
+        .read(1, 1)
+        .read(2, 1)
+        .read(3, 1)
+        .settle()
+        .holds();
+    assert_eq!(counts.get("failed requests"), 0, "\n{counts}");
+    assert!(counts.get("checksum errors") > 0);
+}
+
+/// A write-through that failed was not taken back: the cache had it, the origin did not, and the
+/// client knew it as failed.
+#[test]
+fn a_write_through_that_failed_is_old_or_new_and_stays_so() {
+    Script::new(16)
+        .mode(Mode::Writethrough)
+        .write(0, 2)
+        .flush()
+        .fail(Target::OriginWrite, 1)
+        .write(0, 2)
+        .settle()
+        .read(0, 2)
+        .kill()
+        .read(0, 2)
+        .flush()
+        .power_cut()
+        .holds();
+}
+
+/// A region of which a flush was lost was promoted as clean once nothing else was unflushed (I6).
+#[test]
+fn a_region_in_doubt_is_not_promoted() {
+    Script::new(16)
+        .failed_flush_loses()
+        .mode(Mode::Passthrough)
+        .write(0, 2)
+        .settle()
+        .fail(Target::OriginFlush, 1)
+        .flush()
+        .mode(Mode::Writeback)
+        .read(0, 2)
+        .settle()
+        .flush()
+        .read(0, 2)
+        .power_cut()
+        .holds();
+}
