@@ -29,26 +29,8 @@ def lis(path, unit):
     for line in text.splitlines():
         start, count = map(int, line.split()[:2])
         if count:
-            yield from range(start // unit, (start + count - 1) // unit + 1)
-
-
-def cloudphysics(path):
-    with lzma.open(path, "rt") as lines:
-        next(lines)
-        for line in lines:
-            _, _, _, size, lbn = line.strip().split(",")
-            start, size = int(lbn) * 512, int(size)
-            if size:
-                yield from range(start // 4096, (start + size - 1) // 4096 + 1)
-
-
-def tencent(path):
-    with bz2.open(path, "rt") as lines:
-        for line in lines:
-            _, sector, sectors, _, volume = map(int, line.split(","))
-            if sectors:
-                first = (volume << 40) + sector // 8
-                yield from range(first, first + (sector + sectors - 1) // 8 - sector // 8 + 1)
+            for block in range(start // unit, (start + count - 1) // unit + 1):
+                yield f"{block}\n"
 
 
 def main():
@@ -59,19 +41,19 @@ def main():
             key = NAMES.get(row["policy"], row["policy"]), int(row["cache_blocks"])
             published[row["trace"]][key] = float(row["miss_ratio"]), int(row["accesses"])
     traces = directory / "traces"
-    blocks = {
-        "cpio-4k": cloudphysics(traces / "cloudPhysicsIO.csv.xz"),
-        "OLTP-asis": lis(traces / "OLTP.lis.zst", 1),
-        "P6-4k": lis(traces / "P6.lis.zst", 8),
-        "cbs-4k": tencent(traces / "tencent-cbs-sample.bz2"),
+    inputs = {
+        "cpio-4k": ("cloudphysics", lzma.open(traces / "cloudPhysicsIO.csv.xz", "rt")),
+        "OLTP-asis": ("blocks", lis(traces / "OLTP.lis.zst", 1)),
+        "P6-4k": ("blocks", lis(traces / "P6.lis.zst", 8)),
+        "cbs-4k": ("tencent", bz2.open(traces / "tencent-cbs-sample.bz2", "rt")),
     }
     differences = collections.defaultdict(list)
-    for name, accesses in blocks.items():
-        with tempfile.NamedTemporaryFile("w", suffix=".blocks") as file:
-            file.writelines(f"{block}\n" for block in accesses)
+    for name, (form, lines) in inputs.items():
+        with tempfile.NamedTemporaryFile("w", suffix=".trace") as file:
+            file.writelines(lines)
             file.flush()
             answer = subprocess.run(
-                [FOREBAY, "trace", "simulate", file.name, "--format", "blocks", "--json",
+                [FOREBAY, "trace", "simulate", file.name, "--format", form, "--json",
                  "--sizes", "1%,5%,10%,20%", "--policies", ",".join(KNOWN)],
                 check=True, capture_output=True, text=True,
             )

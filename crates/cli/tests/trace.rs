@@ -95,7 +95,7 @@ fn what_is_wrong_with_a_trace_is_said_by_line_or_skipped_and_counted() {
     for (arguments, word, code) in [
         (
             &["trace", "simulate", &trace, "--format", "nonsense"][..],
-            "known: blocks",
+            "known: blocks, blkparse",
             2,
         ),
         (

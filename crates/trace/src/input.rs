@@ -59,6 +59,11 @@ impl<'a> Input<'a> {
         })
     }
 
+    /// The next bytes' offset after decompression.
+    pub(crate) fn place(&self) -> Place {
+        Place::Byte(self.offset)
+    }
+
     /// The number of the line that was read last.
     pub(crate) fn line_place(&self) -> Place {
         Place::Line(self.lines)
@@ -155,6 +160,49 @@ impl<'a> Input<'a> {
         TraceError::Malformed {
             place,
             bad: Bad::new("a line of at most 64 KiB", "a longer one"),
+        }
+    }
+
+    /// The next `bytes` without consuming them; fewer only at the end of the trace.
+    pub(crate) fn peek(&mut self, bytes: usize) -> Result<&[u8], TraceError> {
+        while self.to - self.from < bytes && self.fill()? {}
+        let held = &self.buffer[self.from..self.to];
+        Ok(&held[..held.len().min(bytes)])
+    }
+
+    /// Consumes bytes; fewer only at the end of the trace. Says how many.
+    pub(crate) fn skip(&mut self, bytes: usize) -> Result<usize, TraceError> {
+        let mut left = bytes;
+        loop {
+            let now = left.min(self.to - self.from);
+            self.from += now;
+            self.offset += now as u64;
+            left -= now;
+            if left == 0 || !self.fill()? {
+                return Ok(bytes - left);
+            }
+        }
+    }
+
+    /// Consumes up to `bytes` until they start with `pattern`.
+    pub(crate) fn skip_to(&mut self, pattern: &[u8]) -> Result<(), TraceError> {
+        loop {
+            let held = self.peek(BUFFER / 2)?;
+            if held.len() < pattern.len() {
+                let rest = held.len();
+                self.skip(rest)?;
+                return Ok(());
+            }
+            match memchr::memmem::find(held, pattern) {
+                Some(at) => {
+                    self.skip(at)?;
+                    return Ok(());
+                }
+                None => {
+                    let drop = held.len() - pattern.len() + 1;
+                    self.skip(drop)?;
+                }
+            }
         }
     }
 }

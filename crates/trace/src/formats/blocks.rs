@@ -1,6 +1,7 @@
 //! Plain block numbers, one a line; empty lines and lines from `#` on are nothing.
 
-use super::{LineFormat, number};
+use super::LineFormat;
+use super::text::number;
 use crate::error::Bad;
 use crate::request::{Kind, Request};
 

@@ -1,6 +1,18 @@
 //! Trace formats, one file each.
 
+mod alibaba;
+mod binary;
+mod blkparse;
+mod blktrace;
 mod blocks;
+mod cloudphysics;
+mod fio;
+mod msr;
+mod oracle_general;
+mod spc;
+mod tencent;
+mod text;
+mod vscsi;
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,17 +26,59 @@ use crate::request::Request;
 pub enum Format {
     /// One block number a line.
     Blocks,
+    /// Text that blkparse prints.
+    Blkparse,
+    /// What blktrace writes, merged by `blkparse -d`.
+    Blktrace,
+    /// fio's I/O log, version 2 or 3.
+    Fio,
+    /// MSR Cambridge CSV.
+    Msr,
+    /// Alibaba cloud block storage CSV.
+    Alibaba,
+    /// Tencent cloud block storage CSV.
+    Tencent,
+    /// SPC, as the UMass repository has it.
+    Spc,
+    /// CloudPhysics traces as CSV.
+    CloudPhysics,
+    /// VMware's vscsi records, version 1 or 2.
+    Vscsi,
+    /// libCacheSim's oracleGeneral.
+    OracleGeneral,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Format; 1] = [Format::Blocks];
+    pub const ALL: [Format; 11] = [
+        Format::Blocks,
+        Format::Blkparse,
+        Format::Blktrace,
+        Format::Fio,
+        Format::Msr,
+        Format::Alibaba,
+        Format::Tencent,
+        Format::Spc,
+        Format::CloudPhysics,
+        Format::Vscsi,
+        Format::OracleGeneral,
+    ];
 
     /// The name that [`Format::from_str`] reads.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Format::Blocks => "blocks",
+            Format::Blkparse => "blkparse",
+            Format::Blktrace => "blktrace",
+            Format::Fio => "fio",
+            Format::Msr => "msr",
+            Format::Alibaba => "alibaba",
+            Format::Tencent => "tencent",
+            Format::Spc => "spc",
+            Format::CloudPhysics => "cloudphysics",
+            Format::Vscsi => "vscsi",
+            Format::OracleGeneral => "oracle-general",
         }
     }
 
@@ -35,9 +89,19 @@ impl Format {
     }
 
     pub(crate) fn parser(self, block_size: u64) -> Box<dyn Parser> {
-        let _ = block_size;
+        let blocks = text::Blocks::new(block_size);
         match self {
             Format::Blocks => Box::new(Lines(blocks::Blocks)),
+            Format::Blkparse => Box::new(Lines(blkparse::Blkparse::new(blocks))),
+            Format::Blktrace => Box::new(blktrace::Blktrace::new(blocks)),
+            Format::Fio => Box::new(Lines(fio::Fio::new(blocks))),
+            Format::Msr => Box::new(Lines(msr::Msr::new(blocks))),
+            Format::Alibaba => Box::new(Lines(alibaba::Alibaba::new(blocks))),
+            Format::Tencent => Box::new(Lines(tencent::Tencent::new(blocks))),
+            Format::Spc => Box::new(Lines(spc::Spc::new(blocks))),
+            Format::CloudPhysics => Box::new(Lines(cloudphysics::CloudPhysics::new(blocks))),
+            Format::Vscsi => Box::new(vscsi::Vscsi::new(blocks)),
+            Format::OracleGeneral => Box::new(oracle_general::OracleGeneral),
         }
     }
 }
@@ -89,21 +153,4 @@ impl<F: LineFormat> Parser for Lines<F> {
         }
         Ok(None)
     }
-}
-
-/// A decimal number and nothing else.
-pub(crate) fn number(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    let mut value = 0u64;
-    for &digit in text {
-        if !digit.is_ascii_digit() {
-            return None;
-        }
-        value = value
-            .checked_mul(10)?
-            .checked_add(u64::from(digit - b'0'))?;
-    }
-    Some(value)
 }
