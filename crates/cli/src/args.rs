@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Repair(RepairArgs),
     /// Learn from a block trace.
     Trace(TraceArgs),
+    /// Say from a block trace which cache would suit it: size, mode, policy, cut-off.
+    Advise(AdviseArgs),
 }
 
 /// How to find a running daemon.
@@ -398,6 +400,34 @@ pub(crate) struct SimulateArgs {
     /// The seed of random replacement.
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay advise trace.csv.gz --format msr --html advice.html")]
+pub(crate) struct AdviseArgs {
+    #[command(flatten)]
+    pub(crate) trace: TraceFileArgs,
+    /// Advise on a cache of this size instead of choosing one.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub(crate) size: Option<u64>,
+    /// How much the SSD may have written to it in its life, in TB (its data sheet's TBW).
+    #[arg(long, value_name = "TB", default_value = "600")]
+    pub(crate) ssd_tbw: f64,
+    /// How long the trace took, for traces without times.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) duration: Option<f64>,
+    /// Dirty data older than this is written back.
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
+    pub(crate) age: u64,
+    /// How many blocks to follow: more take more memory and are more exact.
+    #[arg(long, value_name = "N", default_value = "131072")]
+    pub(crate) samples: usize,
+    /// Also write a page with the curve.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

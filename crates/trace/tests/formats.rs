@@ -86,7 +86,7 @@ fn text_formats() {
         ),
         (
             Format::Fio,
-            "fio version 3 iolog\n0 f add\n5 f open\n1000 f write 0 4097\n2000 f read 4096 1\n",
+            "fio version 3 iolog\n0 f add\n5 f open\n1000000 f write 0 4097\n2000000 f read 4096 1\n",
             &[(0, 0, 2, W), (0, 1, 1, R)],
             &[1.0, 2.0],
         ),

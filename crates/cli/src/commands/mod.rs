@@ -29,5 +29,6 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Dump(args) => check::dump(&args),
         Command::Repair(args) => repair::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Advise(args) => trace::advise(&args),
     }
 }

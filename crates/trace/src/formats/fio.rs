@@ -1,6 +1,7 @@
 //! fio's I/O logs, versions 2 and 3 (fio's documentation, "Trace file format"). A first line
 //! `fio version 2 iolog`, then `FILE ACTION` (add, open, close) or `FILE ACTION OFFSET LENGTH`
-//! (read, write, trim, sync, datasync, wait); version 3 has a timestamp in milliseconds before each.
+//! (read, write, trim, sync, datasync, wait); version 3 has a timestamp before each,
+//! in microseconds (measured on logs of fio 3.33).
 //! In version 2 time passes by waits alone, in microseconds.
 
 use super::LineFormat;
@@ -30,8 +31,8 @@ impl Fio {
         if self.version == Some(2) {
             return Ok((self.waited_ns > 0).then_some(self.waited_ns));
         }
-        let millis = field(timestamp, "a timestamp in milliseconds")?;
-        Ok(millis.checked_mul(1_000_000))
+        let micros = field(timestamp, "a timestamp in microseconds")?;
+        Ok(micros.checked_mul(1000))
     }
 }
 
