@@ -16,7 +16,7 @@ pub struct TooManyBlocks;
 
 /// Every block access of a trace, in order. Blocks are numbered from 0 in the order of their
 /// first access, which makes every table of a policy an array. Takes 4 bytes per access and about
-/// 30 per distinct block.
+/// 25 per distinct block.
 #[derive(Debug, Default)]
 pub struct Accesses {
     blocks: Vec<u32>,
@@ -36,10 +36,7 @@ impl Accesses {
             let fresh = self.ids.len() as u32;
             let id = *self
                 .ids
-                .entry(Key {
-                    volume: request.volume,
-                    block,
-                })
+                .entry(Key::new(request.volume, block))
                 .or_insert(fresh);
             self.blocks.push(id);
         }
@@ -70,16 +67,29 @@ impl Accesses {
     }
 }
 
+/// A block's address in 12 bytes, so that an entry of the table has 16 and not 24.
 #[derive(Debug, PartialEq, Eq)]
 struct Key {
     volume: u32,
-    block: u64,
+    high: u32,
+    low: u32,
+}
+
+impl Key {
+    fn new(volume: u32, block: u64) -> Key {
+        Key {
+            volume,
+            high: (block >> 32) as u32,
+            low: block as u32,
+        }
+    }
 }
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // In one step, which is what makes it fast: volumes far apart, blocks beside each other.
-        state.write_u64(self.block ^ (u64::from(self.volume) << 40));
+        let block = u64::from(self.high) << 32 | u64::from(self.low);
+        state.write_u64(block ^ (u64::from(self.volume) << 40));
     }
 }
 

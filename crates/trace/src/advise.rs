@@ -9,7 +9,7 @@ use crate::shards::{RUNS, Shards};
 use crate::simulate::{Job, simulate};
 
 /// The accesses of the miniature simulation: bounded as the sample is.
-const MOST_MINIATURE: usize = 1 << 21;
+const MOST_MINIATURE: usize = 1 << 20;
 /// The policies that are compared.
 const COMPARED: [PolicyKind; 5] = [
     PolicyKind::S3Fifo,

@@ -20,22 +20,15 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something that does not fit the format.
+/// Something that does not fit the format: what was expected there, and what is there. Boxed, because
+/// every request passes through a result that could hold one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected {expected}, found {found}")]
-pub struct Bad {
-    /// What the format has there.
-    pub expected: String,
-    /// What is there.
-    pub found: String,
-}
+#[error("expected {}, found {}", .0[0], .0[1])]
+pub struct Bad(Box<[String; 2]>);
 
 impl Bad {
     pub(crate) fn new(expected: impl Into<String>, found: impl Into<String>) -> Bad {
-        Bad {
-            expected: expected.into(),
-            found: found.into(),
-        }
+        Bad(Box::new([expected.into(), found.into()]))
     }
 
     /// With text from the trace, cut and made printable: it may be anything.

@@ -47,3 +47,21 @@ impl Fenwick {
         marks
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_counted_up_to_a_position() {
+        let mut marks = Fenwick::new(10);
+        for position in [0, 3, 4, 9] {
+            marks.set(position);
+        }
+        marks.unset(3);
+        let counts: Vec<u32> = (0..10).map(|position| marks.up_to(position)).collect();
+        assert_eq!(counts, [1, 1, 1, 1, 2, 2, 2, 2, 2, 3]);
+        marks.clear();
+        assert_eq!((marks.up_to(9), marks.len()), (0, 10));
+    }
+}

@@ -53,3 +53,41 @@ impl Histogram {
         before + self.weights[at] * part.clamp(0.0, 1.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_up_to_the_largest_size() {
+        let mut last = 0;
+        for power in 0..64 {
+            for size in [
+                1u64 << power,
+                (1 << power) + (1 << power) / 3,
+                (1u64 << power) + ((1 << power) - 1),
+            ] {
+                let at = bucket(size);
+                assert!(at >= last && at < BUCKETS, "{size}");
+                assert!(
+                    size as f64 <= end(at),
+                    "{size} in {at}, which ends at {}",
+                    end(at)
+                );
+                last = at;
+            }
+        }
+        assert!((0..STEPS * 2).all(|size| bucket(size) == size as usize));
+    }
+
+    #[test]
+    fn weights_are_found_within_their_size() {
+        let mut histogram = Histogram::default();
+        histogram.add(1, 2.0);
+        histogram.add(200, 3.0);
+        histogram.add(u64::MAX, 4.0);
+        let found = [0, 1, 199, 200, 1 << 40].map(|size| histogram.within(size));
+        assert_eq!(found, [0.0, 2.0, 2.0, 5.0, 5.0]);
+        assert_eq!(histogram.total(), 9.0);
+    }
+}
