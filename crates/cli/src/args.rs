@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
-use crate::units::{Cutoff, parse_size};
+use crate::units::{CacheSize, Cutoff, parse_size};
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failure; 2 wrong usage; 3 refused to protect data; \
 4 interrupted; 5 damage found.";
@@ -59,6 +59,10 @@ pub(crate) enum Command {
     Dump(CheckArgs),
     /// Go on with a damaged cache: give up what cannot be trusted.
     Repair(RepairArgs),
+    /// Learn from a block trace.
+    Trace(TraceArgs),
+    /// Say from a block trace which cache would suit it: size, mode, policy, cut-off.
+    Advise(AdviseArgs),
 }
 
 /// How to find a running daemon.
@@ -336,4 +340,95 @@ pub(crate) struct RepairArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) devices: DeviceArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay trace simulate trace.csv.gz --format msr --policies \
+lru,s3-fifo --sizes 1%,10%"
+)]
+pub(crate) struct TraceArgs {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub(crate) command: TraceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Run a trace through replacement policies at many cache sizes and print the miss ratios.
+    Simulate(SimulateArgs),
+}
+
+/// Which trace, and how to read it.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct TraceFileArgs {
+    /// The trace, plain, gzip or zstd; `-` for standard input.
+    pub(crate) file: PathBuf,
+    /// Its format; an unknown one names those that are known.
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: forebay_trace::Format,
+    /// The cache's block size; requests are counted in such blocks.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE", default_value = "4K")]
+    pub(crate) block_size: u64,
+    /// Leave out malformed lines and records, and count them.
+    #[arg(long)]
+    pub(crate) skip_bad: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay trace simulate blocks.txt.zst --format blocks --policies \
+s3-fifo,lru,opt --sizes 1%,5%,20000"
+)]
+pub(crate) struct SimulateArgs {
+    #[command(flatten)]
+    pub(crate) trace: TraceFileArgs,
+    /// Policies, or all of them; an unknown one names those that are known.
+    #[arg(long, value_name = "POLICY,…", value_delimiter = ',')]
+    pub(crate) policies: Vec<forebay_trace::PolicyKind>,
+    /// Cache sizes in blocks, or in percent of the distinct blocks of the trace.
+    #[arg(
+        long,
+        value_name = "SIZE,…",
+        value_delimiter = ',',
+        default_value = "1%,5%,10%,20%"
+    )]
+    pub(crate) sizes: Vec<CacheSize>,
+    /// How many threads simulate [default: one per core].
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// The seed of random replacement.
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay advise trace.csv.gz --format msr --html advice.html")]
+pub(crate) struct AdviseArgs {
+    #[command(flatten)]
+    pub(crate) trace: TraceFileArgs,
+    /// Advise on a cache of this size instead of choosing one.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub(crate) size: Option<u64>,
+    /// How much the SSD may have written to it in its life, in TB (its data sheet's TBW).
+    #[arg(long, value_name = "TB", default_value = "600")]
+    pub(crate) ssd_tbw: f64,
+    /// How long the trace took, for traces without times.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) duration: Option<f64>,
+    /// Dirty data older than this is written back.
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
+    pub(crate) age: u64,
+    /// How many blocks to follow: more take more memory and are more exact.
+    #[arg(long, value_name = "N", default_value = "131072")]
+    pub(crate) samples: usize,
+    /// Also write a page with the curve.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -48,6 +48,51 @@ impl std::str::FromStr for Cutoff {
     }
 }
 
+/// The size of a simulated cache: `20000` blocks, or `5%` of the distinct blocks of a trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum CacheSize {
+    Blocks(u64),
+    Percent(f64),
+}
+
+impl CacheSize {
+    /// In blocks, at least one.
+    pub(crate) fn blocks(self, footprint: usize) -> u64 {
+        let blocks = match self {
+            CacheSize::Blocks(blocks) => blocks,
+            CacheSize::Percent(percent) => (footprint as f64 * percent / 100.0) as u64,
+        };
+        blocks.max(1)
+    }
+}
+
+impl std::str::FromStr for CacheSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CacheSize, String> {
+        let wrong = || format!("`{text}` is not a cache size such as 20000 (blocks) or 5%");
+        let Some(number) = text.strip_suffix('%') else {
+            return match text.parse() {
+                Ok(blocks) if blocks > 0 => Ok(CacheSize::Blocks(blocks)),
+                _ => Err(wrong()),
+            };
+        };
+        match number.parse::<f64>() {
+            Ok(percent) if percent.is_finite() && percent > 0.0 => Ok(CacheSize::Percent(percent)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl std::fmt::Display for CacheSize {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CacheSize::Blocks(blocks) => write!(f, "{blocks}"),
+            CacheSize::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
 /// `3.2 GiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -124,5 +169,20 @@ mod tests {
             ("512 B".into(), "1.5 KiB".into(), "1 GiB".into())
         );
         assert_eq!("off".parse(), Ok(Cutoff(None)));
+        for (text, blocks) in [
+            ("20000", 20000),
+            ("1%", 2692),
+            ("0.0001%", 1),
+            ("200%", 538_420),
+        ] {
+            let size: CacheSize = text.parse().expect(text);
+            assert_eq!(
+                (size.blocks(269_210), size.to_string()),
+                (blocks, text.to_owned())
+            );
+        }
+        for wrong in ["", "0", "%", "-1%", "0%", "inf%", "1K"] {
+            assert!(wrong.parse::<CacheSize>().is_err(), "{wrong}");
+        }
     }
 }

@@ -28,7 +28,7 @@ fn help_names_every_command_and_the_exit_codes() {
     let help = forebay_ok(&scratch, &["--help"]);
     let commands = [
         "create", "serve", "attach", "detach", "status", "mode", "set", "drain", "stop", "check",
-        "dump", "repair",
+        "dump", "repair", "trace", "advise",
     ];
     for command in commands {
         assert!(help.contains(command), "{help}");

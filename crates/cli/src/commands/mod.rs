@@ -6,6 +6,7 @@ mod drain;
 mod live;
 mod repair;
 mod status;
+mod trace;
 
 use anyhow::Result;
 
@@ -27,5 +28,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Check(args) => check::check(&args),
         Command::Dump(args) => check::dump(&args),
         Command::Repair(args) => repair::run(&args),
+        Command::Trace(args) => trace::run(&args),
+        Command::Advise(args) => trace::advise(&args),
     }
 }
