@@ -241,6 +241,18 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        let segment = self.log.segment_of(read.slot);
+        segment.pins -= 1;
+        if segment.state == SegmentState::Dead {
+            // Reclaim may have waited for this read alone, and others for reclaim.
+            self.stir();
+        }
+        if read.count == 1 && result.is_ok() {
+            let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
+            if crc32c::crc32c(memory.bytes(buf)) == self.index.checksum(read.slot) {
+                return self.deliver_hit(now, read, memory);
+            }
+        }
         let bad = match result {
             Ok(()) => self.bad_blocks(&read, memory),
             Err(_) => {
@@ -248,12 +260,6 @@ impl Engine {
                 (0..read.count).collect()
             }
         };
-        let segment = self.log.segment_of(read.slot);
-        segment.pins -= 1;
-        if segment.state == SegmentState::Dead {
-            // Reclaim may have waited for this read alone, and others for reclaim.
-            self.stir();
-        }
         if bad.is_empty() {
             return self.deliver_hit(now, read, memory);
         }
