@@ -102,8 +102,8 @@ impl Index {
     pub(crate) fn new(slots: u32) -> Index {
         let slots_usize = slots as usize;
         // Headers, summaries and free segments take slots that are never live, so the table is
-        // less than nine tenths full at most.
-        let buckets = (slots_usize * 10 / 9).div_ceil(BUCKET) + 2;
+        // nine tenths full at most.
+        let buckets = (slots_usize * 12 / 11).div_ceil(BUCKET) + 2;
         Index {
             key_low: vec![0; slots_usize].into(),
             key_high: vec![0; slots_usize].into(),
