@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Dump(CheckArgs),
     /// Go on with a damaged cache: give up what cannot be trusted.
     Repair(RepairArgs),
+    /// List the block devices of Forebay, and give up one that no daemon serves any more.
+    Devices(DevicesArgs),
     /// Learn from a block trace.
     Trace(TraceArgs),
     /// Say from a block trace which cache would suit it: size, mode, policy, cut-off.
@@ -149,6 +151,9 @@ pub(crate) struct ServeArgs {
     /// Where to export over NBD: unix:PATH or tcp:HOST:PORT. Can be given several times.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) nbd: Vec<String>,
+    /// Make the volume a block device, /dev/ublkbN, also known as /dev/forebay/NAME.
+    #[arg(long)]
+    pub(crate) ublk: bool,
     /// The volume's name, also as export [default: the origin's file name].
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -311,8 +316,26 @@ pub(crate) struct StopArgs {
     /// First write all dirty data back.
     #[arg(long)]
     pub(crate) drain: bool,
+    /// Leave block devices in place: their users wait, without errors, until the next daemon
+    /// serves them. For an upgrade.
+    #[arg(long)]
+    pub(crate) keep_devices: bool,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay devices --remove /dev/ublkb0 --force")]
+pub(crate) struct DevicesArgs {
+    /// Give this one up: what waits for it gets errors.
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) remove: Option<PathBuf>,
+    /// Give it up although somebody uses it.
+    #[arg(long, requires = "remove")]
+    pub(crate) force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

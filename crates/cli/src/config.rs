@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) cache: Option<CachePlan>,
     pub(crate) volumes: Vec<VolumePlan>,
     pub(crate) nbd: Vec<Address>,
+    /// Volumes are block devices.
+    pub(crate) ublk: bool,
     pub(crate) tls: Tls,
     pub(crate) settings: Settings,
     pub(crate) memory_bytes: u64,
@@ -78,9 +80,11 @@ pub(crate) fn plan(args: ServeArgs) -> Result<Plan> {
             crate::units::size(LEAST_MEMORY_BYTES)
         ));
     }
-    if plan.nbd.is_empty() {
+    if plan.nbd.is_empty() && !plan.ublk {
         return usage(
-            "nothing is exported: give an address with --nbd unix:PATH or tcp:HOST:PORT".to_owned(),
+            "nothing is exported: make it a block device with --ublk, or give an address with \
+             --nbd unix:PATH or tcp:HOST:PORT"
+                .to_owned(),
         );
     }
     Ok(plan)
@@ -111,6 +115,7 @@ fn plan_of_args(args: ServeArgs) -> Result<Plan> {
             .iter()
             .map(|text| text.parse())
             .collect::<Result<_, Usage>>()?,
+        ublk: args.ublk,
         tls: tls(
             args.tls_cert.as_deref(),
             args.tls_key.as_deref(),
@@ -256,7 +261,10 @@ impl FromStr for Size {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
     cache: Option<FileCache>,
+    #[serde(default)]
     nbd: FileNbd,
+    #[serde(default)]
+    ublk: FileUblk,
     #[serde(default)]
     settings: FileSettings,
     #[serde(default)]
@@ -273,9 +281,16 @@ struct FileCache {
     emulate: Option<Text<Model>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FileUblk {
+    enabled: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct FileNbd {
+    #[serde(default)]
     listen: Vec<Text<Address>>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
@@ -369,6 +384,7 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<Plan> {
             nbd.insecure,
         )?,
         nbd: file.nbd.listen.into_iter().map(|text| text.0).collect(),
+        ublk: args.ublk || file.ublk.enabled,
         cache: file.cache.map(cache),
         volumes: file.volume.into_iter().map(volume).collect(),
         settings,

@@ -59,6 +59,9 @@ pub(crate) struct VolumeStatus {
     pub(crate) name: String,
     pub(crate) origin: String,
     pub(crate) mode: String,
+    /// The path of its block device, if it has one.
+    #[serde(default)]
+    pub(crate) block_device: Option<String>,
     pub(crate) size_bytes: u64,
     pub(crate) cached_bytes: u64,
     pub(crate) dirty_bytes: u64,

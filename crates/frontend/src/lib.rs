@@ -5,6 +5,8 @@
 //! a clock or a thread; the daemon's loop does, which is why all of this can be fuzzed.
 //!
 //! - [`nbd`]: the Network Block Device protocol, over unix sockets and TCP with TLS.
+//! - [`ublk`]: block devices of the kernel's, `/dev/ublkbN`.
 #![forbid(unsafe_code)]
 
 pub mod nbd;
+pub mod ublk;

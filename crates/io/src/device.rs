@@ -97,6 +97,7 @@ pub struct RealDevice {
     kind: DeviceKind,
     size_bytes: u64,
     logical_block_bytes: u32,
+    optimal_bytes: Option<u32>,
     direct: bool,
     volatile_cache: bool,
     can_discard: bool,
@@ -142,6 +143,7 @@ impl RealDevice {
             } else {
                 file_alignment_bytes(&file)
             },
+            optimal_bytes: block.then(|| probe::optimal_bytes(numbers)).flatten(),
             direct,
             volatile_cache: !block || probe::has_volatile_cache(numbers),
             can_discard: !block || probe::can_discard(numbers),
@@ -184,6 +186,12 @@ impl RealDevice {
     #[must_use]
     pub fn logical_block_bytes(&self) -> u32 {
         self.logical_block_bytes
+    }
+
+    /// The length of requests that the device says is best, in bytes, if it says.
+    #[must_use]
+    pub fn optimal_bytes(&self) -> Option<u32> {
+        self.optimal_bytes
     }
 
     /// Whether transfers go past the page cache.

@@ -16,6 +16,7 @@ mod probe;
 mod recording;
 mod ring_memory;
 mod slots;
+pub mod ublk;
 mod uring;
 
 /// For entries of kinds that [`Uring::push`] alone can submit, such as ublk's commands.
@@ -26,6 +27,7 @@ pub use device::{DeviceKind, DirectIo, OpenError, OpenHow, RealDevice};
 pub use driver::{Done, Driver, DriverCounters, DriverDevice, DriverError};
 pub use emulated::Emulation;
 pub use pool::{Arena, Pool, PoolError, PoolView};
+pub use probe::block_device_user;
 pub use recording::Recording;
 pub use ring_memory::{RingMemory, RingMemoryError, allocate};
 pub use uring::{Completion, FileTarget, SendPiece, Token, Uring, UringError, Waker};

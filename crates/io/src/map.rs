@@ -41,16 +41,32 @@ impl Map {
 
     /// The first `len_bytes` of a file, shared with it.
     pub(crate) fn shared(file: &File, len_bytes: usize) -> io::Result<Map> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        Map::of_file(file, 0, len_bytes, access)
+    }
+
+    /// A part of a device's memory that can only be read. Its owner must not use
+    /// [`Map::bytes_mut`], which only those who made a mapping writable have a use for.
+    pub(crate) fn read_only(file: &File, offset_bytes: u64, len_bytes: usize) -> io::Result<Map> {
+        Map::of_file(file, offset_bytes, len_bytes, libc::PROT_READ)
+    }
+
+    fn of_file(
+        file: &File,
+        offset_bytes: u64,
+        len_bytes: usize,
+        access: libc::c_int,
+    ) -> io::Result<Map> {
         // SAFETY: as for `anonymous`; that the file stays this long is what the caller's lock on
         // it is for.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 len_bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
+                access,
                 libc::MAP_SHARED,
                 file.as_raw_fd(),
-                0,
+                offset_bytes as libc::off_t,
             )
         };
         Map::from_mmap(address, len_bytes)

@@ -57,6 +57,12 @@ pub(crate) fn can_discard(numbers: Numbers) -> bool {
     queue(numbers, "discard_max_bytes").is_some_and(|bytes| bytes != "0")
 }
 
+/// The length of requests that is best for the device, if it says: a stripe of a RAID.
+pub(crate) fn optimal_bytes(numbers: Numbers) -> Option<u32> {
+    let bytes: u32 = queue(numbers, "optimal_io_size")?.parse().ok()?;
+    (bytes > 0).then_some(bytes)
+}
+
 /// The most lasting name the kernel knows for the device.
 pub(crate) fn identity(numbers: Numbers) -> String {
     let own = numbers.sysfs();
@@ -76,6 +82,16 @@ pub(crate) fn identity(numbers: Numbers) -> String {
     });
     let name = name.unwrap_or_else(|| format!("dev:{}", numbers.text()));
     name + &part.unwrap_or_default()
+}
+
+/// Who uses a block device, in words for an error message: `mounted on /mnt`, `used by dm-0`.
+///
+/// # Errors
+/// If it cannot be examined.
+pub fn block_device_user(path: &Path) -> std::io::Result<Option<String>> {
+    let metadata = fs::metadata(path)?;
+    let numbers = Numbers::of(std::os::unix::fs::MetadataExt::rdev(&metadata));
+    Ok(user(numbers).map(|user| user.trim_start_matches("is ").to_owned()))
 }
 
 /// Who uses a block device, in words for an error message.

@@ -28,7 +28,9 @@ pub struct Token(u64);
 
 impl Token {
     /// The first tag the owner of the ring may not use.
-    pub const FIRST_RESERVED_TAG: u8 = 0xf0;
+    pub const FIRST_RESERVED_TAG: u8 = 0xef;
+    /// Whose tokens are those of [`Token::standing`].
+    pub const STANDING_TAG: u8 = 0xef;
     /// Completes when another thread called [`Waker::wake`].
     pub const WAKE: Token = Token((WAKE_TAG as u64) << TAG_SHIFT);
 
@@ -40,6 +42,15 @@ impl Token {
     pub fn new(tag: u8, value: u64) -> Token {
         assert!(tag < Token::FIRST_RESERVED_TAG, "a tag of the owner's");
         Token::reserved(tag, value)
+    }
+
+    /// A token for a command that waits for as long as a device exists.
+    ///
+    /// # Panics
+    /// If the value needs more than 56 bits.
+    #[must_use]
+    pub fn standing(value: u64) -> Token {
+        Token::reserved(Token::STANDING_TAG, value)
     }
 
     pub(crate) fn reserved(tag: u8, value: u64) -> Token {
@@ -217,7 +228,8 @@ impl Uring {
         self.waker.clone()
     }
 
-    /// How many operations are on their way.
+    /// How many operations are on their way, without those that wait for as long as a device
+    /// exists.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.in_flight
@@ -304,6 +316,15 @@ impl Uring {
     /// touched by no one else, until the completion. Memory of the pool stays valid by itself.
     pub unsafe fn push(&mut self, entry: squeue::Entry) {
         self.in_flight += 1;
+        // SAFETY: the caller's promise.
+        unsafe { self.push_standing(entry) };
+    }
+
+    /// As [`Uring::push`], for an entry with a [`Token::standing`].
+    ///
+    /// # Safety
+    /// As for [`Uring::push`].
+    pub(crate) unsafe fn push_standing(&mut self, entry: squeue::Entry) {
         if self.backlog.is_empty() {
             // SAFETY: the caller's promise is the one that `push` of the queue asks for.
             let Err(_full) = (unsafe { self.ring.submission().push(&entry) }) else {
@@ -478,7 +499,7 @@ impl Uring {
         for entry in self.ring.completion() {
             let more = cqueue::more(entry.flags());
             let token = Token(entry.user_data());
-            self.in_flight -= u64::from(!more);
+            self.in_flight -= u64::from(!more && token.tag() != Token::STANDING_TAG);
             let token = match token.tag() {
                 CANCEL_TAG => continue,
                 WAKE_TAG => {
@@ -581,7 +602,8 @@ impl Drop for Uring {
                 break;
             }
             for entry in self.ring.completion() {
-                self.in_flight -= u64::from(!cqueue::more(entry.flags()));
+                let standing = Token(entry.user_data()).tag() == Token::STANDING_TAG;
+                self.in_flight -= u64::from(!cqueue::more(entry.flags()) && !standing);
             }
         }
         // The kernel takes a ring apart after it is closed, in its own time; files in the ring's

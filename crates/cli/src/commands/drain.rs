@@ -34,7 +34,8 @@ pub(crate) fn detach(args: &VolumeArgs) -> Result<()> {
 }
 
 pub(crate) fn stop(args: &StopArgs) -> Result<()> {
-    let answer = call(&args.control, "Stop", &json!({ "drain": args.drain }))?;
+    let parameters = json!({ "drain": args.drain, "keep_devices": args.keep_devices });
+    let answer = call(&args.control, "Stop", &parameters)?;
     if args.control.json {
         crate::output::line(format_args!("{answer}"));
     } else {
@@ -140,6 +141,7 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &Path) -> Result<()> {
             emulate: None,
         }],
         nbd: Vec::new(),
+        ublk: false,
         tls: crate::daemon::Tls::default(),
         settings: forebay_engine::Settings::default(),
         memory_bytes: 256 << 20,

@@ -2,6 +2,7 @@
 
 mod check;
 mod create;
+mod devices;
 mod drain;
 mod live;
 mod repair;
@@ -28,6 +29,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Check(args) => check::check(&args),
         Command::Dump(args) => check::dump(&args),
         Command::Repair(args) => repair::run(&args),
+        Command::Devices(args) => devices::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Advise(args) => trace::advise(&args),
     }

@@ -209,7 +209,7 @@ impl Worker {
     }
 
     /// Whether something holds memory that gives it back in time.
-    fn memory_will_return(&mut self) -> bool {
+    pub(super) fn memory_will_return(&mut self) -> bool {
         self.flights.len() > 0 || self.clients.iter_mut().any(|client| client.sending)
     }
 

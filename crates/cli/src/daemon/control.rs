@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::volumes::Progress;
-use super::{Daemon, Notice, report};
+use super::{Daemon, Devices, Notice, report};
 use crate::failure::{self, Usage};
 
 /// The longest message a client may send.
@@ -42,6 +42,7 @@ struct Parameters {
     key: Option<String>,
     value: Option<String>,
     drain: bool,
+    keep_devices: bool,
 }
 
 /// Serves the control socket from a thread of its own, each client from another.
@@ -175,7 +176,7 @@ fn carry_out(
             daemon.detach(&volume, &mut tell)?;
             Ok(json!({ "name": volume.name }))
         }
-        "org.forebay.Stop" => stop(daemon, stream, given.drain, &mut tell),
+        "org.forebay.Stop" => stop(daemon, stream, given, &mut tell),
         other => Err(Usage(format!("there is no method `{other}`")).into()),
     }
 }
@@ -183,18 +184,33 @@ fn carry_out(
 fn stop(
     daemon: &Arc<Daemon>,
     stream: &UnixStream,
-    drain: bool,
+    given: &Parameters,
     tell: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Value> {
-    if drain {
-        let volumes = daemon.admin().volumes.clone();
+    let volumes = daemon.admin().volumes.clone();
+    if !given.keep_devices {
+        let instead =
+            "unmount it first, or have its users wait for the next daemon with --keep-devices";
+        volumes
+            .iter()
+            .try_for_each(|volume| Daemon::check_unused(volume, instead))?;
+    }
+    if given.drain {
         for volume in volumes {
             daemon.drain(&volume, tell)?;
         }
     }
     let (done, result) = channel();
     let (telling, told) = channel();
-    let notice = Notice::Stop { done, told };
+    let notice = Notice::Stop {
+        done,
+        told,
+        devices: if given.keep_devices {
+            Devices::Keep
+        } else {
+            Devices::KeepUsed
+        },
+    };
     daemon.notify(notice)?;
     let result = result
         .recv()

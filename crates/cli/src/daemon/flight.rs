@@ -31,6 +31,20 @@ pub(super) struct Flight {
     parts: Parts,
 }
 
+impl Flight {
+    /// A request that has no parts yet; it is outstanding by itself until they are submitted.
+    fn new(asker: Asker, volume: VolumeSlot) -> Flight {
+        Flight {
+            asker,
+            volume,
+            outstanding: 1,
+            failure: None,
+            flush_after: false,
+            parts: Parts::new(),
+        }
+    }
+}
+
 /// Who gets the answer.
 #[derive(Debug)]
 pub(super) enum Asker {
@@ -39,6 +53,13 @@ pub(super) enum Asker {
         client: u32,
         ticket: Ticket,
         reads: bool,
+    },
+    /// The user of a block device: the place of its queue, and the tag of the request.
+    Queue {
+        place: u32,
+        tag: u16,
+        kind: RequestKind,
+        len_bytes: u32,
     },
     /// The daemon itself.
     Daemon(std::sync::mpsc::Sender<Result<(), Failure>>),
@@ -108,7 +129,7 @@ impl Worker {
         Some(parts)
     }
 
-    /// Sends a client's request off. Reads and writes bring buffers from
+    /// Sends an NBD client's request off. Reads and writes bring buffers from
     /// [`Worker::alloc_parts`] for the same range.
     pub(super) fn take_off(
         &mut self,
@@ -135,18 +156,37 @@ impl Worker {
             return;
         };
         let flight = Flight {
-            asker,
-            volume,
-            outstanding: 1,
-            failure: None,
             flush_after: command.needs_flush_after(),
-            parts: Parts::new(),
+            ..Flight::new(asker, volume)
         };
+        self.launch_flight(flight, kind, (offset_bytes, len_bytes), parts);
+    }
+
+    /// Sends a request off that is one of the engine's; otherwise as [`Worker::take_off`].
+    pub(super) fn launch(
+        &mut self,
+        asker: Asker,
+        volume: VolumeSlot,
+        kind: RequestKind,
+        range: (u64, u32),
+        parts: Parts,
+    ) {
+        self.launch_flight(Flight::new(asker, volume), kind, range, parts);
+    }
+
+    fn launch_flight(
+        &mut self,
+        flight: Flight,
+        kind: RequestKind,
+        range: (u64, u32),
+        parts: Parts,
+    ) {
+        let volume = flight.volume;
         let flight = self.flights.insert(flight);
         if kind == RequestKind::Flush {
             self.flush_shards(flight, volume);
         } else {
-            self.submit_pieces(flight, volume, kind, (offset_bytes, len_bytes), &parts);
+            self.submit_pieces(flight, volume, kind, range, &parts);
         }
         if let Some(flight) = self.flights.get_mut(flight) {
             flight.parts = parts;
@@ -220,14 +260,9 @@ impl Worker {
         volume: VolumeSlot,
         answer: std::sync::mpsc::Sender<Result<(), Failure>>,
     ) {
-        let flight = self.flights.insert(Flight {
-            asker: Asker::Daemon(answer),
-            volume,
-            outstanding: 1,
-            failure: None,
-            flush_after: false,
-            parts: Parts::new(),
-        });
+        let flight = self
+            .flights
+            .insert(Flight::new(Asker::Daemon(answer), volume));
         self.flush_shards(flight, volume);
         self.part_answered(flight, Ok(()));
     }
@@ -284,27 +319,55 @@ impl Worker {
 
     fn land(&mut self, flight: Flight) {
         let result = flight.failure.map_or(Ok(()), Err);
-        let (client, ticket, reads) = match flight.asker {
+        match flight.asker {
             Asker::Client {
                 client,
                 ticket,
                 reads,
-            } => (client, ticket, reads),
+            } => self.reply(client, ticket, reads, result, flight.parts),
+            Asker::Queue {
+                place,
+                tag,
+                kind,
+                len_bytes,
+            } => {
+                let mut result = result.map(|()| match kind {
+                    RequestKind::Read | RequestKind::Write { .. } => len_bytes,
+                    _ => 0,
+                });
+                if kind == RequestKind::Read
+                    && result.is_ok()
+                    && !self.copy_out(place, tag, &flight.parts)
+                {
+                    result = Err(Failure::Io);
+                }
+                self.free_parts(&flight.parts);
+                self.answer(place, tag, result);
+            }
             Asker::Daemon(answer) => {
                 // Whoever asked may have stopped waiting.
                 let _ = answer.send(result);
-                return;
             }
-        };
+        }
+    }
+
+    fn reply(
+        &mut self,
+        client: u32,
+        ticket: Ticket,
+        reads: bool,
+        result: Result<(), Failure>,
+        parts: Parts,
+    ) {
         let with_data = reads && result.is_ok();
         if !with_data {
-            self.free_parts(&flight.parts);
+            self.free_parts(&parts);
         }
         let Some(client) = self.clients.get_mut(client) else {
             return;
         };
         if with_data {
-            client.nbd.reply_read(ticket, flight.parts);
+            client.nbd.reply_read(ticket, parts);
         } else {
             client
                 .nbd
@@ -316,15 +379,7 @@ impl Worker {
     /// Block status: the state of the first blocks, as far as they are in one shard. The client
     /// asks again for the rest.
     fn ask(&mut self, asker: Asker, volume: VolumeSlot, offset_bytes: u64, len_bytes: u32) {
-        let flight = Flight {
-            asker,
-            volume,
-            outstanding: 1,
-            failure: None,
-            flush_after: false,
-            parts: Parts::new(),
-        };
-        let flight = self.flights.insert(flight);
+        let flight = self.flights.insert(Flight::new(asker, volume));
         let served = self
             .volumes
             .get(usize::from(volume.0))

@@ -8,6 +8,7 @@
 //! | [`shard`], [`plain`] | what decides: an engine, or its stand-in without a cache |
 //! | [`link`] | messages between threads |
 //! | [`socket`] | listening |
+//! | [`ublk`] | volumes as block devices |
 //! | [`control`] | the control socket |
 //! | [`volumes`] | attach, detach, mode, drain, settings |
 //! | [`report`] | status |
@@ -25,6 +26,7 @@ mod shutdown;
 mod slots;
 mod socket;
 mod start;
+pub(crate) mod ublk;
 mod volumes;
 mod worker;
 
@@ -45,6 +47,15 @@ use crate::status::Recovery;
 use link::Link;
 use socket::Listening;
 
+/// What becomes of block devices when the daemon stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Devices {
+    /// Those that nobody uses are taken away, the others wait for the next daemon.
+    KeepUsed,
+    /// All wait for the next daemon.
+    Keep,
+}
+
 /// What the main thread waits for.
 enum Notice {
     /// SIGINT or SIGTERM.
@@ -54,6 +65,7 @@ enum Notice {
     Stop {
         done: Sender<Result<(), String>>,
         told: Receiver<()>,
+        devices: Devices,
     },
     /// A shard gives its cache up and waits for that to be on record (I15).
     Abandonment {
@@ -80,6 +92,8 @@ struct VolumeSide {
     slot: VolumeSlot,
     device: Arc<RealDevice>,
     size_bytes: u64,
+    /// The `N` of its `/dev/ublkbN`, if it has one.
+    block_device: Option<u32>,
 }
 
 /// What commands change, one at a time.
@@ -97,6 +111,8 @@ struct Daemon {
     started: Instant,
     control_path: PathBuf,
     surroundings: Surroundings,
+    /// If volumes are block devices: the longest transfer of those, in bytes.
+    block_devices: Option<u32>,
     notices: Mutex<Sender<Notice>>,
 }
 

@@ -113,6 +113,7 @@ pub(super) fn status(daemon: &Daemon) -> Result<Status> {
                 name: volume.name.clone(),
                 origin: volume.device.path().display().to_string(),
                 mode: mode.to_owned(),
+                block_device: volume.block_device.map(super::ublk::path),
                 size_bytes: volume.size_bytes,
                 cached_bytes: own().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
                 dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,

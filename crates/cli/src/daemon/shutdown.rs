@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::start::record_abandonment;
+use super::ublk::{in_use, path};
 use super::worker::Worker;
-use super::{Daemon, Notice};
+use super::{Daemon, Devices, Notice};
 
 /// How long clients may take to have their last requests answered.
 const CLIENTS: Duration = Duration::from_secs(10);
@@ -25,8 +26,9 @@ pub(super) fn stop(
     daemon: &Arc<Daemon>,
     notices: &Receiver<Notice>,
     threads: Vec<JoinHandle<()>>,
+    devices: Devices,
 ) -> Result<()> {
-    let result = settle(daemon, notices);
+    let result = settle(daemon, notices, devices);
     let kept_rings = result.is_err();
     for link in &daemon.links {
         let ended = link.call(move |worker| {
@@ -58,7 +60,9 @@ pub(super) fn stop(
     result
 }
 
-fn settle(daemon: &Daemon, notices: &Receiver<Notice>) -> Result<()> {
+fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Result<()> {
+    // While everything still works: to take a device away is to answer all it was asked.
+    remove_block_devices(daemon, devices)?;
     daemon.links[0].call(Worker::stop_listening)?;
     for link in &daemon.links {
         link.call(Worker::refuse_requests)?;
@@ -77,6 +81,18 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>) -> Result<()> {
     for link in &daemon.links {
         link.call(|worker| worker.close_clients(true))?;
     }
+    let held = wait.until(
+        "block devices to have their answers",
+        DEVICES,
+        false,
+        |link| link.call(Worker::hold_queues),
+    )?;
+    if !held {
+        bail!(
+            "requests of block devices were not answered within {} seconds",
+            DEVICES.as_secs()
+        );
+    }
     flush(daemon, &mut wait)?;
     for link in &daemon.links {
         link.call(Worker::settle)?;
@@ -91,6 +107,30 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>) -> Result<()> {
         );
     }
     daemon.record_fingerprints()
+}
+
+/// Takes away the block devices that nobody uses. The users of the others wait for the next
+/// daemon: to fail their requests would cost them data.
+fn remove_block_devices(daemon: &Daemon, devices: Devices) -> Result<()> {
+    let volumes = daemon.admin().volumes.clone();
+    for volume in volumes {
+        let Some(number) = volume.block_device else {
+            continue;
+        };
+        let user = match devices {
+            Devices::Keep => Some("kept".to_owned()),
+            Devices::KeepUsed => in_use::user_of(path(number).as_ref())?,
+        };
+        match user {
+            None => daemon.remove_block_device(&volume)?,
+            Some(user) => tracing::warn!(
+                "{} (volume {}) is {user}: its users wait until a daemon serves it again",
+                path(number),
+                volume.name
+            ),
+        }
+    }
+    Ok(())
 }
 
 /// Makes everything durable, on every volume.

@@ -40,6 +40,12 @@ impl<T> Slots<T> {
         Some(thing)
     }
 
+    /// The names of all.
+    pub(super) fn places(&self) -> impl Iterator<Item = u32> {
+        let taken = |(place, thing): (usize, &Option<T>)| thing.as_ref().map(|_| place as u32);
+        self.places.iter().enumerate().filter_map(taken)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }

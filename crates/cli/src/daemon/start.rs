@@ -20,7 +20,7 @@ use super::link::Link;
 use super::shard::Shard;
 use super::socket::{Listener, Listening, bind_unix};
 use super::worker::{Clock, ServedVolume, TimedDevice, Worker, WorkerParts};
-use super::{Admin, CacheSide, Daemon, Notice, VolumeSide, control, shutdown};
+use super::{Admin, CacheSide, Daemon, Devices, Notice, VolumeSide, control, shutdown};
 use crate::attach::{self, AttachedCache, Origin, Surroundings};
 use crate::config::{LEAST_MEMORY_BYTES, Plan};
 use crate::failure::{Usage, refuse};
@@ -58,7 +58,7 @@ pub(crate) fn drain_offline(plan: &Plan, show: &mut dyn FnMut(&Value)) -> Result
         })?;
         Ok(control::drained(&volume.name, progress))
     });
-    shutdown::stop(&daemon, &notices, threads)?;
+    shutdown::stop(&daemon, &notices, threads, Devices::KeepUsed)?;
     drained
 }
 
@@ -105,6 +105,7 @@ fn launch(plan: &Plan) -> Result<Launched> {
         threads,
         cache,
         volumes,
+        limits,
     } = start_workers(plan, cache, &origins, clock, &notices)?;
     let listening: Vec<Listening> = listeners
         .iter()
@@ -132,10 +133,16 @@ fn launch(plan: &Plan) -> Result<Launched> {
         started: Instant::now(),
         control_path,
         surroundings,
+        block_devices: plan.ublk.then_some(limits.max_request_bytes),
         notices: Mutex::new(notices),
     });
     control::start(Arc::clone(&daemon), control)?;
     guard.0 = None;
+    if let Err(error) = daemon.export_block_devices() {
+        // Those that were made or taken over are let go in order.
+        let _ = shutdown::stop(&daemon, &to_main, threads, Devices::KeepUsed);
+        return Err(error);
+    }
     Ok(Launched {
         daemon,
         notices: to_main,
@@ -175,10 +182,14 @@ fn run(
         match notices.recv().context("the daemon lost its own channel")? {
             Notice::Signal => {
                 tracing::info!("a signal came: stopping in order");
-                return shutdown::stop(daemon, notices, threads);
+                return shutdown::stop(daemon, notices, threads, Devices::KeepUsed);
             }
-            Notice::Stop { done, told } => {
-                let result = shutdown::stop(daemon, notices, threads);
+            Notice::Stop {
+                done,
+                told,
+                devices,
+            } => {
+                let result = shutdown::stop(daemon, notices, threads, devices);
                 let message = match &result {
                     Ok(()) => Ok(()),
                     Err(error) => Err(crate::failure::describe(error)),
@@ -335,6 +346,7 @@ struct Started {
     threads: Vec<JoinHandle<()>>,
     cache: Option<CacheSide>,
     volumes: Vec<VolumeSide>,
+    limits: Limits,
 }
 
 /// What one worker begins with.
@@ -346,6 +358,8 @@ struct Share {
     boot_id: [u8; 16],
     started: Sender<Result<(usize, Link)>>,
     sender: Sender<super::link::Message>,
+    /// The thread will serve block devices.
+    storage: bool,
 }
 
 fn start_workers(
@@ -399,6 +413,7 @@ fn start_workers(
             boot_id: attach::boot_id()?,
             started: started.0.clone(),
             sender,
+            storage: plan.ublk,
         });
     }
     let (cache, configs) = match cache {
@@ -471,6 +486,7 @@ fn start_workers(
         threads: handles,
         cache,
         volumes,
+        limits,
     })
 }
 
@@ -480,6 +496,7 @@ pub(super) fn volume_side(origin: &Origin, slot: VolumeSlot) -> VolumeSide {
         slot,
         device: Arc::clone(&origin.opened.device),
         size_bytes: origin.size_bytes(),
+        block_device: None,
     }
 }
 
@@ -530,8 +547,12 @@ fn run_worker(share: Share) {
         boot_id,
         started,
         sender,
+        storage,
     } = share;
     let index = parts.index;
+    if storage && let Err(error) = forebay_io::ublk::serve_storage_from_this_thread() {
+        tracing::warn!("when memory is short this daemon may wait for its own devices: {error}");
+    }
     let mut worker = match Worker::new(parts) {
         Ok(worker) => worker,
         Err(error) => {

@@ -201,10 +201,15 @@ impl Daemon {
             &self.links,
             start::served_volume(&origin, config, emulation)?,
         )?;
-        admin.volumes.push(start::volume_side(&origin, slot));
-        let uris = self.uris_for(&origin.name);
+        let side = start::volume_side(&origin, slot);
+        admin.volumes.push(side.clone());
+        drop(admin);
         tracing::info!("volume {} is attached", origin.name);
-        Ok(uris)
+        self.export_block_device(&side)
+            .with_context(|| format!("volume {} is attached, but is no block device", side.name))?;
+        let admin = self.admin();
+        let attached = admin.volumes.iter().filter(|known| known.slot == slot);
+        Ok(attached.flat_map(|volume| self.uris_for(volume)).collect())
     }
 
     /// Takes a volume off: everything is written back, clients are closed, and the origin is
@@ -220,8 +225,12 @@ impl Daemon {
                 volume.name
             );
         }
+        let unused = || Self::check_unused(volume, "unmount it first");
+        unused()?;
         // Most of it while clients go on; the rest when no more can come.
         self.drain(volume, tell)?;
+        unused()?;
+        self.remove_block_device(volume)?;
         let slot = volume.slot;
         self.each_worker(move |worker| worker.retire_volume(slot))?;
         self.drain(volume, &mut |_| true)?;
@@ -296,18 +305,20 @@ impl Daemon {
         write_superblock(cache, superblock)
     }
 
-    pub(super) fn uris_for(&self, name: &str) -> Vec<String> {
-        self.listening
+    fn uris_for(&self, volume: &VolumeSide) -> Vec<String> {
+        let block_device = volume.block_device.map(super::ublk::path);
+        let exports = self
+            .listening
             .iter()
-            .map(|listening| listening.uri(name))
-            .collect()
+            .map(|listening| listening.uri(&volume.name));
+        block_device.into_iter().chain(exports).collect()
     }
 
     pub(super) fn uris_of(&self, admin: &super::Admin) -> Vec<String> {
         admin
             .volumes
             .iter()
-            .flat_map(|volume| self.uris_for(&volume.name))
+            .flat_map(|volume| self.uris_for(volume))
             .collect()
     }
 }

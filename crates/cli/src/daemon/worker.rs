@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! socket ─ recv ─> client.rs: NBD bytes to requests ─> flight.rs: cut to shards
+//! (ublk driver ─> ublk/queue.rs: descriptors to requests ─> flight.rs)
 //!     ─> Shard::submit ─> next_action ─> Driver ─ io_uring ─> complete ─> next_ack
 //!     ─> flight.rs: all parts answered ─> client.rs: reply ─ send ─> socket
 //! ```
@@ -28,6 +29,7 @@ use super::link::{Link, Message};
 use super::shard::Shard;
 use super::slots::Slots;
 use super::socket::{Listener, Tls};
+use super::ublk::queue::Queues;
 
 pub(super) const RECEIVED: u8 = 1;
 pub(super) const SENT: u8 = 2;
@@ -90,6 +92,8 @@ pub(super) struct Worker {
     pub(super) limits: Limits,
     pub(super) flights: Slots<Flight>,
     pub(super) clients: Slots<Box<Client>>,
+    /// Queues of block devices.
+    pub(super) ublk: Queues,
     /// Clients with something to do this turn.
     pub(super) busy: Vec<u32>,
     /// Clients that wait for memory.
@@ -145,6 +149,7 @@ impl Worker {
             limits: parts.limits,
             flights: Slots::default(),
             clients: Slots::default(),
+            ublk: Queues::default(),
             busy: Vec::new(),
             starving: Vec::new(),
             released: Vec::new(),
@@ -340,6 +345,7 @@ impl Worker {
         // Replies free slots and buffers, so that requests which waited can go on.
         loop {
             self.serve_clients();
+            self.serve_queues();
             if !self.drive_shards() {
                 break;
             }
@@ -368,6 +374,7 @@ impl Worker {
         }
         let value = completion.token.value() as u32;
         match completion.token.tag() {
+            Token::STANDING_TAG => self.arrived(completion.token.value(), completion.result),
             RECEIVED => self.received(value, completion.result),
             SENT => self.sent(value, completion.result),
             LISTENER => self.accept_clients(value as usize),

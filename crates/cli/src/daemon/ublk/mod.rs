@@ -1,0 +1,23 @@
+//! Volumes as block devices, `/dev/ublkbN`.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`export`] | making, taking over and taking away devices: the control plane's part |
+//! | [`queue`] | requests of a device's queue on the thread that serves it |
+//! | [`volume`] | which device a volume is, and what its users are told |
+//! | [`in_use`] | whether a device can be taken away |
+
+mod export;
+pub(super) mod in_use;
+pub(super) mod queue;
+mod volume;
+
+pub(crate) use export::{give_up, list};
+
+/// Each queue takes so many requests at a time.
+pub(crate) const DEPTH: u16 = 128;
+
+/// The path of a block device.
+pub(crate) fn path(number: u32) -> String {
+    format!("/dev/ublkb{number}")
+}

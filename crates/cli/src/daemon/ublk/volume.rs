@@ -1,0 +1,127 @@
+//! Which block device a volume is, and what its users are told.
+
+use anyhow::Result;
+use forebay_engine::MAX_REQUEST_BYTES;
+use forebay_engine::format::VolumeState;
+use forebay_frontend::ublk::device::Owner;
+use forebay_frontend::ublk::parameters::Parameters;
+use ring::digest::{Context, SHA256};
+
+use super::super::{CacheSide, Daemon, VolumeSide};
+use super::export::{self, Wanted};
+use super::{in_use, path};
+use crate::failure::refuse;
+
+/// The optimal length where the origin does not say one, in bytes.
+const OPTIMAL_BYTES: u32 = 64 << 10;
+
+impl Daemon {
+    /// Makes every volume a block device that is not one yet, if that is wanted.
+    pub(in super::super) fn export_block_devices(&self) -> Result<()> {
+        let volumes = self.admin().volumes.clone();
+        for volume in volumes {
+            self.export_block_device(&volume)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a volume a block device, if that is wanted.
+    pub(in super::super) fn export_block_device(&self, volume: &VolumeSide) -> Result<()> {
+        let Some(most_bytes) = self.block_devices else {
+            return Ok(());
+        };
+        let wanted = {
+            let admin = self.admin();
+            wanted(volume, admin.cache.as_ref(), most_bytes)
+        };
+        let number = export::export(&self.links, &wanted)?;
+        let mut admin = self.admin();
+        let known = admin
+            .volumes
+            .iter_mut()
+            .find(|known| known.slot == volume.slot);
+        if let Some(known) = known {
+            known.block_device = Some(number);
+        }
+        Ok(())
+    }
+
+    /// Refuses if somebody would lose a volume's block device.
+    pub(in super::super) fn check_unused(volume: &VolumeSide, instead: &str) -> Result<()> {
+        if let Some(number) = volume.block_device
+            && let Some(user) = in_use::user_of(path(number).as_ref())?
+        {
+            refuse!(
+                "{} (volume {}) is {user}: {instead}",
+                path(number),
+                volume.name
+            );
+        }
+        Ok(())
+    }
+
+    /// Takes a volume's block device away, if it is one.
+    pub(in super::super) fn remove_block_device(&self, volume: &VolumeSide) -> Result<()> {
+        let Some(number) = volume.block_device else {
+            return Ok(());
+        };
+        export::remove(&self.links, volume.slot, &volume.name, number)?;
+        let mut admin = self.admin();
+        let known = admin
+            .volumes
+            .iter_mut()
+            .find(|known| known.slot == volume.slot);
+        if let Some(known) = known {
+            known.block_device = None;
+        }
+        Ok(())
+    }
+}
+
+fn wanted(volume: &VolumeSide, cache: Option<&CacheSide>, most_bytes: u32) -> Wanted {
+    let device = &volume.device;
+    let logical_block_bytes = device.logical_block_bytes().clamp(512, 4096);
+    let physical_block_bytes = cache.map_or(4096, |cache| cache.superblock.geometry.block_bytes);
+    let optimal_bytes = device
+        .optimal_bytes()
+        .filter(|bytes| bytes.is_power_of_two() && *bytes >= physical_block_bytes)
+        .unwrap_or(OPTIMAL_BYTES.max(physical_block_bytes));
+    let parameters = Parameters {
+        // A file may have any length; what is beyond its last whole block cannot be addressed.
+        size_bytes: volume.size_bytes - volume.size_bytes % u64::from(logical_block_bytes),
+        logical_block_bytes,
+        physical_block_bytes,
+        optimal_bytes,
+        max_transfer_bytes: most_bytes.min(MAX_REQUEST_BYTES),
+    };
+    Wanted {
+        name: volume.name.clone(),
+        slot: volume.slot,
+        owner: owner(volume, cache),
+        parameters,
+    }
+}
+
+/// A volume's id is never given twice (I16), so a device left by another volume is never taken
+/// for this one's.
+fn owner(volume: &VolumeSide, cache: Option<&CacheSide>) -> Owner {
+    let mut identity = Context::new(&SHA256);
+    let record = cache.and_then(|cache| {
+        let attached =
+            cache.superblock.volumes.iter().find(|record| {
+                record.state == VolumeState::Attached && record.name == volume.name
+            })?;
+        Some((cache.superblock.id, attached.id))
+    });
+    match record {
+        Some((cache, volume)) => {
+            identity.update(&cache.0);
+            identity.update(&volume.to_le_bytes());
+        }
+        None => identity.update(volume.device.identity().as_bytes()),
+    }
+    let digest = identity.finish();
+    let mut first = [0; 4];
+    first.copy_from_slice(&digest.as_ref()[..4]);
+    Owner::of_volume(u32::from_le_bytes(first))
+}
