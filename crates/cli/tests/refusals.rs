@@ -28,7 +28,7 @@ fn help_names_every_command_and_the_exit_codes() {
     let help = forebay_ok(&scratch, &["--help"]);
     let commands = [
         "create", "serve", "attach", "detach", "status", "mode", "set", "drain", "stop", "check",
-        "dump", "repair", "trace", "advise",
+        "dump", "repair", "devices", "trace", "advise",
     ];
     for command in commands {
         assert!(help.contains(command), "{help}");
@@ -48,6 +48,7 @@ fn values_that_make_no_sense_are_wrong_usage() {
         (&["--nbd", "smoke:signals"][..], "unix:PATH"),
         (&["--nbd", "tcp:localhost"], "HOST:PORT"),
         (&[], "--nbd"),
+        (&[], "--ublk"),
         (
             &["--nbd", "unix:x", "--dirty-low", "90", "--cache", "c"],
             "dirty limits",
@@ -66,6 +67,25 @@ fn values_that_make_no_sense_are_wrong_usage() {
             .collect();
         forebay_says(&scratch, &all, 2, &[word]);
     }
+}
+
+#[test]
+fn without_its_driver_a_block_device_is_refused_before_anything_is_written() {
+    if std::path::Path::new("/dev/ublk-control").exists() {
+        eprintln!("skipped: this machine has the ublk driver; the lab tests what works with it");
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.file("origin", MIB);
+    let cache = scratch.file("cache", 64 * MIB);
+    let serve = [
+        "serve", "--origin", "origin", "--cache", "cache", "--create", "--ublk",
+    ];
+    forebay_says(&scratch, &serve, 1, &["modprobe ublk_drv"]);
+    let written = std::fs::read(cache).unwrap();
+    assert!(written.iter().all(|byte| *byte == 0), "nothing was written");
+    forebay_says(&scratch, &["devices"], 1, &["modprobe ublk_drv"]);
+    forebay_says(&scratch, &["devices", "--force"], 2, &["--remove"]);
 }
 
 #[test]

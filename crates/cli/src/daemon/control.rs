@@ -189,8 +189,7 @@ fn stop(
 ) -> Result<Value> {
     let volumes = daemon.admin().volumes.clone();
     if !given.keep_devices {
-        let instead =
-            "unmount it first, or have its users wait for the next daemon with --keep-devices";
+        let instead = "unmount it or take it out of use first, or have its users wait for the next daemon with --keep-devices";
         volumes
             .iter()
             .try_for_each(|volume| Daemon::check_unused(volume, instead))?;

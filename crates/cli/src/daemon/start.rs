@@ -89,6 +89,9 @@ fn launch(plan: &Plan) -> Result<Launched> {
     };
     let own_socket = || run_dir().join(format!("{}.sock", std::process::id()));
     let control_path = plan.control.clone().unwrap_or_else(own_socket);
+    if plan.ublk {
+        super::ublk::check_driver()?;
+    }
     // Sockets come first: a daemon that nobody can reach must not begin to write.
     let control = bind_control(&control_path)?;
     let mut guard = ControlSocket(Some(control_path.clone()));
@@ -550,9 +553,6 @@ fn run_worker(share: Share) {
         storage,
     } = share;
     let index = parts.index;
-    if storage && let Err(error) = forebay_io::ublk::serve_storage_from_this_thread() {
-        tracing::warn!("when memory is short this daemon may wait for its own devices: {error}");
-    }
     let mut worker = match Worker::new(parts) {
         Ok(worker) => worker,
         Err(error) => {
@@ -561,6 +561,9 @@ fn run_worker(share: Share) {
             return;
         }
     };
+    if storage {
+        prepare_for_own_devices(&mut worker);
+    }
     for (number, cached) in shards {
         let shard = match cached {
             Some((recovered, ring)) => {
@@ -578,6 +581,19 @@ fn run_worker(share: Share) {
     };
     if started.send(Ok((index, link))).is_ok() {
         worker.run();
+    }
+}
+
+/// What serves block devices of this host must not need those devices to go on: its buffers stay
+/// in memory, and the kernel does not write to them when it looks for memory on its behalf.
+fn prepare_for_own_devices(worker: &mut Worker) {
+    let pinned = worker.ring.register_memory();
+    if let Err(error) = pinned {
+        let error = crate::failure::describe(&error.into());
+        tracing::warn!("the daemon's buffers could not be pinned in memory: {error}");
+    }
+    if let Err(error) = forebay_io::ublk::serve_storage_from_this_thread() {
+        tracing::warn!("when memory is short this daemon may wait for its own devices: {error}");
     }
 }
 

@@ -225,7 +225,7 @@ impl Daemon {
                 volume.name
             );
         }
-        let unused = || Self::check_unused(volume, "unmount it first");
+        let unused = || Self::check_unused(volume, "unmount it or take it out of use first");
         unused()?;
         // Most of it while clients go on; the rest when no more can come.
         self.drain(volume, tell)?;

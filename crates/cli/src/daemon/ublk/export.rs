@@ -38,7 +38,6 @@ pub(in super::super) struct Wanted {
 /// number.
 pub(in super::super) fn export(links: &[Link], wanted: &Wanted) -> Result<u32> {
     let mut control = UblkControl::open()?;
-    check_driver(&mut control)?;
     let known = find(&mut control, wanted.owner)?;
     let number = match known {
         Some(device) if device.state != State::Dead => {
@@ -58,7 +57,9 @@ pub(in super::super) fn export(links: &[Link], wanted: &Wanted) -> Result<u32> {
     Ok(number)
 }
 
-fn check_driver(control: &mut UblkControl) -> Result<()> {
+/// Refuses if block devices cannot be had here.
+pub(in super::super) fn check_driver() -> Result<()> {
+    let mut control = UblkControl::open()?;
     let mut bytes = [0; 8];
     let asked = control.command(commands::GET_FEATURES, ANY_NUMBER, 0, &mut bytes);
     let features = Features(u64::from_ne_bytes(bytes));

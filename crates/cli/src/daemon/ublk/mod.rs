@@ -12,6 +12,7 @@ pub(super) mod in_use;
 pub(super) mod queue;
 mod volume;
 
+pub(super) use export::check_driver;
 pub(crate) use export::{give_up, list};
 
 /// Each queue takes so many requests at a time.
