@@ -15,6 +15,7 @@ mod pool;
 mod probe;
 mod recording;
 mod ring_memory;
+mod shared_words;
 mod slots;
 mod uring;
 
@@ -28,4 +29,5 @@ pub use emulated::Emulation;
 pub use pool::{Arena, Pool, PoolError, PoolView};
 pub use recording::Recording;
 pub use ring_memory::{RingMemory, RingMemoryError, allocate};
+pub use shared_words::SharedWords;
 pub use uring::{Completion, FileTarget, SendPiece, Token, Uring, UringError, Waker};
