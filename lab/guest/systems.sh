@@ -86,7 +86,7 @@ writecache_start() {
 
 # ---- user space over the kernel's NBD client ----
 nbd_connect() {
-    nbd-client -unix "$1" /dev/nbd0 -N "$2" -b 4096 -C ${3:-1} > /tmp/said 2>&1 || give_up "nbd-client: $(tail -1 /tmp/said)"
+    nbd-client -unix "$1" /dev/nbd0 -N "$2" -b 4096 -C ${3:-1} > /tmp/said 2>&1 || give_up "nbd-client: $(tr "\n" " " < /tmp/said) $(tail -c 300 /tmp/forebay)"
     echo none > /sys/block/nbd0/queue/scheduler
     TARGET=/dev/nbd0
 }

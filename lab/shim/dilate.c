@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 /* The shared page, in words of 64 bits. Keep in step with lab/src/clock.rs. */
-enum { WORD_RATE, WORD_ORIGIN, WORD_SKIPPED, WORD_ACTIVITY, WORD_SKIPS, WORD_MAY_SKIP, WORD_DEVICES, WORD_NEXT };
+enum { WORD_VERSION, WORD_RATE, WORD_ORIGIN, WORD_SKIPPED, WORD_ACTIVITY, WORD_SKIPS, WORD_MAY_SKIP, WORD_DEVICES, WORD_NEXT };
 enum { MAX_DEVICES = 8, WORDS = WORD_NEXT + MAX_DEVICES };
 #define AWAKE 0
 #define NEVER INT64_MAX
@@ -39,16 +39,15 @@ enum { MAX_DEVICES = 8, WORDS = WORD_NEXT + MAX_DEVICES };
 enum { MAX_CPUS = 16, MAX_LOOPS = 8, MAX_FDS = 64 };
 enum {
     NS_PER_S = 1000000000,
-    LOOK_NS = 30000,            /* how often idleness is looked for */
-    SETTLE_NS = 120000,         /* host time without any activity that counts as idle */
+    LOOK_BUSY_NS = 80000,       /* how often idleness is looked for */
+    LOOK_IDLE_NS = 30000,       /* the same when it may be about to be found */
+    SETTLE_NS = 100000,         /* host time without any activity that counts as idle */
     SETTLE_UNSURE_NS = 3000000, /* the same with no device event ahead: a worker may be busy */
     LEAST_SKIP_NS = 15000,
     MOST_SKIP_NS = 50000000,
 };
 
 static _Atomic int64_t *shared_words;
-static double rate = 1;
-static int64_t origin_ns;
 static struct timespec real_start;
 static int cpu_count, loop_count;
 static int wake_main_fd = -1, wake_device_fd[MAX_DEVICES];
@@ -81,9 +80,25 @@ static int64_t host_now(void)
     return (int64_t)time.tv_sec * NS_PER_S + time.tv_nsec;
 }
 
+static double rate_now(void)
+{
+    int64_t bits = atomic_load(&shared_words[WORD_RATE]);
+    double rate;
+    memcpy(&rate, &bits, sizeof rate);
+    return rate;
+}
+
 static int64_t guest_now(void)
 {
-    return (int64_t)((double)(host_now() - origin_ns) / rate) + atomic_load(&shared_words[WORD_SKIPPED]);
+    for (;;) {
+        /* The rate changes once, after the boot; its version is odd meanwhile. */
+        int64_t version = atomic_load(&shared_words[WORD_VERSION]);
+        double rate = rate_now();
+        int64_t origin = atomic_load(&shared_words[WORD_ORIGIN]);
+        int64_t now = (int64_t)((double)(host_now() - origin) / rate) + atomic_load(&shared_words[WORD_SKIPPED]);
+        if (version % 2 == 0 && atomic_load(&shared_words[WORD_VERSION]) == version)
+            return now;
+    }
 }
 
 static void note_activity(void)
@@ -195,12 +210,13 @@ static void *look_for_idleness(void *unused)
     prctl(PR_SET_NAME, "time-skip");
     prctl(PR_SET_TIMERSLACK, 1);
     int64_t activity = -1, quiet_since = 0;
+    struct timespec pause = { 0, LOOK_BUSY_NS };
     for (;;) {
-        struct timespec pause = { 0, LOOK_NS };
         syscall(SYS_nanosleep, &pause, NULL);
         int64_t host = host_now(), seen = atomic_load(&shared_words[WORD_ACTIVITY]);
         int device_ahead;
         int64_t next = next_event(&device_ahead);
+        pause.tv_nsec = next == 0 ? LOOK_BUSY_NS : LOOK_IDLE_NS;
         if (next == 0 || seen != activity) {
             activity = seen;
             quiet_since = host;
@@ -300,9 +316,6 @@ __attribute__((constructor)) static void start(void)
     }
     close(file);
     shared_words = page;
-    int64_t rate_bits = atomic_load(&shared_words[WORD_RATE]);
-    memcpy(&rate, &rate_bits, sizeof rate);
-    origin_ns = atomic_load(&shared_words[WORD_ORIGIN]);
     real_clock_gettime(CLOCK_REALTIME, &real_start);
     wake_main_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int devices = (int)atomic_load(&shared_words[WORD_DEVICES]);
@@ -338,7 +351,7 @@ int gettimeofday(struct timeval *restrict time, void *restrict zone)
 
 static struct timespec host_duration(int64_t guest_ns)
 {
-    double ns = guest_ns > 0 ? (double)guest_ns * rate : 0;
+    double ns = guest_ns > 0 ? (double)guest_ns * rate_now() : 0;
     struct timespec time = { (time_t)(ns / NS_PER_S), 0 };
     time.tv_nsec = (long)(ns - (double)time.tv_sec * NS_PER_S);
     return time;

@@ -12,14 +12,15 @@ use anyhow::Context as _;
 use forebay_io::SharedWords;
 use rustix::time::{ClockId, clock_gettime};
 
-const RATE: usize = 0;
-const ORIGIN: usize = 1;
-const SKIPPED: usize = 2;
-const ACTIVITY: usize = 3;
-const SKIPS: usize = 4;
-const MAY_SKIP: usize = 5;
-const DEVICES: usize = 6;
-const NEXT: usize = 7;
+const VERSION: usize = 0;
+const RATE: usize = 1;
+const ORIGIN: usize = 2;
+const SKIPPED: usize = 3;
+const ACTIVITY: usize = 4;
+const SKIPS: usize = 5;
+const MAY_SKIP: usize = 6;
+const DEVICES: usize = 7;
+const NEXT: usize = 8;
 const MAX_DEVICES: usize = 8;
 
 const AWAKE: u64 = 0;
@@ -30,8 +31,6 @@ const NEVER: u64 = i64::MAX as u64;
 pub struct Clock {
     page: SharedWords,
     directory: PathBuf,
-    rate: f64,
-    origin_ns: u64,
 }
 
 fn host_ns() -> u64 {
@@ -67,12 +66,10 @@ impl Clock {
         let clock = Clock {
             page,
             directory: directory.to_owned(),
-            rate,
-            origin_ns: host_ns(),
         };
         for (word, value) in [
             (RATE, rate.to_bits()),
-            (ORIGIN, clock.origin_ns),
+            (ORIGIN, host_ns()),
             (MAY_SKIP, u64::from(may_skip)),
             (DEVICES, devices as u64),
         ] {
@@ -85,23 +82,39 @@ impl Clock {
         &self.page.words()[index]
     }
 
+    fn rate(&self) -> f64 {
+        f64::from_bits(self.word(RATE).load(Ordering::SeqCst))
+    }
+
     /// Guest time, in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        let host = host_ns().saturating_sub(self.origin_ns);
-        (host as f64 / self.rate) as u64 + self.word(SKIPPED).load(Ordering::SeqCst)
+        loop {
+            let version = self.word(VERSION).load(Ordering::SeqCst);
+            let host = host_ns().saturating_sub(self.word(ORIGIN).load(Ordering::SeqCst));
+            let now =
+                (host as f64 / self.rate()) as u64 + self.word(SKIPPED).load(Ordering::SeqCst);
+            if version.is_multiple_of(2) && self.word(VERSION).load(Ordering::SeqCst) == version {
+                return now;
+            }
+        }
+    }
+
+    /// Goes on from now at another rate. One thread alone may change it.
+    pub fn set_rate(&self, rate: f64) {
+        self.word(VERSION).fetch_add(1, Ordering::SeqCst);
+        let now = host_ns();
+        let passed = now.saturating_sub(self.word(ORIGIN).load(Ordering::SeqCst)) as f64;
+        let origin = now as f64 - passed / self.rate() * rate;
+        self.word(ORIGIN).store(origin as u64, Ordering::SeqCst);
+        self.word(RATE).store(rate.to_bits(), Ordering::SeqCst);
+        self.word(VERSION).fetch_add(1, Ordering::SeqCst);
     }
 
     /// How long a wait in guest time is on the host, in nanoseconds.
     #[must_use]
     pub fn host_ns_for(&self, guest_ns: u64) -> u64 {
-        (guest_ns as f64 * self.rate) as u64
-    }
-
-    /// How many times slower than the host's it runs.
-    #[must_use]
-    pub fn dilation(&self) -> f64 {
-        self.rate
+        (guest_ns as f64 * self.rate()) as u64
     }
 
     /// How often idle time was skipped, and how much of it, in nanoseconds.
@@ -153,7 +166,10 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(20));
         let passed = clock.now_ns() - guest;
         let host = host_ns() - before;
-        assert!(passed >= 19_000 && passed <= host / 999, "{passed} of {host}");
+        assert!(
+            passed >= 19_000 && passed <= host / 999,
+            "{passed} of {host}"
+        );
         assert_eq!(clock.host_ns_for(1000), 1_000_000);
     }
 }

@@ -56,7 +56,11 @@ impl Experiment {
     #[must_use]
     pub fn devices(&self, system: &str, models: &Models) -> Vec<DeviceSpec> {
         let (count, disk_mib) = self.disks;
-        let ssd_mib = if system == "ssd" { disk_mib } else { self.ssd_mib };
+        let ssd_mib = if system == "ssd" {
+            disk_mib
+        } else {
+            self.ssd_mib
+        };
         let forgets = self.cuts > 0;
         let device = |name: String, mib: u64, model: &str| DeviceSpec {
             name,
@@ -105,7 +109,11 @@ mod tests {
     #[test]
     fn default_systems_exist() {
         for experiment in EXPERIMENTS {
-            assert!(!choose("system", experiment.systems, SYSTEMS).unwrap().is_empty());
+            assert!(
+                !choose("system", experiment.systems, SYSTEMS)
+                    .unwrap()
+                    .is_empty()
+            );
         }
     }
 }

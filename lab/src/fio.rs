@@ -80,7 +80,11 @@ pub fn parse(text: &str) -> anyhow::Result<Report> {
         serde_json::from_str(&text[start..]).context("fio's JSON is not as expected")?;
     let seconds = |job: &Job| {
         let ran_ms = job.read.runtime.max(job.write.runtime).max(0.0);
-        if ran_ms > 0.0 { ran_ms } else { job.job_runtime }
+        if ran_ms > 0.0 {
+            ran_ms
+        } else {
+            job.job_runtime
+        }
     };
     Ok(Report {
         read: side(output.jobs.iter().map(|job| &job.read)),
@@ -98,15 +102,11 @@ fn side<'a>(directions: impl Iterator<Item = &'a Direction>) -> Option<Side> {
         return None;
     }
     let weighted = |get: &dyn Fn(&Direction) -> f64| {
-        let sum: f64 = busy
-            .iter()
-            .map(|one| get(one) * one.total_ios as f64)
-            .sum();
+        let sum: f64 = busy.iter().map(|one| get(one) * one.total_ios as f64).sum();
         sum / requests as f64 / 1e3
     };
-    let percentile = |name: &str| {
-        weighted(&|one| one.clat_ns.percentile.get(name).copied().unwrap_or(0.0))
-    };
+    let percentile =
+        |name: &str| weighted(&|one| one.clat_ns.percentile.get(name).copied().unwrap_or(0.0));
     Some(Side {
         requests,
         kib_s: busy.iter().map(|one| one.bw).sum(),

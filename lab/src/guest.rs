@@ -21,6 +21,10 @@ use crate::realtime;
 /// Below the devices, above everything else: QEMU's I/O thread stands for the host's hardware.
 const IO_PRIORITY: u8 = 4;
 
+/// While it boots nothing is measured, so the clock may run faster; not at the host's rate, or the
+/// kernel would measure its timers while its processors are behind.
+const BOOT_DILATION: f64 = 2.0;
+
 /// How a guest runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Accelerator {
@@ -115,7 +119,7 @@ pub fn live(
         Accelerator::Emulated {
             dilation,
             skip_idle,
-        } => (dilation, skip_idle),
+        } => (dilation.min(BOOT_DILATION), skip_idle),
         Accelerator::Kvm => (1.0, false),
     };
     let clock = Arc::new(Clock::start(&sockets, rate, boot.devices.len(), skip)?);
@@ -126,7 +130,7 @@ pub fn live(
     let began = Instant::now();
     let outcome = start(boot, &clock).and_then(|mut qemu| {
         let console = console_of(&mut qemu, boot.share)?;
-        let ended = follow(boot, &mut qemu, &console, cut, &mut on_event);
+        let ended = follow(boot, &clock, &mut qemu, &console, cut, &mut on_event);
         drop(qemu);
         ended
     });
@@ -186,7 +190,7 @@ fn start(boot: &Boot<'_>, clock: &Clock) -> anyhow::Result<Qemu> {
         .arg(boot.lab.image())
         .args([
             "-append",
-            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check",
+            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc_early_khz=2000000",
         ])
         .arg("-virtfs")
         .arg(format!(
@@ -246,6 +250,7 @@ fn console_of(qemu: &mut Qemu, share: &Path) -> anyhow::Result<Receiver<String>>
 
 fn follow(
     boot: &Boot<'_>,
+    clock: &Clock,
     qemu: &mut Qemu,
     console: &Receiver<String>,
     cut: Option<PowerCut>,
@@ -279,6 +284,7 @@ fn follow(
             continue;
         };
         match event {
+            Event::Up(_) => clock.set_rate(boot.accelerator.dilation()),
             Event::CutWhenReady => cut_at = cut.map(|cut| Instant::now() + cut.after),
             Event::Done(_) => done = true,
             _ => {}

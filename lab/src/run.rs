@@ -179,19 +179,27 @@ fn lives(
     };
     for number in 1..=cuts + 1 {
         if number > 1 {
-            println!("lab: {:>4} s   power cut {}", began.elapsed().as_secs(), number - 1);
+            println!(
+                "lab: {:>4} s   power cut {}",
+                began.elapsed().as_secs(),
+                number - 1
+            );
         }
         let seconds = conditions
             .seconds_per_job
             .unwrap_or(experiment.seconds_per_job);
+        let milliseconds = (seconds * 1e3) as u64;
         let synced: Vec<String> = said.synced.iter().map(u64::to_string).collect();
         let settings = format!(
-            "SYSTEM={}\nLIFE={number}\nLAST_LIFE={}\nSECONDS_PER_JOB={seconds}\nSYNCED=\"{}\"\n",
+            "SYSTEM={}\nLIFE={number}\nLAST_LIFE={}\nMILLISECONDS={milliseconds}\nSYNCED=\"{}\"\n",
             system.name(),
             cuts + 1,
             synced.join(" ")
         );
-        let script = format!(". /lab/library.sh\n. /lab/systems.sh\n{}", experiment.script);
+        let script = format!(
+            ". /lab/library.sh\n. /lab/systems.sh\n{}",
+            experiment.script
+        );
         for (file, text) in [
             ("settings.sh", settings.as_str()),
             ("library.sh", LIBRARY),
@@ -220,7 +228,11 @@ fn lives(
         });
         match live(&boot, cut, |event| said.hear(event, began)) {
             Ok(life) => lives.push(life),
-            Err(error) if conditions.interrupted.load(std::sync::atomic::Ordering::Relaxed) => {
+            Err(error)
+                if conditions
+                    .interrupted
+                    .load(std::sync::atomic::Ordering::Relaxed) =>
+            {
                 return Err(error);
             }
             Err(error) => {

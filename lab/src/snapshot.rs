@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn metadata_is_found_in_forebays_status() {
-        let text = "counter forebay {\"caches\":[{\"traffic\":{\"cache_metadata_written_bytes\":4096}}]}";
+        let text =
+            "counter forebay {\"caches\":[{\"traffic\":{\"cache_metadata_written_bytes\":4096}}]}";
         assert_eq!(Snapshot::parse(text).metadata_kib(), Some(4.0));
         assert_eq!(Snapshot::parse("").metadata_kib(), None);
     }

@@ -75,12 +75,7 @@ pub fn write(device: &Path, already: &[u64]) -> anyhow::Result<()> {
     })
 }
 
-fn write_one(
-    device: &Path,
-    writer: usize,
-    from: u64,
-    console: &Mutex<()>,
-) -> anyhow::Result<()> {
+fn write_one(device: &Path, writer: usize, from: u64, console: &Mutex<()>) -> anyhow::Result<()> {
     let file = File::options()
         .write(true)
         .custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32)
@@ -123,9 +118,8 @@ pub fn check(device: &Path, synced: &[u64]) -> anyhow::Result<()> {
                 .with_context(|| format!("cannot read block {block} of writer {writer}"))?;
             checked += 1;
             let found = number_in(&contents, writer);
-            let fits = found.is_some_and(|found| {
-                found >= *number && block_of(writer, found) == *block
-            });
+            let fits =
+                found.is_some_and(|found| found >= *number && block_of(writer, found) == *block);
             if fits {
                 continue;
             }

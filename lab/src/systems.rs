@@ -34,7 +34,11 @@ pub const SYSTEMS: &[System] = &[
         false,
         "bcache, write-through, sequential and congestion bypass off",
     ),
-    system("dm-cache", true, "dm-cache, smq, write-back, blocks of 256 KiB"),
+    system(
+        "dm-cache",
+        true,
+        "dm-cache, smq, write-back, blocks of 256 KiB",
+    ),
     system("dm-cache-wt", false, "dm-cache, smq, write-through"),
     system("dm-writecache", true, "dm-writecache (caches writes only)"),
     system(
@@ -53,7 +57,11 @@ pub const SYSTEMS: &[System] = &[
         "Forebay, write-through, over the kernel's NBD client",
     ),
     system("forebay-ublk", true, "Forebay, write-back, as /dev/ublkb0"),
-    system("forebay-ublk-wt", false, "Forebay, write-through, as /dev/ublkb0"),
+    system(
+        "forebay-ublk-wt",
+        false,
+        "Forebay, write-through, as /dev/ublkb0",
+    ),
 ];
 
 impl Named for System {

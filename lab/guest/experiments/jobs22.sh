@@ -3,7 +3,7 @@ start
 near="--offset=1g --size=256m"
 far="--offset=12g --size=256m"
 [ $SYSTEM = ssd ] && far="--offset=8704m --size=256m"
-timed="--time_based --runtime=$SECONDS_PER_JOB"
+timed="--time_based --runtime=${MILLISECONDS}ms"
 
 read_sequentially() { job read-$1 --filename=$TARGET --rw=read --bs=128k --iodepth=1 $near; }
 read_randomly() {

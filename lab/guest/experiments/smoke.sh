@@ -3,7 +3,7 @@
 if [ $LIFE = 1 ]; then
     start
     job write --filename=$TARGET --rw=write --bs=128k --iodepth=4 --size=32m
-    job read --filename=$TARGET --rw=randread --bs=4k --iodepth=8 --size=32m --time_based --runtime=0.5
+    job read --filename=$TARGET --rw=randread --bs=4k --iodepth=8 --size=32m --time_based --runtime=500ms
     forebay-lab synced write $TARGET
 else
     resume

@@ -77,7 +77,12 @@ struct RunArgs {
     #[arg(long, value_name = "MODEL", default_value = "ssd")]
     ssd: String,
     /// The forebay binary.
-    #[arg(long, env = "FOREBAY", value_name = "FILE", default_value = "target/release/forebay")]
+    #[arg(
+        long,
+        env = "FOREBAY",
+        value_name = "FILE",
+        default_value = "target/release/forebay"
+    )]
     forebay: PathBuf,
     /// Where the devices' contents are kept: memory, or the disk would be in the way.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
@@ -149,7 +154,10 @@ fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
     let [experiment] = experiment[..] else {
         anyhow::bail!("one experiment at a time; `forebay-lab list` names them");
     };
-    let systems = args.systems.as_deref().filter(|systems| !systems.is_empty());
+    let systems = args
+        .systems
+        .as_deref()
+        .filter(|systems| !systems.is_empty());
     let systems = choose("system", systems.unwrap_or(experiment.systems), SYSTEMS)?;
     for model in [&args.disk, &args.ssd] {
         forebay_model::ModelOptions::parse(model)?;
@@ -177,7 +185,9 @@ fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
             disk: args.disk.clone(),
             ssd: args.ssd.clone(),
         },
-        images: args.images.join(format!("forebay-lab-{}", std::process::id())),
+        images: args
+            .images
+            .join(format!("forebay-lab-{}", std::process::id())),
         cuts: args.cuts,
         seconds_per_job: args.seconds,
         interrupted: &interrupted,
@@ -209,10 +219,7 @@ fn run_each(
             );
             let result = run::run(conditions, experiment, system, repetition)?;
             all_well &= result.outcome != result::Outcome::Failed;
-            println!(
-                "lab: {:>4.0} s   {:?}",
-                result.wall_seconds, result.outcome
-            );
+            println!("lab: {:>4.0} s   {:?}", result.wall_seconds, result.outcome);
         }
     }
     println!(

@@ -222,7 +222,11 @@ mod tests {
             let value = at(&image, index);
             assert!(value == 1 || (index < 32 && value == 2));
         }
-        assert_eq!(image.cut_power(5).unwrap(), 0, "the next life starts durable");
+        assert_eq!(
+            image.cut_power(5).unwrap(),
+            0,
+            "the next life starts durable"
+        );
     }
 
     #[test]

@@ -65,8 +65,7 @@ pub(super) fn recipe(release: &str) -> String {
 /// Writes the base image.
 pub(super) fn build(lab: &Lab, release: &str) -> anyhow::Result<()> {
     let part = lab.root().join("guest.part");
-    let file =
-        File::create(&part).with_context(|| format!("cannot write {}", part.display()))?;
+    let file = File::create(&part).with_context(|| format!("cannot write {}", part.display()))?;
     let mut tree = Tree::new(BufWriter::new(file));
     for directory in ["proc", "sys", "dev", "tmp", "run", "lab", "mnt", "modules"] {
         tree.archive.directory(directory)?;
@@ -199,12 +198,12 @@ fn find(program: &str) -> anyhow::Result<PathBuf> {
 fn load_order(lab: &Lab, release: &str) -> anyhow::Result<Vec<PathBuf>> {
     let mut order = Vec::new();
     for module in MODULES {
-        let listed = output(
-            Command::new("modprobe")
-                .arg("-d")
-                .arg(lab.kernel())
-                .args(["-S", release, "--show-depends", module]),
-        )?;
+        let listed = output(Command::new("modprobe").arg("-d").arg(lab.kernel()).args([
+            "-S",
+            release,
+            "--show-depends",
+            module,
+        ]))?;
         for path in module_paths(&listed) {
             if !order.contains(&path) {
                 order.push(path);
@@ -265,7 +264,8 @@ mod tests {
 
     #[test]
     fn modules_are_listed_without_those_built_in() {
-        let listed = "builtin virtio_pci\ninsmod /k/lib/modules/6/kernel/a.ko.xz \ninsmod /k/b.ko x=1\n";
+        let listed =
+            "builtin virtio_pci\ninsmod /k/lib/modules/6/kernel/a.ko.xz \ninsmod /k/b.ko x=1\n";
         let paths = module_paths(listed);
         assert_eq!(
             paths,
@@ -285,7 +285,11 @@ mod tests {
         tree.put("/usr/lib/one", b"3").unwrap();
         let bytes = tree.archive.finish().unwrap();
         let text = String::from_utf8_lossy(&bytes);
-        let at = |name: &str| text.match_indices(name).map(|(at, _)| at).collect::<Vec<_>>();
+        let at = |name: &str| {
+            text.match_indices(name)
+                .map(|(at, _)| at)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(at("usr/lib/one").len(), 1);
         assert_eq!(at("usr/lib").len(), 3);
         assert!(at("usr\0")[0] < at("usr/lib\0")[0]);

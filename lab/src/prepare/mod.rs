@@ -76,9 +76,8 @@ fn compile_shim(lab: &Lab) -> anyhow::Result<()> {
 
 fn versions() -> BTreeMap<String, String> {
     let ask = |program: &str, argument: &str| version(Command::new(program).arg(argument));
-    let package = |name: &str| {
-        version(Command::new("dpkg-query").args(["-W", "-f", "${Version}\\n", name]))
-    };
+    let package =
+        |name: &str| version(Command::new("dpkg-query").args(["-W", "-f", "${Version}\\n", name]));
     BTreeMap::from(
         [
             ("qemu", ask("qemu-system-x86_64", "--version")),
