@@ -6,7 +6,7 @@ SECONDS ?= 600
 SEED ?= 1
 export FOREBAY ?= $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
-.PHONY: help demo test check budgets soak bench experiments build packages
+.PHONY: help demo test check budgets soak bench experiments lab build packages
 
 help:
 	@echo "make demo      a slow disk becomes fast, in front of your eyes (about 5 minutes with the build)"
@@ -14,6 +14,7 @@ help:
 	@echo "make budgets   instructions, memory and metadata against their limits"
 	@echo "make bench     comparisons with nbdkit and with the bare emulated disk"
 	@echo "make experiments   published comparisons in virtual time, at full size (about 20 minutes)"
+	@echo "make lab EXPERIMENT=jobs22 SYSTEMS=bcache,forebay-nbd   beside the kernel's caches, in a virtual machine"
 	@echo "make soak SECONDS=600 SEED=1   random simulations from that seed on, for that long"
 
 packages:
@@ -45,6 +46,10 @@ soak:
 
 experiments:
 	cargo run --locked --release -q -p forebay-experiments -- --markdown docs/experiments.md
+
+lab: build
+	cargo build --locked --release -p forebay-lab
+	$(dir $(FOREBAY))forebay-lab run $(EXPERIMENT) --systems "$(SYSTEMS)" $(LAB_OPTIONS)
 
 bench: packages build
 	python3 bench/measure.py

@@ -1,0 +1,72 @@
+# For every experiment: the devices by name, one fio job, snapshots of all counters around it.
+# SYSTEM and the experiment's own settings come from /lab/settings.sh.
+. /lab/settings.sh
+mkdir -p /lab/out
+
+say() { echo "@lab $*"; }
+fail() { say "failed $*"; }
+give_up() { fail "$@"; exit 1; }
+now() { cut -d' ' -f1 /proc/uptime; }
+
+# Virtio disks cannot say whether they rotate.
+device_named() {
+    for path in /sys/block/vd*; do
+        [ "$(cat $path/serial)" = "$1" ] && basename $path && return
+    done
+    give_up "there is no device named $1"
+}
+HDD=$(device_named hdd)
+SSD=$(device_named ssd)
+for path in /sys/block/vd*; do
+    case $(cat $path/serial) in
+    ssd*) echo 0 > $path/queue/rotational; echo none > $path/queue/scheduler ;;
+    *) echo 1 > $path/queue/rotational; echo mq-deadline > $path/queue/scheduler ;;
+    esac
+done
+
+# What a system adds to a snapshot: dirty data, and its own counters in its own words.
+dirty_kib() { echo 0; }
+counters() { :; }
+
+snapshot() {
+    echo "uptime $(cat /proc/uptime)"
+    echo "cpu $(head -1 /proc/stat)"
+    for path in /sys/block/vd*; do
+        echo "device $(cat $path/serial) $(cat $path/stat)"
+    done
+    echo "dirty_kib $(dirty_kib)"
+    counters | sed 's/^/counter /'
+}
+
+# job LABEL FIO-ARGUMENTS...
+JOB=0
+job() {
+    label=$1
+    shift
+    JOB=$((JOB + 1))
+    number=$(printf %02d $JOB)
+    snapshot > /tmp/before
+    fio --name=$label --direct=1 --ioengine=libaio --clocksource=clock_gettime --randrepeat=1 --norandommap \
+        --output-format=json --percentile_list=50:95:99:99.9 --output=/tmp/fio "$@" > /tmp/said 2>&1 ||
+        fail "job $label: $(tr '\n' ' ' < /tmp/said | cut -c1-300)"
+    snapshot > /tmp/after
+    cp /tmp/fio /lab/out/$number-$label.fio
+    cp /tmp/before /lab/out/$number-$label.before
+    cp /tmp/after /lab/out/$number-$label.after
+    say "job $number $label $(now)"
+}
+
+# Dirty data over time, until the file /tmp/sampling goes.
+sample_dirty() {
+    touch /tmp/sampling
+    while [ -e /tmp/sampling ]; do
+        echo "$(now) $(dirty_kib)"
+        sleep ${1:-1}
+    done >> /tmp/dirty &
+    SAMPLER=$!
+}
+stop_sampling() {
+    rm -f /tmp/sampling
+    wait $SAMPLER
+    cp /tmp/dirty /lab/out/dirty
+}

@@ -1,0 +1,230 @@
+//! The program behind `make lab`: runs experiments, in guests, and reports on them.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+use forebay_lab::experiments::{self, EXPERIMENTS, Models};
+use forebay_lab::guest::Accelerator;
+use forebay_lab::lab::Lab;
+use forebay_lab::name::{Named, choose};
+use forebay_lab::run::{self, Conditions};
+use forebay_lab::systems::{self, SYSTEMS};
+use forebay_lab::{prepare, result, synced};
+
+/// Forebay beside the kernel's caches: a virtual machine, devices with the timing of real ones.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install and build what guests need; does nothing the second time.
+    Prepare(LabArgs),
+    /// Run an experiment on some systems; prepares first.
+    Run(RunArgs),
+    /// Say which experiments and systems there are.
+    List,
+    /// In the guest: write and sync, or check what was synced.
+    #[command(hide = true, subcommand)]
+    Synced(SyncedCommand),
+}
+
+#[derive(Debug, clap::Args)]
+struct LabArgs {
+    /// Where downloads, images and results are kept [default: target/lab].
+    #[arg(long, env = "FOREBAY_LAB_DIR", value_name = "DIR")]
+    lab: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    #[command(flatten)]
+    lab: LabArgs,
+    /// Which experiment.
+    #[arg(default_value = "smoke")]
+    experiment: String,
+    /// Which systems, with commas [default: those the experiment is about].
+    #[arg(long, value_name = "SYSTEM,…")]
+    systems: Option<String>,
+    /// How often each; medians and spreads are over these.
+    #[arg(long, value_name = "N", default_value = "1")]
+    repetitions: u32,
+    /// How many times slower than the host's the guest's clock runs (D).
+    #[arg(long, value_name = "D", default_value = "8")]
+    dilate: f64,
+    /// Wait through idle time instead of skipping it.
+    #[arg(long)]
+    no_skip: bool,
+    /// How often the power is cut, in experiments that cut it.
+    #[arg(long, value_name = "N")]
+    cuts: Option<u32>,
+    /// How long timed jobs run, in seconds of the guest's.
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+    /// The disk's timing model.
+    #[arg(long, value_name = "MODEL", default_value = "hdd")]
+    disk: String,
+    /// The SSD's timing model.
+    #[arg(long, value_name = "MODEL", default_value = "ssd")]
+    ssd: String,
+    /// The forebay binary.
+    #[arg(
+        long,
+        env = "FOREBAY",
+        value_name = "FILE",
+        default_value = "target/release/forebay"
+    )]
+    forebay: PathBuf,
+    /// Where the devices' contents are kept: memory, or the disk would be in the way.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    images: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum SyncedCommand {
+    /// Write and sync until the power goes.
+    Write {
+        /// The device.
+        device: PathBuf,
+        /// How far each writer got in earlier lives.
+        already: Vec<u64>,
+    },
+    /// Check that nothing that was synced is missing.
+    Check {
+        /// The device.
+        device: PathBuf,
+        /// How far each writer got.
+        synced: Vec<u64>,
+    },
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match &args.command {
+        Command::Prepare(args) => prepare_only(args),
+        Command::Run(args) => run_all(args),
+        Command::List => {
+            list("experiments", EXPERIMENTS);
+            list("systems", SYSTEMS);
+            Ok(true)
+        }
+        Command::Synced(SyncedCommand::Write { device, already }) => {
+            synced::write(device, already).map(|()| true)
+        }
+        Command::Synced(SyncedCommand::Check { device, synced }) => {
+            synced::check(device, synced).map(|()| true)
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn list<T: Named>(what: &str, all: &[T]) {
+    println!("{what}:");
+    for one in all {
+        println!("  {:16} {}", one.name(), one.summary());
+    }
+}
+
+fn prepare_only(args: &LabArgs) -> anyhow::Result<bool> {
+    let lab = Lab::open(args.lab.as_deref())?;
+    let manifest = prepare::prepare(&lab)?;
+    println!("lab: ready, with kernel {}", manifest.kernel);
+    Ok(true)
+}
+
+/// Whether everything went well.
+fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
+    let experiment = choose("experiment", &args.experiment, EXPERIMENTS)?;
+    let [experiment] = experiment[..] else {
+        anyhow::bail!("one experiment at a time; `forebay-lab list` names them");
+    };
+    let systems = args
+        .systems
+        .as_deref()
+        .filter(|systems| !systems.is_empty());
+    let systems = choose("system", systems.unwrap_or(experiment.systems), SYSTEMS)?;
+    for model in [&args.disk, &args.ssd] {
+        forebay_model::ModelOptions::parse(model)?;
+    }
+    anyhow::ensure!(
+        args.dilate.is_finite() && args.dilate >= 1.0,
+        "--dilate {} would make the guest's clock faster than the host's; use 1 or more",
+        args.dilate
+    );
+    let lab = Lab::open(args.lab.lab.as_deref())?;
+    prepare::prepare(&lab)?;
+    prepare::add_binaries(&lab, &args.forebay)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))
+            .context("cannot watch for Ctrl-C")?;
+    }
+    let conditions = Conditions {
+        lab: &lab,
+        accelerator: Accelerator::Emulated {
+            dilation: args.dilate,
+            skip_idle: !args.no_skip,
+        },
+        models: Models {
+            disk: args.disk.clone(),
+            ssd: args.ssd.clone(),
+        },
+        images: args
+            .images
+            .join(format!("forebay-lab-{}", std::process::id())),
+        cuts: args.cuts,
+        seconds_per_job: args.seconds,
+        interrupted: &interrupted,
+    };
+    let outcome = run_each(&conditions, experiment, &systems, args.repetitions);
+    if conditions.images.exists() {
+        std::fs::remove_dir_all(&conditions.images)
+            .with_context(|| format!("cannot remove {}", conditions.images.display()))?;
+    }
+    outcome
+}
+
+fn run_each(
+    conditions: &Conditions<'_>,
+    experiment: &experiments::Experiment,
+    systems: &[&systems::System],
+    repetitions: u32,
+) -> anyhow::Result<bool> {
+    let total = systems.len() as u32 * repetitions;
+    let mut number = 0;
+    let mut all_well = true;
+    for repetition in 1..=repetitions {
+        for system in systems {
+            number += 1;
+            println!(
+                "lab: {number} of {total}: {} on {}",
+                experiment.name(),
+                system.name()
+            );
+            let result = run::run(conditions, experiment, system, repetition)?;
+            all_well &= result.outcome != result::Outcome::Failed;
+            println!("lab: {:>4.0} s   {:?}", result.wall_seconds, result.outcome);
+        }
+    }
+    println!(
+        "lab: results are in {}",
+        conditions.lab.results(experiment.name()).display()
+    );
+    Ok(all_well)
+}

@@ -1,0 +1,119 @@
+//! The experiments: devices, settings, power cuts. What the guest does in each is in
+//! `lab/guest/experiments`.
+
+use crate::device::DeviceSpec;
+use crate::name::Named;
+
+/// One experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    name: &'static str,
+    summary: &'static str,
+    /// What runs in the guest.
+    pub script: &'static str,
+    /// Systems it compares unless told otherwise.
+    pub systems: &'static str,
+    /// The size of the SSD, in MiB.
+    pub ssd_mib: u64,
+    /// Origin devices, and the size of each, in MiB.
+    pub disks: (usize, u64),
+    /// How often the power is cut unless told otherwise.
+    pub cuts: u32,
+    /// How long a timed job runs, in seconds of the guest's.
+    pub seconds_per_job: f64,
+    /// The longest that one life of a guest may take, in seconds of the host's.
+    pub limit_seconds: u64,
+}
+
+/// All of them.
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "smoke",
+        summary: "boots each system, runs two short jobs and cuts the power once",
+        script: include_str!("../guest/experiments/smoke.sh"),
+        systems: "hdd,forebay-nbd",
+        ssd_mib: 2048,
+        disks: (1, 16_384),
+        cuts: 1,
+        seconds_per_job: 0.5,
+        limit_seconds: 150,
+    },
+    Experiment {
+        name: "jobs22",
+        summary: "the 22 jobs of a comparison of 2015, sizes scaled to a cache of 2 GiB",
+        script: include_str!("../guest/experiments/jobs22.sh"),
+        systems: "hdd,ssd,bcache,bcache-all,dm-cache,dm-writecache,nbdkit-cache,forebay-nbd,forebay-ublk",
+        ssd_mib: 2048,
+        disks: (1, 16_384),
+        cuts: 0,
+        seconds_per_job: 2.5,
+        limit_seconds: 1500,
+    },
+];
+
+impl Experiment {
+    /// The devices for a system: the bare SSD must be large enough to do the disk's work.
+    #[must_use]
+    pub fn devices(&self, system: &str, models: &Models) -> Vec<DeviceSpec> {
+        let (count, disk_mib) = self.disks;
+        let ssd_mib = if system == "ssd" {
+            disk_mib
+        } else {
+            self.ssd_mib
+        };
+        let forgets = self.cuts > 0;
+        let device = |name: String, mib: u64, model: &str| DeviceSpec {
+            name,
+            size_bytes: mib << 20,
+            model: model.to_owned(),
+            forgets,
+        };
+        let disks = (0..count).map(|index| {
+            let name = if index == 0 {
+                "hdd".to_owned()
+            } else {
+                format!("hdd{}", index + 1)
+            };
+            device(name, disk_mib, &models.disk)
+        });
+        let ssd = device("ssd".to_owned(), ssd_mib, &models.ssd);
+        disks.chain([ssd]).collect()
+    }
+}
+
+/// The timing models of both kinds of device, in the words of [`forebay_model::ModelOptions`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Models {
+    /// The disk's.
+    pub disk: String,
+    /// The SSD's.
+    pub ssd: String,
+}
+
+impl Named for Experiment {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::choose;
+    use crate::systems::SYSTEMS;
+
+    #[test]
+    fn default_systems_exist() {
+        for experiment in EXPERIMENTS {
+            assert!(
+                !choose("system", experiment.systems, SYSTEMS)
+                    .unwrap()
+                    .is_empty()
+            );
+        }
+    }
+}

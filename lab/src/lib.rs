@@ -1,0 +1,23 @@
+//! Forebay beside the kernel's caches, on the same devices, in the same guest, with the same
+//! workloads. `lab/README.md` says what it does and how.
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod command;
+pub mod cpio;
+pub mod device;
+pub mod event;
+pub mod experiments;
+pub mod fio;
+pub mod guest;
+pub mod lab;
+pub mod name;
+pub mod prepare;
+pub mod realtime;
+pub mod result;
+pub mod run;
+#[cfg(test)]
+mod scratch;
+pub mod snapshot;
+pub mod synced;
+pub mod systems;

@@ -1,0 +1,98 @@
+//! From a fresh Debian 12 machine to a guest that boots: packages, kernel, file system, time shim.
+
+mod initramfs;
+mod kernel;
+mod packages;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use crate::command::{output, version};
+use crate::lab::Lab;
+
+pub use initramfs::add_binaries;
+
+const SHIM_SOURCE: &str = include_str!("../../shim/dilate.c");
+
+/// What the guest is made of, for the reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The guest kernel's release.
+    pub kernel: String,
+    /// Version of each program by its name.
+    pub versions: BTreeMap<String, String>,
+}
+
+/// Makes whatever is missing. The second time there is next to nothing to do.
+///
+/// # Errors
+/// If a package cannot be installed or a part cannot be made.
+pub fn prepare(lab: &Lab) -> anyhow::Result<Manifest> {
+    packages::install()?;
+    compile_shim(lab)?;
+    let release = kernel::fetch(lab)?;
+    let recipe = initramfs::recipe(&release);
+    let stamp = lab.root().join("guest.recipe");
+    let fresh = lab.base_image().exists()
+        && std::fs::read_to_string(&stamp).is_ok_and(|made| made == recipe);
+    if !fresh {
+        println!("lab: building the guest's file system");
+        initramfs::build(lab, &release)?;
+        std::fs::write(&stamp, recipe)
+            .with_context(|| format!("cannot write {}", stamp.display()))?;
+    }
+    let manifest = Manifest {
+        kernel: release,
+        versions: versions(),
+    };
+    let text = serde_json::to_string_pretty(&manifest)?;
+    std::fs::write(lab.manifest(), text + "\n")
+        .with_context(|| format!("cannot write {}", lab.manifest().display()))?;
+    Ok(manifest)
+}
+
+fn compile_shim(lab: &Lab) -> anyhow::Result<()> {
+    let source = lab.root().join("dilate.c");
+    let unchanged = std::fs::read_to_string(&source).is_ok_and(|text| text == SHIM_SOURCE);
+    if unchanged && lab.shim().exists() {
+        return Ok(());
+    }
+    std::fs::write(&source, SHIM_SOURCE)
+        .with_context(|| format!("cannot write {}", source.display()))?;
+    output(
+        Command::new("gcc")
+            .args(["-O2", "-Wall", "-shared", "-fPIC", "-o"])
+            .arg(lab.shim())
+            .arg(&source)
+            .args(["-ldl", "-lpthread"]),
+    )
+    .context("cannot compile the time shim")?;
+    Ok(())
+}
+
+fn versions() -> BTreeMap<String, String> {
+    let ask = |program: &str, argument: &str| version(Command::new(program).arg(argument));
+    let package =
+        |name: &str| version(Command::new("dpkg-query").args(["-W", "-f", "${Version}\\n", name]));
+    BTreeMap::from(
+        [
+            ("qemu", ask("qemu-system-x86_64", "--version")),
+            ("fio", ask("fio", "--version")),
+            ("nbdkit", ask("nbdkit", "--version")),
+            ("bcache-tools", package("bcache-tools")),
+            ("dmsetup", package("dmsetup")),
+            ("nbd-client", package("nbd-client")),
+        ]
+        .map(|(name, version)| (name.to_owned(), version)),
+    )
+}
+
+/// What `forebay --version` says.
+#[must_use]
+pub fn forebay_version(binary: &Path) -> String {
+    version(Command::new(binary).arg("--version"))
+}

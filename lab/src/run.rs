@@ -1,0 +1,259 @@
+//! One system through one experiment: as many lives of the guest as there are power cuts, and one
+//! more.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use crate::event::Event;
+use crate::experiments::{Experiment, Models};
+use crate::guest::{Accelerator, Boot, Life, PowerCut, live};
+use crate::lab::Lab;
+use crate::name::Named as _;
+use crate::result::{Outcome, RunResult, read_dirty, read_jobs};
+use crate::synced::WRITERS;
+use crate::systems::System;
+
+const LIBRARY: &str = include_str!("../guest/library.sh");
+const SYSTEMS: &str = include_str!("../guest/systems.sh");
+
+const CPUS: usize = 2;
+const MEMORY_MIB: u64 = 3072;
+
+/// How experiments are run.
+#[derive(Debug)]
+pub struct Conditions<'a> {
+    /// The lab.
+    pub lab: &'a Lab,
+    /// How guests run.
+    pub accelerator: Accelerator,
+    /// The devices' timing.
+    pub models: Models,
+    /// Where the devices' contents are kept while a guest runs.
+    pub images: PathBuf,
+    /// How often the power is cut, if not as often as the experiment says.
+    pub cuts: Option<u32>,
+    /// How long timed jobs run, if not as long as the experiment says.
+    pub seconds_per_job: Option<f64>,
+    /// Set by Ctrl-C.
+    pub interrupted: &'a AtomicBool,
+}
+
+/// What the guest said.
+#[derive(Debug, Default)]
+struct Said {
+    failures: Vec<String>,
+    unsupported: bool,
+    synced: Vec<u64>,
+    values: BTreeMap<String, Vec<f64>>,
+}
+
+impl Said {
+    fn hear(&mut self, event: Event, began: Instant) {
+        let at = began.elapsed().as_secs();
+        match event {
+            Event::Up(_) | Event::CutWhenReady | Event::Done(_) => {}
+            Event::Ready(what) => println!("lab: {at:>4} s   {what}"),
+            Event::Job { number, label } => println!("lab: {at:>4} s   job {number} {label}"),
+            Event::Failed(what) => {
+                println!("lab: {at:>4} s   failed: {what}");
+                self.failures.push(what);
+            }
+            Event::Unsupported(why) => {
+                println!("lab: {at:>4} s   not to be had: {why}");
+                self.unsupported = true;
+                self.failures.push(why);
+            }
+            Event::Synced { writer, number } => {
+                if let Some(last) = self.synced.get_mut(writer) {
+                    *last = number.max(*last);
+                }
+            }
+            Event::Verified { checked, missing } => {
+                println!("lab: {at:>4} s   {checked} synced blocks checked, {missing} missing");
+                self.note("blocks_checked", checked as f64);
+                self.note("blocks_missing", missing as f64);
+                if missing > 0 {
+                    let what = format!("{missing} of {checked} synced blocks are missing");
+                    self.failures.push(what);
+                }
+            }
+            Event::Value { name, value } => {
+                println!("lab: {at:>4} s   {name} {value}");
+                self.note(&name, value);
+            }
+        }
+    }
+
+    fn note(&mut self, name: &str, value: f64) {
+        self.values.entry(name.to_owned()).or_default().push(value);
+    }
+}
+
+/// Runs it, and keeps what it found.
+///
+/// # Errors
+/// If the lab itself fails, or Ctrl-C is pressed. A guest that fails is a result.
+pub fn run(
+    conditions: &Conditions<'_>,
+    experiment: &Experiment,
+    system: &System,
+    repetition: u32,
+) -> anyhow::Result<RunResult> {
+    let name = format!("{}-{}-{repetition}", experiment.name(), system.name());
+    let share = conditions.lab.run(&name);
+    remake(&share)?;
+    let images = conditions.images.join(&name);
+    remake(&images)?;
+    let began = Instant::now();
+    let outcome = lives(conditions, experiment, system, &share, &images, repetition);
+    std::fs::remove_dir_all(&images)
+        .with_context(|| format!("cannot remove {}", images.display()))?;
+    let (said, lives) = outcome?;
+    let mut result = RunResult {
+        experiment: experiment.name().to_owned(),
+        system: system.name().to_owned(),
+        repetition,
+        outcome: match (said.unsupported, said.failures.is_empty()) {
+            (true, _) => Outcome::Unsupported,
+            (false, true) => Outcome::Complete,
+            (false, false) => Outcome::Failed,
+        },
+        failures: said.failures,
+        dilation: conditions.accelerator.dilation(),
+        accelerator: match conditions.accelerator {
+            Accelerator::Emulated { .. } => "emulated".to_owned(),
+            Accelerator::Kvm => "kvm".to_owned(),
+        },
+        devices: experiment.devices(system.name(), &conditions.models),
+        wall_seconds: began.elapsed().as_secs_f64(),
+        skipped_seconds: lives.iter().map(|life| life.skipped.1 as f64 / 1e9).sum(),
+        jobs: Vec::new(),
+        values: said.values,
+        dirty: read_dirty(&share.join("out")),
+        traffic: BTreeMap::new(),
+    };
+    for (device, traffic) in lives.iter().flat_map(|life| &life.traffic) {
+        let all = result.traffic.entry(device.clone()).or_default();
+        all.reads += traffic.reads;
+        all.writes += traffic.writes;
+        all.flushes += traffic.flushes;
+        all.discards += traffic.discards;
+        all.read_bytes += traffic.read_bytes;
+        all.written_bytes += traffic.written_bytes;
+    }
+    if result.outcome != Outcome::Unsupported && share.join("out").exists() {
+        match read_jobs(&share.join("out")) {
+            Ok(jobs) => result.jobs = jobs,
+            Err(error) => {
+                result.outcome = Outcome::Failed;
+                result.failures.push(format!("{error:#}"));
+            }
+        }
+    }
+    result.save(&conditions.lab.results(experiment.name()))?;
+    Ok(result)
+}
+
+fn lives(
+    conditions: &Conditions<'_>,
+    experiment: &Experiment,
+    system: &System,
+    share: &Path,
+    images: &Path,
+    repetition: u32,
+) -> anyhow::Result<(Said, Vec<Life>)> {
+    let devices = experiment.devices(system.name(), &conditions.models);
+    let began = Instant::now();
+    let mut said = Said {
+        synced: vec![0; WRITERS],
+        ..Said::default()
+    };
+    let mut lives = Vec::new();
+    let cuts = match experiment.cuts {
+        0 => 0,
+        usual => conditions.cuts.unwrap_or(usual),
+    };
+    for number in 1..=cuts + 1 {
+        if number > 1 {
+            println!(
+                "lab: {:>4} s   power cut {}",
+                began.elapsed().as_secs(),
+                number - 1
+            );
+        }
+        let seconds = conditions
+            .seconds_per_job
+            .unwrap_or(experiment.seconds_per_job);
+        let milliseconds = (seconds * 1e3) as u64;
+        let synced: Vec<String> = said.synced.iter().map(u64::to_string).collect();
+        let settings = format!(
+            "SYSTEM={}\nLIFE={number}\nLAST_LIFE={}\nMILLISECONDS={milliseconds}\nSYNCED=\"{}\"\n",
+            system.name(),
+            cuts + 1,
+            synced.join(" ")
+        );
+        let script = format!(
+            ". /lab/library.sh\n. /lab/systems.sh\n{}",
+            experiment.script
+        );
+        for (file, text) in [
+            ("settings.sh", settings.as_str()),
+            ("library.sh", LIBRARY),
+            ("systems.sh", SYSTEMS),
+            ("run.sh", &script),
+        ] {
+            let path = share.join(file);
+            std::fs::write(&path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        let boot = Boot {
+            lab: conditions.lab,
+            share,
+            images,
+            devices: &devices,
+            accelerator: conditions.accelerator,
+            cpus: CPUS,
+            memory_mib: MEMORY_MIB,
+            limit: Duration::from_secs(experiment.limit_seconds),
+            interrupted: conditions.interrupted,
+        };
+        let seed = u64::from(repetition) << 32 | u64::from(number);
+        let cut = (number <= cuts).then(|| PowerCut {
+            after: Duration::from_millis(3000 + seed.wrapping_mul(0x9E37_79B9) % 3000),
+            seed,
+        });
+        match live(&boot, cut, |event| said.hear(event, began)) {
+            Ok(life) => lives.push(life),
+            Err(error)
+                if conditions
+                    .interrupted
+                    .load(std::sync::atomic::Ordering::Relaxed) =>
+            {
+                return Err(error);
+            }
+            Err(error) => {
+                let what = format!("{error:#}");
+                println!("lab: {:>4} s   failed: {what}", began.elapsed().as_secs());
+                said.failures.push(what);
+                break;
+            }
+        }
+        if said.unsupported {
+            break;
+        }
+    }
+    Ok((said, lives))
+}
+
+fn remake(directory: &Path) -> anyhow::Result<()> {
+    if directory.exists() {
+        std::fs::remove_dir_all(directory)
+            .with_context(|| format!("cannot empty {}", directory.display()))?;
+    }
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make {}", directory.display()))
+}

@@ -1,0 +1,75 @@
+//! The contenders. How each is set up is in `lab/guest/systems.sh`.
+
+use crate::name::Named;
+
+/// One way to use the two devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct System {
+    name: &'static str,
+    summary: &'static str,
+    /// Dirty data is kept on the cache device alone, and survives a power cut.
+    pub keeps_dirty_data: bool,
+}
+
+const fn system(name: &'static str, keeps_dirty_data: bool, summary: &'static str) -> System {
+    System {
+        name,
+        summary,
+        keeps_dirty_data,
+    }
+}
+
+/// All of them.
+pub const SYSTEMS: &[System] = &[
+    system("hdd", false, "the bare disk"),
+    system("ssd", false, "the bare SSD"),
+    system("bcache", true, "bcache, write-back, its defaults"),
+    system(
+        "bcache-all",
+        true,
+        "bcache, write-back, sequential and congestion bypass off",
+    ),
+    system(
+        "bcache-wt",
+        false,
+        "bcache, write-through, sequential and congestion bypass off",
+    ),
+    system(
+        "dm-cache",
+        true,
+        "dm-cache, smq, write-back, blocks of 256 KiB",
+    ),
+    system("dm-cache-wt", false, "dm-cache, smq, write-through"),
+    system("dm-writecache", true, "dm-writecache (caches writes only)"),
+    system(
+        "nbdkit-cache",
+        false,
+        "nbdkit's cache filter, in a file on the SSD, over the kernel's NBD client",
+    ),
+    system(
+        "forebay-nbd",
+        true,
+        "Forebay, write-back, over the kernel's NBD client",
+    ),
+    system(
+        "forebay-nbd-wt",
+        false,
+        "Forebay, write-through, over the kernel's NBD client",
+    ),
+    system("forebay-ublk", true, "Forebay, write-back, as /dev/ublkb0"),
+    system(
+        "forebay-ublk-wt",
+        false,
+        "Forebay, write-through, as /dev/ublkb0",
+    ),
+];
+
+impl Named for System {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+}
