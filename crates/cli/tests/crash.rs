@@ -4,8 +4,9 @@ mod support;
 
 use std::collections::HashMap;
 
+use forebay_random::SplitMix64;
 use support::nbd::Client;
-use support::{Daemon, MIB, Random, Scratch, until};
+use support::{Daemon, MIB, Scratch, until};
 
 const BLOCK: u64 = 4096;
 const ORIGIN: u64 = 96 * MIB;
@@ -49,7 +50,7 @@ fn contents(version: u64) -> Vec<u8> {
 fn write_some(
     client: &mut Client,
     model: &mut Model,
-    random: &mut Random,
+    random: &mut SplitMix64,
     version: &mut u64,
     replies: u64,
 ) {
@@ -93,7 +94,7 @@ fn kill_again_and_again(mode: &str, more: &[&str], rounds: u64) {
     let scratch = Scratch::new();
     scratch.file("origin", ORIGIN);
     scratch.file("cache", CACHE);
-    let (mut random, mut model, mut version) = (Random(7), Model::default(), 0);
+    let (mut random, mut model, mut version) = (SplitMix64::new(7), Model::default(), 0);
     for _ in 0..rounds {
         let daemon = Daemon::cached(&scratch, mode, more);
         let mut client = Client::connect(&scratch.path("nbd")).unwrap();

@@ -5,8 +5,9 @@ mod support;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use forebay_random::SplitMix64;
 use support::nbd::Client;
-use support::{Daemon, MIB, Random, Scratch, forebay};
+use support::{Daemon, MIB, Scratch, forebay};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 2048;
@@ -112,7 +113,7 @@ fn zeroed_in_places() {
 fn flipped_bits() {
     let scratch = Scratch::new();
     prepare(&scratch);
-    let mut random = Random(3);
+    let mut random = SplitMix64::new(3);
     for round in 0..12 {
         std::fs::copy(scratch.path("good"), scratch.path("cache")).unwrap();
         let cache = File::options()

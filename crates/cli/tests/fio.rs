@@ -3,7 +3,8 @@
 
 mod support;
 
-use support::{Daemon, MIB, Random, Scratch, finish, fio, forebay_ok, installed, spawn};
+use forebay_random::SplitMix64;
+use support::{Daemon, MIB, Scratch, finish, fio, forebay_ok, installed, spawn};
 
 const MODES: [&str; 5] = [
     "writeback",
@@ -83,7 +84,7 @@ fn every_block_size_across_mode_switches() {
             "writeback",
             &["--threads", threads, "--memory", "64M", "--name", "disk"],
         );
-        let mut random = Random(threads.len() as u64);
+        let mut random = SplitMix64::new(threads.len() as u64);
         for (seed, block) in (0..).zip(BLOCKS.into_iter().chain([("512-4m", None)])) {
             for pattern in PATTERNS {
                 verify(&daemon, (pattern, "64M"), block, seed, || {

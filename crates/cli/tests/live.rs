@@ -2,10 +2,9 @@
 
 mod support;
 
+use forebay_random::SplitMix64;
 use support::nbd::Client;
-use support::{
-    Daemon, MIB, Random, Scratch, finish, fio, forebay_ok, installed, run, spawn, until,
-};
+use support::{Daemon, MIB, Scratch, finish, fio, forebay_ok, installed, run, spawn, until};
 
 const MODES: [&str; 5] = [
     "writeback",
@@ -203,7 +202,7 @@ fn signals_at_any_time_end_in_order() {
     let scratch = Scratch::new();
     scratch.file("origin", 32 * MIB);
     scratch.file("cache", 32 * MIB);
-    let mut random = Random(5);
+    let mut random = SplitMix64::new(5);
     let mut version = 0u8;
     for round in 0..12 {
         let mut daemon = Daemon::cached(&scratch, "writeback", &[]);

@@ -10,9 +10,10 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
+use forebay_random::SplitMix64;
 use support::nbd::Client;
 use support::power::{Cut, Recording};
-use support::{Daemon, MIB, Random, Scratch};
+use support::{Daemon, MIB, Scratch};
 
 const SECTOR: u64 = 512;
 const SECTORS_PER_BLOCK: u64 = 8;
@@ -120,10 +121,10 @@ impl History {
 /// Sends requests at random until `REPLIES` are answered.
 fn load(
     client: &mut Client,
-    random: &mut Random,
+    random: &mut SplitMix64,
     history: &mut History,
     log: &PathBuf,
-    mut now_and_then: impl FnMut(&mut Random),
+    mut now_and_then: impl FnMut(&mut SplitMix64),
 ) {
     let position = || std::fs::metadata(log).unwrap().len();
     let mut value = history.found.iter().copied().max().unwrap_or(0);
@@ -213,7 +214,7 @@ fn load(
 }
 
 /// Mostly a few blocks that are written again and again.
-fn some_sectors(random: &mut Random) -> Range<u64> {
+fn some_sectors(random: &mut SplitMix64) -> Range<u64> {
     let partial = random.below(3) == 0;
     let base = if partial { PARTIAL } else { 0 };
     let span = if random.below(2) == 0 {
@@ -345,7 +346,7 @@ impl Devices {
     fn record(
         &self,
         contract: Contract,
-        random: &mut Random,
+        random: &mut SplitMix64,
         session: u64,
         (before, trimmed): (Vec<Vec<u64>>, HashSet<u64>),
     ) -> (Recording, History) {
@@ -381,7 +382,7 @@ fn some_cut(
     history: &History,
     unit: u64,
     from: u64,
-    random: &mut Random,
+    random: &mut SplitMix64,
 ) -> Cut {
     let promises: Vec<u64> = history
         .changes
@@ -401,7 +402,7 @@ fn some_cut(
         whole: random.below(2) == 0,
         liar: None,
         without_cache: None,
-        seed: random.next(),
+        seed: random.bits(),
     }
 }
 
@@ -436,7 +437,7 @@ fn survives_power_cuts(contract: Contract, seed: u64) {
 
 fn survives_with(contract: Contract, seed: u64) {
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = SplitMix64::new(seed);
     let mut devices = Devices::new();
     let mut before = (vec![vec![0]; SECTORS as usize], HashSet::new());
     let unit = if seed.is_multiple_of(2) { 4096 } else { 512 };
@@ -547,7 +548,7 @@ fn liar_found_out(mode: &'static str, liar: &str) -> Vec<String> {
         acknowledged_is_durable: false,
         switched: false,
     };
-    let mut random = Random(7);
+    let mut random = SplitMix64::new(7);
     let devices = Devices::new();
     let before = (vec![vec![0]; SECTORS as usize], HashSet::new());
     let (recording, history) = devices.record(contract, &mut random, 0, before);

@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 
-use crate::random::{Random, Shuffle, Zipf};
+use forebay_random::SplitMix64;
+
+use crate::random::{Shuffle, Zipf};
 use crate::system::{Access, Answer, System};
 
 /// In what order a load goes through its span.
@@ -95,7 +97,7 @@ struct Places {
     count: u64,
     shuffle: Shuffle,
     zipf: Option<Zipf>,
-    random: Random,
+    random: SplitMix64,
 }
 
 impl Places {
@@ -112,7 +114,7 @@ impl Places {
             count,
             shuffle: Shuffle::new(count, seed),
             zipf,
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
         }
     }
 
@@ -124,7 +126,7 @@ impl Places {
                 place
             }
             Order::Shuffled { .. } => self.shuffle.next(),
-            Order::Uniform { .. } => self.random.next() % self.count,
+            Order::Uniform { .. } => self.random.bits() % self.count,
             Order::Zipf { .. } => match &self.zipf {
                 Some(zipf) => zipf.draw(&mut self.random),
                 None => 0,
@@ -178,7 +180,7 @@ impl Load {
     /// If the system comes to rest without having answered.
     pub fn run(&self, system: &mut dyn System, start_ns: u64) -> Outcome {
         let mut places = Places::new(self);
-        let mut directions = Random::new(0x5eed);
+        let mut directions = SplitMix64::new(0x5eed);
         let mut in_flight: HashMap<u64, (Access, u64)> = HashMap::new();
         let mut tallies = [Tally::default(), Tally::default()];
         let mut answers: Vec<Answer> = Vec::new();
@@ -193,7 +195,7 @@ impl Load {
                 if over {
                     return;
                 }
-                let write = directions.next() % 100 >= u64::from(self.read_percent);
+                let write = directions.bits() % 100 >= u64::from(self.read_percent);
                 let access = Access {
                     write,
                     offset_bytes: self.offset_bytes + places.next() * u64::from(self.request_bytes),

@@ -1,30 +1,6 @@
 //! Where random loads go. The same seed gives the same places.
 
-/// A small generator (SplitMix64; Steele, Lea, Flood 2014).
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// Evenly from 0 to below 1.
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
-fn mix(mut word: u64) -> u64 {
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
-}
+use forebay_random::{SplitMix64, mix};
 
 /// Every number below a bound once, in no order: fio's random jobs hit no place twice.
 #[derive(Clone, Debug)]
@@ -93,7 +69,7 @@ impl Zipf {
         }
     }
 
-    pub(crate) fn draw(&self, random: &mut Random) -> u64 {
+    pub(crate) fn draw(&self, random: &mut SplitMix64) -> u64 {
         let unit = random.unit();
         let scaled = unit * self.zeta;
         let rank = if scaled < 1.0 {
@@ -125,7 +101,7 @@ mod tests {
     #[test]
     fn zipf_favours_few() {
         let zipf = Zipf::new(100_000, 1.2);
-        let mut random = Random::new(1);
+        let mut random = SplitMix64::new(1);
         let mut counts = std::collections::HashMap::new();
         for _ in 0..20_000 {
             *counts.entry(zipf.draw(&mut random)).or_insert(0) += 1;

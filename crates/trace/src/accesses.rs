@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-use crate::random::mix;
 use crate::request::Request;
+use forebay_random::mix;
 
 /// The trace has more accesses or blocks than the ids have room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

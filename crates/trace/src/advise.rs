@@ -2,11 +2,11 @@
 
 use crate::accesses::Accesses;
 use crate::policies::PolicyKind;
-use crate::random::mix;
 use crate::request::{Kind, Request};
 use crate::runs::Runs;
 use crate::shards::{RUNS, Shards};
 use crate::simulate::{Job, simulate};
+use forebay_random::mix;
 
 /// The accesses of the miniature simulation: bounded as the sample is.
 const MOST_MINIATURE: usize = 1 << 20;

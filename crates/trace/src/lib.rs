@@ -20,7 +20,6 @@ mod histogram;
 mod input;
 mod list;
 mod policies;
-mod random;
 mod reader;
 mod request;
 mod runs;

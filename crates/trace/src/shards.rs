@@ -9,8 +9,8 @@ use std::collections::{BinaryHeap, HashMap};
 
 use crate::fenwick::Fenwick;
 use crate::histogram::Histogram;
-use crate::random::mix;
 use crate::request::Kind;
+use forebay_random::mix;
 
 /// One of the hash's values; the rate is the threshold divided by it.
 const WHOLE: u64 = 1 << 32;

@@ -4,10 +4,9 @@
 //! What a flush promises: what completed before it was submitted is durable when it completes.
 //! Of everything else each atomic unit may be there or not.
 
+use forebay_random::SplitMix64;
 use std::collections::HashMap;
 use std::path::Path;
-
-use super::Random;
 
 const MAGIC: &[u8; 8] = b"FBRECRD1";
 const HEAD: usize = 32;
@@ -129,7 +128,7 @@ impl Recording {
     }
 
     /// Where some record ends, not before `from`.
-    pub(crate) fn some_position(&self, from: u64, random: &mut Random) -> u64 {
+    pub(crate) fn some_position(&self, from: u64, random: &mut SplitMix64) -> u64 {
         let first = self.events.partition_point(|event| event.end < from);
         let count = self.events.len() - first;
         self.events[first + random.below(count as u64) as usize].end
@@ -149,7 +148,7 @@ impl Recording {
         for event in before {
             self.replay(event, cut, &mut devices[event.device], images);
         }
-        let mut random = Random(cut.seed);
+        let mut random = SplitMix64::new(cut.seed);
         for (device, image) in devices.iter().zip(images) {
             for write in &device.volatile {
                 let kept = random.below(100) < cut.survives;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::random::Random;
+use forebay_random::SplitMix64;
 
 fn request(kind: Kind, first_block: u64, blocks: u32, seconds: u64) -> Request {
     Request {
@@ -13,7 +13,7 @@ fn request(kind: Kind, first_block: u64, blocks: u32, seconds: u64) -> Request {
 
 /// A hot set, a scan and a loop over 40,000 blocks, a third of it writes.
 fn workload() -> Vec<Request> {
-    let mut random = Random::new(5);
+    let mut random = SplitMix64::new(5);
     (0..200_000)
         .map(|at| {
             let kind = if random.below(3) == 0 {
@@ -94,7 +94,7 @@ fn reads_writes_and_write_backs_are_told_apart() {
 #[test]
 fn a_scan_beside_a_hot_set_is_to_pass_the_cache() {
     let mut adviser = Adviser::new(1 << 16, 30);
-    let mut random = Random::new(1);
+    let mut random = SplitMix64::new(1);
     for round in 0..2000 {
         adviser.see(&request(Kind::Read, 1_000_000 + round * 16, 16, round));
         for _ in 0..16 {

@@ -2,7 +2,7 @@
 
 use super::Policy;
 use crate::list::NONE;
-use crate::random::Random;
+use forebay_random::SplitMix64;
 
 /// Evicts any block, each as likely as the other.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub(crate) struct RandomReplacement {
     /// Where each block is in `held`.
     at: Vec<u32>,
     capacity: usize,
-    random: Random,
+    random: SplitMix64,
 }
 
 impl RandomReplacement {
@@ -20,7 +20,7 @@ impl RandomReplacement {
             held: Vec::with_capacity(capacity.min(footprint)),
             at: vec![NONE; footprint],
             capacity,
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
         }
     }
 }

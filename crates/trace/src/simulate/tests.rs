@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::random::Random;
 use crate::request::{Kind, Request};
+use forebay_random::SplitMix64;
 
 fn accesses(blocks: impl IntoIterator<Item = u64>) -> Accesses {
     let mut accesses = Accesses::default();
@@ -88,7 +88,7 @@ fn each_policy_follows_its_paper() {
 
 /// A trace with a hot set, scans and loops, from a seed.
 fn synthetic(seed: u64, length: usize) -> Accesses {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let mut blocks = Vec::with_capacity(length);
     while blocks.len() < length {
         match random.below(4) {
