@@ -29,6 +29,7 @@ demo: packages build
 test: packages check
 	cargo test --locked --workspace
 	cargo run --locked --release -q -p forebay-budgets
+	$(MAKE) lab EXPERIMENT=smoke
 
 # What needs no running program: form, lints, documents, dependencies.
 check:
@@ -49,7 +50,7 @@ experiments:
 
 lab: build
 	cargo build --locked --release -p forebay-lab
-	$(dir $(FOREBAY))forebay-lab run $(EXPERIMENT) --systems "$(SYSTEMS)" $(LAB_OPTIONS)
+	$(dir $(FOREBAY))forebay-lab run $(or $(EXPERIMENT),jobs22) --systems "$(SYSTEMS)" $(LAB_OPTIONS)
 
 bench: packages build
 	python3 bench/measure.py

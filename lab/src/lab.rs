@@ -65,12 +65,6 @@ impl Lab {
         self.root.join("dilate.so")
     }
 
-    /// What `prepare` found and made.
-    #[must_use]
-    pub fn manifest(&self) -> PathBuf {
-        self.root.join("manifest.json")
-    }
-
     /// Everything one guest writes.
     #[must_use]
     pub fn run(&self, name: &str) -> PathBuf {

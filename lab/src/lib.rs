@@ -10,14 +10,17 @@ pub mod event;
 pub mod experiments;
 pub mod fio;
 pub mod guest;
+pub mod kvm;
 pub mod lab;
 pub mod name;
 pub mod prepare;
 pub mod realtime;
+pub mod report;
 pub mod result;
 pub mod run;
 #[cfg(test)]
 mod scratch;
 pub mod snapshot;
+pub mod statistics;
 pub mod synced;
 pub mod systems;

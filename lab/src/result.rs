@@ -41,6 +41,8 @@ pub struct RunResult {
     pub accelerator: String,
     /// The devices.
     pub devices: Vec<DeviceSpec>,
+    /// What ran in which version.
+    pub versions: BTreeMap<String, String>,
     /// Host time, in seconds.
     pub wall_seconds: f64,
     /// Idle guest time that was skipped, in seconds.
@@ -51,6 +53,8 @@ pub struct RunResult {
     pub values: BTreeMap<String, Vec<f64>>,
     /// Dirty data over time: seconds since boot and KiB.
     pub dirty: Vec<(f64, f64)>,
+    /// Throughput over time, where it was sampled: seconds and KiB a second.
+    pub throughput: Vec<(f64, f64)>,
     /// Each device's own count, over all lives.
     pub traffic: BTreeMap<String, Traffic>,
 }
@@ -135,14 +139,14 @@ fn read_job(out: &Path, name: &str) -> anyhow::Result<Job> {
     })
 }
 
-/// Reads dirty data over time, if the guest sampled it.
+/// Reads figures over time, if the guest sampled them: seconds and a number on each line.
 #[must_use]
-pub fn read_dirty(out: &Path) -> Vec<(f64, f64)> {
-    let text = std::fs::read_to_string(out.join("dirty")).unwrap_or_default();
+pub fn read_series(out: &Path, name: &str) -> Vec<(f64, f64)> {
+    let text = std::fs::read_to_string(out.join(name)).unwrap_or_default();
     text.lines()
         .filter_map(|line| {
-            let (at, kib) = line.split_once(' ')?;
-            Some((at.parse().ok()?, kib.trim().parse().ok()?))
+            let (at, value) = line.split_once(' ')?;
+            Some((at.parse().ok()?, value.trim().parse().ok()?))
         })
         .collect()
 }

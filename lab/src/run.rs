@@ -13,7 +13,7 @@ use crate::experiments::{Experiment, Models};
 use crate::guest::{Accelerator, Boot, Life, PowerCut, live};
 use crate::lab::Lab;
 use crate::name::Named as _;
-use crate::result::{Outcome, RunResult, read_dirty, read_jobs};
+use crate::result::{Outcome, RunResult, read_jobs, read_series};
 use crate::synced::WRITERS;
 use crate::systems::System;
 
@@ -32,6 +32,8 @@ pub struct Conditions<'a> {
     pub accelerator: Accelerator,
     /// The devices' timing.
     pub models: Models,
+    /// What runs in which version.
+    pub versions: BTreeMap<String, String>,
     /// Where the devices' contents are kept while a guest runs.
     pub images: PathBuf,
     /// How often the power is cut, if not as often as the experiment says.
@@ -129,11 +131,13 @@ pub fn run(
             Accelerator::Kvm => "kvm".to_owned(),
         },
         devices: experiment.devices(system.name(), &conditions.models),
+        versions: conditions.versions.clone(),
         wall_seconds: began.elapsed().as_secs_f64(),
         skipped_seconds: lives.iter().map(|life| life.skipped.1 as f64 / 1e9).sum(),
         jobs: Vec::new(),
         values: said.values,
-        dirty: read_dirty(&share.join("out")),
+        dirty: read_series(&share.join("out"), "dirty"),
+        throughput: read_series(&share.join("out"), "throughput"),
         traffic: BTreeMap::new(),
     };
     for (device, traffic) in lives.iter().flat_map(|life| &life.traffic) {

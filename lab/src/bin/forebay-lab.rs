@@ -15,7 +15,7 @@ use forebay_lab::lab::Lab;
 use forebay_lab::name::{Named, choose};
 use forebay_lab::run::{self, Conditions};
 use forebay_lab::systems::{self, SYSTEMS};
-use forebay_lab::{prepare, result, synced};
+use forebay_lab::{kvm, prepare, report, result, synced};
 
 /// Forebay beside the kernel's caches: a virtual machine, devices with the timing of real ones.
 #[derive(Debug, Parser)]
@@ -31,6 +31,8 @@ enum Command {
     Prepare(LabArgs),
     /// Run an experiment on some systems; prepares first.
     Run(RunArgs),
+    /// Write an experiment's report again from the results that are there.
+    Report(ReportArgs),
     /// Say which experiments and systems there are.
     List,
     /// In the guest: write and sync, or check what was synced.
@@ -46,6 +48,14 @@ struct LabArgs {
 }
 
 #[derive(Debug, clap::Args)]
+struct ReportArgs {
+    #[command(flatten)]
+    lab: LabArgs,
+    /// Which experiment.
+    experiment: String,
+}
+
+#[derive(Debug, clap::Args)]
 struct RunArgs {
     #[command(flatten)]
     lab: LabArgs,
@@ -58,9 +68,12 @@ struct RunArgs {
     /// How often each; medians and spreads are over these.
     #[arg(long, value_name = "N", default_value = "1")]
     repetitions: u32,
-    /// How many times slower than the host's the guest's clock runs (D).
+    /// How many times slower than the host's the guest's clock runs (D), when emulated.
     #[arg(long, value_name = "D", default_value = "8")]
     dilate: f64,
+    /// Emulate the processor even where KVM works.
+    #[arg(long)]
+    emulate: bool,
     /// Wait through idle time instead of skipping it.
     #[arg(long)]
     no_skip: bool,
@@ -112,6 +125,7 @@ fn main() -> ExitCode {
     let done = match &args.command {
         Command::Prepare(args) => prepare_only(args),
         Command::Run(args) => run_all(args),
+        Command::Report(args) => report_only(args),
         Command::List => {
             list("experiments", EXPERIMENTS);
             list("systems", SYSTEMS);
@@ -143,8 +157,17 @@ fn list<T: Named>(what: &str, all: &[T]) {
 
 fn prepare_only(args: &LabArgs) -> anyhow::Result<bool> {
     let lab = Lab::open(args.lab.as_deref())?;
-    let manifest = prepare::prepare(&lab)?;
-    println!("lab: ready, with kernel {}", manifest.kernel);
+    let versions = prepare::prepare(&lab)?;
+    println!("lab: ready, with kernel {}", versions["kernel"]);
+    Ok(true)
+}
+
+fn report_only(args: &ReportArgs) -> anyhow::Result<bool> {
+    let lab = Lab::open(args.lab.lab.as_deref())?;
+    for experiment in choose("experiment", &args.experiment, EXPERIMENTS)? {
+        let page = report::write(experiment, &lab.results(experiment.name()))?;
+        println!("lab: the report is {}", page.display());
+    }
     Ok(true)
 }
 
@@ -168,23 +191,33 @@ fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
         args.dilate
     );
     let lab = Lab::open(args.lab.lab.as_deref())?;
-    prepare::prepare(&lab)?;
+    let mut versions = prepare::prepare(&lab)?;
+    versions.insert(
+        "forebay".to_owned(),
+        prepare::forebay_version(&args.forebay),
+    );
     prepare::add_binaries(&lab, &args.forebay)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))
             .context("cannot watch for Ctrl-C")?;
     }
-    let conditions = Conditions {
-        lab: &lab,
-        accelerator: Accelerator::Emulated {
+    let accelerator = if !args.emulate && kvm::works(&lab, &interrupted)? {
+        Accelerator::Kvm
+    } else {
+        Accelerator::Emulated {
             dilation: args.dilate,
             skip_idle: !args.no_skip,
-        },
+        }
+    };
+    let conditions = Conditions {
+        lab: &lab,
+        accelerator,
         models: Models {
             disk: args.disk.clone(),
             ssd: args.ssd.clone(),
         },
+        versions,
         images: args
             .images
             .join(format!("forebay-lab-{}", std::process::id())),
@@ -222,9 +255,7 @@ fn run_each(
             println!("lab: {:>4.0} s   {:?}", result.wall_seconds, result.outcome);
         }
     }
-    println!(
-        "lab: results are in {}",
-        conditions.lab.results(experiment.name()).display()
-    );
+    let page = report::write(experiment, &conditions.lab.results(experiment.name()))?;
+    println!("lab: the report is {}", page.display());
     Ok(all_well)
 }

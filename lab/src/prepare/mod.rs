@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context as _;
-use serde::{Deserialize, Serialize};
 
 use crate::command::{output, version};
 use crate::lab::Lab;
@@ -18,20 +17,12 @@ pub use initramfs::add_binaries;
 
 const SHIM_SOURCE: &str = include_str!("../../shim/dilate.c");
 
-/// What the guest is made of, for the reports.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
-    /// The guest kernel's release.
-    pub kernel: String,
-    /// Version of each program by its name.
-    pub versions: BTreeMap<String, String>,
-}
-
-/// Makes whatever is missing. The second time there is next to nothing to do.
+/// Makes whatever is missing; the second time there is next to nothing to do. Returns the version
+/// of everything that takes part.
 ///
 /// # Errors
 /// If a package cannot be installed or a part cannot be made.
-pub fn prepare(lab: &Lab) -> anyhow::Result<Manifest> {
+pub fn prepare(lab: &Lab) -> anyhow::Result<BTreeMap<String, String>> {
     packages::install()?;
     compile_shim(lab)?;
     let release = kernel::fetch(lab)?;
@@ -45,14 +36,9 @@ pub fn prepare(lab: &Lab) -> anyhow::Result<Manifest> {
         std::fs::write(&stamp, recipe)
             .with_context(|| format!("cannot write {}", stamp.display()))?;
     }
-    let manifest = Manifest {
-        kernel: release,
-        versions: versions(),
-    };
-    let text = serde_json::to_string_pretty(&manifest)?;
-    std::fs::write(lab.manifest(), text + "\n")
-        .with_context(|| format!("cannot write {}", lab.manifest().display()))?;
-    Ok(manifest)
+    let mut versions = versions();
+    versions.insert("kernel".to_owned(), release);
+    Ok(versions)
 }
 
 fn compile_shim(lab: &Lab) -> anyhow::Result<()> {
