@@ -8,12 +8,9 @@
 //! crash without them would void what only the ring held. They go into a later summary of a
 //! segment that stays, in the slot that does not count.
 
-use super::verdict::put;
+use super::verdict::{other_slot, put, restated};
 use super::{Found, FoundSegment, RecoveryError};
-use crate::format::header::State;
-use crate::format::{
-    CacheId, EntryList, SegmentId, Sequence, Slot, Stream, Summary, SummaryKind, Superblock,
-};
+use crate::format::{CacheId, SegmentId, Sequence, Slot, Stream, Summary, Superblock};
 use crate::index::{Index, foreign_shadows};
 use crate::interface::Storage;
 use crate::log::{Log, RECLAIM_RESERVE, SegmentState};
@@ -85,7 +82,9 @@ pub(super) fn plan(
         }
     }
     let stays = |segment: &&FoundSegment| !buried.contains(&segment.id);
-    let carrier = carrier(found.segments.iter().find(stays)?, log, tails);
+    let carrier = found.segments.iter().find(stays)?;
+    let which = other_slot(log.segments[carrier.id.0 as usize].summary);
+    let carrier = restated(carrier, log, which, tails);
     Some(Bury {
         buried,
         tails,
@@ -110,40 +109,6 @@ fn may_go(log: &Log, index: &Index, stream: Stream, id: SegmentId) -> bool {
         let flags = index.flags(slot);
         !flags.live() || (!flags.dirty() && foreign_shadows(flags, stream) == 0)
     })
-}
-
-/// A later summary of a segment that says the same and carries the new tails.
-fn carrier(found: &FoundSegment, log: &Log, tails: [Sequence; Stream::COUNT]) -> Summary {
-    let segment = &log.segments[found.id.0 as usize];
-    let mut entries = EntryList::default();
-    let mut last_number = found.generation.number;
-    let mut accepted: Vec<_> = found.entries().collect();
-    accepted.sort_by_key(|entry| entry.number);
-    for entry in accepted {
-        entries.push(entry.number, entry.entry, &entry.checksums());
-        last_number = last_number.max(entry.number + u64::from(entry.entry.count()) - 1);
-    }
-    Summary {
-        shard: log.shard,
-        segment: found.id,
-        which: segment.summary.map_or(0, |counts| 1 - counts),
-        kind: if found.renewed {
-            SummaryKind::Renewal
-        } else {
-            SummaryKind::Verdict
-        },
-        stream: found.stream,
-        generation: found.generation,
-        end_slot: found.end_slot,
-        last_number,
-        state: State {
-            known_durable: Sequence::new(log.epoch, 0),
-            tails,
-            durable: log.durable,
-            previous: segment.previous,
-        },
-        entries,
-    }
 }
 
 impl Bury {

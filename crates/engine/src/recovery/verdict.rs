@@ -124,6 +124,24 @@ fn write_verdict(
     log: &mut Log,
     found: &FoundSegment,
 ) -> Result<(), RecoveryError> {
+    let which = other_slot(found.summary);
+    put(device, id, log, &restated(found, log, which, log.tails))?;
+    log.segment(found.id).summary = Some(which);
+    Ok(())
+}
+
+/// The summary slot that does not count (I19.4).
+pub(super) fn other_slot(counts: Option<u8>) -> u8 {
+    counts.map_or(0, |counts| 1 - counts)
+}
+
+/// A summary of exactly what was accepted of a segment, carrying these tails.
+pub(super) fn restated(
+    found: &FoundSegment,
+    log: &Log,
+    which: u8,
+    tails: [Sequence; Stream::COUNT],
+) -> Summary {
     let mut entries = EntryList::default();
     let mut last_number = found.generation.number;
     // A record that was closed late can hold higher numbers than one behind it.
@@ -133,14 +151,7 @@ fn write_verdict(
         entries.push(entry.number, entry.entry, &entry.checksums());
         last_number = last_number.max(entry.number + u64::from(entry.entry.count()) - 1);
     }
-    let which = found.summary.map_or(0, |counts| 1 - counts);
-    let state = State {
-        known_durable: Sequence::new(log.epoch, 0),
-        tails: log.tails,
-        durable: log.durable,
-        previous: log.segments[found.id.0 as usize].previous,
-    };
-    let verdict = Summary {
+    Summary {
         shard: log.shard,
         segment: found.id,
         which,
@@ -154,12 +165,14 @@ fn write_verdict(
         generation: found.generation,
         end_slot: found.end_slot,
         last_number,
-        state,
+        state: State {
+            known_durable: Sequence::new(log.epoch, 0),
+            tails,
+            durable: log.durable,
+            previous: log.segments[found.id.0 as usize].previous,
+        },
         entries,
-    };
-    put(device, id, log, &verdict)?;
-    log.segment(found.id).summary = Some(which);
-    Ok(())
+    }
 }
 
 /// A segment of nothing but `Drop`s, sealed from the start.
@@ -179,7 +192,7 @@ fn write_drops(
     let mut entries = EntryList::default();
     push_drops(&mut log.next_number, keys, &mut entries);
     let end_slot = log.geometry.first_slot() as u16;
-    let which = log.segment(segment).summary.map_or(0, |counts| 1 - counts);
+    let which = other_slot(log.segment(segment).summary);
     let summary = Summary {
         shard: log.shard,
         segment,
