@@ -10,7 +10,7 @@ use forebay_engine::{
 };
 
 use crate::Figure;
-use crate::rig::Blank;
+use forebay_experiments::Blank;
 
 /// A full cache whose segments are made up as they are read: each sealed, all its blocks live.
 struct Generated {
@@ -62,7 +62,7 @@ impl Generated {
 
 impl Storage for Generated {
     fn size_bytes(&self) -> u64 {
-        self.head.size_bytes
+        self.head.size_bytes()
     }
 
     fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {

@@ -4,10 +4,11 @@
 use forebay_engine::format::PAGE_BYTES;
 use forebay_engine::ring::RING_BYTES;
 use forebay_engine::{
-    AttachOptions, BlockKey, Buf, CacheId, Device, DeviceError, Engine, Geometry, Memory, Mode,
-    Nanos, OpId, Operation, Request, RequestId, RequestKind, SECTOR_BYTES, Settings, Storage,
-    VolumeConfig, VolumeSlot, attach, create,
+    AttachOptions, BlockKey, Buf, CacheId, Device, Engine, Geometry, Memory, Mode, Nanos, OpId,
+    Operation, Request, RequestId, RequestKind, SECTOR_BYTES, Settings, VolumeConfig, VolumeSlot,
+    attach, create,
 };
+use forebay_experiments::Blank;
 
 const BOOT: [u8; 16] = [7; 16];
 
@@ -79,49 +80,6 @@ impl Memory for Ram {
 
     fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
         &mut self.ring
-    }
-}
-
-/// A cache device that keeps only its superblock; its data is never looked at because every
-/// block holds the same bytes.
-pub(crate) struct Blank {
-    pub(crate) size_bytes: u64,
-    head: Vec<u8>,
-}
-
-impl Blank {
-    pub(crate) fn new(size_bytes: u64) -> Blank {
-        Blank {
-            size_bytes,
-            head: vec![0; 1 << 20],
-        }
-    }
-}
-
-impl Storage for Blank {
-    fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-
-    fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        into.fill(0);
-        let start = offset_bytes as usize;
-        if let Some(kept) = self.head.get(start..start + into.len()) {
-            into.copy_from_slice(kept);
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
-        let start = offset_bytes as usize;
-        if let Some(kept) = self.head.get_mut(start..start + from.len()) {
-            kept.copy_from_slice(from);
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), DeviceError> {
-        Ok(())
     }
 }
 

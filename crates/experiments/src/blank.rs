@@ -6,14 +6,17 @@ use forebay_engine::{DeviceError, Storage};
 /// Where the segments begin; the superblock copies lie before it.
 const HEAD_BYTES: usize = 1 << 20;
 
-/// See the module.
-pub(crate) struct Blank {
+/// A cache device that keeps only its superblock: what else it reads is nowhere looked at.
+#[derive(Debug)]
+pub struct Blank {
     size_bytes: u64,
     head: Vec<u8>,
 }
 
 impl Blank {
-    pub(crate) fn new(size_bytes: u64) -> Blank {
+    /// A device of this size.
+    #[must_use]
+    pub fn new(size_bytes: u64) -> Blank {
         Blank {
             size_bytes,
             head: vec![0; HEAD_BYTES],

@@ -20,6 +20,7 @@ mod random;
 pub mod report;
 mod system;
 
+pub use blank::Blank;
 pub use cached::{Cached, Setup, Traffic};
 pub use conditions::{missed_by_jobs, missed_by_limit};
 pub use cpu::CpuCost;

@@ -85,6 +85,18 @@ pub struct Range {
     pub count: u64,
 }
 
+impl Range {
+    /// The sectors of a volume from `sector`, `count` of them.
+    #[must_use]
+    pub fn of(volume: u16, sector: u64, count: u64) -> Range {
+        Range {
+            volume,
+            sector,
+            count,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Model {

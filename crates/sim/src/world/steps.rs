@@ -24,11 +24,7 @@ impl World<'_> {
             } => {
                 let effect = Effect::Store(self.fresh());
                 self.ask(
-                    Range {
-                        volume: *volume,
-                        sector: *sector,
-                        count: *count,
-                    },
+                    Range::of(*volume, *sector, *count),
                     Ask::Write { effect, fua: *fua },
                 )
             }
@@ -40,11 +36,7 @@ impl World<'_> {
             } => {
                 let effect = Effect::Store(ZERO);
                 self.ask(
-                    Range {
-                        volume: *volume,
-                        sector: *sector,
-                        count: *count,
-                    },
+                    Range::of(*volume, *sector, *count),
                     Ask::Write { effect, fua: *fua },
                 )
             }
@@ -57,25 +49,14 @@ impl World<'_> {
                     effect: Effect::Discard,
                     fua: false,
                 };
-                self.ask(
-                    Range {
-                        volume: *volume,
-                        sector: *sector,
-                        count: *count,
-                    },
-                    ask,
-                )
+                self.ask(Range::of(*volume, *sector, *count), ask)
             }
             Step::Read {
                 volume,
                 sector,
                 count,
             } => self.ask(
-                Range {
-                    volume: *volume,
-                    sector: *sector,
-                    count: *count,
-                },
+                Range::of(*volume, *sector, *count),
                 Ask::Read { prefetch: false },
             ),
             Step::Prefetch {
@@ -83,21 +64,10 @@ impl World<'_> {
                 sector,
                 count,
             } => self.ask(
-                Range {
-                    volume: *volume,
-                    sector: *sector,
-                    count: *count,
-                },
+                Range::of(*volume, *sector, *count),
                 Ask::Read { prefetch: true },
             ),
-            Step::Flush { volume } => self.ask(
-                Range {
-                    volume: *volume,
-                    sector: 0,
-                    count: 0,
-                },
-                Ask::Flush,
-            ),
+            Step::Flush { volume } => self.ask(Range::of(*volume, 0, 0), Ask::Flush),
             Step::Settle => self.quiesce(),
             Step::Pass { ms } => self.pass(*ms),
             Step::Crash(crash) => self.crash(crash),
@@ -280,14 +250,7 @@ impl World<'_> {
                 self.dirty_blocks(volume)
             ));
         }
-        self.ask(
-            Range {
-                volume,
-                sector: 0,
-                count: 0,
-            },
-            Ask::Flush,
-        )?;
+        self.ask(Range::of(volume, 0, 0), Ask::Flush)?;
         self.quiesce()?;
         let slot = VolumeSlot(volume);
         for engine in &mut self.engines {
@@ -399,11 +362,7 @@ impl World<'_> {
         let sectors = self.volumes[usize::from(volume)].sectors;
         let sector = self.rng.below(sectors);
         let count = self.rng.between(1, sectors - sector);
-        let range = Range {
-            volume,
-            sector,
-            count,
-        };
+        let range = Range::of(volume, sector, count);
         let buf = self.memory.take(count as usize * 512);
         payload::fill(self.memory.bytes_mut(buf), volume, sector, value);
         let submitted = self.model.write(range, Effect::Store(value));
@@ -441,14 +400,7 @@ impl World<'_> {
             self.heal()?;
         }
         for volume in 0..self.volumes.len() as u16 {
-            self.ask(
-                Range {
-                    volume,
-                    sector: 0,
-                    count: 0,
-                },
-                Ask::Flush,
-            )?;
+            self.ask(Range::of(volume, 0, 0), Ask::Flush)?;
         }
         self.quiesce()?;
         let crash = crate::plan::Crash {
