@@ -12,15 +12,9 @@ use crate::settings::Mode;
 /// Blocks of one bit of "written since the origin's last flush".
 const REGION_BLOCKS: u64 = 64;
 
-/// Unflushed origin writes are flushed after this long, so that what they wrote becomes clean. A
-/// disk that streams stops for each flush.
-const ORIGIN_FLUSH_INTERVAL: Nanos = Nanos(5_000_000_000);
-/// The same once something could not be promoted because of them (I6).
-const ORIGIN_FLUSH_WANTED: Nanos = Nanos(500_000_000);
-/// Or after so many blocks: a flush is never long, and what is clean never far behind.
-const FLUSH_AFTER_BLOCKS: (usize, usize) = (1024, 131_072);
-/// The same as a share of the cache.
-const FLUSH_AFTER_SHARE: usize = 64;
+/// Unflushed origin writes are flushed after this long, so that what they wrote becomes clean
+/// and may be promoted.
+const ORIGIN_FLUSH_INTERVAL: Nanos = Nanos(500_000_000);
 
 /// How the driver describes a volume to the engine.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +62,6 @@ pub(crate) struct Volume {
     /// A flush nobody waited for failed; the next one to ask is told.
     pub(crate) flush_error: bool,
     unflushed_since: Option<Nanos>,
-    /// A read was not promoted because of what is unflushed.
-    promotion_waits: bool,
     written: Vec<WrittenVersion>,
     written_flushing: Vec<WrittenVersion>,
     flush_in_flight: bool,
@@ -103,7 +95,6 @@ impl Volume {
             uncertain: BTreeSet::new(),
             flush_error: false,
             unflushed_since: None,
-            promotion_waits: false,
             written: Vec::new(),
             written_flushing: Vec::new(),
             flush_in_flight: false,
@@ -128,21 +119,6 @@ impl Volume {
     /// Whether a flush of the origin is in flight.
     pub(crate) fn is_flushing(&self) -> bool {
         self.flush_in_flight
-    }
-
-    /// A read of what is unflushed went past the cache: the next flush should come soon.
-    pub(crate) fn promotion_waits(&mut self) {
-        self.promotion_waits = true;
-    }
-
-    /// When what is unflushed is to be flushed, if nobody asks before.
-    fn flush_due(&self) -> Option<Nanos> {
-        let interval = if self.promotion_waits {
-            ORIGIN_FLUSH_WANTED
-        } else {
-            ORIGIN_FLUSH_INTERVAL
-        };
-        self.unflushed_since.map(|since| since.after(interval))
     }
 
     /// Whether the origin may hold anything in its volatile cache only.
@@ -216,15 +192,11 @@ impl Engine {
     pub(crate) fn version_written(&mut self, volume: VolumeSlot, key: BlockKey, slot: Slot) {
         let generation = self.log.segment_of(slot).generation.number;
         self.written.insert(key, slot);
-        let slots = self.log.geometry.slots() as usize;
-        let many = (slots / FLUSH_AFTER_SHARE).clamp(FLUSH_AFTER_BLOCKS.0, FLUSH_AFTER_BLOCKS.1);
-        let state = self.volume(volume);
-        state.written.push(WrittenVersion {
+        self.volume(volume).written.push(WrittenVersion {
             key,
             slot,
             generation,
         });
-        state.flush_wanted |= state.written.len() >= many;
     }
 
     /// Blocks of a volume that are on its origin and become clean with the origin's next flush;
@@ -268,14 +240,15 @@ impl Engine {
             if volume.flush_in_flight {
                 continue;
             }
-            let due = volume.flush_due().is_some_and(|due| now >= due);
+            let due = volume
+                .unflushed_since
+                .is_some_and(|since| now >= since.after(ORIGIN_FLUSH_INTERVAL));
             if !(due || volume.flush_wanted) {
                 continue;
             }
             volume.flush_in_flight = true;
             volume.flush_wanted = false;
             volume.unflushed_since = None;
-            volume.promotion_waits = false;
             volume.flushing = std::mem::take(&mut volume.unflushed);
             volume.written_flushing = std::mem::take(&mut volume.written);
             volume.waiting_flushing = std::mem::take(&mut volume.waiting);
@@ -295,7 +268,9 @@ impl Engine {
             .iter()
             .flatten()
             .filter(|volume| !volume.flush_in_flight);
-        idle.filter_map(Volume::flush_due).min()
+        idle.filter_map(|volume| volume.unflushed_since)
+            .min()
+            .map(|since| since.after(ORIGIN_FLUSH_INTERVAL))
     }
 
     pub(crate) fn origin_flush_done(

@@ -32,6 +32,8 @@ const BACKOFF: (Nanos, Nanos) = (Nanos(200_000_000), Nanos(30_000_000_000));
 /// How often a dirty block is read before it counts as unreadable: one bad read is not worth the
 /// only copy.
 const READ_ATTEMPTS: u8 = 5;
+/// Written versions that wait for a flush of the origin before one is asked for.
+const FLUSH_AFTER_BLOCKS: usize = 16_384;
 
 #[derive(Debug, Default)]
 pub(crate) struct Writeback {
@@ -507,6 +509,9 @@ impl Engine {
                 if (same || newest.is_some()) && self.index.flags(slot).dirty() {
                     self.version_written(volume, key, slot);
                 }
+            }
+            if self.written.len() >= FLUSH_AFTER_BLOCKS {
+                self.want_origin_flush(volume);
             }
         } else {
             // It stays dirty and is tried again later, later each time.

@@ -415,7 +415,6 @@ impl Engine {
         // I6: what the origin may hold in its volatile cache only is not clean.
         let state = self.volume(volume);
         if state.has_doubts() && keys().any(|key| state.is_unflushed(key)) {
-            self.volume(volume).promotion_waits();
             return Err(BypassReason::Unflushed);
         }
         if self.settings.admission == Admission::SecondTouch {
