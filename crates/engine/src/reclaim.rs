@@ -150,9 +150,7 @@ impl Engine {
         }
         // While its last segment is on its way out the others' blocks are not worth less than
         // before; only when appends would stop is one of theirs taken.
-        let is_dying = !self.reclaim.dying[Stream::Write as usize].is_empty();
-        let wait =
-            self.reclaim.is_busy(Stream::Write) && (is_dying || self.oldest_dirty_blocks() == 0);
+        let wait = self.reclaim.is_busy(Stream::Write) && self.oldest_dirty_blocks() == 0;
         if wait && write_is_due && self.log.free.len() > RECLAIM_RESERVE {
             return None;
         }
@@ -177,35 +175,32 @@ impl Engine {
     }
 
     fn can_reclaim(&self, stream: Stream) -> bool {
-        let Some(oldest) = self.oldest(stream) else {
+        let Some(oldest) = self.log.streams[stream as usize].order.front() else {
             return false;
         };
         let sealed = self.log.segments[oldest.0 as usize].state == SegmentState::Sealed;
-        // I19: of main only the oldest may be renewed, so none is taken before that is known.
-        let next_may_renew = stream == Stream::Main
-            && (self.is_renewing() || !self.reclaim.dying[stream as usize].is_empty());
-        sealed && !next_may_renew && self.reclaim.active[stream as usize].is_none()
-    }
-
-    /// The oldest segment of a stream that is not dying already: they die in order (I2), and many
-    /// by one flush.
-    fn oldest(&self, stream: Stream) -> Option<SegmentId> {
-        let dying = self.reclaim.dying[stream as usize].len();
-        self.log.streams[stream as usize].order.get(dying).copied()
+        let renewing = stream == Stream::Main && self.is_renewing();
+        sealed && !renewing && self.reclaim.active[stream as usize].is_none() && {
+            // Segments die in order (I2): the oldest that is not dying already.
+            self.reclaim.dying[stream as usize].is_empty()
+        }
     }
 
     fn oldest_live_blocks(&self, stream: Stream) -> u32 {
-        self.oldest(stream)
-            .map_or(0, |oldest| self.log.segments[oldest.0 as usize].live)
+        let oldest = self.log.streams[stream as usize].order.front();
+        oldest.map_or(0, |oldest| self.log.segments[oldest.0 as usize].live)
     }
 
     fn oldest_dirty_blocks(&self) -> u32 {
-        self.oldest(Stream::Write)
-            .map_or(0, |oldest| self.log.segments[oldest.0 as usize].dirty)
+        let oldest = self.log.streams[Stream::Write as usize].order.front();
+        oldest.map_or(0, |oldest| self.log.segments[oldest.0 as usize].dirty)
     }
 
     fn start_reclaim(&mut self, now: Nanos, stream: Stream, memory: &mut dyn Memory) {
-        let segment = self.oldest(stream).expect("chosen");
+        let segment = *self.log.streams[stream as usize]
+            .order
+            .front()
+            .expect("chosen");
         if self.log.segment(segment).dirty > 0 {
             // Copying dirty blocks on and on frees little; writing them back does.
             self.writeback.hurry();
