@@ -149,6 +149,10 @@ pub struct Stats {
     pub origin_read_errors: u64,
     pub origin_write_errors: u64,
     pub throttled_requests: u64,
+    /// Promotions that a write of their block came before (I11).
+    pub promotions_overtaken: u64,
+    /// Writes of one block that failed or came too late for their segment, and were logged anew.
+    pub single_writes_requeued: u64,
     /// By [`BypassReason`].
     pub bypassed_blocks: [u64; BypassReason::NAMES.len()],
     pub read_latency: Histogram,

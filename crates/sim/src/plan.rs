@@ -187,6 +187,8 @@ pub enum Harm {
     Rot,
     /// It cannot be read until something is written there or the device is healed.
     Unreadable,
+    /// A bit flips in the header of its record, whose first block it is.
+    HeaderRot,
     /// Nothing of its segment can, headers included.
     SegmentUnreadable,
 }

@@ -123,6 +123,18 @@ impl Script {
         })
     }
 
+    /// Writes one block that must be durable when it is answered, and waits for it.
+    #[must_use]
+    pub fn write_durably(self, block: u64) -> Script {
+        self.step(Step::Write {
+            volume: 0,
+            sector: block * BLOCK,
+            count: BLOCK,
+            fua: true,
+        })
+        .settle()
+    }
+
     /// Discards blocks.
     #[must_use]
     pub fn discard(self, block: u64, count: u64) -> Script {
@@ -143,10 +155,11 @@ impl Script {
         })
     }
 
-    /// Flushes, and waits for it and everything before it.
+    /// Waits for everything before it, flushes, and waits for that: a flush covers only what was
+    /// answered before.
     #[must_use]
     pub fn flush(self) -> Script {
-        self.step(Step::Flush { volume: 0 }).settle()
+        self.settle().begin_flush().settle()
     }
 
     /// Flushes, and goes on.

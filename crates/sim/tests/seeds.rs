@@ -9,7 +9,7 @@ const SEEDS: u64 = 2_000;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// States that a run of this many seeds reaches; if one is not, the search has become blind.
-const STATES: [&str; 45] = [
+const STATES: [&str; 47] = [
     "abandoned",
     "became clean",
     "engine lives",
@@ -44,6 +44,7 @@ const STATES: [&str; 45] = [
     "origin read errors",
     "origin write errors",
     "power cuts",
+    "promotions overtaken",
     "recovery cut short",
     "recovery cut short 3 times or more",
     "recovery cut short twice",
@@ -52,6 +53,7 @@ const STATES: [&str; 45] = [
     "segments reclaimed",
     "segments renewed",
     "sequential",
+    "single writes requeued",
     "throttled requests",
     "unflushed",
     "unreadable dirty blocks carried on",

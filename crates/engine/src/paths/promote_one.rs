@@ -155,6 +155,7 @@ impl Engine {
                 self.write_header(placed.record, memory);
             }
         } else {
+            self.stats.promotions_overtaken += 1;
             self.release(placed.record, COST_BYTES, 1);
             self.transfer_ended(now, placed.record, memory);
         }

@@ -93,6 +93,7 @@ impl Engine {
         let too_late = self.log.segment(segment).state != SegmentState::Open
             && self.block_comes_too_late(key, segment);
         if result.is_err() || too_late {
+            self.stats.single_writes_requeued += 1;
             let placed = self.write_as_piece(&write);
             return self.append_data_done(now, placed, result, memory);
         }

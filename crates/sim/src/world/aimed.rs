@@ -72,6 +72,10 @@ impl World<'_> {
                 self.cache.disk.rot(offset_bytes, 3);
                 self.cache.tally.damage += 1;
             }
+            Harm::HeaderRot => {
+                self.cache.disk.rot(offset_bytes - PAGE_BYTES as u64, 3);
+                self.cache.tally.damage += 1;
+            }
             Harm::Unreadable => self.cache.make_unreadable(offset_bytes, block_bytes),
             Harm::SegmentUnreadable => {
                 let segment_bytes = u64::from(self.plan.config.geometry.segment_bytes);

@@ -61,6 +61,38 @@ fn recoveries_cut_short_leave_nothing_that_looks_like_damage() {
     }
 }
 
+/// Verdicts promised what only the ring had known; a recovery that was cut short by power left
+/// some of them and not others, and the next attach missed segments (I14).
+#[test]
+fn verdicts_promise_only_what_was_promised_before() {
+    Script::new(32)
+        .repeat(2, |script, _| {
+            script.crash(false, Survival::Nothing, &[(16, false), (34, true)])
+        })
+        .holds();
+}
+
+/// The same of where the segment before it ends, as long as that is being decided too (I14).
+#[test]
+fn verdicts_name_no_end_that_is_being_decided() {
+    Script::new(48)
+        .write_durably(0)
+        .flush()
+        .write(37, 4)
+        .crash(false, Survival::Any, &[(28, false), (4, true)])
+        .holds();
+}
+
+/// A verdict kept naming a segment whose own verdict a power cut had taken (I14).
+#[test]
+fn a_link_to_what_is_not_there_is_written_anew() {
+    Script::new(32)
+        .repeat(3, |script, _| {
+            script.crash(false, Survival::Any, &[(32, false), (0, true)])
+        })
+        .holds();
+}
+
 /// A flush raised a stream's durable position to a newer segment although an older one still had
 /// records that were not complete, and the next attach missed them (I14).
 #[test]

@@ -9,13 +9,13 @@ use forebay_sim::{Script, Step};
 /// waited for room that would never come.
 #[test]
 fn a_segment_that_waited_for_a_slow_read_is_reclaimed_after_it() {
-    Script::new(8)
-        .eager()
-        .write(0, 8)
-        .flush()
-        .slow(Target::CacheRead, 5_000)
-        .read(0, 1)
-        .repeat(40, |script, _| script.write(0, 8))
+    Script::new(64)
+        .repeat(4, |script, round| script.write(round * 6, 6).flush())
+        .pass(60_000)
+        .repeat(4, |script, round| {
+            script.slow(Target::CacheRead, 5_000).read(round * 6, 1)
+        })
+        .repeat(30, |script, round| script.write(round * 6 % 54, 6))
         .settle()
         .holds();
 }
@@ -35,6 +35,25 @@ fn crash_after_crash_leaves_room() {
             })
             .holds();
     }
+}
+
+/// The same where every life ends before reclaim does.
+#[test]
+fn crashes_in_recovery_leave_room() {
+    Script::new(16)
+        .config(|config| config.verify_percent = 0)
+        .repeat(9, |script, life| {
+            script
+                .step(Step::Write {
+                    volume: 0,
+                    sector: (7 + life * 5) % 9 * 8,
+                    count: 64,
+                    fua: true,
+                })
+                .crash(false, Survival::Nothing, &[(39, false)])
+        })
+        .write(0, 1)
+        .holds();
 }
 
 /// The same with reads, so that blocks are promoted and evicted: recovery had no segment for the

@@ -13,9 +13,15 @@ fn what_becomes_dirty_during_a_pause_is_written_back_after_it() {
         .drain()
         .fail(Target::OriginWrite, 1)
         .write(0, 1)
-        .settle()
-        .pass(20)
+        .flush()
+        .pass(50)
+        // Nothing is dirty for a moment.
+        .mode(Mode::Writethrough)
+        .write(0, 1)
+        .flush()
+        .mode(Mode::Writeback)
         .write(5, 1)
+        .flush()
         .pass(60_000)
         .step(Step::ExpectClean { volume: 0 })
         .holds();
