@@ -2,6 +2,9 @@
 //!
 //! A cycle closes every open record that says something, waits until all headers are on the
 //! device, and only then sends the one device flush. What it covered is known durable after it.
+//!
+//! A cycle that nobody waits for but reclaim leaves open records open, so that they are full when
+//! their header is written, and covers what came before them.
 
 use crate::engine::{Engine, Op, earlier};
 use crate::format::{DurablePosition, SegmentId, Sequence, Stream};
@@ -47,6 +50,8 @@ pub(crate) struct Durability {
     wanted: u64,
     /// A cycle is wanted even if nothing new would become durable.
     forced: bool,
+    /// A cycle is wanted for what is on the device already.
+    partial: bool,
     waiters: Vec<(u64, Waiter)>,
     /// Segments with complete slots that are not durable yet.
     unflushed: Vec<SegmentId>,
@@ -78,6 +83,28 @@ impl Engine {
     /// Asks for a flush cycle whether or not anything new would become durable with it.
     pub(crate) fn force_flush(&mut self) {
         self.durability.forced = true;
+    }
+
+    /// Asks for a flush of what is on the device already, closing no record for it. To be asked
+    /// for again until it has begun.
+    pub(crate) fn want_partial_flush(&mut self) {
+        self.durability.partial = true;
+    }
+
+    /// Up to where a flush that closes no record would make everything durable.
+    pub(crate) fn last_number_closed(&self) -> u64 {
+        let open = self
+            .log
+            .records
+            .iter()
+            .filter(|record| !record.closing && !record.entries.is_empty());
+        let first = open.map(|record| record.entries.first_number()).min();
+        first.map_or(self.last_number(), |first| first - 1)
+    }
+
+    /// The newest tail of a stream in a header that is on the device.
+    pub(crate) fn complete_tail(&self, stream: Stream) -> Sequence {
+        self.durability.complete_tails[stream as usize]
     }
 
     /// What recovery found is durable.
@@ -135,9 +162,13 @@ impl Engine {
             self.watch_open_records();
         }
         let wanted = self.durability.forced || self.durability.wanted > self.log.durable_number;
+        let partial = std::mem::take(&mut self.durability.partial);
         if self.durability.cycle.is_none() && wanted {
             self.durability.forced = false;
             self.start_cycle(now, memory);
+        } else if self.durability.cycle.is_none() && partial {
+            let upto = self.last_number_closed();
+            self.await_headers(now, upto);
         }
         self.advance_promise(now, memory);
     }
@@ -242,6 +273,12 @@ impl Engine {
         if self.log.tails != self.durability.encoded_tails {
             self.write_empty_record(now, memory);
         }
+        let upto = self.last_number();
+        self.await_headers(now, upto);
+    }
+
+    /// The cycle goes on when the headers that are on their way are on the device.
+    fn await_headers(&mut self, now: Nanos, upto: u64) {
         let mut waiting = 0;
         for id in 0..self.log.records.capacity() {
             if let Some(record) = self.log.records.get(id)
@@ -252,7 +289,6 @@ impl Engine {
                 waiting += 1;
             }
         }
-        let upto = self.last_number();
         self.durability.cycle = Some(Cycle {
             upto,
             waiting,

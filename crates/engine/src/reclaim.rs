@@ -110,11 +110,16 @@ impl Engine {
             }
             self.start_reclaim(now, stream, memory);
         }
-        // Short of segments: what is dying is freed by flushes of its own.
-        let short = self.log.free.len() <= RECLAIM_RESERVE + 1 || !self.backlog.is_empty();
+        // Short of segments: what is dying is freed by flushes of its own. As long as there is
+        // time these leave open records open: a header for a few entries is metadata for nothing.
+        let short = self.log.free.len() <= RECLAIM_RESERVE || !self.backlog.is_empty();
         self.bury_dying();
         if short && self.reclaim_waits_for_flush() {
             self.force_flush();
+        } else if self.log.free.len() <= RECLAIM_RESERVE + (target - RECLAIM_RESERVE) / 2
+            && self.partial_flush_helps_reclaim()
+        {
+            self.want_partial_flush();
         }
         if short && self.reclaim.leaving() == 0 {
             self.writeback.hurry();
@@ -129,6 +134,18 @@ impl Engine {
         let mut dead = self.reclaim.dead.iter();
         dying.any(|leaving| leaving.needs > durable_number)
             || dead.any(|leaving| self.durable_tail(leaving.stream) <= leaving.generation)
+    }
+
+    /// The same of a flush that closes no record.
+    fn partial_flush_helps_reclaim(&self) -> bool {
+        let (durable, closed) = (self.log.durable_number, self.last_number_closed());
+        let mut dying = self.reclaim.dying.iter().flatten();
+        let mut dead = self.reclaim.dead.iter();
+        dying.any(|leaving| leaving.needs > durable && leaving.needs <= closed)
+            || dead.any(|leaving| {
+                self.durable_tail(leaving.stream) <= leaving.generation
+                    && self.complete_tail(leaving.stream) > leaving.generation
+            })
     }
 
     /// Which stream gives up its oldest segment.
