@@ -246,7 +246,7 @@ fn lives(
                 break;
             }
         }
-        if said.unsupported {
+        if said.unsupported || !said.failures.is_empty() {
             break;
         }
     }
