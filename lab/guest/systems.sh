@@ -3,11 +3,12 @@
 HDD_SECTORS=$(cat /sys/block/$HDD/size)
 SSD_SECTORS=$(cat /sys/block/$SSD/size)
 
+# wait_for PATH [LOG]
 wait_for() {
     tries=0
     until [ -e "$1" ]; do
         tries=$((tries + 1))
-        [ $tries -gt 300 ] && give_up "$1 did not appear"
+        [ $tries -gt 300 ] && give_up "$1 did not appear; $(tail -c 300 ${2:-/dev/null} | tr '\n' ' ')"
         sleep 0.05
     done
 }
@@ -85,8 +86,9 @@ writecache_start() {
 }
 
 # ---- user space over the kernel's NBD client ----
+# nbd_connect SOCKET EXPORT CONNECTIONS SERVER-LOG
 nbd_connect() {
-    nbd-client -unix "$1" /dev/nbd0 -N "$2" -b 4096 -C ${3:-1} > /tmp/said 2>&1 || give_up "nbd-client: $(tr "\n" " " < /tmp/said) $(tail -c 300 /tmp/forebay)"
+    nbd-client -unix "$1" /dev/nbd0 -N "$2" -b 4096 -C $3 > /tmp/said 2>&1 || give_up "nbd-client: $(tail -qc 300 /tmp/said $4 | tr '\n' ' ')"
     echo none > /sys/block/nbd0/queue/scheduler
     TARGET=/dev/nbd0
 }
@@ -97,10 +99,10 @@ nbdkit_start() {
     mount -t cgroup2 none /run/group && echo +memory > /run/group/cgroup.subtree_control && mkdir -p /run/group/nbdkit &&
         echo 128M > /run/group/nbdkit/memory.max || give_up "no control group to bound nbdkit's page cache"
     mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/$SSD > /tmp/said 2>&1 && mount /dev/$SSD /mnt || give_up "mkfs on the SSD: $(tail -1 /tmp/said)"
-    sh -c "echo \$\$ > /run/group/nbdkit/cgroup.procs; TMPDIR=/mnt exec nbdkit -f -t 16 -U /run/nbdkit.sock --filter=cache file file=/dev/$HDD cache=none \
+    sh -c "echo \$\$ > /run/group/nbdkit/cgroup.procs; TMPDIR=/mnt exec nbdkit -f -t 16 -U /run/nbdkit.sock --filter=cache file file=/dev/$HDD \
         cache=writeback cache-on-read=true cache-min-block-size=4k cache-max-size=$((SSD_SECTORS * 512 / 100 * 90))" > /tmp/nbdkit 2>&1 &
-    wait_for /run/nbdkit.sock
-    nbd_connect /run/nbdkit.sock ""
+    wait_for /run/nbdkit.sock /tmp/nbdkit
+    nbd_connect /run/nbdkit.sock "" 4 /tmp/nbdkit
 }
 
 forebay_serve() {
@@ -113,13 +115,13 @@ forebay_serve() {
 forebay_status() { forebay status --json --control /run/forebay.control | tr -d '\n'; }
 forebay_nbd() {
     forebay_serve --nbd unix:/run/forebay.sock "$@"
-    wait_for /run/forebay.sock
-    nbd_connect /run/forebay.sock volume 2
+    wait_for /run/forebay.sock /tmp/forebay
+    nbd_connect /run/forebay.sock volume 2 /tmp/forebay
 }
 forebay_ublk() {
     forebay serve --help | grep -q -e --ublk || { say "unsupported this build of forebay has no ublk export"; exit 0; }
     forebay_serve --ublk "$@"
-    wait_for /dev/ublkb0
+    wait_for /dev/ublkb0 /tmp/forebay
     TARGET=/dev/ublkb0
 }
 

@@ -18,8 +18,6 @@ pub enum Event {
     Failed(String),
     /// The system cannot be had, and why.
     Unsupported(String),
-    /// From here on the power may be cut at any moment.
-    CutWhenReady,
     /// A writer's writes up to this number are durable.
     Synced {
         /// Which writer.
@@ -62,7 +60,6 @@ impl Event {
             },
             "failed" => Event::Failed(rest.to_owned()),
             "unsupported" => Event::Unsupported(rest.to_owned()),
-            "cut-when-ready" => Event::CutWhenReady,
             "synced" => Event::Synced {
                 writer: words.next()?.parse().ok()?,
                 number: words.next()?.parse().ok()?,

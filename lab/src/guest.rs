@@ -76,7 +76,7 @@ pub struct Boot<'a> {
 /// When to cut the power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerCut {
-    /// How long after the guest says that it may happen, on the host's clock.
+    /// How long after the guest's first report of synced writes, on the host's clock.
     pub after: Duration,
     /// Which unflushed writes survive.
     pub seed: u64,
@@ -287,7 +287,10 @@ fn follow(
         };
         match event {
             Event::Up(_) => clock.set_rate(boot.accelerator.dilation()),
-            Event::CutWhenReady => cut_at = cut.map(|cut| Instant::now() + cut.after),
+            // Before something was synced there would be nothing to check.
+            Event::Synced { .. } => {
+                cut_at = cut_at.or_else(|| cut.map(|cut| Instant::now() + cut.after));
+            }
             Event::Done(_) => done = true,
             _ => {}
         }

@@ -12,6 +12,7 @@ pub mod fio;
 pub mod guest;
 pub mod kvm;
 pub mod lab;
+pub mod leftovers;
 pub mod name;
 pub mod prepare;
 pub mod realtime;

@@ -187,8 +187,12 @@ impl RunResult {
             .iter()
             .map(|path| {
                 let text = std::fs::read_to_string(path)?;
-                serde_json::from_str(&text)
-                    .with_context(|| format!("{} is not a result of this lab", path.display()))
+                serde_json::from_str(&text).with_context(|| {
+                    format!(
+                        "{} is not a result of this version of the lab; remove it",
+                        path.display()
+                    )
+                })
             })
             .collect()
     }

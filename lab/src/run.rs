@@ -57,7 +57,7 @@ impl Said {
     fn hear(&mut self, event: Event, began: Instant) {
         let at = began.elapsed().as_secs();
         match event {
-            Event::Up(_) | Event::CutWhenReady | Event::Done(_) => {}
+            Event::Up(_) | Event::Done(_) => {}
             Event::Ready(what) => println!("lab: {at:>4} s   {what}"),
             Event::Job { number, label } => println!("lab: {at:>4} s   job {number} {label}"),
             Event::Failed(what) => {
@@ -246,7 +246,7 @@ fn lives(
                 break;
             }
         }
-        if said.unsupported {
+        if said.unsupported || !said.failures.is_empty() {
             break;
         }
     }

@@ -58,7 +58,6 @@ fn number_in(contents: &[u8], writer: usize) -> Option<u64> {
 /// If the device cannot be opened, written or synced.
 pub fn write(device: &Path, already: &[u64]) -> anyhow::Result<()> {
     let console = Mutex::new(());
-    println!("@lab cut-when-ready");
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {

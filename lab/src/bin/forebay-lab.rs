@@ -15,7 +15,7 @@ use forebay_lab::lab::Lab;
 use forebay_lab::name::{Named, choose};
 use forebay_lab::run::{self, Conditions};
 use forebay_lab::systems::{self, SYSTEMS};
-use forebay_lab::{kvm, prepare, report, result, synced};
+use forebay_lab::{kvm, leftovers, prepare, report, result, synced};
 
 /// Forebay beside the kernel's caches: a virtual machine, devices with the timing of real ones.
 #[derive(Debug, Parser)]
@@ -191,6 +191,7 @@ fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
         args.dilate
     );
     let lab = Lab::open(args.lab.lab.as_deref())?;
+    leftovers::remove(&args.images)?;
     let mut versions = prepare::prepare(&lab)?;
     versions.insert(
         "forebay".to_owned(),
@@ -218,9 +219,7 @@ fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
             ssd: args.ssd.clone(),
         },
         versions,
-        images: args
-            .images
-            .join(format!("forebay-lab-{}", std::process::id())),
+        images: args.images.join(leftovers::own_name()),
         cuts: args.cuts,
         seconds_per_job: args.seconds,
         interrupted: &interrupted,

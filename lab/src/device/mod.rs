@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
-use forebay_model::ModelOptions;
+use forebay_model::{DiskParameters, ModelOptions, SsdParameters};
 use serde::{Deserialize, Serialize};
 
 pub use image::Image;
@@ -68,6 +68,33 @@ impl DeviceSpec {
     #[must_use]
     pub fn socket_path(&self, directory: &Path) -> PathBuf {
         directory.join(format!("{}.sock", self.name))
+    }
+
+    /// All parameters of its timing model.
+    #[must_use]
+    pub fn parameters(&self) -> String {
+        let size_bytes = self.size_bytes;
+        match ModelOptions::parse(&self.model) {
+            Ok(ModelOptions::Disk(parameters)) => {
+                format!(
+                    "{:?}",
+                    DiskParameters {
+                        size_bytes,
+                        ..parameters
+                    }
+                )
+            }
+            Ok(ModelOptions::Ssd(parameters)) => {
+                format!(
+                    "{:?}",
+                    SsdParameters {
+                        size_bytes,
+                        ..parameters
+                    }
+                )
+            }
+            Err(error) => error.to_string(),
+        }
     }
 
     /// Starts serving; ends when the guest closes the connection.

@@ -88,7 +88,7 @@ pub(super) fn lines(lines: &[Line<'_>], label: &str, unit: &str) -> String {
             left - 6.0,
             y(most * share) + 4.0,
             figure(most * share),
-            x(last * share).min(width - 16.0),
+            x(last * share).min(width - 24.0),
             height - 6.0,
             figure(last * share)
         )

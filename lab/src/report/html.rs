@@ -88,7 +88,11 @@ fn conditions(summary: &Summary) -> String {
     ];
     for device in &summary.devices {
         let size = figure((device.size_bytes >> 20) as f64);
-        let model = format!("{size} MiB, timing model {}", device.model);
+        let model = format!(
+            "{size} MiB, timing model {}: {}",
+            device.model,
+            device.parameters()
+        );
         rows.push((format!("Device {}", device.name), model));
     }
     rows.extend(summary.versions.clone());

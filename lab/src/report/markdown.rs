@@ -45,11 +45,12 @@ fn conditions(text: &mut String, summary: &Summary) {
     line(text, "processor", &summary.accelerators.join(", "));
     for device in &summary.devices {
         let size = device.size_bytes >> 20;
-        line(
-            text,
-            &device.name,
-            &format!("{size} MiB, model `{}`", device.model),
+        let model = format!(
+            "{size} MiB, model `{}`: {}",
+            device.model,
+            device.parameters()
         );
+        line(text, &device.name, &model);
     }
     for (name, version) in &summary.versions {
         line(text, name, version);
