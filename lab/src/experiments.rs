@@ -31,7 +31,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "smoke",
         summary: "boots each system, runs two short jobs and cuts the power once",
         script: include_str!("../guest/experiments/smoke.sh"),
-        systems: "hdd,forebay-nbd",
+        systems: "hdd,forebay-nbd,forebay-ublk",
         ssd_mib: 2048,
         disks: (1, 16_384),
         cuts: 1,
@@ -82,9 +82,37 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seconds_per_job: 3.0,
         limit_seconds: 1500,
     },
+    Experiment {
+        name: "clients",
+        summary: "partitions, ext4, xfs, fsx, verified load, trim, discard and LVM on the block device",
+        script: include_str!("../guest/experiments/clients.sh"),
+        systems: "forebay-ublk",
+        ssd_mib: 1024,
+        disks: (1, 4096),
+        cuts: 0,
+        seconds_per_job: 1.0,
+        limit_seconds: 900,
+    },
+    Experiment {
+        name: "kills",
+        summary: "the daemon killed 50 times under a mounted, loaded ext4: no error, no lost byte",
+        script: include_str!("../guest/experiments/kills.sh"),
+        systems: "forebay-ublk",
+        ssd_mib: 1024,
+        disks: (1, 4096),
+        cuts: 0,
+        seconds_per_job: 1.0,
+        limit_seconds: 1500,
+    },
 ];
 
 impl Experiment {
+    /// Whether its guest needs fsx, which Debian does not have.
+    #[must_use]
+    pub fn exercises_files(&self) -> bool {
+        self.script.contains("fsx ")
+    }
+
     /// The devices for a system: the bare SSD must be large enough to do the disk's work.
     #[must_use]
     pub fn devices(&self, system: &str, models: &Models) -> Vec<DeviceSpec> {

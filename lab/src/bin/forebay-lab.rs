@@ -197,7 +197,11 @@ fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
         "forebay".to_owned(),
         prepare::forebay_version(&args.forebay),
     );
-    prepare::add_binaries(&lab, &args.forebay)?;
+    let mut tools = Vec::new();
+    if experiment.exercises_files() {
+        tools.push(prepare::install_fsx(&lab)?);
+    }
+    prepare::add_binaries(&lab, &args.forebay, &tools)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))

@@ -42,12 +42,14 @@ const PROGRAMS: &[&str] = &[
     "fio",
     "fstrim",
     "lsblk",
+    "lvm",
     "make-bcache",
     "mdadm",
     "mkfs.ext4",
     "mkfs.xfs",
     "nbd-client",
     "nbdkit",
+    "sfdisk",
     "xfs_repair",
 ];
 
@@ -97,11 +99,12 @@ pub(super) fn build(lab: &Lab, release: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Appends the forebay binary and this one to a copy of the base image, with their libraries.
+/// Appends the forebay binary, this one and `tools` to a copy of the base image, with their
+/// libraries.
 ///
 /// # Errors
 /// If a binary cannot be read or the image cannot be written.
-pub fn add_binaries(lab: &Lab, forebay: &Path) -> anyhow::Result<()> {
+pub fn add_binaries(lab: &Lab, forebay: &Path, tools: &[PathBuf]) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("cannot find the lab's own binary")?;
     let part = lab.root().join("guest-full.part");
     std::fs::copy(lab.base_image(), &part)
@@ -120,6 +123,10 @@ pub fn add_binaries(lab: &Lab, forebay: &Path) -> anyhow::Result<()> {
             )
         })?;
         tree.program(&stripped, &format!("/usr/bin/{name}"))?;
+    }
+    for tool in tools {
+        let name = tool.file_name().unwrap_or_default().to_string_lossy();
+        tree.program(tool, &format!("/usr/bin/{name}"))?;
     }
     tree.archive.finish()?;
     std::fs::rename(&part, lab.image())?;

@@ -1,5 +1,6 @@
 //! From a fresh Debian 12 machine to a guest that boots: packages, kernel, file system, time shim.
 
+mod fsx;
 mod initramfs;
 mod kernel;
 mod packages;
@@ -13,6 +14,7 @@ use anyhow::Context as _;
 use crate::command::{output, version};
 use crate::lab::Lab;
 
+pub use fsx::install as install_fsx;
 pub use initramfs::add_binaries;
 
 const SHIM_SOURCE: &str = include_str!("../../shim/dilate.c");
