@@ -93,12 +93,13 @@ impl Engine {
 
     /// Up to where a flush that closes no record would make everything durable.
     pub(crate) fn last_number_closed(&self) -> u64 {
-        let open = self
-            .log
-            .records
-            .iter()
-            .filter(|record| !record.closing && !record.entries.is_empty());
-        let first = open.map(|record| record.entries.first_number()).min();
+        // Where a record is open, it is the one its stream's open segment is filled with.
+        let open = self.log.streams.iter().filter_map(|stream| {
+            let segment = &self.log.segments[stream.open?.0 as usize];
+            let record = self.log.records.get(segment.filling.as_ref()?.record?)?;
+            (!record.closing && !record.entries.is_empty()).then(|| record.entries.first_number())
+        });
+        let first = open.min();
         first.map_or(self.last_number(), |first| first - 1)
     }
 

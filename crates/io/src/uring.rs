@@ -492,6 +492,12 @@ impl Uring {
         Ok(())
     }
 
+    /// Whether something has completed, or has been deferred until this thread asks.
+    #[must_use]
+    pub fn has_completions(&mut self) -> bool {
+        self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+    }
+
     /// Appends everything that has completed to `into`.
     pub fn reap(&mut self, into: &mut Vec<Completion>) {
         let mut woken = false;

@@ -49,7 +49,7 @@ for kind in ext4 xfs; do
 done
 
 dd if=/dev/urandom of=$TARGET bs=1M count=8 seek=2000 conv=fsync 2> /dev/null
-check /usr/bin/blkdiscard -z -o $((2000 << 20)) -l $((4 << 20)) $TARGET
+check /usr/bin/blkdiscard -f -z -o $((2000 << 20)) -l $((4 << 20)) $TARGET
 same "zeroes after blkdiscard -z" "" "$(dd if=$TARGET bs=1M skip=2000 count=4 iflag=direct 2> /dev/null | tr -d '\000' | head -c 1)"
 same "what lies behind them" 1048576 "$(dd if=$TARGET bs=1M skip=2004 count=1 iflag=direct 2> /dev/null | wc -c)"
 check /usr/bin/blkdiscard -f $TARGET

@@ -318,6 +318,7 @@ impl Worker {
     }
 
     fn land(&mut self, flight: Flight) {
+        self.landed = true;
         let result = flight.failure.map_or(Ok(()), Err);
         match flight.asker {
             Asker::Client {

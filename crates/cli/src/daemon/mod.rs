@@ -6,6 +6,7 @@
 //! | [`client`] | an NBD client on that thread |
 //! | [`flight`] | a request on its way through the shards |
 //! | [`shard`], [`plain`] | what decides: an engine, or its stand-in without a cache |
+//! | [`anticipation`] | staying awake for a client's next request |
 //! | [`link`] | messages between threads |
 //! | [`socket`] | listening |
 //! | [`ublk`] | volumes as block devices |
@@ -15,6 +16,7 @@
 //! | [`shutdown`] | the orderly stop |
 //! | [`start`] | from a plan to running threads |
 
+mod anticipation;
 mod client;
 mod control;
 mod flight;

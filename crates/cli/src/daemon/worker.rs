@@ -23,6 +23,7 @@ use forebay_io::{
 };
 
 use super::Notice;
+use super::anticipation::Anticipation;
 use super::client::Client;
 use super::flight::Flight;
 use super::link::{Link, Message};
@@ -102,6 +103,9 @@ pub(super) struct Worker {
     pub(super) released: Vec<u64>,
     listeners: Vec<(Listener, Tls)>,
     next_worker: usize,
+    /// A request was answered this turn.
+    pub(super) landed: bool,
+    anticipation: Anticipation,
     /// No request is taken from clients (while a volume is removed).
     pub(super) paused: bool,
     completions: Vec<Completion>,
@@ -155,6 +159,8 @@ impl Worker {
             released: Vec::new(),
             listeners: Vec::new(),
             next_worker: 0,
+            landed: false,
+            anticipation: Anticipation::default(),
             paused: false,
             completions: Vec::new(),
             done: Vec::new(),
@@ -331,6 +337,11 @@ impl Worker {
     fn turn(&mut self) -> Result<(), UringError> {
         let timeout = self.time_to_wait();
         let work_left = self.busy.is_empty();
+        if std::mem::take(&mut self.landed) && work_left && self.flights.len() == 0 {
+            self.ring.submit_and_wait(0, None)?;
+            let ring = &mut self.ring;
+            self.anticipation.look(|| ring.has_completions());
+        }
         self.ring
             .submit_and_wait(usize::from(work_left), Some(timeout))?;
         self.now = self.clock.now();
