@@ -162,14 +162,15 @@ impl Engine {
             }
             self.watch_open_records();
         }
-        let wanted = self.durability.forced || self.durability.wanted > self.log.durable_number;
-        let partial = std::mem::take(&mut self.durability.partial);
-        if self.durability.cycle.is_none() && wanted {
-            self.durability.forced = false;
-            self.start_cycle(now, memory);
-        } else if self.durability.cycle.is_none() && partial {
-            let upto = self.last_number_closed();
-            self.await_headers(now, upto);
+        let wanted = self.durability.wanted > self.log.durable_number;
+        if self.durability.cycle.is_none() {
+            let partial = std::mem::take(&mut self.durability.partial);
+            if std::mem::take(&mut self.durability.forced) || wanted {
+                self.start_cycle(now, memory);
+            } else if partial {
+                let upto = self.last_number_closed();
+                self.await_headers(now, upto);
+            }
         }
         self.advance_promise(now, memory);
     }

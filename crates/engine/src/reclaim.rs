@@ -110,16 +110,15 @@ impl Engine {
             }
             self.start_reclaim(now, stream, memory);
         }
-        // Short of segments: what is dying is freed by flushes of its own. As long as there is
+        // What is dying is freed by flushes of its own when segments are short. As long as there is
         // time these leave open records open: a header for a few entries is metadata for nothing.
-        let short = self.log.free.len() <= RECLAIM_RESERVE || !self.backlog.is_empty();
+        let short = self.log.free.len() <= RECLAIM_RESERVE + 1 || !self.backlog.is_empty();
+        let soon = self.log.free.len() <= RECLAIM_RESERVE + (target - RECLAIM_RESERVE) / 2;
         self.bury_dying();
-        if short && self.reclaim_waits_for_flush() {
-            self.force_flush();
-        } else if self.log.free.len() <= RECLAIM_RESERVE + (target - RECLAIM_RESERVE) / 2
-            && self.partial_flush_helps_reclaim()
-        {
+        if (short || soon) && self.partial_flush_helps_reclaim() {
             self.want_partial_flush();
+        } else if short && self.reclaim_waits_for_flush() {
+            self.force_flush();
         }
         if short && self.reclaim.leaving() == 0 {
             self.writeback.hurry();
@@ -138,10 +137,12 @@ impl Engine {
 
     /// The same of a flush that closes no record.
     fn partial_flush_helps_reclaim(&self) -> bool {
-        let (durable, closed) = (self.log.durable_number, self.last_number_closed());
-        let mut dying = self.reclaim.dying.iter().flatten();
+        let durable_number = self.log.durable_number;
+        let dying = self.reclaim.dying.iter().flatten();
+        let needs = dying.map(|leaving| leaving.needs);
+        let first = needs.filter(|needs| *needs > durable_number).min();
         let mut dead = self.reclaim.dead.iter();
-        dying.any(|leaving| leaving.needs > durable && leaving.needs <= closed)
+        first.is_some_and(|first| first <= self.last_number_closed())
             || dead.any(|leaving| {
                 self.durable_tail(leaving.stream) <= leaving.generation
                     && self.complete_tail(leaving.stream) > leaving.generation

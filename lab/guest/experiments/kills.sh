@@ -27,7 +27,7 @@ while [ $kills -lt $KILLS ]; do
         kill -0 $FOREBAY 2> /dev/null && [ $tries -lt 600 ] || give_up "no daemon after kill $kills: $(tail -1 /tmp/forebay)"
         sleep 0.05
     done
-    longest=$(awk -v a=$longest -v b=$began -v c=$(now) 'BEGIN { d = c - b; print d > a ? d : a }')
+    longest=$(awk -v a=$longest -v b=$began -v c=$(now) 'BEGIN { d = c - b; print (d > a ? d : a) }')
     kills=$((kills + 1))
     kill -0 $FIO || give_up "fio ended after kill $kills: $(tail -3 /tmp/fio | tr '\n' ' ')"
     kill -0 $FSX || give_up "fsx ended after kill $kills: $(tail -3 /tmp/fsx | tr '\n' ' ')"

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use forebay_random::SplitMix64;
 use rustix::fs::{FallocateFlags, fallocate};
 
 /// The unit that is either old or new after a power cut, in bytes.
@@ -157,7 +158,7 @@ impl Image {
         let Some(volatile) = self.volatile.take() else {
             return Ok(0);
         };
-        let mut random = Random(seed | 1);
+        let mut random = SplitMix64::new(seed);
         let mut undone = 0;
         for (unit, versions) in volatile.versions() {
             // One more than there are: the last choice is what the file holds now.
@@ -173,17 +174,6 @@ impl Image {
             ..volatile
         });
         Ok(undone)
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
     }
 }
 

@@ -13,8 +13,8 @@ use forebay_engine::{Buf, Failure, RequestKind, VolumeSlot};
 use forebay_frontend::nbd::Parts;
 use forebay_frontend::ublk::commands;
 use forebay_frontend::ublk::request::{DESCRIPTOR_BYTES, MAX_DEPTH, Request, data_position};
-use forebay_io::Token;
 use forebay_io::ublk::{Descriptors, TagCommand, UblkDevice};
+use forebay_io::{PoolView, Token};
 use smallvec::SmallVec;
 
 use super::super::flight::Asker;
@@ -164,26 +164,28 @@ impl Worker {
     }
 
     fn copy_in(&mut self, place: u32, tag: u16, parts: &Parts) -> bool {
-        let Some(queue) = self.ublk.queues.get_mut(place) else {
-            return false;
-        };
-        let position = data_position(queue.number, tag);
-        let copied = queue
-            .device
-            .copy_in(self.ring.memory(), position, &bufs(parts));
-        tell(queue, copied)
+        self.copy(place, tag, parts, UblkDevice::copy_in)
     }
 
     /// Copies what was read to its reader.
     pub(in super::super) fn copy_out(&mut self, place: u32, tag: u16, parts: &Parts) -> bool {
+        self.copy(place, tag, parts, UblkDevice::copy_out)
+    }
+
+    /// Says whether it was copied: it is not when its request is over already, because the device
+    /// is being taken away.
+    fn copy(&mut self, place: u32, tag: u16, parts: &Parts, way: Copy) -> bool {
         let Some(queue) = self.ublk.queues.get_mut(place) else {
             return false;
         };
         let position = data_position(queue.number, tag);
-        let copied = queue
-            .device
-            .copy_out(self.ring.memory(), position, &bufs(parts));
-        tell(queue, copied)
+        let bufs: SmallVec<[Buf; 4]> = parts.iter().map(|part| part.buf).collect();
+        let copied = way(&queue.device, self.ring.memory(), position, &bufs);
+        if let Err(error) = &copied {
+            let path = queue.device.path().display();
+            tracing::warn!("{path}: the data of a request could not be copied: {error}");
+        }
+        copied.is_ok()
     }
 
     /// Answers a request with how many bytes of data were transferred.
@@ -222,20 +224,9 @@ impl Worker {
     }
 }
 
+type Copy = fn(&UblkDevice, &PoolView, u64, &[Buf]) -> std::io::Result<()>;
+
 // From errno.h; the driver turns them into the block layer's words.
 const IO_ERROR: i32 = 5;
 const NO_DEVICE: i32 = 19;
 const NO_SPACE: i32 = 28;
-
-fn bufs(parts: &Parts) -> SmallVec<[Buf; 4]> {
-    parts.iter().map(|part| part.buf).collect()
-}
-
-/// A copy fails when its request is over already, because the device is being taken away.
-fn tell(queue: &Queue, copied: std::io::Result<()>) -> bool {
-    if let Err(error) = &copied {
-        let path = queue.device.path().display();
-        tracing::warn!("{path}: the data of a request could not be copied: {error}");
-    }
-    copied.is_ok()
-}

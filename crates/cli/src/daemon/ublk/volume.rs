@@ -35,15 +35,16 @@ impl Daemon {
             wanted(volume, admin.cache.as_ref(), most_bytes)
         };
         let number = export::export(&self.links, &wanted)?;
-        let mut admin = self.admin();
-        let known = admin
-            .volumes
-            .iter_mut()
-            .find(|known| known.slot == volume.slot);
-        if let Some(known) = known {
-            known.block_device = Some(number);
-        }
+        self.note_block_device(volume, Some(number));
         Ok(())
+    }
+
+    fn note_block_device(&self, volume: &VolumeSide, number: Option<u32>) {
+        let mut admin = self.admin();
+        let mut known = admin.volumes.iter_mut();
+        if let Some(known) = known.find(|known| known.slot == volume.slot) {
+            known.block_device = number;
+        }
     }
 
     /// Refuses if somebody would lose a volume's block device.
@@ -66,14 +67,7 @@ impl Daemon {
             return Ok(());
         };
         export::remove(&self.links, volume.slot, &volume.name, number)?;
-        let mut admin = self.admin();
-        let known = admin
-            .volumes
-            .iter_mut()
-            .find(|known| known.slot == volume.slot);
-        if let Some(known) = known {
-            known.block_device = None;
-        }
+        self.note_block_device(volume, None);
         Ok(())
     }
 }
