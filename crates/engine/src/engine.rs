@@ -483,12 +483,13 @@ impl Engine {
         if !self.throttle.is_empty() {
             self.release_throttled(now, memory);
         }
+        self.run(now, memory);
+        self.advance_reclaim(now, memory);
+        // After reclaim: the segment it has just freed may be the last thing that happens.
         if !self.stalled_jobs.is_empty() {
             let stalled = std::mem::take(&mut self.stalled_jobs);
             self.runnable.extend(stalled);
         }
-        self.run(now, memory);
-        self.advance_reclaim(now, memory);
         if !self.backlog.is_empty()
             || !self.headers_waiting.is_empty()
             || !self.seals_waiting.is_empty()

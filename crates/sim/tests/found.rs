@@ -21,7 +21,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 35] = [
+const FOUND: [(u64, &str); 37] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -58,6 +58,10 @@ const FOUND: [(u64, &str); 35] = [
     (
         8355,
         "data that takes long is published behind a newer version (I2, I3)",
+    ),
+    (
+        8579,
+        "a job that waits for room is not tried again when reclaim frees the last segment to come",
     ),
     (
         9316,
@@ -132,6 +136,7 @@ const FOUND: [(u64, &str); 35] = [
         152_693,
         "a dead segment waits for a slow read, and nobody looks when that ends",
     ),
+    (401_331, "as 8579"),
 ];
 
 #[test]
