@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::{Engine, Op};
-use crate::format::{BlockKey, Slot};
+use crate::format::{BlockKey, Sequence, Slot};
 use crate::interface::{Device, DeviceError, Failure, Memory, Nanos, Operation, VolumeSlot};
 use crate::planted::{self, Bug};
 use crate::sequential::SequentialDetector;
@@ -34,7 +34,7 @@ pub struct VolumeConfig {
 struct WrittenVersion {
     key: BlockKey,
     slot: Slot,
-    generation: u64,
+    generation: Sequence,
 }
 
 #[derive(Debug)]
@@ -190,7 +190,7 @@ impl Engine {
     /// Notes that the newest version of a block is on the origin, so that the next flush makes
     /// it clean.
     pub(crate) fn version_written(&mut self, volume: VolumeSlot, key: BlockKey, slot: Slot) {
-        let generation = self.log.segment_of(slot).generation.number;
+        let generation = self.log.segment_of(slot).generation;
         self.written.insert(key, slot);
         self.volume(volume).written.push(WrittenVersion {
             key,
@@ -356,7 +356,7 @@ impl Engine {
         if self.index.find(key) != Some(slot) || !self.index.flags(slot).dirty() {
             return;
         }
-        if self.log.segment_of(slot).generation.number != generation {
+        if self.log.segment_of(slot).generation != generation {
             return;
         }
         self.index.set_clean(slot);

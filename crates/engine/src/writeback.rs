@@ -8,7 +8,7 @@
 use smallvec::SmallVec;
 
 use crate::engine::{Engine, Op};
-use crate::format::{BlockKey, Entry, Slot, Stream};
+use crate::format::{BlockKey, Entry, Sequence, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::jobs::Job;
 use crate::locks::{KeyMap, Owner};
@@ -98,7 +98,7 @@ pub(crate) struct WritebackJob {
     slots: SmallVec<[Slot; 32]>,
     /// The generations of their segments: by the time they are on the origin a slot can hold
     /// another version of the same block.
-    generations: SmallVec<[u64; 32]>,
+    generations: SmallVec<[Sequence; 32]>,
     /// `None` for a run of zeroes.
     buf: Option<Buf>,
     reads: u32,
@@ -359,7 +359,7 @@ impl Engine {
         let reads = slots.clone();
         let generations = slots
             .iter()
-            .map(|slot| self.log.segment_of(*slot).generation.number)
+            .map(|slot| self.log.segment_of(*slot).generation)
             .collect();
         let job = WritebackJob {
             volume,
@@ -499,7 +499,7 @@ impl Engine {
             for (i, (slot, generation)) in slots.into_iter().zip(generations).enumerate() {
                 let key = key.plus(i as u64);
                 // Only the version that was read is on the origin (I6).
-                let same = self.log.segment_of(slot).generation.number == generation
+                let same = self.log.segment_of(slot).generation == generation
                     && self.index.find(key) == Some(slot);
                 let newest = self
                     .index
@@ -548,7 +548,7 @@ impl Engine {
     /// Notes in the log that a version is clean: a hint that spares writing it back again after
     /// a crash. It waits for room like everything that is not reclaim (I18).
     pub(crate) fn log_clean(&mut self, now: Nanos, slot: Slot, memory: &mut dyn Memory) {
-        let generation = self.log.segment_of(slot).generation.number;
+        let generation = self.log.segment_of(slot).generation;
         self.unlogged_cleans.push_back((slot, generation));
         self.log_cleans(now, memory);
     }
@@ -557,8 +557,8 @@ impl Engine {
     pub(crate) fn log_cleans(&mut self, now: Nanos, memory: &mut dyn Memory) {
         while let Some(&(slot, generation)) = self.unlogged_cleans.front() {
             // A version that is gone needs no hint.
-            let stands = self.log.segment_of(slot).generation.number == generation
-                && self.index.flags(slot).live();
+            let stands =
+                self.log.segment_of(slot).generation == generation && self.index.flags(slot).live();
             if stands {
                 if self.failed_cache()
                     || !self.ensure_entry_room(now, Stream::Write, 1, Claim::Client, memory)

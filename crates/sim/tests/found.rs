@@ -21,7 +21,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 37] = [
+const FOUND: [(u64, &str); 38] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -137,6 +137,10 @@ const FOUND: [(u64, &str); 37] = [
         "a dead segment waits for a slow read, and nobody looks when that ends",
     ),
     (401_331, "as 8579"),
+    (
+        514_872,
+        "the same generation number in another epoch: a write-back makes a later version clean (I6)",
+    ),
 ];
 
 #[test]
