@@ -85,8 +85,12 @@ impl Engine {
         self.durability.forced = true;
     }
 
-    /// Asks for a flush of what is on the device already, closing no record for it. To be asked
-    /// for again until it has begun.
+    /// Whether a flush cycle is running.
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.durability.cycle.is_some()
+    }
+
+    /// Asks for a flush of what is on the device already, closing no record for it.
     pub(crate) fn want_partial_flush(&mut self) {
         self.durability.partial = true;
     }

@@ -115,10 +115,12 @@ impl Engine {
         let short = self.log.free.len() <= RECLAIM_RESERVE + 1 || !self.backlog.is_empty();
         let soon = self.log.free.len() <= RECLAIM_RESERVE + (target - RECLAIM_RESERVE) / 2;
         self.bury_dying();
-        if (short || soon) && self.partial_flush_helps_reclaim() {
-            self.want_partial_flush();
-        } else if short && self.reclaim_waits_for_flush() {
-            self.force_flush();
+        if (short || soon) && !self.is_flushing() {
+            if self.partial_flush_helps_reclaim() {
+                self.want_partial_flush();
+            } else if short && self.reclaim_waits_for_flush() {
+                self.force_flush();
+            }
         }
         if short && self.reclaim.leaving() == 0 {
             self.writeback.hurry();
