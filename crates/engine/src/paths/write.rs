@@ -4,23 +4,22 @@
 //! log what is cached, make durable what must be before the origin may be touched (I4), write the
 //! origin, make durable what FUA asks for, answer.
 
+mod origin;
+mod partial;
+
 use smallvec::SmallVec;
 
 use crate::append::{Keys, Piece};
 use crate::durability::Waiter;
-use crate::engine::{Engine, Op};
-use crate::format::{BlockKey, Slot, Stream};
-use crate::interface::{
-    Buf, Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, RequestKind,
-    one_buf,
-};
+use crate::engine::Engine;
+use crate::format::{BlockKey, Stream};
+use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::Job;
 use crate::locks::Owner;
-use crate::log::{Claim, RECLAIM_RESERVE};
+use crate::log::RECLAIM_RESERVE;
 use crate::planted::{self, Bug};
 use crate::settings::Mode;
 use crate::stats::BypassReason;
-use crate::volume::OriginWaiter;
 
 /// Sequential writes longer than this go to the origin while dirty data is at its high mark.
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
@@ -435,157 +434,6 @@ impl Engine {
         true
     }
 
-    /// Starts the reads that complete the first and last block, if the request has only part of
-    /// them. False if memory is short.
-    fn fill_edges(
-        &mut self,
-        now: Nanos,
-        job: u32,
-        volume: crate::interface::VolumeSlot,
-        memory: &mut dyn Memory,
-    ) -> bool {
-        let block_bytes = self.block_bytes();
-        let (request, first, end) = {
-            let state = self.write_job(job);
-            (state.request, state.first, state.end)
-        };
-        let start_bytes = request.offset_bytes;
-        let end_bytes = start_bytes + u64::from(request.len_bytes);
-        let last = BlockKey(end.0 - 1);
-        for (at, key) in [(0, first), (1, last)] {
-            if at == 1 && last == first
-                || !self.is_logged(job, key)
-                || self.write_job(job).edges[at].is_some()
-            {
-                continue;
-            }
-            let (block_start, valid_bytes) = self.origin_range(volume, key, 1);
-            let covers =
-                start_bytes <= block_start && end_bytes >= block_start + valid_bytes as u64;
-            if covers && valid_bytes == block_bytes {
-                continue;
-            }
-            let Some(buf) = memory.alloc(block_bytes) else {
-                return false;
-            };
-            memory.bytes_mut(buf).fill(0);
-            self.write_job(job).edges[at] = Some(Edge {
-                key,
-                buf,
-                attempts: 0,
-            });
-            if !covers {
-                self.start_fill(now, job, at as u8, memory);
-            }
-        }
-        true
-    }
-
-    fn is_logged(&mut self, job: u32, key: BlockKey) -> bool {
-        let logged = &self.write_job(job).logged;
-        logged.iter().any(|run| run.contains(key))
-    }
-
-    fn start_fill(&mut self, now: Nanos, job: u32, edge: u8, memory: &mut dyn Memory) {
-        let volume = self.write_job(job).request.volume;
-        let Edge { key, buf, .. } = self.write_job(job).edges[usize::from(edge)].expect("an edge");
-        match self.index.find(key) {
-            Some(slot) if self.index.flags(slot).zero() => memory.bytes_mut(buf).fill(0),
-            Some(slot) => {
-                self.write_job(job).outstanding += 1;
-                self.log.segment_of(slot).pins += 1;
-                let offset_bytes = self.log.geometry.slot_offset(self.log.shard, slot);
-                let bufs = one_buf(buf);
-                self.issue(
-                    Op::FillFromCache { job, edge, slot },
-                    Device::Cache(0),
-                    Operation::Read { offset_bytes, bufs },
-                );
-            }
-            None => self.fill_from_origin(now, job, edge, volume, key, buf),
-        }
-    }
-
-    fn fill_from_origin(
-        &mut self,
-        now: Nanos,
-        job: u32,
-        edge: u8,
-        volume: crate::interface::VolumeSlot,
-        key: BlockKey,
-        buf: Buf,
-    ) {
-        self.write_job(job).outstanding += 1;
-        self.foreground_read(now, volume);
-        let (offset_bytes, len_bytes) = self.origin_range(volume, key, 1);
-        let bufs = one_buf(buf.slice(0, len_bytes));
-        self.issue(
-            Op::FillFromOrigin { job, edge },
-            Device::Origin(volume),
-            Operation::Read { offset_bytes, bufs },
-        );
-    }
-
-    pub(crate) fn fill_from_cache_done(
-        &mut self,
-        now: Nanos,
-        job: u32,
-        edge: u8,
-        slot: Slot,
-        result: Result<(), DeviceError>,
-        memory: &mut dyn Memory,
-    ) {
-        self.log.segment_of(slot).pins -= 1;
-        let volume = self.write_job(job).request.volume;
-        let state = self.write_job(job);
-        state.outstanding -= 1;
-        let Edge { key, buf, attempts } = state.edges[usize::from(edge)].expect("an edge");
-        let sound =
-            result.is_ok() && crc32c::crc32c(memory.bytes(buf)) == self.index.checksum(slot);
-        if !sound {
-            self.stats.cache_read_errors += u64::from(result.is_err());
-            self.stats.checksum_errors += u64::from(result.is_ok());
-            if attempts + 1 < FILL_ATTEMPTS {
-                self.write_job(job).edges[usize::from(edge)] = Some(Edge {
-                    key,
-                    buf,
-                    attempts: attempts + 1,
-                });
-                self.start_fill(now, job, edge, memory);
-            } else if self.is_dirty(key) {
-                // Wherever it is by now: reclaim may have carried it on to another slot.
-                self.write_job(job).failure = Some(Failure::Io);
-            } else {
-                self.fill_from_origin(now, job, edge, volume, key, buf);
-            }
-        }
-        self.resume_write(now, job, memory);
-    }
-
-    pub(crate) fn fill_from_origin_done(
-        &mut self,
-        now: Nanos,
-        job: u32,
-        edge: u8,
-        result: Result<(), DeviceError>,
-        memory: &mut dyn Memory,
-    ) {
-        let volume = self.write_job(job).request.volume;
-        let state = self.volume(volume);
-        state.foreground_reads -= 1;
-        state.foreground_at = Some(now);
-        let Edge { key, buf, .. } = self.write_job(job).edges[usize::from(edge)].expect("an edge");
-        let (_, valid_bytes) = self.origin_range(volume, key, 1);
-        memory.bytes_mut(buf)[valid_bytes..].fill(0);
-        let state = self.write_job(job);
-        state.outstanding -= 1;
-        if result.is_err() {
-            state.failure = Some(Failure::Io);
-            self.stats.origin_read_errors += 1;
-        }
-        self.resume_write(now, job, memory);
-    }
-
     /// Merges the request into its partial blocks and appends everything that is logged.
     fn write_logs(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) -> bool {
         if self.write_job(job).failure.is_some() {
@@ -615,29 +463,6 @@ impl Engine {
     fn may_survive(&self, run: Run) -> bool {
         run.keys()
             .any(|key| self.index.find(key).is_some() || self.departed.get(key).is_some())
-    }
-
-    fn merge_edge(&mut self, job: u32, edge: Edge, memory: &mut dyn Memory) {
-        let request = self.write_job(job).request;
-        let is_zero = self.write_job(job).is_zero();
-        let block_bytes = self.block_bytes() as u64;
-        let (block_start, _) = self.origin_range(request.volume, edge.key, 1);
-        let from = request.offset_bytes.max(block_start);
-        let to =
-            (request.offset_bytes + u64::from(request.len_bytes)).min(block_start + block_bytes);
-        let into = edge
-            .buf
-            .slice((from - block_start) as usize, (to - from) as usize);
-        if is_zero {
-            memory.bytes_mut(into).fill(0);
-        } else {
-            memory.copy(
-                request
-                    .buf
-                    .slice((from - request.offset_bytes) as usize, (to - from) as usize),
-                into,
-            );
-        }
     }
 
     /// Appends a run: partial blocks from their own buffers, the rest from the request's.
@@ -737,228 +562,6 @@ impl Engine {
         self.runnable.push_back(job);
     }
 
-    /// Writes the origin, once no write-back of the same blocks is in flight (I11).
-    fn write_starts_origin(&mut self, now: Nanos, job: u32) -> bool {
-        let state = self.write_job(job);
-        let (request, logged, around) = (state.request, state.logged.clone(), state.around.clone());
-        let keys =
-            |runs: &[Run]| -> Vec<BlockKey> { runs.iter().flat_map(|run| run.keys()).collect() };
-        let mut locked = keys(&around);
-        if self.write_job(job).through {
-            locked.extend(keys(&logged));
-        }
-        if !self.origin_locks.is_empty()
-            && locked.iter().any(|key| self.origin_locks.contains_key(key))
-        {
-            self.origin_lock_waiters.push(job);
-            return false;
-        }
-        for key in locked {
-            self.origin_locks.insert(key, Owner(job));
-        }
-        let state = self.write_job(job);
-        state.origin_locked = true;
-        state.stage = Stage::Origin;
-        state.outstanding = 1;
-        self.volume(request.volume).foreground_at = Some(now);
-        for run in around {
-            self.issue_origin(job, run);
-        }
-        if self.write_job(job).through {
-            for run in logged {
-                self.issue_origin(job, run);
-            }
-        }
-        let state = self.write_job(job);
-        state.outstanding -= 1;
-        true
-    }
-
-    /// The origin operation for a run: the request's bytes of it, whole where it was partial and
-    /// the origin may not have the rest.
-    fn issue_origin(&mut self, job: u32, run: Run) {
-        let (request, edges) = {
-            let state = self.write_job(job);
-            (state.request, state.edges)
-        };
-        let (run_start, run_bytes) =
-            self.origin_range(request.volume, run.key, u64::from(run.count));
-        let request_end = request.offset_bytes + u64::from(request.len_bytes);
-        let mut start = run_start.max(request.offset_bytes);
-        let mut end = (run_start + run_bytes as u64).min(request_end);
-        let mut bufs = Bufs::new();
-        let in_run = |edge: &Edge| run.contains(edge.key);
-        let mut middle_start = start;
-        let mut middle_end = end;
-        let mut tail = None;
-        for edge in edges.iter().flatten().filter(|edge| in_run(edge)) {
-            let (edge_start, edge_bytes) = self.origin_range(request.volume, edge.key, 1);
-            if edge_start <= start {
-                start = edge_start;
-                middle_start =
-                    (edge_start + edge_bytes as u64).min(end.max(edge_start + edge_bytes as u64));
-                bufs.push(edge.buf.slice(0, edge_bytes));
-            } else {
-                middle_end = edge_start;
-                tail = Some(edge.buf.slice(0, edge_bytes));
-            }
-            end = end.max(edge_start + edge_bytes as u64);
-        }
-        let operation = match request.kind {
-            RequestKind::Write { .. } => {
-                if middle_start < middle_end {
-                    let skip = (middle_start - request.offset_bytes) as usize;
-                    bufs.push(
-                        request
-                            .buf
-                            .slice(skip, (middle_end - middle_start) as usize),
-                    );
-                }
-                bufs.extend(tail);
-                Operation::Write {
-                    offset_bytes: start,
-                    bufs,
-                }
-            }
-            // A partial block of zeroes was merged only because it is dirty: its rest is not on
-            // the origin, so it goes there as data.
-            _ if !bufs.is_empty() || tail.is_some() => {
-                return self.issue_zeroes_with_edges(job, run);
-            }
-            // What is logged as zeroes becomes clean once it is on the origin, so it has to be zeroes
-            // there; a discard may leave what was.
-            RequestKind::Discard if !self.is_logged(job, run.key) => Operation::Discard {
-                offset_bytes: start,
-                len_bytes: end - start,
-            },
-            _ => Operation::WriteZeroes {
-                offset_bytes: start,
-                len_bytes: end - start,
-            },
-        };
-        self.issue_for(job, operation);
-    }
-
-    fn issue_for(&mut self, job: u32, operation: Operation) {
-        let state = self.write_job(job);
-        state.outstanding += 1;
-        let volume = state.request.volume;
-        self.volume(volume).foreground_writes += 1;
-        self.issue(Op::JobOrigin { job }, Device::Origin(volume), operation);
-    }
-
-    fn issue_zeroes_with_edges(&mut self, job: u32, run: Run) {
-        let (request, edges) = {
-            let state = self.write_job(job);
-            (state.request, state.edges)
-        };
-        for (key, count, edge) in pieces(run, edges) {
-            let (offset_bytes, len_bytes) =
-                self.origin_range(request.volume, key, u64::from(count));
-            let operation = match edge {
-                Some(edge) => Operation::Write {
-                    offset_bytes,
-                    bufs: one_buf(edge.buf.slice(0, len_bytes)),
-                },
-                None => Operation::WriteZeroes {
-                    offset_bytes,
-                    len_bytes: len_bytes as u64,
-                },
-            };
-            self.issue_for(job, operation);
-        }
-    }
-
-    pub(crate) fn write_origin_done(
-        &mut self,
-        now: Nanos,
-        job: u32,
-        result: Result<(), DeviceError>,
-        memory: &mut dyn Memory,
-    ) {
-        let volume = self.write_job(job).request.volume;
-        let is_discard = self.write_job(job).request.kind == RequestKind::Discard;
-        let state = self.volume(volume);
-        state.foreground_writes -= 1;
-        state.foreground_at = Some(now);
-        match result {
-            Ok(()) => {}
-            // A discard is a hint; an origin that cannot take it keeps its data.
-            Err(DeviceError::Unsupported) if is_discard => {}
-            Err(error) => {
-                self.stats.origin_write_errors += 1;
-                let failure = if error == DeviceError::NoSpace {
-                    Failure::NoSpace
-                } else {
-                    Failure::Io
-                };
-                self.write_job(job).failure.get_or_insert(failure);
-            }
-        }
-        let state = self.write_job(job);
-        state.outstanding -= 1;
-        if state.outstanding == 0 {
-            self.origin_written_by(now, job, memory);
-        }
-        self.resume_write(now, job, memory);
-    }
-
-    /// The origin has what the job wrote, in its volatile cache at least; after an error perhaps.
-    fn origin_written_by(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
-        self.release_origin_locks(job);
-        let state = self.write_job(job);
-        let (volume, through, failed) =
-            (state.request.volume, state.through, state.failure.is_some());
-        let (first, end, logged) = (state.first, state.end, state.logged.clone());
-        let replaces_dirty = state.replaces_dirty;
-        self.origin_written(now, volume, first, end.0 - first.0);
-        let keys = logged.iter().flat_map(|run| run.keys());
-        for key in keys.filter(|_| through) {
-            if failed && !replaces_dirty {
-                self.forget_unacknowledged(now, key, memory);
-            } else if !failed && let Some(slot) = self.index.find(key) {
-                self.version_written(volume, key, slot);
-            }
-        }
-    }
-
-    /// Takes back a write-through that failed: nobody was told that it is stored, and what it
-    /// replaced is on the origin. Kept dirty it would fill the cache of an origin that takes
-    /// nothing more. Without room to say so it stays.
-    fn forget_unacknowledged(&mut self, now: Nanos, key: BlockKey, memory: &mut dyn Memory) {
-        let Some(slot) = self.index.find(key) else {
-            return;
-        };
-        let has_room = !self.failed_cache()
-            && Stream::ALL
-                .into_iter()
-                .all(|stream| self.ensure_entry_room(now, stream, 1, Claim::Reclaim, memory));
-        if !has_room || !self.index.flags(slot).dirty() {
-            return;
-        }
-        self.index.set_clean(slot);
-        self.log.segment_of(slot).dirty -= 1;
-        self.stats.dirty_blocks -= 1;
-        self.account_volume(key, -1, 0);
-        let dropped = self.drop_block(now, key, true, memory);
-        assert!(dropped.is_some(), "room was made");
-    }
-
-    fn release_origin_locks(&mut self, job: u32) {
-        let state = self.write_job(job);
-        if !std::mem::take(&mut state.origin_locked) {
-            return;
-        }
-        let (first, end) = (state.first, state.end);
-        for key in (first.0..end.0).map(BlockKey) {
-            if self.origin_locks.get(&key) == Some(&Owner(job)) {
-                self.origin_locks.remove(&key);
-            }
-        }
-        let waiters = std::mem::take(&mut self.origin_lock_waiters);
-        self.runnable.extend(waiters);
-    }
-
     /// FUA: the log first, then the origin.
     fn write_forces(&mut self, job: u32) -> bool {
         let last_number = self.last_number();
@@ -975,32 +578,6 @@ impl Engine {
         }
         self.write_forces_origin(job);
         false
-    }
-
-    fn write_forces_origin(&mut self, job: u32) {
-        let state = self.write_job(job);
-        let volume = state.request.volume;
-        if state.through || !state.around.is_empty() {
-            state.stage = Stage::ForcedOrigin;
-            self.await_origin(volume, OriginWaiter::Job(job));
-        } else {
-            state.stage = Stage::Ended;
-            self.runnable.push_back(job);
-        }
-    }
-
-    pub(crate) fn write_origin_durable(
-        &mut self,
-        _now: Nanos,
-        job: u32,
-        result: Result<(), Failure>,
-    ) {
-        let state = self.write_job(job);
-        if let Err(failure) = result {
-            state.failure.get_or_insert(failure);
-        }
-        state.stage = Stage::Ended;
-        self.runnable.push_back(job);
     }
 
     fn end_write(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
