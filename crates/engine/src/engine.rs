@@ -6,7 +6,7 @@ use crate::append::{Piece, PlacedPiece, SPARE_PAGES};
 use crate::append_one::Placed;
 use crate::departed::Departed;
 use crate::durability::Durability;
-use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, SegmentId, Sequence, Slot};
+use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, SegmentId, Slot};
 use crate::ghost::Ghost;
 use crate::index::Index;
 use crate::interface::{
@@ -15,7 +15,7 @@ use crate::interface::{
 };
 use crate::jobs::Job;
 use crate::locks::{KeyMap, Locks, Owner};
-use crate::log::Log;
+use crate::log::{Log, Version};
 use crate::paths::promote::Reader;
 use crate::paths::promote_one::PromoteOne;
 use crate::paths::read::{HitRead, MissRead};
@@ -120,7 +120,7 @@ pub struct Engine {
     pub(crate) combined: VecDeque<Piece>,
     pub(crate) backlog: VecDeque<Piece>,
     /// Versions that became clean while there was no room to say so.
-    pub(crate) unlogged_cleans: VecDeque<(Slot, Sequence)>,
+    pub(crate) unlogged_cleans: VecDeque<Version>,
     pub(crate) headers_waiting: Vec<u32>,
     pub(crate) spare_pages: Vec<Buf>,
     pub(crate) spare_summary: Spare,

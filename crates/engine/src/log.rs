@@ -50,6 +50,15 @@ impl Claim {
     }
 }
 
+/// One filling of a slot. A slot is used again in each generation of its segment, even for
+/// another version of the same block; a number alone would not do, since it starts anew with each
+/// epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) slot: Slot,
+    generation: Sequence,
+}
+
 /// Where a segment is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentState {
@@ -216,6 +225,17 @@ impl Log {
     pub(crate) fn segment_of(&mut self, slot: Slot) -> &mut Segment {
         let id = self.geometry.segment_of(slot);
         self.segment(id)
+    }
+
+    /// What a slot holds now.
+    pub(crate) fn version(&self, slot: Slot) -> Version {
+        let generation = self.segments[self.geometry.segment_of(slot).0 as usize].generation;
+        Version { slot, generation }
+    }
+
+    /// Whether a slot still holds what it held.
+    pub(crate) fn holds(&self, version: Version) -> bool {
+        self.version(version.slot) == version
     }
 
     pub(crate) fn stream_of(&self, slot: Slot) -> Stream {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::engine::{Engine, Op};
-use crate::format::{BlockKey, Sequence, Slot};
+use crate::format::{BlockKey, Slot};
 use crate::interface::{Device, DeviceError, Failure, Memory, Nanos, Operation, VolumeSlot};
+use crate::log::Version;
 use crate::planted::{self, Bug};
 use crate::sequential::SequentialDetector;
 use crate::settings::Mode;
@@ -33,8 +34,7 @@ pub struct VolumeConfig {
 #[derive(Clone, Copy, Debug)]
 struct WrittenVersion {
     key: BlockKey,
-    slot: Slot,
-    generation: Sequence,
+    version: Version,
 }
 
 #[derive(Debug)]
@@ -190,13 +190,11 @@ impl Engine {
     /// Notes that the newest version of a block is on the origin, so that the next flush makes
     /// it clean.
     pub(crate) fn version_written(&mut self, volume: VolumeSlot, key: BlockKey, slot: Slot) {
-        let generation = self.log.segment_of(slot).generation;
+        let version = self.log.version(slot);
         self.written.insert(key, slot);
-        self.volume(volume).written.push(WrittenVersion {
-            key,
-            slot,
-            generation,
-        });
+        self.volume(volume)
+            .written
+            .push(WrittenVersion { key, version });
     }
 
     /// Blocks of a volume that are on its origin and become clean with the origin's next flush;
@@ -293,9 +291,9 @@ impl Engine {
             written.append(&mut volume.written);
         }
         volume.flushing.clear();
-        for version in written {
-            self.forget_written(version.key, version.slot);
-            self.version_durable(now, version, memory);
+        for written in written {
+            self.forget_written(written.key, written.version.slot);
+            self.version_durable(now, written, memory);
         }
         self.tell_origin_waiters(now, waiting, Ok(()), memory);
     }
@@ -325,8 +323,8 @@ impl Engine {
             .iter()
             .any(|waiter| matches!(waiter, OriginWaiter::Request(_)));
         volume.flush_error |= something && !heard;
-        for version in written {
-            self.forget_written(version.key, version.slot);
+        for written in written {
+            self.forget_written(written.key, written.version.slot);
         }
         self.tell_origin_waiters(now, waiting, Err(Failure::Io), memory);
     }
@@ -347,16 +345,12 @@ impl Engine {
     }
 
     /// I6: clean, if it is still the newest version.
-    fn version_durable(&mut self, now: Nanos, version: WrittenVersion, memory: &mut dyn Memory) {
-        let WrittenVersion {
-            key,
-            slot,
-            generation,
-        } = version;
-        if self.index.find(key) != Some(slot) || !self.index.flags(slot).dirty() {
-            return;
-        }
-        if self.log.segment_of(slot).generation != generation {
+    fn version_durable(&mut self, now: Nanos, written: WrittenVersion, memory: &mut dyn Memory) {
+        let (key, slot) = (written.key, written.version.slot);
+        if self.index.find(key) != Some(slot)
+            || !self.index.flags(slot).dirty()
+            || !self.log.holds(written.version)
+        {
             return;
         }
         self.index.set_clean(slot);

@@ -8,11 +8,11 @@
 use smallvec::SmallVec;
 
 use crate::engine::{Engine, Op};
-use crate::format::{BlockKey, Entry, Sequence, Slot, Stream};
+use crate::format::{BlockKey, Entry, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::jobs::Job;
 use crate::locks::{KeyMap, Owner};
-use crate::log::Claim;
+use crate::log::{Claim, Version};
 use crate::planted::{self, Bug};
 use crate::settings::Mode;
 
@@ -95,10 +95,8 @@ impl Writeback {
 pub(crate) struct WritebackJob {
     volume: VolumeSlot,
     key: BlockKey,
-    slots: SmallVec<[Slot; 32]>,
-    /// The generations of their segments: by the time they are on the origin a slot can hold
-    /// another version of the same block.
-    generations: SmallVec<[Sequence; 32]>,
+    /// What is being written: by the time it is on the origin its slots can hold other versions.
+    versions: SmallVec<[Version; 32]>,
     /// `None` for a run of zeroes.
     buf: Option<Buf>,
     reads: u32,
@@ -356,16 +354,11 @@ impl Engine {
             }
         };
         let count = slots.len() as u64;
-        let reads = slots.clone();
-        let generations = slots
-            .iter()
-            .map(|slot| self.log.segment_of(*slot).generation)
-            .collect();
+        let versions = slots.iter().map(|slot| self.log.version(*slot)).collect();
         let job = WritebackJob {
             volume,
             key,
-            slots,
-            generations,
+            versions,
             buf,
             reads: 0,
             unreadable: SmallVec::new(),
@@ -381,18 +374,18 @@ impl Engine {
             return true;
         };
         let mut first = 0;
-        while first < reads.len() {
+        while first < slots.len() {
             let mut run = 1;
-            let segment = self.log.geometry.segment_of(reads[first]);
-            while first + run < reads.len()
-                && reads[first + run].0 == reads[first].0 + run as u32
-                && self.log.geometry.segment_of(reads[first + run]) == segment
+            let segment = self.log.geometry.segment_of(slots[first]);
+            while first + run < slots.len()
+                && slots[first + run].0 == slots[first].0 + run as u32
+                && self.log.geometry.segment_of(slots[first + run]) == segment
             {
                 run += 1;
             }
             self.writeback_job(name).reads += 1;
-            self.log.segment_of(reads[first]).pins += 1;
-            let offset_bytes = self.log.geometry.slot_offset(self.log.shard, reads[first]);
+            self.log.segment_of(slots[first]).pins += 1;
+            let offset_bytes = self.log.geometry.slot_offset(self.log.shard, slots[first]);
             let bufs = one_buf(buf.slice(first * block_bytes, run * block_bytes));
             let op = Op::WritebackRead {
                 job: name,
@@ -418,14 +411,14 @@ impl Engine {
         let job = self.writeback_job(name);
         job.reads -= 1;
         let buf = job.buf.expect("data was read");
-        let slots: SmallVec<[Slot; 32]> =
-            job.slots[usize::from(first)..usize::from(first + count)].into();
-        self.log.segment_of(slots[0]).pins -= 1;
+        let versions: SmallVec<[Version; 32]> =
+            job.versions[usize::from(first)..usize::from(first + count)].into();
+        self.log.segment_of(versions[0].slot).pins -= 1;
         self.stats.cache_read_errors += u64::from(result.is_err());
-        for (i, slot) in slots.iter().enumerate() {
+        for (i, version) in versions.iter().enumerate() {
             let at = usize::from(first) + i;
             let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
-            if result.is_err() || crc32c::crc32c(block) != self.index.checksum(*slot) {
+            if result.is_err() || crc32c::crc32c(block) != self.index.checksum(version.slot) {
                 self.stats.checksum_errors += u64::from(result.is_ok());
                 self.writeback_job(name).unreadable.push(at as u16);
             }
@@ -444,9 +437,9 @@ impl Engine {
     /// sweep.
     fn give_up_unreadable(&mut self, now: Nanos, name: u32, memory: &mut dyn Memory) {
         let job = self.writeback_job(name);
-        let (key, slots, bad) = (job.key, job.slots.clone(), job.unreadable.clone());
+        let (first, versions, bad) = (job.key, job.versions.clone(), job.unreadable.clone());
         for at in bad {
-            let (key, slot) = (key.plus(u64::from(at)), slots[usize::from(at)]);
+            let (key, slot) = (first.plus(u64::from(at)), versions[usize::from(at)].slot);
             let tries = match self.writeback.bad_reads.get(&key) {
                 Some((bad, tries)) if *bad == slot => tries + 1,
                 _ => 1,
@@ -461,7 +454,7 @@ impl Engine {
 
     fn write_run(&mut self, name: u32) {
         let job = self.writeback_job(name);
-        let (volume, key, blocks, buf) = (job.volume, job.key, job.slots.len() as u64, job.buf);
+        let (volume, key, blocks, buf) = (job.volume, job.key, job.versions.len() as u64, job.buf);
         let (offset_bytes, len_bytes) = self.origin_range(volume, key, blocks);
         let operation = match buf {
             Some(buf) => Operation::Write {
@@ -488,25 +481,23 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         let job = self.writeback_job(name);
-        let (volume, key, slots) = (job.volume, job.key, job.slots.clone());
-        let generations = job.generations.clone();
-        let blocks = slots.len() as u64;
+        let (volume, key, versions) = (job.volume, job.key, job.versions.clone());
+        let blocks = versions.len() as u64;
         self.origin_written(now, volume, key, blocks);
         if result.is_ok() {
             self.writeback.backoff = None;
             self.stats.written_back_blocks += blocks;
             self.throttle.written_back(blocks);
-            for (i, (slot, generation)) in slots.into_iter().zip(generations).enumerate() {
+            for (i, version) in versions.into_iter().enumerate() {
                 let key = key.plus(i as u64);
                 // Only the version that was read is on the origin (I6).
-                let same = self.log.segment_of(slot).generation == generation
-                    && self.index.find(key) == Some(slot);
-                let newest = self
-                    .index
-                    .find(key)
-                    .filter(|_| planted::is(Bug::AnyVersionClean));
-                let slot = newest.unwrap_or(slot);
-                if (same || newest.is_some()) && self.index.flags(slot).dirty() {
+                let on_origin = self.index.find(key).filter(|slot| {
+                    planted::is(Bug::AnyVersionClean)
+                        || (*slot == version.slot && self.log.holds(version))
+                });
+                if let Some(slot) = on_origin
+                    && self.index.flags(slot).dirty()
+                {
                     self.version_written(volume, key, slot);
                 }
             }
@@ -531,7 +522,7 @@ impl Engine {
         let Some(Job::Writeback(job)) = self.jobs.remove(name) else {
             return;
         };
-        for i in 0..job.slots.len() as u64 {
+        for i in 0..job.versions.len() as u64 {
             let key = job.key.plus(i);
             if self.origin_locks.get(&key) == Some(&Owner(name)) {
                 self.origin_locks.remove(&key);
@@ -548,25 +539,22 @@ impl Engine {
     /// Notes in the log that a version is clean: a hint that spares writing it back again after
     /// a crash. It waits for room like everything that is not reclaim (I18).
     pub(crate) fn log_clean(&mut self, now: Nanos, slot: Slot, memory: &mut dyn Memory) {
-        let generation = self.log.segment_of(slot).generation;
-        self.unlogged_cleans.push_back((slot, generation));
+        self.unlogged_cleans.push_back(self.log.version(slot));
         self.log_cleans(now, memory);
     }
 
     /// Logs the hints that wait, as far as there is room.
     pub(crate) fn log_cleans(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        while let Some(&(slot, generation)) = self.unlogged_cleans.front() {
+        while let Some(&version) = self.unlogged_cleans.front() {
             // A version that is gone needs no hint.
-            let stands =
-                self.log.segment_of(slot).generation == generation && self.index.flags(slot).live();
-            if stands {
+            if self.log.holds(version) && self.index.flags(version.slot).live() {
                 if self.failed_cache()
                     || !self.ensure_entry_room(now, Stream::Write, 1, Claim::Client, memory)
                 {
                     return;
                 }
-                let segment = self.log.geometry.segment_of(slot);
-                let in_segment = self.log.geometry.slot_in_segment(slot);
+                let segment = self.log.geometry.segment_of(version.slot);
+                let in_segment = self.log.geometry.slot_in_segment(version.slot);
                 let entry = Entry::Clean {
                     segment,
                     slot: in_segment,
