@@ -17,7 +17,7 @@ pub enum UblkError {
     /// The kernel has no such driver, or it is not loaded.
     #[error(
         "there is no {CONTROL_DEVICE}: load the kernel's driver with `modprobe ublk_drv` \
-         (Linux 6.4 or newer with CONFIG_BLK_DEV_UBLK)"
+         (Linux 6.5 or newer with CONFIG_BLK_DEV_UBLK)"
     )]
     NoDriver,
     /// It cannot be opened.
