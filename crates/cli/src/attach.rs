@@ -6,7 +6,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use forebay_engine::format::VolumeState;
@@ -22,6 +21,7 @@ use forebay_io::{
 
 use crate::failure::{Refused, refuse};
 use crate::fingerprint;
+use crate::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 use crate::signature::{self, Contents};
 use crate::state_dir::{StateDir, unix_time};
 use crate::units;
@@ -36,6 +36,7 @@ impl Opened {
     pub(crate) fn new(path: &Path, direct: DirectIo, read_only: bool) -> Result<Opened> {
         let how = OpenHow { direct, read_only };
         let device = patiently(
+            OF_A_DAEMON_THAT_ENDED,
             || RealDevice::open(path, how),
             |error| matches!(error, OpenError::Busy { .. }),
         )?;
@@ -45,25 +46,6 @@ impl Opened {
         Ok(Opened { device, storage })
     }
 }
-
-/// Tries again for a few seconds what may be held by a daemon that was just killed: the kernel
-/// takes its io_uring apart in its own time, and with it the files in it.
-pub(crate) fn patiently<T, E>(
-    mut attempt: impl FnMut() -> Result<T, E>,
-    may_pass: impl Fn(&E) -> bool,
-) -> Result<T, E> {
-    let began = Instant::now();
-    loop {
-        match attempt() {
-            Err(error) if may_pass(&error) && began.elapsed() < PATIENCE => {
-                std::thread::sleep(PATIENCE / 100);
-            }
-            done => return done,
-        }
-    }
-}
-
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An origin device and what is asked of it.
 pub(crate) struct Origin {
@@ -397,6 +379,7 @@ pub(crate) fn open_rings(superblock: &Superblock) -> Result<Vec<Option<RingMemor
         let path = ring_path(superblock.id, shard);
         rings.push(match path.try_exists() {
             Ok(true) => Some(patiently(
+                OF_A_DAEMON_THAT_ENDED,
                 || RingMemory::open(&path, RING_BYTES),
                 |error| matches!(error, RingMemoryError::InUse { .. }),
             )?),

@@ -25,6 +25,7 @@ mod daemon;
 mod failure;
 mod fingerprint;
 mod output;
+mod patience;
 mod signature;
 mod state_dir;
 mod status;

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use forebay_frontend::nbd::{Peer, TlsPolicy, TlsServer};
 
-use crate::attach::patiently;
 use crate::failure::{Usage, refuse};
+use crate::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 
 /// A client's socket.
 #[derive(Debug)]
@@ -209,6 +209,7 @@ pub(super) fn bind_unix(path: &Path) -> Result<UnixListener> {
         std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if left_behind {
         let answered = patiently(
+            OF_A_DAEMON_THAT_ENDED,
             || UnixStream::connect(path).map_or(Ok(()), |_| Err(())),
             |()| true,
         );

@@ -17,6 +17,7 @@ use super::super::link::Link;
 use super::queue::Queue;
 use super::{DEPTH, path};
 use crate::failure::refuse;
+use crate::patience::patiently;
 
 /// How long the driver may take to notice that a server has ended, and udev to give a device to
 /// its group.
@@ -141,6 +142,7 @@ fn take_over(
     let begin =
         |control: &mut UblkControl| control.command(commands::START_RECOVERY, number, 0, &mut []);
     patiently(
+        PATIENCE,
         || begin(control),
         |error| error.kind() == io::ErrorKind::ResourceBusy,
     )
@@ -184,7 +186,7 @@ fn wait_for_end_of_server(
 
 /// Gives each queue to a thread in turn.
 fn serve_queues(links: &[Link], wanted: &Wanted, device: &DeviceInfo) -> Result<()> {
-    let character = patiently(|| UblkDevice::open(device.number), |_| true)
+    let character = patiently(PATIENCE, || UblkDevice::open(device.number), |_| true)
         .with_context(|| format!("cannot open /dev/ublkc{}", device.number))?;
     let character = Arc::new(character);
     for number in 0..device.queues {
@@ -199,21 +201,6 @@ fn serve_queues(links: &[Link], wanted: &Wanted, device: &DeviceInfo) -> Result<
         links[usize::from(number) % links.len()].call(move |worker| worker.add_queue(queue))?;
     }
     Ok(())
-}
-
-fn patiently<T>(
-    mut attempt: impl FnMut() -> io::Result<T>,
-    passing: impl Fn(&io::Error) -> bool,
-) -> io::Result<T> {
-    let began = Instant::now();
-    loop {
-        match attempt() {
-            Err(error) if passing(&error) && began.elapsed() < PATIENCE => {
-                std::thread::sleep(LOOK);
-            }
-            result => return result,
-        }
-    }
 }
 
 /// Takes a volume's block device away: what was asked is answered, and what its users ask from
