@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
-use crate::units::{CacheSize, Cutoff, parse_size};
+use crate::units::{CacheSize, Cutoff, Limit, parse_size};
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failure; 2 wrong usage; 3 refused to protect data; \
 4 interrupted; 5 damage found.";
@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Detach(VolumeArgs),
     /// Show what a running cache does.
     Status(StatusArgs),
+    /// Say why requests went past the cache, and what would change that.
+    Explain(ExplainArgs),
     /// Change a volume's mode while it is in use.
     Mode(ModeArgs),
     /// Change a setting of a running cache.
@@ -201,9 +203,23 @@ pub(crate) struct SettingArgs {
     /// (the usual contract of a disk).
     #[arg(long, value_name = "WHEN")]
     pub(crate) commit: Option<forebay_engine::Commit>,
-    /// Which missed blocks enter the cache: `always` or `second-touch`.
+    /// Which missed blocks enter the cache: `always`, `second-touch`, or `touch-3` and so on to
+    /// `touch-15`.
     #[arg(long, value_name = "POLICY")]
     pub(crate) admission: Option<forebay_engine::Admission>,
+    /// Which written blocks enter the cache, of those that are not in it: as --admission.
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) write_admission: Option<forebay_engine::Admission>,
+    /// While hits take longer than this on average, misses are not promoted; `off` for never.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) congestion_read: Option<Limit>,
+    /// While writes into the cache take longer than this on average, others go to the origin.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) congestion_write: Option<Limit>,
+    /// How much may be written to the cache device in a day; `off` for any amount. When it is
+    /// spent, nothing enters that can go to the origin.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) write_budget: Option<Cutoff>,
     /// Sequential streams longer than this bypass the cache; `off` for never.
     #[arg(long, value_name = "SIZE")]
     pub(crate) sequential_cutoff: Option<Cutoff>,
@@ -262,6 +278,13 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay explain")]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
 #[command(after_help = "Example: forebay mode sdb writethrough")]
 pub(crate) struct ModeArgs {
     /// The volume.
@@ -275,7 +298,8 @@ pub(crate) struct ModeArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: forebay set sequential-cutoff 4M\n\nKeys: commit, admission, \
-sequential-cutoff, dirty-low, dirty-high, dirty-limit, age. They hold until the daemon stops."
+write-admission, congestion-read, congestion-write, write-budget, sequential-cutoff, dirty-low, \
+dirty-high, dirty-limit, age. They hold until the daemon stops."
 )]
 pub(crate) struct SetArgs {
     /// What to change.

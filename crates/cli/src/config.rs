@@ -15,7 +15,7 @@ use toml::Spanned;
 use crate::args::{Direct, ServeArgs, SettingArgs};
 use crate::daemon::{Address, Tls};
 use crate::failure::Usage;
-use crate::units::{Cutoff, parse_size};
+use crate::units::{Cutoff, Limit, parse_size};
 
 const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 /// The least with which a thread can serve.
@@ -146,7 +146,11 @@ pub(crate) fn model(text: &str) -> Result<ModelOptions> {
 fn settings(args: &SettingArgs) -> Settings {
     let mut settings = Settings::default();
     settings.commit = args.commit.unwrap_or(settings.commit);
-    settings.admission = args.admission.unwrap_or(settings.admission);
+    settings.read_admission = args.admission.unwrap_or(settings.read_admission);
+    settings.write_admission = args.write_admission.unwrap_or(settings.write_admission);
+    settings.congestion_read = args.congestion_read.and_then(|limit| limit.0);
+    settings.congestion_write = args.congestion_write.and_then(|limit| limit.0);
+    settings.write_budget_bytes_per_day = args.write_budget.and_then(|budget| budget.0);
     if let Some(Cutoff(bytes)) = args.sequential_cutoff {
         settings.sequential_cutoff_bytes = bytes;
     }
@@ -173,7 +177,11 @@ pub(crate) fn change_setting(
     };
     match key {
         "commit" => settings.commit = value.parse()?,
-        "admission" => settings.admission = value.parse()?,
+        "admission" => settings.read_admission = value.parse()?,
+        "write-admission" => settings.write_admission = value.parse()?,
+        "congestion-read" => settings.congestion_read = value.parse::<Limit>()?.0,
+        "congestion-write" => settings.congestion_write = value.parse::<Limit>()?.0,
+        "write-budget" => settings.write_budget_bytes_per_day = value.parse::<Cutoff>()?.0,
         "sequential-cutoff" => settings.sequential_cutoff_bytes = value.parse::<Cutoff>()?.0,
         "dirty-low" => settings.dirty_low_percent = percent()?,
         "dirty-high" => settings.dirty_high_percent = percent()?,
@@ -186,7 +194,8 @@ pub(crate) fn change_setting(
         }
         _ => {
             return Err(format!(
-                "there is no setting `{key}`: known are commit, admission, sequential-cutoff, dirty-low, dirty-high, \
+                "there is no setting `{key}`: known are commit, admission, write-admission, \
+                 congestion-read, congestion-write, write-budget, sequential-cutoff, dirty-low, dirty-high, \
                  dirty-limit, age"
             ));
         }
@@ -304,6 +313,10 @@ struct FileNbd {
 struct FileSettings {
     commit: Option<Text<Commit>>,
     admission: Option<Text<Admission>>,
+    write_admission: Option<Text<Admission>>,
+    congestion_read: Option<Text<Limit>>,
+    congestion_write: Option<Text<Limit>>,
+    write_budget: Option<Text<Cutoff>>,
     sequential_cutoff: Option<Text<Cutoff>>,
     dirty_low: Option<Spanned<u8>>,
     dirty_high: Option<Spanned<u8>>,
@@ -346,6 +359,10 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<Plan> {
     let given = SettingArgs {
         commit: file.settings.commit.map(|text| text.0),
         admission: file.settings.admission.map(|text| text.0),
+        write_admission: file.settings.write_admission.map(|text| text.0),
+        congestion_read: file.settings.congestion_read.map(|text| text.0),
+        congestion_write: file.settings.congestion_write.map(|text| text.0),
+        write_budget: file.settings.write_budget.map(|text| text.0),
         sequential_cutoff: file.settings.sequential_cutoff.map(|text| text.0),
         dirty_low: percent(&file.settings.dirty_low),
         dirty_high: percent(&file.settings.dirty_high),

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use forebay_engine::{BypassReason, Histogram, RecoveryReport, Stats};
+use forebay_engine::{BypassReason, Bypassed, Bypasses, Histogram, RecoveryReport, Stats};
 use serde::{Deserialize, Serialize};
 
 use crate::units::{latency, share, size};
@@ -72,6 +72,10 @@ pub(crate) struct VolumeStatus {
 pub(crate) struct SettingsStatus {
     pub(crate) commit: String,
     pub(crate) admission: String,
+    pub(crate) write_admission: String,
+    pub(crate) congestion_read_us: Option<u64>,
+    pub(crate) congestion_write_us: Option<u64>,
+    pub(crate) write_budget_bytes_per_day: Option<u64>,
     pub(crate) sequential_cutoff_bytes: Option<u64>,
     pub(crate) dirty_low_percent: u8,
     pub(crate) dirty_high_percent: u8,
@@ -93,6 +97,20 @@ pub(crate) struct Latency {
 pub(crate) struct Bypass {
     pub(crate) reason: String,
     pub(crate) blocks: u64,
+    /// Of these, how many were read; the others were written.
+    pub(crate) read_blocks: u64,
+    /// The last time.
+    pub(crate) last: Option<BypassedRequest>,
+}
+
+/// A request, or a part of it, that went past the cache.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BypassedRequest {
+    pub(crate) volume: String,
+    pub(crate) write: bool,
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u64,
+    pub(crate) seconds_ago: f64,
 }
 
 /// Counters since the daemon started.
@@ -134,7 +152,7 @@ pub(crate) struct Traffic {
 
 impl Traffic {
     /// The sum over shards.
-    pub(crate) fn of(shards: &[Stats]) -> Traffic {
+    pub(crate) fn of(shards: &[Stats], describe: impl Fn(Bypassed) -> BypassedRequest) -> Traffic {
         let sum = |get: fn(&Stats) -> u64| shards.iter().map(get).sum::<u64>();
         let times = |get: fn(&Stats) -> &Histogram| {
             let mut all = Histogram::default();
@@ -154,12 +172,23 @@ impl Traffic {
                 },
             }
         };
-        let bypassed = BypassReason::NAMES.iter().map(|(reason, name)| Bypass {
-            reason: (*name).to_owned(),
-            blocks: shards
+        let bypassed = BypassReason::NAMES.iter().map(|(reason, name)| {
+            let blocks = |get: fn(&Bypasses, BypassReason) -> u64| {
+                shards
+                    .iter()
+                    .map(|shard| get(&shard.bypasses, *reason))
+                    .sum::<u64>()
+            };
+            let read_blocks = blocks(Bypasses::read_blocks);
+            let last = shards
                 .iter()
-                .map(|shard| shard.bypassed_blocks[*reason as usize])
-                .sum(),
+                .filter_map(|shard| shard.bypasses.last(*reason));
+            Bypass {
+                reason: (*name).to_owned(),
+                blocks: read_blocks + blocks(Bypasses::written_blocks),
+                read_blocks,
+                last: last.max_by_key(|last| last.at.0).map(&describe),
+            }
         });
         Traffic {
             read_requests: sum(|shard| shard.read_requests),

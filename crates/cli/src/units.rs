@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use forebay_engine::Nanos;
+
 /// Reads `64G`, `1.5GiB`, `100M`, `4096`: binary units, bytes without one.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
@@ -44,6 +46,39 @@ impl std::str::FromStr for Cutoff {
         match text {
             "off" | "0" => Ok(Cutoff(None)),
             _ => parse_size(text).map(|bytes| Cutoff(Some(bytes))),
+        }
+    }
+}
+
+/// A time beyond which something happens, or `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit(pub(crate) Option<Nanos>);
+
+impl std::str::FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Limit, String> {
+        if matches!(text, "off" | "0") {
+            return Ok(Limit(None));
+        }
+        let split = text
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let factor = match unit {
+            "us" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            _ => {
+                return Err(format!(
+                    "`{text}` is not a time such as 500us, 20ms or 1s, and not `off`"
+                ));
+            }
+        };
+        let number: Option<u64> = number.parse().ok();
+        match number.and_then(|number| number.checked_mul(factor)) {
+            Some(nanos) => Ok(Limit(Some(Nanos(nanos)))),
+            None => Err(format!("`{text}` is not a time such as 500us, 20ms or 1s")),
         }
     }
 }

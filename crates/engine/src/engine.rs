@@ -7,6 +7,7 @@ use crate::append_one::Placed;
 use crate::departed::Departed;
 use crate::durability::Durability;
 use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, SegmentId, Slot};
+use crate::gate::Gate;
 use crate::ghost::Ghost;
 use crate::index::Index;
 use crate::interface::{
@@ -103,8 +104,7 @@ pub struct Engine {
     pub(crate) numbered: KeyMap<()>,
     pub(crate) departed: Departed,
     pub(crate) ghost: Ghost,
-    /// Blocks missed lately, for second-touch admission; made when that is first used.
-    pub(crate) missed: Option<Ghost>,
+    pub(crate) gate: Gate,
     pub(crate) volumes: Vec<Option<Volume>>,
     pub(crate) volume_hint: usize,
     /// Blocks that the segments can hold when headers take little.
@@ -218,7 +218,7 @@ impl Engine {
             numbered: KeyMap::default(),
             departed: Departed::default(),
             ghost: Ghost::new(slots * 2 / 5),
-            missed: None,
+            gate: Gate::default(),
             volumes: Vec::new(),
             volume_hint: 0,
             capacity_blocks,
@@ -262,6 +262,7 @@ impl Engine {
             .map(|segment| u64::from(segment.dirty))
             .sum();
         engine.tails_are_durable();
+        engine.gate.set(&engine.settings, slots);
         engine
     }
 
@@ -350,6 +351,7 @@ impl Engine {
     pub fn set_settings(&mut self, settings: Settings) -> Result<(), String> {
         settings.validate()?;
         self.stirred = true;
+        self.gate.set(&settings, self.log.geometry.slots() as usize);
         self.settings = settings;
         Ok(())
     }

@@ -11,10 +11,12 @@
 mod append;
 mod append_one;
 mod attach;
+mod bypass;
 mod departed;
 mod durability;
 mod engine;
 pub mod format;
+mod gate;
 mod ghost;
 mod index;
 mod interface;
@@ -35,10 +37,12 @@ mod slab;
 mod spare;
 mod stats;
 mod throttle;
+mod touches;
 mod volume;
 mod writeback;
 
 pub use attach::{AttachError, AttachOptions, Attached, RecoveryReport, attach, create, inspect};
+pub use bypass::{BypassReason, Bypassed, Bypasses};
 pub use engine::{Engine, MAX_RANGE_BYTES};
 pub use format::{
     BlockKey, CacheId, Geometry, GeometryError, Stream, Superblock, SuperblockError, VolumeRecord,
@@ -47,5 +51,5 @@ pub use format::{
 pub use interface::*;
 pub use recovery::{Recovered, RecoveryError, ShardReport};
 pub use settings::{Admission, Commit, Mode, Settings};
-pub use stats::{BypassReason, Histogram, Stats};
+pub use stats::{Histogram, Stats};
 pub use volume::VolumeConfig;

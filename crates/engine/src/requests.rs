@@ -27,6 +27,11 @@ impl Engine {
         self.requests.at(name).request
     }
 
+    /// When a request was submitted.
+    pub(crate) fn submitted_at(&mut self, name: u32) -> Nanos {
+        self.requests.at(name).started
+    }
+
     pub(crate) fn add_part(&mut self, name: u32) {
         self.requests.at(name).outstanding += 1;
     }

@@ -1,6 +1,7 @@
 //! What can be set, and what it means. Everything here can change while I/O runs.
 
 use crate::interface::Nanos;
+use crate::touches::MAX_TOUCHES;
 
 /// What a volume does with reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,28 +80,62 @@ impl std::str::FromStr for Commit {
     }
 }
 
-/// Which missed blocks are promoted.
+/// Which blocks that are not cached are let in: those wanted this often, lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Admission {
-    /// All.
-    Always,
-    /// Those missed before, lately.
-    SecondTouch,
-}
+pub struct Admission(u8);
 
 impl Admission {
-    /// All of them with their names.
-    pub const NAMES: [(Admission, &'static str); 2] = [
-        (Admission::Always, "always"),
-        (Admission::SecondTouch, "second-touch"),
-    ];
+    /// All.
+    pub const ALWAYS: Admission = Admission(1);
+    /// Those wanted before.
+    pub const SECOND_TOUCH: Admission = Admission(2);
+
+    /// Those wanted for the n-th time, 1 to 15.
+    ///
+    /// # Errors
+    /// Says what is possible.
+    pub fn nth_touch(touches: u8) -> Result<Admission, String> {
+        if (1..=MAX_TOUCHES).contains(&touches) {
+            Ok(Admission(touches))
+        } else {
+            Err(format!(
+                "admission at touch {touches} is not from 1 to {MAX_TOUCHES}"
+            ))
+        }
+    }
+
+    /// How often a block must have been wanted, the last time included.
+    #[must_use]
+    pub fn touches(self) -> u8 {
+        self.0
+    }
+}
+
+impl std::fmt::Display for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Admission::ALWAYS => f.write_str("always"),
+            Admission::SECOND_TOUCH => f.write_str("second-touch"),
+            Admission(touches) => write!(f, "touch-{touches}"),
+        }
+    }
 }
 
 impl std::str::FromStr for Admission {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Admission, String> {
-        named(&Admission::NAMES, name, "admission")
+        let number = name
+            .strip_prefix("touch-")
+            .and_then(|number| number.parse().ok());
+        match (name, number) {
+            ("always", _) => Ok(Admission::ALWAYS),
+            ("second-touch", _) => Ok(Admission::SECOND_TOUCH),
+            (_, Some(touches)) => Admission::nth_touch(touches),
+            _ => Err(format!(
+                "unknown admission `{name}`: it is always, second-touch, or touch-3 to touch-{MAX_TOUCHES}"
+            )),
+        }
     }
 }
 
@@ -121,7 +156,17 @@ pub struct Settings {
     /// When writes are acknowledged.
     pub commit: Commit,
     /// Which missed blocks are promoted.
-    pub admission: Admission,
+    pub read_admission: Admission,
+    /// Which written blocks are cached, of those that are not yet; others go to the origin.
+    pub write_admission: Admission,
+    /// While hits take longer than this on average, nothing is promoted; `None` for whatever they
+    /// take.
+    pub congestion_read: Option<Nanos>,
+    /// While logged writes take longer than this on average, others go to the origin.
+    pub congestion_write: Option<Nanos>,
+    /// How much may be written to the cache device in a day, in bytes, by all its shards: when it is spent nothing is
+    /// let in that can go without. What was not used is saved for an hour.
+    pub write_budget_bytes_per_day: Option<u64>,
     /// Requests of a sequential stream longer than this bypass the cache; `None` for never.
     pub sequential_cutoff_bytes: Option<u64>,
     /// Write-back begins above this share of the shard, in percent.
@@ -153,7 +198,11 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             commit: Commit::Flush,
-            admission: Admission::Always,
+            read_admission: Admission::ALWAYS,
+            write_admission: Admission::ALWAYS,
+            congestion_read: None,
+            congestion_write: None,
+            write_budget_bytes_per_day: None,
             sequential_cutoff_bytes: None,
             dirty_low_percent: 10,
             dirty_high_percent: 60,

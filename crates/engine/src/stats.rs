@@ -1,45 +1,7 @@
 //! What a shard counts. Plain numbers, read between calls.
 
+use crate::bypass::Bypasses;
 use crate::interface::Nanos;
-
-/// Why a request or block went past the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum BypassReason {
-    /// Part of a sequential stream longer than the cut-off.
-    Sequential,
-    /// A sequential write while dirty data is at its high mark.
-    DirtyLimit,
-    /// The volume's mode.
-    Mode,
-    /// Not missed before (second-touch admission).
-    Admission,
-    /// Another operation owned the block.
-    Busy,
-    /// Written to the origin since its last flush (I6).
-    Unflushed,
-    /// No free segment.
-    NoRoom,
-    /// No buffer.
-    NoMemory,
-    /// The cache device failed.
-    Failed,
-}
-
-impl BypassReason {
-    /// All reasons with their names, in the order of [`Stats::bypassed_blocks`].
-    pub const NAMES: [(BypassReason, &'static str); 9] = [
-        (BypassReason::Sequential, "sequential"),
-        (BypassReason::DirtyLimit, "dirty-limit"),
-        (BypassReason::Mode, "mode"),
-        (BypassReason::Admission, "admission"),
-        (BypassReason::Busy, "busy"),
-        (BypassReason::Unflushed, "unflushed"),
-        (BypassReason::NoRoom, "no-room"),
-        (BypassReason::NoMemory, "no-memory"),
-        (BypassReason::Failed, "cache-failed"),
-    ];
-}
 
 /// A log-linear histogram of times: 8 steps to each power of two, relative error 12.5 % at most.
 #[derive(Clone, Debug)]
@@ -153,18 +115,10 @@ pub struct Stats {
     pub promotions_overtaken: u64,
     /// Writes of one block that failed or came too late for their segment, and were logged anew.
     pub single_writes_requeued: u64,
-    /// By [`BypassReason`].
-    pub bypassed_blocks: [u64; BypassReason::NAMES.len()],
+    pub bypasses: Bypasses,
     pub read_latency: Histogram,
     pub write_latency: Histogram,
     pub flush_latency: Histogram,
-}
-
-impl Stats {
-    /// Counts blocks that went past the cache.
-    pub fn bypassed(&mut self, reason: BypassReason, blocks: u64) {
-        self.bypassed_blocks[reason as usize] += blocks;
-    }
 }
 
 #[cfg(test)]

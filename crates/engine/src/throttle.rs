@@ -131,7 +131,7 @@ impl Engine {
             }
             let bypass = self
                 .failed_cache()
-                .then_some(crate::stats::BypassReason::Failed);
+                .then_some(crate::bypass::BypassReason::Failed);
             self.start_write(now, request, bypass, memory);
         }
         self.throttle.next_tick = (!self.throttle.held.is_empty()).then(|| now.after(TICK));

@@ -18,12 +18,39 @@ pub fn plan(seed: u64) -> Plan {
     let mut config = config(&mut rng);
     // Drawn apart, so that what seeds found before stays what they find.
     config.record_delay = Nanos(Rng::of(seed, 21).pick(&[0, 100_000, 10_000_000, 10_000_000_000]));
+    guard_gate(&mut config.settings, &mut Rng::of(seed, GATE_SALT));
     let steps = steps(&mut rng, &config);
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
         schedule: seed,
     }
+}
+
+/// Chosen so that no seed that found something (tests/found.rs) gets a guarded gate: it would do
+/// something else from then on.
+const GATE_SALT: u64 = 9326;
+
+fn guard_gate(settings: &mut Settings, rng: &mut Rng) {
+    if !rng.percent(20) {
+        return;
+    }
+    let touches = |rng: &mut Rng| {
+        let touches = rng.pick(&[1, 1, 2, 3]) as u8;
+        Admission::nth_touch(touches).expect("from 1 to 15")
+    };
+    let limit = |rng: &mut Rng| {
+        let limited = rng.percent(40);
+        let limit_ns = rng.pick(&[10_000, 300_000, 5_000_000]);
+        limited.then_some(Nanos(limit_ns))
+    };
+    settings.read_admission = touches(rng);
+    settings.write_admission = touches(rng);
+    settings.congestion_read = limit(rng);
+    settings.congestion_write = limit(rng);
+    settings.write_budget_bytes_per_day = rng
+        .percent(40)
+        .then(|| rng.pick(&[1 << 20, 16 << 20, 256 << 20]));
 }
 
 fn config(rng: &mut Rng) -> Config {
@@ -176,11 +203,15 @@ fn settings(rng: &mut Rng) -> Settings {
         } else {
             Commit::Write
         },
-        admission: if rng.percent(80) {
-            Admission::Always
+        read_admission: if rng.percent(80) {
+            Admission::ALWAYS
         } else {
-            Admission::SecondTouch
+            Admission::SECOND_TOUCH
         },
+        write_admission: Admission::ALWAYS,
+        congestion_read: None,
+        congestion_write: None,
+        write_budget_bytes_per_day: None,
         sequential_cutoff_bytes: if rng.percent(20) {
             Some(rng.pick(&[0, 8192, 65536]))
         } else {

@@ -344,7 +344,7 @@ impl Plan {
 pub fn eager_settings() -> Settings {
     Settings {
         commit: Commit::Flush,
-        admission: Admission::Always,
+        read_admission: Admission::ALWAYS,
         dirty_low_percent: 5,
         dirty_high_percent: 20,
         dirty_limit_percent: 30,

@@ -30,7 +30,11 @@ pub(crate) fn collect(counts: &mut Counts, engine: &Engine) {
     counts.add("cache write errors", stats.cache_write_errors);
     counts.add("origin read errors", stats.origin_read_errors);
     counts.add("origin write errors", stats.origin_write_errors);
-    for ((_, name), blocks) in BypassReason::NAMES.iter().zip(stats.bypassed_blocks) {
-        counts.add(name, blocks);
+    for (reason, name) in BypassReason::NAMES {
+        let bypasses = &stats.bypasses;
+        counts.add(
+            name,
+            bypasses.read_blocks(reason) + bypasses.written_blocks(reason),
+        );
     }
 }

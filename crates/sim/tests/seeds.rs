@@ -9,7 +9,7 @@ const SEEDS: u64 = 2_000;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// States that a run of this many seeds reaches; if one is not, the search has become blind.
-const STATES: [&str; 47] = [
+const STATES: [&str; 49] = [
     "abandoned",
     "became clean",
     "engine lives",
@@ -26,6 +26,7 @@ const STATES: [&str; 47] = [
     "cache read errors",
     "cache write errors",
     "checksum errors",
+    "congested",
     "creation cut short",
     "daemon kills",
     "damage accepted",
@@ -57,6 +58,7 @@ const STATES: [&str; 47] = [
     "throttled requests",
     "unflushed",
     "unreadable dirty blocks carried on",
+    "write-budget",
 ];
 
 #[test]

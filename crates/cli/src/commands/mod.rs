@@ -4,6 +4,7 @@ mod check;
 mod create;
 mod devices;
 mod drain;
+mod explain;
 mod live;
 mod repair;
 mod status;
@@ -22,6 +23,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Attach(args) => live::attach(&args),
         Command::Detach(args) => drain::detach(&args),
         Command::Status(args) => status::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Mode(args) => live::mode(&args),
         Command::Set(args) => live::set(&args),
         Command::Drain(args) => drain::run(&args),

@@ -1,11 +1,11 @@
 //! What the daemon reports about itself.
 
 use anyhow::Result;
-use forebay_engine::{Admission, Commit, Mode, Settings, Stats, VolumeSlot};
+use forebay_engine::{Bypassed, Commit, Mode, Nanos, Settings, Stats, VolumeSlot};
 
 use super::Daemon;
 use super::worker::Worker;
-use crate::status::{CacheStatus, SettingsStatus, Status, Traffic, VolumeStatus};
+use crate::status::{BypassedRequest, CacheStatus, SettingsStatus, Status, Traffic, VolumeStatus};
 
 /// A volume's blocks and mode, as one worker knows them.
 struct VolumePart {
@@ -23,6 +23,7 @@ struct Part {
     capacity_blocks: u64,
     clients: usize,
     failure: Option<&'static str>,
+    now: Nanos,
 }
 
 fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
@@ -33,6 +34,7 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
         capacity_blocks: 0,
         clients: worker.client_count(),
         failure: None,
+        now: worker.now,
     };
     for engine in worker.engines() {
         let (cached, capacity) = engine.occupancy();
@@ -139,6 +141,18 @@ pub(super) fn status(daemon: &Daemon) -> Result<Status> {
             .map(str::to_owned),
         recovery: cache.recovery.clone(),
     });
+    let now = parts.iter().map(|part| part.now.0).max().unwrap_or(0);
+    let describe = |past: Bypassed| BypassedRequest {
+        volume: admin
+            .volumes
+            .iter()
+            .find(|volume| volume.slot == past.volume)
+            .map_or(String::new(), |volume| volume.name.clone()),
+        write: past.write,
+        offset_bytes: past.offset_bytes,
+        len_bytes: past.len_bytes,
+        seconds_ago: now.saturating_sub(past.at.0) as f64 / 1e9,
+    };
     Ok(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -149,7 +163,7 @@ pub(super) fn status(daemon: &Daemon) -> Result<Status> {
         cache,
         volumes,
         settings: settings_status(&admin.settings),
-        traffic: Traffic::of(&stats),
+        traffic: Traffic::of(&stats, describe),
     })
 }
 
@@ -163,7 +177,11 @@ fn settings_status(settings: &Settings) -> SettingsStatus {
     }
     SettingsStatus {
         commit: name(&Commit::NAMES, &settings.commit),
-        admission: name(&Admission::NAMES, &settings.admission),
+        admission: settings.read_admission.to_string(),
+        write_admission: settings.write_admission.to_string(),
+        congestion_read_us: settings.congestion_read.map(|limit| limit.0 / 1_000),
+        congestion_write_us: settings.congestion_write.map(|limit| limit.0 / 1_000),
+        write_budget_bytes_per_day: settings.write_budget_bytes_per_day,
         sequential_cutoff_bytes: settings.sequential_cutoff_bytes,
         dirty_low_percent: settings.dirty_low_percent,
         dirty_high_percent: settings.dirty_high_percent,

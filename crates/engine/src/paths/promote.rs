@@ -76,7 +76,7 @@ impl Engine {
             {
                 count += 1;
             }
-            if count > 0 && self.admit(request.volume, key, count, false).is_ok() {
+            if count > 0 && self.admit(now, request.volume, key, count, false).is_ok() {
                 let reader = Reader {
                     request: name,
                     skip_bytes: 0,

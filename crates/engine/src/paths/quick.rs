@@ -4,6 +4,7 @@
 use crate::append::{Keys, Piece};
 use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
+use crate::gate::Direction;
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::Job;
 use crate::locks::Owner;
@@ -16,6 +17,9 @@ pub(crate) struct QuickWrite {
     count: u16,
     outstanding: u16,
     failure: Option<Failure>,
+    /// Not when it was submitted: a write that was held until there was less dirty data says
+    /// nothing of the cache device.
+    started: Nanos,
 }
 
 /// What such a write appends.
@@ -61,7 +65,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         let count = (request.len_bytes as usize / self.block_bytes()) as u16;
-        let owner = self.begin_quick(name, key, count);
+        let owner = self.begin_quick(now, name, key, count);
         let mut hits = 0;
         for i in 0..u64::from(count) {
             let locked = self.locks.try_lock(key.plus(i), owner);
@@ -74,13 +78,20 @@ impl Engine {
     }
 
     /// Makes the job of a write of whole blocks.
-    pub(crate) fn begin_quick(&mut self, name: u32, key: BlockKey, count: u16) -> Owner {
+    pub(crate) fn begin_quick(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        key: BlockKey,
+        count: u16,
+    ) -> Owner {
         Owner(self.jobs.insert(Job::Quick(QuickWrite {
             name,
             key,
             count,
             outstanding: count,
             failure: None,
+            started: now,
         })))
     }
 
@@ -122,6 +133,10 @@ impl Engine {
         for i in 0..u64::from(job.count) {
             let next = self.locks.unlock(job.key.plus(i), Owner(name));
             self.runnable.extend(next.map(|owner| owner.0));
+        }
+        if self.gate.watches {
+            self.gate
+                .answered(Direction::Write, now, now.since(job.started));
         }
         self.finish_part(now, job.name, job.failure.map_or(Ok(()), Err));
     }

@@ -1,15 +1,15 @@
 //! Read: hits from the cache, misses from the origin, promoted on the way if admitted.
 
+use crate::bypass::{BypassReason, Bypassed};
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Slot};
-use crate::ghost::Ghost;
+use crate::gate::Direction;
 use crate::interface::{
     Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
 use crate::log::{Claim, SegmentState};
 use crate::paths::promote::Reader;
-use crate::settings::{Admission, Mode};
-use crate::stats::BypassReason;
+use crate::settings::Mode;
 
 /// How often a bad read of the cache device is repeated before the slot counts as damaged: a
 /// misdirected read does not happen twice.
@@ -302,6 +302,10 @@ impl Engine {
             );
             memory.free(buf);
         }
+        if self.gate.watches {
+            let took = now.since(self.submitted_at(read.request));
+            self.gate.answered(Direction::Read, now, took);
+        }
         self.finish_part(now, read.request, Ok(()));
     }
 
@@ -370,8 +374,8 @@ impl Engine {
     ) {
         let blocks = u64::from(extent.count);
         self.stats.read_blocks_missed += blocks;
-        if let Err(reason) = self.admit(volume, extent.key, extent.count, sequential) {
-            self.stats.bypassed(reason, blocks);
+        if let Err(reason) = self.admit(now, volume, extent.key, extent.count, sequential) {
+            self.note_read_past(now, volume, extent, reason);
             return self.read_origin(now, request, volume, extent);
         }
         if !self.start_promotion(
@@ -386,14 +390,34 @@ impl Engine {
             },
             memory,
         ) {
-            self.stats.bypassed(BypassReason::NoMemory, blocks);
+            self.note_read_past(now, volume, extent, BypassReason::NoMemory);
             self.read_origin(now, request, volume, extent);
         }
+    }
+
+    fn note_read_past(
+        &mut self,
+        now: Nanos,
+        volume: VolumeSlot,
+        extent: Extent,
+        reason: BypassReason,
+    ) {
+        let (start_bytes, _) = self.origin_range(volume, extent.key, 1);
+        let what = Bypassed {
+            volume,
+            offset_bytes: start_bytes + extent.skip_bytes as u64,
+            len_bytes: u64::from(extent.dest.len_bytes),
+            write: false,
+            at: now,
+        };
+        let blocks = u64::from(extent.count);
+        self.stats.bypasses.count(reason, blocks, what);
     }
 
     /// Whether missed blocks are promoted, or why not.
     pub(crate) fn admit(
         &mut self,
+        now: Nanos,
         volume: VolumeSlot,
         key: BlockKey,
         count: u16,
@@ -417,13 +441,10 @@ impl Engine {
         if state.has_doubts() && keys().any(|key| state.is_unflushed(key)) {
             return Err(BypassReason::Unflushed);
         }
-        if self.settings.admission == Admission::SecondTouch {
-            let slots = self.log.geometry.slots() as usize;
-            let missed = self.missed.get_or_insert_with(|| Ghost::new(slots / 4));
-            if !keys().any(|key| missed.take(key)) {
-                keys().for_each(|key| missed.insert(key));
-                return Err(BypassReason::Admission);
-            }
+        if self.gate.guards(Direction::Read)
+            && let Some(reason) = self.turned_away(now, Direction::Read, key, u64::from(count))
+        {
+            return Err(reason);
         }
         if !self.room_to_promote() {
             return Err(BypassReason::NoRoom);

@@ -8,6 +8,7 @@ use crate::append::{BlockKind, PlacedPiece};
 use crate::append_one::{COST_BYTES, Placed};
 use crate::engine::{Engine, Op};
 use crate::format::Stream;
+use crate::gate::Direction;
 use crate::interface::{
     Ack, Buf, Device, DeviceError, Memory, Nanos, Operation, Request, RequestId, RequestKind,
     VolumeSlot, one_buf,
@@ -116,7 +117,11 @@ impl Engine {
             id: write.id,
             result: Ok(()),
         });
-        self.stats.write_latency.record(now.since(write.started));
+        let took = now.since(write.started);
+        self.stats.write_latency.record(took);
+        if self.gate.watches {
+            self.gate.answered(Direction::Write, now, took);
+        }
     }
 
     /// The same write as a piece with a job and a request, for what goes another way.
@@ -140,7 +145,7 @@ impl Engine {
                 buf: write.buf,
             },
         );
-        let owner = self.begin_quick(name, key, 1);
+        let owner = self.begin_quick(write.started, name, key, 1);
         self.locks.steal(key, owner);
         PlacedPiece {
             piece: quick_piece(key, 1, write.buf, owner),

@@ -10,16 +10,17 @@ mod partial;
 use smallvec::SmallVec;
 
 use crate::append::{Keys, Piece};
+use crate::bypass::{BypassReason, Bypassed};
 use crate::durability::Waiter;
 use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
+use crate::gate::Direction;
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::RECLAIM_RESERVE;
 use crate::planted::{self, Bug};
 use crate::settings::Mode;
-use crate::stats::BypassReason;
 
 /// Sequential writes longer than this go to the origin while dirty data is at its high mark.
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
@@ -155,7 +156,7 @@ impl Engine {
         if stream_bytes <= SEQUENTIAL_BYTES {
             self.writeback.cache_is_used(now);
         }
-        let bypass = self.write_bypass(mode, stream_bytes);
+        let bypass = self.write_bypass(now, &request, mode, stream_bytes);
         if mode == Mode::Writeback && bypass.is_none() && self.write_single(now, &request, memory) {
             return;
         }
@@ -172,7 +173,13 @@ impl Engine {
         }
     }
 
-    fn write_bypass(&self, mode: Mode, stream_bytes: u64) -> Option<BypassReason> {
+    fn write_bypass(
+        &mut self,
+        now: Nanos,
+        request: &Request,
+        mode: Mode,
+        stream_bytes: u64,
+    ) -> Option<BypassReason> {
         if self.failed_cache() {
             return Some(BypassReason::Failed);
         }
@@ -195,6 +202,12 @@ impl Engine {
             && (self.dirty_is_high() || self.log_is_short())
         {
             return Some(BypassReason::DirtyLimit);
+        }
+        if self.gate.guards(Direction::Write) && request.kind != RequestKind::Discard {
+            let first = self.key_at(request.volume, request.offset_bytes);
+            let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
+            let last = self.key_at(request.volume, end_bytes - 1);
+            return self.turned_away(now, Direction::Write, first, last.0 - first.0 + 1);
         }
         None
     }
@@ -319,6 +332,7 @@ impl Engine {
     fn route(&mut self, job: u32) {
         let state = self.write_job(job);
         let (first, end, request, bypass) = (state.first, state.end, state.request, state.bypass);
+        let name = state.name;
         let is_zero = state.is_zero();
         let mode = self.volume(request.volume).config.mode;
         let mut any_dirty = false;
@@ -364,7 +378,14 @@ impl Engine {
         }
         let around_blocks: u64 = around.iter().map(|run| u64::from(run.count)).sum();
         if let Some(reason) = bypass {
-            self.stats.bypassed(reason, around_blocks);
+            let what = Bypassed {
+                volume: request.volume,
+                offset_bytes: request.offset_bytes,
+                len_bytes: u64::from(request.len_bytes),
+                write: true,
+                at: self.submitted_at(name),
+            };
+            self.stats.bypasses.count(reason, around_blocks, what);
         }
         let state = self.write_job(job);
         state.replaces_dirty = any_dirty;

@@ -1,0 +1,174 @@
+//! `forebay explain`: why requests went past the cache, in plain words, and what would change it.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use forebay_engine::BypassReason;
+use serde_json::json;
+
+use crate::args::ExplainArgs;
+use crate::client::Client;
+use crate::status::{Bypass, Status};
+use crate::units;
+
+pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
+    let mut client = Client::connect(args.control.control.as_deref())?;
+    let answer = client.ask("Status", &json!({}))?;
+    let status: Status =
+        serde_json::from_value(answer).context("the daemon is of another version")?;
+    if args.control.json {
+        let reasons: Vec<_> = reasons(&status)
+            .map(|(bypass, reason)| {
+                let (why, remedy) = words(reason);
+                json!({
+                    "reason": bypass.reason,
+                    "read_blocks": bypass.read_blocks,
+                    "written_blocks": bypass.blocks - bypass.read_blocks,
+                    "why": why,
+                    "remedy": remedy,
+                    "last": bypass.last,
+                })
+            })
+            .collect();
+        let traffic = &status.traffic;
+        crate::output::line(format_args!(
+            "{}",
+            json!({
+                "read_blocks_hit": traffic.read_blocks_hit,
+                "read_blocks_missed": traffic.read_blocks_missed,
+                "promoted_blocks": traffic.promoted_blocks,
+                "evicted_blocks": traffic.evicted_blocks,
+                "bypassed": reasons,
+            })
+        ));
+    } else {
+        print!("{}", page(&status));
+    }
+    Ok(())
+}
+
+/// What occurred, the most frequent first.
+fn reasons(status: &Status) -> impl Iterator<Item = (&Bypass, BypassReason)> {
+    let mut all: Vec<_> = status
+        .traffic
+        .bypassed
+        .iter()
+        .filter(|bypass| bypass.blocks > 0)
+        .filter_map(|bypass| {
+            let known = BypassReason::NAMES.iter();
+            let reason = known.clone().find(|(_, name)| *name == bypass.reason)?;
+            Some((bypass, reason.0))
+        })
+        .collect();
+    all.sort_by_key(|(bypass, _)| std::cmp::Reverse(bypass.blocks));
+    all.into_iter()
+}
+
+fn page(status: &Status) -> String {
+    let mut page = String::new();
+    // Writing to a string does not fail.
+    let _ = write_page(&mut page, status);
+    page
+}
+
+fn write_page(page: &mut String, status: &Status) -> std::fmt::Result {
+    if status.cache.is_none() {
+        return writeln!(page, "There is no cache: everything goes to the origin.");
+    }
+    let traffic = &status.traffic;
+    let read = traffic.read_blocks_hit + traffic.read_blocks_missed;
+    writeln!(
+        page,
+        "Of {read} blocks read, {} came from the cache. Of {} misses, {} were put into it for the next time.",
+        units::share(traffic.read_blocks_hit, read),
+        traffic.read_blocks_missed,
+        traffic.promoted_blocks,
+    )?;
+    if let Some(cache) = &status.cache
+        && traffic.evicted_blocks > 0
+    {
+        writeln!(
+            page,
+            "{} blocks had to make room for others: the cache of {} is smaller than what is used.",
+            traffic.evicted_blocks,
+            units::size(cache.capacity_bytes)
+        )?;
+    }
+    let mut any = false;
+    for (bypass, reason) in reasons(status) {
+        any = true;
+        let (why, remedy) = words(reason);
+        writeln!(
+            page,
+            "\n{}: {} blocks read, {} written past the cache\n  {why}\n  {remedy}",
+            bypass.reason,
+            bypass.read_blocks,
+            bypass.blocks - bypass.read_blocks,
+        )?;
+        if let Some(last) = &bypass.last {
+            writeln!(
+                page,
+                "  Last: a {} of {} at byte {} of {}, {} ago.",
+                if last.write { "write" } else { "read" },
+                units::size(last.len_bytes),
+                last.offset_bytes,
+                last.volume,
+                units::duration(last.seconds_ago),
+            )?;
+        }
+    }
+    if !any {
+        writeln!(page, "Nothing went past the cache.")?;
+    }
+    Ok(())
+}
+
+/// Why, and what to do if that is not wanted.
+fn words(reason: BypassReason) -> (&'static str, &'static str) {
+    match reason {
+        BypassReason::Sequential => (
+            "Part of a long sequential stream, which the origin serves well by itself.",
+            "To cache such streams too: forebay set sequential-cutoff off, or a larger size.",
+        ),
+        BypassReason::DirtyLimit => (
+            "Long sequential writes while as much is dirty as may be: the origin takes them faster than by way of the cache.",
+            "Nothing need be done. More may be dirty with: forebay set dirty-high.",
+        ),
+        BypassReason::Mode => (
+            "The volume's mode does not put these into the cache.",
+            "To cache reads and writes: forebay mode VOLUME writethrough, or writeback.",
+        ),
+        BypassReason::Admission => (
+            "Blocks that were not wanted often enough yet.",
+            "To let them in at once: forebay set admission always; for writes: forebay set write-admission always.",
+        ),
+        BypassReason::Busy => (
+            "Something else was just being done to the same block.",
+            "Nothing need be done: the next miss of it is promoted.",
+        ),
+        BypassReason::Unflushed => (
+            "The origin holds the block in its volatile cache only, so that it is not safe to call a copy clean.",
+            "Nothing need be done: it passes with the origin's next flush, half a second later at most.",
+        ),
+        BypassReason::NoRoom => (
+            "No segment of the cache was free at that moment: reclaim was behind.",
+            "If there is much of this, the cache is too small or its device too slow for what is asked of it.",
+        ),
+        BypassReason::NoMemory => (
+            "No buffer was free.",
+            "Give the daemon more: --memory, or memory in the [daemon] section of its configuration.",
+        ),
+        BypassReason::Failed => (
+            "The cache device failed; the volumes go on without it.",
+            "Replace it, make a new cache with forebay create --force, and start the daemon again.",
+        ),
+        BypassReason::Congested => (
+            "The cache device took longer than the limit that is set.",
+            "To use it however long it takes: forebay set congestion-read off, forebay set congestion-write off.",
+        ),
+        BypassReason::WriteBudget => (
+            "As much was written to the cache device as one day's budget allows.",
+            "To allow more: forebay set write-budget SIZE, or off.",
+        ),
+    }
+}
