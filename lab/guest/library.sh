@@ -2,6 +2,7 @@
 # SYSTEM and the experiment's own settings come from /lab/settings.sh.
 . /lab/settings.sh
 mkdir -p /lab/out
+forebay-lab cost
 
 say() { echo "@lab $*"; }
 fail() { say "failed $*"; }

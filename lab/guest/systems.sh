@@ -1,7 +1,13 @@
 # One cache over $HDD and $SSD, as SYSTEM names it: `start` makes it (or with MODE, in that mode),
 # `resume` finds it again after a power cut. Both leave the device to use in $TARGET.
-HDD_SECTORS=$(cat /sys/block/$HDD/size)
-SSD_SECTORS=$(cat /sys/block/$SSD/size)
+# use_devices DISK SSD: others than the lab's, such as arrays of them
+use_devices() {
+    HDD=$1
+    SSD=$2
+    HDD_SECTORS=$(cat /sys/block/$HDD/size)
+    SSD_SECTORS=$(cat /sys/block/$SSD/size)
+}
+use_devices $HDD $SSD
 
 # wait_for PATH [LOG]
 wait_for() {

@@ -15,10 +15,14 @@ pub struct Experiment {
     pub systems: &'static str,
     /// The size of the SSD, in MiB.
     pub ssd_mib: u64,
+    /// How many SSDs.
+    pub ssds: usize,
     /// Origin devices, and the size of each, in MiB.
     pub disks: (usize, u64),
     /// How often the power is cut unless told otherwise.
     pub cuts: u32,
+    /// How often the guest is started, where that is not decided by power cuts.
+    pub lives: u32,
     /// How long a timed job runs, in seconds of the guest's.
     pub seconds_per_job: f64,
     /// The longest that one life of a guest may take, in seconds of the host's.
@@ -33,8 +37,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         script: include_str!("../guest/experiments/smoke.sh"),
         systems: "hdd,forebay-nbd,forebay-ublk",
         ssd_mib: 2048,
+        ssds: 1,
         disks: (1, 16_384),
         cuts: 1,
+        lives: 1,
         seconds_per_job: 0.5,
         limit_seconds: 150,
     },
@@ -44,8 +50,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         script: include_str!("../guest/experiments/jobs22.sh"),
         systems: "hdd,ssd,bcache,bcache-all,dm-cache,dm-writecache,nbdkit-cache,forebay-nbd,forebay-ublk",
         ssd_mib: 2048,
+        ssds: 1,
         disks: (1, 16_384),
         cuts: 0,
+        lives: 1,
         seconds_per_job: 2.5,
         limit_seconds: 1500,
     },
@@ -55,8 +63,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         script: include_str!("../guest/experiments/mail.sh"),
         systems: "hdd,ssd,bcache-all,bcache-wt,dm-cache,dm-cache-wt,dm-writecache,nbdkit-cache,forebay-nbd,forebay-nbd-wt,forebay-ublk,forebay-ublk-wt",
         ssd_mib: 410,
+        ssds: 1,
         disks: (1, 16_384),
         cuts: 0,
+        lives: 1,
         seconds_per_job: 10.0,
         limit_seconds: 1500,
     },
@@ -66,8 +76,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         script: include_str!("../guest/experiments/powercut.sh"),
         systems: "hdd,bcache-all,dm-cache,dm-writecache,forebay-nbd,forebay-ublk",
         ssd_mib: 2048,
+        ssds: 1,
         disks: (1, 16_384),
         cuts: 5,
+        lives: 1,
         seconds_per_job: 1.0,
         limit_seconds: 600,
     },
@@ -77,8 +89,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         script: include_str!("../guest/experiments/ext2-sync.sh"),
         systems: "hdd,ssd,bcache-all,forebay-nbd,forebay-ublk",
         ssd_mib: 2048,
+        ssds: 1,
         disks: (1, 16_384),
         cuts: 0,
+        lives: 1,
         seconds_per_job: 3.0,
         limit_seconds: 1500,
     },
@@ -88,8 +102,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         script: include_str!("../guest/experiments/clients.sh"),
         systems: "forebay-ublk",
         ssd_mib: 1024,
+        ssds: 1,
         disks: (1, 4096),
         cuts: 0,
+        lives: 1,
         seconds_per_job: 1.0,
         limit_seconds: 900,
     },
@@ -99,10 +115,38 @@ pub const EXPERIMENTS: &[Experiment] = &[
         script: include_str!("../guest/experiments/kills.sh"),
         systems: "forebay-ublk",
         ssd_mib: 1024,
+        ssds: 1,
         disks: (1, 4096),
         cuts: 0,
+        lives: 1,
         seconds_per_job: 1.0,
         limit_seconds: 1500,
+    },
+    Experiment {
+        name: "raid",
+        summary: "random reads and writes of 64 KiB to 4 MiB on one disk and on RAID0 and RAID10 of four, with one SSD and four",
+        script: include_str!("../guest/experiments/raid.sh"),
+        systems: "hdd,ssd,bcache-all,dm-cache,forebay-ublk",
+        ssd_mib: 256,
+        ssds: 4,
+        disks: (4, 1536),
+        cuts: 0,
+        lives: 5,
+        seconds_per_job: 2.0,
+        limit_seconds: 900,
+    },
+    Experiment {
+        name: "processor",
+        summary: "processor time per request: hits of 4 KiB, disk and SSD in memory",
+        script: include_str!("../guest/experiments/processor.sh"),
+        systems: "hdd,bcache-all,dm-cache,dm-writecache,forebay-nbd,forebay-ublk",
+        ssd_mib: 64,
+        ssds: 1,
+        disks: (1, 64),
+        cuts: 0,
+        lives: 1,
+        seconds_per_job: 2.0,
+        limit_seconds: 600,
     },
 ];
 
@@ -129,16 +173,17 @@ impl Experiment {
             model: model.to_owned(),
             forgets,
         };
-        let disks = (0..count).map(|index| {
-            let name = if index == 0 {
-                "hdd".to_owned()
-            } else {
-                format!("hdd{}", index + 1)
-            };
-            device(name, disk_mib, &models.disk)
-        });
-        let ssd = device("ssd".to_owned(), ssd_mib, &models.ssd);
-        disks.chain([ssd]).collect()
+        let disks = (0..count).map(|index| device(numbered("hdd", index), disk_mib, &models.disk));
+        let ssds = (0..self.ssds).map(|index| device(numbered("ssd", index), ssd_mib, &models.ssd));
+        disks.chain(ssds).collect()
+    }
+}
+
+/// `hdd`, `hdd2`, `hdd3`.
+fn numbered(kind: &str, index: usize) -> String {
+    match index {
+        0 => kind.to_owned(),
+        _ => format!("{kind}{}", index + 1),
     }
 }
 

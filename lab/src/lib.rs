@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod command;
+pub mod cost;
 pub mod cpio;
 pub mod device;
 pub mod event;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
+use crate::cost::Costs;
 use crate::event::Event;
 use crate::experiments::{Experiment, Models};
 use crate::guest::{Accelerator, Boot, Life, PowerCut, live};
@@ -20,7 +21,8 @@ use crate::systems::System;
 const LIBRARY: &str = include_str!("../guest/library.sh");
 const SYSTEMS: &str = include_str!("../guest/systems.sh");
 
-const CPUS: usize = 2;
+/// Virtual processors of a guest.
+pub const CPUS: usize = 2;
 const MEMORY_MIB: u64 = 3072;
 
 /// How experiments are run.
@@ -40,6 +42,8 @@ pub struct Conditions<'a> {
     pub cuts: Option<u32>,
     /// How long timed jobs run, if not as long as the experiment says.
     pub seconds_per_job: Option<f64>,
+    /// What the host's processor takes for what.
+    pub costs: Costs,
     /// Set by Ctrl-C.
     pub interrupted: &'a AtomicBool,
 }
@@ -114,7 +118,10 @@ pub fn run(
     let outcome = lives(conditions, experiment, system, &share, &images, repetition);
     std::fs::remove_dir_all(&images)
         .with_context(|| format!("cannot remove {}", images.display()))?;
-    let (said, lives) = outcome?;
+    let (mut said, lives) = outcome?;
+    for (name, nanos) in conditions.costs.named() {
+        said.note(&format!("host_{name}_ns"), nanos);
+    }
     let mut result = RunResult {
         experiment: experiment.name().to_owned(),
         system: system.name().to_owned(),
@@ -181,8 +188,9 @@ fn lives(
         0 => 0,
         usual => conditions.cuts.unwrap_or(usual),
     };
-    for number in 1..=cuts + 1 {
-        if number > 1 {
+    let last = (cuts + 1).max(experiment.lives);
+    for number in 1..=last {
+        if cuts > 0 && number > 1 {
             println!(
                 "lab: {:>4} s   power cut {}",
                 began.elapsed().as_secs(),
@@ -197,7 +205,7 @@ fn lives(
         let settings = format!(
             "SYSTEM={}\nLIFE={number}\nLAST_LIFE={}\nMILLISECONDS={milliseconds}\nSYNCED=\"{}\"\n",
             system.name(),
-            cuts + 1,
+            last,
             synced.join(" ")
         );
         let script = format!(

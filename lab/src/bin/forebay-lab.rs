@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
+use forebay_lab::cost::Costs;
 use forebay_lab::experiments::{self, EXPERIMENTS, Models};
 use forebay_lab::guest::Accelerator;
 use forebay_lab::lab::Lab;
@@ -35,6 +36,9 @@ enum Command {
     Report(ReportArgs),
     /// Say which experiments and systems there are.
     List,
+    /// In the guest: say what its processor takes for what.
+    #[command(hide = true)]
+    Cost,
     /// In the guest: write and sync, or check what was synced.
     #[command(hide = true, subcommand)]
     Synced(SyncedCommand),
@@ -131,6 +135,7 @@ fn main() -> ExitCode {
             list("systems", SYSTEMS);
             Ok(true)
         }
+        Command::Cost => say_costs(),
         Command::Synced(SyncedCommand::Write { device, already }) => {
             synced::write(device, already).map(|()| true)
         }
@@ -146,6 +151,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// As the lab's events, for what the guest says.
+fn say_costs() -> anyhow::Result<bool> {
+    for (name, nanos) in Costs::measure()?.named() {
+        println!("@lab value guest_{name}_ns {nanos:.0}");
+    }
+    Ok(true)
 }
 
 fn list<T: Named>(what: &str, all: &[T]) {
@@ -226,6 +239,7 @@ fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
         images: args.images.join(leftovers::own_name()),
         cuts: args.cuts,
         seconds_per_job: args.seconds,
+        costs: Costs::measure()?,
         interrupted: &interrupted,
     };
     let outcome = run_each(&conditions, experiment, &systems, args.repetitions);

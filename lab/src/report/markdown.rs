@@ -31,6 +31,8 @@ pub(super) fn render(summary: &Summary) -> String {
             let share = share.map_or(String::new(), |share| format!(", {:.1} %", share * 100.0));
             format!("{}{share}", figure(cell.dirty_mib))
         });
+        text.push_str("\n## Processor time of the guest per request, microseconds\n\nWhat issued the requests is included.\n\n");
+        table(&mut text, summary, |cell| figure(cell.cpu_us));
     }
     values(&mut text, summary);
     text

@@ -9,6 +9,7 @@ use crate::experiments::Experiment;
 use crate::fio::Side;
 use crate::name::Named as _;
 use crate::result::{Job, Outcome, RunResult};
+use crate::run::CPUS;
 use crate::statistics::Spread;
 use crate::systems::SYSTEMS;
 
@@ -96,6 +97,8 @@ pub struct Cell {
     pub metadata_share: Option<f64>,
     /// How busy the guest's processors were, from 0 to 1.
     pub cpu: f64,
+    /// Their time for each request of the job, in microseconds, both directions together.
+    pub cpu_us: f64,
 }
 
 impl Summary {
@@ -260,7 +263,17 @@ fn cell(jobs: &[&Job], write: bool) -> Option<Cell> {
         ),
         metadata_share: metadata.map(|kib| kib.median / 1024.0 / ssd_written),
         cpu: median(jobs.iter().map(|job| job.cpu).collect()),
+        cpu_us: median(jobs.iter().map(|job| cpu_us(job)).collect()),
     })
+}
+
+fn cpu_us(job: &Job) -> f64 {
+    let requests: u64 = [job.read, job.write]
+        .iter()
+        .flatten()
+        .map(|s| s.requests)
+        .sum();
+    job.cpu * CPUS as f64 * job.seconds * 1e6 / requests.max(1) as f64
 }
 
 fn add_ratios(rows: &mut [Row], names: &[&str]) {
