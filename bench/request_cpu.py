@@ -1,6 +1,6 @@
 """Processor time of the daemon per request served from the cache, by size, direction and depth.
 
-From these the constants of `crates/experiments/src/cpu.rs` come. Cache and origin are on tmpfs, so the
+From these the constants of `crates/virtual/src/cpu.rs` come. Cache and origin are on tmpfs, so the
 copy that a device would do by itself is counted too.
 """
 

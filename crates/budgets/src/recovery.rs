@@ -10,7 +10,7 @@ use forebay_engine::{
 };
 
 use crate::Figure;
-use forebay_experiments::Blank;
+use forebay_virtual::Blank;
 
 /// A full cache whose segments are made up as they are read: each sealed, all its blocks live.
 struct Generated {

@@ -8,7 +8,7 @@ use forebay_engine::{
     Operation, Request, RequestId, RequestKind, SECTOR_BYTES, Settings, VolumeConfig, VolumeSlot,
     attach, create,
 };
-use forebay_experiments::Blank;
+use forebay_virtual::Blank;
 
 const BOOT: [u8; 16] = [7; 16];
 

@@ -15,6 +15,17 @@ pub(crate) struct Client {
     stream: BufReader<UnixStream>,
 }
 
+/// A connection that carries something else than messages from now on.
+pub(crate) struct Upgraded {
+    /// The last message.
+    pub(crate) answer: Value,
+    pub(crate) rest: BufReader<UnixStream>,
+}
+
+fn method_name(method: &str) -> String {
+    format!("org.forebay.{method}")
+}
+
 impl Client {
     /// Connects to the daemon at this socket, or to the only one that this user runs.
     pub(crate) fn connect(control: Option<&Path>) -> Result<Client> {
@@ -54,39 +65,61 @@ impl Client {
         parameters: &Value,
         progress: &mut dyn FnMut(&Value),
     ) -> Result<Value> {
-        let call = json!({ "method": format!("org.forebay.{method}"), "parameters": parameters, "more": true });
+        let call = json!({ "method": method_name(method), "parameters": parameters, "more": true });
+        self.send(&call)?;
+        loop {
+            let (parameters, continues) = self.receive()?;
+            if !continues {
+                return Ok(parameters);
+            }
+            progress(&parameters);
+        }
+    }
+
+    /// Calls a method whose answer is followed by something else than messages.
+    pub(crate) fn upgrade(mut self, method: &str, parameters: &Value) -> Result<Upgraded> {
+        let call =
+            json!({ "method": method_name(method), "parameters": parameters, "upgrade": true });
+        self.send(&call)?;
+        let (answer, _) = self.receive()?;
+        Ok(Upgraded {
+            answer,
+            rest: self.stream,
+        })
+    }
+
+    fn send(&mut self, call: &Value) -> Result<()> {
         let mut bytes = call.to_string().into_bytes();
         bytes.push(0);
         self.stream
             .get_mut()
             .write_all(&bytes)
+            .context("the daemon closed the connection")
+    }
+
+    /// The next answer, and whether another follows.
+    fn receive(&mut self) -> Result<(Value, bool)> {
+        let mut message = Vec::new();
+        self.stream
+            .read_until(0, &mut message)
             .context("the daemon closed the connection")?;
-        loop {
-            let mut message = Vec::new();
-            self.stream
-                .read_until(0, &mut message)
-                .context("the daemon closed the connection")?;
-            if message.pop() != Some(0) {
-                return Err(anyhow!("the daemon closed the connection; see its log"));
-            }
-            let mut answer: Value =
-                serde_json::from_slice(&message).context("the daemon's answer is not JSON")?;
-            let parameters = answer["parameters"].take();
-            if let Some(error) = answer["error"].as_str() {
-                let message = parameters["message"].as_str().unwrap_or(error).to_owned();
-                return Err(match error {
-                    "org.forebay.Usage" => Usage(message).into(),
-                    "org.forebay.Refused" => Refused(message).into(),
-                    "org.forebay.Interrupted" => Interrupted(message).into(),
-                    "org.forebay.Damage" => DamageFound(message).into(),
-                    _ => anyhow!(message),
-                });
-            }
-            if answer["continues"] != true {
-                return Ok(parameters);
-            }
-            progress(&parameters);
+        if message.pop() != Some(0) {
+            return Err(anyhow!("the daemon closed the connection; see its log"));
         }
+        let mut answer: Value =
+            serde_json::from_slice(&message).context("the daemon's answer is not JSON")?;
+        let parameters = answer["parameters"].take();
+        let Some(error) = answer["error"].as_str() else {
+            return Ok((parameters, answer["continues"] == true));
+        };
+        let message = parameters["message"].as_str().unwrap_or(error).to_owned();
+        Err(match error {
+            "org.forebay.Usage" => Usage(message).into(),
+            "org.forebay.Refused" => Refused(message).into(),
+            "org.forebay.Interrupted" => Interrupted(message).into(),
+            "org.forebay.Damage" => DamageFound(message).into(),
+            _ => anyhow!(message),
+        })
     }
 
     /// Calls a method that answers once.

@@ -143,7 +143,8 @@ pub(crate) fn model(text: &str) -> Result<ModelOptions> {
     ModelOptions::parse(text).map_err(|error| Usage(error.to_string()).into())
 }
 
-fn settings(args: &SettingArgs) -> Settings {
+/// The settings that arguments make of the defaults.
+pub(crate) fn settings(args: &SettingArgs) -> Settings {
     let mut settings = Settings::default();
     settings.commit = args.commit.unwrap_or(settings.commit);
     settings.read_admission = args.admission.unwrap_or(settings.read_admission);

@@ -83,6 +83,37 @@ impl std::str::FromStr for Limit {
     }
 }
 
+/// How many times as fast as in a trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Speed {
+    Factor(f64),
+    /// As fast as possible.
+    Max,
+}
+
+impl std::str::FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Speed, String> {
+        if text == "max" {
+            return Ok(Speed::Max);
+        }
+        match text.parse::<f64>() {
+            Ok(factor) if (1e-6..=1e6).contains(&factor) => Ok(Speed::Factor(factor)),
+            _ => Err(format!("`{text}` is not a speed such as 1, 2.5 or max")),
+        }
+    }
+}
+
+impl std::fmt::Display for Speed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Speed::Factor(factor) => write!(f, "{factor}"),
+            Speed::Max => write!(f, "max"),
+        }
+    }
+}
+
 /// The size of a simulated cache: `20000` blocks, or `5%` of the distinct blocks of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum CacheSize {

@@ -3,11 +3,11 @@
 use forebay_engine::{Mode, Settings};
 use forebay_model::{Disk, DiskParameters, Fill, Ssd, SsdParameters};
 
-use crate::cached::{Cached, Setup, Traffic};
-use crate::cpu::CpuCost;
 use crate::load::{Limit, Load, Order, Outcome};
 use crate::published::{self, JobRow, JobSpec};
-use crate::system::Bare;
+use forebay_virtual::Bare;
+use forebay_virtual::CpuCost;
+use forebay_virtual::{Cached, Setup, Traffic};
 
 /// The Samsung 850 PRO that was the cache, in bytes.
 pub const CACHE_BYTES: u64 = 256_000_000_000;

@@ -5,25 +5,15 @@
 //! is kept: every block is zeroes.
 #![forbid(unsafe_code)]
 
-mod blank;
-mod cached;
 mod conditions;
-mod cpu;
 pub mod jobs;
 pub mod limit;
 mod load;
 pub mod mail;
-mod memory;
 pub mod published;
 pub mod raid;
 mod random;
 pub mod report;
-mod system;
 
-pub use blank::Blank;
-pub use cached::{Cached, Setup, Traffic};
 pub use conditions::{missed_by_jobs, missed_by_limit};
-pub use cpu::CpuCost;
 pub use load::{Limit, Load, Order, Outcome, Side};
-pub use memory::ZeroMemory;
-pub use system::{Access, Answer, Bare, System};

@@ -4,10 +4,10 @@
 use forebay_engine::{Mode, Settings};
 use forebay_model::{DeviceModel, Disk, DiskParameters, Ssd, SsdParameters};
 
-use crate::cached::{Cached, Setup};
-use crate::cpu::CpuCost;
 use crate::load::{Limit, Load, Order, Outcome};
-use crate::system::Bare;
+use forebay_virtual::Bare;
+use forebay_virtual::CpuCost;
+use forebay_virtual::{Cached, Setup};
 
 const GIB: u64 = 1 << 30;
 const CACHE_BYTES: u64 = 2 * GIB;

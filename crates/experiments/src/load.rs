@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
+use forebay_engine::RequestKind;
 use forebay_random::SplitMix64;
 
 use crate::random::{Shuffle, Zipf};
-use crate::system::{Access, Answer, System};
+use forebay_virtual::{Access, Answer, System};
 
 /// In what order a load goes through its span.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -197,7 +198,11 @@ impl Load {
                 }
                 let write = directions.bits() % 100 >= u64::from(self.read_percent);
                 let access = Access {
-                    write,
+                    kind: if write {
+                        RequestKind::Write { fua: false }
+                    } else {
+                        RequestKind::Read
+                    },
                     offset_bytes: self.offset_bytes + places.next() * u64::from(self.request_bytes),
                     len_bytes: self.request_bytes,
                 };
@@ -213,7 +218,7 @@ impl Load {
             system.run(now_ns, &mut answers);
             for Answer { id, at_ns } in answers.drain(..) {
                 let (access, sent_ns) = in_flight.remove(&id).expect("answered once");
-                let tally = &mut tallies[usize::from(access.write)];
+                let tally = &mut tallies[usize::from(access.writes())];
                 tally.add(
                     u64::from(access.len_bytes),
                     at_ns - sent_ns,

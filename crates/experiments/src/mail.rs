@@ -4,10 +4,10 @@
 use forebay_engine::{Commit, Mode, Settings};
 use forebay_model::{DeviceModel, Disk, DiskParameters, Ssd, SsdParameters};
 
-use crate::cached::{Cached, Setup};
-use crate::cpu::CpuCost;
 use crate::load::{Limit, Load, Order, Outcome};
-use crate::system::{Bare, System};
+use forebay_virtual::CpuCost;
+use forebay_virtual::{Bare, System};
+use forebay_virtual::{Cached, Setup};
 
 const GB: u64 = 1_000_000_000;
 /// The mail does not say how long it ran; this is long enough for the disk alone to answer

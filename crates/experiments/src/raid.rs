@@ -4,10 +4,10 @@
 use forebay_engine::{Mode, Settings};
 use forebay_model::{DeviceModel, Disk, DiskParameters, Ssd, SsdParameters};
 
-use crate::cached::{Cached, Setup};
-use crate::cpu::CpuCost;
 use crate::load::{Limit, Load, Order, Outcome};
-use crate::system::{Bare, System};
+use forebay_virtual::CpuCost;
+use forebay_virtual::{Bare, System};
+use forebay_virtual::{Cached, Setup};
 
 const CACHE_BYTES: u64 = 30_000_000_000;
 const ORIGIN_BYTES: u64 = 150_000_000_000;

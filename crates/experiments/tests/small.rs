@@ -3,7 +3,8 @@
 
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
-use forebay_experiments::{CpuCost, limit, mail, missed_by_limit, raid};
+use forebay_experiments::{limit, mail, missed_by_limit, raid};
+use forebay_virtual::CpuCost;
 
 const SCALE: u64 = 128;
 

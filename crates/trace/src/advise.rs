@@ -1,5 +1,7 @@
 //! What a trace says about the cache it wants.
 
+use serde::{Deserialize, Serialize};
+
 use crate::accesses::Accesses;
 use crate::policies::PolicyKind;
 use crate::request::{Kind, Request};
@@ -8,8 +10,8 @@ use crate::shards::{RUNS, Shards};
 use crate::simulate::{Job, simulate};
 use forebay_random::mix;
 
-/// The accesses of the miniature simulation: bounded as the sample is.
-const MOST_MINIATURE: usize = 1 << 20;
+/// The accesses of the miniature simulation for each block of the sample.
+const MINIATURE: usize = 8;
 /// The policies that are compared.
 const COMPARED: [PolicyKind; 5] = [
     PolicyKind::S3Fifo,
@@ -20,7 +22,7 @@ const COMPARED: [PolicyKind; 5] = [
 ];
 
 /// A point of the curve: what a cache of that size does, in shares of the accesses.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// The cache's size in blocks.
     pub size_blocks: u64,
@@ -37,7 +39,8 @@ pub struct Point {
 }
 
 /// How writes are best treated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// The cache saves the origin writes.
     WriteBack,
@@ -60,7 +63,7 @@ impl Mode {
 }
 
 /// Advice on a cache for the trace.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// What the cache of the recommended size does, by LRU.
     pub point: Point,
@@ -78,6 +81,29 @@ pub struct Advice {
     pub policies: Vec<(PolicyKind, f64)>,
 }
 
+/// What was seen, and the advice that follows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Findings {
+    /// Requests that read or wrote.
+    pub requests: u64,
+    /// Block reads.
+    pub read_blocks: u64,
+    /// Block writes.
+    pub write_blocks: u64,
+    /// Distinct blocks, by the sample.
+    pub footprint_blocks: u64,
+    /// From the first request to the last, if there are times.
+    pub duration_seconds: Option<f64>,
+    /// The sampling rate at the end.
+    pub sampling_rate: f64,
+    /// How many blocks are followed.
+    pub sampled_blocks: usize,
+    /// What LRU caches of rising size do.
+    pub curve: Vec<Point>,
+    /// The recommendation.
+    pub advice: Advice,
+}
+
 /// Watches a trace in bounded memory: a sample of its blocks and a part of its accesses.
 #[derive(Debug)]
 pub struct Adviser {
@@ -85,6 +111,7 @@ pub struct Adviser {
     runs: Runs,
     /// Hashes of sampled accesses, for the simulation in miniature (Waldspurger et al., ATC 2017).
     miniature: Vec<u64>,
+    most_miniature: usize,
     miniature_below: u64,
     requests: u64,
     first_ns: Option<u64>,
@@ -99,6 +126,7 @@ impl Adviser {
             shards: Shards::new(most_samples, age_seconds.saturating_mul(1_000_000_000)),
             runs: Runs::default(),
             miniature: Vec::new(),
+            most_miniature: most_samples.max(1) * MINIATURE,
             miniature_below: u64::MAX,
             requests: 0,
             first_ns: None,
@@ -106,8 +134,20 @@ impl Adviser {
         }
     }
 
-    /// Sees a request.
+    /// Follows no more than one block in `n`, however few there are: what it costs to see an
+    /// access is then bounded too.
+    #[must_use]
+    pub fn at_most_one_in(mut self, n: u64) -> Adviser {
+        self.shards.lower_rate(n);
+        self.miniature_below = u64::MAX / n.max(1);
+        self
+    }
+
+    /// Sees a request. What moves no data means nothing here.
     pub fn see(&mut self, request: &Request) {
+        if !request.kind.moves_data() {
+            return;
+        }
         self.requests += 1;
         if let Some(time) = request.time_ns {
             self.first_ns = Some(self.first_ns.map_or(time, |first| first.min(time)));
@@ -128,7 +168,7 @@ impl Adviser {
             return;
         }
         self.miniature.push(hash);
-        if self.miniature.len() == MOST_MINIATURE {
+        if self.miniature.len() == self.most_miniature {
             self.miniature_below /= 2;
             let below = self.miniature_below;
             self.miniature.retain(|&hash| hash < below);
@@ -195,6 +235,25 @@ impl Adviser {
             .collect();
         points.dedup_by_key(|point| point.size_blocks);
         points
+    }
+
+    /// Everything in one: the curve at up to 40 sizes, and the advice for `size_blocks` or for the
+    /// size that [`Adviser::advise`] chooses.
+    #[must_use]
+    pub fn findings(&self, size_blocks: Option<u64>) -> Findings {
+        let (read_blocks, write_blocks) = self.accesses();
+        let (sampling_rate, sampled_blocks) = self.sampling();
+        Findings {
+            requests: self.requests(),
+            read_blocks,
+            write_blocks,
+            footprint_blocks: self.footprint_blocks(),
+            duration_seconds: self.duration_seconds(),
+            sampling_rate,
+            sampled_blocks,
+            curve: self.curve(40),
+            advice: self.advise(size_blocks),
+        }
     }
 
     /// The recommendation: for `size_blocks`, or for the smallest cache that has 95 % of the hits

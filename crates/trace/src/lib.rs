@@ -4,6 +4,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`Format`], [`TraceReader`] | requests from a file, plain or compressed, in bounded memory |
+//! | [`Recorded`] | what `forebay trace record` writes |
 //! | [`Accesses`] | a trace as compact block ids |
 //! | [`PolicyKind`], [`simulate`] | miss ratios of policies at cache sizes |
 //! | [`Adviser`] | a sampled miss-ratio curve, and what it recommends |
@@ -27,9 +28,9 @@ mod shards;
 mod simulate;
 
 pub use accesses::{Accesses, TooManyBlocks};
-pub use advise::{Advice, Adviser, Mode, Point};
+pub use advise::{Advice, Adviser, Findings, Mode, Point};
 pub use error::{Bad, Place, TraceError};
-pub use formats::Format;
+pub use formats::{Format, RECORD_BYTES, Recorded};
 pub use policies::PolicyKind;
 pub use reader::TraceReader;
 pub use request::{Kind, Request};

@@ -7,12 +7,13 @@ use crate::formats::{Format, Parser};
 use crate::input::Input;
 use crate::request::Request;
 
-/// An iterator over the requests of a trace. Memory does not grow with the trace.
+/// An iterator over the reads and writes of a trace. Memory does not grow with the trace.
 #[derive(Debug)]
 pub struct TraceReader<'a> {
     input: Input<'a>,
     parser: Box<dyn Parser>,
     skip_bad: bool,
+    data_only: bool,
     skipped: u64,
     ended: bool,
 }
@@ -30,9 +31,26 @@ impl<'a> TraceReader<'a> {
             input: Input::open(source)?,
             parser: format.parser(block_size),
             skip_bad,
+            data_only: true,
             skipped: 0,
             ended: false,
         })
+    }
+
+    /// Gives the requests that move no data too: write-zeroes, discards, flushes, as far as the
+    /// format has them.
+    #[must_use]
+    pub fn with_all_kinds(self) -> TraceReader<'a> {
+        TraceReader {
+            data_only: false,
+            ..self
+        }
+    }
+
+    /// How many requests the trace says are missing in it; known when it is read.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.parser.dropped()
     }
 
     /// How many malformed lines or records were left out.
@@ -48,6 +66,7 @@ impl Iterator for TraceReader<'_> {
     fn next(&mut self) -> Option<Result<Request, TraceError>> {
         while !self.ended {
             match self.parser.next(&mut self.input) {
+                Ok(Some(request)) if self.data_only && !request.kind.moves_data() => {}
                 Ok(Some(request)) => return Some(Ok(request)),
                 Ok(None) => self.ended = true,
                 Err(TraceError::Malformed { .. }) if self.skip_bad => self.skipped += 1,

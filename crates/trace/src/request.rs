@@ -1,12 +1,26 @@
 //! What every format is read into.
 
-/// Whether data came or went.
+/// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Data was read.
     Read,
     /// Data was written.
     Write,
+    /// A range was made zeroes without data.
+    WriteZeroes,
+    /// A range is no longer used.
+    Discard,
+    /// What was written is to be durable.
+    Flush,
+}
+
+impl Kind {
+    /// Whether data comes or goes: what a cache is there for.
+    #[must_use]
+    pub fn moves_data(self) -> bool {
+        matches!(self, Kind::Read | Kind::Write)
+    }
 }
 
 /// One request of a trace, in whole cache blocks.
@@ -14,12 +28,25 @@ pub enum Kind {
 pub struct Request {
     /// When it came, counted from anywhere; formats without time have none.
     pub time_ns: Option<u64>,
-    /// Read or write.
+    /// What it does.
     pub kind: Kind,
     /// Which of the trace's volumes.
     pub volume: u32,
     /// The first block it touches.
     pub first_block: u64,
-    /// How many blocks it touches, at least one.
+    /// How many blocks it touches: at least one, none if it is a flush.
     pub blocks: u32,
+}
+
+impl Request {
+    /// A flush of a volume.
+    pub(crate) fn flush(time_ns: Option<u64>, volume: u32) -> Request {
+        Request {
+            time_ns,
+            kind: Kind::Flush,
+            volume,
+            first_block: 0,
+            blocks: 0,
+        }
+    }
 }

@@ -82,6 +82,11 @@ impl Shards {
         }
     }
 
+    /// Samples at most one block in `n`. For a sample that is still empty.
+    pub(crate) fn lower_rate(&mut self, n: u64) {
+        self.threshold = self.threshold.min((WHOLE / n.max(1)).max(1));
+    }
+
     pub(crate) fn rate(&self) -> f64 {
         self.threshold as f64 / WHOLE as f64
     }
@@ -95,11 +100,11 @@ impl Shards {
         self.samples.len() as f64 / self.rate()
     }
 
-    /// `key` is a hash of the block's address without collisions to speak of.
+    /// A read or a write. `key` is a hash of the block's address without collisions to speak of.
     pub(crate) fn access(&mut self, key: u64, kind: Kind, time_ns: Option<u64>, run: usize) {
         match kind {
-            Kind::Read => self.reads += 1,
             Kind::Write => self.writes += 1,
+            _ => self.reads += 1,
         }
         let hash = mix(key) & (WHOLE - 1);
         if hash >= self.threshold {
@@ -117,8 +122,8 @@ impl Shards {
             Some(sample) => self.reuse(sample, kind, run),
             None => {
                 match kind {
-                    Kind::Read => self.first_reads += weight,
                     Kind::Write => self.first_writes += weight,
+                    _ => self.first_reads += weight,
                 }
                 self.by_hash.push((hash, key));
                 Sample {
@@ -148,14 +153,13 @@ impl Shards {
         let others = self.samples.len() as u32 - self.marks.up_to(sample.last);
         self.marks.unset(sample.last);
         let needs = (f64::from(others) * weight) as u64 + 1;
-        match kind {
-            Kind::Read => {
-                self.read_hits.add(needs, weight);
-                if sample.last_was_write {
-                    self.read_hits_of_writes.add(needs, weight);
-                }
+        if kind == Kind::Write {
+            self.write_hits.add(needs, weight);
+        } else {
+            self.read_hits.add(needs, weight);
+            if sample.last_was_write {
+                self.read_hits_of_writes.add(needs, weight);
             }
-            Kind::Write => self.write_hits.add(needs, weight),
         }
         self.run_hits[run].add(needs, weight);
         sample.evicted_below = sample.evicted_below.max(needs);

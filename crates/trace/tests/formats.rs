@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use forebay_trace::{Format, Kind, Place, Request, TraceError, TraceReader};
+use forebay_trace::{Format, Kind, Place, Recorded, Request, TraceError, TraceReader};
 
 /// `(volume, first block, blocks, kind)`, in blocks of 4 KiB.
 type Short = (u32, u64, u32, Kind);
@@ -437,6 +437,61 @@ fn compressed_or_not() {
 }
 
 #[test]
+fn recordings_of_our_own() {
+    let recorded = |time_ns, kind, offset_bytes, len_bytes| Recorded {
+        time_ns,
+        kind,
+        offset_bytes,
+        len_bytes,
+    };
+    let requests = [
+        recorded(5, R, 4096, 8192),
+        recorded(6, Kind::Flush, 0, 0),
+        recorded(7, Kind::Discard, 1 << 40, u32::MAX),
+        recorded(8, Kind::WriteZeroes, 0, 512),
+        recorded(2_000_000_000, W, 12288, 1),
+    ];
+    let mut trace = Recorded::header(1 << 41).to_vec();
+    trace.extend(requests.iter().flat_map(Recorded::encode));
+    let whole = [&trace[..], &Recorded::end(9, 77)].concat();
+
+    let data = read(Format::Forebay, &whole).expect("well-formed");
+    assert_eq!(short(&data), [(0, 1, 2, R), (0, 3, 1, W)]);
+    assert_eq!(seconds(&data), [5e-9, 2.0]);
+    let mut reader = TraceReader::new(&whole[..], Format::Forebay, 4096, false)
+        .expect("memory")
+        .with_all_kinds();
+    let all: Vec<Request> = reader
+        .by_ref()
+        .map(|request| request.expect("well-formed"))
+        .collect();
+    let kinds: Vec<Kind> = all.iter().map(|request| request.kind).collect();
+    assert_eq!(kinds, [R, Kind::Flush, Kind::Discard, Kind::WriteZeroes, W]);
+    assert_eq!((all[1].blocks, all[2].blocks), (0, 1 << 20));
+    assert_eq!(reader.dropped(), 77);
+
+    malformed(Format::Forebay, &trace, Place::Byte(144), "cut off", 2, 1);
+    let mut wrong = whole.clone();
+    wrong[24 + 20] = 9;
+    malformed(Format::Forebay, &wrong, Place::Byte(24), "found 9", 1, 1);
+    wrong = [&whole[..], &whole[24..48]].concat();
+    let behind = Place::Byte(whole.len() as u64);
+    malformed(Format::Forebay, &wrong, behind, "behind the end", 2, 1);
+    wrong = whole.clone();
+    wrong[8] = 2;
+    malformed(Format::Forebay, &wrong, Place::Byte(0), "version 2", 2, 1);
+    wrong[0] = b'X';
+    malformed(
+        Format::Forebay,
+        &wrong,
+        Place::Byte(0),
+        "of Forebay's",
+        2,
+        1,
+    );
+}
+
+#[test]
 fn names_are_read_and_unknown_ones_answered_with_those_known() {
     for format in Format::ALL {
         assert_eq!(format.name().parse(), Ok(format));
@@ -475,6 +530,7 @@ fn any_bytes_in_any_format() {
             b"\x28\xB5\x2F\xFD",
             b"\x07tae",
             b"fio version 2 iolog\n",
+            b"FOREBAYT\x01\0\0\0",
         ] {
             trace.splice(..head.len().min(trace.len()), head.iter().copied());
             for format in Format::ALL {

@@ -3,7 +3,8 @@
 //! `{"method":"org.forebay.Status","parameters":{}}` is answered by `{"parameters":{...}}` or
 //! `{"error":"org.forebay.Refused","parameters":{"message":"..."}}`. With `"more":true` a drain
 //! answers several times, each but the last with `"continues":true`. A client that closes its
-//! connection interrupts what it asked for.
+//! connection interrupts what it asked for. `Record` wants `"upgrade":true`: what follows its answer
+//! is a recording, to the end of the connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -20,6 +21,8 @@ use super::volumes::Progress;
 use super::{Daemon, Devices, Notice, report};
 use crate::failure::{self, Usage};
 
+/// The one method after which the connection no longer carries messages.
+const RECORD: &str = "org.forebay.Record";
 /// The longest message a client may send.
 const MAX_MESSAGE_BYTES: u64 = 1 << 20;
 
@@ -30,6 +33,8 @@ struct Call {
     parameters: Value,
     #[serde(default)]
     more: bool,
+    #[serde(default)]
+    upgrade: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -40,6 +45,7 @@ struct Parameters {
     origin: Option<String>,
     emulate: Option<String>,
     key: Option<String>,
+    size_bytes: Option<u64>,
     value: Option<String>,
     drain: bool,
     keep_devices: bool,
@@ -77,6 +83,12 @@ fn converse(daemon: &Arc<Daemon>, stream: &UnixStream) {
             return;
         }
         let answered = match serde_json::from_slice::<Call>(&message) {
+            Ok(call) if call.method == RECORD => {
+                if let Err(error) = record(daemon, stream, &call) {
+                    send(stream, &error_reply(&error));
+                }
+                return;
+            }
             Ok(call) => answer(daemon, stream, &call),
             Err(error) => send(
                 stream,
@@ -90,7 +102,7 @@ fn converse(daemon: &Arc<Daemon>, stream: &UnixStream) {
 }
 
 /// Sends a message; says whether the client is still there.
-fn send(mut stream: &UnixStream, message: &Value) -> bool {
+pub(super) fn send(mut stream: &UnixStream, message: &Value) -> bool {
     let mut bytes = message.to_string().into_bytes();
     bytes.push(0);
     stream.write_all(&bytes).is_ok()
@@ -108,18 +120,31 @@ fn error_reply(error: &anyhow::Error) -> Value {
 }
 
 fn answer(daemon: &Arc<Daemon>, stream: &UnixStream, call: &Call) -> bool {
+    let result =
+        parameters(call).and_then(|parameters| carry_out(daemon, stream, call, &parameters));
+    match result {
+        Ok(parameters) => send(stream, &json!({ "parameters": parameters })),
+        Err(error) => send(stream, &error_reply(&error)),
+    }
+}
+
+fn parameters(call: &Call) -> Result<Parameters> {
     let given = if call.parameters.is_null() {
         json!({})
     } else {
         call.parameters.clone()
     };
-    let result = serde_json::from_value(given)
-        .map_err(|error| anyhow::Error::from(Usage(format!("wrong parameters: {error}"))))
-        .and_then(|parameters| carry_out(daemon, stream, call, &parameters));
-    match result {
-        Ok(parameters) => send(stream, &json!({ "parameters": parameters })),
-        Err(error) => send(stream, &error_reply(&error)),
+    serde_json::from_value(given)
+        .map_err(|error| Usage(format!("wrong parameters: {error}")).into())
+}
+
+fn record(daemon: &Arc<Daemon>, stream: &UnixStream, call: &Call) -> Result<()> {
+    if !call.upgrade {
+        let told = "a recording follows its answer as bytes: call it with \"upgrade\":true";
+        return Err(Usage(told.to_owned()).into());
     }
+    let volume = daemon.find_volume(parameters(call)?.name.as_deref())?;
+    daemon.record(&volume, stream)
 }
 
 fn carry_out(
@@ -159,6 +184,16 @@ fn carry_out(
             let volume = daemon.find_volume(given.name.as_deref())?;
             let progress = daemon.drain(&volume, &mut tell)?;
             Ok(drained(&volume.name, progress))
+        }
+        "org.forebay.Advise" => {
+            let volume = daemon.find_volume(given.name.as_deref())?;
+            let advised = daemon.advise(&volume, given.size_bytes)?;
+            Ok(json!({
+                "name": volume.name,
+                "block_size_bytes": advised.block_bytes,
+                "missed_requests": advised.missed,
+                "findings": advised.findings,
+            }))
         }
         "org.forebay.Attach" => {
             let origin = need(&given.origin, "origin")?;
@@ -225,7 +260,7 @@ fn stop(
 }
 
 /// Whether the client has closed its end: what it asked for is then interrupted.
-fn gone(stream: &UnixStream) -> bool {
+pub(super) fn gone(stream: &UnixStream) -> bool {
     if stream.set_nonblocking(true).is_err() {
         return true;
     }

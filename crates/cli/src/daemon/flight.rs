@@ -182,6 +182,7 @@ impl Worker {
         parts: Parts,
     ) {
         let volume = flight.volume;
+        self.show(volume, kind, range);
         let flight = self.flights.insert(flight);
         if kind == RequestKind::Flush {
             self.flush_shards(flight, volume);

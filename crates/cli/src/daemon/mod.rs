@@ -13,21 +13,25 @@
 //! | [`control`] | the control socket |
 //! | [`volumes`] | attach, detach, mode, drain, settings |
 //! | [`report`] | status |
+//! | [`tap`] | watching a volume's requests: for [`record`] and [`advice`] |
 //! | [`shutdown`] | the orderly stop |
 //! | [`start`] | from a plan to running threads |
 
+mod advice;
 mod anticipation;
 mod client;
 mod control;
 mod flight;
 mod link;
 mod plain;
+mod record;
 mod report;
 mod shard;
 mod shutdown;
 mod slots;
 mod socket;
 mod start;
+mod tap;
 pub(crate) mod ublk;
 mod volumes;
 mod worker;
@@ -46,8 +50,11 @@ pub(crate) use start::{drain_offline, serve};
 
 use crate::attach::Surroundings;
 use crate::status::Recovery;
+use advice::Advisers;
 use link::Link;
+use record::Recordings;
 use socket::Listening;
+use worker::Clock;
 
 /// What becomes of block devices when the daemon stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +118,10 @@ struct Daemon {
     admin: Mutex<Admin>,
     listening: Vec<Listening>,
     started: Instant,
+    /// The clock of the data path.
+    clock: Clock,
+    recordings: Recordings,
+    advisers: Advisers,
     control_path: PathBuf,
     surroundings: Surroundings,
     /// If volumes are block devices: the longest transfer of those, in bytes.

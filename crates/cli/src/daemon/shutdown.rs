@@ -15,6 +15,8 @@ use super::{Daemon, Devices, Notice};
 
 /// How long clients may take to have their last requests answered.
 const CLIENTS: Duration = Duration::from_secs(10);
+/// How long whoever records may take to receive the end.
+const RECORDINGS: Duration = Duration::from_secs(2);
 /// How long devices may take to finish.
 const DEVICES: Duration = Duration::from_secs(60);
 /// How often to look, and to say what is waited for.
@@ -81,6 +83,7 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Resu
     for link in &daemon.links {
         link.call(|worker| worker.close_clients(true))?;
     }
+    end_recordings(daemon)?;
     let held = wait.until(
         "block devices to have their answers",
         DEVICES,
@@ -107,6 +110,18 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Resu
         );
     }
     daemon.record_fingerprints()
+}
+
+/// Lets recordings have their end.
+fn end_recordings(daemon: &Daemon) -> Result<()> {
+    for link in &daemon.links {
+        link.call(Worker::end_taps)?;
+    }
+    let began = Instant::now();
+    while daemon.recordings.count() > 0 && began.elapsed() < RECORDINGS {
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 /// Takes away the block devices that nobody uses. The users of the others wait for the next

@@ -15,8 +15,10 @@ use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::advice::{self, Advisers};
 use super::client::INLET_BYTES;
 use super::link::Link;
+use super::record::Recordings;
 use super::shard::Shard;
 use super::socket::{Listener, Listening, bind_unix};
 use super::worker::{Clock, ServedVolume, TimedDevice, Worker, WorkerParts};
@@ -134,11 +136,15 @@ fn launch(plan: &Plan) -> Result<Launched> {
         }),
         listening,
         started: Instant::now(),
+        clock,
+        recordings: Recordings::default(),
+        advisers: Advisers::default(),
         control_path,
         surroundings,
         block_devices: plan.ublk.then_some(limits.max_request_bytes),
         notices: Mutex::new(notices),
     });
+    advice::start(&daemon)?;
     control::start(Arc::clone(&daemon), control)?;
     guard.0 = None;
     if let Err(error) = daemon.export_block_devices() {

@@ -205,6 +205,7 @@ impl Daemon {
         admin.volumes.push(side.clone());
         drop(admin);
         tracing::info!("volume {} is attached", origin.name);
+        self.follow(&side)?;
         self.export_block_device(&side)
             .with_context(|| format!("volume {} is attached, but is no block device", side.name))?;
         let admin = self.admin();

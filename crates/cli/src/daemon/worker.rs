@@ -30,6 +30,7 @@ use super::link::{Link, Message};
 use super::shard::Shard;
 use super::slots::Slots;
 use super::socket::{Listener, Tls};
+use super::tap::Taps;
 use super::ublk::queue::Queues;
 
 pub(super) const RECEIVED: u8 = 1;
@@ -91,6 +92,8 @@ pub(super) struct Worker {
     pub(super) volumes: Vec<Option<(ServedVolume, DriverDevice)>>,
     pub(super) exports: ExportTable,
     pub(super) limits: Limits,
+    /// Who watches which volume.
+    pub(super) taps: Taps,
     pub(super) flights: Slots<Flight>,
     pub(super) clients: Slots<Box<Client>>,
     /// Queues of block devices.
@@ -151,6 +154,7 @@ impl Worker {
             volumes: Vec::new(),
             exports: ExportTable::default(),
             limits: parts.limits,
+            taps: Taps::default(),
             flights: Slots::default(),
             clients: Slots::default(),
             ublk: Queues::default(),
@@ -219,6 +223,7 @@ impl Worker {
     /// Offers a volume no longer, closes its clients and has its engines refuse requests.
     pub(super) fn retire_volume(&mut self, slot: VolumeSlot) {
         self.exports.remove(ExportId(u32::from(slot.0)));
+        self.taps.end(slot);
         for engine in self.engines() {
             engine.set_detaching(slot, true);
         }
@@ -245,6 +250,8 @@ impl Worker {
             return Err(1);
         }
         self.volumes[usize::from(slot.0)] = None;
+        // Of somebody who came while it was being taken off.
+        self.taps.end(slot);
         Ok(())
     }
 

@@ -93,6 +93,16 @@ pub(crate) fn forebay(scratch: &Scratch, arguments: &[&str]) -> Output {
     command(scratch).args(arguments).output().unwrap()
 }
 
+/// Begins a command.
+pub(crate) fn start(scratch: &Scratch, arguments: &[&str]) -> Child {
+    command(scratch)
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
 /// Runs `forebay`, which must succeed; returns what it prints.
 pub(crate) fn forebay_ok(scratch: &Scratch, arguments: &[&str]) -> String {
     let output = forebay(scratch, arguments);

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
-use forebay_experiments::{CpuCost, limit, mail, raid};
+use forebay_experiments::{limit, mail, raid};
+use forebay_virtual::CpuCost;
 
 const USAGE: &str = "usage: forebay-experiments [jobs] [limit] [mail] [raid] [options]
   which to run; all without a name

@@ -7,11 +7,11 @@ pub use json::json;
 pub use markdown::{between_marks, markdown};
 
 use crate::conditions::{missed_by_jobs, missed_by_limit};
-use crate::cpu::CpuCost;
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::mail::MailResult;
 use crate::raid::RaidResult;
+use forebay_virtual::CpuCost;
 
 /// All results of a run; what was not run is empty.
 #[derive(Clone, Debug, Default)]

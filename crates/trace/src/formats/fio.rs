@@ -70,9 +70,11 @@ impl LineFormat for Fio {
                 self.waited_ns = self.waited_ns.saturating_add(micros.saturating_mul(1000));
                 return Ok(None);
             }
-            b"add" | b"open" | b"close" | b"trim" | b"sync" | b"datasync" | b"wait" => {
-                return Ok(None);
+            b"trim" => Kind::Discard,
+            b"sync" | b"datasync" => {
+                return Ok(Some(Request::flush(time, self.volumes.id(file)?)));
             }
+            b"add" | b"open" | b"close" | b"wait" => return Ok(None),
             other => {
                 let expected = "read, write, trim, sync, datasync, wait, add, open or close";
                 return Err(Bad::text(expected, other));

@@ -7,6 +7,7 @@ mod blktrace;
 mod blocks;
 mod cloudphysics;
 mod fio;
+mod forebay;
 mod msr;
 mod oracle_general;
 mod spc;
@@ -16,6 +17,8 @@ mod vscsi;
 
 use std::fmt;
 use std::str::FromStr;
+
+pub use forebay::{RECORD_BYTES, Recorded};
 
 use crate::error::{Bad, TraceError};
 use crate::input::Input;
@@ -46,11 +49,13 @@ pub enum Format {
     Vscsi,
     /// libCacheSim's oracleGeneral.
     OracleGeneral,
+    /// What `forebay trace record` writes.
+    Forebay,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Format; 11] = [
+    pub const ALL: [Format; 12] = [
         Format::Blocks,
         Format::Blkparse,
         Format::Blktrace,
@@ -62,6 +67,7 @@ impl Format {
         Format::CloudPhysics,
         Format::Vscsi,
         Format::OracleGeneral,
+        Format::Forebay,
     ];
 
     /// The name that [`Format::from_str`] reads.
@@ -79,6 +85,7 @@ impl Format {
             Format::CloudPhysics => "cloudphysics",
             Format::Vscsi => "vscsi",
             Format::OracleGeneral => "oracle-general",
+            Format::Forebay => "forebay",
         }
     }
 
@@ -102,6 +109,7 @@ impl Format {
             Format::CloudPhysics => Box::new(Lines(cloudphysics::CloudPhysics::new(blocks))),
             Format::Vscsi => Box::new(vscsi::Vscsi::new(blocks)),
             Format::OracleGeneral => Box::new(oracle_general::OracleGeneral),
+            Format::Forebay => Box::new(forebay::Forebay::new(blocks)),
         }
     }
 }
@@ -128,6 +136,11 @@ pub(crate) trait Parser: fmt::Debug {
     /// The next request, or `None` at the end of the trace. After an error the next call goes on
     /// behind what was malformed.
     fn next(&mut self, input: &mut Input) -> Result<Option<Request>, TraceError>;
+
+    /// How many requests the trace says are missing in it.
+    fn dropped(&self) -> u64 {
+        0
+    }
 }
 
 /// A format in which every line stands for itself.

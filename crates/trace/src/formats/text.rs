@@ -7,8 +7,10 @@ use crate::request::{Kind, Request};
 
 /// Nobody's trace has more; without a bound malformed names could fill the memory.
 const MOST_VOLUMES: usize = 1 << 20;
-/// No request is nearly as long; one that was would be counted block by block.
+/// No request with data is nearly as long; one that was would be counted block by block.
 const LONGEST_REQUEST: u64 = 1 << 30;
+/// The same for one without data.
+const LONGEST_RANGE: u64 = 1 << 40;
 
 /// Turns bytes into whole cache blocks.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +35,12 @@ impl Blocks {
         if bytes == 0 {
             return Ok(None);
         }
-        if bytes > LONGEST_REQUEST {
-            let found = format!("{bytes} bytes");
-            return Err(Bad::new("a request of at most 1 GiB", found));
+        let (longest, expected) = match kind.moves_data() {
+            true => (LONGEST_REQUEST, "a request of at most 1 GiB"),
+            false => (LONGEST_RANGE, "a range of at most 1 TiB"),
+        };
+        if bytes > longest {
+            return Err(Bad::new(expected, format!("{bytes} bytes")));
         }
         let Some(last) = offset.checked_add(bytes - 1) else {
             let found = format!("{bytes} bytes at {offset}");

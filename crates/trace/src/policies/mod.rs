@@ -30,7 +30,10 @@ pub(crate) trait Policy {
 }
 
 /// A replacement policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum PolicyKind {
     /// S3-FIFO (Yang et al. 2023).
     S3Fifo,
@@ -49,6 +52,7 @@ pub enum PolicyKind {
     /// After dm-cache's stochastic multi-queue.
     Smq,
     /// 2Q (Johnson, Shasha 1994).
+    #[serde(rename = "2q")]
     TwoQ,
     /// ARC (Megiddo, Modha 2003).
     Arc,
@@ -57,6 +61,7 @@ pub enum PolicyKind {
     /// SIEVE (Zhang et al. 2024).
     Sieve,
     /// W-TinyLFU (Einziger, Friedman, Manes 2017).
+    #[serde(rename = "w-tinylfu")]
     WTinyLfu,
     /// The unreachable optimum (Belady 1966).
     Opt,

@@ -3,32 +3,48 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result, anyhow};
-use forebay_trace::{Advice, Adviser, Point};
+use forebay_trace::{Adviser, Findings, Format, Point};
 use serde_json::{Value, json};
 
 use super::html;
 use super::input::each_request;
 use super::progress::Progress;
-use crate::args::AdviseArgs;
-use crate::failure::Usage;
+use crate::args::{AdviseArgs, TraceFileArgs};
+use crate::client::Client;
+use crate::failure::{self, Refused, Usage, refuse};
 use crate::output::line;
-use crate::units::size;
+use crate::units::{duration, size};
 
 const DAY_SECONDS: f64 = 86_400.0;
 
+/// What the advice is on.
+pub(super) enum Subject {
+    /// A trace, by the name of its file.
+    Trace(String),
+    /// A volume of a running daemon.
+    Volume(String),
+}
+
+impl Subject {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Subject::Trace(name) | Subject::Volume(name) => name,
+        }
+    }
+}
+
 /// What the advice is based on, and the advice.
-pub(super) struct Report<'a> {
-    pub(super) trace: String,
+pub(super) struct Report {
+    pub(super) subject: Subject,
     pub(super) block_size: u64,
+    /// Malformed entries of a trace, or requests that the daemon did not see.
     pub(super) skipped: u64,
-    pub(super) adviser: &'a Adviser,
-    pub(super) advice: Advice,
-    pub(super) curve: Vec<Point>,
+    pub(super) findings: Findings,
     pub(super) duration: Option<f64>,
     pub(super) ssd_tbw: f64,
 }
 
-impl Report<'_> {
+impl Report {
     /// Bytes a day of so many blocks in the whole trace; unknown without times.
     pub(super) fn per_day(&self, blocks: f64) -> Option<f64> {
         let duration = self.duration?;
@@ -37,7 +53,7 @@ impl Report<'_> {
 
     /// Until the SSD has been written as much as its maker allows.
     pub(super) fn years(&self) -> Option<f64> {
-        let per_day = self.per_day(self.advice.ssd_write_blocks)?;
+        let per_day = self.per_day(self.findings.advice.ssd_write_blocks)?;
         (per_day > 0.0).then(|| self.ssd_tbw * 1e12 / per_day / 365.25)
     }
 
@@ -51,34 +67,9 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<()> {
     if !positive(args.ssd_tbw) || !args.duration.is_none_or(positive) {
         return Err(Usage("--ssd-tbw and --duration must be above 0".to_owned()).into());
     }
-    if !(1024..=1 << 24).contains(&args.samples) {
-        return Err(Usage("--samples must be from 1024 to 16777216".to_owned()).into());
-    }
-    let progress = Progress::start()?;
-    let mut adviser = Adviser::new(args.samples, args.age);
-    let read = each_request(&args.trace, &progress, |request| {
-        adviser.see(request);
-        Ok(())
-    })?;
-    if adviser.requests() == 0 {
-        return Err(anyhow!(
-            "{} has no read or write request in the format {}",
-            args.trace.file.display(),
-            args.trace.format
-        ));
-    }
-    let wanted = args
-        .size
-        .map(|bytes| (bytes / args.trace.block_size).max(1));
-    let report = Report {
-        trace: args.trace.file.display().to_string(),
-        block_size: args.trace.block_size,
-        skipped: read.skipped,
-        advice: adviser.advise(wanted),
-        curve: adviser.curve(40),
-        duration: args.duration.or(adviser.duration_seconds()),
-        ssd_tbw: args.ssd_tbw,
-        adviser: &adviser,
+    let report = match args.format {
+        Some(format) => of_trace(args, format)?,
+        None => of_volume(args)?,
     };
     if let Some(path) = &args.html {
         std::fs::write(path, html::page(&report))
@@ -92,10 +83,65 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<()> {
     Ok(())
 }
 
+fn of_trace(args: &AdviseArgs, format: Format) -> Result<Report> {
+    if !(1024..=1 << 24).contains(&args.samples) {
+        return Err(Usage("--samples must be from 1024 to 16777216".to_owned()).into());
+    }
+    let trace = TraceFileArgs {
+        file: args.subject.clone(),
+        format,
+        block_size: args.block_size,
+        skip_bad: args.skip_bad,
+    };
+    let progress = Progress::start()?;
+    let mut adviser = Adviser::new(args.samples, args.age);
+    let read = each_request(&trace, &progress, |request| {
+        adviser.see(request);
+        Ok(())
+    })?;
+    if adviser.requests() == 0 {
+        return Err(anyhow!(
+            "{} has no read or write request in the format {format}",
+            trace.file.display()
+        ));
+    }
+    let findings = adviser.findings(args.size.map(|bytes| (bytes / trace.block_size).max(1)));
+    Ok(Report {
+        subject: Subject::Trace(trace.file.display().to_string()),
+        block_size: trace.block_size,
+        skipped: read.skipped,
+        duration: args.duration.or(findings.duration_seconds),
+        findings,
+        ssd_tbw: args.ssd_tbw,
+    })
+}
+
+fn of_volume(args: &AdviseArgs) -> Result<Report> {
+    let name = args.subject.display().to_string();
+    let mut client = Client::connect(args.control.as_deref())?;
+    let asked = client.ask("Advise", &json!({ "name": name, "size_bytes": args.size }));
+    let mut answer = match asked {
+        Err(error) if error.is::<Refused>() && args.subject.is_file() => refuse!(
+            "{}; if the file {name} is meant, say in which --format it is",
+            failure::describe(&error)
+        ),
+        asked => asked?,
+    };
+    let findings: Findings = serde_json::from_value(answer["findings"].take())
+        .context("the daemon's answer is not understood; is it of another version?")?;
+    Ok(Report {
+        subject: Subject::Volume(name),
+        block_size: answer["block_size_bytes"].as_u64().unwrap_or(4096).max(1),
+        skipped: answer["missed_requests"].as_u64().unwrap_or(0),
+        duration: findings.duration_seconds,
+        findings,
+        ssd_tbw: args.ssd_tbw,
+    })
+}
+
 fn document(report: &Report) -> Value {
-    let (reads, writes) = report.adviser.accesses();
-    let (rate, samples) = report.adviser.sampling();
-    let advice = &report.advice;
+    let findings = &report.findings;
+    let advice = &report.findings.advice;
     let point = |point: &Point| {
         json!({
             "size_blocks": point.size_blocks,
@@ -108,23 +154,27 @@ fn document(report: &Report) -> Value {
             "write_back_blocks": point.write_back_blocks,
         })
     };
-    let curve: Vec<Value> = report.curve.iter().map(point).collect();
+    let curve: Vec<Value> = report.findings.curve.iter().map(point).collect();
     let policies: Vec<Value> = advice
         .policies
         .iter()
         .map(|(policy, ratio)| json!({"policy": policy.name(), "miss_ratio": ratio}))
         .collect();
+    let (subject, skipped) = match report.subject {
+        Subject::Trace(_) => ("trace", "skipped"),
+        Subject::Volume(_) => ("volume", "missed_requests"),
+    };
     json!({
-        "trace": report.trace,
+        subject: report.subject.name(),
+        skipped: report.skipped,
         "block_size_bytes": report.block_size,
-        "requests": report.adviser.requests(),
-        "skipped": report.skipped,
-        "read_blocks": reads,
-        "write_blocks": writes,
-        "footprint_blocks": report.adviser.footprint_blocks(),
+        "requests": findings.requests,
+        "read_blocks": findings.read_blocks,
+        "write_blocks": findings.write_blocks,
+        "footprint_blocks": findings.footprint_blocks,
         "duration_seconds": report.duration,
-        "sampling_rate": rate,
-        "sampled_blocks": samples,
+        "sampling_rate": findings.sampling_rate,
+        "sampled_blocks": findings.sampled_blocks,
         "curve": curve,
         "recommendation": {
             "size_blocks": advice.point.size_blocks,
@@ -146,14 +196,19 @@ fn document(report: &Report) -> Value {
 
 /// Blocks the origin moves for each that it would move without a cache.
 pub(super) fn origin_load(report: &Report) -> f64 {
-    let (reads, writes) = report.adviser.accesses();
-    let advice = &report.advice;
-    (advice.origin_read_blocks + advice.origin_write_blocks) / ((reads + writes) as f64).max(1.0)
+    let Findings {
+        read_blocks,
+        write_blocks,
+        advice,
+        ..
+    } = &report.findings;
+    let moved = (read_blocks + write_blocks) as f64;
+    (advice.origin_read_blocks + advice.origin_write_blocks) / moved.max(1.0)
 }
 
 /// The recommendation as pairs of words, for the terminal and the page.
 pub(super) fn rows(report: &Report) -> Vec<(&'static str, String)> {
-    let advice = &report.advice;
+    let advice = &report.findings.advice;
     let point = &advice.point;
     let percent = |ratio: f64| format!("{:.1} %", ratio * 100.0);
     let per_day = |blocks: f64| match report.per_day(blocks) {
@@ -192,23 +247,34 @@ pub(super) fn rows(report: &Report) -> Vec<(&'static str, String)> {
 }
 
 fn text(report: &Report) -> String {
-    let (reads, writes) = report.adviser.accesses();
-    let (rate, _) = report.adviser.sampling();
+    let findings = &report.findings;
     let mut text = format!(
-        "{} requests: {reads} block reads, {writes} block writes, about {} of distinct blocks\n",
-        report.adviser.requests(),
-        size(report.bytes(report.adviser.footprint_blocks()))
+        "{} requests: {} block reads, {} block writes, about {} of distinct blocks\n",
+        findings.requests,
+        findings.read_blocks,
+        findings.write_blocks,
+        size(report.bytes(findings.footprint_blocks))
     );
-    let _ = writeln!(text, "Sampled: {:.1} % of the blocks.", rate * 100.0);
-    if report.skipped > 0 {
-        let _ = writeln!(text, "{} malformed entries left out.", report.skipped);
+    if let (Subject::Volume(name), Some(seconds)) = (&report.subject, report.duration) {
+        let _ = writeln!(text, "To volume {name}, in {}.", duration(seconds));
+    }
+    let rate = findings.sampling_rate * 100.0;
+    let _ = writeln!(text, "Sampled: {rate:.1} % of the blocks.");
+    match (&report.subject, report.skipped) {
+        (_, 0) => {}
+        (Subject::Trace(_), left) => {
+            let _ = writeln!(text, "{left} malformed entries left out.");
+        }
+        (Subject::Volume(_), missed) => {
+            let _ = writeln!(text, "{missed} requests came too fast to be seen.");
+        }
     }
     text.push_str("\nRecommended:\n");
     for (what, value) in rows(report) {
         let _ = writeln!(text, "  {what:<20}{value}");
     }
     text.push_str("\nMiss ratio at that size, by policy (a simulation in miniature):\n ");
-    for (policy, ratio) in &report.advice.policies {
+    for (policy, ratio) in &report.findings.advice.policies {
         let _ = write!(text, " {policy} {ratio:.3} ");
     }
     text.push_str("\n\nBy LRU, by size of the cache (* recommended):\n");
@@ -218,7 +284,7 @@ fn text(report: &Report) -> String {
         "size", "all", "reads", "writes"
     );
     let near = nearest(report);
-    for (at, point) in report.curve.iter().enumerate() {
+    for (at, point) in report.findings.curve.iter().enumerate() {
         let bar = "#".repeat((point.hit_ratio * 40.0).round() as usize);
         let _ = writeln!(
             text,
@@ -235,10 +301,11 @@ fn text(report: &Report) -> String {
 
 /// The point of the curve that is nearest to the recommended size from above.
 fn nearest(report: &Report) -> usize {
-    let wanted = report.advice.point.size_blocks;
+    let wanted = report.findings.advice.point.size_blocks;
     report
+        .findings
         .curve
         .iter()
         .position(|point| point.size_blocks >= wanted)
-        .unwrap_or(report.curve.len().saturating_sub(1))
+        .unwrap_or(report.findings.curve.len().saturating_sub(1))
 }

@@ -22,7 +22,7 @@ table{border-collapse:collapse}td,th{padding:.15rem .8rem .15rem 0;text-align:le
     let _ = writeln!(
         page,
         "<h1>Advice on a cache for {}</h1>",
-        escape(&report.trace)
+        escape(report.subject.name())
     );
     page.push_str("<table>\n");
     for (what, value) in rows(report) {
@@ -34,7 +34,7 @@ table{border-collapse:collapse}td,th{padding:.15rem .8rem .15rem 0;text-align:le
         "<table><tr><th class=n>size</th><th class=n>all</th><th class=n>reads</th>\
 <th class=n>writes</th></tr>\n",
     );
-    for point in &report.curve {
+    for point in &report.findings.curve {
         let _ = writeln!(
             page,
             "<tr><td class=n>{}</td><td class=n>{:.1} %</td><td class=n>{:.1} %</td>\
@@ -53,10 +53,12 @@ table{border-collapse:collapse}td,th{padding:.15rem .8rem .15rem 0;text-align:le
 fn chart(page: &mut String, report: &Report) {
     let log = |blocks: u64| (blocks.max(1) as f64).ln();
     let first = report
+        .findings
         .curve
         .first()
         .map_or(0.0, |point| log(point.size_blocks));
     let last = report
+        .findings
         .curve
         .last()
         .map_or(1.0, |point| log(point.size_blocks));
@@ -86,7 +88,7 @@ fn chart(page: &mut String, report: &Report) {
     ];
     for (at, (name, colour, ratio)) in curves.into_iter().enumerate() {
         let mut path = String::new();
-        for point in &report.curve {
+        for point in &report.findings.curve {
             let _ = write!(path, " {:.1},{:.1}", x(point.size_blocks), y(ratio(point)));
         }
         let _ = write!(
@@ -98,14 +100,14 @@ fn chart(page: &mut String, report: &Report) {
             HEIGHT + 24.0
         );
     }
-    let marked = x(report.advice.point.size_blocks);
+    let marked = x(report.findings.advice.point.size_blocks);
     let _ = writeln!(
         page,
         "<path d=\"M{marked:.1} 0V{HEIGHT}\" stroke=\"#090\" stroke-dasharray=\"4 4\"/>\
 <text x=\"{}\" y={} fill=\"#090\" font-size=13>recommended: {}</text></svg>",
         200,
         HEIGHT + 24.0,
-        size(report.bytes(report.advice.point.size_blocks))
+        size(report.bytes(report.findings.advice.point.size_blocks))
     );
 }
 

@@ -2,17 +2,26 @@
 
 use std::collections::HashMap;
 
+use forebay_engine::RequestKind;
 use forebay_model::{Command, DeviceModel};
 
 /// One request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Whether it writes.
-    pub write: bool,
+    /// What it does.
+    pub kind: RequestKind,
     /// Where it starts, in bytes.
     pub offset_bytes: u64,
     /// How long it is, in bytes.
     pub len_bytes: u32,
+}
+
+impl Access {
+    /// Whether it brings data.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        matches!(self.kind, RequestKind::Write { .. })
+    }
 }
 
 /// A request that was answered.
@@ -56,10 +65,16 @@ impl Bare {
 impl System for Bare {
     fn send(&mut self, at_ns: u64, id: u64, access: Access) {
         let len_bytes = u64::from(access.len_bytes);
-        let command = if access.write {
-            Command::write(access.offset_bytes, len_bytes)
-        } else {
-            Command::read(access.offset_bytes, len_bytes)
+        let command = match access.kind {
+            RequestKind::Read | RequestKind::Prefetch => {
+                Command::read(access.offset_bytes, len_bytes)
+            }
+            RequestKind::Write { fua } | RequestKind::WriteZeroes { fua } => Command {
+                fua,
+                ..Command::write(access.offset_bytes, len_bytes)
+            },
+            RequestKind::Flush => Command::flush(),
+            RequestKind::Discard => Command::discard(access.offset_bytes, len_bytes),
         };
         self.in_flight.insert(id, access);
         self.device.submit(at_ns, id, command);

@@ -15,6 +15,8 @@ use crate::cpu::CpuCost;
 use crate::memory::ZeroMemory;
 use crate::system::{Access, Answer, System};
 
+/// The longest discard or write-zeroes the engine is given at once, as by the daemon.
+const MAX_RANGE_BYTES: u32 = 64 << 20;
 const BOOT: [u8; 16] = [7; 16];
 
 /// Bytes moved on the two devices, metadata included.
@@ -177,7 +179,7 @@ impl Cached {
             }
             self.inbox.pop_front();
             let access = self.clients[&id].access;
-            let received_ns = if access.write {
+            let received_ns = if access.writes() {
                 u64::from(access.len_bytes) * self.cpu.write_kib_ns / 1024
             } else {
                 0
@@ -187,14 +189,15 @@ impl Cached {
                 let request = Request {
                     id: RequestId(id),
                     volume: self.volume,
-                    kind: if access.write {
-                        RequestKind::Write { fua: false }
-                    } else {
-                        RequestKind::Read
-                    },
+                    kind: access.kind,
                     offset_bytes,
                     len_bytes,
-                    buf: self.data.slice(0, len_bytes as usize),
+                    buf: match access.kind {
+                        RequestKind::Read | RequestKind::Write { .. } => {
+                            self.data.slice(0, len_bytes as usize)
+                        }
+                        _ => Buf::EMPTY,
+                    },
                 };
                 self.engine.submit(now, request, &mut self.memory);
             }
@@ -276,10 +279,10 @@ impl Cached {
             }
             let access = client.access;
             self.clients.remove(&id);
-            let sent_ns = if access.write {
-                0
-            } else {
+            let sent_ns = if access.kind == RequestKind::Read {
                 u64::from(access.len_bytes) * self.cpu.read_kib_ns / 1024
+            } else {
+                0
             };
             let at_ns = self.charge(self.cpu.request_ns / 2 + sent_ns).0;
             answers.push(Answer { id, at_ns });
@@ -289,8 +292,12 @@ impl Cached {
 
 /// The engine's requests for one of a client's.
 fn parts(access: Access) -> impl Iterator<Item = (u64, u32)> {
-    let longest = MAX_REQUEST_BYTES;
-    (0..access.len_bytes.div_ceil(longest)).map(move |part| {
+    let longest = match access.kind {
+        RequestKind::Discard | RequestKind::WriteZeroes { .. } => MAX_RANGE_BYTES,
+        _ => MAX_REQUEST_BYTES,
+    };
+    // A flush has no length and is one request all the same.
+    (0..access.len_bytes.div_ceil(longest).max(1)).map(move |part| {
         let skip = part * longest;
         (
             access.offset_bytes + u64::from(skip),

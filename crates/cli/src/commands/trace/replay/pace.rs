@@ -1,0 +1,138 @@
+//! A real target in real time: operations are handed to threads when their time has come, each of
+//! which does one and waits for it. When all are busy the replay falls behind, and says so.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+
+use super::super::progress::Progress;
+use super::operations::{Operation, Operations};
+use super::tally::Tally;
+use super::target::{Failed, Session, Target};
+use crate::args::ReplayArgs;
+use crate::units::Speed;
+
+/// The longest sleep without a look at Ctrl-C.
+const NAP: Duration = Duration::from_millis(50);
+/// How many requests pass between two looks while there is no time to sleep.
+const STEP: u64 = 64;
+
+/// Drives the target with all operations.
+pub(super) fn run(
+    args: &ReplayArgs,
+    target: &Target,
+    operations: &mut Operations,
+    progress: &Progress,
+) -> Result<Tally> {
+    // Handed over, never stored: what is taken is under way.
+    let (sender, receiver) = sync_channel::<Operation>(0);
+    let receiver = Arc::new(Mutex::new(receiver));
+    let lost = Arc::new(AtomicBool::new(false));
+    let mut threads = Vec::new();
+    for _ in 0..args.depth {
+        let session = (target.open)()?;
+        let (receiver, lost) = (Arc::clone(&receiver), Arc::clone(&lost));
+        let work = move || work(session, &receiver, &lost);
+        let thread = std::thread::Builder::new().name("forebay-replay".to_owned());
+        threads.push(thread.spawn(work).context("cannot start a thread")?);
+    }
+    // With the last thread the receiver goes, and sending ends.
+    drop(receiver);
+    let began = Instant::now();
+    let mut tally = Tally::default();
+    let mut sent = 0u64;
+    let read = loop {
+        let operation = match operations.next() {
+            Ok(Some(operation)) => operation,
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        };
+        let due = match due(args.speed, &operation) {
+            Ok(due) => due,
+            Err(error) => break Err(error),
+        };
+        tally.interrupted = !wait_until(began, due, sent, progress);
+        if tally.interrupted || lost.load(Ordering::Relaxed) || sender.send(operation).is_err() {
+            break Ok(());
+        }
+        sent += 1;
+        if let Some(due) = due {
+            let late = began.elapsed().saturating_sub(due);
+            tally.behind.note(late.as_nanos() as u64);
+        }
+    };
+    drop(sender);
+    join(threads, &mut tally)?;
+    tally.took_ns = began.elapsed().as_nanos() as u64;
+    read?;
+    Ok(tally)
+}
+
+/// When an operation is to be sent; at once if as fast as possible.
+fn due(speed: Speed, operation: &Operation) -> Result<Option<Duration>> {
+    match (speed, operation.after_ns) {
+        (Speed::Max, _) => Ok(None),
+        (Speed::Factor(factor), Some(after_ns)) => Ok(Some(Duration::from_nanos(
+            (after_ns as f64 / factor) as u64,
+        ))),
+        (Speed::Factor(_), None) => Err(anyhow!(
+            "the trace has requests without times: replay it with --speed max"
+        )),
+    }
+}
+
+/// Says no if the user does not want to wait any longer.
+fn wait_until(began: Instant, due: Option<Duration>, sent: u64, progress: &Progress) -> bool {
+    let say = |_| format!("{sent} requests replayed");
+    let mut look = sent.is_multiple_of(STEP);
+    loop {
+        if look && !progress.advance(0, say) {
+            return false;
+        }
+        let left = due.map_or(Duration::ZERO, |due| due.saturating_sub(began.elapsed()));
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(NAP));
+        look = true;
+    }
+}
+
+fn work(
+    mut session: Box<dyn Session>,
+    operations: &Mutex<Receiver<Operation>>,
+    lost: &AtomicBool,
+) -> Tally {
+    let mut tally = Tally::default();
+    loop {
+        let next = operations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv();
+        let Ok(operation) = next else { return tally };
+        let began = Instant::now();
+        match session.carry_out(&operation) {
+            Ok(()) => tally.answered(&operation, began.elapsed().as_nanos() as u64),
+            Err(Failed::Refused(why)) => tally.failed_with(&operation, why),
+            Err(Failed::Lost(why)) => {
+                lost.store(true, Ordering::Relaxed);
+                tally.lost = Some(why);
+                return tally;
+            }
+        }
+    }
+}
+
+fn join(threads: Vec<JoinHandle<Tally>>, tally: &mut Tally) -> Result<()> {
+    for thread in threads {
+        let part = thread
+            .join()
+            .map_err(|_| anyhow!("a thread of the replay ended in a panic"))?;
+        tally.add(part);
+    }
+    Ok(())
+}

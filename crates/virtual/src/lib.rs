@@ -1,0 +1,23 @@
+//! Forebay's engine over models of its devices, in virtual time.
+//!
+//! The engine that ships is driven as the daemon's loop drives it, with processor time charged.
+//! The same run gives the same figures to the digit. No payload is kept: every block is zeroes.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`System`] | what serves requests in virtual time: [`Cached`], or a [`Bare`] device |
+//! | [`CpuCost`] | what processor time is charged |
+//! | [`Blank`], [`ZeroMemory`] | a cache device and buffers without payload |
+#![forbid(unsafe_code)]
+
+mod blank;
+mod cached;
+mod cpu;
+mod memory;
+mod system;
+
+pub use blank::Blank;
+pub use cached::{Cached, Setup, Traffic};
+pub use cpu::CpuCost;
+pub use memory::ZeroMemory;
+pub use system::{Access, Answer, Bare, System};
