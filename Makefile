@@ -6,7 +6,7 @@ SECONDS ?= 600
 SEED ?= 1
 export FOREBAY ?= $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
-.PHONY: help demo test check budgets soak bench experiments lab build packages
+.PHONY: help demo test check budgets soak bench experiments lab build packages static deb
 
 help:
 	@echo "make demo      a slow disk becomes fast, in front of your eyes (about 5 minutes with the build)"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench     comparisons with nbdkit and with the bare emulated disk"
 	@echo "make experiments   published comparisons in virtual time, at full size (about 20 minutes)"
 	@echo "make lab EXPERIMENT=jobs22 SYSTEMS=bcache,forebay-nbd   beside the kernel's caches, in a virtual machine"
+	@echo "make deb       a Debian package with a static binary, in target/deb"
 	@echo "make soak SECONDS=600 SEED=1   random simulations from that seed on, for that long"
 
 packages:
@@ -22,6 +23,16 @@ packages:
 
 build:
 	cargo build --locked --release -p forebay
+
+# A binary that needs no library of the machine it runs on. The target is named because build
+# scripts and macros, which run here, cannot be static.
+STATIC_TARGET := x86_64-unknown-linux-gnu
+static:
+	RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --release --target $(STATIC_TARGET) -p forebay
+
+# VERSION=0.1.1~test names another version.
+deb: static
+	packaging/build-deb.sh $(or $(CARGO_TARGET_DIR),target)/$(STATIC_TARGET)/release/forebay $(or $(CARGO_TARGET_DIR),target)/deb $(VERSION)
 
 demo: packages build
 	demo/demo.sh

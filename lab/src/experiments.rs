@@ -148,6 +148,19 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seconds_per_job: 2.0,
         limit_seconds: 600,
     },
+    Experiment {
+        name: "package",
+        summary: "the Debian package under systemd: installed, upgraded under a mounted, loaded ext4, refused with dirty data, removed, purged",
+        script: include_str!("../guest/experiments/package.sh"),
+        systems: "forebay-ublk",
+        ssd_mib: 1024,
+        ssds: 1,
+        disks: (1, 4096),
+        cuts: 0,
+        lives: 1,
+        seconds_per_job: 1.0,
+        limit_seconds: 900,
+    },
 ];
 
 impl Experiment {
@@ -155,6 +168,12 @@ impl Experiment {
     #[must_use]
     pub fn exercises_files(&self) -> bool {
         self.script.contains("fsx ")
+    }
+
+    /// Whether its guest is a small Debian with the package at hand, in two versions.
+    #[must_use]
+    pub fn installs_package(&self) -> bool {
+        self.script.contains("dpkg ")
     }
 
     /// The devices for a system: the bare SSD must be large enough to do the disk's work.

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
+use crate::command::output;
 use crate::cost::Costs;
 use crate::event::Event;
 use crate::experiments::{Experiment, Models};
@@ -30,6 +32,8 @@ const MEMORY_MIB: u64 = 3072;
 pub struct Conditions<'a> {
     /// The lab.
     pub lab: &'a Lab,
+    /// The forebay binary.
+    pub forebay: &'a Path,
     /// How guests run.
     pub accelerator: Accelerator,
     /// The devices' timing.
@@ -112,6 +116,9 @@ pub fn run(
     let name = format!("{}-{}-{repetition}", experiment.name(), system.name());
     let share = conditions.lab.run(&name);
     remake(&share)?;
+    if experiment.installs_package() {
+        build_packages(conditions.forebay, &share)?;
+    }
     let images = conditions.images.join(&name);
     remake(&images)?;
     let began = Instant::now();
@@ -259,6 +266,20 @@ fn lives(
         }
     }
     Ok((said, lives))
+}
+
+/// The package of the binary, as of two versions: the later is an upgrade of the earlier.
+fn build_packages(forebay: &Path, share: &Path) -> anyhow::Result<()> {
+    for (version, directory) in [("1.0", "old"), ("1.1", "new")] {
+        output(
+            Command::new("packaging/build-deb.sh")
+                .arg(forebay)
+                .arg(share.join(directory))
+                .arg(version),
+        )
+        .context("cannot build the package; run this from the top of the source tree")?;
+    }
+    Ok(())
 }
 
 fn remake(directory: &Path) -> anyhow::Result<()> {

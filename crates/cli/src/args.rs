@@ -7,7 +7,8 @@ use tracing::level_filters::LevelFilter;
 
 use crate::units::{CacheSize, Cutoff, Limit, Speed, parse_size};
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failure; 2 wrong usage; 3 refused to protect data; \
+const EXIT_CODES: &str = "Example: forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --create \
+--mode writeback --ublk\n\nExit codes: 0 done; 1 failure; 2 wrong usage; 3 refused to protect data; \
 4 interrupted; 5 damage found.";
 
 /// An SSD cache for slow block storage, in user space.
@@ -55,6 +56,10 @@ pub(crate) enum Command {
     Drain(DrainArgs),
     /// Stop a running cache in order.
     Stop(StopArgs),
+    /// Have a running cache read its configuration file again.
+    Reload(ReloadArgs),
+    /// Check configuration files as a whole, changing nothing.
+    CheckConfig(CheckConfigArgs),
     /// Read a cache device that is not in use and report on it, changing nothing.
     Check(CheckArgs),
     /// Print what a cache device that is not in use holds, changing nothing.
@@ -67,6 +72,9 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Say which cache would suit a running volume or a block trace: size, mode, policy, cut-off.
     Advise(AdviseArgs),
+    /// For the maintainers of packages.
+    #[command(subcommand, hide = true)]
+    Packaging(PackagingCommand),
 }
 
 /// How to find a running daemon.
@@ -87,7 +95,7 @@ pub(crate) struct DeviceArgs {
     /// direct I/O, such as tmpfs.
     #[arg(long, default_value = "if-possible", value_name = "WHEN")]
     pub(crate) direct: Direct,
-    /// Where to remember that a cache was given up [default: /var/lib/forebay for root].
+    /// Where to remember that a cache was given up [default: /etc/forebay/state for root].
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 }
@@ -128,10 +136,10 @@ pub(crate) struct CreateArgs {
     pub(crate) devices: DeviceArgs,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "Example: forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --create \
---mode writeback --nbd unix:/run/forebay/sdb.sock"
+--mode writeback --nbd unix:/run/forebay/sdb.sock\n         forebay serve --config /etc/forebay/ssd.toml"
 )]
 pub(crate) struct ServeArgs {
     /// A TOML file that says all of this, for several volumes too.
@@ -194,6 +202,37 @@ pub(crate) struct ServeArgs {
     pub(crate) record: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) devices: DeviceArgs,
+}
+
+impl ServeArgs {
+    /// Nothing but a configuration file.
+    pub(crate) fn of_file(path: PathBuf) -> ServeArgs {
+        ServeArgs {
+            config: Some(path),
+            origin: None,
+            cache: None,
+            create: false,
+            mode: None,
+            nbd: Vec::new(),
+            ublk: false,
+            name: None,
+            settings: SettingArgs::default(),
+            memory: None,
+            threads: None,
+            origin_emulate: None,
+            cache_emulate: None,
+            tls_cert: None,
+            tls_key: None,
+            tls_ca: None,
+            insecure: false,
+            control: None,
+            record: None,
+            devices: DeviceArgs {
+                direct: Direct::IfPossible,
+                state_dir: None,
+            },
+        }
+    }
 }
 
 /// Settings that can also be changed while the cache runs.
@@ -346,6 +385,50 @@ pub(crate) struct StopArgs {
     pub(crate) keep_devices: bool,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay reload\n\nSettings, modes and new volumes are applied at once; what \
+needs a restart is named, and left as it is. Settings changed by `forebay set` become those of the file."
+)]
+pub(crate) struct ReloadArgs {
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay check-config\n         forebay check-config ssd.toml nvme.toml"
+)]
+pub(crate) struct CheckConfigArgs {
+    /// The files, which must also agree with each other [default: all of /etc/forebay/*.toml].
+    pub(crate) files: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PackagingCommand {
+    /// Write the manual pages into a directory.
+    #[command(after_help = "Example: forebay packaging man target/man")]
+    Man {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// Write the completions of bash, zsh and fish into a directory.
+    #[command(after_help = "Example: forebay packaging completions target/completions")]
+    Completions {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// Refuse if without Forebay data would be missing or a block device would hang.
+    #[command(after_help = "Example: forebay packaging may-remove")]
+    MayRemove {
+        /// The configuration files [default: all of /etc/forebay/*.toml].
+        files: Vec<PathBuf>,
+    },
 }
 
 #[derive(Debug, clap::Args)]

@@ -128,7 +128,8 @@ impl Client {
     }
 }
 
-fn running_daemons() -> Vec<(PathBuf, UnixStream)> {
+/// The control sockets of this user at which a daemon answers.
+pub(crate) fn running_daemons() -> Vec<(PathBuf, UnixStream)> {
     let entries = std::fs::read_dir(run_dir()).into_iter().flatten().flatten();
     let sockets = entries
         .map(|entry| entry.path())

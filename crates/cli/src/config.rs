@@ -1,5 +1,9 @@
 //! What `serve` is to do, from arguments or from a TOML file.
 
+mod claims;
+mod difference;
+mod faults;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -21,6 +25,26 @@ const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 /// The least with which a thread can serve.
 pub(crate) const LEAST_MEMORY_BYTES: u64 = 32 << 20;
 
+pub(crate) use claims::{Claim, ClaimKind, conflicts};
+
+/// Where the configuration files of services are, one per cache.
+const DIRECTORY: &str = "/etc/forebay";
+
+/// The configuration files of all services, in order of their names.
+pub(crate) fn installed_files() -> Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(DIRECTORY) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.with_context(|| format!("cannot list {DIRECTORY}"))?,
+    };
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "toml"))
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
 /// Everything about one run of the daemon.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -37,10 +61,12 @@ pub(crate) struct Plan {
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) control: Option<PathBuf>,
     pub(crate) record: Option<PathBuf>,
+    /// What to make it of again, if it was made of a file.
+    pub(crate) source: Option<Box<ServeArgs>>,
 }
 
 /// The cache device.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct CachePlan {
     pub(crate) device: PathBuf,
     pub(crate) create: bool,
@@ -48,7 +74,7 @@ pub(crate) struct CachePlan {
 }
 
 /// A volume.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct VolumePlan {
     pub(crate) origin: PathBuf,
     pub(crate) name: Option<String>,
@@ -62,10 +88,24 @@ pub(crate) fn plan(args: ServeArgs) -> Result<Plan> {
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read {}", path.display()))?;
-            plan_of_file(path, &text, &args)?
+            plan_of_file(path, &text, &args)?.0
         }
         None => plan_of_args(args)?,
     };
+    check_limits(&plan)?;
+    Ok(plan)
+}
+
+/// What a configuration file asks for and claims for itself, without any arguments.
+pub(crate) fn examine_file(path: &Path) -> Result<(Plan, Vec<Claim>)> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let (plan, claims) = plan_of_file(path, &text, &ServeArgs::of_file(path.to_owned()))?;
+    check_limits(&plan).with_context(|| path.display().to_string())?;
+    Ok((plan, claims))
+}
+
+fn check_limits(plan: &Plan) -> Result<()> {
     let usage = |message: String| Err(Usage(message).into());
     if let Err(message) = plan.settings.validate() {
         return usage(message);
@@ -87,7 +127,7 @@ pub(crate) fn plan(args: ServeArgs) -> Result<Plan> {
                 .to_owned(),
         );
     }
-    Ok(plan)
+    Ok(())
 }
 
 fn plan_of_args(args: ServeArgs) -> Result<Plan> {
@@ -129,6 +169,7 @@ fn plan_of_args(args: ServeArgs) -> Result<Plan> {
         state_dir: args.devices.state_dir,
         control: args.control,
         record: args.record,
+        source: None,
     })
 }
 
@@ -285,7 +326,7 @@ struct File {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct FileCache {
-    device: PathBuf,
+    device: Spanned<PathBuf>,
     #[serde(default)]
     create: bool,
     emulate: Option<Text<Model>>,
@@ -301,7 +342,7 @@ struct FileUblk {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct FileNbd {
     #[serde(default)]
-    listen: Vec<Text<Address>>,
+    listen: Vec<Spanned<Text<Address>>>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
     tls_ca: Option<PathBuf>,
@@ -330,7 +371,7 @@ struct FileSettings {
 struct FileDaemon {
     memory: Option<Text<Size>>,
     threads: Option<usize>,
-    control: Option<PathBuf>,
+    control: Option<Spanned<PathBuf>>,
     state_dir: Option<PathBuf>,
     record: Option<PathBuf>,
     #[serde(default)]
@@ -346,12 +387,41 @@ struct FileVolume {
     emulate: Option<Text<Model>>,
 }
 
-fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<Plan> {
+impl FileVolume {
+    /// Its name, and where that is said.
+    fn called(&self) -> (String, std::ops::Range<usize>) {
+        if let Some(name) = &self.name {
+            return (name.get_ref().clone(), name.span());
+        }
+        (name_of(self.origin.get_ref()), self.origin.span())
+    }
+}
+
+/// What a volume is called that is given no name.
+fn name_of(origin: &Path) -> String {
+    origin
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+impl VolumePlan {
+    /// Its name, given or not.
+    pub(crate) fn called(&self) -> String {
+        self.name.clone().unwrap_or_else(|| name_of(&self.origin))
+    }
+}
+
+fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, Vec<Claim>)> {
     let wrong = |message: String| Usage(format!("{}: {message}", path.display()));
-    let file: File = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+    let file: File = toml::from_str(text).map_err(|error| wrong(faults::describe(text, &error)))?;
     let line = |span: std::ops::Range<usize>| text[..span.start].matches('\n').count() + 1;
     let at = |span, message: String| wrong(format!("line {}: {message}", line(span)));
     check_names(&file, at)?;
+    let claims = claims::of_file(path, text, &file);
+    if let Some(conflict) = conflicts(&claims).into_iter().next() {
+        return Err(Usage(conflict).into());
+    }
     let mode = file.volume.iter().find_map(|volume| volume.mode.as_ref());
     if let (None, Some(mode)) = (&file.cache, mode) {
         return Err(at(mode.span(), "a mode needs a [cache]".to_owned()).into());
@@ -389,19 +459,24 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<Plan> {
         emulate: volume.emulate.map(|model| model.0.0),
     };
     let cache = |cache: FileCache| CachePlan {
-        device: cache.device,
+        device: cache.device.into_inner(),
         create: cache.create,
         emulate: cache.emulate.map(|model| model.0.0),
     };
     let nbd = &file.nbd;
-    Ok(Plan {
+    let plan = Plan {
         tls: tls(
             nbd.tls_cert.as_deref(),
             nbd.tls_key.as_deref(),
             nbd.tls_ca.as_deref(),
             nbd.insecure,
         )?,
-        nbd: file.nbd.listen.into_iter().map(|text| text.0).collect(),
+        nbd: file
+            .nbd
+            .listen
+            .into_iter()
+            .map(|text| text.into_inner().0)
+            .collect(),
         ublk: args.ublk || file.ublk.enabled,
         cache: file.cache.map(cache),
         volumes: file.volume.into_iter().map(volume).collect(),
@@ -417,9 +492,14 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<Plan> {
             direct(args.devices.direct)
         },
         state_dir: args.devices.state_dir.clone().or(file.daemon.state_dir),
-        control: args.control.clone().or(file.daemon.control),
+        control: args
+            .control
+            .clone()
+            .or(file.daemon.control.map(Spanned::into_inner)),
         record: args.record.clone().or(file.daemon.record),
-    })
+        source: Some(Box::new(args.clone())),
+    };
+    Ok((plan, claims))
 }
 
 fn check_names(
@@ -428,16 +508,7 @@ fn check_names(
 ) -> Result<(), Usage> {
     let mut names = BTreeMap::new();
     for volume in &file.volume {
-        let origin = volume.origin.get_ref();
-        let (name, span) = match &volume.name {
-            Some(name) => (name.get_ref().clone(), name.span()),
-            None => {
-                let name = origin
-                    .file_name()
-                    .map(|name| name.to_string_lossy().into_owned());
-                (name.unwrap_or_default(), volume.origin.span())
-            }
-        };
+        let (name, span) = volume.called();
         if names.insert(name.clone(), ()).is_some() {
             return Err(at(
                 span,

@@ -114,7 +114,9 @@ fn is_root() -> bool {
 
 fn default_path() -> Result<PathBuf> {
     if is_root() {
-        return Ok("/var/lib/forebay".into());
+        // On the root file system, as LVM's: caches are served before /var is mounted, and a note
+        // that a cache was given up must be found then.
+        return Ok("/etc/forebay/state".into());
     }
     let named = std::env::var_os("XDG_STATE_HOME")
         .filter(|path| !path.is_empty())

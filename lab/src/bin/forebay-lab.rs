@@ -214,7 +214,7 @@ fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
     if experiment.exercises_files() {
         tools.push(prepare::install_fsx(&lab)?);
     }
-    prepare::add_binaries(&lab, &args.forebay, &tools)?;
+    prepare::add_binaries(&lab, &args.forebay, &tools, experiment.installs_package())?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))
@@ -230,6 +230,7 @@ fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
     };
     let conditions = Conditions {
         lab: &lab,
+        forebay: &args.forebay,
         accelerator,
         models: Models {
             disk: args.disk.clone(),

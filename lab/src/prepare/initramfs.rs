@@ -100,11 +100,16 @@ pub(super) fn build(lab: &Lab, release: &str) -> anyhow::Result<()> {
 }
 
 /// Appends the forebay binary, this one and `tools` to a copy of the base image, with their
-/// libraries.
+/// libraries; and systemd, udev and dpkg if it is to be a Debian.
 ///
 /// # Errors
 /// If a binary cannot be read or the image cannot be written.
-pub fn add_binaries(lab: &Lab, forebay: &Path, tools: &[PathBuf]) -> anyhow::Result<()> {
+pub fn add_binaries(
+    lab: &Lab,
+    forebay: &Path,
+    tools: &[PathBuf],
+    is_debian: bool,
+) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("cannot find the lab's own binary")?;
     let part = lab.root().join("guest-full.part");
     std::fs::copy(lab.base_image(), &part)
@@ -128,12 +133,16 @@ pub fn add_binaries(lab: &Lab, forebay: &Path, tools: &[PathBuf]) -> anyhow::Res
         let name = tool.file_name().unwrap_or_default().to_string_lossy();
         tree.program(tool, &format!("/usr/bin/{name}"))?;
     }
+    if is_debian {
+        super::systemd::add(&mut tree)?;
+    }
     tree.archive.finish()?;
     std::fs::rename(&part, lab.image())?;
     Ok(())
 }
 
-struct Tree<W: std::io::Write> {
+/// An archive under construction.
+pub(super) struct Tree<W: std::io::Write> {
     archive: Archive<W>,
     present: BTreeSet<String>,
 }
@@ -146,10 +155,20 @@ impl<W: std::io::Write> Tree<W> {
         }
     }
 
-    fn put(&mut self, path: &str, contents: &[u8]) -> anyhow::Result<()> {
+    pub(super) fn put(&mut self, path: &str, contents: &[u8]) -> anyhow::Result<()> {
         if !self.present.insert(path.to_owned()) {
             return Ok(());
         }
+        self.directories_above(path)?;
+        Ok(self.archive.file(path, contents)?)
+    }
+
+    pub(super) fn link(&mut self, path: &str, target: &str) -> anyhow::Result<()> {
+        self.directories_above(path)?;
+        Ok(self.archive.symlink(path, target)?)
+    }
+
+    fn directories_above(&mut self, path: &str) -> anyhow::Result<()> {
         let mut above = String::new();
         for part in Path::new(path).parent().into_iter().flat_map(Path::iter) {
             let part = part.to_string_lossy();
@@ -161,16 +180,16 @@ impl<W: std::io::Write> Tree<W> {
                 self.archive.directory(&above)?;
             }
         }
-        Ok(self.archive.file(path, contents)?)
+        Ok(())
     }
 
-    fn copy(&mut self, from: &Path, to: &str) -> anyhow::Result<()> {
+    pub(super) fn copy(&mut self, from: &Path, to: &str) -> anyhow::Result<()> {
         let bytes =
             std::fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
         self.put(to, &bytes)
     }
 
-    fn program(&mut self, from: &Path, to: &str) -> anyhow::Result<()> {
+    pub(super) fn program(&mut self, from: &Path, to: &str) -> anyhow::Result<()> {
         self.copy(from, to)?;
         self.libraries_of(from)
     }
@@ -193,7 +212,7 @@ fn libraries(listed: &str) -> Vec<String> {
         .collect()
 }
 
-fn find(program: &str) -> anyhow::Result<PathBuf> {
+pub(super) fn find(program: &str) -> anyhow::Result<PathBuf> {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
         .iter()
         .map(|directory| Path::new(directory).join(program))

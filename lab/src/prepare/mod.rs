@@ -4,6 +4,7 @@ mod fsx;
 mod initramfs;
 mod kernel;
 mod packages;
+mod systemd;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -19,6 +19,8 @@ const WANTED: &[&str] = &[
     "nbd-client",
     "nbdkit",
     "qemu-system-x86",
+    "systemd",
+    "udev",
     "util-linux",
     "xfsprogs",
     "xz-utils",

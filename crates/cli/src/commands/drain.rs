@@ -150,9 +150,10 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &Path) -> Result<()> {
         state_dir: args.devices.state_dir.clone(),
         control: args.control.control.clone(),
         record: None,
+        source: None,
     };
     let show = Show::new(args.control.json);
-    let answer = crate::daemon::drain_offline(&plan, &mut |progress| show.progress(progress));
+    let answer = crate::daemon::drain_offline(plan, &mut |progress| show.progress(progress));
     show.end();
     print_drained(args.control.json, &answer?);
     Ok(())

@@ -1,9 +1,9 @@
-//! Commands to a running daemon that are answered at once: attach, mode, set.
+//! Commands to a running daemon that are answered at once: attach, mode, set, reload.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::args::{AttachArgs, ControlArgs, ModeArgs, SetArgs};
+use crate::args::{AttachArgs, ControlArgs, ModeArgs, ReloadArgs, SetArgs};
 use crate::client::Client;
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
@@ -46,6 +46,26 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
     )?;
     print(&args.control, &answer, || {
         format!("{} is now {}", args.key, args.value)
+    });
+    Ok(())
+}
+
+pub(crate) fn reload(args: &ReloadArgs) -> Result<()> {
+    let answer = ask(&args.control, "Reload", &json!({}))?;
+    print(&args.control, &answer, || {
+        let words = |key: &str, end: &str| {
+            let listed = answer[key].as_array().into_iter().flatten();
+            let said = listed.filter_map(Value::as_str);
+            said.map(|what| format!("{what}{end}")).collect::<Vec<_>>()
+        };
+        let lines = [
+            words("changed", ": in force"),
+            words("needs_restart", ": needs a restart"),
+        ];
+        match lines.concat() {
+            lines if lines.is_empty() => "nothing has changed".to_owned(),
+            lines => lines.join("\n"),
+        }
     });
     Ok(())
 }

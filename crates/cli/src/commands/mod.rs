@@ -1,11 +1,15 @@
 //! One file per command.
 
 mod check;
+mod check_config;
 mod create;
 mod devices;
 mod drain;
 mod explain;
 mod live;
+mod manual;
+mod packaging;
+mod removal;
 mod repair;
 mod status;
 mod trace;
@@ -28,11 +32,14 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Set(args) => live::set(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Stop(args) => drain::stop(&args),
+        Command::Reload(args) => live::reload(&args),
+        Command::CheckConfig(args) => check_config::run(&args),
         Command::Check(args) => check::check(&args),
         Command::Dump(args) => check::dump(&args),
         Command::Repair(args) => repair::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Advise(args) => trace::advise(&args),
+        Command::Packaging(command) => packaging::run(&command),
     }
 }

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::volumes::Progress;
 use super::{Daemon, Devices, Notice, report};
+use crate::config;
 use crate::failure::{self, Usage};
 
 /// The one method after which the connection no longer carries messages.
@@ -202,7 +203,7 @@ fn carry_out(
                 Path::new(&origin),
                 given.name.clone(),
                 mode,
-                given.emulate.as_deref(),
+                given.emulate.as_deref().map(config::model).transpose()?,
             )?;
             Ok(json!({ "origin": origin, "exports": exports }))
         }
@@ -211,6 +212,7 @@ fn carry_out(
             daemon.detach(&volume, &mut tell)?;
             Ok(json!({ "name": volume.name }))
         }
+        "org.forebay.Reload" => daemon.reload(),
         "org.forebay.Stop" => stop(daemon, stream, given, &mut tell),
         other => Err(Usage(format!("there is no method `{other}`")).into()),
     }

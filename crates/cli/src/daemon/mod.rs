@@ -14,6 +14,8 @@
 //! | [`volumes`] | attach, detach, mode, drain, settings |
 //! | [`report`] | status |
 //! | [`tap`] | watching a volume's requests: for [`record`] and [`advice`] |
+//! | [`reload`] | a changed configuration, applied as far as that is possible live |
+//! | [`service`] | what the service manager is told |
 //! | [`shutdown`] | the orderly stop |
 //! | [`start`] | from a plan to running threads |
 
@@ -25,7 +27,9 @@ mod flight;
 mod link;
 mod plain;
 mod record;
+mod reload;
 mod report;
+mod service;
 mod shard;
 mod shutdown;
 mod slots;
@@ -49,6 +53,7 @@ pub(crate) use socket::{Address, Tls};
 pub(crate) use start::{drain_offline, serve};
 
 use crate::attach::Surroundings;
+use crate::config::Plan;
 use crate::status::Recovery;
 use advice::Advisers;
 use link::Link;
@@ -67,8 +72,8 @@ enum Devices {
 
 /// What the main thread waits for.
 enum Notice {
-    /// SIGINT or SIGTERM.
-    Signal,
+    /// SIGINT or SIGTERM, or SIGUSR1, which keeps the block devices.
+    Signal(Devices),
     /// `forebay stop`: the result goes to the first channel once all is done; the second is closed
     /// when the client was told.
     Stop {
@@ -124,6 +129,8 @@ struct Daemon {
     advisers: Advisers,
     control_path: PathBuf,
     surroundings: Surroundings,
+    /// What it was started with, or last reloaded.
+    plan: Mutex<Plan>,
     /// If volumes are block devices: the longest transfer of those, in bytes.
     block_devices: Option<u32>,
     notices: Mutex<Sender<Notice>>,

@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use super::start::record_abandonment;
 use super::ublk::{in_use, path};
 use super::worker::Worker;
-use super::{Daemon, Devices, Notice};
+use super::{Daemon, Devices, Notice, service};
 
 /// How long clients may take to have their last requests answered.
 const CLIENTS: Duration = Duration::from_secs(10);
@@ -30,6 +30,7 @@ pub(super) fn stop(
     threads: Vec<JoinHandle<()>>,
     devices: Devices,
 ) -> Result<()> {
+    service::stopping();
     let result = settle(daemon, notices, devices);
     let kept_rings = result.is_err();
     for link in &daemon.links {
@@ -124,6 +125,12 @@ fn end_recordings(daemon: &Daemon) -> Result<()> {
     Ok(())
 }
 
+/// Tells who watches, and the service manager, that the stop goes on.
+fn say(what: &str) {
+    tracing::info!("stopping: {what}");
+    service::still_stopping(what);
+}
+
 /// Takes away the block devices that nobody uses. The users of the others wait for the next
 /// daemon: to fail their requests would cost them data.
 fn remove_block_devices(daemon: &Daemon, devices: Devices) -> Result<()> {
@@ -165,7 +172,7 @@ fn flush(daemon: &Daemon, wait: &mut Wait<'_>) -> Result<()> {
                 break answer;
             }
             wait.look_at_notices();
-            tracing::info!("stopping: waiting for volume {name} to be flushed");
+            say(&format!("waiting for volume {name} to be flushed"));
             if began.elapsed() > DEVICES {
                 bail!(
                     "volume {name} was not flushed within {} seconds",
@@ -213,7 +220,7 @@ impl Wait<'_> {
             }
             if said.elapsed() > SAY {
                 said = Instant::now();
-                tracing::info!("stopping: waiting for {what} ({count} left)");
+                say(&format!("waiting for {what} ({count} left)"));
             }
             std::thread::sleep(LOOK);
         }
@@ -222,7 +229,7 @@ impl Wait<'_> {
     fn look_at_notices(&mut self) {
         while let Ok(notice) = self.notices.try_recv() {
             match notice {
-                Notice::Signal => self.hurried = true,
+                Notice::Signal(_) => self.hurried = true,
                 Notice::Abandonment {
                     worker,
                     epoch,

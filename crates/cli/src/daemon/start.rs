@@ -12,7 +12,7 @@ use forebay_engine::{
 use forebay_frontend::nbd::{Export, ExportId, ExportName, Limits};
 use forebay_io::{Arena, Emulation, Pool, Recording, RingMemory};
 use serde_json::Value;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use super::advice::{self, Advisers};
@@ -22,7 +22,7 @@ use super::record::Recordings;
 use super::shard::Shard;
 use super::socket::{Listener, Listening, bind_unix};
 use super::worker::{Clock, ServedVolume, TimedDevice, Worker, WorkerParts};
-use super::{Admin, CacheSide, Daemon, Devices, Notice, VolumeSide, control, shutdown};
+use super::{Admin, CacheSide, Daemon, Devices, Notice, VolumeSide, control, service, shutdown};
 use crate::attach::{self, AttachedCache, Origin, Surroundings};
 use crate::config::{LEAST_MEMORY_BYTES, Plan};
 use crate::failure::{Usage, refuse};
@@ -39,15 +39,18 @@ pub(crate) fn serve(plan: Plan) -> Result<()> {
         daemon,
         notices,
         threads,
-    } = launch(&plan)?;
-    for uri in daemon.uris_of(&daemon.admin()) {
+    } = launch(plan)?;
+    let uris = daemon.uris_of(&daemon.admin());
+    for uri in &uris {
         crate::output::line(format_args!("{uri}"));
     }
+    service::start_watchdog(&daemon)?;
+    service::ready(&format!("serving {}", uris.join(", ")));
     run(&daemon, &notices, threads)
 }
 
 /// Runs a daemon for one drain of its only volume, and stops it.
-pub(crate) fn drain_offline(plan: &Plan, show: &mut dyn FnMut(&Value)) -> Result<Value> {
+pub(crate) fn drain_offline(plan: Plan, show: &mut dyn FnMut(&Value)) -> Result<Value> {
     let Launched {
         daemon,
         notices,
@@ -56,7 +59,7 @@ pub(crate) fn drain_offline(plan: &Plan, show: &mut dyn FnMut(&Value)) -> Result
     let drained = daemon.find_volume(None).and_then(|volume| {
         let progress = daemon.drain(&volume, &mut |progress| {
             show(&control::progress_parameters(progress));
-            !matches!(notices.try_recv(), Ok(Notice::Signal))
+            !matches!(notices.try_recv(), Ok(Notice::Signal(_)))
         })?;
         Ok(control::drained(&volume.name, progress))
     });
@@ -80,7 +83,7 @@ fn end_with_any_panic() {
     }));
 }
 
-fn launch(plan: &Plan) -> Result<Launched> {
+fn launch(plan: Plan) -> Result<Launched> {
     end_with_any_panic();
     let (notices, to_main) = channel();
     watch_signals(notices.clone())?;
@@ -102,8 +105,8 @@ fn launch(plan: &Plan) -> Result<Launched> {
         .iter()
         .map(|address| Listener::bind(address, &plan.tls))
         .collect::<Result<Vec<_>>>()?;
-    let mut origins = open_origins(plan, &surroundings)?;
-    let cache = open_cache(plan, &mut origins, &surroundings)?;
+    let mut origins = open_origins(&plan, &surroundings)?;
+    let cache = open_cache(&plan, &mut origins, &surroundings)?;
     let clock = Clock(Instant::now());
     let Started {
         links,
@@ -111,7 +114,7 @@ fn launch(plan: &Plan) -> Result<Launched> {
         cache,
         volumes,
         limits,
-    } = start_workers(plan, cache, &origins, clock, &notices)?;
+    } = start_workers(&plan, cache, &origins, clock, &notices)?;
     let listening: Vec<Listening> = listeners
         .iter()
         .map(|listener| listener.listening(&plan.tls))
@@ -143,6 +146,7 @@ fn launch(plan: &Plan) -> Result<Launched> {
         surroundings,
         block_devices: plan.ublk.then_some(limits.max_request_bytes),
         notices: Mutex::new(notices),
+        plan: Mutex::new(plan),
     });
     advice::start(&daemon)?;
     control::start(Arc::clone(&daemon), control)?;
@@ -189,9 +193,9 @@ fn run(
     loop {
         // The daemon holds a sender itself, so that this never fails.
         match notices.recv().context("the daemon lost its own channel")? {
-            Notice::Signal => {
+            Notice::Signal(devices) => {
                 tracing::info!("a signal came: stopping in order");
-                return shutdown::stop(daemon, notices, threads, Devices::KeepUsed);
+                return shutdown::stop(daemon, notices, threads, devices);
             }
             Notice::Stop {
                 done,
@@ -246,12 +250,18 @@ pub(super) fn record_abandonment(daemon: &Daemon, worker: usize, epoch: u32, rea
 }
 
 fn watch_signals(notices: Sender<Notice>) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGUSR1]).context("cannot watch for signals")?;
     std::thread::Builder::new()
         .name("forebay-signals".to_owned())
         .spawn(move || {
-            for _ in signals.forever() {
-                if notices.send(Notice::Signal).is_err() {
+            for signal in signals.forever() {
+                let devices = if signal == SIGUSR1 {
+                    Devices::Keep
+                } else {
+                    Devices::KeepUsed
+                };
+                if notices.send(Notice::Signal(devices)).is_err() {
                     return;
                 }
             }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use forebay_engine::format::VolumeState;
 use forebay_engine::{Mode, Superblock, VolumeSlot};
 use forebay_io::Emulation;
+use forebay_model::ModelOptions;
 
 use super::report::{Backlog, backlog};
 use super::worker::Worker;
@@ -167,14 +168,11 @@ impl Daemon {
         path: &Path,
         name: Option<String>,
         mode: Option<Mode>,
-        emulate: Option<&str>,
+        emulate: Option<ModelOptions>,
     ) -> Result<Vec<String>> {
         let mut origin = Origin::open(path, name, mode, &self.surroundings)
             .with_context(|| format!("cannot attach the origin device {}", path.display()))?;
-        let emulation = match emulate {
-            Some(text) => Some(Emulation::new(&config::model(text)?, origin.size_bytes())),
-            None => None,
-        };
+        let emulation = emulate.map(|options| Emulation::new(&options, origin.size_bytes()));
         let mut admin = self.admin();
         if admin
             .volumes

@@ -165,12 +165,22 @@ impl Daemon {
 
     /// Starts a daemon, or returns what it said when it ended.
     pub(crate) fn try_start(scratch: &Scratch, arguments: &[&str]) -> Result<Daemon, String> {
+        Daemon::try_start_in(scratch, arguments, &[])
+    }
+
+    /// The same with these variables in its environment.
+    pub(crate) fn try_start_in(
+        scratch: &Scratch,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Daemon, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = scratch.path(&format!("log-{number}"));
         let control = scratch.text("control");
         let nbd = format!("unix:{}", scratch.text("nbd"));
         let mut child = command(scratch)
+            .envs(environment.iter().copied())
             .arg("serve")
             .args(arguments)
             .args([

@@ -15,7 +15,7 @@ use forebay_io::ublk::{UblkControl, UblkDevice};
 
 use super::super::link::Link;
 use super::queue::Queue;
-use super::{DEPTH, path};
+use super::{DEPTH, path, udev_name};
 use crate::failure::refuse;
 use crate::patience::patiently;
 
@@ -80,6 +80,13 @@ fn make(control: &mut UblkControl, links: &[Link], wanted: &Wanted) -> Result<u3
         .command(commands::ADD_DEVICE, ANY_NUMBER, 0, &mut info)
         .context("the ublk driver refused a new device")?;
     let info = DeviceInfo::decode(&info);
+    // The device's first event comes with its start.
+    if let Err(error) = udev_name::leave(&wanted.name, info.number) {
+        tracing::warn!(
+            "udev is not told the name of {}: {error}",
+            path(info.number)
+        );
+    }
     let started = set_parameters(control, info.number, &wanted.parameters)
         .and_then(|()| serve_queues(links, wanted, &info))
         .and_then(|()| start(control, info.number, commands::START_DEVICE));
@@ -246,7 +253,9 @@ fn remove_from(links: &[Link], slot: VolumeSlot) -> bool {
 fn delete(control: &mut UblkControl, number: u32) -> Result<()> {
     control
         .command(commands::DELETE_DEVICE, number, 0, &mut [])
-        .with_context(|| format!("cannot take {} away", path(number)))
+        .with_context(|| format!("cannot take {} away", path(number)))?;
+    udev_name::forget(number);
+    Ok(())
 }
 
 fn info(control: &mut UblkControl, number: u32) -> io::Result<DeviceInfo> {
@@ -309,8 +318,11 @@ fn names_of(number: u32) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Links may be udev's, which are relative.
 fn leads_to(link: &Path, number: u32) -> bool {
-    std::fs::read_link(link).is_ok_and(|target| target == Path::new(&path(number)))
+    let target = std::fs::read_link(link).map(|target| Path::new(NAMES).join(target));
+    let named = |target: PathBuf| target.file_name().map(|name| Path::new("/dev").join(name));
+    target.ok().and_then(named).as_deref() == Some(Path::new(&path(number)))
 }
 
 fn give_name(name: &str, number: u32) -> io::Result<()> {
@@ -320,6 +332,10 @@ fn give_name(name: &str, number: u32) -> io::Result<()> {
     }
     std::fs::create_dir_all(NAMES)?;
     let link = Path::new(NAMES).join(name);
+    if leads_to(&link, number) {
+        // udev has made it, and keeps account of its own.
+        return Ok(());
+    }
     let new = Path::new(NAMES).join(format!(".{name}.new"));
     // One that a daemon left in the middle of this.
     let _ = std::fs::remove_file(&new);

@@ -6,10 +6,12 @@
 //! | [`queue`] | requests of a device's queue on the thread that serves it |
 //! | [`volume`] | which device a volume is, and what its users are told |
 //! | [`in_use`] | whether a device can be taken away |
+//! | [`udev_name`] | what udev is told, for its own link to a device |
 
 mod export;
-pub(super) mod in_use;
+pub(crate) mod in_use;
 pub(super) mod queue;
+mod udev_name;
 mod volume;
 
 pub(super) use export::check_driver;

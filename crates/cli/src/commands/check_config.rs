@@ -1,0 +1,80 @@
+//! `forebay check-config`: whether configuration files are right, each by itself and all together.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::args::CheckConfigArgs;
+use crate::config::{self, Claim, ClaimKind};
+use crate::failure::{Usage, describe};
+
+pub(crate) fn run(args: &CheckConfigArgs) -> Result<()> {
+    let files = if args.files.is_empty() {
+        config::installed_files()?
+    } else {
+        args.files.clone()
+    };
+    let found = examine(&files);
+    if args.json {
+        let report = json!({
+            "files": files,
+            "volumes": found.volumes,
+            "faults": found.faults,
+            "notes": found.notes,
+        });
+        crate::output::line(format_args!("{report}"));
+    } else {
+        for note in &found.notes {
+            crate::output::line(format_args!("{note}"));
+        }
+    }
+    if !found.faults.is_empty() {
+        return Err(Usage(found.faults.join("\nforebay: ")).into());
+    }
+    if !args.json {
+        crate::output::line(format_args!(
+            "{} configuration files, {} volumes: nothing is wrong",
+            files.len(),
+            found.volumes
+        ));
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Found {
+    volumes: usize,
+    faults: Vec<String>,
+    /// What may be right all the same.
+    notes: Vec<String>,
+}
+
+fn examine(files: &[PathBuf]) -> Found {
+    let mut found = Found::default();
+    let mut claims = Vec::new();
+    for file in files {
+        match config::examine_file(file) {
+            Ok((plan, claimed)) => {
+                found.volumes += plan.volumes.len();
+                claims.extend(claimed);
+            }
+            Err(error) => found.faults.push(describe(&error)),
+        }
+    }
+    found.faults.extend(config::conflicts(&claims));
+    let missing = claims.iter().filter(|claim| is_missing(claim));
+    found.notes.extend(missing.map(|claim| {
+        format!(
+            "{}: line {}: {} is not there now",
+            claim.file.display(),
+            claim.line,
+            claim.name
+        )
+    }));
+    found
+}
+
+fn is_missing(claim: &Claim) -> bool {
+    claim.kind == ClaimKind::Device && !std::path::Path::new(&claim.name).exists()
+}

@@ -1,0 +1,61 @@
+//! `forebay packaging`, hidden: what the makers of packages need of the binary.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+
+use super::{manual, removal};
+use crate::args::{Args, PackagingCommand};
+
+pub(crate) fn run(command: &PackagingCommand) -> Result<()> {
+    match command {
+        PackagingCommand::Man { directory } => {
+            for (name, page) in manual::pages(Args::command())? {
+                write(&directory.join(name), &page)?;
+            }
+            Ok(())
+        }
+        PackagingCommand::Completions { directory } => completions(directory),
+        PackagingCommand::MayRemove { files } => removal::check(files),
+    }
+}
+
+fn completions(directory: &Path) -> Result<()> {
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut visible(), "forebay", &mut text);
+        write(&directory.join(file_name(shell)), &text)?;
+    }
+    Ok(())
+}
+
+/// The command line as people see it; not every shell's generator leaves out what is hidden.
+fn visible() -> Command {
+    let full = Args::command();
+    Command::new("forebay")
+        .args(full.get_arguments().cloned())
+        .subcommands(
+            full.get_subcommands()
+                .filter(|below| !below.is_hide_set())
+                .cloned(),
+        )
+}
+
+/// As each shell looks for it.
+fn file_name(shell: Shell) -> PathBuf {
+    match shell {
+        Shell::Zsh => "zsh/_forebay".into(),
+        Shell::Fish => "fish/forebay.fish".into(),
+        _ => format!("{shell}/forebay").into(),
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+    }
+    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}

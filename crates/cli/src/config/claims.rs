@@ -1,0 +1,131 @@
+//! What a configuration wants for itself alone, and who else wants it: devices, names of block
+//! devices, addresses.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+
+use super::File;
+use super::faults::line_number;
+
+/// One thing that a file claims, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) file: PathBuf,
+    pub(crate) line: usize,
+    pub(crate) kind: ClaimKind,
+    /// As it is written.
+    pub(crate) name: String,
+    /// What is the same has the same.
+    identity: String,
+}
+
+/// What is claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ClaimKind {
+    /// A device, as cache or as origin.
+    Device,
+    /// A name in /dev/forebay.
+    BlockDevice,
+    /// An address for NBD.
+    Address,
+    /// A control socket.
+    Control,
+}
+
+impl fmt::Display for ClaimKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            ClaimKind::Device => "the device",
+            ClaimKind::BlockDevice => "the block device",
+            ClaimKind::Address => "the address",
+            ClaimKind::Control => "the control socket",
+        })
+    }
+}
+
+/// The claims of a file, in the order of its lines within each kind.
+pub(super) fn of_file(path: &Path, text: &str, file: &File) -> Vec<Claim> {
+    let claim = |kind, name: String, identity: String, span: std::ops::Range<usize>| Claim {
+        file: path.to_owned(),
+        line: line_number(text, span.start),
+        kind,
+        name,
+        identity,
+    };
+    let device = |path: &Spanned<PathBuf>| {
+        let name = path.get_ref().display().to_string();
+        claim(
+            ClaimKind::Device,
+            name,
+            identity(path.get_ref()),
+            path.span(),
+        )
+    };
+    let mut claims: Vec<Claim> = file
+        .cache
+        .iter()
+        .map(|cache| device(&cache.device))
+        .collect();
+    claims.extend(file.volume.iter().map(|volume| device(&volume.origin)));
+    if file.ublk.enabled {
+        claims.extend(file.volume.iter().map(|volume| {
+            let (name, span) = volume.called();
+            let path = format!("/dev/forebay/{name}");
+            claim(ClaimKind::BlockDevice, path.clone(), path, span)
+        }));
+    }
+    claims.extend(file.nbd.listen.iter().map(|address| {
+        let name = address.get_ref().0.to_string();
+        claim(ClaimKind::Address, name.clone(), name, address.span())
+    }));
+    claims.extend(file.daemon.control.iter().map(|control| {
+        let name = control.get_ref().display().to_string();
+        claim(ClaimKind::Control, name.clone(), name, control.span())
+    }));
+    claims
+}
+
+/// The same device has the same, by whatever path it is reached.
+fn identity(path: &Path) -> String {
+    match std::fs::metadata(path) {
+        Ok(found) if found.file_type().is_block_device() => format!("block {}", found.rdev()),
+        Ok(found) => format!("file {} {}", found.dev(), found.ino()),
+        Err(_) => std::path::absolute(path)
+            .unwrap_or_else(|_| path.to_owned())
+            .display()
+            .to_string(),
+    }
+}
+
+/// Everything that is claimed twice, in words that point at both lines.
+pub(crate) fn conflicts(claims: &[Claim]) -> Vec<String> {
+    let mut first: BTreeMap<(ClaimKind, &str), &Claim> = BTreeMap::new();
+    let mut found = Vec::new();
+    for claim in claims {
+        let Some(earlier) = first.insert((claim.kind, &claim.identity), claim) else {
+            continue;
+        };
+        let place = if earlier.file == claim.file {
+            format!("line {}", earlier.line)
+        } else {
+            format!("{}, line {}", earlier.file.display(), earlier.line)
+        };
+        let alias = if earlier.name == claim.name {
+            String::new()
+        } else {
+            format!(" as {}", earlier.name)
+        };
+        found.push(format!(
+            "{}: line {}: {} {} is used already{alias} ({place})",
+            claim.file.display(),
+            claim.line,
+            claim.kind,
+            claim.name
+        ));
+    }
+    found
+}

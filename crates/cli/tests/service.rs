@@ -1,0 +1,276 @@
+//! The daemon as a service: what its manager is told, configuration files checked together and
+//! read again, what stands in the way of a removal.
+
+mod support;
+
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+use serde_json::Value;
+use support::nbd::Client;
+use support::{Daemon, LIMIT, MIB, Scratch, forebay, forebay_ok, forebay_says, text, until};
+
+/// A service manager: the socket to which its services report.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn new(path: &Path) -> Manager {
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        Manager(socket)
+    }
+
+    /// The next message that says this; those before it must be of `passed`.
+    fn wait_for(&self, wanted: &str, passed: &str) -> String {
+        let mut buffer = [0; 4096];
+        loop {
+            let len = self
+                .0
+                .recv(&mut buffer)
+                .unwrap_or_else(|error| panic!("no {wanted}: {error}"));
+            let message = String::from_utf8_lossy(&buffer[..len]).into_owned();
+            if message.lines().any(|line| line.starts_with(wanted)) {
+                return message;
+            }
+            assert!(message.contains(passed), "{message} before {wanted}");
+        }
+    }
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 32 * MIB);
+    scratch.file("cache", 16 * MIB);
+    let manager = Manager::new(&scratch.path("notify"));
+    let arguments = ["--origin", "origin", "--cache", "cache", "--create"];
+    let environment = [
+        ("NOTIFY_SOCKET", &*scratch.text("notify")),
+        ("WATCHDOG_USEC", "150000"),
+    ];
+    let mut daemon = Daemon::try_start_in(&scratch, &arguments, &environment).unwrap();
+    // Before it is ready it is alive at most.
+    let ready = manager.wait_for("READY=1", "WATCHDOG=1");
+    assert!(ready.contains(&scratch.text("nbd")), "{ready}");
+    Client::connect(&scratch.path("nbd")).unwrap();
+    for _ in 0..5 {
+        manager.wait_for("WATCHDOG=1", "WATCHDOG=1");
+    }
+    daemon.signal("-TERM");
+    let stopping = manager.wait_for("STOPPING=1", "WATCHDOG=1");
+    assert!(stopping.contains("EXTEND_TIMEOUT_USEC="), "{stopping}");
+    assert_eq!(daemon.wait(), Some(0));
+}
+
+#[test]
+fn a_manager_that_is_gone_does_not_matter() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 32 * MIB);
+    let environment = [("NOTIFY_SOCKET", &*scratch.text("nobody"))];
+    let daemon = Daemon::try_start_in(&scratch, &["--origin", "origin"], &environment).unwrap();
+    until("a word about it", || {
+        daemon.log().contains("could not be told")
+    });
+    daemon.stop();
+}
+
+#[test]
+fn the_signal_that_keeps_devices_stops_in_order() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 32 * MIB);
+    scratch.file("cache", 16 * MIB);
+    let mut daemon = Daemon::cached(&scratch, "writeback", &[]);
+    Client::connect(&scratch.path("nbd"))
+        .unwrap()
+        .write(0, &[7; 4096]);
+    daemon.signal("-USR1");
+    assert_eq!(daemon.wait(), Some(0));
+    let checked = forebay_ok(&scratch, &["check", "cache"]);
+    assert!(checked.contains("stopped in order"), "{checked}");
+}
+
+/// A configuration for the socket `nbd` of this test.
+fn configuration(scratch: &Scratch, more: &str) -> String {
+    format!(
+        "[cache]\ndevice = \"cache\"\ncreate = true\n[nbd]\nlisten = [\"unix:{}\"]\n{more}",
+        scratch.text("nbd")
+    )
+}
+
+#[test]
+fn configuration_files_are_checked_together() {
+    let scratch = Scratch::new();
+    scratch.file("origin", MIB);
+    std::os::unix::fs::symlink(scratch.path("origin"), scratch.path("alias")).unwrap();
+    let file = |name: &str, cache: &str, origin: &str, socket: &str, volume: &str| {
+        let text = format!(
+            "[cache]\ndevice = \"{cache}\"\n[ublk]\nenabled = true\n[nbd]\nlisten = [\"unix:{socket}\"]\n\
+             [[volume]]\norigin = \"{origin}\"\nname = \"{volume}\"\n"
+        );
+        std::fs::write(scratch.path(name), text).unwrap();
+    };
+    file("a.toml", "c1", "origin", "s1", "one");
+    file("b.toml", "c2", "o2", "s2", "two");
+    let said = forebay_ok(&scratch, &["check-config", "a.toml", "b.toml"]);
+    assert!(said.contains("2 configuration files, 2 volumes"), "{said}");
+    assert!(
+        said.contains("b.toml: line 8: o2 is not there now"),
+        "{said}"
+    );
+    assert!(!said.contains("origin is not there"), "{said}");
+
+    file("b.toml", "c1", "alias", "s1", "one");
+    let words = [
+        "b.toml: line 2: the device c1 is used already (a.toml, line 2)",
+        "b.toml: line 8: the device alias is used already as origin (a.toml, line 8)",
+        "b.toml: line 9: the block device /dev/forebay/one is used already (a.toml, line 9)",
+        "b.toml: line 6: the address unix:s1 is used already (a.toml, line 6)",
+    ];
+    forebay_says(&scratch, &["check-config", "a.toml", "b.toml"], 2, &words);
+    let report = forebay(&scratch, &["check-config", "--json", "a.toml", "b.toml"]);
+    assert_eq!(report.status.code(), Some(2));
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["faults"].as_array().unwrap().len(), 4, "{report}");
+
+    file("b.toml", "same", "same", "s2", "two");
+    let words = ["line 8: the device same is used already (line 2)"];
+    forebay_says(&scratch, &["check-config", "b.toml"], 2, &words);
+    forebay_says(&scratch, &["serve", "--config", "b.toml"], 2, &words);
+    forebay_says(&scratch, &["check-config", "none.toml"], 2, &["none.toml"]);
+}
+
+#[test]
+fn an_unknown_key_is_answered_with_the_nearest() {
+    let scratch = Scratch::new();
+    let text = "[cache]\ndevice = \"c\"\n[settings]\ndirty-limt = 60\n[[volume]]\norigin = \"a\"\n";
+    std::fs::write(scratch.path("a.toml"), text).unwrap();
+    let words = [
+        "a.toml: line 4",
+        "unknown key `dirty-limt`, did you mean `dirty-limit`?",
+    ];
+    forebay_says(&scratch, &["check-config", "a.toml"], 2, &words);
+}
+
+#[test]
+fn a_changed_file_is_applied_as_far_as_that_can_be() {
+    let scratch = Scratch::new();
+    for name in ["one", "two"] {
+        scratch.file(name, 32 * MIB);
+    }
+    scratch.file("cache", 16 * MIB);
+    let write = |more: &str| {
+        std::fs::write(scratch.path("f.toml"), configuration(&scratch, more)).unwrap();
+    };
+    write("[settings]\nage = 5\n[[volume]]\norigin = \"one\"\n");
+    let daemon = Daemon::start(&scratch, &["--config", "f.toml"]);
+    assert_eq!(
+        daemon.command(&scratch, &["reload"]),
+        "nothing has changed\n"
+    );
+
+    write(
+        "[settings]\nage = 7\n[daemon]\nmemory = \"128M\"\n[[volume]]\norigin = \"one\"\nmode = \"writeback\"\n\
+         [[volume]]\norigin = \"two\"\n",
+    );
+    let report = daemon.command(&scratch, &["reload", "--json"]);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let expected = [
+        "settings",
+        "volume one is in mode writeback",
+        "volume two is attached",
+    ];
+    assert_eq!(report["changed"], Value::from(expected.to_vec()));
+    assert_eq!(
+        report["needs_restart"],
+        Value::from(vec!["[daemon] memory"])
+    );
+    let status = daemon.status(&scratch);
+    assert_eq!(
+        status["settings"]["age_limit_seconds"].as_u64(),
+        Some(7),
+        "{status}"
+    );
+    assert_eq!(status["volumes"][0]["mode"], "writeback");
+    assert_eq!(status["volumes"][1]["name"], "two");
+
+    // What waits is named again; what is wrong changes nothing.
+    write(
+        "[settings]\nage = 7\n[daemon]\nmemory = \"128M\"\n[[volume]]\norigin = \"one\"\nmode = \"writeback\"\n",
+    );
+    let said = daemon.command(&scratch, &["reload"]);
+    assert!(said.contains("[daemon] memory: needs a restart"), "{said}");
+    assert!(said.contains("forebay detach two"), "{said}");
+    write("[settings]\nage = 9\nspeed = 1\n[[volume]]\norigin = \"one\"\n");
+    let output = daemon
+        .begin(&scratch, &["reload"])
+        .wait_with_output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(
+        text(&output).contains("unknown key `speed`"),
+        "{}",
+        text(&output)
+    );
+    let status = daemon.status(&scratch);
+    assert_eq!(status["settings"]["age_limit_seconds"].as_u64(), Some(7));
+    daemon.stop();
+}
+
+#[test]
+fn removal_is_refused_while_a_cache_holds_what_its_origin_does_not() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 32 * MIB);
+    scratch.file("cache", 16 * MIB);
+    let volume = "[settings]\nage = 86400\n[[volume]]\norigin = \"origin\"\nmode = \"writeback\"\n";
+    std::fs::write(scratch.path("f.toml"), configuration(&scratch, volume)).unwrap();
+    let may_remove = ["packaging", "may-remove", "f.toml"];
+    // Nothing was ever made on the device. Other daemons of this user may have their own to say.
+    let output = forebay(&scratch, &may_remove);
+    assert!(!text(&output).contains("cache holds"), "{}", text(&output));
+
+    let daemon = Daemon::start(&scratch, &["--config", "f.toml"]);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    client.write(0, &[7; 4096]);
+    client.flush();
+    drop(client);
+    daemon.stop();
+    let words = [
+        "cache holds 4 KiB of volume origin",
+        "forebay detach origin",
+    ];
+    forebay_says(&scratch, &may_remove, 3, &words);
+
+    forebay_ok(
+        &scratch,
+        &[
+            "drain",
+            "--offline",
+            "--cache",
+            "cache",
+            "--origin",
+            "origin",
+        ],
+    );
+    let output = forebay(&scratch, &may_remove);
+    assert!(!text(&output).contains("cache holds"), "{}", text(&output));
+
+    std::fs::rename(scratch.path("cache"), scratch.path("elsewhere")).unwrap();
+    forebay_says(&scratch, &may_remove, 3, &["is not known", "f.toml"]);
+}
+
+#[test]
+fn completions_and_manual_pages_are_written() {
+    let scratch = Scratch::new();
+    forebay_ok(&scratch, &["packaging", "man", "man"]);
+    forebay_ok(&scratch, &["packaging", "completions", "completions"]);
+    let page = std::fs::read_to_string(scratch.path("man/forebay-check-config.1")).unwrap();
+    assert!(page.contains(".SH EXAMPLES"), "{page}");
+    for name in ["bash/forebay", "zsh/_forebay", "fish/forebay.fish"] {
+        let text = std::fs::read_to_string(scratch.path("completions").join(name)).unwrap();
+        assert!(
+            text.contains("check-config") && text.contains("log-level"),
+            "{name}"
+        );
+        assert!(!text.contains("packaging"), "{name} offers what is hidden");
+    }
+}
