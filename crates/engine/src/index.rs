@@ -6,10 +6,11 @@
 //! wrong entry seldom touches the arrays. A key has two buckets of eight places, one cache line
 //! each at most, and goes to the emptier (Azar, Broder, Karlin, Upfal 1994); when both are full
 //! an entry moves to its other bucket (cuckoo hashing with buckets; Dietzfelbinger, Weidling
-//! 2007). So the table can be nine tenths full and still no operation walks far. Everything is
-//! allocated once; nothing grows or pauses.
+//! 2007). So the table can be nine tenths full and still no operation walks far; the few entries for
+//! which there is no room even so are in a map. All else is allocated once; nothing pauses.
 
 use crate::format::{BlockKey, Slot, Stream};
+use crate::locks::KeyMap;
 
 /// Places in a bucket of the table.
 const BUCKET: usize = 8;
@@ -89,8 +90,9 @@ pub(crate) struct Index {
     checksum: Box<[u32]>,
     flags: Box<[SlotFlags]>,
     table: Box<[[u32; BUCKET]]>,
-    /// Entries for which no bucket could make room: next to never any.
-    spilled: Vec<Slot>,
+    /// Entries for which no bucket could make room: one in ten thousand when the table is full,
+    /// thousands in a large cache.
+    spilled: KeyMap<Slot>,
     /// The bits of an entry that are the slot number; the rest is the tag.
     slot_mask: u32,
     live: u32,
@@ -110,7 +112,7 @@ impl Index {
             checksum: vec![0; slots_usize].into(),
             flags: vec![SlotFlags::default(); slots_usize].into(),
             table: vec![[0; BUCKET]; buckets].into(),
-            spilled: Vec::new(),
+            spilled: KeyMap::default(),
             slot_mask: u32::MAX
                 .checked_shr((slots + 1).leading_zeros())
                 .unwrap_or(0),
@@ -132,11 +134,7 @@ impl Index {
         match self.place_of(key, hash) {
             Some((bucket, at)) => Some(self.slot_of(self.table[bucket][at])),
             None if self.spilled.is_empty() => None,
-            None => self
-                .spilled
-                .iter()
-                .copied()
-                .find(|slot| self.key(*slot) == key),
+            None => self.spilled.get(&key).copied(),
         }
     }
 
@@ -260,9 +258,9 @@ impl Index {
             return Some((old, std::mem::take(&mut self.flags[old.0 as usize])));
         }
         if !self.spilled.is_empty()
-            && let Some(at) = self.spilled.iter().position(|slot| self.key(*slot) == key)
+            && let Some(spilled) = self.spilled.get_mut(&key)
         {
-            let old = std::mem::replace(&mut self.spilled[at], slot);
+            let old = std::mem::replace(spilled, slot);
             return Some((old, std::mem::take(&mut self.flags[old.0 as usize])));
         }
         self.live += 1;
@@ -277,7 +275,9 @@ impl Index {
             .or_else(|| self.make_room([first, second]))
         {
             Some((bucket, at)) => self.table[bucket][at] = value,
-            None => self.spilled.push(slot),
+            None => {
+                self.spilled.insert(key, slot);
+            }
         }
         None
     }
@@ -329,13 +329,7 @@ impl Index {
                 let value = std::mem::take(&mut self.table[bucket][at]);
                 self.slot_of(value)
             }
-            None => {
-                let at = self
-                    .spilled
-                    .iter()
-                    .position(|slot| self.key(*slot) == key)?;
-                self.spilled.swap_remove(at)
-            }
+            None => self.spilled.remove(&key)?,
         };
         let flags = std::mem::take(&mut self.flags[slot.0 as usize]);
         self.live -= 1;
@@ -344,7 +338,8 @@ impl Index {
 
     /// [`Index::remove`] for the block whose newest version is at this slot: needs no look at keys.
     pub(crate) fn remove_slot(&mut self, slot: Slot) -> SlotFlags {
-        let hash = hash(self.key(slot));
+        let key = self.key(slot);
+        let hash = hash(key);
         let value = self.value(self.tag(hash), slot);
         let home = self.homes(hash).into_iter().find_map(|bucket| {
             let at = self.table[bucket].iter().position(|v| *v == value)?;
@@ -353,9 +348,8 @@ impl Index {
         match home {
             Some((bucket, at)) => self.table[bucket][at] = 0,
             None => {
-                let at = self.spilled.iter().position(|spilled| *spilled == slot);
-                self.spilled
-                    .swap_remove(at.expect("the index names a live slot"));
+                let spilled = self.spilled.remove(&key);
+                assert_eq!(spilled, Some(slot), "the index names a live slot");
             }
         }
         self.live -= 1;
@@ -436,6 +430,41 @@ mod tests {
                 prop_assert_eq!(index.len() as usize, map.len());
             }
         }
+    }
+
+    /// Buckets too few for what is put in, so that much spills: what a large cache has rarely.
+    #[test]
+    fn what_found_no_bucket_is_found_replaced_and_removed_like_the_rest() {
+        let slots = 1000;
+        let mut index = Index::new(2 * slots);
+        index.table = vec![[0; BUCKET]; slots as usize / BUCKET / 2].into();
+        let clean = SlotFlags::new(false, false, 0);
+        for slot in 0..slots {
+            assert_eq!(
+                index.insert(BlockKey(u64::from(slot)), Slot(slot), slot, clean),
+                None
+            );
+        }
+        assert!(index.spilled.len() >= 500, "{}", index.spilled.len());
+        for key in 0..slots {
+            let old = index.insert(BlockKey(u64::from(key)), Slot(slots + key), key, clean);
+            assert_eq!(old, Some(Slot(key)));
+            assert_eq!(
+                index.find(BlockKey(u64::from(key))),
+                Some(Slot(slots + key))
+            );
+        }
+        assert_eq!(index.find(BlockKey(u64::from(slots))), None);
+        assert_eq!(index.len(), slots);
+        for key in 0..slots {
+            if key % 2 == 0 {
+                index.remove_slot(Slot(slots + key));
+            } else {
+                assert!(index.remove(BlockKey(u64::from(key))).is_some());
+            }
+            assert_eq!(index.find(BlockKey(u64::from(key))), None);
+        }
+        assert_eq!((index.len(), index.spilled.len()), (0, 0));
     }
 
     #[test]
