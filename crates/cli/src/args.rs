@@ -262,6 +262,11 @@ pub(crate) struct SettingArgs {
     /// Sequential streams longer than this bypass the cache; `off` for never.
     #[arg(long, value_name = "SIZE")]
     pub(crate) sequential_cutoff: Option<Cutoff>,
+    /// When dirty data is written back: `threshold` (above --dirty-low, or older than --age),
+    /// `timed` (older than --age), `rate` (steadily, to keep it at --dirty-low) or `cleaner`
+    /// (everything, at once).
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) writeback: Option<forebay_engine::WritebackPolicy>,
     /// Write-back begins above this share of dirty data.
     #[arg(long, value_name = "PERCENT")]
     pub(crate) dirty_low: Option<u8>,
@@ -337,7 +342,8 @@ pub(crate) struct ModeArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: forebay set sequential-cutoff 4M\n\nKeys: commit, admission, \
-write-admission, congestion-read, congestion-write, write-budget, sequential-cutoff, dirty-low, \
+write-admission, congestion-read, congestion-write, write-budget, sequential-cutoff, writeback, \
+dirty-low, \
 dirty-high, dirty-limit, age. They hold until the daemon stops."
 )]
 pub(crate) struct SetArgs {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use forebay_engine::{Admission, Commit, Mode, Nanos, Settings};
+use forebay_engine::{Admission, Commit, Mode, Nanos, Settings, WritebackPolicy};
 use forebay_frontend::nbd::TlsServer;
 use forebay_io::DirectIo;
 use forebay_model::ModelOptions;
@@ -196,6 +196,7 @@ pub(crate) fn settings(args: &SettingArgs) -> Settings {
     if let Some(Cutoff(bytes)) = args.sequential_cutoff {
         settings.sequential_cutoff_bytes = bytes;
     }
+    settings.writeback_policy = args.writeback.unwrap_or(settings.writeback_policy);
     settings.dirty_low_percent = args.dirty_low.unwrap_or(settings.dirty_low_percent);
     settings.dirty_high_percent = args.dirty_high.unwrap_or(settings.dirty_high_percent);
     settings.dirty_limit_percent = args.dirty_limit.unwrap_or(settings.dirty_limit_percent);
@@ -225,6 +226,7 @@ pub(crate) fn change_setting(
         "congestion-write" => settings.congestion_write = value.parse::<Limit>()?.0,
         "write-budget" => settings.write_budget_bytes_per_day = value.parse::<Cutoff>()?.0,
         "sequential-cutoff" => settings.sequential_cutoff_bytes = value.parse::<Cutoff>()?.0,
+        "writeback" => settings.writeback_policy = value.parse()?,
         "dirty-low" => settings.dirty_low_percent = percent()?,
         "dirty-high" => settings.dirty_high_percent = percent()?,
         "dirty-limit" => settings.dirty_limit_percent = percent()?,
@@ -237,7 +239,7 @@ pub(crate) fn change_setting(
         _ => {
             return Err(format!(
                 "there is no setting `{key}`: known are commit, admission, write-admission, \
-                 congestion-read, congestion-write, write-budget, sequential-cutoff, dirty-low, dirty-high, \
+                 congestion-read, congestion-write, write-budget, sequential-cutoff, writeback, dirty-low, dirty-high, \
                  dirty-limit, age"
             ));
         }
@@ -360,6 +362,7 @@ struct FileSettings {
     congestion_write: Option<Text<Limit>>,
     write_budget: Option<Text<Cutoff>>,
     sequential_cutoff: Option<Text<Cutoff>>,
+    writeback: Option<Text<WritebackPolicy>>,
     dirty_low: Option<Spanned<u8>>,
     dirty_high: Option<Spanned<u8>>,
     dirty_limit: Option<Spanned<u8>>,
@@ -435,6 +438,7 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, Vec<
         congestion_write: file.settings.congestion_write.map(|text| text.0),
         write_budget: file.settings.write_budget.map(|text| text.0),
         sequential_cutoff: file.settings.sequential_cutoff.map(|text| text.0),
+        writeback: file.settings.writeback.map(|text| text.0),
         dirty_low: percent(&file.settings.dirty_low),
         dirty_high: percent(&file.settings.dirty_high),
         dirty_limit: percent(&file.settings.dirty_limit),

@@ -77,6 +77,7 @@ pub(crate) struct SettingsStatus {
     pub(crate) congestion_write_us: Option<u64>,
     pub(crate) write_budget_bytes_per_day: Option<u64>,
     pub(crate) sequential_cutoff_bytes: Option<u64>,
+    pub(crate) writeback: String,
     pub(crate) dirty_low_percent: u8,
     pub(crate) dirty_high_percent: u8,
     pub(crate) dirty_limit_percent: u8,

@@ -24,6 +24,7 @@ mod jobs;
 mod locks;
 mod log;
 mod owners;
+mod pace;
 mod paths;
 pub mod planted;
 mod reclaim;
@@ -50,6 +51,6 @@ pub use format::{
 };
 pub use interface::*;
 pub use recovery::{Recovered, RecoveryError, ShardReport};
-pub use settings::{Admission, Commit, Mode, Settings};
+pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
 pub use stats::{Histogram, Stats};
 pub use volume::VolumeConfig;

@@ -80,6 +80,40 @@ impl std::str::FromStr for Commit {
     }
 }
 
+/// When dirty data is written back, as long as there is no more of it than the high mark allows
+/// and nobody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WritebackPolicy {
+    /// What is above the low mark, as fast as the devices' other users leave room for, and what is
+    /// older than the age limit.
+    Threshold,
+    /// What is older than the age limit; the low mark does not matter.
+    Timed,
+    /// Steadily, at a rate that keeps dirty data at the low mark, and faster while there are no
+    /// requests.
+    Rate,
+    /// Everything, at once.
+    Cleaner,
+}
+
+impl WritebackPolicy {
+    /// All of them with their names.
+    pub const NAMES: [(WritebackPolicy, &'static str); 4] = [
+        (WritebackPolicy::Threshold, "threshold"),
+        (WritebackPolicy::Timed, "timed"),
+        (WritebackPolicy::Rate, "rate"),
+        (WritebackPolicy::Cleaner, "cleaner"),
+    ];
+}
+
+impl std::str::FromStr for WritebackPolicy {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<WritebackPolicy, String> {
+        named(&WritebackPolicy::NAMES, name, "write-back policy")
+    }
+}
+
 /// Which blocks that are not cached are let in: those wanted this often, lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Admission(u8);
@@ -169,7 +203,10 @@ pub struct Settings {
     pub write_budget_bytes_per_day: Option<u64>,
     /// Requests of a sequential stream longer than this bypass the cache; `None` for never.
     pub sequential_cutoff_bytes: Option<u64>,
-    /// Write-back begins above this share of the shard, in percent.
+    /// When dirty data is written back.
+    pub writeback_policy: WritebackPolicy,
+    /// Write-back begins above this share of the shard, in percent; its target, where the policy
+    /// has one.
     pub dirty_low_percent: u8,
     /// Writes slow down, and long sequential ones bypass, above this share, in percent.
     pub dirty_high_percent: u8,
@@ -204,6 +241,7 @@ impl Default for Settings {
             congestion_write: None,
             write_budget_bytes_per_day: None,
             sequential_cutoff_bytes: None,
+            writeback_policy: WritebackPolicy::Threshold,
             dirty_low_percent: 10,
             dirty_high_percent: 60,
             dirty_limit_percent: 70,

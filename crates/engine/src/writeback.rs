@@ -13,18 +13,24 @@ use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, Volum
 use crate::jobs::Job;
 use crate::locks::{KeyMap, Owner};
 use crate::log::{Claim, Version};
+use crate::pace::Pace;
 use crate::planted::{self, Bug};
-use crate::settings::Mode;
+use crate::settings::{Mode, WritebackPolicy};
 
 /// An origin that a client used this recently belongs to the client.
 const FOREGROUND: Nanos = Nanos(15_000_000);
 /// A cache device that a client used this recently belongs to the client.
 const CACHE_FOREGROUND: Nanos = Nanos(15_000_000);
 /// What write-back moves meanwhile: so many bytes, then nothing for so long. That is 6 MiB a
-/// second at most, and a client's request seldom waits behind it.
+/// second at most, and a client's request seldom waits behind it. Single blocks count by their
+/// bytes too, or what was written at random would hardly get back at all.
 const TRICKLE: (usize, Nanos) = (64 << 10, Nanos(10_000_000));
+/// In so many operations at a time, for a disk to have something to choose from.
+const TRICKLE_DEPTH: u32 = 4;
 /// A sweep takes at least this many blocks if there are as many, and at most so many.
 const SWEEP_BLOCKS: (usize, usize) = (4096, 131_072);
+/// Where no client has asked for anything for so long, the paced policy needs no pace.
+const IDLE_AFTER: Nanos = Nanos(2_000_000_000);
 /// When there was nothing to do, look again after this long.
 const IDLE_CHECK: Nanos = Nanos(20_000_000);
 /// After an origin error write-back pauses, from the first to at most the second.
@@ -45,8 +51,12 @@ pub(crate) struct Writeback {
     next_plan: Nanos,
     /// When a client last used the cache device for what could not have come from a stream.
     cache_used_at: Option<Nanos>,
-    /// While a client does, no run is started before.
+    /// While a client does, so many bytes may still be moved before the next time.
+    trickle_left: usize,
     next_trickle: Nanos,
+    /// When a client last asked for anything of which the paced policy has to know.
+    asked_at: Option<Nanos>,
+    pace: Pace,
     paused_until: Option<Nanos>,
     backoff: Option<Nanos>,
     /// Reclaim waits for the write stream's tail to become clean.
@@ -60,6 +70,11 @@ pub(crate) struct Writeback {
 impl Writeback {
     pub(crate) fn hurry(&mut self) {
         self.hurried = true;
+    }
+
+    /// A client writes.
+    pub(crate) fn client_writes(&mut self, now: Nanos) {
+        self.asked_at = Some(now);
     }
 
     /// A client reads from the cache, or writes to it in no sequence. (A sequential writer is
@@ -122,24 +137,40 @@ impl Engine {
             return;
         }
         let pressed = self.is_pressed();
+        let paced = !pressed && self.is_paced(now);
+        if paced {
+            let target = self.share(self.settings.dirty_low_percent);
+            self.writeback
+                .pace
+                .advance(now, self.stats.dirty_blocks, target);
+        }
         let trickles = !pressed
+            && !paced
             && self
                 .writeback
                 .cache_used_at
                 .is_some_and(|at| now.since(at) < CACHE_FOREGROUND);
-        if trickles && now < self.writeback.next_trickle {
-            self.writeback.next_check = Some(self.writeback.next_trickle);
-            return;
+        if trickles {
+            if now >= self.writeback.next_trickle {
+                self.writeback.next_trickle = now.after(TRICKLE.1);
+                self.writeback.trickle_left = TRICKLE.0;
+            }
+            if self.writeback.trickle_left == 0 {
+                self.writeback.next_check = Some(self.writeback.next_trickle);
+                return;
+            }
         }
-        let mut depth = self.writeback_depth(now, pressed);
+        let mut depth = self.writeback_depth(now, pressed, paced);
         let mut longest_bytes = self.settings.writeback_run_bytes as usize;
         if trickles {
-            depth = depth.min(1);
+            depth = depth.min(TRICKLE_DEPTH);
             longest_bytes = longest_bytes.min(TRICKLE.0);
-            self.writeback.next_trickle = now.after(TRICKLE.1);
         }
         let mut looked = false;
-        while self.writeback.in_flight < depth {
+        while self.writeback.in_flight < depth
+            && (!paced || self.writeback.pace.allows())
+            && (!trickles || self.writeback.trickle_left > 0)
+        {
             let Some(key) = self.next_due() else {
                 if looked {
                     break;
@@ -161,6 +192,30 @@ impl Engine {
         if trickles {
             self.writeback.next_check = Some(self.writeback.next_trickle);
         }
+        if paced && !self.writeback.pace.allows() {
+            self.writeback.next_check = Some(now.after(self.writeback.pace.wait()));
+        }
+    }
+
+    /// Whether the rate decides: there are clients whom bursts would be in the way of.
+    fn is_paced(&self, now: Nanos) -> bool {
+        let writeback = &self.writeback;
+        let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < IDLE_AFTER);
+        self.settings.writeback_policy == WritebackPolicy::Rate
+            && (recent(writeback.asked_at)
+                || recent(writeback.cache_used_at)
+                || self.origin_is_used(now, IDLE_AFTER))
+    }
+
+    /// Whether a client reads or writes an origin, or did so this lately.
+    fn origin_is_used(&self, now: Nanos, lately: Nanos) -> bool {
+        self.volumes.iter().flatten().any(|volume| {
+            volume.foreground_reads > 0
+                || volume.foreground_writes > 0
+                || volume
+                    .foreground_at
+                    .is_some_and(|at| now.since(at) < lately)
+        })
     }
 
     pub(crate) fn writeback_deadline(&self) -> Option<Nanos> {
@@ -180,17 +235,14 @@ impl Engine {
     }
 
     /// How many operations may be in flight now.
-    fn writeback_depth(&self, now: Nanos, pressed: bool) -> u32 {
+    fn writeback_depth(&self, now: Nanos, pressed: bool, paced: bool) -> u32 {
         let dirty = self.stats.dirty_blocks;
         let full = u32::from(self.settings.writeback_depth);
-        let foreground = self.volumes.iter().flatten().any(|volume| {
-            volume.foreground_reads > 0
-                || volume.foreground_writes > 0
-                || volume
-                    .foreground_at
-                    .is_some_and(|at| now.since(at) < FOREGROUND)
-        });
-        if !foreground {
+        if paced {
+            // Readers of the origin come first here too.
+            let used = self.origin_is_used(now, FOREGROUND);
+            if used { 1 } else { (full / 8).max(1) }
+        } else if !self.origin_is_used(now, FOREGROUND) {
             full
         } else if pressed {
             (full / 8).max(1)
@@ -243,7 +295,11 @@ impl Engine {
         });
         let all =
             draining || self.failed_cache() || self.writeback.hurried || !self.throttle.is_empty();
-        let above_low = dirty > self.share(self.settings.dirty_low_percent);
+        let due_anyway = match self.settings.writeback_policy {
+            WritebackPolicy::Threshold => dirty > self.share(self.settings.dirty_low_percent),
+            WritebackPolicy::Timed => dirty > self.share(self.settings.dirty_high_percent),
+            WritebackPolicy::Rate | WritebackPolicy::Cleaner => true,
+        };
         let wanted = (dirty as usize / 4).clamp(SWEEP_BLOCKS.0, SWEEP_BLOCKS.1);
         let mut sweep = std::mem::take(&mut self.writeback.sweep);
         sweep.clear();
@@ -260,7 +316,7 @@ impl Engine {
             let id = self.log.streams[Stream::Write as usize].order[at];
             let segment = &self.log.segments[id.0 as usize];
             let aged = now.since(segment.opened_at) >= self.settings.age_limit;
-            if sweep.len() >= wanted || !(all || above_low || aged) {
+            if sweep.len() >= wanted || !(all || due_anyway || aged) {
                 break;
             }
             if segment.dirty == 0 {
@@ -369,6 +425,9 @@ impl Engine {
         }
         self.writeback.in_flight += 1;
         self.writeback.at += 1;
+        self.writeback.pace.spend(count);
+        let moved = count as usize * block_bytes;
+        self.writeback.trickle_left = self.writeback.trickle_left.saturating_sub(moved);
         let Some(buf) = buf else {
             self.write_run(name);
             return true;

@@ -14,6 +14,7 @@ pub mod published;
 pub mod raid;
 mod random;
 pub mod report;
+pub mod writeback;
 
 pub use conditions::{missed_by_jobs, missed_by_limit};
 pub use load::{Limit, Load, Order, Outcome, Side};

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use forebay_engine::{Admission, Commit, Mode, Settings};
+use forebay_engine::{Admission, Commit, Mode, Settings, WritebackPolicy};
 use forebay_engine::{Geometry, Nanos};
 
 use crate::disk::Survival;
@@ -51,6 +51,7 @@ fn guard_gate(settings: &mut Settings, rng: &mut Rng) {
     settings.write_budget_bytes_per_day = rng
         .percent(40)
         .then(|| rng.pick(&[1 << 20, 16 << 20, 256 << 20]));
+    settings.writeback_policy = WritebackPolicy::NAMES[rng.below(4) as usize].0;
 }
 
 fn config(rng: &mut Rng) -> Config {
@@ -217,6 +218,7 @@ fn settings(rng: &mut Rng) -> Settings {
         } else {
             None
         },
+        writeback_policy: WritebackPolicy::Threshold,
         dirty_low_percent: low,
         dirty_high_percent: high,
         dirty_limit_percent: limit,

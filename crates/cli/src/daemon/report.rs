@@ -1,7 +1,7 @@
 //! What the daemon reports about itself.
 
 use anyhow::Result;
-use forebay_engine::{Bypassed, Commit, Mode, Nanos, Settings, Stats, VolumeSlot};
+use forebay_engine::{Bypassed, Commit, Mode, Nanos, Settings, Stats, VolumeSlot, WritebackPolicy};
 
 use super::Daemon;
 use super::worker::Worker;
@@ -183,6 +183,7 @@ fn settings_status(settings: &Settings) -> SettingsStatus {
         congestion_write_us: settings.congestion_write.map(|limit| limit.0 / 1_000),
         write_budget_bytes_per_day: settings.write_budget_bytes_per_day,
         sequential_cutoff_bytes: settings.sequential_cutoff_bytes,
+        writeback: name(&WritebackPolicy::NAMES, &settings.writeback_policy),
         dirty_low_percent: settings.dirty_low_percent,
         dirty_high_percent: settings.dirty_high_percent,
         dirty_limit_percent: settings.dirty_limit_percent,

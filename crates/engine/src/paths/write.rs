@@ -156,6 +156,7 @@ impl Engine {
         if stream_bytes <= SEQUENTIAL_BYTES {
             self.writeback.cache_is_used(now);
         }
+        self.writeback.client_writes(now);
         let bypass = self.write_bypass(now, &request, mode, stream_bytes);
         if mode == Mode::Writeback && bypass.is_none() && self.write_single(now, &request, memory) {
             return;

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
-use forebay_experiments::{limit, mail, raid};
+use forebay_experiments::{limit, mail, raid, writeback};
 use forebay_virtual::CpuCost;
 
-const USAGE: &str = "usage: forebay-experiments [jobs] [limit] [mail] [raid] [options]
+const USAGE: &str = "usage: forebay-experiments [jobs] [limit] [mail] [raid] [writeback] [options]
   which to run; all without a name
   --json FILE      write the figures as JSON
   --markdown FILE  replace the tables in this document, between its marks
@@ -59,7 +59,7 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
-            "jobs" | "limit" | "mail" | "raid" => arguments.names.push(word),
+            "jobs" | "limit" | "mail" | "raid" | "writeback" => arguments.names.push(word),
             "--json" => arguments.json = Some(value()?),
             "--markdown" => arguments.markdown = Some(value()?),
             "--scale" => {
@@ -131,6 +131,11 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
     if wanted("raid") {
         all.raid = raid::run(arguments.scale, CpuCost::NBD, |result| {
             say(report::raid_line(result));
+        })?;
+    }
+    if wanted("writeback") {
+        all.writeback = writeback::run(CpuCost::ENGINE, |result| {
+            say(format!("write-back policy {}: done", result.policy));
         })?;
     }
     let write = |path: &str, text: &str| {

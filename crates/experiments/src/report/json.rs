@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::Everything;
 use crate::jobs::JobResult;
 use crate::load::{Outcome, Side};
+use crate::writeback::{BUCKET_SECONDS, Bucket};
 
 /// All figures, one result a line.
 #[must_use]
@@ -44,6 +45,14 @@ pub fn json(all: &Everything) -> String {
             outcome(&result.ssd)
         )
     });
+    let writeback = all.writeback.iter().map(|result| {
+        let buckets: Vec<String> = result.buckets.iter().map(bucket).collect();
+        format!(
+            "{{\"policy\":\"{}\",\"bucket_seconds\":{BUCKET_SECONDS},\"buckets\":[{}]}}",
+            result.policy,
+            buckets.join(",")
+        )
+    });
     let mut text = String::from("{\n");
     list(&mut text, "jobs", jobs);
     text.push_str(",\n");
@@ -52,8 +61,17 @@ pub fn json(all: &Everything) -> String {
     list(&mut text, "mail", mail);
     text.push_str(",\n");
     list(&mut text, "raid", raid);
+    text.push_str(",\n");
+    list(&mut text, "writeback", writeback);
     text.push_str("\n}\n");
     text
+}
+
+fn bucket(bucket: &Bucket) -> String {
+    format!(
+        "{{\"dirty_percent\":{:.3},\"written_mib_s\":{:.3},\"read_p99_ms\":{:.3},\"write_p99_ms\":{:.3}}}",
+        bucket.dirty_percent, bucket.written_mib_s, bucket.read_p99_ms, bucket.write_p99_ms
+    )
 }
 
 fn list(text: &mut String, name: &str, items: impl Iterator<Item = String>) {

@@ -64,6 +64,9 @@ pub fn markdown(all: &Everything) -> Result<String, String> {
     if !all.raid.is_empty() {
         raid(&mut text, all)?;
     }
+    if !all.writeback.is_empty() {
+        super::writeback::tables(&mut text, &all.writeback);
+    }
     Ok(text)
 }
 

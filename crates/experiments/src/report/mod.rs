@@ -2,6 +2,7 @@
 
 mod json;
 mod markdown;
+mod writeback;
 
 pub use json::json;
 pub use markdown::{between_marks, markdown};
@@ -11,6 +12,7 @@ use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::mail::MailResult;
 use crate::raid::RaidResult;
+use crate::writeback::PolicyResult;
 use forebay_virtual::CpuCost;
 
 /// All results of a run; what was not run is empty.
@@ -24,6 +26,8 @@ pub struct Everything {
     pub mail: Vec<MailResult>,
     /// The RAID table's rows.
     pub raid: Vec<RaidResult>,
+    /// The write-back policies.
+    pub writeback: Vec<PolicyResult>,
 }
 
 /// Which conditions do not hold, in words. The daemon's transport is not the engine's affair, so
