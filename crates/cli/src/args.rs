@@ -518,7 +518,7 @@ pub(crate) struct RecordArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples: forebay trace replay sdb.trace --format forebay --target \
+    after_help = "Example: forebay trace replay sdb.trace --format forebay --target \
 'nbd+unix:///sdb?socket=/run/forebay/sdb.sock' --reads-only\n          forebay trace replay \
 sdb.trace --format forebay --simulate --cache-size 20G --mode writeback"
 )]
@@ -648,7 +648,7 @@ pub(crate) struct SimulateArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples: forebay advise sdb\n          forebay advise trace.csv.gz --format msr \
+    after_help = "Example: forebay advise sdb\n         forebay advise trace.csv.gz --format msr \
 --html advice.html"
 )]
 pub(crate) struct AdviseArgs {

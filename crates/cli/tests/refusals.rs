@@ -27,8 +27,24 @@ fn help_names_every_command_and_the_exit_codes() {
     let scratch = Scratch::new();
     let help = forebay_ok(&scratch, &["--help"]);
     let commands = [
-        "create", "serve", "attach", "detach", "status", "mode", "set", "drain", "stop", "check",
-        "dump", "repair", "devices", "trace", "advise",
+        "create",
+        "serve",
+        "attach",
+        "detach",
+        "status",
+        "mode",
+        "set",
+        "drain",
+        "stop",
+        "check",
+        "dump",
+        "repair",
+        "devices",
+        "trace",
+        "advise",
+        "explain",
+        "check-config",
+        "reload",
     ];
     for command in commands {
         assert!(help.contains(command), "{help}");
