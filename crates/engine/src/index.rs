@@ -134,7 +134,7 @@ impl Index {
         match self.place_of(key, hash) {
             Some((bucket, at)) => Some(self.slot_of(self.table[bucket][at])),
             None if self.spilled.is_empty() => None,
-            None => self.spilled.get(&key).copied(),
+            None => self.find_spilled(key),
         }
     }
 
@@ -258,9 +258,8 @@ impl Index {
             return Some((old, std::mem::take(&mut self.flags[old.0 as usize])));
         }
         if !self.spilled.is_empty()
-            && let Some(spilled) = self.spilled.get_mut(&key)
+            && let Some(old) = self.replace_spilled(key, slot)
         {
-            let old = std::mem::replace(spilled, slot);
             return Some((old, std::mem::take(&mut self.flags[old.0 as usize])));
         }
         self.live += 1;
@@ -275,11 +274,32 @@ impl Index {
             .or_else(|| self.make_room([first, second]))
         {
             Some((bucket, at)) => self.table[bucket][at] = value,
-            None => {
-                self.spilled.insert(key, slot);
-            }
+            None => self.spill(key, slot),
         }
         None
+    }
+
+    // Out of the way of the table's own paths, which are counted in instructions.
+
+    #[cold]
+    fn find_spilled(&self, key: BlockKey) -> Option<Slot> {
+        self.spilled.get(&key).copied()
+    }
+
+    #[cold]
+    fn replace_spilled(&mut self, key: BlockKey, slot: Slot) -> Option<Slot> {
+        let spilled = self.spilled.get_mut(&key)?;
+        Some(std::mem::replace(spilled, slot))
+    }
+
+    #[cold]
+    fn spill(&mut self, key: BlockKey, slot: Slot) {
+        self.spilled.insert(key, slot);
+    }
+
+    #[cold]
+    fn take_spilled(&mut self, key: BlockKey) -> Option<Slot> {
+        self.spilled.remove(&key)
     }
 
     fn free_places(&self, bucket: usize) -> usize {
@@ -329,7 +349,7 @@ impl Index {
                 let value = std::mem::take(&mut self.table[bucket][at]);
                 self.slot_of(value)
             }
-            None => self.spilled.remove(&key)?,
+            None => self.take_spilled(key)?,
         };
         let flags = std::mem::take(&mut self.flags[slot.0 as usize]);
         self.live -= 1;
@@ -348,7 +368,7 @@ impl Index {
         match home {
             Some((bucket, at)) => self.table[bucket][at] = 0,
             None => {
-                let spilled = self.spilled.remove(&key);
+                let spilled = self.take_spilled(key);
                 assert_eq!(spilled, Some(slot), "the index names a live slot");
             }
         }
