@@ -52,6 +52,9 @@ pub(crate) enum Command {
     Mode(ModeArgs),
     /// Change a setting of a running cache.
     Set(SetArgs),
+    /// Show the manners of other caches that this one can take on, and what their settings mean here.
+    #[command(subcommand, after_help = "Example: forebay profile show bcache")]
+    Profile(ProfileCommand),
     /// Write all dirty data of a volume back to its origin.
     Drain(DrainArgs),
     /// Stop a running cache in order.
@@ -139,7 +142,7 @@ pub(crate) struct CreateArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "Example: forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --create \
---mode writeback --nbd unix:/run/forebay/sdb.sock\n         forebay serve --config /etc/forebay/ssd.toml"
+--mode writeback --nbd unix:/run/forebay/sdb.sock\n         forebay serve --config /etc/forebay/ssd.toml\n         forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --ublk --profile bcache --set sequential_cutoff=8M"
 )]
 pub(crate) struct ServeArgs {
     /// A TOML file that says all of this, for several volumes too.
@@ -167,6 +170,8 @@ pub(crate) struct ServeArgs {
     /// The volume's name, also as export [default: the origin's file name].
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) profile: ProfileArgs,
     #[command(flatten)]
     pub(crate) settings: SettingArgs,
     /// Buffer memory of the daemon.
@@ -216,6 +221,7 @@ impl ServeArgs {
             nbd: Vec::new(),
             ublk: false,
             name: None,
+            profile: ProfileArgs::default(),
             settings: SettingArgs::default(),
             memory: None,
             threads: None,
@@ -233,6 +239,18 @@ impl ServeArgs {
             },
         }
     }
+}
+
+/// The manner of another cache.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ProfileArgs {
+    /// Cache in the manner of another cache: `forebay profile list` names them. Options of our own
+    /// win over it.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// A setting of that cache, under its own name and in its own unit. Can be given several times.
+    #[arg(long, value_name = "SETTING=VALUE")]
+    pub(crate) set: Vec<String>,
 }
 
 /// Settings that can also be changed while the cache runs.
@@ -343,8 +361,8 @@ pub(crate) struct ModeArgs {
 #[command(
     after_help = "Example: forebay set sequential-cutoff 4M\n\nKeys: commit, admission, \
 write-admission, congestion-read, congestion-write, write-budget, sequential-cutoff, writeback, \
-dirty-low, \
-dirty-high, dirty-limit, age. They hold until the daemon stops."
+dirty-low, dirty-high, dirty-limit, age; and the settings of other caches, such as \
+bcache.writeback_percent (forebay profile show bcache). They hold until the daemon stops."
 )]
 pub(crate) struct SetArgs {
     /// What to change.
@@ -353,6 +371,26 @@ pub(crate) struct SetArgs {
     pub(crate) value: String,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfileCommand {
+    /// List the profiles.
+    #[command(after_help = "Example: forebay profile list")]
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what a profile sets, and what each setting of that cache means here.
+    #[command(after_help = "Example: forebay profile show bcache")]
+    Show {
+        /// The profile.
+        name: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]

@@ -404,8 +404,13 @@ pub(crate) fn boot_id() -> Result<[u8; 16]> {
 }
 
 /// Enters a volume into the superblock, or finds it there, as it is from now on: in use, so that
-/// its contents have no fingerprint. The caller writes the superblock.
-pub(crate) fn enter_volume(superblock: &mut Superblock, origin: &Origin) -> Result<VolumeConfig> {
+/// its contents have no fingerprint. A new one is in `first_mode` unless its origin comes with
+/// another. The caller writes the superblock.
+pub(crate) fn enter_volume(
+    superblock: &mut Superblock,
+    origin: &Origin,
+    first_mode: Mode,
+) -> Result<VolumeConfig> {
     let size_bytes = origin.size_bytes();
     let known = superblock
         .volumes
@@ -413,7 +418,7 @@ pub(crate) fn enter_volume(superblock: &mut Superblock, origin: &Origin) -> Resu
         .position(|volume| volume.state == VolumeState::Attached && volume.name == origin.name);
     let record = match known {
         Some(at) => &mut superblock.volumes[at],
-        None => superblock.add_volume(&origin.name, size_bytes, Mode::Writethrough as u8)?,
+        None => superblock.add_volume(&origin.name, size_bytes, first_mode as u8)?,
     };
     if let Some(mode) = origin.mode {
         record.mode = mode as u8;

@@ -3,6 +3,7 @@
 mod claims;
 mod difference;
 mod faults;
+mod profile;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use toml::Spanned;
 use crate::args::{Direct, ServeArgs, SettingArgs};
 use crate::daemon::{Address, Tls};
 use crate::failure::Usage;
+use crate::profiles::Profile;
 use crate::units::{Cutoff, Limit, parse_size};
 
 const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
@@ -55,6 +57,10 @@ pub(crate) struct Plan {
     pub(crate) ublk: bool,
     pub(crate) tls: Tls,
     pub(crate) settings: Settings,
+    /// Whose manner the settings are of.
+    pub(crate) profile: Option<&'static Profile>,
+    /// What an administrator should know who gave settings of another cache.
+    pub(crate) notes: Vec<String>,
     pub(crate) memory_bytes: u64,
     pub(crate) threads: Option<usize>,
     pub(crate) direct: DirectIo,
@@ -135,10 +141,14 @@ fn plan_of_args(args: ServeArgs) -> Result<Plan> {
     let Some(origin) = args.origin else {
         return Err(Usage("no origin device is given".to_owned()).into());
     };
+    let chosen = profile::of_args(&args.profile).map_err(|fault| Usage(fault.message))?;
+    if chosen.profile.is_some() && args.cache.is_none() {
+        return Err(Usage("a profile needs a cache: --cache SSD".to_owned()).into());
+    }
     let volume = VolumePlan {
         origin,
         name: args.name,
-        mode: args.mode,
+        mode: args.mode.or(chosen.mode),
         emulate: emulate(args.origin_emulate.as_ref())?,
     };
     let cache_emulation = emulate(args.cache_emulate.as_ref())?;
@@ -162,7 +172,9 @@ fn plan_of_args(args: ServeArgs) -> Result<Plan> {
             args.tls_ca.as_deref(),
             args.insecure,
         )?,
-        settings: settings(&args.settings),
+        settings: settings_over(chosen.settings, &args.settings),
+        profile: chosen.profile,
+        notes: chosen.notes,
         memory_bytes: args.memory.unwrap_or(DEFAULT_MEMORY_BYTES),
         threads: args.threads,
         direct: direct(args.devices.direct),
@@ -186,13 +198,23 @@ pub(crate) fn model(text: &str) -> Result<ModelOptions> {
 
 /// The settings that arguments make of the defaults.
 pub(crate) fn settings(args: &SettingArgs) -> Settings {
-    let mut settings = Settings::default();
+    settings_over(Settings::default(), args)
+}
+
+/// The settings that arguments make of others.
+fn settings_over(mut settings: Settings, args: &SettingArgs) -> Settings {
     settings.commit = args.commit.unwrap_or(settings.commit);
     settings.read_admission = args.admission.unwrap_or(settings.read_admission);
     settings.write_admission = args.write_admission.unwrap_or(settings.write_admission);
-    settings.congestion_read = args.congestion_read.and_then(|limit| limit.0);
-    settings.congestion_write = args.congestion_write.and_then(|limit| limit.0);
-    settings.write_budget_bytes_per_day = args.write_budget.and_then(|budget| budget.0);
+    if let Some(Limit(time)) = args.congestion_read {
+        settings.congestion_read = time;
+    }
+    if let Some(Limit(time)) = args.congestion_write {
+        settings.congestion_write = time;
+    }
+    if let Some(Cutoff(bytes)) = args.write_budget {
+        settings.write_budget_bytes_per_day = bytes;
+    }
     if let Some(Cutoff(bytes)) = args.sequential_cutoff {
         settings.sequential_cutoff_bytes = bytes;
     }
@@ -318,6 +340,7 @@ struct File {
     nbd: FileNbd,
     #[serde(default)]
     ublk: FileUblk,
+    profile: Option<profile::FileProfile>,
     #[serde(default)]
     settings: FileSettings,
     #[serde(default)]
@@ -444,7 +467,18 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, Vec<
         dirty_limit: percent(&file.settings.dirty_limit),
         age: file.settings.age,
     };
-    let settings = settings(&given);
+    let chosen = profile::of_file(&args.profile, file.profile.as_ref(), &|byte| {
+        faults::line_number(text, byte)
+    });
+    let chosen = chosen.map_err(|fault| match fault.line {
+        Some(line) => wrong(format!("line {line}: {}", fault.message)),
+        None => Usage(fault.message),
+    })?;
+    if chosen.profile.is_some() && file.cache.is_none() {
+        return Err(wrong("a profile needs a [cache]".to_owned()).into());
+    }
+    let of_file = settings_over(chosen.settings, &given);
+    let settings = settings_over(of_file, &args.settings);
     if let Err(message) = settings.validate() {
         let limits = [
             &file.settings.dirty_limit,
@@ -459,7 +493,7 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, Vec<
     let volume = |volume: FileVolume| VolumePlan {
         origin: volume.origin.into_inner(),
         name: volume.name.map(Spanned::into_inner),
-        mode: volume.mode.map(|mode| mode.into_inner().0),
+        mode: volume.mode.map(|mode| mode.into_inner().0).or(chosen.mode),
         emulate: volume.emulate.map(|model| model.0.0),
     };
     let cache = |cache: FileCache| CachePlan {
@@ -485,6 +519,12 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, Vec<
         cache: file.cache.map(cache),
         volumes: file.volume.into_iter().map(volume).collect(),
         settings,
+        profile: chosen.profile,
+        notes: chosen
+            .notes
+            .iter()
+            .map(|note| format!("{}: {note}", path.display()))
+            .collect(),
         memory_bytes: args
             .memory
             .or(file.daemon.memory.map(|size| size.0.0))

@@ -11,6 +11,8 @@
 //! | [`signature`] | what else may be on a device that is to be overwritten |
 //! | [`state_dir`] | what must be remembered outside the cache device (I15) |
 //! | [`client`] | talking to a daemon through its control socket |
+//! | [`profiles`] | the manner of other caches, under their own names for their settings |
+//! | [`nearest`] | what somebody meant who mistyped a name |
 //! | [`failure`] | exit codes |
 //! | [`output`] | standard output |
 //! | [`units`] | sizes and times for people |
@@ -24,8 +26,10 @@ mod config;
 mod daemon;
 mod failure;
 mod fingerprint;
+mod nearest;
 mod output;
 mod patience;
+mod profiles;
 mod signature;
 mod state_dir;
 mod status;

@@ -34,14 +34,19 @@ const MAGICS: &[Magic] = &[
     magic(
         "a bcache device",
         4096 + 24,
-        b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf7\x7f\x48\xba\x6d\x81",
+        b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81",
     ),
     magic(
         "a bcachefs file system",
         4096 + 24,
         b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
     ),
-    magic("a dm-cache metadata device", 40, &[0x77, 0xcc, 0x5b, 0x06]),
+    magic(
+        "a dm-cache metadata device",
+        32,
+        &[0x03, 0xc4, 0x18, 0, 0, 0, 0, 0],
+    ),
+    magic("a dm-writecache cache", 0, &[0x21, 0x93, 0x48, 0x23]),
     magic(
         "an Open CAS cache",
         0,

@@ -3,9 +3,13 @@
 
 use std::fmt::Write;
 
-use forebay_engine::{BypassReason, Bypassed, Bypasses, Histogram, RecoveryReport, Stats};
+use forebay_engine::{
+    BypassReason, Bypassed, Bypasses, Commit, Histogram, RecoveryReport, Settings, Stats,
+    WritebackPolicy,
+};
 use serde::{Deserialize, Serialize};
 
+use crate::profiles::Profile;
 use crate::units::{latency, share, size};
 
 /// All of it.
@@ -70,6 +74,9 @@ pub(crate) struct VolumeStatus {
 /// The settings in force.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SettingsStatus {
+    /// Whose manner they are of.
+    #[serde(default)]
+    pub(crate) profile: Option<String>,
     pub(crate) commit: String,
     pub(crate) admission: String,
     pub(crate) write_admission: String,
@@ -82,6 +89,47 @@ pub(crate) struct SettingsStatus {
     pub(crate) dirty_high_percent: u8,
     pub(crate) dirty_limit_percent: u8,
     pub(crate) age_limit_seconds: u64,
+    pub(crate) record_delay_ms: u64,
+    pub(crate) writeback_depth: u16,
+    pub(crate) writeback_run_bytes: u32,
+    pub(crate) probation_percent: u8,
+    pub(crate) promotion_hits: u8,
+    pub(crate) discard_freed_segments: bool,
+}
+
+impl SettingsStatus {
+    /// These settings.
+    pub(crate) fn of(settings: &Settings, profile: Option<&Profile>) -> SettingsStatus {
+        let commit = Commit::NAMES
+            .iter()
+            .find(|(known, _)| *known == settings.commit)
+            .map_or("", |(_, name)| name);
+        let writeback = WritebackPolicy::NAMES
+            .iter()
+            .find(|(known, _)| *known == settings.writeback_policy)
+            .map_or("", |(_, name)| name);
+        SettingsStatus {
+            profile: profile.map(|profile| profile.name.to_owned()),
+            commit: commit.to_owned(),
+            admission: settings.read_admission.to_string(),
+            write_admission: settings.write_admission.to_string(),
+            congestion_read_us: settings.congestion_read.map(|limit| limit.0 / 1_000),
+            congestion_write_us: settings.congestion_write.map(|limit| limit.0 / 1_000),
+            write_budget_bytes_per_day: settings.write_budget_bytes_per_day,
+            sequential_cutoff_bytes: settings.sequential_cutoff_bytes,
+            writeback: writeback.to_owned(),
+            dirty_low_percent: settings.dirty_low_percent,
+            dirty_high_percent: settings.dirty_high_percent,
+            dirty_limit_percent: settings.dirty_limit_percent,
+            age_limit_seconds: settings.age_limit.0 / 1_000_000_000,
+            record_delay_ms: settings.record_delay.0 / 1_000_000,
+            writeback_depth: settings.writeback_depth,
+            writeback_run_bytes: settings.writeback_run_bytes,
+            probation_percent: settings.probation_percent,
+            promotion_hits: settings.promotion_hits,
+            discard_freed_segments: settings.discard_freed_segments,
+        }
+    }
 }
 
 /// The median and the slow end of some times, in nanoseconds.

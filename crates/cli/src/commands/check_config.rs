@@ -57,6 +57,7 @@ fn examine(files: &[PathBuf]) -> Found {
         match config::examine_file(file) {
             Ok((plan, claimed)) => {
                 found.volumes += plan.volumes.len();
+                found.notes.extend(plan.notes);
                 claims.extend(claimed);
             }
             Err(error) => found.faults.push(describe(&error)),

@@ -144,6 +144,8 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &Path) -> Result<()> {
         ublk: false,
         tls: crate::daemon::Tls::default(),
         settings: forebay_engine::Settings::default(),
+        profile: None,
+        notes: Vec::new(),
         memory_bytes: 256 << 20,
         threads: None,
         direct: crate::config::direct(args.devices.direct),

@@ -44,10 +44,27 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
         "Set",
         &json!({ "key": args.key, "value": args.value }),
     )?;
-    print(&args.control, &answer, || {
-        format!("{} is now {}", args.key, args.value)
-    });
+    let notes = answer["notes"].as_array().into_iter().flatten();
+    for note in notes.filter_map(Value::as_str) {
+        eprintln!("forebay: warning: {note}");
+    }
+    print(&args.control, &answer, || words_of_set(args, &answer));
     Ok(())
+}
+
+/// For a setting of another cache: what of ours it changed.
+fn words_of_set(args: &SetArgs, answer: &Value) -> String {
+    let Some(changed) = answer["changed"].as_object() else {
+        return format!("{} is now {}", args.key, args.value);
+    };
+    let changed: Vec<String> = changed
+        .iter()
+        .filter_map(|(name, value)| Some(format!("{name} is now {}", value.as_str()?)))
+        .collect();
+    if changed.is_empty() {
+        return format!("{} {}: nothing changed", args.key, args.value);
+    }
+    format!("{} {}: {}", args.key, args.value, changed.join(", "))
 }
 
 pub(crate) fn reload(args: &ReloadArgs) -> Result<()> {

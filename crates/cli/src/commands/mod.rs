@@ -9,6 +9,7 @@ mod explain;
 mod live;
 mod manual;
 mod packaging;
+mod profile;
 mod removal;
 mod repair;
 mod status;
@@ -30,6 +31,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Explain(args) => explain::run(&args),
         Command::Mode(args) => live::mode(&args),
         Command::Set(args) => live::set(&args),
+        Command::Profile(command) => profile::run(&command),
         Command::Drain(args) => drain::run(&args),
         Command::Stop(args) => drain::stop(&args),
         Command::Reload(args) => live::reload(&args),

@@ -1,7 +1,6 @@
 //! What is wrong with a configuration file, in words that point at the line.
 
-/// The least likeness of a key to a known one for it to be suggested, 0 to 1 (Jaro-Winkler).
-const ALIKE: f64 = 0.8;
+use crate::nearest::suggestion;
 
 /// An error of the TOML reader: the line, what is wrong there, and the line itself.
 pub(super) fn describe(text: &str, error: &toml::de::Error) -> String {
@@ -35,15 +34,7 @@ fn unknown_key(message: &str) -> Option<(&str, Vec<&str>)> {
 }
 
 fn explain(key: &str, known: &[&str]) -> String {
-    let likeness = |candidate: &&str| strsim::jaro_winkler(key, candidate);
-    let nearest = known
-        .iter()
-        .copied()
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
-        .filter(|nearest| likeness(nearest) >= ALIKE);
-    let meant = nearest
-        .map(|nearest| format!(", did you mean `{nearest}`?"))
-        .unwrap_or_default();
+    let meant = suggestion(key, known.iter().copied());
     format!(
         "unknown key `{key}`{meant} (known here: {})",
         known.join(", ")

@@ -178,8 +178,7 @@ fn carry_out(
         }
         "org.forebay.Set" => {
             let (key, value) = (need(&given.key, "key")?, need(&given.value, "value")?);
-            daemon.set(&key, &value)?;
-            Ok(json!({ "key": key, "value": value }))
+            daemon.set(&key, &value)
         }
         "org.forebay.Drain" => {
             let volume = daemon.find_volume(given.name.as_deref())?;

@@ -11,7 +11,8 @@
 //! | [`socket`] | listening |
 //! | [`ublk`] | volumes as block devices |
 //! | [`control`] | the control socket |
-//! | [`volumes`] | attach, detach, mode, drain, settings |
+//! | [`volumes`] | attach, detach, mode, drain |
+//! | [`settings`] | settings changed live |
 //! | [`report`] | status |
 //! | [`tap`] | watching a volume's requests: for [`record`] and [`advice`] |
 //! | [`reload`] | a changed configuration, applied as far as that is possible live |
@@ -30,6 +31,7 @@ mod record;
 mod reload;
 mod report;
 mod service;
+mod settings;
 mod shard;
 mod shutdown;
 mod slots;
@@ -54,6 +56,7 @@ pub(crate) use start::{drain_offline, serve};
 
 use crate::attach::Surroundings;
 use crate::config::Plan;
+use crate::profiles::Profile;
 use crate::status::Recovery;
 use advice::Advisers;
 use link::Link;
@@ -115,6 +118,7 @@ struct Admin {
     cache: Option<CacheSide>,
     volumes: Vec<VolumeSide>,
     settings: Settings,
+    profile: Option<&'static Profile>,
 }
 
 /// The daemon as its control plane sees it.

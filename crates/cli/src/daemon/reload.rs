@@ -1,7 +1,7 @@
 //! A changed configuration, applied as far as that is possible while clients use the cache.
 
 use anyhow::Result;
-use forebay_engine::{Mode, Settings};
+use forebay_engine::Mode;
 use serde_json::{Value, json};
 
 use super::Daemon;
@@ -29,11 +29,14 @@ impl Daemon {
             .map(str::to_owned)
             .collect();
         let mut changed = Vec::new();
-        if self.apply_settings(&new.settings)? {
+        if self.apply_settings(&new)? {
             changed.push("settings".to_owned());
         }
         self.apply_volumes(&current, &new, &mut changed, &mut waiting)?;
         note_applied(&mut current, new);
+        for note in &current.notes {
+            tracing::warn!("configuration read again: {note}");
+        }
         for what in &changed {
             tracing::info!("configuration read again: {what} changed");
         }
@@ -44,17 +47,14 @@ impl Daemon {
     }
 
     /// Says whether they were others.
-    fn apply_settings(&self, settings: &Settings) -> Result<bool> {
+    fn apply_settings(&self, new: &Plan) -> Result<bool> {
+        let settings = &new.settings;
         let mut admin = self.admin();
+        admin.profile = new.profile;
         if admin.settings == *settings || admin.cache.is_none() {
             return Ok(false);
         }
-        for link in &self.links {
-            let settings = settings.clone();
-            link.call(move |worker| worker.set_settings(&settings))?
-                .map_err(anyhow::Error::msg)?;
-        }
-        admin.settings = settings.clone();
+        self.put_into_force(&mut admin, settings.clone())?;
         Ok(true)
     }
 
@@ -106,6 +106,8 @@ impl Daemon {
 /// What waits for a restart stays as it is in force, so that the next reload names it too.
 fn note_applied(current: &mut Plan, new: Plan) {
     current.settings = new.settings;
+    current.profile = new.profile;
+    current.notes = new.notes;
     for volume in new.volumes {
         let name = volume.called();
         match current

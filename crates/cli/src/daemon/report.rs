@@ -1,7 +1,7 @@
 //! What the daemon reports about itself.
 
 use anyhow::Result;
-use forebay_engine::{Bypassed, Commit, Mode, Nanos, Settings, Stats, VolumeSlot, WritebackPolicy};
+use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
 
 use super::Daemon;
 use super::worker::Worker;
@@ -162,31 +162,7 @@ pub(super) fn status(daemon: &Daemon) -> Result<Status> {
         exports: daemon.uris_of(&admin),
         cache,
         volumes,
-        settings: settings_status(&admin.settings),
+        settings: SettingsStatus::of(&admin.settings, admin.profile),
         traffic: Traffic::of(&stats, describe),
     })
-}
-
-fn settings_status(settings: &Settings) -> SettingsStatus {
-    fn name<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> String {
-        names
-            .iter()
-            .find(|(known, _)| known == value)
-            .map_or("", |(_, name)| name)
-            .to_owned()
-    }
-    SettingsStatus {
-        commit: name(&Commit::NAMES, &settings.commit),
-        admission: settings.read_admission.to_string(),
-        write_admission: settings.write_admission.to_string(),
-        congestion_read_us: settings.congestion_read.map(|limit| limit.0 / 1_000),
-        congestion_write_us: settings.congestion_write.map(|limit| limit.0 / 1_000),
-        write_budget_bytes_per_day: settings.write_budget_bytes_per_day,
-        sequential_cutoff_bytes: settings.sequential_cutoff_bytes,
-        writeback: name(&WritebackPolicy::NAMES, &settings.writeback_policy),
-        dirty_low_percent: settings.dirty_low_percent,
-        dirty_high_percent: settings.dirty_high_percent,
-        dirty_limit_percent: settings.dirty_limit_percent,
-        age_limit_seconds: settings.age_limit.0 / 1_000_000_000,
-    }
 }

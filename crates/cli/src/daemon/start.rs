@@ -26,6 +26,7 @@ use super::{Admin, CacheSide, Daemon, Devices, Notice, VolumeSide, control, serv
 use crate::attach::{self, AttachedCache, Origin, Surroundings};
 use crate::config::{LEAST_MEMORY_BYTES, Plan};
 use crate::failure::{Usage, refuse};
+use crate::profiles;
 use crate::state_dir::{StateDir, run_dir};
 use crate::status::Recovery;
 use crate::units;
@@ -85,6 +86,9 @@ fn end_with_any_panic() {
 
 fn launch(plan: Plan) -> Result<Launched> {
     end_with_any_panic();
+    for note in &plan.notes {
+        tracing::warn!("{note}");
+    }
     let (notices, to_main) = channel();
     watch_signals(notices.clone())?;
     let surroundings = Surroundings {
@@ -136,6 +140,7 @@ fn launch(plan: Plan) -> Result<Launched> {
             cache,
             volumes,
             settings: plan.settings.clone(),
+            profile: plan.profile,
         }),
         listening,
         started: Instant::now(),
@@ -332,8 +337,13 @@ fn open_cache(
         units::size(report.bytes_read()),
     );
     let mut configs = Vec::new();
+    let first_mode = profiles::first_mode(plan.profile);
     for origin in &*origins {
-        configs.push(attach::enter_volume(&mut attached.superblock, origin)?);
+        configs.push(attach::enter_volume(
+            &mut attached.superblock,
+            origin,
+            first_mode,
+        )?);
     }
     attached
         .superblock

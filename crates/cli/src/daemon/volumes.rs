@@ -1,4 +1,4 @@
-//! What commands do to volumes while clients use them: attach, detach, mode, drain, settings.
+//! What commands do to volumes while clients use them: attach, detach, mode, drain.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use super::report::{Backlog, backlog};
 use super::worker::Worker;
 use super::{CacheSide, Daemon, VolumeSide, start};
 use crate::attach::{self, Origin};
-use crate::config;
 use crate::failure::{Interrupted, refuse};
 use crate::fingerprint;
+use crate::profiles;
 use crate::state_dir::unix_time;
 
 /// How often progress is looked at.
@@ -100,25 +100,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// Changes a setting until the daemon stops.
-    pub(super) fn set(&self, key: &str, value: &str) -> Result<()> {
-        let mut admin = self.admin();
-        if admin.cache.is_none() {
-            refuse!("there is no cache whose settings could change");
-        }
-        let mut settings = admin.settings.clone();
-        if let Err(message) = config::change_setting(&mut settings, key, value) {
-            return Err(crate::failure::Usage(message).into());
-        }
-        for link in &self.links {
-            let settings = settings.clone();
-            link.call(move |worker| worker.set_settings(&settings))?
-                .map_err(anyhow::Error::msg)?;
-        }
-        admin.settings = settings;
-        Ok(())
-    }
-
     /// Writes everything back, telling how far it is; stops when `tell` says that nobody listens.
     pub(super) fn drain(
         &self,
@@ -184,6 +165,7 @@ impl Daemon {
                 origin.name
             );
         }
+        let first_mode = profiles::first_mode(admin.profile);
         let Some(cache) = &mut admin.cache else {
             refuse!("this daemon serves no cache to attach to")
         };
@@ -193,7 +175,7 @@ impl Daemon {
             attach::check_origin(known, &mut origin)?;
         }
         let mut superblock = cache.superblock.clone();
-        let config = attach::enter_volume(&mut superblock, &origin)?;
+        let config = attach::enter_volume(&mut superblock, &origin, first_mode)?;
         write_superblock(cache, superblock)?;
         let slot = start::add_volume(
             &self.links,

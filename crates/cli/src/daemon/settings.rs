@@ -1,0 +1,69 @@
+//! Settings changed while clients use the cache: ours, and those of other caches.
+
+use anyhow::Result;
+use forebay_engine::Settings;
+use serde_json::{Value, json};
+
+use super::{Admin, Daemon};
+use crate::failure::{Usage, refuse};
+use crate::{config, profiles};
+
+impl Daemon {
+    /// Changes a setting, of ours or of another cache, until the daemon stops. Says what that
+    /// was for the second kind, in JSON.
+    pub(super) fn set(&self, key: &str, value: &str) -> Result<Value> {
+        let mut answer = json!({ "key": key, "value": value });
+        if key.contains('.') {
+            self.set_foreign(key, value, &mut answer)?;
+        } else {
+            let mut admin = self.admin();
+            let mut settings = admin.settings.clone();
+            config::change_setting(&mut settings, key, value).map_err(Usage)?;
+            self.put_into_force(&mut admin, settings)?;
+        }
+        Ok(answer)
+    }
+
+    fn set_foreign(&self, key: &str, value: &str, answer: &mut Value) -> Result<()> {
+        let mut admin = self.admin();
+        let mut settings = admin.settings.clone();
+        let change = profiles::change(&mut settings, key, value).map_err(Usage)?;
+        let changed: serde_json::Map<String, Value> = change
+            .changed
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), Value::from(value)))
+            .collect();
+        answer["changed"] = Value::from(changed);
+        answer["notes"] = Value::from(change.notes);
+        let Some(mode) = change.mode else {
+            return self.put_into_force(&mut admin, settings);
+        };
+        let [volume] = &*admin.volumes else {
+            let message = format!(
+                "`{key}` is a mode, and each volume has its own here: `forebay mode NAME {}`",
+                mode.name()
+            );
+            return Err(Usage(message).into());
+        };
+        let name = volume.name.clone();
+        self.put_into_force(&mut admin, settings)?;
+        drop(admin);
+        self.set_mode(&name, mode)?;
+        answer["changed"]["mode"] = Value::from(mode.name());
+        Ok(())
+    }
+
+    /// Gives settings to all shards.
+    pub(super) fn put_into_force(&self, admin: &mut Admin, settings: Settings) -> Result<()> {
+        if admin.cache.is_none() {
+            refuse!("there is no cache whose settings could change");
+        }
+        for link in &self.links {
+            let settings = settings.clone();
+            link.call(move |worker| worker.set_settings(&settings))?
+                .map_err(anyhow::Error::msg)?;
+        }
+        admin.settings = settings;
+        Ok(())
+    }
+}
