@@ -6,11 +6,12 @@ SECONDS ?= 600
 SEED ?= 1
 export FOREBAY ?= $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
-.PHONY: help demo test check budgets soak bench experiments lab build packages static deb
+.PHONY: help demo test test-browser check budgets soak bench experiments lab build packages static deb
 
 help:
 	@echo "make demo      a slow disk becomes fast, in front of your eyes (about 5 minutes with the build)"
 	@echo "make test      everything that fits in 30 minutes"
+	@echo "make test-browser   the dashboard in Chromium, which it installs (400 MB)"
 	@echo "make budgets   instructions, memory and metadata against their limits"
 	@echo "make bench     comparisons with nbdkit and with the bare emulated disk"
 	@echo "make experiments   published comparisons in virtual time, at full size (about 20 minutes)"
@@ -41,6 +42,10 @@ test: packages check
 	cargo test --locked --workspace
 	cargo run --locked --release -q -p forebay-budgets
 	$(MAKE) lab EXPERIMENT=smoke
+
+test-browser: packages
+	command -v chromium > /dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium
+	cargo test --locked -p forebay --test browser
 
 # What needs no running program: form, lints, documents, dependencies.
 check:

@@ -19,7 +19,9 @@ install -D -s "$binary" "$root/usr/bin/forebay"
 install -D -m 644 -t "$root/lib/systemd/system" packaging/systemd/*
 install -D -m 644 -t "$root/lib/udev/rules.d" packaging/udev/*
 install -D -m 644 -t "$root/usr/share/doc/forebay/examples" packaging/forebay.toml
-install -D -m 644 -t "$root/usr/share/doc/forebay" README.md docs/commands.md docs/operations.md docs/MODEL.md docs/FORMAT.md
+install -D -m 644 -t "$root/usr/share/doc/forebay" README.md docs/commands.md docs/operations.md docs/metrics.md docs/dashboard.md docs/MODEL.md docs/FORMAT.md
+install -D -m 644 -t "$root/usr/share/forebay/grafana" packaging/grafana/*
+install -D -m 644 -t "$root/usr/share/forebay/prometheus" packaging/prometheus/*
 install -d "$root/etc/forebay"
 
 "$binary" packaging man "$root/usr/share/man/man1"
@@ -38,6 +40,11 @@ Files: *
 Copyright: the authors of Forebay
 License: Apache-2.0 or MIT
  The Apache License 2.0 is in /usr/share/common-licenses/Apache-2.0.
+
+Files: usr/bin/forebay
+Copyright: uPlot, part of the dashboard in it: Leon Sorokin
+License: MIT
+$(sed 's/^$/./; s/^/ /' crates/cli/src/daemon/http/assets/uPlot.LICENSE)
 END
 
 install -d "$root/DEBIAN"

@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Detach(VolumeArgs),
     /// Show what a running cache does.
     Status(StatusArgs),
+    /// Watch a running cache, live, in a terminal.
+    Top(TopArgs),
     /// Say why requests went past the cache, and what would change that.
     Explain(ExplainArgs),
     /// Change a volume's mode while it is in use.
@@ -195,7 +197,11 @@ pub(crate) struct ServeArgs {
     /// The authority that must have signed clients' certificates, as PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Allow TCP without TLS on addresses that others can reach.
+    /// Where the dashboard and metrics are served: ADDRESS:PORT, or `off` [default:
+    /// 127.0.0.1:9837, if it is free].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) http: Option<crate::config::HttpPlan>,
+    /// Allow TCP without TLS, and the dashboard, on addresses that others can reach.
     #[arg(long)]
     pub(crate) insecure: bool,
     /// The control socket [default: one in /run/forebay or $XDG_RUNTIME_DIR/forebay].
@@ -230,6 +236,7 @@ impl ServeArgs {
             tls_cert: None,
             tls_key: None,
             tls_ca: None,
+            http: None,
             insecure: false,
             control: None,
             record: None,
@@ -337,6 +344,17 @@ pub(crate) struct StatusArgs {
     pub(crate) prometheus: bool,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay top\n\nKeys: q to end, p to pause, up and down to choose a volume, \
+s to sort, ? for help."
+)]
+pub(crate) struct TopArgs {
+    /// The daemon's control socket. Needed only when several daemons run.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@
 mod claims;
 mod difference;
 mod faults;
+mod http;
 mod profile;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 pub(crate) const LEAST_MEMORY_BYTES: u64 = 32 << 20;
 
 pub(crate) use claims::{Claim, ClaimKind, conflicts};
+pub(crate) use http::HttpPlan;
 
 /// Where the configuration files of services are, one per cache.
 const DIRECTORY: &str = "/etc/forebay";
@@ -56,6 +58,7 @@ pub(crate) struct Plan {
     /// Volumes are block devices.
     pub(crate) ublk: bool,
     pub(crate) tls: Tls,
+    pub(crate) http: HttpPlan,
     pub(crate) settings: Settings,
     /// Whose manner the settings are of.
     pub(crate) profile: Option<&'static Profile>,
@@ -175,6 +178,7 @@ fn plan_of_args(args: ServeArgs) -> Result<Plan> {
         settings: settings_over(chosen.settings, &args.settings),
         profile: chosen.profile,
         notes: chosen.notes,
+        http: args.http.unwrap_or_default().permitted(args.insecure)?,
         memory_bytes: args.memory.unwrap_or(DEFAULT_MEMORY_BYTES),
         threads: args.threads,
         direct: direct(args.devices.direct),
@@ -342,6 +346,8 @@ struct File {
     ublk: FileUblk,
     profile: Option<profile::FileProfile>,
     #[serde(default)]
+    http: FileHttp,
+    #[serde(default)]
     settings: FileSettings,
     #[serde(default)]
     daemon: FileDaemon,
@@ -371,6 +377,14 @@ struct FileNbd {
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
     tls_ca: Option<PathBuf>,
+    #[serde(default)]
+    insecure: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FileHttp {
+    listen: Option<Spanned<Text<HttpPlan>>>,
     #[serde(default)]
     insecure: bool,
 }
@@ -501,6 +515,16 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, Vec<
         create: cache.create,
         emulate: cache.emulate.map(|model| model.0.0),
     };
+    let http = match (&args.http, &file.http.listen) {
+        (Some(given), _) => given.clone().permitted(args.insecure)?,
+        (None, None) => HttpPlan::default(),
+        (None, Some(listen)) => listen
+            .get_ref()
+            .0
+            .clone()
+            .permitted(file.http.insecure)
+            .map_err(|error| at(listen.span(), error.0))?,
+    };
     let nbd = &file.nbd;
     let plan = Plan {
         tls: tls(
@@ -518,6 +542,7 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, Vec<
         ublk: args.ublk || file.ublk.enabled,
         cache: file.cache.map(cache),
         volumes: file.volume.into_iter().map(volume).collect(),
+        http,
         settings,
         profile: chosen.profile,
         notes: chosen

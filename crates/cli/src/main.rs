@@ -13,7 +13,10 @@
 //! | [`client`] | talking to a daemon through its control socket |
 //! | [`profiles`] | the manner of other caches, under their own names for their settings |
 //! | [`nearest`] | what somebody meant who mistyped a name |
+//! | [`log`] | the log, for people, as JSON or with fields in the journal |
 //! | [`failure`] | exit codes |
+//! | [`status`], [`metrics`] | what a daemon reports, for people and for Prometheus |
+//! | [`trouble`] | what is wrong, in plain words |
 //! | [`output`] | standard output |
 //! | [`units`] | sizes and times for people |
 #![forbid(unsafe_code)]
@@ -26,6 +29,8 @@ mod config;
 mod daemon;
 mod failure;
 mod fingerprint;
+mod log;
+mod metrics;
 mod nearest;
 mod output;
 mod patience;
@@ -33,35 +38,23 @@ mod profiles;
 mod signature;
 mod state_dir;
 mod status;
+mod trouble;
 mod units;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Args, LogFormat};
+use crate::args::Args;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    start_log(&args);
+    log::start(&args);
     match commands::run(args.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("forebay: {}", failure::describe(&error));
             ExitCode::from(failure::exit_code(&error))
         }
-    }
-}
-
-fn start_log(args: &Args) {
-    let log = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(args.log_level)
-        .with_target(false);
-    match args.log_format {
-        LogFormat::Human => log
-            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-            .init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
     }
 }

@@ -1,5 +1,4 @@
-//! What a daemon reports about itself: as JSON between it and its clients, as a page for people,
-//! as metrics for Prometheus.
+//! What a daemon reports about itself: as JSON between it and its clients, as a page for people.
 
 use std::fmt::Write;
 
@@ -10,6 +9,7 @@ use forebay_engine::{
 use serde::{Deserialize, Serialize};
 
 use crate::profiles::Profile;
+use crate::trouble::Trouble;
 use crate::units::{latency, share, size};
 
 /// All of it.
@@ -25,6 +25,79 @@ pub(crate) struct Status {
     pub(crate) volumes: Vec<VolumeStatus>,
     pub(crate) settings: SettingsStatus,
     pub(crate) traffic: Traffic,
+    /// The last minute, or less if the daemon is younger.
+    #[serde(default)]
+    pub(crate) lately: Lately,
+    /// What is wrong, in plain words.
+    #[serde(default)]
+    pub(crate) trouble: Vec<Trouble>,
+    /// Where the dashboard is.
+    #[serde(default)]
+    pub(crate) dashboard: Option<String>,
+}
+
+/// What happened within some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Lately {
+    pub(crate) seconds: f64,
+    pub(crate) read_blocks_hit: u64,
+    pub(crate) read_blocks_missed: u64,
+    pub(crate) write_blocks_hit: u64,
+    pub(crate) write_blocks_missed: u64,
+    pub(crate) failed_requests: u64,
+    pub(crate) throttled_requests: u64,
+    pub(crate) written_back_blocks: u64,
+    pub(crate) congested_blocks: u64,
+    pub(crate) over_budget_blocks: u64,
+    pub(crate) cache_errors: u64,
+    pub(crate) checksum_errors: u64,
+    pub(crate) origin_errors: u64,
+}
+
+impl Lately {
+    /// All of a daemon's time.
+    pub(crate) fn whole(status: &Status) -> Lately {
+        let traffic = &status.traffic;
+        let bypassed = |name: &str| {
+            let of_reason = traffic.bypassed.iter().find(|past| past.reason == name);
+            of_reason.map_or(0, |past| past.blocks)
+        };
+        Lately {
+            seconds: status.uptime_seconds,
+            read_blocks_hit: traffic.read_blocks_hit,
+            read_blocks_missed: traffic.read_blocks_missed,
+            write_blocks_hit: traffic.write_blocks_hit,
+            write_blocks_missed: traffic.write_blocks_missed,
+            failed_requests: traffic.failed_requests,
+            throttled_requests: traffic.throttled_requests,
+            written_back_blocks: traffic.written_back_blocks,
+            congested_blocks: bypassed("congested"),
+            over_budget_blocks: bypassed("write-budget"),
+            cache_errors: traffic.cache_read_errors + traffic.cache_write_errors,
+            checksum_errors: traffic.checksum_errors,
+            origin_errors: traffic.origin_read_errors + traffic.origin_write_errors,
+        }
+    }
+
+    /// What came after an earlier moment.
+    pub(crate) fn since(&self, earlier: &Lately) -> Lately {
+        let more = |get: fn(&Lately) -> u64| get(self).saturating_sub(get(earlier));
+        Lately {
+            seconds: self.seconds - earlier.seconds,
+            read_blocks_hit: more(|counts| counts.read_blocks_hit),
+            read_blocks_missed: more(|counts| counts.read_blocks_missed),
+            write_blocks_hit: more(|counts| counts.write_blocks_hit),
+            write_blocks_missed: more(|counts| counts.write_blocks_missed),
+            failed_requests: more(|counts| counts.failed_requests),
+            throttled_requests: more(|counts| counts.throttled_requests),
+            written_back_blocks: more(|counts| counts.written_back_blocks),
+            congested_blocks: more(|counts| counts.congested_blocks),
+            over_budget_blocks: more(|counts| counts.over_budget_blocks),
+            cache_errors: more(|counts| counts.cache_errors),
+            checksum_errors: more(|counts| counts.checksum_errors),
+            origin_errors: more(|counts| counts.origin_errors),
+        }
+    }
 }
 
 /// The cache.
@@ -133,12 +206,57 @@ impl SettingsStatus {
 }
 
 /// The median and the slow end of some times, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) count: u64,
+    pub(crate) sum_ns: u64,
     pub(crate) mean_ns: u64,
     pub(crate) p50_ns: u64,
     pub(crate) p99_ns: u64,
+    /// Limits that double, in nanoseconds, each with how many are below it.
+    pub(crate) cumulative: Vec<(u64, u64)>,
+}
+
+impl Latency {
+    fn of(times: &Histogram) -> Latency {
+        Latency {
+            count: times.count(),
+            sum_ns: times.sum_ns(),
+            mean_ns: times.mean_ns(),
+            p50_ns: quantile_ns(times, 0.5),
+            p99_ns: quantile_ns(times, 0.99),
+            cumulative: times.cumulative().collect(),
+        }
+    }
+}
+
+/// A quantile in nanoseconds, 0 of nothing.
+pub(crate) fn quantile_ns(times: &Histogram, share: f64) -> u64 {
+    if times.count() == 0 {
+        return 0;
+    }
+    times.quantile_ns(share)
+}
+
+/// How long requests took, all shards together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) read: Histogram,
+    pub(crate) write: Histogram,
+    pub(crate) flush: Histogram,
+}
+
+impl Times {
+    /// The sum over shards.
+    pub(crate) fn of(shards: &[Stats]) -> Times {
+        let mut all = Times::default();
+        for shard in shards {
+            all.read.add(&shard.read_latency);
+            all.write.add(&shard.write_latency);
+            all.flush.add(&shard.flush_latency);
+        }
+        all
+    }
 }
 
 /// Why so many blocks went past the cache.
@@ -201,26 +319,12 @@ pub(crate) struct Traffic {
 
 impl Traffic {
     /// The sum over shards.
-    pub(crate) fn of(shards: &[Stats], describe: impl Fn(Bypassed) -> BypassedRequest) -> Traffic {
+    pub(crate) fn of(
+        shards: &[Stats],
+        times: &Times,
+        describe: impl Fn(Bypassed) -> BypassedRequest,
+    ) -> Traffic {
         let sum = |get: fn(&Stats) -> u64| shards.iter().map(get).sum::<u64>();
-        let times = |get: fn(&Stats) -> &Histogram| {
-            let mut all = Histogram::default();
-            shards.iter().for_each(|shard| all.add(get(shard)));
-            Latency {
-                count: all.count(),
-                mean_ns: all.mean_ns(),
-                p50_ns: if all.count() == 0 {
-                    0
-                } else {
-                    all.quantile_ns(0.5)
-                },
-                p99_ns: if all.count() == 0 {
-                    0
-                } else {
-                    all.quantile_ns(0.99)
-                },
-            }
-        };
         let bypassed = BypassReason::NAMES.iter().map(|(reason, name)| {
             let blocks = |get: fn(&Bypasses, BypassReason) -> u64| {
                 shards
@@ -269,9 +373,9 @@ impl Traffic {
             origin_read_errors: sum(|shard| shard.origin_read_errors),
             origin_write_errors: sum(|shard| shard.origin_write_errors),
             bypassed: bypassed.collect(),
-            read_latency: times(|shard| &shard.read_latency),
-            write_latency: times(|shard| &shard.write_latency),
-            flush_latency: times(|shard| &shard.flush_latency),
+            read_latency: Latency::of(&times.read),
+            write_latency: Latency::of(&times.write),
+            flush_latency: Latency::of(&times.flush),
         }
     }
 }
@@ -349,7 +453,29 @@ impl Status {
         for export in &self.exports {
             writeln!(out, "  {export}")?;
         }
-        self.write_traffic(out, before)
+        if let Some(dashboard) = &self.dashboard {
+            writeln!(out, "dashboard {dashboard}")?;
+        }
+        self.write_traffic(out, before)?;
+        match self.trouble.as_slice() {
+            [] => writeln!(out, "no trouble"),
+            troubles => troubles
+                .iter()
+                .try_for_each(|trouble| writeln!(out, "TROUBLE: {}", trouble.text)),
+        }
+    }
+
+    /// Hit ratios of the last minute.
+    fn write_lately(&self, out: &mut String) -> std::fmt::Result {
+        let lately = &self.lately;
+        let ratio = |hit: u64, missed: u64| share(hit, hit + missed);
+        writeln!(
+            out,
+            "hit ratio in the last {}: reads {}, writes {}",
+            crate::units::duration(lately.seconds),
+            ratio(lately.read_blocks_hit, lately.read_blocks_missed),
+            ratio(lately.write_blocks_hit, lately.write_blocks_missed),
+        )
     }
 
     fn write_traffic(&self, out: &mut String, before: Option<&Status>) -> std::fmt::Result {
@@ -395,6 +521,7 @@ impl Status {
             latency(now.flush_latency.p99_ns),
         )?;
         if self.cache.is_some() {
+            self.write_lately(out)?;
             writeln!(
                 out,
                 "cache device   read {}, written {} and metadata {}",
@@ -436,140 +563,74 @@ impl Status {
         }
         Ok(())
     }
+}
 
-    /// Metrics in Prometheus's text format. Names and values are those of the JSON.
-    pub(crate) fn prometheus(&self) -> String {
-        let mut out = String::new();
-        let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
-            let _ = writeln!(
-                out,
-                "# HELP forebay_{name} {help}\n# TYPE forebay_{name} {kind}"
-            );
-            for (labels, value) in values {
-                let _ = writeln!(out, "forebay_{name}{labels} {value}");
-            }
-        };
-        metric(
-            "uptime_seconds",
-            "gauge",
-            "Time since the daemon started.",
-            &[(String::new(), self.uptime_seconds)],
-        );
-        metric(
-            "clients",
-            "gauge",
-            "Connected clients.",
-            &[(String::new(), self.clients as f64)],
-        );
-        if let Some(cache) = &self.cache {
-            let gauge = |value: u64| [(String::new(), value as f64)];
-            metric(
-                "cache_capacity_bytes",
-                "gauge",
-                "Room for data on the cache.",
-                &gauge(cache.capacity_bytes),
-            );
-            metric(
-                "cache_cached_bytes",
-                "gauge",
-                "Data on the cache.",
-                &gauge(cache.cached_bytes),
-            );
-            metric(
-                "cache_dirty_bytes",
-                "gauge",
-                "Data that the origins lack.",
-                &gauge(cache.dirty_bytes),
-            );
-            metric(
-                "cache_failed",
-                "gauge",
-                "Whether the cache was given up.",
-                &gauge(cache.failure.is_some().into()),
-            );
-        }
-        let by_volume = |get: fn(&VolumeStatus) -> u64| -> Vec<(String, f64)> {
-            let label = |volume: &VolumeStatus| format!("{{volume=\"{}\"}}", escape(&volume.name));
-            self.volumes
-                .iter()
-                .map(|volume| (label(volume), get(volume) as f64))
-                .collect()
-        };
-        metric(
-            "volume_size_bytes",
-            "gauge",
-            "Size of a volume.",
-            &by_volume(|volume| volume.size_bytes),
-        );
-        metric(
-            "volume_cached_bytes",
-            "gauge",
-            "Data of a volume on the cache.",
-            &by_volume(|volume| volume.cached_bytes),
-        );
-        metric(
-            "volume_dirty_bytes",
-            "gauge",
-            "Data that a volume's origin lacks.",
-            &by_volume(|volume| volume.dirty_bytes),
-        );
-        let bypassed: Vec<(String, f64)> = self
-            .traffic
-            .bypassed
-            .iter()
-            .map(|bypass| {
-                (
-                    format!("{{reason=\"{}\"}}", escape(&bypass.reason)),
-                    bypass.blocks as f64,
-                )
-            })
-            .collect();
-        metric(
-            "bypassed_blocks_total",
-            "counter",
-            "Blocks that went past the cache.",
-            &bypassed,
-        );
-        if let Ok(serde_json::Value::Object(counters)) = serde_json::to_value(&self.traffic) {
-            for (name, value) in &counters {
-                if let Some(value) = value.as_u64() {
-                    let help = format!("{}.", name.replace('_', " "));
-                    metric(
-                        &format!("{name}_total"),
-                        "counter",
-                        &help,
-                        &[(String::new(), value as f64)],
-                    );
-                }
-            }
-        }
-        for (name, times) in [
-            ("read", self.traffic.read_latency),
-            ("write", self.traffic.write_latency),
-            ("flush", self.traffic.flush_latency),
-        ] {
-            let seconds = |nanos: u64| nanos as f64 / 1e9;
-            let _ = writeln!(
-                out,
-                "# HELP forebay_{name}_latency_seconds Time to answer a {name}.\n\
-                 # TYPE forebay_{name}_latency_seconds summary\n\
-                 forebay_{name}_latency_seconds{{quantile=\"0.5\"}} {}\n\
-                 forebay_{name}_latency_seconds{{quantile=\"0.99\"}} {}\n\
-                 forebay_{name}_latency_seconds_sum {}\n\
-                 forebay_{name}_latency_seconds_count {}",
-                seconds(times.p50_ns),
-                seconds(times.p99_ns),
-                seconds(times.mean_ns) * times.count as f64,
-                times.count,
-            );
-        }
-        out
+/// A sound cache of 100 MiB.
+#[cfg(test)]
+pub(crate) fn example() -> Status {
+    let settings = SettingsStatus::of(&Settings::default(), None);
+    Status {
+        version: "1.2.3".to_owned(),
+        pid: 42,
+        uptime_seconds: 4000.0,
+        threads: 2,
+        clients: 1,
+        exports: vec!["nbd+unix:///sdb?socket=/run/forebay/nbd".to_owned()],
+        cache: Some(CacheStatus {
+            device: "/dev/nvme0n1p3".to_owned(),
+            id: "8f14e45f".to_owned(),
+            epoch: 3,
+            block_bytes: 4096,
+            shards: 1,
+            capacity_bytes: 100 << 20,
+            cached_bytes: 80 << 20,
+            dirty_bytes: 8 << 20,
+            failure: None,
+            recovery: Recovery::default(),
+        }),
+        volumes: vec![VolumeStatus {
+            name: "sdb".to_owned(),
+            origin: "/dev/sdb".to_owned(),
+            mode: "writeback".to_owned(),
+            block_device: None,
+            size_bytes: 1 << 30,
+            cached_bytes: 80 << 20,
+            dirty_bytes: 8 << 20,
+        }],
+        settings,
+        traffic: Traffic {
+            read_requests: 1000,
+            read_blocks_hit: 900,
+            read_blocks_missed: 100,
+            ..Traffic::default()
+        },
+        lately: Lately {
+            seconds: 60.0,
+            read_blocks_hit: 99,
+            read_blocks_missed: 1,
+            ..Lately::default()
+        },
+        trouble: Vec::new(),
+        dashboard: Some("http://127.0.0.1:9837/".to_owned()),
     }
 }
 
-fn escape(label: &str) -> String {
-    label
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_says_lately_and_trouble() {
+        let mut status = example();
+        let page = status.page(None);
+        assert!(
+            page.contains("hit ratio in the last 1 min 00 s: reads 99.0 %, writes -"),
+            "{page}"
+        );
+        assert!(page.ends_with("no trouble\n"), "{page}");
+        status.lately.failed_requests = 7;
+        status.trouble = crate::trouble::of(&status);
+        let page = status.page(None);
+        assert!(page.contains("TROUBLE: 7 requests were answered"), "{page}");
+    }
 }

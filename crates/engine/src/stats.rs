@@ -67,6 +67,35 @@ impl Histogram {
         0
     }
 
+    /// The sum of all counted times, in nanoseconds.
+    #[must_use]
+    pub fn sum_ns(&self) -> u64 {
+        self.sum_ns
+    }
+
+    /// Limits that double, each in nanoseconds and with how many counted times are below it. What
+    /// is above the last, about 18 minutes, is only in [`Histogram::count`].
+    pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
+        let powers = self.counts.chunks(Self::STEPS as usize).enumerate();
+        let bounded = powers.take(Self::BUCKETS / Self::STEPS as usize - 1);
+        bounded.scan(0, |below, (power, counts)| {
+            *below += counts.iter().sum::<u64>();
+            Some((2048 << power, *below))
+        })
+    }
+
+    /// What was counted since an earlier state of the same histogram.
+    #[must_use]
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let mut since = self.clone();
+        for (count, before) in since.counts.iter_mut().zip(earlier.counts.iter()) {
+            *count = count.saturating_sub(*before);
+        }
+        since.count = self.count.saturating_sub(earlier.count);
+        since.sum_ns = self.sum_ns.saturating_sub(earlier.sum_ns);
+        since
+    }
+
     /// Adds another histogram's counts.
     pub fn add(&mut self, other: &Histogram) {
         for (count, more) in self.counts.iter_mut().zip(other.counts.iter()) {
@@ -135,5 +164,19 @@ mod tests {
         let high = histogram.quantile_ns(0.99) as f64 / (9_900.0 * 1024.0);
         assert!((0.87..1.14).contains(&median), "{median}");
         assert!((0.87..1.14).contains(&high), "{high}");
+    }
+
+    #[test]
+    fn limits_double_and_what_is_below_them_is_counted() {
+        let mut histogram = Histogram::default();
+        let before = histogram.clone();
+        for nanos in [0, 2047, 2048, 4095, 4096, u64::MAX] {
+            histogram.record(Nanos(nanos));
+        }
+        let cumulative: Vec<(u64, u64)> = histogram.cumulative().collect();
+        assert_eq!(cumulative[..3], [(2048, 2), (4096, 4), (8192, 5)]);
+        assert_eq!(cumulative.last().unwrap(), &(2048 << 29, 5));
+        assert_eq!(histogram.since(&before).count(), 6);
+        assert_eq!(histogram.since(&histogram).quantile_ns(0.5), 0);
     }
 }

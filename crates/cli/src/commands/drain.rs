@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::args::{ControlArgs, DrainArgs, StopArgs, VolumeArgs};
 use crate::client::Client;
-use crate::config::{CachePlan, Plan, VolumePlan};
+use crate::config::{CachePlan, HttpPlan, Plan, VolumePlan};
 use crate::units::{duration, size};
 
 pub(crate) fn run(args: &DrainArgs) -> Result<()> {
@@ -143,6 +143,7 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &Path) -> Result<()> {
         nbd: Vec::new(),
         ublk: false,
         tls: crate::daemon::Tls::default(),
+        http: HttpPlan::Off,
         settings: forebay_engine::Settings::default(),
         profile: None,
         notes: Vec::new(),

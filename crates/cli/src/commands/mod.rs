@@ -13,6 +13,7 @@ mod profile;
 mod removal;
 mod repair;
 mod status;
+mod top;
 mod trace;
 
 use anyhow::Result;
@@ -28,6 +29,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Attach(args) => live::attach(&args),
         Command::Detach(args) => drain::detach(&args),
         Command::Status(args) => status::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Mode(args) => live::mode(&args),
         Command::Set(args) => live::set(&args),

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<()> {
         print!(
             "{}",
             if args.prometheus {
-                status.prometheus()
+                crate::metrics::page(&status)
             } else {
                 status.page(None)
             }

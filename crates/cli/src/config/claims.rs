@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 
-use super::File;
 use super::faults::line_number;
+use super::{File, HttpPlan};
 
 /// One thing that a file claims, and where.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub(crate) enum ClaimKind {
     Device,
     /// A name in /dev/forebay.
     BlockDevice,
-    /// An address for NBD.
+    /// An address for NBD or HTTP.
     Address,
     /// A control socket.
     Control,
@@ -81,6 +81,13 @@ pub(super) fn of_file(path: &Path, text: &str, file: &File) -> Vec<Claim> {
     claims.extend(file.nbd.listen.iter().map(|address| {
         let name = address.get_ref().0.to_string();
         claim(ClaimKind::Address, name.clone(), name, address.span())
+    }));
+    claims.extend(file.http.listen.iter().filter_map(|listen| {
+        let HttpPlan::At(address) = listen.get_ref().0 else {
+            return None;
+        };
+        let name = format!("tcp:{address}");
+        Some(claim(ClaimKind::Address, name.clone(), name, listen.span()))
     }));
     claims.extend(file.daemon.control.iter().map(|control| {
         let name = control.get_ref().display().to_string();

@@ -14,6 +14,7 @@ impl Plan {
                 self.tls.server.is_some() != new.tls.server.is_some(),
             ),
             ("[nbd] insecure", self.tls.insecure != new.tls.insecure),
+            ("[http]", self.http != new.http),
             ("[ublk]", self.ublk != new.ublk),
             ("[daemon] memory", self.memory_bytes != new.memory_bytes),
             ("[daemon] threads", self.threads != new.threads),

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use forebay_engine::VolumeSlot;
 use forebay_trace::{Adviser, Findings, Request};
 
+use super::heat::Heat;
 use super::tap::{Seen, Tap};
 use super::{Daemon, VolumeSide};
 use crate::failure::refuse;
@@ -26,8 +27,15 @@ const IDLE: Duration = Duration::from_millis(200);
 struct Watched {
     slot: VolumeSlot,
     tap: Arc<Tap>,
-    block_bytes: u64,
-    adviser: Adviser,
+    followed: Followed,
+}
+
+/// What is known of a volume by following it.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub(super) block_bytes: u64,
+    pub(super) adviser: Adviser,
+    pub(super) heat: Heat,
 }
 
 impl Watched {
@@ -38,7 +46,11 @@ impl Watched {
             let Some(seen) = self.tap.take() else { break };
             any = true;
             if seen.kind.moves_data() && seen.len_bytes > 0 {
-                self.adviser.see(&request(seen, self.block_bytes));
+                let followed = &mut self.followed;
+                followed.adviser.see(&request(seen, followed.block_bytes));
+                followed
+                    .heat
+                    .see(seen.at, seen.offset_bytes, seen.len_bytes);
             }
         }
         any
@@ -121,10 +133,27 @@ impl Daemon {
         self.advisers.lock().push(Watched {
             slot: volume.slot,
             tap,
-            block_bytes,
-            adviser: Adviser::new(SAMPLES, age_seconds).at_most_one_in(ONE_IN),
+            followed: Followed {
+                block_bytes,
+                adviser: Adviser::new(SAMPLES, age_seconds).at_most_one_in(ONE_IN),
+                heat: Heat::new(volume.size_bytes),
+            },
         });
         Ok(())
+    }
+
+    /// Looks at what is known of a volume; nothing if it is being detached.
+    pub(super) fn followed<T>(
+        &self,
+        slot: VolumeSlot,
+        look: impl FnOnce(&Followed) -> T,
+    ) -> Option<T> {
+        let mut watched = self.advisers.lock();
+        let found = watched
+            .iter_mut()
+            .find(|watched| watched.slot == slot && !watched.tap.is_closed())?;
+        found.catch_up();
+        Some(look(&found.followed))
     }
 
     /// What a volume's requests so far say about the cache it wants, of this size if one is given.
@@ -137,17 +166,18 @@ impl Daemon {
             refuse!("volume `{}` is being detached", volume.name)
         };
         watched.catch_up();
-        if watched.adviser.accesses() == (0, 0) {
+        let followed = &watched.followed;
+        if followed.adviser.accesses() == (0, 0) {
             refuse!(
                 "nothing was read from volume `{}` or written to it since it is served: there is nothing to advise on",
                 volume.name
             );
         }
-        let size_blocks = size_bytes.map(|bytes| (bytes / watched.block_bytes).max(1));
+        let size_blocks = size_bytes.map(|bytes| (bytes / followed.block_bytes).max(1));
         Ok(Advised {
-            block_bytes: watched.block_bytes,
+            block_bytes: followed.block_bytes,
             missed: watched.tap.dropped(),
-            findings: watched.adviser.findings(size_blocks),
+            findings: followed.adviser.findings(size_blocks),
         })
     }
 }

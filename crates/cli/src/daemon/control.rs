@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::volumes::Progress;
-use super::{Daemon, Devices, Notice, report};
+use super::{Daemon, Devices, Notice};
 use crate::config;
 use crate::failure::{self, Usage};
 
@@ -47,6 +47,8 @@ struct Parameters {
     emulate: Option<String>,
     key: Option<String>,
     size_bytes: Option<u64>,
+    since_unix_seconds: Option<f64>,
+    after: Option<u64>,
     value: Option<String>,
     drain: bool,
     keep_devices: bool,
@@ -167,7 +169,15 @@ fn carry_out(
         !gone(stream) && (!call.more || send(stream, &progress_message(progress)))
     };
     match call.method.as_str() {
-        "org.forebay.Status" => Ok(serde_json::to_value(report::status(daemon)?)?),
+        "org.forebay.Status" => Ok(serde_json::to_value(daemon.status()?)?),
+        "org.forebay.History" => {
+            let since = given.since_unix_seconds.unwrap_or(0.0);
+            Ok(serde_json::to_value(daemon.history.after(since))?)
+        }
+        "org.forebay.Events" => {
+            let events = daemon.events.after(given.after.unwrap_or(0));
+            Ok(json!({ "events": events }))
+        }
         "org.forebay.Mode" => {
             let (name, mode) = (
                 need(&given.name, "name")?,

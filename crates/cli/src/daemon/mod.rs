@@ -15,6 +15,8 @@
 //! | [`settings`] | settings changed live |
 //! | [`report`] | status |
 //! | [`tap`] | watching a volume's requests: for [`record`] and [`advice`] |
+//! | [`history`], [`events`], [`heat`] | the last hour, in memory |
+//! | [`http`] | dashboard and metrics for browsers and Prometheus |
 //! | [`reload`] | a changed configuration, applied as far as that is possible live |
 //! | [`service`] | what the service manager is told |
 //! | [`shutdown`] | the orderly stop |
@@ -24,7 +26,11 @@ mod advice;
 mod anticipation;
 mod client;
 mod control;
+mod events;
 mod flight;
+mod heat;
+mod history;
+mod http;
 mod link;
 mod plain;
 mod record;
@@ -44,13 +50,14 @@ mod worker;
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use forebay_engine::{Settings, Superblock, VolumeSlot};
 use forebay_io::{BlockingStorage, RealDevice};
 
+pub(crate) use events::Event;
 pub(crate) use socket::{Address, Tls};
 pub(crate) use start::{drain_offline, serve};
 
@@ -59,6 +66,8 @@ use crate::config::Plan;
 use crate::profiles::Profile;
 use crate::status::Recovery;
 use advice::Advisers;
+use events::Events;
+use history::History;
 use link::Link;
 use record::Recordings;
 use socket::Listening;
@@ -131,6 +140,10 @@ struct Daemon {
     clock: Clock,
     recordings: Recordings,
     advisers: Advisers,
+    history: History,
+    events: Events,
+    /// Where it is, once it is.
+    dashboard: OnceLock<String>,
     control_path: PathBuf,
     surroundings: Surroundings,
     /// What it was started with, or last reloaded.

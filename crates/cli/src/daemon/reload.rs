@@ -39,6 +39,8 @@ impl Daemon {
         }
         for what in &changed {
             tracing::info!("configuration read again: {what} changed");
+            self.events
+                .note("reload", format!("configuration read again: {what}"));
         }
         for what in &waiting {
             tracing::warn!("configuration read again: {what} waits for a restart");

@@ -5,7 +5,9 @@ use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
 
 use super::Daemon;
 use super::worker::Worker;
-use crate::status::{BypassedRequest, CacheStatus, SettingsStatus, Status, Traffic, VolumeStatus};
+use crate::status::{
+    BypassedRequest, CacheStatus, Lately, SettingsStatus, Status, Times, Traffic, VolumeStatus,
+};
 
 /// A volume's blocks and mode, as one worker knows them.
 struct VolumePart {
@@ -81,8 +83,13 @@ pub(super) fn backlog(daemon: &Daemon, slot: VolumeSlot) -> Result<Backlog> {
     Ok(backlog)
 }
 
-/// Everything.
+/// Everything but what the history adds.
 pub(super) fn status(daemon: &Daemon) -> Result<Status> {
+    Ok(measured(daemon)?.0)
+}
+
+/// Everything, and how long requests took in full.
+pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
     let slots: Vec<VolumeSlot> = daemon
         .admin()
         .volumes
@@ -153,7 +160,8 @@ pub(super) fn status(daemon: &Daemon) -> Result<Status> {
         len_bytes: past.len_bytes,
         seconds_ago: now.saturating_sub(past.at.0) as f64 / 1e9,
     };
-    Ok(Status {
+    let times = Times::of(&stats);
+    let status = Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         uptime_seconds: daemon.started.elapsed().as_secs_f64(),
@@ -163,6 +171,10 @@ pub(super) fn status(daemon: &Daemon) -> Result<Status> {
         cache,
         volumes,
         settings: SettingsStatus::of(&admin.settings, admin.profile),
-        traffic: Traffic::of(&stats, describe),
-    })
+        traffic: Traffic::of(&stats, &times, describe),
+        lately: Lately::default(),
+        trouble: Vec::new(),
+        dashboard: None,
+    };
+    Ok((status, times))
 }

@@ -21,6 +21,8 @@ impl Daemon {
             config::change_setting(&mut settings, key, value).map_err(Usage)?;
             self.put_into_force(&mut admin, settings)?;
         }
+        self.events
+            .note("settings", format!("{key} is now {value}"));
         Ok(answer)
     }
 

@@ -31,6 +31,7 @@ pub(super) fn stop(
     devices: Devices,
 ) -> Result<()> {
     service::stopping();
+    daemon.events.note("stop", "stopping in order");
     let result = settle(daemon, notices, devices);
     let kept_rings = result.is_err();
     for link in &daemon.links {

@@ -1,7 +1,7 @@
 //! From a plan to running threads.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -17,12 +17,16 @@ use signal_hook::iterator::Signals;
 
 use super::advice::{self, Advisers};
 use super::client::INLET_BYTES;
+use super::events::Events;
+use super::history::{self, History};
 use super::link::Link;
 use super::record::Recordings;
 use super::shard::Shard;
 use super::socket::{Listener, Listening, bind_unix};
 use super::worker::{Clock, ServedVolume, TimedDevice, Worker, WorkerParts};
-use super::{Admin, CacheSide, Daemon, Devices, Notice, VolumeSide, control, service, shutdown};
+use super::{
+    Admin, CacheSide, Daemon, Devices, Notice, VolumeSide, control, http, service, shutdown,
+};
 use crate::attach::{self, AttachedCache, Origin, Surroundings};
 use crate::config::{LEAST_MEMORY_BYTES, Plan};
 use crate::failure::{Usage, refuse};
@@ -36,11 +40,20 @@ const CLIENTS: usize = 256;
 
 /// Runs a daemon until it is told to stop.
 pub(crate) fn serve(plan: Plan) -> Result<()> {
+    let http = http::bind(&plan.http)?;
     let Launched {
         daemon,
         notices,
         threads,
     } = launch(plan)?;
+    history::start(&daemon)?;
+    if let Some(listener) = http {
+        http::start(&daemon, listener)?;
+    }
+    daemon.events.note(
+        "start",
+        format!("forebay {} serves", env!("CARGO_PKG_VERSION")),
+    );
     let uris = daemon.uris_of(&daemon.admin());
     for uri in &uris {
         crate::output::line(format_args!("{uri}"));
@@ -147,6 +160,9 @@ fn launch(plan: Plan) -> Result<Launched> {
         clock,
         recordings: Recordings::default(),
         advisers: Advisers::default(),
+        history: History::new(),
+        events: Events::default(),
+        dashboard: OnceLock::new(),
         control_path,
         surroundings,
         block_devices: plan.ublk.then_some(limits.max_request_bytes),
@@ -240,6 +256,9 @@ pub(super) fn record_abandonment(daemon: &Daemon, worker: usize, epoch: u32, rea
         .map(|cache| cache.superblock.id);
     let Some(id) = id else { return };
     tracing::error!("the cache is given up: {reason}");
+    daemon
+        .events
+        .note("given-up", format!("the cache is given up: {reason}"));
     match daemon.surroundings.state.abandon(id, epoch, reason) {
         Ok(()) => {
             let recorded = daemon.links[worker].call(Worker::abandonment_recorded);

@@ -97,6 +97,10 @@ impl Daemon {
                 .for_each(|engine| engine.set_mode(volume.slot, mode))
         })?;
         tracing::info!("volume {name} is now in mode {}", mode.name());
+        self.events.note(
+            "mode",
+            format!("volume {name} is now in mode {}", mode.name()),
+        );
         Ok(())
     }
 
@@ -115,6 +119,8 @@ impl Daemon {
             }
         };
         self.each_worker(drain(true))?;
+        self.events
+            .note("drain", format!("volume {} is drained", volume.name));
         let result = self.watch_drain(slot, tell);
         self.each_worker(drain(false))?;
         result
@@ -185,6 +191,8 @@ impl Daemon {
         admin.volumes.push(side.clone());
         drop(admin);
         tracing::info!("volume {} is attached", origin.name);
+        self.events
+            .note("attach", format!("volume {} is attached", origin.name));
         self.follow(&side)?;
         self.export_block_device(&side)
             .with_context(|| format!("volume {} is attached, but is no block device", side.name))?;
@@ -222,6 +230,8 @@ impl Daemon {
         removed?;
         self.admin().volumes.retain(|other| other.slot != slot);
         tracing::info!("volume {} is detached", volume.name);
+        self.events
+            .note("detach", format!("volume {} is detached", volume.name));
         Ok(())
     }
 

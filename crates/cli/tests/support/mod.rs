@@ -1,7 +1,9 @@
 //! What the tests share: scratch directories, daemons, a small NBD client, other people's tools.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod browser;
 pub(crate) mod fio;
+pub(crate) mod http;
 pub(crate) mod nbd;
 pub(crate) mod power;
 

@@ -1,0 +1,52 @@
+//! Where the dashboard is served.
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use crate::failure::Usage;
+
+/// Where the dashboard and metrics are served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum HttpPlan {
+    /// At the usual address if that is free.
+    #[default]
+    Usual,
+    /// There, or the daemon does not start.
+    At(SocketAddr),
+    /// Nowhere.
+    Off,
+}
+
+impl HttpPlan {
+    /// The usual address.
+    pub(crate) const USUAL: &str = "127.0.0.1:9837";
+
+    /// Refuses an address that others can reach, unless that is wanted: who reaches it sees
+    /// names of volumes and devices, without a password or encryption.
+    pub(crate) fn permitted(self, insecure: bool) -> Result<HttpPlan, Usage> {
+        match self {
+            HttpPlan::At(address) if !address.ip().is_loopback() && !insecure => {
+                Err(Usage(format!(
+                    "others can reach the dashboard on {address}, without password or encryption; \
+                     listen on 127.0.0.1 behind a proxy, or allow it with --insecure \
+                     ([http] insecure = true in a file)"
+                )))
+            }
+            plan => Ok(plan),
+        }
+    }
+}
+
+impl FromStr for HttpPlan {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HttpPlan, String> {
+        if text == "off" {
+            return Ok(HttpPlan::Off);
+        }
+        let address = text.replacen("localhost:", "127.0.0.1:", 1);
+        address.parse().map(HttpPlan::At).map_err(|_| {
+            format!("`{text}` is no address for HTTP: write ADDRESS:PORT, such as 127.0.0.1:9837 or [::1]:9837, or off")
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! Metrics: what is exported is documented, what is documented and asked for is exported, and it
+//! says the truth.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use support::nbd::Client;
+use support::{Daemon, MIB, Scratch};
+
+fn file(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::fs::read_to_string(root.join(name)).unwrap()
+}
+
+/// Every name in a text that begins as ours do.
+fn names(text: &str) -> BTreeSet<&str> {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.split(|c| !word(c))
+        .filter(|name| name.starts_with("forebay_"))
+        .collect()
+}
+
+/// The value of one series.
+fn value(metrics: &str, series: &str) -> f64 {
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {series} in {metrics}"))
+        .parse()
+        .unwrap()
+}
+
+#[test]
+fn metrics_say_what_clients_did() {
+    let scratch = Scratch::new();
+    scratch.pattern("origin", 16 * MIB);
+    scratch.file("cache", 24 * MIB);
+    let daemon = Daemon::cached(
+        &scratch,
+        "writeback",
+        &["--age", "3600", "--origin-emulate", "hdd"],
+    );
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    client.read(0, 65536);
+    client.read(0, 65536);
+    client.write(MIB, &[1; 8192]);
+    let metrics = daemon.command(&scratch, &["status", "--prometheus"]);
+    let value = |series: &str| value(&metrics, series);
+    let read = |result| {
+        value(&format!(
+            "forebay_cache_lookup_bytes_total{{kind=\"read\",result=\"{result}\"}}"
+        ))
+    };
+    fn of(series: &str) -> String {
+        format!("forebay_request_duration_seconds_{series}")
+    }
+    assert_eq!(read("hit") + read("miss"), 131072.0, "{metrics}");
+    assert_eq!(read("miss"), 65536.0);
+    assert_eq!(value("forebay_requests_total{kind=\"write\"}"), 1.0);
+    assert_eq!(value("forebay_cache_dirty_bytes"), 8192.0);
+    assert_eq!(
+        value("forebay_volume_dirty_bytes{volume=\"origin\"}"),
+        8192.0
+    );
+    let all = value(&of("bucket{kind=\"read\",le=\"+Inf\"}"));
+    assert_eq!(all, 2.0);
+    assert_eq!(value(&of("count{kind=\"read\"}")), all);
+    assert!(value(&of("sum{kind=\"read\"}")) > 0.0);
+    let buckets: Vec<f64> = metrics
+        .lines()
+        .filter(|line| line.starts_with(&of("bucket{kind=\"read\"")))
+        .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(buckets.len() > 20 && buckets.is_sorted(), "{buckets:?}");
+    is_openmetrics(&metrics);
+
+    let exported: BTreeSet<String> = metrics
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split([' ', '{']).next().unwrap().to_owned())
+        .collect();
+    let histogram = |name: &str| {
+        let family = ["_bucket", "_count", "_sum"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end));
+        family.unwrap_or(name).to_owned()
+    };
+    let families: BTreeSet<String> = exported.iter().map(|name| histogram(name)).collect();
+    let documented = file("docs/metrics.md");
+    for name in &families {
+        let row = format!("| `{name}` |");
+        assert!(documented.contains(&row), "docs/metrics.md lacks {name}");
+    }
+    for source in [
+        "docs/metrics.md",
+        "packaging/grafana/forebay.json",
+        "packaging/prometheus/forebay.rules.yml",
+    ] {
+        let text = file(source);
+        assert!(names(&text).len() > 5, "{source}");
+        for name in names(&text) {
+            let known = exported.contains(name) || families.contains(name);
+            assert!(known, "{source} names {name}, which is not exported");
+        }
+    }
+    let grafana: serde_json::Value =
+        serde_json::from_str(&file("packaging/grafana/forebay.json")).unwrap();
+    assert!(grafana["panels"].as_array().unwrap().len() > 10);
+    daemon.stop();
+}
+
+/// Each family is announced once, before its samples, and counters end in `_total`.
+fn is_openmetrics(metrics: &str) {
+    assert!(metrics.ends_with("\n# EOF\n"));
+    let mut announced = BTreeSet::new();
+    let mut family = ("", "");
+    for line in metrics.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            family = rest.split_once(' ').unwrap();
+            assert!(announced.insert(family.0), "{line}: announced twice");
+        } else if !line.starts_with('#') {
+            let name = line.split([' ', '{']).next().unwrap();
+            let end = name.strip_prefix(family.0).unwrap_or_else(|| {
+                panic!("{line}: not of the family {}", family.0);
+            });
+            let fitting: &[&str] = match family.1 {
+                "counter" => &["_total"],
+                "info" => &["_info"],
+                "histogram" => &["_bucket", "_count", "_sum"],
+                _ => &[""],
+            };
+            assert!(fitting.contains(&end), "{line}");
+        } else if let Some(rest) = line.strip_prefix("# UNIT ") {
+            let (name, unit) = rest.split_once(' ').unwrap();
+            assert!(name.ends_with(&format!("_{unit}")), "{line}");
+        }
+    }
+}
