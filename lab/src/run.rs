@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -26,6 +26,8 @@ const SYSTEMS: &str = include_str!("../guest/systems.sh");
 /// Virtual processors of a guest.
 pub const CPUS: usize = 2;
 const MEMORY_MIB: u64 = 3072;
+/// How often a guest is started that does not come up.
+const BOOTS: u32 = 3;
 
 /// How experiments are run.
 #[derive(Debug)]
@@ -57,6 +59,8 @@ pub struct Conditions<'a> {
 struct Said {
     failures: Vec<String>,
     unsupported: bool,
+    /// This life of the guest came as far as its own first process.
+    up: bool,
     synced: Vec<u64>,
     values: BTreeMap<String, Vec<f64>>,
 }
@@ -65,7 +69,8 @@ impl Said {
     fn hear(&mut self, event: Event, began: Instant) {
         let at = began.elapsed().as_secs();
         match event {
-            Event::Up(_) | Event::Done(_) => {}
+            Event::Up(_) => self.up = true,
+            Event::Done(_) => {}
             Event::Ready(what) => println!("lab: {at:>4} s   {what}"),
             Event::Job { number, label } => println!("lab: {at:>4} s   job {number} {label}"),
             Event::Failed(what) => {
@@ -245,13 +250,9 @@ fn lives(
             after: Duration::from_millis(3000 + seed.wrapping_mul(0x9E37_79B9) % 3000),
             seed,
         });
-        match live(&boot, cut, |event| said.hear(event, began)) {
+        match booted(&boot, cut, &mut said, began) {
             Ok(life) => lives.push(life),
-            Err(error)
-                if conditions
-                    .interrupted
-                    .load(std::sync::atomic::Ordering::Relaxed) =>
-            {
+            Err(error) if conditions.interrupted.load(Ordering::Relaxed) => {
                 return Err(error);
             }
             Err(error) => {
@@ -280,6 +281,28 @@ fn build_packages(forebay: &Path, share: &Path) -> anyhow::Result<()> {
         .context("cannot build the package; run this from the top of the source tree")?;
     }
     Ok(())
+}
+
+/// One life. A guest that dies before its first process has started has done nothing yet, and is
+/// started again: QEMU now and then runs a breakpoint of which the kernel, which patches itself at
+/// boot, has taken leave (multi-threaded emulation; `Oops: int3` on the console).
+fn booted(
+    boot: &Boot<'_>,
+    cut: Option<PowerCut>,
+    said: &mut Said,
+    began: Instant,
+) -> anyhow::Result<Life> {
+    for _ in 1..BOOTS {
+        said.up = false;
+        match live(boot, cut, |event| said.hear(event, began)) {
+            Err(error) if !said.up && !boot.interrupted.load(Ordering::Relaxed) => {
+                let at = began.elapsed().as_secs();
+                println!("lab: {at:>4} s   it did not boot and is started again: {error:#}");
+            }
+            ended => return ended,
+        }
+    }
+    live(boot, cut, |event| said.hear(event, began))
 }
 
 fn remake(directory: &Path) -> anyhow::Result<()> {
