@@ -7,7 +7,7 @@
 //! | [`apply`] | a profile and the settings given for it, made into ours; one setting, live |
 //! | [`target`] | what they change, and how neighbouring limits make way |
 //! | [`value`] | values as those caches write them |
-//! | [`ours`] | our settings by name, to say what changed |
+//! | [`mod@ours`] | our settings by name, to say what changed |
 
 mod apply;
 mod bcache;

@@ -427,7 +427,9 @@ impl Engine {
         if self.failed_cache() {
             return Err(BypassReason::Failed);
         }
-        if self.volume(volume).config.mode == Mode::Passthrough {
+        let state = self.volume(volume);
+        let has_doubts = state.has_doubts();
+        if state.config.mode == Mode::Passthrough {
             return Err(BypassReason::Mode);
         }
         if sequential {
@@ -437,9 +439,11 @@ impl Engine {
             return Err(BypassReason::Busy);
         }
         // I6: what the origin may hold in its volatile cache only is not clean.
-        let state = self.volume(volume);
-        if state.has_doubts() && keys().any(|key| state.is_unflushed(key)) {
-            return Err(BypassReason::Unflushed);
+        if has_doubts {
+            let state = self.volume(volume);
+            if keys().any(|key| state.is_unflushed(key)) {
+                return Err(BypassReason::Unflushed);
+            }
         }
         if self.gate.guards(Direction::Read)
             && let Some(reason) = self.turned_away(now, Direction::Read, key, u64::from(count))
