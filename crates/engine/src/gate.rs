@@ -46,6 +46,9 @@ impl Gate {
         let limits = [settings.congestion_read, settings.congestion_write];
         let admissions = [settings.read_admission, settings.write_admission];
         self.watches = limits.iter().any(Option::is_some);
+        if settings.write_budget_bytes_per_day.is_none() {
+            self.budget = Budget::default();
+        }
         for side in 0..2 {
             let counts = admissions[side] != Admission::ALWAYS;
             let limited = limits[side].is_some() || settings.write_budget_bytes_per_day.is_some();
@@ -110,7 +113,8 @@ impl Budget {
             None => most,
             Some(at) => (u128::from(per_day) * u128::from(now.since(at).0) / DAY) as i64,
         };
-        let spent = (written - self.written) as i64;
+        // What was written before there was a budget is none of its business.
+        let spent = self.at.map_or(0, |_| written - self.written) as i64;
         // Less than a byte is not lost: the clock goes on only when something was earned.
         if earned > 0 || self.at.is_none() {
             self.at = Some(now);
@@ -173,6 +177,12 @@ mod tests {
     fn a_budget_is_earned_over_time_and_saved_for_an_hour() {
         let day = 24 << 20;
         let hour = Nanos(3_600 * Nanos::SECOND.0);
+        let mut budget = Budget::default();
+        let earlier = 1 << 40;
+        assert!(
+            budget.allows(day, earlier, Nanos(0)),
+            "what was written before does not count"
+        );
         let mut budget = Budget::default();
         assert!(budget.allows(day, 0, Nanos(1)));
         assert!(

@@ -37,8 +37,11 @@ impl Pace {
             let seconds = self
                 .controlled_at
                 .map_or(0.0, |at| (now.since(at).0 as f64 / 1e9).min(10.0));
-            // Below the target it runs down; it must not be owed later.
-            self.integral = (self.integral + error * seconds * INTEGRAL).max(0.0);
+            // Below the target it runs down; it must not be owed later. Nor does it grow while
+            // something else than the pace holds write-back up.
+            if error < 0.0 || self.credit <= 0.0 {
+                self.integral = (self.integral + error * seconds * INTEGRAL).max(0.0);
+            }
             self.blocks_per_second = (error / PROPORTIONAL_SECONDS + self.integral).max(LEAST);
             self.controlled_at = Some(now);
         }

@@ -212,7 +212,8 @@ pub struct Settings {
     pub dirty_high_percent: u8,
     /// No more dirty data than this share, in percent. At most 90.
     pub dirty_limit_percent: u8,
-    /// Dirty data older than this is written back whatever its amount.
+    /// Dirty data older than this is written back whatever its amount (policies `Threshold` and
+    /// `Timed`).
     pub age_limit: Nanos,
     /// How long an entry may stay in memory.
     pub record_delay: Nanos,
@@ -268,9 +269,9 @@ impl Settings {
             self.dirty_high_percent,
             self.dirty_limit_percent,
         );
-        if !(low <= high && high <= limit && limit <= 90) {
+        if !(low <= high && high <= limit && (1..=90).contains(&limit)) {
             return Err(format!(
-                "dirty limits must rise and end at 90 % at most: low {low} %, high {high} %, limit {limit} %"
+                "dirty limits must rise and end at 1 to 90 %: low {low} %, high {high} %, limit {limit} %"
             ));
         }
         if self.writeback_depth == 0 || self.writeback_depth > 256 {

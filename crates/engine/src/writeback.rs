@@ -16,6 +16,7 @@ use crate::log::{Claim, Version};
 use crate::pace::Pace;
 use crate::planted::{self, Bug};
 use crate::settings::{Mode, WritebackPolicy};
+use crate::volume::Volume;
 
 /// An origin that a client used this recently belongs to the client.
 const FOREGROUND: Nanos = Nanos(15_000_000);
@@ -182,7 +183,7 @@ impl Engine {
                 }
                 continue;
             };
-            if !self.start_writeback(key, longest_bytes, memory) {
+            if !self.start_writeback(key, longest_bytes, paced, memory) {
                 break;
             }
         }
@@ -201,7 +202,10 @@ impl Engine {
     fn is_paced(&self, now: Nanos) -> bool {
         let writeback = &self.writeback;
         let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < IDLE_AFTER);
+        let left_over =
+            |volume: &Volume| volume.config.mode != Mode::Writeback && volume.dirty_blocks > 0;
         self.settings.writeback_policy == WritebackPolicy::Rate
+            && !self.volumes.iter().flatten().any(left_over)
             && (recent(writeback.asked_at)
                 || recent(writeback.cache_used_at)
                 || self.origin_is_used(now, IDLE_AFTER))
@@ -226,12 +230,16 @@ impl Engine {
 
     /// Whether somebody waits for dirty data to become less.
     fn is_pressed(&self) -> bool {
-        let draining = self
+        let leaving = self
             .volumes
             .iter()
             .flatten()
             .any(|volume| volume.draining && volume.dirty_blocks > 0);
-        draining || !self.throttle.is_empty() || self.writeback.hurried || !self.backlog.is_empty()
+        leaving
+            || self.failed_cache()
+            || !self.throttle.is_empty()
+            || self.writeback.hurried
+            || !self.backlog.is_empty()
     }
 
     /// How many operations may be in flight now.
@@ -370,6 +378,7 @@ impl Engine {
         &mut self,
         key: BlockKey,
         longest_bytes: usize,
+        paced: bool,
         memory: &mut dyn Memory,
     ) -> bool {
         let Some(volume) = self.volume_of(key) else {
@@ -425,7 +434,10 @@ impl Engine {
         }
         self.writeback.in_flight += 1;
         self.writeback.at += 1;
-        self.writeback.pace.spend(count);
+        if paced {
+            // What is written back at other times is no debt of the pace's.
+            self.writeback.pace.spend(count);
+        }
         let moved = count as usize * block_bytes;
         self.writeback.trickle_left = self.writeback.trickle_left.saturating_sub(moved);
         let Some(buf) = buf else {

@@ -96,12 +96,12 @@ pub(super) const PROFILE: Profile = Profile {
         ),
         Foreign::ours(
             "cutoff_writeback_sync",
-            "percent, 0 to 90 (parameter bch_cutoff_writeback_sync of the module)",
+            "percent, 1 to 90 (parameter bch_cutoff_writeback_sync of the module)",
             Initial::Taken("70"),
             &["dirty-limit"],
             "No more dirty data than this.",
             |target, text| {
-                target.set_dirty_limit(number(text, 0..=90)?);
+                target.set_dirty_limit(number(text, 1..=90)?);
                 Ok(())
             },
         ),

@@ -445,13 +445,14 @@ impl Engine {
                 return Err(BypassReason::Unflushed);
             }
         }
+        if !self.room_to_promote() {
+            return Err(BypassReason::NoRoom);
+        }
+        // Last: it takes being wanted for granted once it has let a block in.
         if self.gate.guards(Direction::Read)
             && let Some(reason) = self.turned_away(now, Direction::Read, key, u64::from(count))
         {
             return Err(reason);
-        }
-        if !self.room_to_promote() {
-            return Err(BypassReason::NoRoom);
         }
         Ok(())
     }

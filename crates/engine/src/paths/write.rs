@@ -119,6 +119,7 @@ pub(crate) struct WriteJob {
     next_drop: BlockKey,
     edges: [Option<Edge>; 2],
     outstanding: u32,
+    logging_since: Nanos,
     /// Must be durable before the origin is written.
     durable_number: u64,
     origin_locked: bool,
@@ -262,6 +263,7 @@ impl Engine {
             next_drop: range.0,
             edges: [None; 2],
             outstanding: 0,
+            logging_since: now,
             durable_number: 0,
             origin_locked: false,
             replaces_dirty: false,
@@ -463,6 +465,7 @@ impl Engine {
             return true;
         }
         self.write_job(job).stage = Stage::Logging;
+        self.write_job(job).logging_since = now;
         for at in 0..2 {
             if let Some(edge) = self.write_job(job).edges[at] {
                 self.merge_edge(job, edge, memory);
@@ -524,7 +527,7 @@ impl Engine {
     /// Blocks of a write were logged, or cannot be.
     pub(crate) fn write_logged(
         &mut self,
-        _now: Nanos,
+        now: Nanos,
         job: u32,
         blocks: u16,
         result: Result<(), Failure>,
@@ -535,7 +538,11 @@ impl Engine {
             state.failure.get_or_insert(failure);
         }
         if state.outstanding == 0 {
+            let took = now.since(state.logging_since);
             self.runnable.push_back(job);
+            if self.gate.watches {
+                self.gate.answered(Direction::Write, now, took);
+            }
         }
     }
 
