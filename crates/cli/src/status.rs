@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use forebay_engine::{
-    BypassReason, Bypassed, Bypasses, Commit, Histogram, RecoveryReport, Settings, Stats,
-    WritebackPolicy,
+    BypassReason, Bypassed, Bypasses, Histogram, RecoveryReport, Settings, Stats,
 };
 use serde::{Deserialize, Serialize};
 
@@ -58,8 +57,11 @@ impl Lately {
     /// All of a daemon's time.
     pub(crate) fn whole(status: &Status) -> Lately {
         let traffic = &status.traffic;
-        let bypassed = |name: &str| {
-            let of_reason = traffic.bypassed.iter().find(|past| past.reason == name);
+        let bypassed = |reason: BypassReason| {
+            let of_reason = traffic
+                .bypassed
+                .iter()
+                .find(|past| past.reason == reason.name());
             of_reason.map_or(0, |past| past.blocks)
         };
         Lately {
@@ -71,8 +73,8 @@ impl Lately {
             failed_requests: traffic.failed_requests,
             throttled_requests: traffic.throttled_requests,
             written_back_blocks: traffic.written_back_blocks,
-            congested_blocks: bypassed("congested"),
-            over_budget_blocks: bypassed("write-budget"),
+            congested_blocks: bypassed(BypassReason::Congested),
+            over_budget_blocks: bypassed(BypassReason::WriteBudget),
             cache_errors: traffic.cache_read_errors + traffic.cache_write_errors,
             checksum_errors: traffic.checksum_errors,
             origin_errors: traffic.origin_read_errors + traffic.origin_write_errors,
@@ -173,24 +175,16 @@ pub(crate) struct SettingsStatus {
 impl SettingsStatus {
     /// These settings.
     pub(crate) fn of(settings: &Settings, profile: Option<&Profile>) -> SettingsStatus {
-        let commit = Commit::NAMES
-            .iter()
-            .find(|(known, _)| *known == settings.commit)
-            .map_or("", |(_, name)| name);
-        let writeback = WritebackPolicy::NAMES
-            .iter()
-            .find(|(known, _)| *known == settings.writeback_policy)
-            .map_or("", |(_, name)| name);
         SettingsStatus {
             profile: profile.map(|profile| profile.name.to_owned()),
-            commit: commit.to_owned(),
+            commit: settings.commit.name().to_owned(),
             admission: settings.read_admission.to_string(),
             write_admission: settings.write_admission.to_string(),
             congestion_read_us: settings.congestion_read.map(|limit| limit.0 / 1_000),
             congestion_write_us: settings.congestion_write.map(|limit| limit.0 / 1_000),
             write_budget_bytes_per_day: settings.write_budget_bytes_per_day,
             sequential_cutoff_bytes: settings.sequential_cutoff_bytes,
-            writeback: writeback.to_owned(),
+            writeback: settings.writeback_policy.name().to_owned(),
             dirty_low_percent: settings.dirty_low_percent,
             dirty_high_percent: settings.dirty_high_percent,
             dirty_limit_percent: settings.dirty_limit_percent,

@@ -2,6 +2,7 @@
 
 use crate::gate::Direction;
 use crate::interface::{Nanos, VolumeSlot};
+use crate::settings::{name_of, named};
 
 /// Why a request or block went past the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +47,20 @@ impl BypassReason {
         (BypassReason::Congested, "congested"),
         (BypassReason::WriteBudget, "write-budget"),
     ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&BypassReason::NAMES, self)
+    }
+}
+
+impl std::str::FromStr for BypassReason {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<BypassReason, String> {
+        named(&BypassReason::NAMES, name, "reason")
+    }
 }
 
 /// One request, or a part of it, that went past the cache.

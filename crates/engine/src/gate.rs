@@ -126,7 +126,7 @@ impl Budget {
 }
 
 impl Engine {
-    /// Why these blocks, of which none is dirty, are not let in, if they are not.
+    /// Why these blocks are not let in, if they are not.
     #[cold]
     pub(crate) fn turned_away(
         &mut self,

@@ -41,10 +41,7 @@ impl Mode {
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Mode::NAMES
-            .iter()
-            .find(|(mode, _)| *mode == self)
-            .map_or("", |(_, name)| name)
+        name_of(&Mode::NAMES, self)
     }
 }
 
@@ -70,6 +67,12 @@ impl Commit {
     /// All of them with their names.
     pub const NAMES: [(Commit, &'static str); 2] =
         [(Commit::Write, "write"), (Commit::Flush, "flush")];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&Commit::NAMES, self)
+    }
 }
 
 impl std::str::FromStr for Commit {
@@ -104,6 +107,12 @@ impl WritebackPolicy {
         (WritebackPolicy::Rate, "rate"),
         (WritebackPolicy::Cleaner, "cleaner"),
     ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&WritebackPolicy::NAMES, self)
+    }
 }
 
 impl std::str::FromStr for WritebackPolicy {
@@ -173,7 +182,19 @@ impl std::str::FromStr for Admission {
     }
 }
 
-fn named<T: Copy>(names: &[(T, &'static str)], name: &str, what: &str) -> Result<T, String> {
+/// The name of one of those that have one.
+pub(crate) fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: T) -> &'static str {
+    names
+        .iter()
+        .find(|(known, _)| *known == value)
+        .map_or("", |(_, name)| name)
+}
+
+pub(crate) fn named<T: Copy>(
+    names: &[(T, &'static str)],
+    name: &str,
+    what: &str,
+) -> Result<T, String> {
     names
         .iter()
         .find(|(_, known)| *known == name)

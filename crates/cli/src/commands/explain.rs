@@ -54,11 +54,7 @@ fn reasons(status: &Status) -> impl Iterator<Item = (&Bypass, BypassReason)> {
         .bypassed
         .iter()
         .filter(|bypass| bypass.blocks > 0)
-        .filter_map(|bypass| {
-            let known = BypassReason::NAMES.iter();
-            let reason = known.clone().find(|(_, name)| *name == bypass.reason)?;
-            Some((bypass, reason.0))
-        })
+        .filter_map(|bypass| Some((bypass, bypass.reason.parse().ok()?)))
         .collect();
     all.sort_by_key(|(bypass, _)| std::cmp::Reverse(bypass.blocks));
     all.into_iter()

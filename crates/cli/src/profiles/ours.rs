@@ -1,6 +1,6 @@
 //! Our settings by name, in words.
 
-use forebay_engine::{Commit, Nanos, Settings, WritebackPolicy};
+use forebay_engine::{Nanos, Settings};
 
 use super::target::NEVER;
 use crate::units;
@@ -11,7 +11,7 @@ pub(crate) fn ours(settings: &Settings) -> Vec<(&'static str, String)> {
     let or_off = |size: Option<u64>| size.map_or("off".to_owned(), units::size);
     let limit = |time: Option<Nanos>| time.map_or("off".to_owned(), time_of);
     vec![
-        ("commit", commit(settings.commit).to_owned()),
+        ("commit", settings.commit.name().to_owned()),
         ("admission", settings.read_admission.to_string()),
         ("write-admission", settings.write_admission.to_string()),
         ("congestion-read", limit(settings.congestion_read)),
@@ -21,7 +21,7 @@ pub(crate) fn ours(settings: &Settings) -> Vec<(&'static str, String)> {
             "sequential-cutoff",
             or_off(settings.sequential_cutoff_bytes),
         ),
-        ("writeback", writeback(settings.writeback_policy).to_owned()),
+        ("writeback", settings.writeback_policy.name().to_owned()),
         ("dirty-low", percent(settings.dirty_low_percent)),
         ("dirty-high", percent(settings.dirty_high_percent)),
         ("dirty-limit", percent(settings.dirty_limit_percent)),
@@ -52,20 +52,6 @@ pub(super) fn differences(old: &Settings, new: &Settings) -> Vec<(&'static str, 
     let mut after = ours(new);
     after.retain(|now| !before.contains(now));
     after
-}
-
-fn commit(commit: Commit) -> &'static str {
-    Commit::NAMES
-        .iter()
-        .find(|(known, _)| *known == commit)
-        .map_or("", |(_, name)| name)
-}
-
-fn writeback(policy: WritebackPolicy) -> &'static str {
-    WritebackPolicy::NAMES
-        .iter()
-        .find(|(known, _)| *known == policy)
-        .map_or("", |(_, name)| name)
 }
 
 fn age(age: Nanos) -> String {
