@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -256,8 +257,22 @@ static int64_t dilated_ticks(void)
     return guest_now() * 2; /* 2 GHz */
 }
 
-/* QEMU reads the host's counter in cpu_get_ticks, which nothing can interpose: its first bytes
- * become a jump. */
+/* Makes the first bytes of a function of QEMU's a jump: nothing can interpose what it calls
+ * inside itself. */
+static void redirect(void *function, const void *target)
+{
+    uint8_t jump[12] = { 0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0 };
+    memcpy(jump + 2, &target, sizeof target);
+    uintptr_t page = (uintptr_t)function & ~(uintptr_t)4095;
+    if (mprotect((void *)page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC)) {
+        perror("forebay-lab: making QEMU's code writable");
+        abort();
+    }
+    memcpy(function, jump, sizeof jump);
+    mprotect((void *)page, 8192, PROT_READ | PROT_EXEC);
+}
+
+/* QEMU reads the host's counter in cpu_get_ticks. */
 static void replace_tick_source(void)
 {
     uint8_t *code = dlsym(RTLD_DEFAULT, "cpu_get_ticks");
@@ -265,16 +280,82 @@ static void replace_tick_source(void)
         fprintf(stderr, "forebay-lab: this QEMU does not export cpu_get_ticks, so its guest's clock cannot be slowed; use QEMU 7.2\n");
         abort();
     }
-    uint8_t jump[12] = { 0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0 };
-    int64_t (*target)(void) = dilated_ticks;
-    memcpy(jump + 2, &target, sizeof target);
-    uintptr_t page = (uintptr_t)code & ~(uintptr_t)4095;
-    if (mprotect((void *)page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC)) {
-        perror("forebay-lab: making QEMU's code writable");
-        abort();
+    redirect(code, dilated_ticks);
+}
+
+/* ---- the guest's checksum instruction ---- */
+
+/* QEMU 7.2 computes the instruction crc32 bit by bit: with it 128 KiB cost what thirty times as
+ * many would. So its function for that is replaced by the processor's own instruction, if there
+ * is one, if the function is found (it has a name only in QEMU's table of such functions), and if
+ * both give the same results. Otherwise checksums stay as dear as they are; the measured costs of
+ * the guest's processor tell (lab/src/cost.rs). */
+typedef uint64_t checksum_step(uint32_t sum, uint64_t message, uint32_t bits);
+
+__attribute__((target("sse4.2"))) static uint64_t step_of_processor(uint32_t sum, uint64_t message, uint32_t bits)
+{
+    switch (bits) {
+    case 8:
+        return __builtin_ia32_crc32qi(sum, (uint8_t)message);
+    case 16:
+        return __builtin_ia32_crc32hi(sum, (uint16_t)message);
+    case 32:
+        return __builtin_ia32_crc32si(sum, (uint32_t)message);
+    default:
+        return __builtin_ia32_crc32di(sum, message);
     }
-    memcpy(code, jump, sizeof jump);
-    mprotect((void *)page, 8192, PROT_READ | PROT_EXEC);
+}
+
+/* Whether an address is in a part of the program with these rights. */
+static int is_in(const struct dl_phdr_info *program, uintptr_t address, uint32_t rights)
+{
+    for (int i = 0; i < program->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &program->dlpi_phdr[i];
+        uintptr_t from = program->dlpi_addr + part->p_vaddr;
+        if (part->p_type == PT_LOAD && (part->p_flags & rights) == rights && address >= from && address - from + 8 <= part->p_memsz)
+            return 1;
+    }
+    return 0;
+}
+
+/* Looks for the function in the table of (function, name) of one writable part. */
+static checksum_step *find_step_in(const struct dl_phdr_info *program, const ElfW(Phdr) *part)
+{
+    const uintptr_t *words = (const uintptr_t *)(program->dlpi_addr + part->p_vaddr);
+    for (size_t i = 1; i < part->p_filesz / sizeof *words; i++) {
+        if (is_in(program, words[i], PF_R) && is_in(program, words[i - 1], PF_X) && !strncmp((const char *)words[i], "crc32", 6))
+            return (checksum_step *)words[i - 1];
+    }
+    return NULL;
+}
+
+static int find_step(struct dl_phdr_info *program, size_t size, void *found)
+{
+    (void)size;
+    for (int i = 0; i < program->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &program->dlpi_phdr[i];
+        checksum_step *step = part->p_type == PT_LOAD && (part->p_flags & PF_W) ? find_step_in(program, part) : NULL;
+        if (step)
+            *(checksum_step **)found = step;
+    }
+    return 1; /* the first is QEMU itself */
+}
+
+static void replace_checksum_step(void)
+{
+    checksum_step *step = NULL;
+    dl_iterate_phdr(find_step, &step);
+    if (!step || !__builtin_cpu_supports("sse4.2"))
+        return;
+    uint64_t message = 0x0123456789abcdef;
+    for (uint32_t bits = 8; bits <= 64; bits *= 2) {
+        for (uint32_t sum = 1; sum; sum <<= 1) {
+            message = message * 6364136223846793005 + sum;
+            if ((uint32_t)step(sum, message, bits) != (uint32_t)step_of_processor(sum, message, bits))
+                return;
+        }
+    }
+    redirect((void *)step, step_of_processor);
 }
 
 /* ---- start ---- */
@@ -322,6 +403,7 @@ __attribute__((constructor)) static void start(void)
     for (int i = 0; i < devices && i < MAX_DEVICES; i++)
         connect_device(directory, i);
     replace_tick_source();
+    replace_checksum_step();
 }
 
 /* ---- what QEMU calls instead of the C library ---- */

@@ -1,5 +1,6 @@
-//! What a processor takes for the four things of which storage software consists mostly: to
-//! compute, to copy, to call the kernel, and to hand over from one thread to another. Measured on the
+//! What a processor takes for the five things of which storage software consists mostly: to
+//! compute, to copy, to make checksums, to call the kernel, and to hand over from one thread to
+//! another. Measured on the
 //! host and in the guest, on the guest's slow clock: the quotient says how much more the guest's
 //! processor counts than a real one would.
 
@@ -21,6 +22,8 @@ pub struct Costs {
     pub compute: f64,
     /// A copy of 64 KiB.
     pub copy: f64,
+    /// A CRC32C of 64 KiB.
+    pub checksum: f64,
     /// A read of one byte from /dev/zero.
     pub call: f64,
     /// A byte to another thread and back.
@@ -43,12 +46,17 @@ impl Costs {
             black_box(&mut to).copy_from_slice(black_box(&from));
             Ok(())
         })?;
+        let checksum = each(|| {
+            black_box(crc32c::crc32c(black_box(&from)));
+            Ok(())
+        })?;
         let mut zeroes = std::fs::File::open("/dev/zero").context("there is no /dev/zero")?;
         let mut byte = [0];
         let call = each(|| Ok(zeroes.read_exact(&mut byte)?))?;
         Ok(Costs {
             compute,
             copy,
+            checksum,
             call,
             hand_over: hand_over()?,
         })
@@ -56,10 +64,11 @@ impl Costs {
 
     /// By name.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, f64); 4] {
+    pub fn named(&self) -> [(&'static str, f64); 5] {
         [
             ("compute", self.compute),
             ("copy", self.copy),
+            ("checksum", self.checksum),
             ("kernel-call", self.call),
             ("hand-over", self.hand_over),
         ]
