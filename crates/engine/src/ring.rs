@@ -17,7 +17,7 @@ pub const PAGES: usize = 32;
 
 const HEAD_BYTES: usize = 4096;
 const RING_PAGE_BYTES: usize = 20 << 10;
-const MAGIC: u32 = u32::from_le_bytes(*b"FBR2");
+const MAGIC: u32 = u32::from_le_bytes(*b"FBR3");
 const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"FBRP");
 const PAGE_HEAD_BYTES: usize = 64;
 const PAGE_SEEDED_BYTES: usize = 44;
@@ -221,7 +221,8 @@ pub fn replay(ring: &[u8], identity: RingIdentity) -> Vec<ReplayedRecord> {
 /// What the checksums of pages begin with: two caches, or two epochs, can use a page for a record
 /// of the same place, generation and count.
 fn identity_sum(ring: &[u8]) -> u32 {
-    crc32c::crc32c(&ring[..48])
+    // Without the head's own checksum, which would make the sum of any head of a cache the same.
+    crc32c::crc32c(&ring[..44])
 }
 
 fn replay_page(page: &[u8], identity: u32) -> Option<ReplayedRecord> {
