@@ -115,7 +115,7 @@ pub(crate) fn measure() -> Vec<Figure> {
         accept_damage: false,
     };
     let began = std::time::Instant::now();
-    let attached = attach(&mut device, &[None], &options).expect("a sound cache");
+    let attached = attach(&mut device, &mut [], &options).expect("a sound cache");
     let seconds = began.elapsed().as_secs_f64();
     let cached = attached.report.cached_blocks();
     let segments = f64::from(geometry.segments_per_shard);

@@ -103,7 +103,7 @@ impl Rig {
             boot_id: BOOT,
             accept_damage: false,
         };
-        let mut attached = attach(&mut device, &[None], &options).expect("just created");
+        let mut attached = attach(&mut device, &mut [], &options).expect("just created");
         let mut ram = Ram::new(4096, 48);
         let mut engine = Engine::new(settings, attached.shards.remove(0), BOOT, &mut ram);
         let blocks = origin_bytes / 4096;

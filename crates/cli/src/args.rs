@@ -263,8 +263,9 @@ pub(crate) struct ProfileArgs {
 /// Settings that can also be changed while the cache runs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct SettingArgs {
-    /// When a write is acknowledged: `write` (on the cache device with its entry) or `flush`
-    /// (the usual contract of a disk).
+    /// When a write is acknowledged: `write` (on the cache device with its entry), `flush` (the
+    /// usual contract of a disk) or `memory` (as `flush`, from a buffer in memory that outlives
+    /// the daemon).
     #[arg(long, value_name = "WHEN")]
     pub(crate) commit: Option<forebay_engine::Commit>,
     /// Which missed blocks enter the cache: `always`, `second-touch`, or `touch-3` and so on to
@@ -287,6 +288,9 @@ pub(crate) struct SettingArgs {
     /// Sequential streams longer than this bypass the cache; `off` for never.
     #[arg(long, value_name = "SIZE")]
     pub(crate) sequential_cutoff: Option<Cutoff>,
+    /// How large the buffer of commit `memory` is: 1M to 64G. Takes effect where none is there yet.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) memory_buffer: Option<u64>,
     /// When dirty data is written back: `threshold` (above --dirty-low, or older than --age),
     /// `timed` (older than --age), `rate` (steadily, to keep it at --dirty-low) or `cleaner`
     /// (everything, at once).
@@ -378,8 +382,8 @@ pub(crate) struct ModeArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: forebay set sequential-cutoff 4M\n\nKeys: commit, admission, \
-write-admission, congestion-read, congestion-write, write-budget, sequential-cutoff, writeback, \
-dirty-low, dirty-high, dirty-limit, age; and the settings of other caches, such as \
+write-admission, congestion-read, congestion-write, write-budget, sequential-cutoff, \
+memory-buffer, writeback, dirty-low, dirty-high, dirty-limit, age; and the settings of other caches, such as \
 bcache.writeback_percent (forebay profile show bcache). They hold until the daemon stops."
 )]
 pub(crate) struct SetArgs {

@@ -2,26 +2,23 @@
 //!
 //! In order: open all devices exclusively (two daemons, mounted devices), flush the origins
 //! (I12), read the superblock, honour an abandonment (I15), compare each origin with what the
-//! cache knows of it, recover, make the rings, enter new volumes.
+//! cache knows of it, recover, make the shared memory, enter new volumes.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use forebay_engine::format::VolumeState;
-use forebay_engine::ring::RING_BYTES;
 use forebay_engine::{
-    AttachOptions, Attached, CacheId, Geometry, Mode, Recovered, RecoveryReport, Storage,
+    AttachOptions, Attached, CacheId, Geometry, Mode, Recovered, RecoveryReport, Settings, Storage,
     Superblock, SuperblockError, VolumeConfig, VolumeRecord,
 };
-use forebay_io::{
-    BlockingStorage, DirectIo, OpenError, OpenHow, RealDevice, Recording, RingMemory,
-    RingMemoryError,
-};
+use forebay_io::{BlockingStorage, DirectIo, OpenError, OpenHow, RealDevice, Recording};
 
 use crate::failure::{Refused, refuse};
 use crate::fingerprint;
 use crate::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
+use crate::shared_memory::{self, Left, ShardMemory};
 use crate::signature::{self, Contents};
 use crate::state_dir::{StateDir, unix_time};
 use crate::units;
@@ -119,7 +116,7 @@ pub(crate) struct AttachedCache {
     pub(crate) superblock: Superblock,
     pub(crate) shards: Vec<Recovered>,
     pub(crate) report: RecoveryReport,
-    pub(crate) rings: Vec<RingMemory>,
+    pub(crate) memory: Vec<ShardMemory>,
 }
 
 /// Opens a cache device and reads its superblock; makes a cache first if that is wanted and the
@@ -314,39 +311,32 @@ pub(crate) fn attach(
     mut opened: Opened,
     superblock: &Superblock,
     accept_damage: bool,
+    settings: &Settings,
 ) -> Result<AttachedCache> {
     let path = opened.device.path().to_owned();
     let options = AttachOptions {
         boot_id: boot_id()?,
         accept_damage,
     };
-    let mut rings = open_rings(superblock)?;
-    let slices: Vec<Option<&[u8]>> = rings
-        .iter_mut()
-        .map(|ring| ring.as_mut().map(|ring| &*ring.bytes_mut()))
-        .collect();
-    let attached = forebay_engine::attach(&mut opened.storage, &slices, &options)
+    let mut left = shared_memory::open(superblock)?;
+    let mut surviving: Vec<_> = left.iter_mut().map(Left::surviving).collect();
+    let attached = forebay_engine::attach(&mut opened.storage, &mut surviving, &options)
         .map_err(|error| explain(error, &path))?;
-    drop(slices);
+    drop(surviving);
     let Attached {
         superblock,
         shards,
         report,
     } = attached;
-    let rings = rings
-        .into_iter()
-        .enumerate()
-        .map(|(shard, ring)| match ring {
-            Some(ring) => Ok(ring),
-            None => RingMemory::create(&ring_path(superblock.id, shard), RING_BYTES),
-        })
-        .collect::<Result<Vec<_>, _>>()?;
+    let held = report.shards.iter().map(|shard| shard.buffered_blocks);
+    let left = left.into_iter().zip(held).collect();
+    let memory = shared_memory::complete(superblock.id, left, settings)?;
     Ok(AttachedCache {
         opened,
         superblock,
         shards,
         report,
-        rings,
+        memory,
     })
 }
 
@@ -370,27 +360,6 @@ fn explain(error: forebay_engine::AttachError, path: &Path) -> anyhow::Error {
         other => anyhow::Error::from(other)
             .context(format!("cannot attach the cache on {}", path.display())),
     }
-}
-
-/// The shared-memory rings an earlier daemon left, by shard.
-pub(crate) fn open_rings(superblock: &Superblock) -> Result<Vec<Option<RingMemory>>> {
-    let mut rings = Vec::new();
-    for shard in 0..usize::from(superblock.geometry.shards) {
-        let path = ring_path(superblock.id, shard);
-        rings.push(match path.try_exists() {
-            Ok(true) => Some(patiently(
-                OF_A_DAEMON_THAT_ENDED,
-                || RingMemory::open(&path, RING_BYTES),
-                |error| matches!(error, RingMemoryError::InUse { .. }),
-            )?),
-            _ => None,
-        });
-    }
-    Ok(rings)
-}
-
-fn ring_path(cache: CacheId, shard: usize) -> PathBuf {
-    format!("/dev/shm/forebay-{cache}-{shard}").into()
 }
 
 /// The machine's boot: shared memory of an earlier one is gone.

@@ -222,6 +222,7 @@ fn settings_over(mut settings: Settings, args: &SettingArgs) -> Settings {
     if let Some(Cutoff(bytes)) = args.sequential_cutoff {
         settings.sequential_cutoff_bytes = bytes;
     }
+    settings.memory_buffer_bytes = args.memory_buffer.unwrap_or(settings.memory_buffer_bytes);
     settings.writeback_policy = args.writeback.unwrap_or(settings.writeback_policy);
     settings.dirty_low_percent = args.dirty_low.unwrap_or(settings.dirty_low_percent);
     settings.dirty_high_percent = args.dirty_high.unwrap_or(settings.dirty_high_percent);
@@ -252,6 +253,7 @@ pub(crate) fn change_setting(
         "congestion-write" => settings.congestion_write = value.parse::<Limit>()?.0,
         "write-budget" => settings.write_budget_bytes_per_day = value.parse::<Cutoff>()?.0,
         "sequential-cutoff" => settings.sequential_cutoff_bytes = value.parse::<Cutoff>()?.0,
+        "memory-buffer" => settings.memory_buffer_bytes = value.parse::<Size>()?.0,
         "writeback" => settings.writeback_policy = value.parse()?,
         "dirty-low" => settings.dirty_low_percent = percent()?,
         "dirty-high" => settings.dirty_high_percent = percent()?,
@@ -265,8 +267,8 @@ pub(crate) fn change_setting(
         _ => {
             return Err(format!(
                 "there is no setting `{key}`: known are commit, admission, write-admission, \
-                 congestion-read, congestion-write, write-budget, sequential-cutoff, writeback, dirty-low, dirty-high, \
-                 dirty-limit, age"
+                 congestion-read, congestion-write, write-budget, sequential-cutoff, memory-buffer, writeback, dirty-low, \
+                 dirty-high, dirty-limit, age"
             ));
         }
     }
@@ -399,6 +401,7 @@ struct FileSettings {
     congestion_write: Option<Text<Limit>>,
     write_budget: Option<Text<Cutoff>>,
     sequential_cutoff: Option<Text<Cutoff>>,
+    memory_buffer: Option<Text<Size>>,
     writeback: Option<Text<WritebackPolicy>>,
     dirty_low: Option<Spanned<u8>>,
     dirty_high: Option<Spanned<u8>>,
@@ -475,6 +478,7 @@ fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, Vec<
         congestion_write: file.settings.congestion_write.map(|text| text.0),
         write_budget: file.settings.write_budget.map(|text| text.0),
         sequential_cutoff: file.settings.sequential_cutoff.map(|text| text.0),
+        memory_buffer: file.settings.memory_buffer.map(|text| text.0.0),
         writeback: file.settings.writeback.map(|text| text.0),
         dirty_low: percent(&file.settings.dirty_low),
         dirty_high: percent(&file.settings.dirty_high),

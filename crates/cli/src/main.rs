@@ -35,6 +35,7 @@ mod nearest;
 mod output;
 mod patience;
 mod profiles;
+mod shared_memory;
 mod signature;
 mod state_dir;
 mod status;

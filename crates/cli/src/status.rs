@@ -129,6 +129,9 @@ pub(crate) struct Recovery {
     pub(crate) dirty_blocks: u64,
     pub(crate) rejected_blocks: u64,
     pub(crate) replayed_entries: u64,
+    /// In memory buffers and not in the log yet.
+    #[serde(default)]
+    pub(crate) buffered_blocks: u64,
     pub(crate) damage: Vec<String>,
 }
 
@@ -159,6 +162,7 @@ pub(crate) struct SettingsStatus {
     pub(crate) congestion_write_us: Option<u64>,
     pub(crate) write_budget_bytes_per_day: Option<u64>,
     pub(crate) sequential_cutoff_bytes: Option<u64>,
+    pub(crate) memory_buffer_bytes: u64,
     pub(crate) writeback: String,
     pub(crate) dirty_low_percent: u8,
     pub(crate) dirty_high_percent: u8,
@@ -184,6 +188,7 @@ impl SettingsStatus {
             congestion_write_us: settings.congestion_write.map(|limit| limit.0 / 1_000),
             write_budget_bytes_per_day: settings.write_budget_bytes_per_day,
             sequential_cutoff_bytes: settings.sequential_cutoff_bytes,
+            memory_buffer_bytes: settings.memory_buffer_bytes,
             writeback: settings.writeback_policy.name().to_owned(),
             dirty_low_percent: settings.dirty_low_percent,
             dirty_high_percent: settings.dirty_high_percent,
@@ -388,6 +393,7 @@ impl Recovery {
             cached_blocks: report.cached_blocks(),
             dirty_blocks: report.dirty_blocks(),
             rejected_blocks: sum(|shard| shard.rejected_blocks),
+            buffered_blocks: report.buffered_blocks(),
             replayed_entries: sum(|shard| shard.replayed_entries),
             damage: report.damage().into_iter().map(str::to_owned).collect(),
         }

@@ -133,6 +133,12 @@ fn write_back_with_commit_write_survives_kills() {
 }
 
 #[test]
+fn write_back_from_memory_survives_kills() {
+    let small = ["--commit", "memory", "--memory-buffer", "1M"];
+    kill_again_and_again("writeback", &small, 25);
+}
+
+#[test]
 fn write_through_survives_kills() {
     kill_again_and_again("writethrough", &[], 15);
 }

@@ -482,6 +482,17 @@ fn write_back_keeps_what_was_flushed() {
 }
 
 #[test]
+fn write_back_from_memory_keeps_what_was_flushed() {
+    let contract = Contract {
+        mode: "writeback",
+        commit: "memory",
+        acknowledged_is_durable: false,
+        switched: false,
+    };
+    survives_power_cuts(contract, 9);
+}
+
+#[test]
 fn write_back_with_commit_write_keeps_what_was_flushed() {
     let contract = Contract {
         mode: "writeback",

@@ -1,6 +1,9 @@
 //! Creating, attaching and inspecting a cache: the control plane, over a device that does one
 //! thing at a time.
 
+use std::ops::RangeInclusive;
+
+use crate::buffer;
 use crate::format::{CacheId, Geometry, Superblock, SuperblockError};
 use crate::interface::{DeviceError, Storage};
 use crate::recovery::{self, RecoverOptions, Recovered, RecoveryError, ShardReport};
@@ -13,6 +16,16 @@ pub struct AttachOptions {
     pub boot_id: [u8; 16],
     /// Go on although something durable is missing (I14): what it superseded may come back.
     pub accept_damage: bool,
+}
+
+/// What of a shard outlived the daemon, as far as it is there.
+#[derive(Debug, Default)]
+pub struct Surviving<'a> {
+    /// Its shared-memory ring.
+    pub ring: Option<&'a [u8]>,
+    /// Its memory buffer ([`crate::Commit::Memory`]). Attaching hands it over to the new epoch;
+    /// an engine whose [`crate::Memory::buffer_mut`] is this memory logs what it holds.
+    pub buffer: Option<&'a mut [u8]>,
 }
 
 /// An attached cache: a new epoch is durable, and so is what recovery decided.
@@ -50,6 +63,12 @@ impl RecoveryReport {
     #[must_use]
     pub fn dirty_blocks(&self) -> u64 {
         self.shards.iter().map(|shard| shard.dirty_blocks).sum()
+    }
+
+    /// Blocks in memory buffers that are acknowledged and not in the log yet.
+    #[must_use]
+    pub fn buffered_blocks(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.buffered_blocks).sum()
     }
 
     /// What should be there and is not.
@@ -115,7 +134,7 @@ pub fn create(
 /// starts from the same state.
 pub fn attach(
     device: &mut dyn Storage,
-    rings: &[Option<&[u8]>],
+    surviving: &mut [Surviving<'_>],
     options: &AttachOptions,
 ) -> Result<Attached, AttachError> {
     let mut superblock = Superblock::read(device)?;
@@ -127,9 +146,20 @@ pub fn attach(
         accept_damage: options.accept_damage,
         write: true,
     };
-    let (mut shards, report) =
-        recover_all(device, &superblock, rings, options.boot_id, recover_options)?;
+    let (mut shards, report) = recover_all(
+        device,
+        &superblock,
+        surviving,
+        options.boot_id,
+        recover_options,
+    )?;
     device.flush()?;
+    for (shard, surviving) in surviving.iter_mut().enumerate() {
+        if let Some(buffer) = &mut surviving.buffer {
+            let owner = owner_of(&superblock, shard as u16, options.boot_id);
+            buffer::shared::hand_over(buffer, owner, undecided(&superblock));
+        }
+    }
     superblock.decided_epoch = superblock.epoch;
     superblock.write(device)?;
     bury(device, superblock.id, &mut shards)?;
@@ -172,7 +202,7 @@ fn bury(
 /// As [`attach`], except that damage is reported and not refused.
 pub fn inspect(
     device: &mut dyn Storage,
-    rings: &[Option<&[u8]>],
+    surviving: &[Surviving<'_>],
     boot_id: [u8; 16],
 ) -> Result<Attached, AttachError> {
     let superblock = Superblock::read(device)?;
@@ -180,7 +210,7 @@ pub fn inspect(
         accept_damage: true,
         write: false,
     };
-    let (shards, report) = recover_all(device, &superblock, rings, boot_id, options)?;
+    let (shards, report) = recover_all(device, &superblock, surviving, boot_id, options)?;
     Ok(Attached {
         superblock,
         shards,
@@ -191,18 +221,24 @@ pub fn inspect(
 fn recover_all(
     device: &mut dyn Storage,
     superblock: &Superblock,
-    rings: &[Option<&[u8]>],
+    surviving: &[Surviving<'_>],
     boot_id: [u8; 16],
     options: RecoverOptions,
 ) -> Result<(Vec<Recovered>, RecoveryReport), AttachError> {
     let mut shards = Vec::new();
     let mut report = RecoveryReport::default();
     for shard in 0..superblock.geometry.shards {
-        let ring = rings.get(usize::from(shard)).copied().flatten();
+        let left = surviving.get(usize::from(shard));
+        let ring = left.and_then(|left| left.ring);
         let (replayed, daemon_crash) = replay(superblock, shard, ring, boot_id);
-        let recovered =
+        let mut recovered =
             recovery::recover(device, superblock, shard, replayed, daemon_crash, options)
                 .map_err(|source| AttachError::Shard { shard, source })?;
+        if let Some(buffer) = left.and_then(|left| left.buffer.as_deref()) {
+            let owner = owner_of(superblock, shard, boot_id);
+            recovered.report.buffered_blocks =
+                buffer::shared::blocks_held(buffer, owner, undecided(superblock));
+        }
         report.shards.push(recovered.report.clone());
         shards.push(recovered);
     }
@@ -220,16 +256,27 @@ fn replay(
     let Some(ring) = ring else {
         return (Vec::new(), false);
     };
-    for epoch in superblock.decided_epoch..=superblock.epoch {
-        let identity = RingIdentity {
-            cache: superblock.id,
-            shard,
-            epoch,
-            boot_id,
-        };
+    let owner = owner_of(superblock, shard, boot_id);
+    for epoch in undecided(superblock) {
+        let identity = RingIdentity { epoch, ..owner };
         if ring::is_of(ring, identity) {
             return (ring::replay(ring, identity), true);
         }
     }
     (Vec::new(), false)
+}
+
+/// Whose shared memory counts, in any of the epochs that are not decided.
+fn owner_of(superblock: &Superblock, shard: u16, boot_id: [u8; 16]) -> RingIdentity {
+    RingIdentity {
+        cache: superblock.id,
+        shard,
+        epoch: superblock.epoch,
+        boot_id,
+    }
+}
+
+/// The epochs that no recovery has decided yet.
+fn undecided(superblock: &Superblock) -> RangeInclusive<u32> {
+    superblock.decided_epoch..=superblock.epoch
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::append::{Piece, PlacedPiece, SPARE_PAGES};
 use crate::append_one::Placed;
+use crate::buffer::MemoryBuffer;
 use crate::departed::Departed;
 use crate::durability::Durability;
 use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, SegmentId, Slot};
@@ -17,6 +18,7 @@ use crate::interface::{
 use crate::jobs::Job;
 use crate::locks::{KeyMap, Locks, Owner};
 use crate::log::{Log, Version};
+use crate::paths::buffered::BUFFER_ENDED;
 use crate::paths::promote::Reader;
 use crate::paths::promote_one::PromoteOne;
 use crate::paths::read::{HitRead, MissRead};
@@ -105,6 +107,8 @@ pub struct Engine {
     pub(crate) departed: Departed,
     pub(crate) ghost: Ghost,
     pub(crate) gate: Gate,
+    pub(crate) buffer: MemoryBuffer,
+    identity: RingIdentity,
     pub(crate) volumes: Vec<Option<Volume>>,
     pub(crate) volume_hint: usize,
     /// Blocks that the segments can hold when headers take little.
@@ -219,6 +223,8 @@ impl Engine {
             departed: Departed::default(),
             ghost: Ghost::new(slots * 2 / 5),
             gate: Gate::default(),
+            buffer: MemoryBuffer::adopt(identity, block_bytes, memory),
+            identity,
             volumes: Vec::new(),
             volume_hint: 0,
             capacity_blocks,
@@ -282,6 +288,7 @@ impl Engine {
             self.volumes.push(None);
         }
         self.volumes[at] = Some(volume);
+        self.stirred = true;
         VolumeSlot(at as u16)
     }
 
@@ -303,14 +310,19 @@ impl Engine {
         let busy = self.requests.len()
             + self.singles_in_flight
             + self.jobs.len()
-            + usize::from(volume.is_flushing());
+            + usize::from(volume.is_flushing())
+            + self.buffer.requests();
         if busy > 0 {
             return Err(busy as u64);
         }
-        let range = volume.config.base.0..volume.config.base.0 + volume.config.reserved_blocks;
+        let (first, end) = volume.keys();
+        let buffered = self.buffer.blocks_unfinished(first, end);
+        if buffered > 0 {
+            return Err(buffered);
+        }
         for at in 0..self.log.geometry.slots() {
             let slot = Slot(at);
-            if self.index.flags(slot).live() && range.contains(&self.index.key(slot).0) {
+            if self.index.flags(slot).live() && (first..end).contains(&self.index.key(slot)) {
                 let (slot, flags) = self.index.remove(self.index.key(slot)).expect("live");
                 self.slot_dies(slot, flags);
             }
@@ -356,6 +368,15 @@ impl Engine {
         Ok(())
     }
 
+    /// Uses a memory buffer that the driver has from now on ([`Memory::buffer_mut`]), if there was
+    /// none before.
+    pub fn adopt_buffer(&mut self, memory: &mut dyn Memory) {
+        if !self.buffer.has_place() {
+            self.buffer = MemoryBuffer::adopt(self.identity, self.block_bytes(), memory);
+            self.stirred = true;
+        }
+    }
+
     /// The settings in force.
     #[must_use]
     pub fn settings(&self) -> &Settings {
@@ -371,6 +392,15 @@ impl Engine {
             });
             return;
         }
+        if !self.buffers() || !self.submit_to_buffer(now, &request, memory) {
+            self.serve(now, request, memory);
+        }
+        self.run(now, memory);
+    }
+
+    /// Serves a request that the memory buffer has nothing to do with.
+    #[inline]
+    pub(crate) fn serve(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         // A write that is logged at once changes nothing else before it is done.
         self.stirred |= !matches!(request.kind, RequestKind::Read | RequestKind::Write { .. });
         match request.kind {
@@ -379,9 +409,8 @@ impl Engine {
             RequestKind::Write { .. } | RequestKind::WriteZeroes { .. } | RequestKind::Discard => {
                 self.write(now, request, memory);
             }
-            RequestKind::Flush => self.flush(now, request),
+            RequestKind::Flush => self.flush(now, now, request),
         }
-        self.run(now, memory);
     }
 
     fn check(&self, request: &Request) -> Result<(), Failure> {
@@ -501,6 +530,9 @@ impl Engine {
         if !self.stalled_reads.is_empty() {
             self.retry_stalled_reads(now, memory);
         }
+        if self.buffer.unfinished > 0 {
+            self.advance_buffer(now, memory);
+        }
         if !self.combined.is_empty() {
             self.flush_combined(now, memory);
         }
@@ -531,7 +563,11 @@ impl Engine {
             let Some(job) = self.runnable.pop_front() else {
                 break;
             };
-            self.resume_job(now, job, memory);
+            if job == BUFFER_ENDED {
+                self.resume_buffer(now, memory);
+            } else {
+                self.resume_job(now, job, memory);
+            }
         }
     }
 
@@ -561,6 +597,7 @@ impl Engine {
             self.origins_deadline(),
             self.throttle.deadline(),
             self.writeback_deadline(),
+            self.buffer.retry_at,
         ] {
             next = earlier(next, deadline);
         }
@@ -607,6 +644,7 @@ impl Engine {
             && self.requests.is_empty()
             && self.jobs.is_empty()
             && self.throttle.is_empty()
+            && self.buffer_is_at_rest()
     }
 
     /// Whether everything published is durable and every record written: what an orderly stop
@@ -622,11 +660,14 @@ impl Engine {
         &self.stats
     }
 
-    /// Dirty and cached blocks of a volume.
+    /// Dirty and cached blocks of a volume. Those in the memory buffer alone are dirty too: the
+    /// origin does not have them.
     #[must_use]
     pub fn volume_blocks(&self, slot: VolumeSlot) -> Option<(u64, u64)> {
         let volume = self.volumes.get(usize::from(slot.0))?.as_ref()?;
-        Some((volume.dirty_blocks, volume.cached_blocks))
+        let (first, end) = volume.keys();
+        let buffered = self.buffer.blocks_unfinished(first, end);
+        Some((volume.dirty_blocks + buffered, volume.cached_blocks))
     }
 
     /// How many blocks are cached and how many fit, at most.
@@ -641,12 +682,23 @@ impl Engine {
         let Some(Some(volume)) = self.volumes.get(usize::from(slot.0)) else {
             return (false, false);
         };
-        let key = volume
-            .config
-            .base
-            .plus(offset_bytes / self.block_bytes() as u64);
+        let key = volume.key_at(offset_bytes, self.block_bytes());
+        if self.buffer.is_unfinished(key) {
+            return (true, true);
+        }
         self.index.find(key).map_or((false, false), |slot| {
             (true, self.index.flags(slot).dirty())
+        })
+    }
+
+    /// Whether the newest contents of a block are in the memory buffer alone.
+    #[must_use]
+    pub fn is_buffered(&self, slot: VolumeSlot, offset_bytes: u64) -> bool {
+        let volume = self.volumes.get(usize::from(slot.0));
+        let volume = volume.and_then(Option::as_ref);
+        volume.is_some_and(|volume| {
+            let key = volume.key_at(offset_bytes, self.block_bytes());
+            self.buffer.is_unfinished(key)
         })
     }
 
@@ -709,11 +761,10 @@ impl Engine {
 
     /// The block of a volume that holds this byte.
     pub(crate) fn key_at(&self, volume: VolumeSlot, offset_bytes: u64) -> BlockKey {
-        let config = self.volumes[usize::from(volume.0)]
+        let volume = self.volumes[usize::from(volume.0)]
             .as_ref()
-            .expect("attached")
-            .config;
-        config.base.plus(offset_bytes / self.block_bytes() as u64)
+            .expect("attached");
+        volume.key_at(offset_bytes, self.block_bytes())
     }
 
     /// Where a block is on its origin, and how much of it the origin has.

@@ -101,9 +101,35 @@ pub trait Memory {
     /// The shard's shared-memory ring (I16): memory that outlives the daemon but not the machine.
     /// Its size is [`crate::ring::RING_BYTES`].
     fn ring_mut(&mut self, shard: u16) -> &mut [u8];
+    /// The shard's memory buffer ([`crate::Commit::Memory`]): memory that outlives the daemon but
+    /// not the machine, of any size. Empty, or too small for a buffer, where nothing shall be
+    /// acknowledged from memory.
+    fn buffer_mut(&mut self, _shard: u16) -> &mut [u8] {
+        &mut []
+    }
+    /// Copies a buffer into the shard's memory buffer, from `at_bytes` (of that) on.
+    fn copy_to_buffer(&mut self, shard: u16, at_bytes: usize, from: Buf) {
+        let mut sector = [0; SECTOR_BYTES];
+        for offset in (0..from.len_bytes as usize).step_by(SECTOR_BYTES) {
+            sector.copy_from_slice(self.bytes(from.slice(offset, SECTOR_BYTES)));
+            let at = at_bytes + offset;
+            self.buffer_mut(shard)[at..at + SECTOR_BYTES].copy_from_slice(&sector);
+        }
+    }
+    /// Copies from the shard's memory buffer, from `at_bytes` (of that) on, into a buffer.
+    fn copy_from_buffer(&mut self, shard: u16, at_bytes: usize, to: Buf) {
+        let mut sector = [0; SECTOR_BYTES];
+        for offset in (0..to.len_bytes as usize).step_by(SECTOR_BYTES) {
+            let at = at_bytes + offset;
+            sector.copy_from_slice(&self.buffer_mut(shard)[at..at + SECTOR_BYTES]);
+            self.bytes_mut(to.slice(offset, SECTOR_BYTES))
+                .copy_from_slice(&sector);
+        }
+    }
 }
 
-/// The driver's name for a request; comes back in its [`Ack`].
+/// The driver's name for a request; comes back in its [`Ack`]. The highest bit is not the
+/// driver's to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 

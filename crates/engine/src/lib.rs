@@ -11,6 +11,7 @@
 mod append;
 mod append_one;
 mod attach;
+mod buffer;
 mod bypass;
 mod departed;
 mod durability;
@@ -42,7 +43,9 @@ mod touches;
 mod volume;
 mod writeback;
 
-pub use attach::{AttachError, AttachOptions, Attached, RecoveryReport, attach, create, inspect};
+pub use attach::{
+    AttachError, AttachOptions, Attached, RecoveryReport, Surviving, attach, create, inspect,
+};
 pub use bypass::{BypassReason, Bypassed, Bypasses};
 pub use engine::{Engine, MAX_RANGE_BYTES};
 pub use format::{

@@ -48,11 +48,17 @@ pub enum Bug {
     NoReserve,
     /// I19: of two summaries the older counts.
     OlderSummaryCounts,
+    /// I7: a flush does not wait for the memory buffer.
+    BufferNotFlushed,
+    /// I16: what an earlier life left in the memory buffer is not logged.
+    BufferForgotten,
+    /// I1: the memory buffer serves copies of versions that the index no longer names.
+    StaleCopyServed,
 }
 
 impl Bug {
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 21] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 24] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -74,6 +80,9 @@ impl Bug {
         (Bug::DirtyInMain, "I17", "dirty-in-main"),
         (Bug::NoReserve, "I18", "no-reserve"),
         (Bug::OlderSummaryCounts, "I19", "older-summary-counts"),
+        (Bug::BufferNotFlushed, "I7", "buffer-not-flushed"),
+        (Bug::BufferForgotten, "I16", "buffer-forgotten"),
+        (Bug::StaleCopyServed, "I1", "stale-copy-served"),
     ];
 }
 

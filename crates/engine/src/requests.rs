@@ -1,5 +1,6 @@
 //! Requests in progress: how many parts are outstanding, and the answer when none is.
 
+use crate::buffer::MemoryBuffer;
 use crate::engine::Engine;
 use crate::interface::{Ack, Failure, Nanos, Request, RequestKind};
 
@@ -48,6 +49,9 @@ impl Engine {
         }
         let state = self.requests.remove(name).expect("in progress");
         let result = state.failure.map_or(Ok(()), Err);
+        if let Some(order) = MemoryBuffer::order_of(state.request.id) {
+            return self.buffer_request_ended(order, result);
+        }
         self.acks.push_back(Ack {
             id: state.request.id,
             result,

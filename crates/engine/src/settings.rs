@@ -61,12 +61,19 @@ pub enum Commit {
     /// Data is on the cache device; the entry follows with the next flush, full record or after
     /// [`Settings::record_delay`]. The contract of any disk with a volatile cache.
     Flush,
+    /// Data is in the memory buffer, which outlives the daemon and drains to the log at once; the
+    /// rest is as with `Flush`. Only whole blocks in write-back mode and as far as there is room
+    /// ([`crate::Memory::buffer_mut`]); the others are as with `Flush`.
+    Memory,
 }
 
 impl Commit {
     /// All of them with their names.
-    pub const NAMES: [(Commit, &'static str); 2] =
-        [(Commit::Write, "write"), (Commit::Flush, "flush")];
+    pub const NAMES: [(Commit, &'static str); 3] = [
+        (Commit::Write, "write"),
+        (Commit::Flush, "flush"),
+        (Commit::Memory, "memory"),
+    ];
 
     /// Its name.
     #[must_use]
@@ -224,6 +231,9 @@ pub struct Settings {
     pub write_budget_bytes_per_day: Option<u64>,
     /// Requests of a sequential stream longer than this bypass the cache; `None` for never.
     pub sequential_cutoff_bytes: Option<u64>,
+    /// How large the memory buffers of a cache are together, in bytes, where the driver makes them:
+    /// 1 MiB to 64 GiB. Those that are there already stay as they are.
+    pub memory_buffer_bytes: u64,
     /// When dirty data is written back.
     pub writeback_policy: WritebackPolicy,
     /// Write-back begins above this share of the shard, in percent; its target, where the policy
@@ -263,6 +273,7 @@ impl Default for Settings {
             congestion_write: None,
             write_budget_bytes_per_day: None,
             sequential_cutoff_bytes: None,
+            memory_buffer_bytes: 64 << 20,
             writeback_policy: WritebackPolicy::Threshold,
             dirty_low_percent: 10,
             dirty_high_percent: 60,
@@ -311,6 +322,12 @@ impl Settings {
             return Err(format!(
                 "promotion at {} hits is not from 1 to 3",
                 self.promotion_hits
+            ));
+        }
+        if !(1 << 20..=64 << 30).contains(&self.memory_buffer_bytes) {
+            return Err(format!(
+                "a memory buffer of {} bytes is not from 1 MiB to 64 GiB",
+                self.memory_buffer_bytes
             ));
         }
         if !(65536..=crate::interface::MAX_REQUEST_BYTES).contains(&self.writeback_run_bytes) {

@@ -140,6 +140,12 @@ pub struct Stats {
     pub origin_read_errors: u64,
     pub origin_write_errors: u64,
     pub throttled_requests: u64,
+    /// Writes that were answered from the memory buffer.
+    pub buffered_writes: u64,
+    /// Blocks that were read from it.
+    pub buffer_blocks_read: u64,
+    /// Tries to store a write of it that failed.
+    pub buffered_write_errors: u64,
     /// Promotions that a write of their block came before (I11).
     pub promotions_overtaken: u64,
     /// Writes of one block that failed or came too late for their segment, and were logged anew.

@@ -108,6 +108,17 @@ impl Volume {
         key.0.wrapping_sub(self.config.base.0) < self.config.reserved_blocks
     }
 
+    /// The block that holds this byte.
+    pub(crate) fn key_at(&self, offset_bytes: u64, block_bytes: usize) -> BlockKey {
+        self.config.base.plus(offset_bytes / block_bytes as u64)
+    }
+
+    /// The first key set aside for it and the one after the last.
+    pub(crate) fn keys(&self) -> (BlockKey, BlockKey) {
+        let base = self.config.base;
+        (base, base.plus(self.config.reserved_blocks))
+    }
+
     /// Whether the origin may hold this block's last write in its volatile cache only.
     pub(crate) fn is_unflushed(&self, key: BlockKey) -> bool {
         let region = key.0 / REGION_BLOCKS;

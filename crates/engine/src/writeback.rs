@@ -446,6 +446,11 @@ impl Engine {
         };
         let mut first = 0;
         while first < slots.len() {
+            let place = buf.slice(first * block_bytes, block_bytes);
+            if self.copy_from_buffer(key.plus(first as u64), slots[first], place, memory) {
+                first += 1;
+                continue;
+            }
             let mut run = 1;
             let segment = self.log.geometry.segment_of(slots[first]);
             while first + run < slots.len()
@@ -465,6 +470,9 @@ impl Engine {
             };
             self.issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
             first += run;
+        }
+        if self.writeback_job(name).reads == 0 {
+            self.write_run(name);
         }
         true
     }

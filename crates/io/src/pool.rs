@@ -197,6 +197,7 @@ pub struct Arena {
     at_hand: Vec<u32>,
     free_pages: usize,
     rings: Vec<Option<RingMemory>>,
+    buffers: Vec<Option<RingMemory>>,
 }
 
 impl Arena {
@@ -211,6 +212,7 @@ impl Arena {
             at_hand: Vec::with_capacity(PAGES_AT_HAND),
             free_pages: count as usize,
             rings: Vec::new(),
+            buffers: Vec::new(),
         };
         let mut page = 0;
         while page < count {
@@ -251,6 +253,27 @@ impl Arena {
     /// Takes a shard's ring back.
     pub fn detach_ring(&mut self, shard: u16) -> Option<RingMemory> {
         self.rings.get_mut(usize::from(shard))?.take()
+    }
+
+    /// Lends a shard's memory buffer to the engine through [`Memory::buffer_mut`].
+    pub fn attach_buffer(&mut self, shard: u16, buffer: RingMemory) {
+        let index = usize::from(shard);
+        if self.buffers.len() <= index {
+            self.buffers.resize_with(index + 1, || None);
+        }
+        self.buffers[index] = Some(buffer);
+    }
+
+    /// Takes a shard's memory buffer back.
+    pub fn detach_buffer(&mut self, shard: u16) -> Option<RingMemory> {
+        self.buffers.get_mut(usize::from(shard))?.take()
+    }
+
+    /// Whether a shard has a memory buffer.
+    #[must_use]
+    pub fn has_buffer(&self, shard: u16) -> bool {
+        let buffer = self.buffers.get(usize::from(shard));
+        buffer.is_some_and(Option::is_some)
     }
 
     fn link(&mut self, page: u32, order: u8) {
@@ -395,5 +418,31 @@ impl Memory for Arena {
             .and_then(Option::as_mut);
         ring.expect("a shard's ring is attached before its engine runs")
             .bytes_mut()
+    }
+
+    fn buffer_mut(&mut self, shard: u16) -> &mut [u8] {
+        let buffer = self.buffers.get_mut(usize::from(shard));
+        match buffer.and_then(Option::as_mut) {
+            Some(buffer) => buffer.bytes_mut(),
+            None => &mut [],
+        }
+    }
+
+    fn copy_to_buffer(&mut self, shard: u16, at_bytes: usize, from: Buf) {
+        let len = from.len_bytes as usize;
+        let pointer = self.view.pointer(from);
+        // SAFETY: as in `bytes`; a memory buffer is a mapping of its own, so that the two do not
+        // overlap.
+        let from = unsafe { std::slice::from_raw_parts(pointer.as_ptr(), len) };
+        self.buffer_mut(shard)[at_bytes..at_bytes + len].copy_from_slice(from);
+    }
+
+    fn copy_from_buffer(&mut self, shard: u16, at_bytes: usize, to: Buf) {
+        let len = to.len_bytes as usize;
+        let pointer = self.view.pointer(to);
+        // SAFETY: as in `bytes_mut`; a memory buffer is a mapping of its own, so that the two do
+        // not overlap.
+        let to = unsafe { std::slice::from_raw_parts_mut(pointer.as_ptr(), len) };
+        to.copy_from_slice(&self.buffer_mut(shard)[at_bytes..at_bytes + len]);
     }
 }

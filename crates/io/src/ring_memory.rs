@@ -1,4 +1,5 @@
-//! Shared memory that outlives the daemon but not the machine: a file in /dev/shm (I16).
+//! Shared memory that outlives the daemon but not the machine: a file in /dev/shm (I16). Rings of
+//! shards, and their memory buffers.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -86,6 +87,18 @@ impl RingMemory {
     /// # Errors
     /// If it does not exist, is in use, or is not a file of this user with `len_bytes`.
     pub fn open(path: &Path, len_bytes: usize) -> Result<RingMemory, RingMemoryError> {
+        RingMemory::open_file(path, Some(len_bytes))
+    }
+
+    /// Maps what an earlier daemon left, as long as it is.
+    ///
+    /// # Errors
+    /// If it does not exist, is in use, is empty, or is not a file of this user.
+    pub fn open_whole(path: &Path) -> Result<RingMemory, RingMemoryError> {
+        RingMemory::open_file(path, None)
+    }
+
+    fn open_file(path: &Path, len_bytes: Option<usize>) -> Result<RingMemory, RingMemoryError> {
         let failed = |doing| move |source| io_error(path, doing, source);
         let file = OpenOptions::new()
             .read(true)
@@ -102,9 +115,12 @@ impl RingMemory {
         if !metadata.is_file() {
             return Err(foreign("not a regular file".to_owned()));
         }
-        if metadata.len() != len_bytes as u64 {
-            let len = metadata.len();
-            return Err(foreign(format!("{len} bytes long instead of {len_bytes}")));
+        let found = metadata.len() as usize;
+        let len_bytes = len_bytes.unwrap_or(found);
+        if found != len_bytes || found == 0 {
+            return Err(foreign(format!(
+                "{found} bytes long instead of {len_bytes}"
+            )));
         }
         // SAFETY: geteuid has no preconditions and cannot fail.
         let user = unsafe { libc::geteuid() };

@@ -19,7 +19,8 @@ pub fn plan(seed: u64) -> Plan {
     // Drawn apart, so that what seeds found before stays what they find.
     config.record_delay = Nanos(Rng::of(seed, 21).pick(&[0, 100_000, 10_000_000, 10_000_000_000]));
     guard_gate(&mut config.settings, &mut Rng::of(seed, GATE_SALT));
-    let steps = steps(&mut rng, &config);
+    let mut steps = steps(&mut rng, &config);
+    buffer(&mut config, &mut steps, &mut Rng::of(seed, BUFFER_SALT));
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -30,6 +31,25 @@ pub fn plan(seed: u64) -> Plan {
 /// Chosen so that no seed that found something (tests/found.rs) gets a guarded gate: it would do
 /// something else from then on.
 const GATE_SALT: u64 = 9326;
+
+/// Chosen in the same way: none of them gets a memory buffer.
+const BUFFER_SALT: u64 = 11013;
+
+fn buffer(config: &mut Config, steps: &mut [Step], rng: &mut Rng) {
+    if !rng.percent(20) {
+        return;
+    }
+    let blocks = rng.pick(&[16, 17, 24, 64, 300]) as usize;
+    config.buffer_bytes = 8192 + blocks * (config.geometry.block_bytes as usize + 64);
+    config.settings.commit = Commit::Memory;
+    for step in steps {
+        if let Step::Set(settings) = step
+            && rng.percent(50)
+        {
+            settings.commit = Commit::Memory;
+        }
+    }
+}
 
 fn guard_gate(settings: &mut Settings, rng: &mut Rng) {
     if !rng.percent(20) {
@@ -107,6 +127,7 @@ fn config(rng: &mut Rng) -> Config {
             FaultRates::NONE
         },
         memory_bytes: if rng.percent(15) { 192 << 10 } else { 64 << 20 },
+        buffer_bytes: 0,
         origin_discards: rng.below(3) as u8,
         leftover: rng.percent(10),
         creation_cuts: (0..if rng.percent(10) {
@@ -218,6 +239,7 @@ fn settings(rng: &mut Rng) -> Settings {
         } else {
             None
         },
+        memory_buffer_bytes: 64 << 20,
         writeback_policy: WritebackPolicy::Threshold,
         dirty_low_percent: low,
         dirty_high_percent: high,

@@ -1,9 +1,9 @@
-//! The driver's buffer memory and the shared-memory rings, simulated.
+//! The driver's buffer memory, the shared-memory rings and the memory buffers, simulated.
 
 use std::collections::{BTreeMap, HashMap};
 
 use forebay_engine::ring::RING_BYTES;
-use forebay_engine::{Buf, Memory};
+use forebay_engine::{Buf, Memory, Surviving};
 
 const SECTOR_BYTES: usize = 512;
 const PAGE_SECTORS: u32 = 8;
@@ -20,6 +20,8 @@ pub struct SimMemory {
     used: HashMap<u32, u32>,
     next_sector: u32,
     rings: Vec<Vec<u8>>,
+    /// The shards' memory buffers.
+    buffers: Vec<Vec<u8>>,
     /// Sectors the engine may have allocated at a time.
     limit_sectors: u32,
     used_sectors: u32,
@@ -30,15 +32,17 @@ pub struct SimMemory {
 }
 
 impl SimMemory {
-    /// Memory for this many shards, of which the engine may have `limit_bytes` at a time.
+    /// Memory for this many shards, of which the engine may have `limit_bytes` at a time, and a
+    /// memory buffer of `buffer_bytes` for each.
     #[must_use]
-    pub fn new(shards: u16, limit_bytes: usize) -> SimMemory {
+    pub fn new(shards: u16, limit_bytes: usize, buffer_bytes: usize) -> SimMemory {
         SimMemory {
             bytes: Vec::new(),
             free: BTreeMap::new(),
             used: HashMap::new(),
             next_sector: 0,
             rings: (0..shards).map(|_| vec![0; RING_BYTES]).collect(),
+            buffers: (0..shards).map(|_| vec![0; buffer_bytes]).collect(),
             limit_sectors: (limit_bytes / SECTOR_BYTES) as u32,
             used_sectors: 0,
             held: 0,
@@ -109,17 +113,22 @@ impl SimMemory {
         self.bytes.fill(FREED);
     }
 
-    /// The machine lost power: the rings are gone as well.
-    pub fn reset_rings(&mut self) {
-        for ring in &mut self.rings {
-            ring.fill(0);
+    /// The machine lost power: rings and memory buffers are gone as well.
+    pub fn reset_shared(&mut self) {
+        for shared in self.rings.iter_mut().chain(&mut self.buffers) {
+            shared.fill(0);
         }
     }
 
-    /// A shard's ring.
-    #[must_use]
-    pub fn ring(&self, shard: u16) -> &[u8] {
-        &self.rings[usize::from(shard)]
+    /// What outlived the daemon, by shard.
+    pub fn surviving(&mut self) -> Vec<Surviving<'_>> {
+        let shards = self.rings.iter().zip(&mut self.buffers);
+        shards
+            .map(|(ring, buffer)| Surviving {
+                ring: Some(ring),
+                buffer: Some(buffer),
+            })
+            .collect()
     }
 
     fn range(buf: Buf) -> std::ops::Range<usize> {
@@ -164,5 +173,9 @@ impl Memory for SimMemory {
 
     fn ring_mut(&mut self, shard: u16) -> &mut [u8] {
         &mut self.rings[usize::from(shard)]
+    }
+
+    fn buffer_mut(&mut self, shard: u16) -> &mut [u8] {
+        &mut self.buffers[usize::from(shard)]
     }
 }

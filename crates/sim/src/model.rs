@@ -348,20 +348,15 @@ impl Model {
     }
 
     /// A recovery is complete: what it decided is durable, only what may be read now may ever
-    /// come back.
-    pub fn recovered(&mut self) {
-        for sector in self.volumes.iter_mut().flatten() {
-            let now = &sector.now;
-            sector.kept = now
-                .iter()
-                .map(|held| Kept {
-                    value: held.value,
-                    acked: held.since,
-                    superseded: NEVER,
-                    alternative: true,
-                    uncertain: false,
-                })
-                .collect();
+    /// come back. That is not so for what `is_buffered` says of a volume's sector: its newest
+    /// value is in memory, and a power cut may leave what it could before.
+    pub fn recovered(&mut self, is_buffered: impl Fn(usize, usize) -> bool) {
+        for (volume, sectors) in self.volumes.iter_mut().enumerate() {
+            for (at, sector) in sectors.iter_mut().enumerate() {
+                if !is_buffered(volume, at) {
+                    sector.is_decided();
+                }
+            }
         }
     }
 
@@ -427,6 +422,20 @@ impl Sector {
             }
             keep
         });
+    }
+
+    /// What may be read now is all that may ever come back.
+    fn is_decided(&mut self) {
+        let now = self.now.iter();
+        self.kept = now
+            .map(|held| Kept {
+                value: held.value,
+                acked: held.since,
+                superseded: NEVER,
+                alternative: true,
+                uncertain: false,
+            })
+            .collect();
     }
 
     /// Marks what is neither there nor on its way as superseded.
@@ -557,7 +566,7 @@ mod tests {
         stored(&mut model, 3);
         model.flushed(0, flush, true, false);
         model.power_cut();
-        model.recovered();
+        model.recovered(|_, _| false);
         assert!(!reads(&mut model.clone(), INITIAL));
         assert!(reads(&mut model.clone(), 3));
         assert!(reads(&mut model, 2), "either may have survived");

@@ -87,6 +87,8 @@ pub struct Config {
     pub origin_faults: FaultRates,
     /// Bytes of memory the engine may have.
     pub memory_bytes: usize,
+    /// Bytes of each shard's memory buffer.
+    pub buffer_bytes: usize,
     /// Discards of an origin: 0 not supported, 1 ignored, 2 zeroes.
     pub origin_discards: u8,
     /// The device held another cache before.
@@ -128,6 +130,7 @@ impl Default for Config {
             cache_faults: FaultRates::NONE,
             origin_faults: FaultRates::NONE,
             memory_bytes: 64 << 20,
+            buffer_bytes: 0,
             origin_discards: 2,
             leftover: false,
             creation_cuts: Vec::new(),

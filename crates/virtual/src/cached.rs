@@ -106,7 +106,7 @@ impl Cached {
             accept_damage: false,
         };
         let mut attached =
-            attach(&mut blank, &[None], &options).map_err(|error| error.to_string())?;
+            attach(&mut blank, &mut [], &options).map_err(|error| error.to_string())?;
         let mut memory = ZeroMemory::default();
         let data = memory
             .alloc(MAX_REQUEST_BYTES as usize)

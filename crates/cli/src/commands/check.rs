@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::args::{CheckArgs, DeviceArgs};
 use crate::attach::{self, Opened};
 use crate::failure::{DamageFound, refuse};
+use crate::shared_memory::{self, Left};
 use crate::status::Recovery;
 use crate::units::{hex, share, size};
 
@@ -76,13 +77,10 @@ pub(crate) fn inspect(opened: &mut Opened) -> Result<Inspection> {
         )
     })?;
     let boot_id = attach::boot_id()?;
-    let mut rings = attach::open_rings(&superblock)?;
-    let slices: Vec<Option<&[u8]>> = rings
-        .iter_mut()
-        .map(|ring| ring.as_mut().map(|ring| &*ring.bytes_mut()))
-        .collect();
+    let mut left = shared_memory::open(&superblock)?;
+    let surviving: Vec<_> = left.iter_mut().map(Left::surviving).collect();
     let attached =
-        forebay_engine::inspect(&mut opened.storage, &slices, boot_id).with_context(|| {
+        forebay_engine::inspect(&mut opened.storage, &surviving, boot_id).with_context(|| {
             format!(
                 "cannot read the cache on {}",
                 opened.device.path().display()

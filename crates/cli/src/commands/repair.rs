@@ -3,6 +3,8 @@
 use anyhow::Result;
 use serde_json::json;
 
+use forebay_engine::Settings;
+
 use crate::args::RepairArgs;
 use crate::attach::{self, Surroundings};
 use crate::failure::refuse;
@@ -23,11 +25,11 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
         recording: None,
     };
     let (opened, superblock) = attach::open_cache(&args.cache, false, &surroundings)?;
-    let attached = attach::attach(opened, &superblock, true)?;
+    let attached = attach::attach(opened, &superblock, true, &Settings::default())?;
     let recovery = Recovery::of(&attached.report);
-    // What recovery decided is durable: the rings have nothing to add.
-    for ring in attached.rings {
-        ring.remove()?;
+    // What recovery decided is durable: the rings have nothing to add. Memory buffers may.
+    for memory in attached.memory {
+        memory.ring.remove()?;
     }
     if args.json {
         crate::output::line(format_args!(

@@ -37,7 +37,7 @@ pub(super) fn stop(
     for link in &daemon.links {
         let ended = link.call(move |worker| {
             if !kept_rings {
-                worker.remove_rings();
+                worker.remove_shared_memory();
             }
             worker.stop();
         });

@@ -10,7 +10,7 @@ use forebay_engine::{
     BlockKey, Engine, Geometry, Mode, Recovered, Settings, VolumeConfig, VolumeSlot,
 };
 use forebay_frontend::nbd::{Export, ExportId, ExportName, Limits};
-use forebay_io::{Arena, Emulation, Pool, Recording, RingMemory};
+use forebay_io::{Arena, Emulation, Pool, Recording};
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -31,6 +31,7 @@ use crate::attach::{self, AttachedCache, Origin, Surroundings};
 use crate::config::{LEAST_MEMORY_BYTES, Plan};
 use crate::failure::{Usage, refuse};
 use crate::profiles;
+use crate::shared_memory::ShardMemory;
 use crate::state_dir::{StateDir, run_dir};
 use crate::status::Recovery;
 use crate::units;
@@ -346,7 +347,7 @@ fn open_cache(
     };
     let (opened, superblock) = attach::open_cache(&wanted.device, wanted.create, surroundings)?;
     attach::check_origins(&superblock, origins)?;
-    let mut attached = attach::attach(opened, &superblock, false)?;
+    let mut attached = attach::attach(opened, &superblock, false, &plan.settings)?;
     let report = &attached.report;
     tracing::info!(
         "cache {} attached: {} blocks cached, {} dirty, {} read to recover",
@@ -400,7 +401,7 @@ struct Started {
 /// What one worker begins with.
 struct Share {
     parts: WorkerParts,
-    shards: Vec<(u16, Option<(Recovered, RingMemory)>)>,
+    shards: Vec<(u16, Option<(Recovered, ShardMemory)>)>,
     cache: Option<TimedDevice>,
     settings: Settings,
     boot_id: [u8; 16],
@@ -473,12 +474,12 @@ fn start_workers(
                 superblock,
                 shards,
                 report,
-                rings,
+                memory,
             } = attached;
-            for (number, (recovered, ring)) in shards.into_iter().zip(rings).enumerate() {
+            for (number, (recovered, memory)) in shards.into_iter().zip(memory).enumerate() {
                 shares[number % threads]
                     .shards
-                    .push((number as u16, Some((recovered, ring))));
+                    .push((number as u16, Some((recovered, memory))));
             }
             let side = CacheSide {
                 superblock,
@@ -611,8 +612,11 @@ fn run_worker(share: Share) {
     }
     for (number, cached) in shards {
         let shard = match cached {
-            Some((recovered, ring)) => {
-                worker.arena.attach_ring(number, ring);
+            Some((recovered, memory)) => {
+                worker.arena.attach_ring(number, memory.ring);
+                if let Some(buffer) = memory.buffer {
+                    worker.arena.attach_buffer(number, buffer);
+                }
                 let engine = Engine::new(settings.clone(), recovered, boot_id, &mut worker.arena);
                 Shard::Cached(Box::new(engine))
             }

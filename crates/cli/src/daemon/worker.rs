@@ -15,11 +15,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use forebay_engine::{Device, Engine, Geometry, Nanos, Settings, Stats, VolumeConfig, VolumeSlot};
+use forebay_engine::{
+    Commit, Device, Engine, Geometry, Nanos, Settings, Stats, VolumeConfig, VolumeSlot,
+};
 use forebay_frontend::nbd::{Export, ExportId, ExportTable, Limits};
 use forebay_io::{
-    Arena, Completion, Done, Driver, DriverDevice, Emulation, RealDevice, RingMemory, Token, Uring,
-    UringError,
+    Arena, Completion, Done, Driver, DriverDevice, Emulation, RealDevice, Token, Uring, UringError,
 };
 
 use super::Notice;
@@ -32,6 +33,7 @@ use super::slots::Slots;
 use super::socket::{Listener, Tls};
 use super::tap::Taps;
 use super::ublk::queue::Queues;
+use crate::shared_memory;
 
 pub(super) const RECEIVED: u8 = 1;
 pub(super) const SENT: u8 = 2;
@@ -276,8 +278,35 @@ impl Worker {
     }
 
     pub(super) fn set_settings(&mut self, settings: &Settings) -> Result<(), String> {
+        if settings.commit == Commit::Memory {
+            self.make_buffers(settings)?;
+        }
         self.engines()
             .try_for_each(|engine| engine.set_settings(settings.clone()))
+    }
+
+    /// Makes the memory buffers of shards that have none.
+    fn make_buffers(&mut self, settings: &Settings) -> Result<(), String> {
+        settings.validate()?;
+        let shards = self.owners.len();
+        for &number in &self.own_shards {
+            let Some(Some(Shard::Cached(engine))) = self.shards.get_mut(usize::from(number)) else {
+                continue;
+            };
+            if self.arena.has_buffer(number) {
+                continue;
+            }
+            let made = shared_memory::create_buffer(
+                engine.cache_id(),
+                usize::from(number),
+                shards,
+                settings,
+            );
+            let buffer = made.map_err(|error| format!("there is no memory buffer: {error}"))?;
+            self.arena.attach_buffer(number, buffer);
+            engine.adopt_buffer(&mut self.arena);
+        }
+        Ok(())
     }
 
     /// Whether nothing is on its way and everything published is durable.
@@ -287,11 +316,23 @@ impl Worker {
             && self.shards().all(Shard::is_settled)
     }
 
-    /// Gives the rings of this worker's shards back, removing their files.
-    pub(super) fn remove_rings(&mut self) {
+    /// Gives the rings and memory buffers of this worker's shards back, removing their files. A
+    /// buffer that still holds what is nowhere else stays, for the next daemon.
+    pub(super) fn remove_shared_memory(&mut self) {
         for &number in &self.own_shards {
-            let removed = self.arena.detach_ring(number).map(RingMemory::remove);
-            if let Some(Err(error)) = removed {
+            let shard = self.shards.get(usize::from(number));
+            let held = match shard.and_then(Option::as_ref) {
+                Some(Shard::Cached(engine)) => engine.buffer_occupancy().1,
+                _ => 0,
+            };
+            let buffer = self.arena.detach_buffer(number).filter(|_| held == 0);
+            if held > 0 {
+                tracing::warn!(
+                    "{held} acknowledged blocks of a volume that is not there stay in memory until the next start: do not restart the machine before"
+                );
+            }
+            let shared = self.arena.detach_ring(number).into_iter().chain(buffer);
+            for error in shared.filter_map(|memory| memory.remove().err()) {
                 tracing::warn!("{error}");
             }
         }

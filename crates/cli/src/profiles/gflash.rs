@@ -1,6 +1,6 @@
 //! gflash.
 
-use forebay_engine::Mode;
+use forebay_engine::{Commit, Mode};
 
 use super::Profile;
 
@@ -10,10 +10,10 @@ pub(super) const PROFILE: Profile = Profile {
     title: "gflash, a cache for FreeBSD, known from a comparison of 2015",
     source: "no public documentation of its settings is known; its figures are in docs/experiments.md",
     mode: Mode::Writeback,
-    base: |_| (),
+    base: |settings| settings.commit = Commit::Memory,
     remarks: &[
         "In the comparison it cached everything, in write-back; so does the profile, with Forebay's defaults for all else.",
-        "Its write buffer in memory, from which it acknowledges writes and which is mirrored, is not here (`commit = memory`): commit is `flush`, from the cache device.",
+        "It acknowledges writes from a buffer in memory that is mirrored on the SSD: commit `memory`, from a buffer that outlives the daemon and drains to the SSD at once. In the comparison that buffer was 4 GiB; here it is as large as `memory-buffer` says.",
     ],
     foreign: &[],
 };

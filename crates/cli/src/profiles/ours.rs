@@ -21,6 +21,7 @@ pub(crate) fn ours(settings: &Settings) -> Vec<(&'static str, String)> {
             "sequential-cutoff",
             or_off(settings.sequential_cutoff_bytes),
         ),
+        ("memory-buffer", units::size(settings.memory_buffer_bytes)),
         ("writeback", settings.writeback_policy.name().to_owned()),
         ("dirty-low", percent(settings.dirty_low_percent)),
         ("dirty-high", percent(settings.dirty_high_percent)),

@@ -186,7 +186,11 @@ fn profiles_have_the_manner_of_their_cache() {
     for name in ["flashcache", "enhanceio", "open-cas"] {
         assert_eq!(of(name).commit, Commit::Write, "{name}");
     }
-    assert_eq!(of("gflash"), Settings::default());
+    let gflash = Settings {
+        commit: Commit::Memory,
+        ..Settings::default()
+    };
+    assert_eq!(of("gflash"), gflash);
     assert_eq!(first_mode(Some(&dm_cache::PROFILE)), Mode::Writeback);
     assert_eq!(first_mode(None), Mode::Writethrough);
 }

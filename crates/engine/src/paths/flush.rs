@@ -7,11 +7,12 @@ use crate::planted::{self, Bug};
 use crate::volume::OriginWaiter;
 
 impl Engine {
-    pub(crate) fn flush(&mut self, now: Nanos, request: Request) {
+    /// Flushes what is published. `since` is when the client asked.
+    pub(crate) fn flush(&mut self, now: Nanos, since: Nanos, request: Request) {
         self.stats.flush_requests += 1;
         self.sync_writer.flushed();
         let volume = request.volume;
-        let name = self.begin_request(now, request);
+        let name = self.begin_request(since, request);
         if !self.all_durable() {
             self.add_part(name);
             self.await_durable(self.last_number(), Waiter::Request(name));

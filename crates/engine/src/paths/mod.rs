@@ -1,5 +1,6 @@
 //! The data path: one file for each kind of request, read from top to bottom.
 
+pub(crate) mod buffered;
 pub(crate) mod flush;
 pub(crate) mod promote;
 pub(crate) mod promote_one;

@@ -6,6 +6,7 @@ use smallvec::smallvec;
 
 use crate::append::{BlockKind, PlacedPiece};
 use crate::append_one::{COST_BYTES, Placed};
+use crate::buffer::MemoryBuffer;
 use crate::engine::{Engine, Op};
 use crate::format::Stream;
 use crate::gate::Direction;
@@ -112,6 +113,9 @@ impl Engine {
         }
         if let Some(next) = self.locks.unlock(key, NO_JOB) {
             self.runnable.push_back(next.0);
+        }
+        if let Some(order) = MemoryBuffer::order_of(write.id) {
+            return self.buffer_request_ended(order, Ok(()));
         }
         self.acks.push_back(Ack {
             id: write.id,

@@ -54,6 +54,8 @@ pub struct ShardReport {
     pub rejected_blocks: u64,
     /// Entries found only in the shared-memory ring.
     pub replayed_entries: u64,
+    /// Blocks in the memory buffer that are acknowledged and not in the log yet.
+    pub buffered_blocks: u64,
     /// What should be there and is not.
     pub damage: Vec<String>,
 }
@@ -200,6 +202,7 @@ pub(crate) fn recover(
             .sum(),
         rejected_blocks,
         replayed_entries: replayed.count() as u64,
+        buffered_blocks: 0,
         damage: lost,
     };
     let rebuild::Rebuilt {

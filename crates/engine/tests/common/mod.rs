@@ -10,6 +10,8 @@ pub struct Ram {
     free: Vec<(usize, usize)>,
     next: usize,
     rings: Vec<Vec<u8>>,
+    /// Of the first shard.
+    buffer: Vec<u8>,
 }
 
 impl Ram {
@@ -19,6 +21,7 @@ impl Ram {
             free: Vec::new(),
             next: 0,
             rings: vec![vec![0; RING_BYTES]; 8],
+            buffer: vec![0; BUFFER_BYTES],
         }
     }
 }
@@ -59,6 +62,11 @@ impl Memory for Ram {
 
     fn ring_mut(&mut self, shard: u16) -> &mut [u8] {
         &mut self.rings[usize::from(shard)]
+    }
+
+    fn buffer_mut(&mut self, shard: u16) -> &mut [u8] {
+        assert_eq!(shard, 0, "the first shard alone has a memory buffer");
+        &mut self.buffer
     }
 }
 
@@ -105,6 +113,8 @@ pub struct Rig {
 }
 
 pub const BOOT: [u8; 16] = [5; 16];
+const RAM_BYTES: usize = 64 << 20;
+const BUFFER_BYTES: usize = 1 << 20;
 
 impl Rig {
     pub fn new(cache_bytes: usize, origin_bytes: usize, settings: Settings, mode: Mode) -> Rig {
@@ -115,13 +125,14 @@ impl Rig {
             .add_volume("test", origin_bytes as u64, mode as u8)
             .unwrap();
         superblock.write(&mut cache).unwrap();
-        Rig::attach(cache, Disk(vec![0; origin_bytes]), None, settings, mode)
+        let ram = Ram::new(RAM_BYTES);
+        Rig::attach(cache, Disk(vec![0; origin_bytes]), ram, settings, mode)
     }
 
     pub fn attach(
         mut cache: Disk,
         origin: Disk,
-        ring: Option<&[u8]>,
+        mut ram: Ram,
         settings: Settings,
         mode: Mode,
     ) -> Rig {
@@ -129,8 +140,11 @@ impl Rig {
             boot_id: BOOT,
             accept_damage: false,
         };
-        let mut attached = attach(&mut cache, &[ring], &options).unwrap();
-        let mut ram = Ram::new(64 << 20);
+        let surviving = Surviving {
+            ring: Some(&ram.rings[0]),
+            buffer: Some(&mut ram.buffer),
+        };
+        let mut attached = attach(&mut cache, &mut [surviving], &options).unwrap();
         let record = attached.superblock.volumes[0].clone();
         let mut engine = Engine::new(settings, attached.shards.remove(0), BOOT, &mut ram);
         let volume = engine.add_volume(VolumeConfig {
@@ -152,9 +166,9 @@ impl Rig {
 
     /// The daemon dies and a new one attaches.
     pub fn kill(self, settings: Settings, mode: Mode) -> Rig {
-        let mut ram = self.ram;
-        let ring = ram.ring_mut(0).to_vec();
-        Rig::attach(self.cache, self.origin, Some(&ring), settings, mode)
+        let mut ram = Ram::new(RAM_BYTES);
+        (ram.rings, ram.buffer) = (self.ram.rings, self.ram.buffer);
+        Rig::attach(self.cache, self.origin, ram, settings, mode)
     }
 
     pub fn start(

@@ -84,7 +84,7 @@ impl World<'_> {
             self.settle_origins();
             let finished = self.attach_once(Some(*cut), depth)?.is_some();
             if finished {
-                self.model.recovered();
+                self.recovered();
             }
             self.counts().add(
                 [
@@ -105,8 +105,15 @@ impl World<'_> {
         let attached = self
             .attach_once(None, cuts.len())?
             .ok_or("attach was cut short without a cut")?;
-        self.model.recovered();
+        self.recovered();
         self.start(attached)
+    }
+
+    fn recovered(&mut self) {
+        let block_sectors = self.plan.config.geometry.block_bytes as usize / 512;
+        let buffered = &self.buffered;
+        self.model
+            .recovered(|volume, sector| buffered.contains(&(volume, sector / block_sectors)));
     }
 
     /// I12: what an earlier life sent to the origins is durable or gone.
@@ -130,13 +137,11 @@ impl World<'_> {
                 boot_id,
                 accept_damage,
             };
-            let rings: Vec<Option<&[u8]>> = (0..self.plan.config.geometry.shards)
-                .map(|shard| Some(self.memory.ring(shard)))
-                .collect();
+            let mut surviving = self.memory.surviving();
             self.cache.lost = false;
             let reads_before = self.cache.tally.reads;
             let mut control = Control::new(&mut self.cache, cut, &mut rng);
-            let result = attach(&mut control, &rings, &options);
+            let result = attach(&mut control, &mut surviving, &options);
             let (was_cut, done) = (control.cut, control.done);
             self.misread |= self.cache.tally.reads > reads_before;
             if std::mem::take(&mut self.cache.lost) {

@@ -249,20 +249,24 @@ impl World<'_> {
                     .unreadable_dirty(VolumeSlot(pending.range.volume))
                     .is_empty()
         });
+        // A write that was answered from memory can fail later; who touches its blocks hears of it.
+        let late = self.plan.config.buffer_bytes > 0 && origin.writes > 0;
         let cache_unreadable = cache_reads + bad_reads >= 2 || given_up || self.misread;
-        let explained = match pending.ask {
-            Ask::Read { .. } => origin_reads > 0 || cache_unreadable || cache_broken,
-            Ask::Write { .. } => {
-                origin_reads + origin_writes + origin_flushes > 0
-                    || cache_unreadable
-                    || cache_broken
-            }
-            Ask::Flush => {
-                // Each shard tells of its own failed flush, once.
-                origin.flushes > self.volumes[usize::from(pending.range.volume)].flush_errors_before
-                    || cache_broken
-            }
-        };
+        let explained = late
+            || match pending.ask {
+                Ask::Read { .. } => origin_reads > 0 || cache_unreadable || cache_broken,
+                Ask::Write { .. } => {
+                    origin_reads + origin_writes + origin_flushes > 0
+                        || cache_unreadable
+                        || cache_broken
+                }
+                Ask::Flush => {
+                    // Each shard tells of its own failed flush, once.
+                    origin.flushes
+                        > self.volumes[usize::from(pending.range.volume)].flush_errors_before
+                        || cache_broken
+                }
+            };
         if explained && failure != Failure::Invalid && failure != Failure::Detached {
             return Ok(());
         }

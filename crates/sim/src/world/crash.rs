@@ -1,6 +1,8 @@
 //! Crashes: what they take, what they leave, and what may still arrive.
 
-use forebay_engine::Operation;
+use std::collections::BTreeSet;
+
+use forebay_engine::{Operation, VolumeSlot};
 
 use super::{Check, World};
 use crate::device::Zombie;
@@ -28,6 +30,7 @@ impl World<'_> {
             // Now, and at every later crash: damage to a summary can show much later.
             self.model.forget();
         }
+        self.buffered = self.buffered_blocks();
         self.stop();
         if crash.power {
             self.counts().add("power cuts", 1);
@@ -72,6 +75,22 @@ impl World<'_> {
             .sum()
     }
 
+    /// Blocks whose newest contents are in a memory buffer alone, by volume.
+    fn buffered_blocks(&self) -> BTreeSet<(usize, usize)> {
+        let block_bytes = u64::from(self.plan.config.geometry.block_bytes);
+        let mut blocks = BTreeSet::new();
+        for (volume, state) in self.volumes.iter().enumerate() {
+            let slot = VolumeSlot(volume as u16);
+            for block in 0..(state.sectors * 512).div_ceil(block_bytes) {
+                let mut engines = self.engines.iter();
+                if engines.any(|engine| engine.is_buffered(slot, block * block_bytes)) {
+                    blocks.insert((volume, block as usize));
+                }
+            }
+        }
+        blocks
+    }
+
     /// Blocks of requests and operations in flight, at most.
     fn blocks_in_flight(&self) -> u64 {
         let block = u64::from(self.plan.config.geometry.block_bytes) / 512;
@@ -88,7 +107,8 @@ impl World<'_> {
             device.settle_zombies(true, &mut rng);
             device.disk.cut(survival, &mut rng);
         }
-        self.memory.reset_rings();
+        self.memory.reset_shared();
+        self.buffered.clear();
         self.boot += 1;
         self.model.power_cut();
     }

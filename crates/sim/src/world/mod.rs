@@ -8,7 +8,7 @@ mod crash;
 mod steps;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use forebay_engine::{
     Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Memory, Mode, Nanos, Operation,
@@ -115,6 +115,8 @@ pub(crate) struct World<'a> {
     next_request: u64,
     next_value: Value,
     boot: u64,
+    /// What was in memory buffers alone when the daemon was killed.
+    buffered: BTreeSet<(usize, usize)>,
     /// Recorded outside the cache device: the cache is abandoned at this epoch (I15).
     abandoned: Option<u32>,
     /// Reads failed in a recovery: it may have taken what it could not read for there.
@@ -171,7 +173,11 @@ impl<'a> World<'a> {
             now: Nanos(0),
             cache: Device::new(cache, config.cache_faults),
             origins: origins.collect(),
-            memory: SimMemory::new(config.geometry.shards, config.memory_bytes),
+            memory: SimMemory::new(
+                config.geometry.shards,
+                config.memory_bytes,
+                config.buffer_bytes,
+            ),
             engines: Vec::new(),
             superblock: None,
             cache_id: CacheId([7; 16]),
@@ -185,6 +191,7 @@ impl<'a> World<'a> {
             next_request: 1,
             next_value: INITIAL + 1,
             boot: 1,
+            buffered: BTreeSet::new(),
             abandoned: None,
             misread: false,
             held_at_rest: 0,

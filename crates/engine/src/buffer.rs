@@ -1,0 +1,394 @@
+//! The memory buffer of `commit = memory`: what it holds, and where.
+//!
+//! Places are given out round and round, in the order of the writes. A write that is in the log
+//! (or on the origin) keeps its place as a copy to be read until the place is needed again.
+
+use std::collections::VecDeque;
+
+use crate::buffer::shared::{SharedBuffer, StoredWrite};
+use crate::format::{BlockKey, Slot};
+use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestId};
+use crate::locks::KeyMap;
+use crate::planted::{self, Bug};
+use crate::ring::RingIdentity;
+
+pub(crate) mod shared;
+
+/// Names of the requests that the buffer makes have this bit: the driver's never do.
+const OWN: u64 = 1 << 63;
+
+/// How far a buffered write is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// To be logged as soon as there is memory to do it with.
+    Waiting,
+    /// On its way, from this buffer.
+    Issued(Buf),
+    /// It could not be stored anywhere, and is tried again.
+    Failed,
+    /// It is where it belongs; this is a copy.
+    Done,
+}
+
+/// One buffered write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffered {
+    pub(crate) stored: StoredWrite,
+    pub(crate) progress: Progress,
+}
+
+impl Buffered {
+    pub(crate) fn is_done(&self) -> bool {
+        self.progress == Progress::Done
+    }
+
+    fn meets(&self, first: BlockKey, end: BlockKey) -> bool {
+        let own_end = self.stored.key.plus(u64::from(self.stored.count));
+        self.stored.key < end && first < own_end
+    }
+}
+
+/// What the buffer has of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newest {
+    order: u64,
+    /// The slot it was logged to: while the index names that, this is a copy of it. `None` while
+    /// it is nowhere else.
+    pub(crate) logged: Option<Slot>,
+}
+
+/// A request that waits for buffered writes of its blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parked {
+    pub(crate) request: Request,
+    pub(crate) first: BlockKey,
+    pub(crate) end: BlockKey,
+}
+
+/// A flush that waits for the buffered writes before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ParkedFlush {
+    pub(crate) request: Request,
+    pub(crate) since: Nanos,
+    /// It waits for those below.
+    pub(crate) upto: u64,
+}
+
+/// The buffer of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryBuffer {
+    shared: Option<SharedBuffer>,
+    shard: u16,
+    /// By order; that of the places too, but for the one turn at the end.
+    writes: VecDeque<Buffered>,
+    next_order: u64,
+    next_at: u32,
+    /// Where the newest contents of a block are, of those that it has.
+    newest: KeyMap<Newest>,
+    pub(crate) unfinished: usize,
+    /// Writes to be issued, in order.
+    pub(crate) waiting: VecDeque<u64>,
+    pub(crate) in_flight: usize,
+    pub(crate) parked: Vec<Parked>,
+    pub(crate) flushes: Vec<ParkedFlush>,
+    /// Requests of its own that were answered.
+    pub(crate) ended: Vec<(u64, Result<(), Failure>)>,
+    /// When what failed is tried again.
+    pub(crate) retry_at: Option<Nanos>,
+}
+
+impl MemoryBuffer {
+    /// The buffer in the driver's memory: with what an earlier life left there if it was handed
+    /// over to this identity, or empty. Without a place for it nothing is ever buffered.
+    pub(crate) fn adopt(
+        identity: RingIdentity,
+        block_bytes: usize,
+        memory: &mut dyn Memory,
+    ) -> MemoryBuffer {
+        let bytes = memory.buffer_mut(identity.shard);
+        let mut buffer = MemoryBuffer {
+            shard: identity.shard,
+            next_order: 1,
+            ..MemoryBuffer::default()
+        };
+        let Some(shared) = SharedBuffer::open(bytes, identity) else {
+            buffer.shared = SharedBuffer::initialise(bytes, identity, block_bytes);
+            return buffer;
+        };
+        buffer.shared = Some(shared);
+        if planted::is(Bug::BufferForgotten) {
+            return buffer;
+        }
+        for stored in shared.writes(bytes) {
+            buffer.add(stored);
+        }
+        buffer
+    }
+
+    fn add(&mut self, stored: StoredWrite) {
+        let newest = Newest {
+            order: stored.order,
+            logged: None,
+        };
+        for i in 0..u64::from(stored.count) {
+            self.newest.insert(stored.key.plus(i), newest);
+        }
+        self.unfinished += 1;
+        self.next_order = stored.order + 1;
+        self.next_at = stored.at + u32::from(stored.count);
+        self.waiting.push_back(stored.order);
+        self.writes.push_back(Buffered {
+            stored,
+            progress: Progress::Waiting,
+        });
+    }
+
+    /// Whether there is memory for it.
+    pub(crate) fn has_place(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Whether it has anything to say about a request.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// How many blocks fit, and how many of them hold writes that are nowhere else yet.
+    pub(crate) fn occupancy(&self) -> (u64, u64) {
+        let blocks = self
+            .shared
+            .map_or(0, |shared| u64::from(shared.layout.blocks));
+        let held = self.writes.iter().filter(|write| !write.is_done());
+        (
+            blocks,
+            held.map(|write| u64::from(write.stored.count)).sum(),
+        )
+    }
+
+    /// Takes a write of whole blocks: once this returns true it outlives the daemon. False if
+    /// there is no room.
+    pub(crate) fn store(
+        &mut self,
+        key: BlockKey,
+        count: u16,
+        data: Buf,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let Some(shared) = self.shared else {
+            return false;
+        };
+        let Some(at) = self.place(shared.layout.blocks, u32::from(count)) else {
+            return false;
+        };
+        let stored = StoredWrite {
+            order: self.next_order,
+            key,
+            count,
+            at,
+        };
+        memory.copy_to_buffer(self.shard, shared.layout.data_offset(at), data);
+        shared.enter(memory.buffer_mut(self.shard), stored);
+        self.add(stored);
+        true
+    }
+
+    /// A place for so many blocks in a row, at the expense of the oldest copies.
+    fn place(&mut self, blocks: u32, count: u32) -> Option<u32> {
+        if count > blocks {
+            return None;
+        }
+        loop {
+            let Some(front) = self.writes.front() else {
+                self.next_at = 0;
+                return Some(0);
+            };
+            let (front_at, done) = (front.stored.at, front.is_done());
+            // Where both are the same place, it is all taken.
+            if self.next_at > front_at {
+                if self.next_at + count <= blocks {
+                    return Some(self.next_at);
+                }
+                if count <= front_at {
+                    return Some(0);
+                }
+            } else if self.next_at + count <= front_at {
+                return Some(self.next_at);
+            }
+            if !done {
+                return None;
+            }
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(gone) = self.writes.pop_front() else {
+            return;
+        };
+        for i in 0..u64::from(gone.stored.count) {
+            self.forget(gone.stored.key.plus(i), gone.stored.order);
+        }
+    }
+
+    fn forget(&mut self, key: BlockKey, order: u64) {
+        if self.newest(key).is_some_and(|newest| newest.order == order) {
+            self.newest.remove(&key);
+        }
+    }
+
+    fn index_of(&self, order: u64) -> Option<usize> {
+        let search = self
+            .writes
+            .binary_search_by_key(&order, |write| write.stored.order);
+        search.ok()
+    }
+
+    /// A write that is in the buffer.
+    pub(crate) fn write(&self, order: u64) -> &Buffered {
+        &self.writes[self.index_of(order).expect("buffered")]
+    }
+
+    /// The same, to change.
+    pub(crate) fn write_mut(&mut self, order: u64) -> &mut Buffered {
+        let index = self.index_of(order).expect("buffered");
+        &mut self.writes[index]
+    }
+
+    /// What it has of a block.
+    pub(crate) fn newest(&self, key: BlockKey) -> Option<Newest> {
+        self.newest.get(&key).copied()
+    }
+
+    /// Whether a block's newest contents are nowhere else yet.
+    pub(crate) fn is_unfinished(&self, key: BlockKey) -> bool {
+        self.newest(key).is_some_and(|has| has.logged.is_none())
+    }
+
+    /// Whether a block from `first` to before `end` is in a write that is nowhere else yet.
+    pub(crate) fn holds_unfinished(&self, first: BlockKey, end: BlockKey) -> bool {
+        if self.unfinished == 0 {
+            return false;
+        }
+        if end.0 - first.0 < self.writes.len() as u64 {
+            let mut keys = (first.0..end.0).map(BlockKey);
+            return keys.any(|key| self.is_unfinished(key));
+        }
+        let mut writes = self.writes.iter();
+        writes.any(|write| !write.is_done() && write.meets(first, end))
+    }
+
+    /// Whether a request waits for one of these blocks: who comes later waits too.
+    pub(crate) fn is_awaited(&self, first: BlockKey, end: BlockKey) -> bool {
+        let mut parked = self.parked.iter();
+        parked.any(|parked| parked.first < end && first < parked.end)
+    }
+
+    /// Whether a write from the range, of an order below `upto`, is nowhere else yet.
+    pub(crate) fn holds_before(&self, upto: u64, first: BlockKey, end: BlockKey) -> bool {
+        let mut writes = self.writes.iter();
+        self.unfinished > 0
+            && writes.any(|write| {
+                write.stored.order < upto && !write.is_done() && write.meets(first, end)
+            })
+    }
+
+    /// Orders from here on are of writes to come.
+    pub(crate) fn next_order(&self) -> u64 {
+        self.next_order
+    }
+
+    /// Ends a write that is where it belongs now.
+    pub(crate) fn finish(&mut self, order: u64, memory: &mut dyn Memory) {
+        let shard = self.shard;
+        let write = self.write_mut(order);
+        write.progress = Progress::Done;
+        let at = write.stored.at;
+        self.unfinished -= 1;
+        if let Some(shared) = &self.shared {
+            shared.clear(memory.buffer_mut(shard), at);
+        }
+    }
+
+    /// Notes where a block of a finished write was logged, if it was.
+    pub(crate) fn is_logged(&mut self, key: BlockKey, order: u64, slot: Option<Slot>) {
+        match slot {
+            Some(slot) => {
+                let logged = Some(slot);
+                self.newest.insert(key, Newest { order, logged });
+            }
+            None => self.forget(key, order),
+        }
+    }
+
+    /// Where a block is in the buffer's memory, in blocks.
+    fn place_of(&self, key: BlockKey) -> u32 {
+        let order = self.newest(key).expect("buffered").order;
+        let index = self.index_of(order).expect("buffered");
+        let stored = self.writes[index].stored;
+        stored.at + (key.0 - stored.key.0) as u32
+    }
+
+    /// Copies a part of a buffered block into `to`.
+    pub(crate) fn copy_out(
+        &self,
+        key: BlockKey,
+        skip_bytes: usize,
+        to: Buf,
+        memory: &mut dyn Memory,
+    ) {
+        let shared = self.shared.expect("there is a buffer");
+        let at_bytes = shared.layout.data_offset(self.place_of(key)) + skip_bytes;
+        memory.copy_from_buffer(self.shard, at_bytes, to);
+    }
+
+    /// Copies the whole of a write into `to`.
+    pub(crate) fn copy_write(&self, stored: StoredWrite, to: Buf, memory: &mut dyn Memory) {
+        let shared = self.shared.expect("there is a buffer");
+        memory.copy_from_buffer(self.shard, shared.layout.data_offset(stored.at), to);
+    }
+
+    /// The checksum of a buffered block.
+    pub(crate) fn checksum(&self, key: BlockKey, memory: &mut dyn Memory) -> u32 {
+        let shared = self.shared.expect("there is a buffer");
+        let at = self.place_of(key);
+        crc32c::crc32c(shared.data(memory.buffer_mut(self.shard), at, 1))
+    }
+
+    /// The name of the request that logs a write.
+    pub(crate) fn name(order: u64) -> RequestId {
+        RequestId(OWN | order)
+    }
+
+    /// The order of the write that a request logs, if it is one of the buffer's own.
+    #[inline]
+    pub(crate) fn order_of(id: RequestId) -> Option<u64> {
+        (id.0 & OWN != 0).then_some(id.0 & !OWN)
+    }
+
+    /// How many requests are in progress here.
+    pub(crate) fn requests(&self) -> usize {
+        self.in_flight + self.parked.len() + self.flushes.len()
+    }
+
+    /// Has what failed tried again.
+    pub(crate) fn retry(&mut self) {
+        self.retry_at = None;
+        for write in &mut self.writes {
+            if write.progress == Progress::Failed {
+                write.progress = Progress::Waiting;
+                self.waiting.push_back(write.stored.order);
+            }
+        }
+    }
+
+    /// How many blocks from `first` to before `end` are nowhere else yet.
+    pub(crate) fn blocks_unfinished(&self, first: BlockKey, end: BlockKey) -> u64 {
+        if self.unfinished == 0 {
+            return 0;
+        }
+        let held = self.writes.iter();
+        held.filter(|write| !write.is_done() && write.meets(first, end))
+            .map(|write| u64::from(write.stored.count))
+            .sum()
+    }
+}

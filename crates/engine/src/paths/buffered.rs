@@ -1,0 +1,327 @@
+//! The memory buffer (`commit = memory`): a write is answered as soon as it is in memory that
+//! outlives the daemon, and logged by a request of the buffer's own at once.
+//!
+//! At most one write of a block is in the buffer and nowhere else. Whatever else touches such a
+//! block waits until it is logged, except reads of what the buffer has whole: so the log, and
+//! recovery from it, see the writes of a block in their order. A flush waits for the buffered
+//! writes before it (I7). Scheme: gflash's write-back buffer, mirrored between RAM and SSD.
+
+use crate::buffer::{Buffered, MemoryBuffer, Parked, ParkedFlush, Progress};
+use crate::engine::Engine;
+use crate::format::{BlockKey, Slot};
+use crate::interface::{Ack, Buf, Failure, Memory, Nanos, Request, RequestKind};
+use crate::planted::{self, Bug};
+use crate::settings::{Commit, Mode};
+
+/// The buffer's own requests in progress, at most: more than any SSD does at a time.
+const IN_FLIGHT: usize = 64;
+/// When what could not be stored is tried again.
+const RETRY: Nanos = Nanos::SECOND;
+
+/// What [`Engine::runnable`] says when requests of the buffer's own have ended.
+pub(crate) const BUFFER_ENDED: u32 = u32::MAX - 1;
+
+impl Engine {
+    /// Whether requests are shown to the buffer.
+    #[inline]
+    pub(crate) fn buffers(&self) -> bool {
+        self.settings.commit == Commit::Memory || !self.buffer.is_empty()
+    }
+
+    /// Serves a request from the buffer, or has it wait for it. False if the buffer has nothing
+    /// to do with it.
+    pub(crate) fn submit_to_buffer(
+        &mut self,
+        now: Nanos,
+        request: &Request,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        if request.kind == RequestKind::Flush {
+            return self.park_flush(now, request);
+        }
+        let first = self.key_at(request.volume, request.offset_bytes);
+        let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
+        let end = self.key_at(request.volume, end_bytes - 1).plus(1);
+        if request.kind == RequestKind::Read && self.read_buffered(now, request, first, memory) {
+            return true;
+        }
+        if self.buffer.holds_unfinished(first, end) || self.buffer.is_awaited(first, end) {
+            self.buffer.parked.push(Parked {
+                request: *request,
+                first,
+                end,
+            });
+            return true;
+        }
+        self.may_buffer(request) && self.write_buffered(now, request, first, memory)
+    }
+
+    /// Whether a write may be answered from memory.
+    fn may_buffer(&mut self, request: &Request) -> bool {
+        let block_bytes = self.block_bytes() as u64;
+        request.kind == (RequestKind::Write { fua: false })
+            && self.settings.commit == Commit::Memory
+            && request.offset_bytes.is_multiple_of(block_bytes)
+            && u64::from(request.len_bytes).is_multiple_of(block_bytes)
+            && !self.failed_cache()
+            && self.volume(request.volume).config.mode == Mode::Writeback
+    }
+
+    fn write_buffered(
+        &mut self,
+        now: Nanos,
+        request: &Request,
+        first: BlockKey,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let count = (request.len_bytes as usize / self.block_bytes()) as u16;
+        if !self.buffer.store(first, count, request.buf, memory) {
+            return false;
+        }
+        self.stir();
+        self.stats.buffered_writes += 1;
+        self.answer_buffered(request);
+        self.stats.write_latency.record(Nanos(0));
+        self.drain_buffer(now, memory);
+        true
+    }
+
+    fn answer_buffered(&mut self, request: &Request) {
+        self.acks.push_back(Ack {
+            id: request.id,
+            result: Ok(()),
+        });
+    }
+
+    /// Serves a read if the buffer has the newest contents of all of it.
+    fn read_buffered(
+        &mut self,
+        now: Nanos,
+        request: &Request,
+        first: BlockKey,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let block_bytes = self.block_bytes();
+        let skip_bytes = request.offset_bytes as usize % block_bytes;
+        let len = request.len_bytes as usize;
+        let blocks = (skip_bytes + len).div_ceil(block_bytes) as u64;
+        let keys = first.0..first.0 + blocks;
+        if !keys
+            .clone()
+            .all(|key| self.is_newest(BlockKey(key), memory))
+        {
+            return false;
+        }
+        let mut at_bytes = 0;
+        for key in keys.map(BlockKey) {
+            let skip = if key == first { skip_bytes } else { 0 };
+            let part = (block_bytes - skip).min(len - at_bytes);
+            let to = request.buf.slice(at_bytes, part);
+            self.buffer.copy_out(key, skip, to, memory);
+            at_bytes += part;
+            if let Some(slot) = self.index.find(key) {
+                self.index.hit(slot);
+            }
+        }
+        self.writeback.cache_is_used(now);
+        self.stats.read_requests += 1;
+        self.stats.read_blocks_hit += blocks;
+        self.stats.buffer_blocks_read += blocks;
+        self.answer_buffered(request);
+        self.stats.read_latency.record(Nanos(0));
+        true
+    }
+
+    /// Whether the buffer has what a read of the block must return: a write that is nowhere else
+    /// yet, or a copy of the version that the index names.
+    fn is_newest(&self, key: BlockKey, memory: &mut dyn Memory) -> bool {
+        match self.buffer.newest(key).map(|has| has.logged) {
+            None => false,
+            Some(None) => true,
+            Some(Some(_)) if planted::is(Bug::StaleCopyServed) => true,
+            Some(Some(logged)) => {
+                self.index.find(key) == Some(logged) && self.is_copy_of(key, logged, memory)
+            }
+        }
+    }
+
+    /// Whether the buffer's copy of a block is what its slot has. A slot that was used again for
+    /// another version of the same block has another checksum.
+    fn is_copy_of(&self, key: BlockKey, slot: Slot, memory: &mut dyn Memory) -> bool {
+        !self.index.flags(slot).zero()
+            && self.buffer.checksum(key, memory) == self.index.checksum(slot)
+    }
+
+    /// Copies a logged block from the buffer, if it has a copy of that version: write-back then
+    /// does not read it from the cache device.
+    pub(crate) fn copy_from_buffer(
+        &self,
+        key: BlockKey,
+        slot: Slot,
+        to: Buf,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let logged = self.buffer.newest(key).and_then(|has| has.logged);
+        if logged != Some(slot) || !self.is_copy_of(key, slot, memory) {
+            return false;
+        }
+        self.buffer.copy_out(key, 0, to, memory);
+        true
+    }
+
+    /// Has a flush wait for the writes of its volume that are in the buffer alone.
+    fn park_flush(&mut self, now: Nanos, request: &Request) -> bool {
+        let (first, end) = self.volume(request.volume).keys();
+        let upto = self.buffer.next_order();
+        if !self.buffer.holds_before(upto, first, end) || planted::is(Bug::BufferNotFlushed) {
+            return false;
+        }
+        self.buffer.retry();
+        self.stir();
+        self.buffer.flushes.push(ParkedFlush {
+            request: *request,
+            since: now,
+            upto,
+        });
+        true
+    }
+
+    /// Logs what waits, as far as there is memory and the volumes are there.
+    pub(crate) fn drain_buffer(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        for _ in 0..self.buffer.waiting.len() {
+            if self.buffer.in_flight >= IN_FLIGHT {
+                return;
+            }
+            let Some(order) = self.buffer.waiting.pop_front() else {
+                return;
+            };
+            let stored = self.buffer.write_mut(order).stored;
+            let Some(volume) = self.volume_of(stored.key) else {
+                self.buffer.waiting.push_back(order);
+                continue;
+            };
+            let len_bytes = usize::from(stored.count) * self.block_bytes();
+            let Some(buf) = memory.alloc(len_bytes) else {
+                self.buffer.waiting.push_front(order);
+                return;
+            };
+            self.buffer.copy_write(stored, buf, memory);
+            self.buffer.write_mut(order).progress = Progress::Issued(buf);
+            self.buffer.in_flight += 1;
+            let base = self.volume(volume).config.base;
+            let request = Request {
+                id: MemoryBuffer::name(order),
+                volume,
+                kind: RequestKind::Write { fua: false },
+                offset_bytes: (stored.key.0 - base.0) * self.block_bytes() as u64,
+                len_bytes: len_bytes as u32,
+                buf,
+            };
+            self.write(now, request, memory);
+        }
+    }
+
+    /// A request of the buffer's own was answered; what follows from it comes with the next run.
+    #[cold]
+    pub(crate) fn buffer_request_ended(&mut self, order: u64, result: Result<(), Failure>) {
+        self.buffer.ended.push((order, result));
+        self.runnable.push_back(BUFFER_ENDED);
+    }
+
+    /// Goes on after requests of the buffer's own have ended.
+    pub(crate) fn resume_buffer(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        for (order, result) in std::mem::take(&mut self.buffer.ended) {
+            self.buffer.in_flight -= 1;
+            let Buffered { stored, progress } = *self.buffer.write_mut(order);
+            if let Progress::Issued(buf) = progress {
+                memory.free(buf);
+            }
+            if result.is_ok() {
+                self.buffer.finish(order, memory);
+                for i in 0..u64::from(stored.count) {
+                    let key = stored.key.plus(i);
+                    self.buffer.is_logged(key, order, self.index.find(key));
+                }
+            } else {
+                self.buffered_write_failed(now, order);
+            }
+        }
+        self.unpark(now, memory);
+        self.drain_buffer(now, memory);
+    }
+
+    /// A write that was answered could not be stored. It stays in memory and is tried again;
+    /// flushes that wait for it fail, so that whoever asks hears of it (I10).
+    fn buffered_write_failed(&mut self, now: Nanos, order: u64) {
+        let write = self.buffer.write_mut(order);
+        write.progress = Progress::Failed;
+        let key = write.stored.key;
+        self.buffer.retry_at = Some(now.after(RETRY));
+        self.stats.buffered_write_errors += 1;
+        for parked in std::mem::take(&mut self.buffer.flushes) {
+            let (first, end) = self.volume(parked.request.volume).keys();
+            if order < parked.upto && (first..end).contains(&key) {
+                let name = self.begin_request(parked.since, parked.request);
+                self.finish_part(now, name, Err(Failure::Io));
+            } else {
+                self.buffer.flushes.push(parked);
+            }
+        }
+        // Nor are other requests of its blocks kept waiting for what may never be.
+        let (first, end) = (
+            key,
+            key.plus(u64::from(self.buffer.write_mut(order).stored.count)),
+        );
+        for parked in std::mem::take(&mut self.buffer.parked) {
+            if parked.first < end && first < parked.end {
+                let name = self.begin_request(now, parked.request);
+                self.finish_part(now, name, Err(Failure::Io));
+            } else {
+                self.buffer.parked.push(parked);
+            }
+        }
+    }
+
+    /// Lets go on what no longer waits for the buffer.
+    fn unpark(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        for flush in std::mem::take(&mut self.buffer.flushes) {
+            let (first, end) = self.volume(flush.request.volume).keys();
+            if self.buffer.holds_before(flush.upto, first, end) {
+                self.buffer.flushes.push(flush);
+            } else {
+                self.flush(now, flush.since, flush.request);
+            }
+        }
+        for parked in std::mem::take(&mut self.buffer.parked) {
+            if self.buffer.holds_unfinished(parked.first, parked.end) {
+                self.buffer.parked.push(parked);
+            } else {
+                self.serve(now, parked.request, memory);
+            }
+        }
+    }
+
+    /// Tries again what could not be stored, and what there was no memory for.
+    pub(crate) fn advance_buffer(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        if self.buffer.retry_at.is_some_and(|at| now >= at) {
+            self.buffer.retry();
+        }
+        self.drain_buffer(now, memory);
+    }
+
+    /// Whether the buffer has nothing in progress. What could not be stored is not, nor what is of
+    /// a volume that is not there: it stays, for the next life if need be.
+    pub(crate) fn buffer_is_at_rest(&self) -> bool {
+        let writes = &self.buffer;
+        let mut waiting = writes.waiting.iter();
+        writes.requests() == 0
+            && waiting.all(|order| self.volume_of(writes.write(*order).stored.key).is_none())
+    }
+
+    /// The size of the memory buffer in blocks, and how many of them hold acknowledged writes
+    /// that are not in the log yet.
+    #[must_use]
+    pub fn buffer_occupancy(&self) -> (u64, u64) {
+        self.buffer.occupancy()
+    }
+}

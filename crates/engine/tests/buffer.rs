@@ -1,0 +1,136 @@
+//! `commit = memory`: answered from memory, and nothing lost for it.
+
+mod common;
+
+use common::{Rig, Rng};
+use forebay_engine::{Commit, Memory, Mode, RequestKind, Settings};
+
+const BLOCK: u64 = 4096;
+
+fn settings() -> Settings {
+    Settings {
+        commit: Commit::Memory,
+        ..Settings::default()
+    }
+}
+
+fn rig() -> Rig {
+    Rig::new(16 << 20, 64 << 20, settings(), Mode::Writeback)
+}
+
+fn block(value: u8) -> Vec<u8> {
+    vec![value; BLOCK as usize]
+}
+
+/// The machine loses power: what is on the devices is all there is.
+fn cut_power(mut rig: Rig) -> Rig {
+    rig.ram.buffer_mut(0).fill(0);
+    rig.ram.ring_mut(0).fill(0);
+    rig.kill(settings(), Mode::Writeback)
+}
+
+#[test]
+fn a_write_is_answered_before_any_device_has_it_and_outlives_the_daemon() {
+    let mut rig = rig();
+    // `write` lets no device do anything once there is an answer.
+    rig.write(3 * BLOCK, &block(7), false);
+    rig.write(9 * BLOCK, &[block(8), block(9)].concat(), false);
+    assert!(rig.engine.is_buffered(rig.volume, 3 * BLOCK));
+    assert_eq!(rig.engine.buffer_occupancy().1, 3);
+    assert_eq!(rig.read(3 * BLOCK + 512, 1024), vec![7; 1024]);
+    assert_eq!(rig.engine.stats().cache_data_read_bytes, 0);
+    // The next daemon does not know this setting, and takes it over all the same.
+    let mut rig = rig.kill(Settings::default(), Mode::Writeback);
+    assert_eq!(rig.read(9 * BLOCK, 8192), [block(8), block(9)].concat());
+    let mut rig = rig.kill(settings(), Mode::Writethrough);
+    assert_eq!(rig.read(3 * BLOCK, 4096), block(7));
+    rig.settle();
+    assert_eq!(rig.engine.buffer_occupancy().1, 0);
+    let mut rig = cut_power(rig);
+    assert_eq!(rig.read(3 * BLOCK, 4096), block(7));
+    assert_eq!(rig.read(10 * BLOCK, 4096), block(9));
+}
+
+#[test]
+fn a_flush_waits_for_what_memory_has() {
+    let mut rig = rig();
+    rig.write(0, &block(1), false);
+    let flush = rig.start(RequestKind::Flush, 0, 0, forebay_engine::Buf::EMPTY);
+    assert!(rig.engine.next_ack().is_none());
+    rig.finish(flush).unwrap();
+    let mut rig = cut_power(rig);
+    assert_eq!(rig.read(0, 4096), block(1));
+}
+
+#[test]
+fn what_touches_a_buffered_block_comes_after_it() {
+    let mut rig = rig();
+    rig.write(5 * BLOCK, &block(1), false);
+    let part = rig.ram.alloc(4096).unwrap().slice(0, 512);
+    rig.ram.bytes_mut(part).fill(2);
+    let kind = RequestKind::Write { fua: false };
+    let partial = rig.start(kind, 5 * BLOCK + 512, 512, part);
+    assert!(rig.engine.next_ack().is_none());
+    rig.finish(partial).unwrap();
+    let mut expected = block(1);
+    expected[512..1024].fill(2);
+    assert_eq!(rig.read(5 * BLOCK, 4096), expected);
+    rig.write(5 * BLOCK, &block(3), false);
+    assert_eq!(rig.read(4 * BLOCK, 8192), [block(0), block(3)].concat());
+    rig.write(5 * BLOCK, &block(4), false);
+    rig.simple(RequestKind::WriteZeroes { fua: false }, 5 * BLOCK, 4096);
+    assert_eq!(rig.read(5 * BLOCK, 4096), block(0));
+}
+
+#[test]
+fn more_than_fits_goes_the_usual_way() {
+    let mut rig = rig();
+    let (capacity, _) = rig.engine.buffer_occupancy();
+    let mut random = Rng(11);
+    let mut expected = vec![0; 512];
+    for value in 0..4 * capacity {
+        let at = random.below(512);
+        expected[at as usize] = value as u8;
+        rig.write(at * BLOCK, &block(value as u8), false);
+        if random.below(40) == 0 {
+            rig.turn();
+        }
+    }
+    let buffered = rig.engine.stats().buffered_writes;
+    assert!((capacity..4 * capacity).contains(&buffered), "{buffered}");
+    let mut rig = rig.kill(settings(), Mode::Writeback);
+    for (at, value) in expected.iter().enumerate() {
+        assert_eq!(rig.read(at as u64 * BLOCK, 4096), block(*value), "{at}");
+    }
+    rig.drain();
+    rig.simple(RequestKind::Flush, 0, 0);
+    for (at, value) in expected.iter().enumerate() {
+        assert_eq!(rig.origin.0[at * 4096..][..4096], block(*value), "{at}");
+    }
+}
+
+#[test]
+fn write_back_reads_from_memory() {
+    let mut rig = rig();
+    for at in 0..64 {
+        rig.write(at * BLOCK, &block(at as u8 + 1), false);
+    }
+    rig.simple(RequestKind::Flush, 0, 0);
+    rig.drain();
+    assert_eq!(rig.engine.stats().cache_data_read_bytes, 0);
+    assert_eq!(rig.engine.stats().written_back_blocks, 64);
+    assert_eq!(rig.origin.0[63 * 4096], 64);
+}
+
+#[test]
+fn a_volume_goes_with_nothing_left_behind() {
+    let mut rig = rig();
+    rig.write(0, &block(1), false);
+    assert!(rig.engine.remove_volume(rig.volume).is_err());
+    assert_eq!(rig.engine.volume_blocks(rig.volume).unwrap().0, 1);
+    rig.drain();
+    rig.simple(RequestKind::Flush, 0, 0);
+    rig.settle();
+    rig.engine.remove_volume(rig.volume).unwrap();
+    assert_eq!(rig.origin.0[0], 1);
+}
