@@ -196,7 +196,17 @@ fn requests(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
         "Writes that were slowed down for dirty data.",
         &[(&[], traffic.throttled_requests)],
     );
+    page.counters(
+        "buffered_writes",
+        "Writes that were acknowledged from the memory buffer.",
+        &[(&[], traffic.buffered_writes)],
+    );
     let bytes = |blocks: u64| blocks * block_bytes;
+    page.counters(
+        "buffer_read_bytes",
+        "Data read from the memory buffer.",
+        &[(&[], bytes(traffic.buffer_blocks_read))],
+    );
     let looked_up = |kind, result, blocks| ([("kind", kind), ("result", result)], bytes(blocks));
     let looked_up = [
         looked_up("read", "hit", traffic.read_blocks_hit),

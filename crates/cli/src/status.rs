@@ -288,6 +288,11 @@ pub(crate) struct Traffic {
     pub(crate) discard_requests: u64,
     pub(crate) failed_requests: u64,
     pub(crate) throttled_requests: u64,
+    /// Answered from the memory buffer.
+    #[serde(default)]
+    pub(crate) buffered_writes: u64,
+    #[serde(default)]
+    pub(crate) buffer_blocks_read: u64,
     pub(crate) read_blocks_hit: u64,
     pub(crate) read_blocks_missed: u64,
     pub(crate) write_blocks_hit: u64,
@@ -349,6 +354,8 @@ impl Traffic {
             discard_requests: sum(|shard| shard.discard_requests),
             failed_requests: sum(|shard| shard.failed_requests),
             throttled_requests: sum(|shard| shard.throttled_requests),
+            buffered_writes: sum(|shard| shard.buffered_writes),
+            buffer_blocks_read: sum(|shard| shard.buffer_blocks_read),
             read_blocks_hit: sum(|shard| shard.read_blocks_hit),
             read_blocks_missed: sum(|shard| shard.read_blocks_missed),
             write_blocks_hit: sum(|shard| shard.write_blocks_hit),

@@ -2,6 +2,7 @@
 
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
+use crate::memory::MemoryResult;
 
 /// Cached reads while dirty data is written back, as a share of the same reads before.
 const UNHARMED: f64 = 0.93;
@@ -58,6 +59,21 @@ pub fn missed_by_jobs(results: &[JobResult]) -> Vec<String> {
         ));
     }
     missed
+}
+
+/// Which conditions writes acknowledged from memory do not meet, in words: at depth 1 they are
+/// faster than the SSD.
+#[must_use]
+pub fn missed_by_memory(result: &MemoryResult) -> Option<String> {
+    let ratio = result.memory.write.kibps / result.ssd.write.kibps;
+    let missed =
+        result.depth == 1 && !matches!(ratio.partial_cmp(&1.0), Some(order) if order.is_gt());
+    missed.then(|| {
+        format!(
+            "{} at depth 1 from memory at {ratio:.3} of the SSD, not above it",
+            result.load
+        )
+    })
 }
 
 /// Which conditions random writes past the dirty limit do not meet, in words.

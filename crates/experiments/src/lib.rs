@@ -10,11 +10,12 @@ pub mod jobs;
 pub mod limit;
 mod load;
 pub mod mail;
+pub mod memory;
 pub mod published;
 pub mod raid;
 mod random;
 pub mod report;
 pub mod writeback;
 
-pub use conditions::{missed_by_jobs, missed_by_limit};
+pub use conditions::{missed_by_jobs, missed_by_limit, missed_by_memory};
 pub use load::{Limit, Load, Order, Outcome, Side};

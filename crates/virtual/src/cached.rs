@@ -4,9 +4,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use forebay_engine::{
-    Action, AttachOptions, BlockKey, Buf, CacheId, Device, Engine, Geometry, MAX_REQUEST_BYTES,
-    Memory, Mode, Nanos, OpId, Operation, Request, RequestId, RequestKind, Settings, VolumeConfig,
-    VolumeSlot, attach, create,
+    Action, AttachOptions, BlockKey, Buf, CacheId, Commit, Device, Engine, Geometry,
+    MAX_REQUEST_BYTES, Memory, Mode, Nanos, OpId, Operation, Request, RequestId, RequestKind,
+    Settings, VolumeConfig, VolumeSlot, attach, create,
 };
 use forebay_model::{Command, DeviceModel};
 
@@ -107,7 +107,10 @@ impl Cached {
         };
         let mut attached =
             attach(&mut blank, &mut [], &options).map_err(|error| error.to_string())?;
-        let mut memory = ZeroMemory::default();
+        let mut memory = ZeroMemory::with_buffer(match setup.settings.commit {
+            Commit::Memory => setup.settings.memory_buffer_bytes as usize,
+            _ => 0,
+        });
         let data = memory
             .alloc(MAX_REQUEST_BYTES as usize)
             .ok_or("no memory for requests")?;

@@ -23,16 +23,27 @@ pub struct ZeroMemory {
     used_pages: u32,
     free: [Vec<u32>; CLASSES],
     ring: Vec<u8>,
+    /// The memory buffer. Its data stays zeroes; what the engine notes about it is real.
+    buffer: Vec<u8>,
 }
 
 impl Default for ZeroMemory {
     fn default() -> ZeroMemory {
+        ZeroMemory::with_buffer(0)
+    }
+}
+
+impl ZeroMemory {
+    /// The arena, and a memory buffer of so many bytes.
+    #[must_use]
+    pub fn with_buffer(buffer_bytes: usize) -> ZeroMemory {
         ZeroMemory {
             bytes: vec![0; ARENA_BYTES],
             touched: vec![false; ARENA_BYTES / PAGE_BYTES],
             used_pages: 0,
             free: Default::default(),
             ring: vec![0; RING_BYTES],
+            buffer: vec![0; buffer_bytes],
         }
     }
 }
@@ -104,6 +115,15 @@ impl Memory for ZeroMemory {
     fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
         &mut self.ring
     }
+
+    fn buffer_mut(&mut self, _shard: u16) -> &mut [u8] {
+        &mut self.buffer
+    }
+
+    /// Data is zeroes on both sides already.
+    fn copy_to_buffer(&mut self, _shard: u16, _at_bytes: usize, _from: Buf) {}
+
+    fn copy_from_buffer(&mut self, _shard: u16, _at_bytes: usize, _to: Buf) {}
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
-use forebay_experiments::{limit, mail, raid, writeback};
+use forebay_experiments::{limit, mail, memory, raid, writeback};
 use forebay_virtual::CpuCost;
 
-const USAGE: &str = "usage: forebay-experiments [jobs] [limit] [mail] [raid] [writeback] [options]
+const USAGE: &str =
+    "usage: forebay-experiments [jobs] [limit] [memory] [mail] [raid] [writeback] [options]
   which to run; all without a name
   --json FILE      write the figures as JSON
   --markdown FILE  replace the tables in this document, between its marks
@@ -59,7 +60,9 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
-            "jobs" | "limit" | "mail" | "raid" | "writeback" => arguments.names.push(word),
+            "jobs" | "limit" | "memory" | "mail" | "raid" | "writeback" => {
+                arguments.names.push(word)
+            }
             "--json" => arguments.json = Some(value()?),
             "--markdown" => arguments.markdown = Some(value()?),
             "--scale" => {
@@ -122,6 +125,10 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
     if wanted("limit") {
         all.limit = Some(limit::run(CpuCost::ENGINE)?);
         say("random writes past the dirty limit: done".to_owned());
+    }
+    if wanted("memory") {
+        all.memory = memory::run(CpuCost::ENGINE)?;
+        say("writes acknowledged from memory: done".to_owned());
     }
     if wanted("mail") {
         all.mail = mail::run(arguments.scale, CpuCost::NBD, |result| {

@@ -45,6 +45,16 @@ pub fn json(all: &Everything) -> String {
             outcome(&result.ssd)
         )
     });
+    let memory = all.memory.iter().map(|result| {
+        format!(
+            "{{\"load\":\"{}\",\"depth\":{},\"ssd\":{{{}}},\"flush\":{{{}}},\"memory\":{{{}}}}}",
+            result.load,
+            result.depth,
+            outcome(&result.ssd),
+            outcome(&result.flush),
+            outcome(&result.memory)
+        )
+    });
     let writeback = all.writeback.iter().map(|result| {
         let buckets: Vec<String> = result.buckets.iter().map(bucket).collect();
         format!(
@@ -57,6 +67,8 @@ pub fn json(all: &Everything) -> String {
     list(&mut text, "jobs", jobs);
     text.push_str(",\n");
     list(&mut text, "limit", limit);
+    text.push_str(",\n");
+    list(&mut text, "memory", memory);
     text.push_str(",\n");
     list(&mut text, "mail", mail);
     text.push_str(",\n");

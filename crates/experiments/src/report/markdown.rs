@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::Everything;
 use crate::jobs::{JobResult, published_ratio};
 use crate::load::Outcome;
+use crate::memory::MemoryResult;
 use crate::published::{self, JobRow, MailRow};
 
 const BEGIN: &str = "<!-- tables: begin, written by `make experiments` -->";
@@ -58,6 +59,7 @@ pub fn markdown(all: &Everything) -> Result<String, String> {
             ),
         );
     }
+    memory(&mut text, &all.memory);
     if !all.mail.is_empty() {
         mail(&mut text, all)?;
     }
@@ -360,4 +362,32 @@ mod tests {
         assert!(new.contains("new") && !new.contains("old"));
         assert!(between_marks("nothing", "new").is_err());
     }
+}
+
+fn memory(text: &mut String, results: &[MemoryResult]) {
+    if results.is_empty() {
+        return;
+    }
+    line(text, "### Writes acknowledged from memory\n");
+    line(
+        text,
+        "| load, cache with room | depth | bare SSD, KiB/s | `commit = flush` | `commit = memory` | of the SSD |\n|---|---|---|---|---|---|",
+    );
+    let kibps = |outcome: &Outcome| outcome.read.kibps + outcome.write.kibps;
+    for result in results {
+        let ssd = kibps(&result.ssd);
+        line(
+            text,
+            &format!(
+                "| {} | {} | {ssd:.0} | {:.0} | {:.0} | {:.3}, {:.3} |",
+                result.load,
+                result.depth,
+                kibps(&result.flush),
+                kibps(&result.memory),
+                kibps(&result.flush) / ssd,
+                kibps(&result.memory) / ssd,
+            ),
+        );
+    }
+    line(text, "");
 }

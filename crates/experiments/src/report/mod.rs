@@ -7,10 +7,11 @@ mod writeback;
 pub use json::json;
 pub use markdown::{between_marks, markdown};
 
-use crate::conditions::{missed_by_jobs, missed_by_limit};
+use crate::conditions::{missed_by_jobs, missed_by_limit, missed_by_memory};
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::mail::MailResult;
+use crate::memory::MemoryResult;
 use crate::raid::RaidResult;
 use crate::writeback::PolicyResult;
 use forebay_virtual::CpuCost;
@@ -22,6 +23,8 @@ pub struct Everything {
     pub jobs: Vec<(CpuCost, Vec<JobResult>)>,
     /// Random writes past the dirty limit.
     pub limit: Option<LimitResult>,
+    /// Writes acknowledged from memory.
+    pub memory: Vec<MemoryResult>,
     /// The EnhanceIO mail's test.
     pub mail: Vec<MailResult>,
     /// The RAID table's rows.
@@ -39,6 +42,7 @@ pub fn missed(all: &Everything) -> Vec<String> {
         .flat_map(|(_, results)| missed_by_jobs(results))
         .collect();
     missed.extend(all.limit.iter().flat_map(missed_by_limit));
+    missed.extend(all.memory.iter().filter_map(missed_by_memory));
     missed
 }
 
