@@ -29,6 +29,21 @@ pub struct Experiment {
     pub limit_seconds: u64,
 }
 
+/// What is the same in most: one SSD of 2 GiB before one disk of 16 GiB, and no power cut.
+const USUAL: Experiment = Experiment {
+    name: "",
+    summary: "",
+    script: "",
+    systems: "",
+    ssd_mib: 2048,
+    ssds: 1,
+    disks: (1, 16_384),
+    cuts: 0,
+    lives: 1,
+    seconds_per_job: 1.0,
+    limit_seconds: 1500,
+};
+
 /// All of them.
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
@@ -36,26 +51,18 @@ pub const EXPERIMENTS: &[Experiment] = &[
         summary: "boots each system, runs two short jobs and cuts the power once",
         script: include_str!("../guest/experiments/smoke.sh"),
         systems: "hdd,forebay-nbd,forebay-ublk",
-        ssd_mib: 2048,
-        ssds: 1,
-        disks: (1, 16_384),
         cuts: 1,
-        lives: 1,
         seconds_per_job: 0.5,
         limit_seconds: 150,
+        ..USUAL
     },
     Experiment {
         name: "jobs22",
         summary: "the 22 jobs of a comparison of 2015, sizes scaled to a cache of 2 GiB",
         script: include_str!("../guest/experiments/jobs22.sh"),
         systems: "hdd,ssd,bcache,bcache-all,dm-cache,dm-writecache,nbdkit-cache,forebay-nbd,forebay-ublk",
-        ssd_mib: 2048,
-        ssds: 1,
-        disks: (1, 16_384),
-        cuts: 0,
-        lives: 1,
         seconds_per_job: 2.5,
-        limit_seconds: 1500,
+        ..USUAL
     },
     Experiment {
         name: "mail",
@@ -63,38 +70,25 @@ pub const EXPERIMENTS: &[Experiment] = &[
         script: include_str!("../guest/experiments/mail.sh"),
         systems: "hdd,ssd,bcache-all,bcache-wt,dm-cache,dm-cache-wt,dm-writecache,nbdkit-cache,forebay-nbd,forebay-nbd-wt,forebay-ublk,forebay-ublk-wt",
         ssd_mib: 410,
-        ssds: 1,
-        disks: (1, 16_384),
-        cuts: 0,
-        lives: 1,
         seconds_per_job: 10.0,
-        limit_seconds: 1500,
+        ..USUAL
     },
     Experiment {
         name: "powercut",
         summary: "power cuts under synced writes and a busy file system: nothing synced is missing, and how warm the cache still is",
         script: include_str!("../guest/experiments/powercut.sh"),
         systems: "hdd,bcache-all,dm-cache,dm-writecache,forebay-nbd,forebay-ublk",
-        ssd_mib: 2048,
-        ssds: 1,
-        disks: (1, 16_384),
         cuts: 5,
-        lives: 1,
-        seconds_per_job: 1.0,
         limit_seconds: 600,
+        ..USUAL
     },
     Experiment {
         name: "ext2-sync",
         summary: "synced writes of 4 to 512 KiB to ext2, write-through and write-back, and a live switch between them",
         script: include_str!("../guest/experiments/ext2-sync.sh"),
         systems: "hdd,ssd,bcache-all,forebay-nbd,forebay-ublk",
-        ssd_mib: 2048,
-        ssds: 1,
-        disks: (1, 16_384),
-        cuts: 0,
-        lives: 1,
         seconds_per_job: 3.0,
-        limit_seconds: 1500,
+        ..USUAL
     },
     Experiment {
         name: "clients",
@@ -102,12 +96,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
         script: include_str!("../guest/experiments/clients.sh"),
         systems: "forebay-ublk",
         ssd_mib: 1024,
-        ssds: 1,
         disks: (1, 4096),
-        cuts: 0,
-        lives: 1,
-        seconds_per_job: 1.0,
         limit_seconds: 900,
+        ..USUAL
     },
     Experiment {
         name: "kills",
@@ -115,12 +106,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
         script: include_str!("../guest/experiments/kills.sh"),
         systems: "forebay-ublk",
         ssd_mib: 1024,
-        ssds: 1,
         disks: (1, 4096),
-        cuts: 0,
-        lives: 1,
-        seconds_per_job: 1.0,
-        limit_seconds: 1500,
+        ..USUAL
     },
     Experiment {
         name: "raid",
@@ -130,10 +117,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ssd_mib: 256,
         ssds: 4,
         disks: (4, 1536),
-        cuts: 0,
         lives: 5,
         seconds_per_job: 2.0,
         limit_seconds: 900,
+        ..USUAL
     },
     Experiment {
         name: "processor",
@@ -141,12 +128,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         script: include_str!("../guest/experiments/processor.sh"),
         systems: "hdd,bcache-all,dm-cache,dm-writecache,forebay-nbd,forebay-ublk",
         ssd_mib: 64,
-        ssds: 1,
         disks: (1, 64),
-        cuts: 0,
-        lives: 1,
         seconds_per_job: 2.0,
         limit_seconds: 600,
+        ..USUAL
     },
     Experiment {
         name: "package",
@@ -154,12 +139,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
         script: include_str!("../guest/experiments/package.sh"),
         systems: "forebay-ublk",
         ssd_mib: 1024,
-        ssds: 1,
         disks: (1, 4096),
-        cuts: 0,
-        lives: 1,
-        seconds_per_job: 1.0,
         limit_seconds: 900,
+        ..USUAL
     },
 ];
 

@@ -119,6 +119,19 @@ pub(crate) struct WritebackJob {
     unreadable: SmallVec<[u16; 2]>,
 }
 
+/// What decides how fast dirty data is written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Haste {
+    /// Somebody waits for it.
+    Pressed,
+    /// The rate that is to keep it at its target.
+    Paced,
+    /// A client uses the cache device: little at a time.
+    Trickling,
+    /// The origin alone.
+    Free,
+}
+
 impl Engine {
     pub(crate) fn advance_writeback(&mut self, now: Nanos, memory: &mut dyn Memory) {
         if self.stats.dirty_blocks == 0 {
@@ -137,21 +150,14 @@ impl Engine {
             self.writeback.next_check = Some(self.writeback.next_plan);
             return;
         }
-        let pressed = self.is_pressed();
-        let paced = !pressed && self.is_paced(now);
-        if paced {
+        let haste = self.haste(now);
+        if haste == Haste::Paced {
             let target = self.share(self.settings.dirty_low_percent);
             self.writeback
                 .pace
                 .advance(now, self.stats.dirty_blocks, target);
         }
-        let trickles = !pressed
-            && !paced
-            && self
-                .writeback
-                .cache_used_at
-                .is_some_and(|at| now.since(at) < CACHE_FOREGROUND);
-        if trickles {
+        if haste == Haste::Trickling {
             if now >= self.writeback.next_trickle {
                 self.writeback.next_trickle = now.after(TRICKLE.1);
                 self.writeback.trickle_left = TRICKLE.0;
@@ -161,17 +167,14 @@ impl Engine {
                 return;
             }
         }
-        let mut depth = self.writeback_depth(now, pressed, paced);
+        let mut depth = self.writeback_depth(now, haste);
         let mut longest_bytes = self.settings.writeback_run_bytes as usize;
-        if trickles {
+        if haste == Haste::Trickling {
             depth = depth.min(TRICKLE_DEPTH);
             longest_bytes = longest_bytes.min(TRICKLE.0);
         }
         let mut looked = false;
-        while self.writeback.in_flight < depth
-            && (!paced || self.writeback.pace.allows())
-            && (!trickles || self.writeback.trickle_left > 0)
-        {
+        while self.writeback.in_flight < depth && self.haste_allows(haste) {
             let Some(key) = self.next_due() else {
                 if looked {
                     break;
@@ -183,18 +186,41 @@ impl Engine {
                 }
                 continue;
             };
-            if !self.start_writeback(key, longest_bytes, paced, memory) {
+            if !self.start_writeback(key, longest_bytes, haste, memory) {
                 break;
             }
         }
         let wait = if depth == 0 { FOREGROUND } else { IDLE_CHECK };
         let looks_again = self.writeback.in_flight == 0;
         self.writeback.next_check = looks_again.then(|| now.after(wait));
-        if trickles {
-            self.writeback.next_check = Some(self.writeback.next_trickle);
+        match haste {
+            Haste::Trickling => self.writeback.next_check = Some(self.writeback.next_trickle),
+            Haste::Paced if !self.writeback.pace.allows() => {
+                self.writeback.next_check = Some(now.after(self.writeback.pace.wait()));
+            }
+            _ => {}
         }
-        if paced && !self.writeback.pace.allows() {
-            self.writeback.next_check = Some(now.after(self.writeback.pace.wait()));
+    }
+
+    fn haste(&self, now: Nanos) -> Haste {
+        let used = self.writeback.cache_used_at;
+        if self.is_pressed() {
+            Haste::Pressed
+        } else if self.is_paced(now) {
+            Haste::Paced
+        } else if used.is_some_and(|at| now.since(at) < CACHE_FOREGROUND) {
+            Haste::Trickling
+        } else {
+            Haste::Free
+        }
+    }
+
+    /// Whether one more operation may be started.
+    fn haste_allows(&self, haste: Haste) -> bool {
+        match haste {
+            Haste::Paced => self.writeback.pace.allows(),
+            Haste::Trickling => self.writeback.trickle_left > 0,
+            Haste::Pressed | Haste::Free => true,
         }
     }
 
@@ -243,16 +269,16 @@ impl Engine {
     }
 
     /// How many operations may be in flight now.
-    fn writeback_depth(&self, now: Nanos, pressed: bool, paced: bool) -> u32 {
+    fn writeback_depth(&self, now: Nanos, haste: Haste) -> u32 {
         let dirty = self.stats.dirty_blocks;
         let full = u32::from(self.settings.writeback_depth);
-        if paced {
+        if haste == Haste::Paced {
             // Readers of the origin come first here too.
             let used = self.origin_is_used(now, FOREGROUND);
             if used { 1 } else { (full / 8).max(1) }
         } else if !self.origin_is_used(now, FOREGROUND) {
             full
-        } else if pressed {
+        } else if haste == Haste::Pressed {
             (full / 8).max(1)
         } else if dirty >= self.share(self.settings.dirty_high_percent) {
             // A client that streams past a full cache gets the origin; a reader shares it.
@@ -378,7 +404,7 @@ impl Engine {
         &mut self,
         key: BlockKey,
         longest_bytes: usize,
-        paced: bool,
+        haste: Haste,
         memory: &mut dyn Memory,
     ) -> bool {
         let Some(volume) = self.volume_of(key) else {
@@ -434,7 +460,7 @@ impl Engine {
         }
         self.writeback.in_flight += 1;
         self.writeback.at += 1;
-        if paced {
+        if haste == Haste::Paced {
             // What is written back at other times is no debt of the pace's.
             self.writeback.pace.spend(count);
         }

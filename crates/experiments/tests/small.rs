@@ -3,7 +3,7 @@
 
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
-use forebay_experiments::{limit, mail, missed_by_limit, raid};
+use forebay_experiments::{limit, mail, memory, missed_by_limit, missed_by_memory, raid};
 use forebay_virtual::CpuCost;
 
 const SCALE: u64 = 128;
@@ -59,6 +59,14 @@ fn random_writes_are_absorbed_and_then_sorted() {
     let result = limit::run(CpuCost::ENGINE).expect("a cache of 2 GiB");
     assert_eq!(missed_by_limit(&result), Vec::<String>::new());
     assert!(result.dirty_percent < 70.0, "{}", result.dirty_percent);
+}
+
+#[test]
+fn writes_acknowledged_from_memory_are_faster_than_the_ssd() {
+    let results = memory::run(CpuCost::ENGINE).expect("a cache of 8 GiB");
+    let missed: Vec<String> = results.iter().filter_map(missed_by_memory).collect();
+    assert_eq!(missed, Vec::<String>::new());
+    assert!(results.iter().any(|result| result.depth == 1));
 }
 
 #[test]
