@@ -543,8 +543,10 @@ impl Engine {
         self.advance_durability(now, memory);
         self.advance_origins(now);
         self.run(now, memory);
-        self.stirred |=
-            self.promises() || !self.stalled_jobs.is_empty() || !self.stalled_reads.is_empty();
+        self.stirred |= self.promises()
+            || !self.stalled_jobs.is_empty()
+            || !self.stalled_reads.is_empty()
+            || !self.buffer.waiting.is_empty();
         self.quiet_until = self.next_deadline().unwrap_or(Nanos(u64::MAX));
     }
 
