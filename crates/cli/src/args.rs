@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
-use crate::units::{CacheSize, Cutoff, Limit, Speed, parse_size};
+use crate::units::{Age, Budget, CacheSize, Cutoff, Limit, Speed, parse_percent, parse_size};
 
 const EXIT_CODES: &str = "Example: forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --create \
 --mode writeback --ublk\n\nExit codes: 0 done; 1 failure; 2 wrong usage; 3 refused to protect data; \
@@ -148,7 +148,8 @@ pub(crate) struct CreateArgs {
 )]
 pub(crate) struct ServeArgs {
     /// A TOML file that says all of this, for several volumes too.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["origin", "cache"])]
+    #[arg(long, value_name = "FILE",
+        conflicts_with_all = ["origin", "cache", "create", "mode", "name", "origin_emulate", "cache_emulate"])]
     pub(crate) config: Option<PathBuf>,
     /// The slow device with the data.
     #[arg(long, value_name = "DISK", required_unless_present = "config")]
@@ -163,7 +164,8 @@ pub(crate) struct ServeArgs {
     /// last used, writethrough at first].
     #[arg(long, value_name = "MODE", requires = "cache")]
     pub(crate) mode: Option<forebay_engine::Mode>,
-    /// Where to export over NBD: unix:PATH or tcp:HOST:PORT. Can be given several times.
+    /// Where to export over NBD: unix:PATH or tcp:HOST:PORT. Can be given several times; with
+    /// --config in place of the file's addresses.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) nbd: Vec<String>,
     /// Make the volume a block device, /dev/ublkbN, also known as /dev/forebay/NAME.
@@ -284,7 +286,7 @@ pub(crate) struct SettingArgs {
     /// How much may be written to the cache device in a day; `off` for any amount. When it is
     /// spent, nothing enters that can go to the origin.
     #[arg(long, value_name = "SIZE")]
-    pub(crate) write_budget: Option<Cutoff>,
+    pub(crate) write_budget: Option<Budget>,
     /// Sequential streams longer than this bypass the cache; `off` for never.
     #[arg(long, value_name = "SIZE")]
     pub(crate) sequential_cutoff: Option<Cutoff>,
@@ -297,17 +299,17 @@ pub(crate) struct SettingArgs {
     #[arg(long, value_name = "POLICY")]
     pub(crate) writeback: Option<forebay_engine::WritebackPolicy>,
     /// Write-back begins above this share of dirty data.
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_parser = parse_percent, value_name = "PERCENT", allow_negative_numbers = true)]
     pub(crate) dirty_low: Option<u8>,
     /// Writes slow down above this share of dirty data.
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_parser = parse_percent, value_name = "PERCENT", allow_negative_numbers = true)]
     pub(crate) dirty_high: Option<u8>,
     /// No more dirty data than this share.
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_parser = parse_percent, value_name = "PERCENT", allow_negative_numbers = true)]
     pub(crate) dirty_limit: Option<u8>,
-    /// Dirty data older than this is written back.
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) age: Option<u64>,
+    /// Dirty data older than this is written back: seconds, or 5min, 2h.
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    pub(crate) age: Option<Age>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -390,6 +392,7 @@ pub(crate) struct SetArgs {
     /// What to change.
     pub(crate) key: String,
     /// The new value.
+    #[arg(allow_negative_numbers = true)]
     pub(crate) value: String,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
@@ -489,6 +492,9 @@ pub(crate) enum PackagingCommand {
         /// The directory.
         directory: PathBuf,
     },
+    /// Print the settings with their values, defaults and effects, as a table in Markdown.
+    #[command(after_help = "Example: forebay packaging settings")]
+    Settings,
     /// Refuse if without Forebay data would be missing or a block device would hang.
     #[command(after_help = "Example: forebay packaging may-remove")]
     MayRemove {

@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 
-use crate::failure::{DamageFound, Interrupted, Refused, Usage, refuse};
+use crate::failure::{DamageFound, Interrupted, Refused, Usage, wrong_usage};
 use crate::state_dir::run_dir;
+
+/// What an NBD server says first.
+const NBD_GREETING: &[u8] = b"NBDMAGIC";
 
 /// A connection to a daemon.
 pub(crate) struct Client {
@@ -36,26 +39,10 @@ impl Client {
                 stream: BufReader::new(stream),
             });
         }
-        let mut running = running_daemons();
-        match running.len() {
-            0 => Err(anyhow!(
-                "no forebay daemon runs (none answers in {}); start one with `forebay serve`, or name its socket with --control",
-                run_dir().display()
-            )),
-            1 => Ok(Client {
-                stream: BufReader::new(running.remove(0).1),
-            }),
-            _ => {
-                let paths: Vec<String> = running
-                    .iter()
-                    .map(|(path, _)| path.display().to_string())
-                    .collect();
-                refuse!(
-                    "several daemons run; choose one with --control: {}",
-                    paths.join(", ")
-                )
-            }
-        }
+        let stream = the_only(running_daemons(), &run_dir())?;
+        Ok(Client {
+            stream: BufReader::new(stream),
+        })
     }
 
     /// Calls a method; `progress` sees each answer but the last.
@@ -103,6 +90,13 @@ impl Client {
         self.stream
             .read_until(0, &mut message)
             .context("the daemon closed the connection")?;
+        if message.starts_with(NBD_GREETING) {
+            wrong_usage!(
+                "that socket is an NBD export and takes no commands: --control wants the control socket \
+                 (the one given to `serve` with --control, or else in {})",
+                run_dir().display()
+            );
+        }
         if message.pop() != Some(0) {
             return Err(anyhow!("the daemon closed the connection; see its log"));
         }
@@ -128,6 +122,27 @@ impl Client {
     }
 }
 
+/// The one that runs, of those that were found in this directory.
+fn the_only<T>(mut running: Vec<(PathBuf, T)>, directory: &Path) -> Result<T> {
+    match running.len() {
+        0 => Err(anyhow!(
+            "no forebay daemon runs (none answers in {}); start one with `forebay serve`, or name its socket with --control",
+            directory.display()
+        )),
+        1 => Ok(running.remove(0).1),
+        _ => {
+            let paths: Vec<String> = running
+                .iter()
+                .map(|(path, _)| path.display().to_string())
+                .collect();
+            wrong_usage!(
+                "several daemons run; choose one with --control: {}",
+                paths.join(", ")
+            )
+        }
+    }
+}
+
 /// The control sockets of this user at which a daemon answers.
 pub(crate) fn running_daemons() -> Vec<(PathBuf, UnixStream)> {
     let entries = std::fs::read_dir(run_dir()).into_iter().flatten().flatten();
@@ -138,4 +153,25 @@ pub(crate) fn running_daemons() -> Vec<(PathBuf, UnixStream)> {
     sockets
         .filter_map(|path| UnixStream::connect(&path).ok().map(|stream| (path, stream)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::{FAILURE, USAGE, describe, exit_code};
+
+    #[test]
+    fn without_a_choice_the_only_daemon_is_meant() {
+        let found = |names: &[&str]| {
+            let running = names.iter().map(|name| (PathBuf::from(name), *name));
+            the_only(running.collect(), Path::new("/run/x")).map(str::to_owned)
+        };
+        assert_eq!(found(&["1.sock"]).unwrap(), "1.sock");
+        let none = found(&[]).unwrap_err();
+        assert_eq!(exit_code(&none), FAILURE);
+        assert!(describe(&none).contains("none answers in /run/x"), "{none}");
+        let several = found(&["1.sock", "2.sock"]).unwrap_err();
+        assert_eq!(exit_code(&several), USAGE);
+        assert!(describe(&several).contains("1.sock, 2.sock"), "{several}");
+    }
 }

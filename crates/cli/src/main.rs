@@ -13,6 +13,7 @@
 //! | [`client`] | talking to a daemon through its control socket |
 //! | [`profiles`] | the manner of other caches, under their own names for their settings |
 //! | [`nearest`] | what somebody meant who mistyped a name |
+//! | [`holder`] | which daemon has a device that is in use |
 //! | [`log`] | the log, for people, as JSON or with fields in the journal |
 //! | [`failure`] | exit codes |
 //! | [`status`], [`metrics`] | what a daemon reports, for people and for Prometheus |
@@ -29,6 +30,7 @@ mod config;
 mod daemon;
 mod failure;
 mod fingerprint;
+mod holder;
 mod log;
 mod metrics;
 mod nearest;

@@ -4,14 +4,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use forebay_engine::VolumeSlot;
 use forebay_trace::{Adviser, Findings, Request};
 
 use super::heat::Heat;
 use super::tap::{Seen, Tap};
 use super::{Daemon, VolumeSide};
-use crate::failure::refuse;
 
 /// Blocks that are followed, at most: with the simulation's part about 4 MB for each volume.
 const SAMPLES: usize = 16_384;
@@ -163,13 +162,13 @@ impl Daemon {
             .iter_mut()
             .find(|watched| watched.slot == volume.slot && !watched.tap.is_closed());
         let Some(watched) = found else {
-            refuse!("volume `{}` is being detached", volume.name)
+            bail!("volume `{}` is being detached", volume.name)
         };
         watched.catch_up();
         let followed = &watched.followed;
         if followed.adviser.accesses() == (0, 0) {
-            refuse!(
-                "nothing was read from volume `{}` or written to it since it is served: there is nothing to advise on",
+            bail!(
+                "nothing was read from volume `{}` or written to it since it is served: there is nothing to advise on yet",
                 volume.name
             );
         }
