@@ -21,8 +21,9 @@ use crate::holder;
 use crate::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 use crate::shared_memory::{self, Left, ShardMemory};
 use crate::signature::{self, Contents};
-use crate::state_dir::{StateDir, unix_time};
+use crate::state_dir::StateDir;
 use crate::units;
+use crate::wall_clock::since_1970;
 
 /// A device and the means to read and write it here and now.
 pub(crate) struct Opened {
@@ -170,7 +171,7 @@ fn check_abandonment(
         "the cache on {} was given up {} ago ({}): its volumes went on without it, so what it holds is old; \
          make it anew with `forebay create --force`",
         path.display(),
-        units::duration(unix_time().saturating_sub(abandonment.time) as f64),
+        units::duration(since_1970().as_secs().saturating_sub(abandonment.time) as f64),
         abandonment.reason,
     )
 }
@@ -322,7 +323,7 @@ pub(crate) fn check_origin(volume: &VolumeRecord, origin: &mut Origin) -> Result
              no longer fits it. If the change was wanted, make the cache anew with `forebay create --force`; \
              dirty data in it is then lost",
             path.display(),
-            units::duration(unix_time().saturating_sub(volume.fingerprint_at) as f64),
+            units::duration(since_1970().as_secs().saturating_sub(volume.fingerprint_at) as f64),
             volume.name,
         );
     }

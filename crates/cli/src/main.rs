@@ -20,6 +20,7 @@
 //! | [`trouble`] | what is wrong, in plain words |
 //! | [`output`] | standard output |
 //! | [`units`] | sizes and times for people |
+//! | [`wall_clock`] | the time of day |
 #![forbid(unsafe_code)]
 
 mod args;
@@ -43,6 +44,7 @@ mod state_dir;
 mod status;
 mod trouble;
 mod units;
+mod wall_clock;
 
 use std::process::ExitCode;
 

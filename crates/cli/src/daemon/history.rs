@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::events::unix_seconds;
 use super::{Daemon, report};
 use crate::status::{Lately, Status, Times, Traffic, quantile_ns};
 use crate::trouble::{self, Trouble};
+use crate::wall_clock::since_1970;
 
 /// How many samples are kept.
 const SAMPLES: usize = 3600;
@@ -81,7 +81,7 @@ struct Kept {
 impl History {
     pub(super) fn new() -> History {
         History {
-            started_unix_seconds: unix_seconds(),
+            started_unix_seconds: since_1970().as_secs_f64(),
             kept: Mutex::default(),
         }
     }
@@ -245,7 +245,7 @@ fn sample(before: (&Status, &Times), now: (&Status, &Times)) -> Sample {
         rate(|traffic| traffic.origin_written_bytes),
     ];
     Sample {
-        unix_seconds: unix_seconds(),
+        unix_seconds: since_1970().as_secs_f64(),
         values,
     }
 }

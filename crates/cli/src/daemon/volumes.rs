@@ -17,7 +17,7 @@ use crate::failure::{Interrupted, wrong_usage};
 use crate::fingerprint;
 use crate::nearest::suggestion;
 use crate::profiles;
-use crate::state_dir::unix_time;
+use crate::wall_clock::since_1970;
 
 /// How often progress is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -338,7 +338,7 @@ impl Daemon {
             };
             if let Some(record) = superblock.volumes.iter_mut().find(attached) {
                 record.fingerprint = taken;
-                record.fingerprint_at = unix_time().max(1);
+                record.fingerprint_at = since_1970().as_secs().max(1);
             }
         }
         write_superblock(cache, superblock)
