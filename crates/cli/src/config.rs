@@ -34,8 +34,17 @@ pub(crate) use keys::{KEYS, Key, change_setting};
 /// Where the configuration files of services are, one per cache.
 const DIRECTORY: &str = "/etc/forebay";
 
+/// The files that are given, or else those of all services.
+pub(crate) fn files_or_installed(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    if given.is_empty() {
+        installed_files()
+    } else {
+        Ok(given.to_vec())
+    }
+}
+
 /// The configuration files of all services, in order of their names.
-pub(crate) fn installed_files() -> Result<Vec<PathBuf>> {
+fn installed_files() -> Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(DIRECTORY) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.with_context(|| format!("cannot list {DIRECTORY}"))?,

@@ -10,11 +10,7 @@ use crate::config::{self, Claim, ClaimKind};
 use crate::failure::{Faults, describe};
 
 pub(crate) fn run(args: &CheckConfigArgs) -> Result<()> {
-    let files = if args.files.is_empty() {
-        config::installed_files()?
-    } else {
-        args.files.clone()
-    };
+    let files = config::files_or_installed(&args.files)?;
     let found = examine(&files);
     if args.json {
         let report = json!({
