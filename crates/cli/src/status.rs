@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::profiles::Profile;
 use crate::trouble::Trouble;
-use crate::units::{latency, share, size};
+use crate::units::{duration, latency, share, size};
 
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,6 +81,17 @@ impl Lately {
         }
     }
 
+    /// `hit ratio in the last 1 min 00 s: reads 99.0 %, writes -`.
+    pub(crate) fn hit_ratios(&self) -> String {
+        let ratio = |hit: u64, missed: u64| share(hit, hit + missed);
+        format!(
+            "hit ratio in the last {}: reads {}, writes {}",
+            duration(self.seconds),
+            ratio(self.read_blocks_hit, self.read_blocks_missed),
+            ratio(self.write_blocks_hit, self.write_blocks_missed),
+        )
+    }
+
     /// What came after an earlier moment.
     pub(crate) fn since(&self, earlier: &Lately) -> Lately {
         let more = |get: fn(&Lately) -> u64| get(self).saturating_sub(get(earlier));
@@ -116,6 +127,20 @@ pub(crate) struct CacheStatus {
     /// Why the cache was given up, if it was.
     pub(crate) failure: Option<String>,
     pub(crate) recovery: Recovery,
+}
+
+impl CacheStatus {
+    /// `cached 1 GiB of 2 GiB (50.0 %), dirty 0 B (0.0 %)`.
+    pub(crate) fn occupancy(&self) -> String {
+        format!(
+            "cached {} of {} ({}), dirty {} ({})",
+            size(self.cached_bytes),
+            size(self.capacity_bytes),
+            share(self.cached_bytes, self.capacity_bytes),
+            size(self.dirty_bytes),
+            share(self.dirty_bytes, self.capacity_bytes),
+        )
+    }
 }
 
 /// What the last attach found.
@@ -415,7 +440,7 @@ impl Status {
             "forebay {}, pid {}, up {}, {} thread(s), {} client(s)",
             self.version,
             self.pid,
-            crate::units::duration(self.uptime_seconds),
+            duration(self.uptime_seconds),
             self.threads,
             self.clients
         )?;
@@ -425,15 +450,7 @@ impl Status {
                 "cache {} ({}), epoch {}, {} shard(s)",
                 cache.device, cache.id, cache.epoch, cache.shards
             )?;
-            writeln!(
-                out,
-                "  cached {} of {} ({}), dirty {} ({})",
-                size(cache.cached_bytes),
-                size(cache.capacity_bytes),
-                share(cache.cached_bytes, cache.capacity_bytes),
-                size(cache.dirty_bytes),
-                share(cache.dirty_bytes, cache.capacity_bytes),
-            )?;
+            writeln!(out, "  {}", cache.occupancy())?;
             if let Some(failure) = &cache.failure {
                 writeln!(out, "  GIVEN UP: {failure}")?;
             }
@@ -463,19 +480,6 @@ impl Status {
                 .iter()
                 .try_for_each(|trouble| writeln!(out, "TROUBLE: {}", trouble.text)),
         }
-    }
-
-    /// Hit ratios of the last minute.
-    fn write_lately(&self, out: &mut String) -> std::fmt::Result {
-        let lately = &self.lately;
-        let ratio = |hit: u64, missed: u64| share(hit, hit + missed);
-        writeln!(
-            out,
-            "hit ratio in the last {}: reads {}, writes {}",
-            crate::units::duration(lately.seconds),
-            ratio(lately.read_blocks_hit, lately.read_blocks_missed),
-            ratio(lately.write_blocks_hit, lately.write_blocks_missed),
-        )
     }
 
     fn write_traffic(&self, out: &mut String, before: Option<&Status>) -> std::fmt::Result {
@@ -521,7 +525,7 @@ impl Status {
             latency(now.flush_latency.p99_ns),
         )?;
         if self.cache.is_some() {
-            self.write_lately(out)?;
+            writeln!(out, "{}", self.lately.hit_ratios())?;
             writeln!(
                 out,
                 "cache device   read {}, written {} and metadata {}",
