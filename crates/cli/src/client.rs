@@ -5,10 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::failure::{DamageFound, Interrupted, Refused, Usage, wrong_usage};
 use crate::state_dir::run_dir;
+use crate::status::Status;
 
 /// What an NBD server says first.
 const NBD_GREETING: &[u8] = b"NBDMAGIC";
@@ -116,10 +118,20 @@ impl Client {
         })
     }
 
+    /// What the daemon reports about itself.
+    pub(crate) fn status(&mut self) -> Result<Status> {
+        understood(self.ask("Status", &json!({}))?)
+    }
+
     /// Calls a method that answers once.
     pub(crate) fn ask(&mut self, method: &str, parameters: &Value) -> Result<Value> {
         self.call(method, parameters, &mut |_| {})
     }
+}
+
+/// An answer as what it should be.
+pub(crate) fn understood<T: DeserializeOwned>(answer: Value) -> Result<T> {
+    serde_json::from_value(answer).context("the daemon is of another version")
 }
 
 /// The one that runs, of those that were found in this directory.
