@@ -425,7 +425,16 @@ impl Recovery {
     }
 }
 
+/// The block of the counters of a daemon without a cache, in bytes.
+pub(crate) const PLAIN_BLOCK_BYTES: u64 = 4096;
+
 impl Status {
+    /// The block that its counters count, in bytes.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        let cache = self.cache.as_ref();
+        cache.map_or(PLAIN_BLOCK_BYTES, |cache| u64::from(cache.block_bytes))
+    }
+
     /// A page for people; with the page before, rates are of the time between.
     pub(crate) fn page(&self, before: Option<&Status>) -> String {
         let mut page = String::new();

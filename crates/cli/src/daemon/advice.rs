@@ -123,10 +123,10 @@ impl Daemon {
     pub(super) fn follow(&self, volume: &VolumeSide) -> Result<()> {
         let (block_bytes, age_seconds) = {
             let admin = self.admin();
-            let block_bytes = admin.cache.as_ref().map_or(4096, |cache| {
-                u64::from(cache.superblock.geometry.block_bytes)
-            });
-            (block_bytes, admin.settings.age_limit.0 / 1_000_000_000)
+            (
+                admin.block_bytes(),
+                admin.settings.age_limit.0 / 1_000_000_000,
+            )
         };
         let tap = self.tap(volume.slot, ROOM)?;
         self.advisers.lock().push(Watched {

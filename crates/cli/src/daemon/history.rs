@@ -18,8 +18,6 @@ const SAMPLES: usize = 3600;
 const EVERY: Duration = Duration::from_secs(1);
 /// What "lately" means, in samples.
 const MINUTE: usize = 60;
-/// The block of the counters of a daemon without a cache.
-const PLAIN_BLOCK_BYTES: u64 = 4096;
 
 const COLUMNS: [&str; 21] = [
     "read_bytes_per_second",
@@ -188,7 +186,7 @@ fn sample(before: (&Status, &Times), now: (&Status, &Times)) -> Sample {
     let (old, new) = (&before.0.traffic, &now.0.traffic);
     let seconds = (now.0.uptime_seconds - before.0.uptime_seconds).max(0.001);
     let cache = now.0.cache.as_ref();
-    let block_bytes = cache.map_or(PLAIN_BLOCK_BYTES, |cache| u64::from(cache.block_bytes));
+    let block_bytes = now.0.block_bytes();
     let more = |get: fn(&Traffic) -> u64| get(new).saturating_sub(get(old)) as f64;
     let rate = |get: fn(&Traffic) -> u64| (more(get) / seconds) as f32;
     let block_rate = |get: fn(&Traffic) -> u64| (more(get) * block_bytes as f64 / seconds) as f32;

@@ -102,9 +102,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         parts.push(link.call(move |worker| part_of(worker, &slots))?);
     }
     let admin = daemon.admin();
-    let block_bytes = admin.cache.as_ref().map_or(4096, |cache| {
-        u64::from(cache.superblock.geometry.block_bytes)
-    });
+    let block_bytes = admin.block_bytes();
     let volumes: Vec<VolumeStatus> = admin
         .volumes
         .iter()
