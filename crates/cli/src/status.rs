@@ -247,19 +247,11 @@ impl Latency {
             count: times.count(),
             sum_ns: times.sum_ns(),
             mean_ns: times.mean_ns(),
-            p50_ns: quantile_ns(times, 0.5),
-            p99_ns: quantile_ns(times, 0.99),
+            p50_ns: times.quantile_ns(0.5),
+            p99_ns: times.quantile_ns(0.99),
             cumulative: times.cumulative().collect(),
         }
     }
-}
-
-/// A quantile in nanoseconds, 0 of nothing.
-pub(crate) fn quantile_ns(times: &Histogram, share: f64) -> u64 {
-    if times.count() == 0 {
-        return 0;
-    }
-    times.quantile_ns(share)
 }
 
 /// How long requests took, all shards together.

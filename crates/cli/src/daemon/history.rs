@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::{Daemon, report};
-use crate::status::{Lately, Status, Times, Traffic, quantile_ns};
+use crate::status::{Lately, Status, Times, Traffic};
 use crate::trouble::{self, Trouble};
 use crate::wall_clock::since_1970;
 
@@ -132,7 +132,7 @@ impl History {
 impl Daemon {
     /// All that a client is told: with the last minute, and what is wrong.
     pub(super) fn status(&self) -> Result<Status> {
-        Ok(self.complete(report::status(self)?))
+        Ok(self.complete(report::measured(self)?.0))
     }
 
     fn complete(&self, mut status: Status) -> Status {
@@ -196,7 +196,7 @@ fn sample(before: (&Status, &Times), now: (&Status, &Times)) -> Sample {
         if times.count() == 0 {
             return f32::NAN;
         }
-        (quantile_ns(&times, share) as f64 / 1e9) as f32
+        (times.quantile_ns(share) as f64 / 1e9) as f32
     };
     let (was, is) = (before.1, now.1);
     let client = |looked_up: fn(&Traffic) -> u64, origin: fn(&Traffic) -> u64| {

@@ -83,12 +83,7 @@ pub(super) fn backlog(daemon: &Daemon, slot: VolumeSlot) -> Result<Backlog> {
     Ok(backlog)
 }
 
-/// Everything but what the history adds.
-pub(super) fn status(daemon: &Daemon) -> Result<Status> {
-    Ok(measured(daemon)?.0)
-}
-
-/// Everything, and how long requests took in full.
+/// Everything but what the history adds, and how long requests took in full.
 pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
     let slots: Vec<VolumeSlot> = daemon
         .admin()
