@@ -4,6 +4,7 @@
 //! (I12), read the superblock, honour an abandonment (I15), compare each origin with what the
 //! cache knows of it, recover, make the shared memory, enter new volumes.
 
+use std::error::Error as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,12 +40,39 @@ impl Opened {
             || RealDevice::open(path, how),
             |error| matches!(error, OpenError::Busy { .. }),
         )
-        .map_err(holder::name_holder)?;
+        .map_err(|error| hinted(holder::name_holder(error)))?;
         let storage = device
             .storage()
             .with_context(|| format!("no memory to read {}", path.display()))?;
         Ok(Opened { device, storage })
     }
+}
+
+/// A device that cannot be opened, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}: {}; {hint}", .error.source().map(ToString::to_string).unwrap_or_default())]
+struct Hinted {
+    #[source]
+    error: OpenError,
+    hint: &'static str,
+}
+
+/// The same error, with a hint where the kernel's word for it has none.
+fn hinted(error: OpenError) -> anyhow::Error {
+    let kind = match &error {
+        OpenError::Io { source, .. } => source.kind(),
+        _ => return error.into(),
+    };
+    let hint = match kind {
+        std::io::ErrorKind::NotFound => {
+            "is the name right? `lsblk` lists block devices, names in /dev/disk/by-id last"
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            "run this as root, or as a user who may read and write it"
+        }
+        _ => return error.into(),
+    };
+    Hinted { error, hint }.into()
 }
 
 /// An origin device and what is asked of it.

@@ -1,6 +1,6 @@
 //! Talking to a daemon through its control socket.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -35,8 +35,11 @@ impl Client {
     /// Connects to the daemon at this socket, or to the only one that this user runs.
     pub(crate) fn connect(control: Option<&Path>) -> Result<Client> {
         if let Some(path) = control {
-            let stream = UnixStream::connect(path)
-                .with_context(|| format!("no forebay daemon answers at {}", path.display()))?;
+            let stream = UnixStream::connect(path).map_err(|error| {
+                let why = why_nobody_answers(error.kind());
+                let message = format!("no forebay daemon answers at {}{why}", path.display());
+                anyhow::Error::new(error).context(message)
+            })?;
             return Ok(Client {
                 stream: BufReader::new(stream),
             });
@@ -134,11 +137,20 @@ pub(crate) fn understood<T: DeserializeOwned>(answer: Value) -> Result<T> {
     serde_json::from_value(answer).context("the daemon is of another version")
 }
 
+/// A socket that is there and cannot be opened may be another user's, or of a daemon that died.
+fn why_nobody_answers(error: ErrorKind) -> &'static str {
+    match error {
+        ErrorKind::PermissionDenied => ": it belongs to another user, use sudo",
+        ErrorKind::ConnectionRefused => ": the one whose socket it was has ended",
+        _ => "; is it the path given to `serve` with --control?",
+    }
+}
+
 /// The one that runs, of those that were found in this directory.
 fn the_only<T>(mut running: Vec<(PathBuf, T)>, directory: &Path) -> Result<T> {
     match running.len() {
         0 => Err(anyhow!(
-            "no forebay daemon runs (none answers in {}); start one with `forebay serve`, or name its socket with --control",
+            "no forebay daemon runs (none answers in {}); start one with `forebay serve`, name its socket with --control, or use sudo for one that root runs",
             directory.display()
         )),
         1 => Ok(running.remove(0).1),

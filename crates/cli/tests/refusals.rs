@@ -372,7 +372,11 @@ fn what_is_no_cache_says_what_to_do() {
         &["serve", "--origin", "missing", "--nbd", "unix:x"],
     );
     assert_eq!(missing.status.code(), Some(1));
-    assert!(text(&missing).contains("missing"), "{}", text(&missing));
+    let said = text(&missing);
+    assert!(
+        said.contains("cannot find missing: No such file") && said.contains("lsblk"),
+        "{said}"
+    );
 }
 
 #[test]
