@@ -220,4 +220,15 @@ mod tests {
         let said = change("mode", "writeback").unwrap_err();
         assert!(said.contains("`forebay mode NAME writeback`"), "{said}");
     }
+
+    #[test]
+    fn the_help_names_every_setting() {
+        use clap::CommandFactory;
+        let args = crate::args::Args::command();
+        let set = args.find_subcommand("set").expect("the command");
+        let help = set.get_after_help().expect("its help").to_string();
+        for key in &KEYS {
+            assert!(help.contains(key.name), "{} is not in {help}", key.name);
+        }
+    }
 }
