@@ -2,9 +2,8 @@
 //! is left as it is.
 
 use anyhow::Result;
-use serde_json::json;
-
 use forebay_engine::Settings;
+use serde_json::json;
 
 use super::check::{Inspection, inspect};
 use crate::args::RepairArgs;
