@@ -6,7 +6,7 @@ SECONDS ?= 600
 SEED ?= 1
 export FOREBAY ?= $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
-.PHONY: help demo test test-browser check budgets soak bench experiments lab build packages static deb
+.PHONY: help demo test test-browser check budgets soak bench experiments lab build packages static deb manual
 
 help:
 	@echo "make demo      a slow disk becomes fast, in front of your eyes (about 5 minutes with the build)"
@@ -16,6 +16,7 @@ help:
 	@echo "make bench     comparisons with nbdkit and with the bare emulated disk"
 	@echo "make experiments   published comparisons in virtual time, at full size (about 20 minutes)"
 	@echo "make lab EXPERIMENT=jobs22 SYSTEMS=bcache,forebay-nbd   beside the kernel's caches, in a virtual machine"
+	@echo "make manual    the manual as a book of pages, in target/manual"
 	@echo "make deb       a Debian package with a static binary, in target/deb"
 	@echo "make soak SECONDS=600 SEED=1   random simulations from that seed on, for that long"
 
@@ -34,6 +35,14 @@ static:
 # VERSION=0.1.1~test names another version.
 deb: static
 	packaging/build-deb.sh $(or $(CARGO_TARGET_DIR),target)/$(STATIC_TARGET)/release/forebay $(or $(CARGO_TARGET_DIR),target)/deb $(VERSION)
+
+# `make test` runs the commands of the manual without this.
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+MDBOOK_VERSION := 0.5.4
+manual:
+	cargo install --locked --quiet mdbook --version $(MDBOOK_VERSION) --no-default-features --features search --root $(TARGET)/tools
+	$(TARGET)/tools/bin/mdbook build manual --dest-dir $(TARGET)/manual
+	@echo "$(TARGET)/manual/index.html"
 
 demo: packages build
 	demo/demo.sh

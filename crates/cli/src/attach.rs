@@ -4,6 +4,7 @@
 //! (I12), read the superblock, honour an abandonment (I15), compare each origin with what the
 //! cache knows of it, recover, make the shared memory, enter new volumes.
 
+use std::error::Error as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,13 +16,15 @@ use forebay_engine::{
 };
 use forebay_io::{BlockingStorage, DirectIo, OpenError, OpenHow, RealDevice, Recording};
 
-use crate::failure::{Refused, refuse};
+use crate::failure::{Usage, refuse, wrong_usage};
 use crate::fingerprint;
+use crate::holder;
 use crate::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 use crate::shared_memory::{self, Left, ShardMemory};
 use crate::signature::{self, Contents};
-use crate::state_dir::{StateDir, unix_time};
+use crate::state_dir::StateDir;
 use crate::units;
+use crate::wall_clock::since_1970;
 
 /// A device and the means to read and write it here and now.
 pub(crate) struct Opened {
@@ -36,12 +39,40 @@ impl Opened {
             OF_A_DAEMON_THAT_ENDED,
             || RealDevice::open(path, how),
             |error| matches!(error, OpenError::Busy { .. }),
-        )?;
+        )
+        .map_err(|error| hinted(holder::name_holder(error)))?;
         let storage = device
             .storage()
             .with_context(|| format!("no memory to read {}", path.display()))?;
         Ok(Opened { device, storage })
     }
+}
+
+/// A device that cannot be opened, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}: {}; {hint}", .error.source().map(ToString::to_string).unwrap_or_default())]
+struct Hinted {
+    #[source]
+    error: OpenError,
+    hint: &'static str,
+}
+
+/// The same error, with a hint where the kernel's word for it has none.
+fn hinted(error: OpenError) -> anyhow::Error {
+    let kind = match &error {
+        OpenError::Io { source, .. } => source.kind(),
+        _ => return error.into(),
+    };
+    let hint = match kind {
+        std::io::ErrorKind::NotFound => {
+            "is the name right? `lsblk` lists block devices, names in /dev/disk/by-id last"
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            "run this as root, or as a user who may read and write it"
+        }
+        _ => return error.into(),
+    };
+    Hinted { error, hint }.into()
 }
 
 /// An origin device and what is asked of it.
@@ -73,7 +104,7 @@ impl Origin {
                 .unwrap_or_default(),
         };
         if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
-            refuse!(
+            wrong_usage!(
                 "`{name}` is no name for a volume: it has 1 to 64 bytes; choose one with --name"
             );
         }
@@ -168,7 +199,7 @@ fn check_abandonment(
         "the cache on {} was given up {} ago ({}): its volumes went on without it, so what it holds is old; \
          make it anew with `forebay create --force`",
         path.display(),
-        units::duration(unix_time().saturating_sub(abandonment.time) as f64),
+        units::duration(since_1970().as_secs().saturating_sub(abandonment.time) as f64),
         abandonment.reason,
     )
 }
@@ -178,6 +209,16 @@ fn check_abandonment(
 pub(crate) struct NewCache {
     pub(crate) block_bytes: u32,
     pub(crate) shards: Option<u16>,
+}
+
+impl NewCache {
+    /// What it comes to on a device of this size; wrong usage if that cannot be.
+    pub(crate) fn on(&self, device_bytes: u64) -> Result<Geometry> {
+        let cores =
+            std::thread::available_parallelism().map_or(1, |cores| cores.get().min(256) as u16);
+        Geometry::for_device(device_bytes, self.block_bytes, self.shards, cores)
+            .map_err(|error| Usage(error.to_string()).into())
+    }
 }
 
 impl Default for NewCache {
@@ -205,14 +246,7 @@ pub(crate) fn create_on_blank(opened: &mut Opened, shape: &NewCache) -> Result<S
 
 /// Makes a cache, whatever the device holds.
 pub(crate) fn make_cache(opened: &mut Opened, shape: &NewCache) -> Result<Superblock> {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(256) as u16);
-    let geometry = Geometry::for_device(
-        opened.device.size_bytes(),
-        shape.block_bytes,
-        shape.shards,
-        cores,
-    )
-    .map_err(|error| Refused(error.to_string()))?;
+    let geometry = shape.on(opened.device.size_bytes())?;
     Ok(forebay_engine::create(
         &mut opened.storage,
         new_id()?,
@@ -238,23 +272,41 @@ pub(crate) fn attached_volumes(superblock: &Superblock) -> impl Iterator<Item = 
 }
 
 /// Checks that the origins are those the cache knows, unchanged, and that none is missing.
-pub(crate) fn check_origins(superblock: &Superblock, origins: &mut [Origin]) -> Result<()> {
+/// `file` is the configuration file that names them, if one does.
+pub(crate) fn check_origins(
+    superblock: &Superblock,
+    origins: &mut [Origin],
+    file: Option<&Path>,
+) -> Result<()> {
     for volume in attached_volumes(superblock) {
         if let Some(origin) = origins.iter_mut().find(|origin| origin.name == volume.name) {
             check_origin(volume, origin)?;
         } else {
             let given: Vec<&str> = origins.iter().map(|origin| origin.name.as_str()).collect();
             refuse!(
-                "the cache belongs to volume `{}` ({}), whose origin device is not given (given: {}); \
-                 name its origin too (--name `{}` if that is what it is called now), or detach it first",
+                "the cache belongs to volume `{}` ({}), whose origin device is not given (given: {}); {}",
                 volume.name,
                 units::size(volume.size_bytes),
                 given.join(", "),
-                volume.name,
+                how_to_give(&volume.name, file),
             );
         }
     }
     Ok(())
+}
+
+/// A volume may have come by `forebay attach`, which no file and no command line knows.
+fn how_to_give(name: &str, file: Option<&Path>) -> String {
+    match file {
+        Some(file) => format!(
+            "add a [[volume]] with its origin and name = \"{name}\" to {}",
+            file.display()
+        ),
+        None => format!(
+            "name its origin too (--name `{name}` if that is what it is called now), with a configuration file \
+             if there are several volumes"
+        ),
+    }
 }
 
 /// Compares an origin with what the cache knows of the volume of that name.
@@ -299,7 +351,7 @@ pub(crate) fn check_origin(volume: &VolumeRecord, origin: &mut Origin) -> Result
              no longer fits it. If the change was wanted, make the cache anew with `forebay create --force`; \
              dirty data in it is then lost",
             path.display(),
-            units::duration(unix_time().saturating_sub(volume.fingerprint_at) as f64),
+            units::duration(since_1970().as_secs().saturating_sub(volume.fingerprint_at) as f64),
             volume.name,
         );
     }

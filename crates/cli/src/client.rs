@@ -1,14 +1,19 @@
 //! Talking to a daemon through its control socket.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::failure::{DamageFound, Interrupted, Refused, Usage, refuse};
+use crate::failure::{DamageFound, Interrupted, Refused, Usage, wrong_usage};
 use crate::state_dir::run_dir;
+use crate::status::Status;
+
+/// What an NBD server says first.
+const NBD_GREETING: &[u8] = b"NBDMAGIC";
 
 /// A connection to a daemon.
 pub(crate) struct Client {
@@ -30,32 +35,19 @@ impl Client {
     /// Connects to the daemon at this socket, or to the only one that this user runs.
     pub(crate) fn connect(control: Option<&Path>) -> Result<Client> {
         if let Some(path) = control {
-            let stream = UnixStream::connect(path)
-                .with_context(|| format!("no forebay daemon answers at {}", path.display()))?;
+            let stream = UnixStream::connect(path).map_err(|error| {
+                let why = why_nobody_answers(error.kind());
+                let message = format!("no forebay daemon answers at {}{why}", path.display());
+                anyhow::Error::new(error).context(message)
+            })?;
             return Ok(Client {
                 stream: BufReader::new(stream),
             });
         }
-        let mut running = running_daemons();
-        match running.len() {
-            0 => Err(anyhow!(
-                "no forebay daemon runs (none answers in {}); start one with `forebay serve`, or name its socket with --control",
-                run_dir().display()
-            )),
-            1 => Ok(Client {
-                stream: BufReader::new(running.remove(0).1),
-            }),
-            _ => {
-                let paths: Vec<String> = running
-                    .iter()
-                    .map(|(path, _)| path.display().to_string())
-                    .collect();
-                refuse!(
-                    "several daemons run; choose one with --control: {}",
-                    paths.join(", ")
-                )
-            }
-        }
+        let stream = the_only(running_daemons(), &run_dir())?;
+        Ok(Client {
+            stream: BufReader::new(stream),
+        })
     }
 
     /// Calls a method; `progress` sees each answer but the last.
@@ -103,6 +95,13 @@ impl Client {
         self.stream
             .read_until(0, &mut message)
             .context("the daemon closed the connection")?;
+        if message.starts_with(NBD_GREETING) {
+            wrong_usage!(
+                "that socket is an NBD export and takes no commands: --control wants the control socket \
+                 (the one given to `serve` with --control, or else in {})",
+                run_dir().display()
+            );
+        }
         if message.pop() != Some(0) {
             return Err(anyhow!("the daemon closed the connection; see its log"));
         }
@@ -122,9 +121,49 @@ impl Client {
         })
     }
 
+    /// What the daemon reports about itself.
+    pub(crate) fn status(&mut self) -> Result<Status> {
+        understood(self.ask("Status", &json!({}))?)
+    }
+
     /// Calls a method that answers once.
     pub(crate) fn ask(&mut self, method: &str, parameters: &Value) -> Result<Value> {
         self.call(method, parameters, &mut |_| {})
+    }
+}
+
+/// An answer as what it should be.
+pub(crate) fn understood<T: DeserializeOwned>(answer: Value) -> Result<T> {
+    serde_json::from_value(answer).context("the daemon is of another version")
+}
+
+/// A socket that is there and cannot be opened may be another user's, or of a daemon that died.
+fn why_nobody_answers(error: ErrorKind) -> &'static str {
+    match error {
+        ErrorKind::PermissionDenied => ": it belongs to another user, use sudo",
+        ErrorKind::ConnectionRefused => ": the one whose socket it was has ended",
+        _ => "; is it the path given to `serve` with --control?",
+    }
+}
+
+/// The one that runs, of those that were found in this directory.
+fn the_only<T>(mut running: Vec<(PathBuf, T)>, directory: &Path) -> Result<T> {
+    match running.len() {
+        0 => Err(anyhow!(
+            "no forebay daemon runs (none answers in {}); start one with `forebay serve`, name its socket with --control, or use sudo for one that root runs",
+            directory.display()
+        )),
+        1 => Ok(running.remove(0).1),
+        _ => {
+            let paths: Vec<String> = running
+                .iter()
+                .map(|(path, _)| path.display().to_string())
+                .collect();
+            wrong_usage!(
+                "several daemons run; choose one with --control: {}",
+                paths.join(", ")
+            )
+        }
     }
 }
 
@@ -138,4 +177,25 @@ pub(crate) fn running_daemons() -> Vec<(PathBuf, UnixStream)> {
     sockets
         .filter_map(|path| UnixStream::connect(&path).ok().map(|stream| (path, stream)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::{FAILURE, USAGE, describe, exit_code};
+
+    #[test]
+    fn without_a_choice_the_only_daemon_is_meant() {
+        let found = |names: &[&str]| {
+            let running = names.iter().map(|name| (PathBuf::from(name), *name));
+            the_only(running.collect(), Path::new("/run/x")).map(str::to_owned)
+        };
+        assert_eq!(found(&["1.sock"]).unwrap(), "1.sock");
+        let none = found(&[]).unwrap_err();
+        assert_eq!(exit_code(&none), FAILURE);
+        assert!(describe(&none).contains("none answers in /run/x"), "{none}");
+        let several = found(&["1.sock", "2.sock"]).unwrap_err();
+        assert_eq!(exit_code(&several), USAGE);
+        assert!(describe(&several).contains("1.sock, 2.sock"), "{several}");
+    }
 }

@@ -3,26 +3,25 @@
 mod claims;
 mod difference;
 mod faults;
+mod file;
 mod http;
+mod keys;
+mod of_file;
 mod profile;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use forebay_engine::{Admission, Commit, Mode, Nanos, Settings, WritebackPolicy};
+use forebay_engine::{Mode, Settings};
 use forebay_frontend::nbd::TlsServer;
 use forebay_io::DirectIo;
 use forebay_model::ModelOptions;
-use serde::{Deserialize, Deserializer};
-use toml::Spanned;
 
 use crate::args::{Direct, ServeArgs, SettingArgs};
 use crate::daemon::{Address, Tls};
 use crate::failure::Usage;
 use crate::profiles::Profile;
-use crate::units::{Cutoff, Limit, parse_size};
+use crate::units::{Age, Budget, Cutoff, Limit};
 
 const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 /// The least with which a thread can serve.
@@ -30,12 +29,22 @@ pub(crate) const LEAST_MEMORY_BYTES: u64 = 32 << 20;
 
 pub(crate) use claims::{Claim, ClaimKind, conflicts};
 pub(crate) use http::HttpPlan;
+pub(crate) use keys::{KEYS, Key, change_setting};
 
 /// Where the configuration files of services are, one per cache.
 const DIRECTORY: &str = "/etc/forebay";
 
+/// The files that are given, or else those of all services.
+pub(crate) fn files_or_installed(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    if given.is_empty() {
+        installed_files()
+    } else {
+        Ok(given.to_vec())
+    }
+}
+
 /// The configuration files of all services, in order of their names.
-pub(crate) fn installed_files() -> Result<Vec<PathBuf>> {
+fn installed_files() -> Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(DIRECTORY) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.with_context(|| format!("cannot list {DIRECTORY}"))?,
@@ -97,46 +106,48 @@ pub(crate) fn plan(args: ServeArgs) -> Result<Plan> {
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read {}", path.display()))?;
-            plan_of_file(path, &text, &args)?.0
+            of_file::plan(path, &text, &args)?.0
         }
         None => plan_of_args(args)?,
     };
-    check_limits(&plan)?;
-    Ok(plan)
+    match limits(&plan).into_iter().next() {
+        Some(fault) => Err(Usage(fault).into()),
+        None => Ok(plan),
+    }
 }
 
 /// What a configuration file asks for and claims for itself, without any arguments.
 pub(crate) fn examine_file(path: &Path) -> Result<(Plan, Vec<Claim>)> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let (plan, claims) = plan_of_file(path, &text, &ServeArgs::of_file(path.to_owned()))?;
-    check_limits(&plan).with_context(|| path.display().to_string())?;
-    Ok((plan, claims))
+    of_file::plan(path, &text, &ServeArgs::of_file(path.to_owned()))
 }
 
-fn check_limits(plan: &Plan) -> Result<()> {
-    let usage = |message: String| Err(Usage(message).into());
-    if let Err(message) = plan.settings.validate() {
-        return usage(message);
-    }
-    if plan.threads == Some(0) || plan.threads.is_some_and(|threads| threads > 256) {
-        return usage("the number of threads is not from 1 to 256".to_owned());
+/// What of a plan is out of range, whoever says it.
+fn limits(plan: &Plan) -> Vec<String> {
+    let mut faults = Vec::new();
+    faults.extend(plan.settings.validate().err());
+    if plan
+        .threads
+        .is_some_and(|threads| !(1..=256).contains(&threads))
+    {
+        faults.push("the number of threads is not from 1 to 256".to_owned());
     }
     if plan.memory_bytes < LEAST_MEMORY_BYTES || plan.memory_bytes > 1 << 40 {
-        return usage(format!(
+        faults.push(format!(
             "--memory {} is not from {} to 1 TiB",
             crate::units::size(plan.memory_bytes),
             crate::units::size(LEAST_MEMORY_BYTES)
         ));
     }
     if plan.nbd.is_empty() && !plan.ublk {
-        return usage(
-            "nothing is exported: make it a block device with --ublk, or give an address with \
-             --nbd unix:PATH or tcp:HOST:PORT"
+        faults.push(
+            "nothing is exported: make it a block device with --ublk ([ublk] enabled = true in a file), or give \
+             an address with --nbd unix:PATH or tcp:HOST:PORT ([nbd] listen = [\"unix:PATH\"])"
                 .to_owned(),
         );
     }
-    Ok(())
+    faults
 }
 
 fn plan_of_args(args: ServeArgs) -> Result<Plan> {
@@ -216,7 +227,7 @@ fn settings_over(mut settings: Settings, args: &SettingArgs) -> Settings {
     if let Some(Limit(time)) = args.congestion_write {
         settings.congestion_write = time;
     }
-    if let Some(Cutoff(bytes)) = args.write_budget {
+    if let Some(Budget(bytes)) = args.write_budget {
         settings.write_budget_bytes_per_day = bytes;
     }
     if let Some(Cutoff(bytes)) = args.sequential_cutoff {
@@ -227,52 +238,8 @@ fn settings_over(mut settings: Settings, args: &SettingArgs) -> Settings {
     settings.dirty_low_percent = args.dirty_low.unwrap_or(settings.dirty_low_percent);
     settings.dirty_high_percent = args.dirty_high.unwrap_or(settings.dirty_high_percent);
     settings.dirty_limit_percent = args.dirty_limit.unwrap_or(settings.dirty_limit_percent);
-    if let Some(seconds) = args.age {
-        settings.age_limit = Nanos(seconds.saturating_mul(Nanos::SECOND.0));
-    }
+    settings.age_limit = args.age.map_or(settings.age_limit, |Age(age)| age);
     settings
-}
-
-/// Changes one setting by name; all that can change while the cache runs.
-pub(crate) fn change_setting(
-    settings: &mut Settings,
-    key: &str,
-    value: &str,
-) -> Result<(), String> {
-    let percent = || {
-        value
-            .trim_end_matches('%')
-            .parse::<u8>()
-            .map_err(|_| format!("`{value}` is not a percentage"))
-    };
-    match key {
-        "commit" => settings.commit = value.parse()?,
-        "admission" => settings.read_admission = value.parse()?,
-        "write-admission" => settings.write_admission = value.parse()?,
-        "congestion-read" => settings.congestion_read = value.parse::<Limit>()?.0,
-        "congestion-write" => settings.congestion_write = value.parse::<Limit>()?.0,
-        "write-budget" => settings.write_budget_bytes_per_day = value.parse::<Cutoff>()?.0,
-        "sequential-cutoff" => settings.sequential_cutoff_bytes = value.parse::<Cutoff>()?.0,
-        "memory-buffer" => settings.memory_buffer_bytes = value.parse::<Size>()?.0,
-        "writeback" => settings.writeback_policy = value.parse()?,
-        "dirty-low" => settings.dirty_low_percent = percent()?,
-        "dirty-high" => settings.dirty_high_percent = percent()?,
-        "dirty-limit" => settings.dirty_limit_percent = percent()?,
-        "age" => {
-            let seconds: u64 = value
-                .parse()
-                .map_err(|_| format!("`{value}` is not a number of seconds"))?;
-            settings.age_limit = Nanos(seconds.saturating_mul(Nanos::SECOND.0));
-        }
-        _ => {
-            return Err(format!(
-                "there is no setting `{key}`: known are commit, admission, write-admission, \
-                 congestion-read, congestion-write, write-budget, sequential-cutoff, memory-buffer, writeback, dirty-low, \
-                 dirty-high, dirty-limit, age"
-            ));
-        }
-    }
-    settings.validate()
 }
 
 fn tls(
@@ -299,147 +266,6 @@ fn tls(
     Ok(Tls { server, insecure })
 }
 
-/// A value written as a string.
-#[derive(Clone, Debug)]
-struct Text<T>(T);
-
-impl<'de, T> Deserialize<'de> for Text<T>
-where
-    T: FromStr,
-    T::Err: std::fmt::Display,
-{
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map(Text).map_err(serde::de::Error::custom)
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Model(ModelOptions);
-
-impl FromStr for Model {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Model, String> {
-        ModelOptions::parse(text)
-            .map(Model)
-            .map_err(|error| error.to_string())
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Size(u64);
-
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Size, String> {
-        parse_size(text).map(Size)
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct File {
-    cache: Option<FileCache>,
-    #[serde(default)]
-    nbd: FileNbd,
-    #[serde(default)]
-    ublk: FileUblk,
-    profile: Option<profile::FileProfile>,
-    #[serde(default)]
-    http: FileHttp,
-    #[serde(default)]
-    settings: FileSettings,
-    #[serde(default)]
-    daemon: FileDaemon,
-    volume: Vec<FileVolume>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileCache {
-    device: Spanned<PathBuf>,
-    #[serde(default)]
-    create: bool,
-    emulate: Option<Text<Model>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileUblk {
-    enabled: bool,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileNbd {
-    #[serde(default)]
-    listen: Vec<Spanned<Text<Address>>>,
-    tls_cert: Option<PathBuf>,
-    tls_key: Option<PathBuf>,
-    tls_ca: Option<PathBuf>,
-    #[serde(default)]
-    insecure: bool,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileHttp {
-    listen: Option<Spanned<Text<HttpPlan>>>,
-    #[serde(default)]
-    insecure: bool,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileSettings {
-    commit: Option<Text<Commit>>,
-    admission: Option<Text<Admission>>,
-    write_admission: Option<Text<Admission>>,
-    congestion_read: Option<Text<Limit>>,
-    congestion_write: Option<Text<Limit>>,
-    write_budget: Option<Text<Cutoff>>,
-    sequential_cutoff: Option<Text<Cutoff>>,
-    memory_buffer: Option<Text<Size>>,
-    writeback: Option<Text<WritebackPolicy>>,
-    dirty_low: Option<Spanned<u8>>,
-    dirty_high: Option<Spanned<u8>>,
-    dirty_limit: Option<Spanned<u8>>,
-    age: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileDaemon {
-    memory: Option<Text<Size>>,
-    threads: Option<usize>,
-    control: Option<Spanned<PathBuf>>,
-    state_dir: Option<PathBuf>,
-    record: Option<PathBuf>,
-    #[serde(default)]
-    direct_required: bool,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileVolume {
-    origin: Spanned<PathBuf>,
-    name: Option<Spanned<String>>,
-    mode: Option<Spanned<Text<Mode>>>,
-    emulate: Option<Text<Model>>,
-}
-
-impl FileVolume {
-    /// Its name, and where that is said.
-    fn called(&self) -> (String, std::ops::Range<usize>) {
-        if let Some(name) = &self.name {
-            return (name.get_ref().clone(), name.span());
-        }
-        (name_of(self.origin.get_ref()), self.origin.span())
-    }
-}
-
 /// What a volume is called that is given no name.
 fn name_of(origin: &Path) -> String {
     origin
@@ -453,141 +279,4 @@ impl VolumePlan {
     pub(crate) fn called(&self) -> String {
         self.name.clone().unwrap_or_else(|| name_of(&self.origin))
     }
-}
-
-fn plan_of_file(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, Vec<Claim>)> {
-    let wrong = |message: String| Usage(format!("{}: {message}", path.display()));
-    let file: File = toml::from_str(text).map_err(|error| wrong(faults::describe(text, &error)))?;
-    let line = |span: std::ops::Range<usize>| text[..span.start].matches('\n').count() + 1;
-    let at = |span, message: String| wrong(format!("line {}: {message}", line(span)));
-    check_names(&file, at)?;
-    let claims = claims::of_file(path, text, &file);
-    if let Some(conflict) = conflicts(&claims).into_iter().next() {
-        return Err(Usage(conflict).into());
-    }
-    let mode = file.volume.iter().find_map(|volume| volume.mode.as_ref());
-    if let (None, Some(mode)) = (&file.cache, mode) {
-        return Err(at(mode.span(), "a mode needs a [cache]".to_owned()).into());
-    }
-    let percent = |value: &Option<Spanned<u8>>| value.as_ref().map(|value| *value.get_ref());
-    let given = SettingArgs {
-        commit: file.settings.commit.map(|text| text.0),
-        admission: file.settings.admission.map(|text| text.0),
-        write_admission: file.settings.write_admission.map(|text| text.0),
-        congestion_read: file.settings.congestion_read.map(|text| text.0),
-        congestion_write: file.settings.congestion_write.map(|text| text.0),
-        write_budget: file.settings.write_budget.map(|text| text.0),
-        sequential_cutoff: file.settings.sequential_cutoff.map(|text| text.0),
-        memory_buffer: file.settings.memory_buffer.map(|text| text.0.0),
-        writeback: file.settings.writeback.map(|text| text.0),
-        dirty_low: percent(&file.settings.dirty_low),
-        dirty_high: percent(&file.settings.dirty_high),
-        dirty_limit: percent(&file.settings.dirty_limit),
-        age: file.settings.age,
-    };
-    let chosen = profile::of_file(&args.profile, file.profile.as_ref(), &|byte| {
-        faults::line_number(text, byte)
-    });
-    let chosen = chosen.map_err(|fault| match fault.line {
-        Some(line) => wrong(format!("line {line}: {}", fault.message)),
-        None => Usage(fault.message),
-    })?;
-    if chosen.profile.is_some() && file.cache.is_none() {
-        return Err(wrong("a profile needs a [cache]".to_owned()).into());
-    }
-    let of_file = settings_over(chosen.settings, &given);
-    let settings = settings_over(of_file, &args.settings);
-    if let Err(message) = settings.validate() {
-        let limits = [
-            &file.settings.dirty_limit,
-            &file.settings.dirty_high,
-            &file.settings.dirty_low,
-        ];
-        let span = limits.into_iter().flatten().next().map(Spanned::span);
-        return Err(span
-            .map_or_else(|| wrong(message.clone()), |span| at(span, message.clone()))
-            .into());
-    }
-    let volume = |volume: FileVolume| VolumePlan {
-        origin: volume.origin.into_inner(),
-        name: volume.name.map(Spanned::into_inner),
-        mode: volume.mode.map(|mode| mode.into_inner().0).or(chosen.mode),
-        emulate: volume.emulate.map(|model| model.0.0),
-    };
-    let cache = |cache: FileCache| CachePlan {
-        device: cache.device.into_inner(),
-        create: cache.create,
-        emulate: cache.emulate.map(|model| model.0.0),
-    };
-    let http = match (&args.http, &file.http.listen) {
-        (Some(given), _) => given.clone().permitted(args.insecure)?,
-        (None, None) => HttpPlan::default(),
-        (None, Some(listen)) => listen
-            .get_ref()
-            .0
-            .clone()
-            .permitted(file.http.insecure)
-            .map_err(|error| at(listen.span(), error.0))?,
-    };
-    let nbd = &file.nbd;
-    let plan = Plan {
-        tls: tls(
-            nbd.tls_cert.as_deref(),
-            nbd.tls_key.as_deref(),
-            nbd.tls_ca.as_deref(),
-            nbd.insecure,
-        )?,
-        nbd: file
-            .nbd
-            .listen
-            .into_iter()
-            .map(|text| text.into_inner().0)
-            .collect(),
-        ublk: args.ublk || file.ublk.enabled,
-        cache: file.cache.map(cache),
-        volumes: file.volume.into_iter().map(volume).collect(),
-        http,
-        settings,
-        profile: chosen.profile,
-        notes: chosen
-            .notes
-            .iter()
-            .map(|note| format!("{}: {note}", path.display()))
-            .collect(),
-        memory_bytes: args
-            .memory
-            .or(file.daemon.memory.map(|size| size.0.0))
-            .unwrap_or(DEFAULT_MEMORY_BYTES),
-        threads: args.threads.or(file.daemon.threads),
-        direct: if file.daemon.direct_required {
-            DirectIo::Required
-        } else {
-            direct(args.devices.direct)
-        },
-        state_dir: args.devices.state_dir.clone().or(file.daemon.state_dir),
-        control: args
-            .control
-            .clone()
-            .or(file.daemon.control.map(Spanned::into_inner)),
-        record: args.record.clone().or(file.daemon.record),
-        source: Some(Box::new(args.clone())),
-    };
-    Ok((plan, claims))
-}
-
-fn check_names(
-    file: &File,
-    at: impl Fn(std::ops::Range<usize>, String) -> Usage,
-) -> Result<(), Usage> {
-    let mut names = BTreeMap::new();
-    for volume in &file.volume {
-        let (name, span) = volume.called();
-        if names.insert(name.clone(), ()).is_some() {
-            return Err(at(
-                span,
-                format!("two volumes are called `{name}`; give one another name"),
-            ));
-        }
-    }
-    Ok(())
 }

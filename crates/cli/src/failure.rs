@@ -23,6 +23,11 @@ pub(crate) struct DamageFound(pub(crate) String);
 #[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
 
+/// Everything that is wrong with configuration files, a line for each fault.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.join("\nforebay: "))]
+pub(crate) struct Faults(pub(crate) Vec<String>);
+
 /// Returns early with a refusal.
 macro_rules! refuse {
     ($($message:tt)*) => {
@@ -30,6 +35,14 @@ macro_rules! refuse {
     };
 }
 pub(crate) use refuse;
+
+/// Returns early because of arguments that make no sense here.
+macro_rules! wrong_usage {
+    ($($message:tt)*) => {
+        return Err($crate::failure::Usage(format!($($message)*)).into())
+    };
+}
+pub(crate) use wrong_usage;
 
 pub(crate) const FAILURE: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
@@ -52,13 +65,15 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if error.is::<DamageFound>() {
         return Some(DAMAGE);
     }
-    if error.is::<Usage>() {
+    if error.is::<Usage>() || error.is::<Faults>() {
         return Some(USAGE);
     }
     if let Some(error) = error.downcast_ref::<OpenError>() {
         return match error {
-            OpenError::Io { .. } => Some(FAILURE),
-            _ => Some(REFUSED),
+            // A device that is not connected yet is empty, too.
+            OpenError::Io { .. } | OpenError::Empty { .. } => Some(FAILURE),
+            OpenError::Busy { .. } => Some(REFUSED),
+            OpenError::WrongKind { .. } | OpenError::NoDirectIo { .. } => Some(USAGE),
         };
     }
     if let Some(error) = error.downcast_ref::<SuperblockError>() {

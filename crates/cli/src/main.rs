@@ -13,12 +13,14 @@
 //! | [`client`] | talking to a daemon through its control socket |
 //! | [`profiles`] | the manner of other caches, under their own names for their settings |
 //! | [`nearest`] | what somebody meant who mistyped a name |
+//! | [`holder`] | which daemon has a device that is in use |
 //! | [`log`] | the log, for people, as JSON or with fields in the journal |
 //! | [`failure`] | exit codes |
 //! | [`status`], [`metrics`] | what a daemon reports, for people and for Prometheus |
 //! | [`trouble`] | what is wrong, in plain words |
 //! | [`output`] | standard output |
 //! | [`units`] | sizes and times for people |
+//! | [`wall_clock`] | the time of day |
 #![forbid(unsafe_code)]
 
 mod args;
@@ -29,6 +31,7 @@ mod config;
 mod daemon;
 mod failure;
 mod fingerprint;
+mod holder;
 mod log;
 mod metrics;
 mod nearest;
@@ -41,6 +44,7 @@ mod state_dir;
 mod status;
 mod trouble;
 mod units;
+mod wall_clock;
 
 use std::process::ExitCode;
 

@@ -7,9 +7,6 @@ use crate::status::{CacheStatus, Latency, Status, Traffic, VolumeStatus};
 /// How HTTP names the format.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The block of the counters of a daemon without a cache.
-const PLAIN_BLOCK_BYTES: u64 = 4096;
-
 /// All metrics.
 pub(crate) fn page(status: &Status) -> String {
     let mut page = Page::default();
@@ -19,10 +16,7 @@ pub(crate) fn page(status: &Status) -> String {
         dirty_marks(&mut page, status);
     }
     volumes(&mut page, &status.volumes);
-    let block_bytes = status
-        .cache
-        .as_ref()
-        .map_or(PLAIN_BLOCK_BYTES, |cache| u64::from(cache.block_bytes));
+    let block_bytes = status.block_bytes();
     requests(&mut page, &status.traffic, block_bytes);
     inside(&mut page, &status.traffic, block_bytes);
     devices(&mut page, &status.traffic);

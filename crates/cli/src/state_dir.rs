@@ -4,11 +4,12 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use forebay_engine::CacheId;
 use serde::{Deserialize, Serialize};
+
+use crate::wall_clock::since_1970;
 
 /// The directory of such files.
 #[derive(Clone, Debug)]
@@ -70,7 +71,7 @@ impl StateDir {
         let abandonment = Abandonment {
             epoch,
             reason: reason.to_owned(),
-            time: unix_time(),
+            time: since_1970().as_secs(),
         };
         let path = self.abandonment_path(cache);
         let text = serde_json::to_vec(&abandonment)?;
@@ -97,13 +98,6 @@ impl StateDir {
         fs::rename(&new, path)?;
         File::open(&self.0)?.sync_all()
     }
-}
-
-/// Seconds since 1970.
-pub(crate) fn unix_time() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 fn is_root() -> bool {

@@ -1,6 +1,6 @@
-//! What a daemon reports about itself: as JSON between it and its clients, as a page for people.
+//! What a daemon reports about itself, as JSON between it and its clients.
 
-use std::fmt::Write;
+mod page;
 
 use forebay_engine::{
     BypassReason, Bypassed, Bypasses, Histogram, RecoveryReport, Settings, Stats,
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::profiles::Profile;
 use crate::trouble::Trouble;
-use crate::units::{latency, share, size};
+use crate::units::{duration, share, size};
 
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,6 +81,17 @@ impl Lately {
         }
     }
 
+    /// `hit ratio in the last 1 min 00 s: reads 99.0 %, writes -`.
+    pub(crate) fn hit_ratios(&self) -> String {
+        let ratio = |hit: u64, missed: u64| share(hit, hit + missed);
+        format!(
+            "hit ratio in the last {}: reads {}, writes {}",
+            duration(self.seconds),
+            ratio(self.read_blocks_hit, self.read_blocks_missed),
+            ratio(self.write_blocks_hit, self.write_blocks_missed),
+        )
+    }
+
     /// What came after an earlier moment.
     pub(crate) fn since(&self, earlier: &Lately) -> Lately {
         let more = |get: fn(&Lately) -> u64| get(self).saturating_sub(get(earlier));
@@ -116,6 +127,20 @@ pub(crate) struct CacheStatus {
     /// Why the cache was given up, if it was.
     pub(crate) failure: Option<String>,
     pub(crate) recovery: Recovery,
+}
+
+impl CacheStatus {
+    /// `cached 1 GiB of 2 GiB (50.0 %), dirty 0 B (0.0 %)`.
+    pub(crate) fn occupancy(&self) -> String {
+        format!(
+            "cached {} of {} ({}), dirty {} ({})",
+            size(self.cached_bytes),
+            size(self.capacity_bytes),
+            share(self.cached_bytes, self.capacity_bytes),
+            size(self.dirty_bytes),
+            share(self.dirty_bytes, self.capacity_bytes),
+        )
+    }
 }
 
 /// What the last attach found.
@@ -222,19 +247,11 @@ impl Latency {
             count: times.count(),
             sum_ns: times.sum_ns(),
             mean_ns: times.mean_ns(),
-            p50_ns: quantile_ns(times, 0.5),
-            p99_ns: quantile_ns(times, 0.99),
+            p50_ns: times.quantile_ns(0.5),
+            p99_ns: times.quantile_ns(0.99),
             cumulative: times.cumulative().collect(),
         }
     }
-}
-
-/// A quantile in nanoseconds, 0 of nothing.
-pub(crate) fn quantile_ns(times: &Histogram, share: f64) -> u64 {
-    if times.count() == 0 {
-        return 0;
-    }
-    times.quantile_ns(share)
 }
 
 /// How long requests took, all shards together.
@@ -407,168 +424,14 @@ impl Recovery {
     }
 }
 
+/// The block of the counters of a daemon without a cache, in bytes.
+pub(crate) const PLAIN_BLOCK_BYTES: u64 = 4096;
+
 impl Status {
-    /// A page for people; with the page before, rates are of the time between.
-    pub(crate) fn page(&self, before: Option<&Status>) -> String {
-        let mut page = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write_page(&mut page, before);
-        page
-    }
-
-    fn write_page(&self, out: &mut String, before: Option<&Status>) -> std::fmt::Result {
-        writeln!(
-            out,
-            "forebay {}, pid {}, up {}, {} thread(s), {} client(s)",
-            self.version,
-            self.pid,
-            crate::units::duration(self.uptime_seconds),
-            self.threads,
-            self.clients
-        )?;
-        if let Some(cache) = &self.cache {
-            writeln!(
-                out,
-                "cache {} ({}), epoch {}, {} shard(s)",
-                cache.device, cache.id, cache.epoch, cache.shards
-            )?;
-            writeln!(
-                out,
-                "  cached {} of {} ({}), dirty {} ({})",
-                size(cache.cached_bytes),
-                size(cache.capacity_bytes),
-                share(cache.cached_bytes, cache.capacity_bytes),
-                size(cache.dirty_bytes),
-                share(cache.dirty_bytes, cache.capacity_bytes),
-            )?;
-            if let Some(failure) = &cache.failure {
-                writeln!(out, "  GIVEN UP: {failure}")?;
-            }
-        }
-        for volume in &self.volumes {
-            writeln!(
-                out,
-                "volume {} on {}: {}, {}, cached {}, dirty {}",
-                volume.name,
-                volume.origin,
-                volume.mode,
-                size(volume.size_bytes),
-                size(volume.cached_bytes),
-                size(volume.dirty_bytes),
-            )?;
-        }
-        for export in &self.exports {
-            writeln!(out, "  {export}")?;
-        }
-        if let Some(dashboard) = &self.dashboard {
-            writeln!(out, "dashboard {dashboard}")?;
-        }
-        self.write_traffic(out, before)?;
-        match self.trouble.as_slice() {
-            [] => writeln!(out, "no trouble"),
-            troubles => troubles
-                .iter()
-                .try_for_each(|trouble| writeln!(out, "TROUBLE: {}", trouble.text)),
-        }
-    }
-
-    /// Hit ratios of the last minute.
-    fn write_lately(&self, out: &mut String) -> std::fmt::Result {
-        let lately = &self.lately;
-        let ratio = |hit: u64, missed: u64| share(hit, hit + missed);
-        writeln!(
-            out,
-            "hit ratio in the last {}: reads {}, writes {}",
-            crate::units::duration(lately.seconds),
-            ratio(lately.read_blocks_hit, lately.read_blocks_missed),
-            ratio(lately.write_blocks_hit, lately.write_blocks_missed),
-        )
-    }
-
-    fn write_traffic(&self, out: &mut String, before: Option<&Status>) -> std::fmt::Result {
-        let zero = Traffic::default();
-        let (old, seconds) = match before {
-            Some(before) => (&before.traffic, self.uptime_seconds - before.uptime_seconds),
-            None => (&zero, self.uptime_seconds),
-        };
-        let now = &self.traffic;
-        let since = |get: fn(&Traffic) -> u64| get(now).saturating_sub(get(old));
-        let rate = |get: fn(&Traffic) -> u64| since(get) as f64 / seconds.max(0.001);
-        let bytes = |get: fn(&Traffic) -> u64| format!("{}/s", size(rate(get) as u64));
-        let hits = |hit: fn(&Traffic) -> u64, missed: fn(&Traffic) -> u64| {
-            share(since(hit), since(hit) + since(missed))
-        };
-        writeln!(
-            out,
-            "reads   {:>9.0}/s, hit {}, p50 {}, p99 {}",
-            rate(|traffic| traffic.read_requests),
-            hits(
-                |traffic| traffic.read_blocks_hit,
-                |traffic| traffic.read_blocks_missed
-            ),
-            latency(now.read_latency.p50_ns),
-            latency(now.read_latency.p99_ns),
-        )?;
-        writeln!(
-            out,
-            "writes  {:>9.0}/s, hit {}, p50 {}, p99 {}",
-            rate(|traffic| traffic.write_requests),
-            hits(
-                |traffic| traffic.write_blocks_hit,
-                |traffic| traffic.write_blocks_missed
-            ),
-            latency(now.write_latency.p50_ns),
-            latency(now.write_latency.p99_ns),
-        )?;
-        writeln!(
-            out,
-            "flushes {:>9.0}/s, p50 {}, p99 {}",
-            rate(|traffic| traffic.flush_requests),
-            latency(now.flush_latency.p50_ns),
-            latency(now.flush_latency.p99_ns),
-        )?;
-        if self.cache.is_some() {
-            self.write_lately(out)?;
-            writeln!(
-                out,
-                "cache device   read {}, written {} and metadata {}",
-                bytes(|traffic| traffic.cache_read_bytes),
-                bytes(|traffic| traffic.cache_data_written_bytes),
-                bytes(|traffic| traffic.cache_metadata_written_bytes),
-            )?;
-        }
-        writeln!(
-            out,
-            "origin devices read {}, written {}",
-            bytes(|traffic| traffic.origin_read_bytes),
-            bytes(|traffic| traffic.origin_written_bytes),
-        )?;
-        let past: Vec<String> = now
-            .bypassed
-            .iter()
-            .filter(|bypass| bypass.blocks > 0)
-            .map(|bypass| format!("{} {}", bypass.reason, bypass.blocks))
-            .collect();
-        if !past.is_empty() {
-            writeln!(out, "bypassed blocks: {}", past.join(", "))?;
-        }
-        let errors = [
-            ("failed requests", now.failed_requests),
-            ("cache read errors", now.cache_read_errors),
-            ("cache write errors", now.cache_write_errors),
-            ("checksum errors", now.checksum_errors),
-            ("origin read errors", now.origin_read_errors),
-            ("origin write errors", now.origin_write_errors),
-        ];
-        let errors: Vec<String> = errors
-            .iter()
-            .filter(|(_, count)| *count > 0)
-            .map(|(name, count)| format!("{name} {count}"))
-            .collect();
-        if !errors.is_empty() {
-            writeln!(out, "ERRORS: {}", errors.join(", "))?;
-        }
-        Ok(())
+    /// The block that its counters count, in bytes.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        let cache = self.cache.as_ref();
+        cache.map_or(PLAIN_BLOCK_BYTES, |cache| u64::from(cache.block_bytes))
     }
 }
 
@@ -619,25 +482,5 @@ pub(crate) fn example() -> Status {
         },
         trouble: Vec::new(),
         dashboard: Some("http://127.0.0.1:9837/".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_page_says_lately_and_trouble() {
-        let mut status = example();
-        let page = status.page(None);
-        assert!(
-            page.contains("hit ratio in the last 1 min 00 s: reads 99.0 %, writes -"),
-            "{page}"
-        );
-        assert!(page.ends_with("no trouble\n"), "{page}");
-        status.lately.failed_requests = 7;
-        status.trouble = crate::trouble::of(&status);
-        let page = status.page(None);
-        assert!(page.contains("TROUBLE: 7 requests were answered"), "{page}");
     }
 }

@@ -83,6 +83,66 @@ impl std::str::FromStr for Limit {
     }
 }
 
+/// The least that a write budget can be: with less the cache would take nothing in.
+const LEAST_BUDGET_BYTES: u64 = 1 << 20;
+
+/// How much may be written in a day, or `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Budget(pub(crate) Option<u64>);
+
+impl std::str::FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Budget, String> {
+        match text.parse::<Cutoff>()? {
+            Cutoff(Some(bytes)) if bytes < LEAST_BUDGET_BYTES => Err(format!(
+                "{} a day is too little to cache with: give at least 1M (units K, M, G, T), or `off`",
+                size(bytes)
+            )),
+            Cutoff(bytes) => Ok(Budget(bytes)),
+        }
+    }
+}
+
+/// How old something may become: seconds, or with a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Age(pub(crate) Nanos);
+
+impl std::str::FromStr for Age {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Age, String> {
+        let split = text
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let factor = match unit.trim() {
+            "" | "s" => Some(1),
+            "min" => Some(60),
+            "h" => Some(3600),
+            "d" => Some(86_400),
+            _ => None,
+        };
+        let seconds: Option<u64> = number.parse().ok();
+        seconds
+            .zip(factor)
+            .and_then(|(number, factor)| number.checked_mul(factor))
+            .and_then(|seconds| seconds.checked_mul(Nanos::SECOND.0))
+            .map(|nanos| Age(Nanos(nanos)))
+            .ok_or_else(|| format!("`{text}` is not a time: write seconds, or 5min, 2h, 1d"))
+    }
+}
+
+/// Reads `10` or `10%`.
+pub(crate) fn parse_percent(text: &str) -> Result<u8, String> {
+    text.trim_end_matches('%')
+        .trim_end()
+        .parse()
+        .ok()
+        .filter(|percent| *percent <= 100)
+        .ok_or_else(|| format!("`{text}` is not a percentage from 0 to 100"))
+}
+
 /// How many times as fast as in a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Speed {
@@ -235,6 +295,11 @@ mod tests {
             ("512 B".into(), "1.5 KiB".into(), "1 GiB".into())
         );
         assert_eq!("off".parse(), Ok(Cutoff(None)));
+        assert_eq!("off".parse(), Ok(Budget(None)));
+        assert_eq!("1M".parse(), Ok(Budget(Some(1 << 20))));
+        assert_eq!("90".parse(), "90s".parse::<Age>());
+        assert_eq!("2h".parse(), Ok(Age(Nanos(7200 * Nanos::SECOND.0))));
+        assert!("2 weeks".parse::<Age>().is_err() && "999999999999d".parse::<Age>().is_err());
         for (text, blocks) in [
             ("20000", 20000),
             ("1%", 2692),

@@ -162,9 +162,16 @@ fn wrong_requests_and_hosts_are_refused_and_harm_nothing() {
             "{status}: {answer}"
         );
     }
-    for since in ["nan", "inf", "-1e300", "x", "", "1&since=2", "%00"] {
+    for since in ["-1e300", "1&since=2"] {
         http::json(&address, &format!("/api/history?since={since}"));
         http::json(&address, &format!("/api/events?after={since}"));
+    }
+    for since in ["nan", "inf", "x", "", "%00"] {
+        for path in ["/api/history?since", "/api/events?after"] {
+            let (head, body) = http::get(&address, &format!("{path}={since}"), &address);
+            assert!(head.starts_with("HTTP/1.1 400"), "{head}");
+            assert!(body.contains("is a number"), "{body}");
+        }
     }
     let idle: Vec<_> = (0..40)
         .filter_map(|_| std::net::TcpStream::connect(&address).ok())
@@ -195,7 +202,7 @@ fn addresses_are_checked_before_anything_begins() {
     };
     serve(
         "0.0.0.0:0",
-        2,
+        3,
         &["others can reach the dashboard", "--insecure"],
     );
     serve("somewhere", 2, &["no address for HTTP"]);

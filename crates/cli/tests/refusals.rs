@@ -7,13 +7,18 @@ use std::os::unix::fs::FileExt;
 use support::nbd::Client;
 use support::{Daemon, MIB, Scratch, forebay, forebay_ok, forebay_says, text};
 
+const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 
 fn refused(scratch: &Scratch, arguments: &[&str], words: &[&str]) {
+    not_served(scratch, arguments, REFUSED, words);
+}
+
+fn not_served(scratch: &Scratch, arguments: &[&str], code: i32, words: &[&str]) {
     let Err(said) = Daemon::try_start(scratch, arguments) else {
         panic!("{arguments:?} was not refused")
     };
-    assert!(said.contains("Some(3)"), "{said}");
+    assert!(said.contains(&format!("Some({code})")), "{said}");
     for word in words {
         assert!(
             said.contains(word),
@@ -63,6 +68,16 @@ fn values_that_make_no_sense_are_wrong_usage() {
     for (arguments, word) in [
         (&["--nbd", "smoke:signals"][..], "unix:PATH"),
         (&["--nbd", "tcp:localhost"], "HOST:PORT"),
+        (&["--nbd", "tcp:localhost:70000"], "65535"),
+        (&["--config", "x"], "cannot be used with"),
+        (
+            &["--nbd", "unix:x", "--dirty-low", "-5", "--cache", "c"],
+            "not a percentage",
+        ),
+        (
+            &["--nbd", "unix:x", "--write-budget", "10", "--cache", "c"],
+            "10 B a day",
+        ),
         (&[], "--nbd"),
         (&[], "--ublk"),
         (
@@ -279,7 +294,13 @@ fn two_daemons_do_not_share_a_cache_or_an_origin() {
     let try_other = |arguments: &[&str]| {
         let fixed = ["serve", "--nbd", "unix:other", "--control", "other-control"];
         let all: Vec<&str> = fixed.into_iter().chain(arguments.iter().copied()).collect();
-        forebay_says(&scratch, &all, REFUSED, &["in use", "lslocks"]);
+        let holder = format!("the forebay process {}", daemon.id());
+        forebay_says(
+            &scratch,
+            &all,
+            REFUSED,
+            &["in use", &holder, "--cache cache", "forebay stop"],
+        );
     };
     try_other(&["--origin", "second", "--cache", "cache"]);
     try_other(&["--origin", "origin"]);
@@ -305,25 +326,29 @@ fn what_is_no_cache_says_what_to_do() {
         &["--origin", "origin", "--cache", "cache"],
         &["no cache yet", "--create"],
     );
-    refused(
-        &scratch,
+    let wrong = |arguments: &[&str], words: &[&str]| not_served(&scratch, arguments, USAGE, words);
+    wrong(
         &["--origin", "origin", "--cache", "tiny", "--create"],
         &["are needed"],
     );
-    refused(
+    not_served(
         &scratch,
         &["--origin", "origin", "--cache", "empty", "--create"],
+        1,
         &["is empty"],
     );
-    refused(&scratch, &["--origin", "/dev/null"], &["character device"]);
-    refused(&scratch, &["--origin", "/dev"], &["directory"]);
+    wrong(&["--origin", "/dev/null"], &["character device"]);
+    wrong(&["--origin", "/dev"], &["directory"]);
+    forebay_says(&scratch, &["create", "/dev"], USAGE, &["directory"]);
     forebay_says(&scratch, &["check", "cache"], REFUSED, &["blank"]);
-    forebay_says(
-        &scratch,
-        &["create", "new", "--size", "1M"],
-        REFUSED,
-        &["are needed"],
-    );
+    for wrong in [
+        &["create", "new", "--size", "1M"][..],
+        &["create", "new", "--size", "64M", "--block-size", "5000"],
+        &["create", "new", "--size", "64M", "--shards", "200"],
+    ] {
+        forebay_says(&scratch, wrong, USAGE, &["new"]);
+        assert!(!scratch.path("new").exists(), "{wrong:?} left the file");
+    }
     forebay_says(
         &scratch,
         &["create", "cache", "--size", "64M"],
@@ -333,21 +358,25 @@ fn what_is_no_cache_says_what_to_do() {
     forebay_says(
         &scratch,
         &["create", "cache", "--block-size", "5000"],
-        REFUSED,
+        USAGE,
         &["power of two"],
     );
     forebay_says(
         &scratch,
-        &["status"],
+        &["status", "--control", "nobody"],
         1,
-        &["no forebay daemon runs", "forebay serve"],
+        &["no forebay daemon answers at nobody"],
     );
     let missing = forebay(
         &scratch,
         &["serve", "--origin", "missing", "--nbd", "unix:x"],
     );
     assert_eq!(missing.status.code(), Some(1));
-    assert!(text(&missing).contains("missing"), "{}", text(&missing));
+    let said = text(&missing);
+    assert!(
+        said.contains("cannot find missing: No such file") && said.contains("lsblk"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -400,7 +429,17 @@ fn the_network_needs_tls() {
     let scratch = Scratch::new();
     scratch.file("origin", 8 * MIB);
     let open = ["serve", "--origin", "origin", "--nbd", "tcp:0.0.0.0:0"];
-    forebay_says(&scratch, &open, 1, &["--insecure", "certificate"]);
+    forebay_says(&scratch, &open, REFUSED, &["--insecure", "certificate"]);
+    let open = [
+        "serve",
+        "--origin",
+        "origin",
+        "--nbd",
+        "unix:x",
+        "--http",
+        "0.0.0.0:0",
+    ];
+    forebay_says(&scratch, &open, REFUSED, &["--insecure", "dashboard"]);
     let daemon = Daemon::start(
         &scratch,
         &["--origin", "origin", "--nbd", "tcp:127.0.0.1:0"],

@@ -121,7 +121,7 @@ fn what_would_be_lost_or_does_not_fit_is_refused() {
     );
     says(
         &command(&["--target", "disk", "--force"]),
-        3,
+        2,
         &["6.0 MiB", "--wrap"],
     );
     says(
@@ -269,6 +269,25 @@ fn a_simulation_gives_the_same_each_time() {
     assert_eq!(
         (&said["requests"], &said["failed"]),
         (&1000.into(), &0.into())
+    );
+    // Where writes go to the origin at once nothing is dirty in the sense of write-back.
+    let words = |mode: &str| {
+        let replay = [
+            "trace",
+            "replay",
+            &trace,
+            "--format",
+            "forebay",
+            "--simulate",
+        ];
+        let more = ["--cache-size", "64M", "--mode", mode];
+        forebay_ok(&scratch, &[&replay[..], &more].concat())
+    };
+    let (back, through) = (words("writeback"), words("writethrough"));
+    assert!(back.contains(" dirty at the end"), "{back}");
+    assert!(
+        through.contains("written to the origin and not yet flushed there at the end"),
+        "{through}"
     );
     // Twenty seconds of the trace pass in virtual time.
     assert!((number(&said["seconds"]) - 19.98).abs() < 0.1);

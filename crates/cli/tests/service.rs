@@ -217,6 +217,68 @@ fn a_changed_file_is_applied_as_far_as_that_can_be() {
 }
 
 #[test]
+fn every_fault_of_a_file_is_told_at_once() {
+    let scratch = Scratch::new();
+    scratch.file("origin", MIB);
+    let file = |text: &str| std::fs::write(scratch.path("f.toml"), text).unwrap();
+    let said = |words: &[&str]| forebay_says(&scratch, &["check-config", "f.toml"], 2, words);
+    file(
+        "[cache]\ndevise = \"c\"\n[nbd]\nlisten = [\"pipe:x\"]\n[settings]\nage = \"soon\"\ndirty-low = 500\n\
+         [extra]\nx = 1\n[[volume]]\norigin = \"origin\"\nmode = \"fast\"\n",
+    );
+    said(&[
+        "line 2: unknown key `devise`",
+        "line 4: ",
+        "line 6: `soon` is not a time",
+        "line 7: ",
+        "line 8: unknown key `extra`",
+        "line 12: unknown mode `fast`",
+    ]);
+    // What makes no sense together comes once each by itself does.
+    file(
+        "[cache]\ndevice = \"c\"\n[settings]\ndirty-low = 80\n[[volume]]\norigin = \"a/x\"\n[[volume]]\norigin = \"b/x\"\n",
+    );
+    said(&["line 8: two volumes are called `x`", "line 4: dirty limits"]);
+    // One device for two volumes is told as that, whatever they are called.
+    file("[ublk]\nenabled = true\n[[volume]]\norigin = \"x\"\n[[volume]]\norigin = \"./x\"\n");
+    said(&["line 6: the device ./x is used already as x (line 4)"]);
+    let output = forebay(&scratch, &["check-config", "f.toml"]);
+    assert!(!text(&output).contains("two volumes"), "{}", text(&output));
+}
+
+#[test]
+fn a_reload_that_cannot_be_done_changes_nothing() {
+    let scratch = Scratch::new();
+    scratch.file("one", 32 * MIB);
+    scratch.file("cache", 16 * MIB);
+    let write = |more: &str| {
+        std::fs::write(scratch.path("f.toml"), configuration(&scratch, more)).unwrap();
+    };
+    write("[settings]\nage = 5\n[[volume]]\norigin = \"one\"\n");
+    let daemon = Daemon::start(&scratch, &["--config", "f.toml"]);
+    for volumes in [
+        "[[volume]]\norigin = \"one\"\nmode = \"writeback\"\n[[volume]]\norigin = \"none\"\n",
+        "[[volume]]\norigin = \"none\"\nname = \"one\"\n",
+    ] {
+        write(&format!("[settings]\nage = 9\n{volumes}"));
+        let output = daemon
+            .begin(&scratch, &["reload"])
+            .wait_with_output()
+            .unwrap();
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("nothing was changed") && said.contains("none"),
+            "{said}"
+        );
+        let status = daemon.status(&scratch);
+        assert_eq!(status["settings"]["age_limit_seconds"], 5);
+        assert_eq!(status["volumes"][0]["mode"], "writethrough");
+    }
+    daemon.stop();
+}
+
+#[test]
 fn removal_is_refused_while_a_cache_holds_what_its_origin_does_not() {
     let scratch = Scratch::new();
     scratch.file("origin", 32 * MIB);

@@ -225,7 +225,19 @@ fn advise_recommends_a_cache_and_says_what_to_expect() {
     let blocks = write(&scratch, "blocks", b"1\n2\n1\n");
     let untimed = ["advise", &blocks, "--format", "blocks"];
     assert!(forebay_ok(&scratch, &untimed).contains("give --duration"));
-    let timed = [&untimed[..], &["--duration", "60", "--json"]].concat();
-    let said: Value = serde_json::from_str(&forebay_ok(&scratch, &timed)).expect("JSON");
-    assert!(said["recommendation"]["years_of_life"].is_f64(), "{said}");
+    let years = |seconds: &str| {
+        let timed = [&untimed[..], &["--duration", seconds, "--json"]].concat();
+        let said: Value = serde_json::from_str(&forebay_ok(&scratch, &timed)).expect("JSON");
+        said["recommendation"]["years_of_life"].clone()
+    };
+    assert!(years("7200").is_f64());
+    assert!(years("60").is_null(), "a day is not told from a minute");
+
+    let once: String = (0..5000).map(|block| format!("{block}\n")).collect();
+    let once = write(&scratch, "once", once.as_bytes());
+    let advise = ["advise", &once, "--format", "blocks"];
+    let said = forebay_ok(&scratch, &advise);
+    assert!(said.contains("A cache does not help this load"), "{said}");
+    let said = forebay_ok(&scratch, &[&advise[..], &["--json"]].concat());
+    assert!(said.contains("\"worthwhile\":false"), "{said}");
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::args::{CheckArgs, DeviceArgs};
 use crate::attach::{self, Opened};
-use crate::failure::{DamageFound, refuse};
+use crate::failure::{DamageFound, wrong_usage};
 use crate::shared_memory::{self, Left};
 use crate::status::Recovery;
 use crate::units::{hex, share, size};
@@ -157,11 +157,11 @@ pub(crate) fn only_volume(cache: &Path, devices: &DeviceArgs) -> Result<String> 
         .collect();
     match names.as_slice() {
         [only] => Ok(only.clone()),
-        [] => refuse!(
+        [] => wrong_usage!(
             "the cache on {} has no volume: there is nothing to drain",
             cache.display()
         ),
-        _ => refuse!(
+        _ => wrong_usage!(
             "the cache on {} has several volumes ({}); serve it with all their origins and use `forebay drain NAME`",
             cache.display(),
             names.join(", ")

@@ -7,14 +7,10 @@ use serde_json::json;
 
 use crate::args::CheckConfigArgs;
 use crate::config::{self, Claim, ClaimKind};
-use crate::failure::{Usage, describe};
+use crate::failure::{Faults, describe};
 
 pub(crate) fn run(args: &CheckConfigArgs) -> Result<()> {
-    let files = if args.files.is_empty() {
-        config::installed_files()?
-    } else {
-        args.files.clone()
-    };
+    let files = config::files_or_installed(&args.files)?;
     let found = examine(&files);
     if args.json {
         let report = json!({
@@ -30,7 +26,7 @@ pub(crate) fn run(args: &CheckConfigArgs) -> Result<()> {
         }
     }
     if !found.faults.is_empty() {
-        return Err(Usage(found.faults.join("\nforebay: ")).into());
+        return Err(Faults(found.faults).into());
     }
     if !args.json {
         crate::output::line(format_args!(
@@ -60,7 +56,10 @@ fn examine(files: &[PathBuf]) -> Found {
                 found.notes.extend(plan.notes);
                 claims.extend(claimed);
             }
-            Err(error) => found.faults.push(describe(&error)),
+            Err(error) => match error.downcast_ref::<Faults>() {
+                Some(Faults(faults)) => found.faults.extend(faults.iter().cloned()),
+                None => found.faults.push(describe(&error)),
+            },
         }
     }
     found.faults.extend(config::conflicts(&claims));

@@ -17,28 +17,43 @@ use crate::state_dir::StateDir;
 use crate::units::size;
 
 pub(crate) fn run(args: &CreateArgs) -> Result<()> {
-    let direct = crate::config::direct(args.devices.direct);
     let block_bytes = u32::try_from(args.block_size).map_err(|_| {
         Usage(format!(
             "the block size {} is not from 4K to 64K",
             args.block_size
         ))
     })?;
-    if let Some(bytes) = args.size {
-        make_file(&args.device, bytes)?;
-    }
+    let shape = NewCache {
+        block_bytes,
+        shards: args.shards,
+    };
+    let Some(bytes) = args.size else {
+        return make(args, &shape);
+    };
+    shape
+        .on(bytes)
+        .with_context(|| format!("--size {} for {}", size(bytes), args.device.display()))?;
+    make_file(&args.device, bytes)?;
+    make(args, &shape).inspect_err(|_| {
+        // What was made here goes; half a cache is of no use to anybody.
+        let _ = std::fs::remove_file(&args.device);
+    })
+}
+
+fn make(args: &CreateArgs, shape: &NewCache) -> Result<()> {
+    let direct = crate::config::direct(args.devices.direct);
     let mut opened = Opened::new(&args.device, direct, false)?;
+    // Before anything is asked or written.
+    shape
+        .on(opened.device.size_bytes())
+        .with_context(|| format!("cannot make a cache on {}", args.device.display()))?;
     if let Some(lost) = what_is_lost(&mut opened)? {
         consent(args, &lost)?;
     }
     let old = Superblock::read(&mut opened.storage)
         .ok()
         .map(|superblock| superblock.id);
-    let shape = NewCache {
-        block_bytes,
-        shards: args.shards,
-    };
-    let superblock = attach::make_cache(&mut opened, &shape)
+    let superblock = attach::make_cache(&mut opened, shape)
         .with_context(|| format!("cannot make a cache on {}", args.device.display()))?;
     if let Some(old) = old {
         StateDir::open(args.devices.state_dir.as_deref())?.forget(old)?;

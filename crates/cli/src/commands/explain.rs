@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use forebay_engine::BypassReason;
 use serde_json::json;
 
@@ -13,9 +13,7 @@ use crate::units;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let mut client = Client::connect(args.control.control.as_deref())?;
-    let answer = client.ask("Status", &json!({}))?;
-    let status: Status =
-        serde_json::from_value(answer).context("the daemon is of another version")?;
+    let status = client.status()?;
     if args.control.json {
         let reasons: Vec<_> = reasons(&status)
             .map(|(bypass, reason)| {

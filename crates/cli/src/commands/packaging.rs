@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use forebay_engine::Settings;
 
 use super::{manual, removal};
 use crate::args::{Args, PackagingCommand};
+use crate::config::{self, Key};
+use crate::profiles;
 
 pub(crate) fn run(command: &PackagingCommand) -> Result<()> {
     match command {
@@ -18,8 +21,30 @@ pub(crate) fn run(command: &PackagingCommand) -> Result<()> {
             Ok(())
         }
         PackagingCommand::Completions { directory } => completions(directory),
+        PackagingCommand::Settings => {
+            crate::output::line(settings_table().trim_end());
+            Ok(())
+        }
         PackagingCommand::MayRemove { files } => removal::check(files),
     }
+}
+
+/// What `forebay set` knows, for the manual.
+fn settings_table() -> String {
+    let defaults = profiles::ours(&Settings::default());
+    let mut table = String::from("| setting | values | default | effect |\n|---|---|---|---|\n");
+    for key in &config::KEYS {
+        let default = defaults.iter().find(|(name, _)| *name == key.name);
+        let default = default.map_or("", |(_, value)| value);
+        let Key {
+            name,
+            values,
+            effect,
+            ..
+        } = key;
+        table += &format!("| `{name}` | {values} | {default} | {effect} |\n");
+    }
+    table
 }
 
 fn completions(directory: &Path) -> Result<()> {

@@ -20,11 +20,7 @@ use crate::units::size;
 /// Refuses, with what to do, if a cache holds what its origin does not, or somebody uses a block
 /// device.
 pub(super) fn check(files: &[PathBuf]) -> Result<()> {
-    let files = if files.is_empty() {
-        config::installed_files()?
-    } else {
-        files.to_vec()
-    };
+    let files = config::files_or_installed(files)?;
     let mut reasons = Vec::new();
     let mut served = Vec::new();
     for (control, _) in running_daemons() {

@@ -1,12 +1,13 @@
-//! `forebay repair`: attach a damaged cache once, accepting what recovery could save.
+//! `forebay repair`: attach a damaged cache once, accepting what recovery could save. A sound one
+//! is left as it is.
 
 use anyhow::Result;
+use forebay_engine::Settings;
 use serde_json::json;
 
-use forebay_engine::Settings;
-
+use super::check::{Inspection, inspect};
 use crate::args::RepairArgs;
-use crate::attach::{self, Surroundings};
+use crate::attach::{self, Opened, Surroundings};
 use crate::failure::refuse;
 use crate::state_dir::StateDir;
 use crate::status::Recovery;
@@ -19,8 +20,13 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
             args.cache.display()
         );
     }
+    let direct = crate::config::direct(args.devices.direct);
+    let found = inspect(&mut Opened::new(&args.cache, direct, true)?)?;
+    if found.recovery.damage.is_empty() {
+        return say_undamaged(args, &found);
+    }
     let surroundings = Surroundings {
-        direct: crate::config::direct(args.devices.direct),
+        direct,
         state: StateDir::open(args.devices.state_dir.as_deref())?,
         recording: None,
     };
@@ -34,7 +40,11 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
     if args.json {
         crate::output::line(format_args!(
             "{}",
-            json!({ "cache": attached.superblock.id.to_string(), "recovery": recovery })
+            json!({
+                "cache": attached.superblock.id.to_string(),
+                "repaired": true,
+                "recovery": recovery,
+            })
         ));
         return Ok(());
     }
@@ -45,5 +55,18 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
     for damage in &recovery.damage {
         crate::output::line(format_args!("given up: {damage}"));
     }
+    Ok(())
+}
+
+fn say_undamaged(args: &RepairArgs, found: &Inspection) -> Result<()> {
+    if args.json {
+        let answer = json!({ "cache": found.id, "repaired": false, "recovery": found.recovery });
+        crate::output::line(format_args!("{answer}"));
+        return Ok(());
+    }
+    crate::output::line(format_args!(
+        "cache {} is not damaged: nothing was changed",
+        found.id
+    ));
     Ok(())
 }

@@ -14,13 +14,12 @@ use crate::status::Status;
 pub(crate) fn run(args: &StatusArgs) -> Result<()> {
     let mut client = Client::connect(args.control.control.as_deref())?;
     if !args.watch {
-        let answer = client.ask("Status", &json!({}))?;
         if args.control.json {
+            let answer = client.ask("Status", &json!({}))?;
             crate::output::line(format_args!("{answer}"));
             return Ok(());
         }
-        let status: Status =
-            serde_json::from_value(answer).context("the daemon is of another version")?;
+        let status = client.status()?;
         print!(
             "{}",
             if args.prometheus {
@@ -36,12 +35,11 @@ pub(crate) fn run(args: &StatusArgs) -> Result<()> {
         .context("cannot watch for Ctrl-C")?;
     let mut before: Option<Status> = None;
     while !stop.load(Ordering::Relaxed) {
-        let answer = client.ask("Status", &json!({}))?;
         if args.control.json {
+            let answer = client.ask("Status", &json!({}))?;
             crate::output::line(format_args!("{answer}"));
         } else {
-            let status: Status =
-                serde_json::from_value(answer).context("the daemon is of another version")?;
+            let status = client.status()?;
             // Home, the page, and nothing below it.
             print!("\x1b[H\x1b[J{}", status.page(before.as_ref()));
             std::io::Write::flush(&mut std::io::stdout()).context("cannot write")?;

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 
+use super::HttpPlan;
 use super::faults::line_number;
-use super::{File, HttpPlan};
+use super::file::File;
 
 /// One thing that a file claims, and where.
 #[derive(Clone, Debug)]
@@ -97,7 +98,7 @@ pub(super) fn of_file(path: &Path, text: &str, file: &File) -> Vec<Claim> {
 }
 
 /// The same device has the same, by whatever path it is reached.
-fn identity(path: &Path) -> String {
+pub(super) fn identity(path: &Path) -> String {
     match std::fs::metadata(path) {
         Ok(found) if found.file_type().is_block_device() => format!("block {}", found.rdev()),
         Ok(found) => format!("file {} {}", found.dev(), found.ino()),

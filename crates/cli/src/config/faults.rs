@@ -1,6 +1,59 @@
 //! What is wrong with a configuration file, in words that point at the line.
 
+use super::file::File;
 use crate::nearest::suggestion;
+
+/// Reads a file. Behind what is wrong it goes on as if that were not there, so that all of it is
+/// found at once.
+///
+/// # Errors
+/// All that is wrong, each with its line.
+pub(super) fn read(text: &str) -> Result<File, Vec<String>> {
+    let mut found = Vec::new();
+    let mut rest = text.to_owned();
+    loop {
+        let error = match toml::from_str::<File>(&rest) {
+            Ok(file) if found.is_empty() => return Ok(file),
+            Ok(_) => return Err(found),
+            Err(error) => error,
+        };
+        // What was taken out may be missed, or leave half a value behind: no fault of the file's.
+        let is_whole = toml::from_str::<toml::Table>(&rest).is_ok();
+        if !found.is_empty() && !is_whole {
+            return Err(found);
+        }
+        if found.is_empty() || !error.message().starts_with("missing field") {
+            found.push(describe(text, &error));
+        }
+        match error.span().and_then(|span| without(&rest, span)) {
+            Some(shorter) => rest = shorter,
+            None => return Err(found),
+        }
+    }
+}
+
+/// The text with blanks in place of the lines that hold this span; of the whole section, if the
+/// span is in its head. None if there is nothing to take out.
+fn without(text: &str, span: std::ops::Range<usize>) -> Option<String> {
+    let is_head = |line: &str| line.trim_start().starts_with('[');
+    let (mut rest, mut at, mut in_section) = (String::with_capacity(text.len()), 0, false);
+    let mut changed = false;
+    for line in text.split_inclusive('\n') {
+        let lines = at..at + line.len();
+        at = lines.end;
+        let touched = lines.start < span.end.max(span.start + 1) && span.start < lines.end;
+        in_section = is_head(line) && touched || in_section && !is_head(line);
+        if touched || in_section {
+            let kept = line.len() - line.trim_end_matches(['\r', '\n']).len();
+            changed |= !line.trim().is_empty();
+            rest.push_str(&" ".repeat(line.len() - kept));
+            rest.push_str(&line[line.len() - kept..]);
+        } else {
+            rest.push_str(line);
+        }
+    }
+    changed.then_some(rest)
+}
 
 /// An error of the TOML reader: the line, what is wrong there, and the line itself.
 pub(super) fn describe(text: &str, error: &toml::de::Error) -> String {

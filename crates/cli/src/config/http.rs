@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use crate::failure::Usage;
+use crate::failure::Refused;
 
 /// Where the dashboard and metrics are served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,10 +23,10 @@ impl HttpPlan {
 
     /// Refuses an address that others can reach, unless that is wanted: who reaches it sees
     /// names of volumes and devices, without a password or encryption.
-    pub(crate) fn permitted(self, insecure: bool) -> Result<HttpPlan, Usage> {
+    pub(crate) fn permitted(self, insecure: bool) -> Result<HttpPlan, Refused> {
         match self {
             HttpPlan::At(address) if !address.ip().is_loopback() && !insecure => {
-                Err(Usage(format!(
+                Err(Refused(format!(
                     "others can reach the dashboard on {address}, without password or encryption; \
                      listen on 127.0.0.1 behind a proxy, or allow it with --insecure \
                      ([http] insecure = true in a file)"

@@ -4,14 +4,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use forebay_engine::VolumeSlot;
 use forebay_trace::{Adviser, Findings, Request};
 
 use super::heat::Heat;
 use super::tap::{Seen, Tap};
 use super::{Daemon, VolumeSide};
-use crate::failure::refuse;
 
 /// Blocks that are followed, at most: with the simulation's part about 4 MB for each volume.
 const SAMPLES: usize = 16_384;
@@ -124,10 +123,10 @@ impl Daemon {
     pub(super) fn follow(&self, volume: &VolumeSide) -> Result<()> {
         let (block_bytes, age_seconds) = {
             let admin = self.admin();
-            let block_bytes = admin.cache.as_ref().map_or(4096, |cache| {
-                u64::from(cache.superblock.geometry.block_bytes)
-            });
-            (block_bytes, admin.settings.age_limit.0 / 1_000_000_000)
+            (
+                admin.block_bytes(),
+                admin.settings.age_limit.0 / 1_000_000_000,
+            )
         };
         let tap = self.tap(volume.slot, ROOM)?;
         self.advisers.lock().push(Watched {
@@ -163,13 +162,13 @@ impl Daemon {
             .iter_mut()
             .find(|watched| watched.slot == volume.slot && !watched.tap.is_closed());
         let Some(watched) = found else {
-            refuse!("volume `{}` is being detached", volume.name)
+            bail!("volume `{}` is being detached", volume.name)
         };
         watched.catch_up();
         let followed = &watched.followed;
         if followed.adviser.accesses() == (0, 0) {
-            refuse!(
-                "nothing was read from volume `{}` or written to it since it is served: there is nothing to advise on",
+            bail!(
+                "nothing was read from volume `{}` or written to it since it is served: there is nothing to advise on yet",
                 volume.name
             );
         }

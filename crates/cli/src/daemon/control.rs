@@ -208,12 +208,9 @@ fn carry_out(
         "org.forebay.Attach" => {
             let origin = need(&given.origin, "origin")?;
             let mode = given.mode.as_ref().map(mode).transpose()?;
-            let exports = daemon.attach(
-                Path::new(&origin),
-                given.name.clone(),
-                mode,
-                given.emulate.as_deref().map(config::model).transpose()?,
-            )?;
+            let emulate = given.emulate.as_deref().map(config::model).transpose()?;
+            let opened = daemon.open_new_origin(Path::new(&origin), given.name.clone(), mode)?;
+            let exports = daemon.attach(&opened, emulate)?;
             Ok(json!({ "origin": origin, "exports": exports }))
         }
         "org.forebay.Detach" => {

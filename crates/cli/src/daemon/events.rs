@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+
+use crate::wall_clock::since_1970;
 
 /// How many are kept; each is a few lines of text.
 const KEPT: usize = 500;
@@ -38,7 +39,7 @@ impl Events {
         let number = kept.back().map_or(0, |last| last.number) + 1;
         kept.push_back(Event {
             number,
-            unix_seconds: unix_seconds(),
+            unix_seconds: since_1970().as_secs_f64(),
             kind: kind.to_owned(),
             text: text.into(),
         });
@@ -52,13 +53,6 @@ impl Events {
             .cloned()
             .collect()
     }
-}
-
-/// The wall clock, in seconds since 1970.
-pub(super) fn unix_seconds() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0.0, |since| since.as_secs_f64())
 }
 
 #[cfg(test)]

@@ -8,18 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::events::unix_seconds;
 use super::{Daemon, report};
-use crate::status::{Lately, Status, Times, Traffic, quantile_ns};
+use crate::status::{Lately, Status, Times, Traffic};
 use crate::trouble::{self, Trouble};
+use crate::wall_clock::since_1970;
 
 /// How many samples are kept.
 const SAMPLES: usize = 3600;
 const EVERY: Duration = Duration::from_secs(1);
 /// What "lately" means, in samples.
 const MINUTE: usize = 60;
-/// The block of the counters of a daemon without a cache.
-const PLAIN_BLOCK_BYTES: u64 = 4096;
 
 const COLUMNS: [&str; 21] = [
     "read_bytes_per_second",
@@ -81,7 +79,7 @@ struct Kept {
 impl History {
     pub(super) fn new() -> History {
         History {
-            started_unix_seconds: unix_seconds(),
+            started_unix_seconds: since_1970().as_secs_f64(),
             kept: Mutex::default(),
         }
     }
@@ -134,7 +132,7 @@ impl History {
 impl Daemon {
     /// All that a client is told: with the last minute, and what is wrong.
     pub(super) fn status(&self) -> Result<Status> {
-        Ok(self.complete(report::status(self)?))
+        Ok(self.complete(report::measured(self)?.0))
     }
 
     fn complete(&self, mut status: Status) -> Status {
@@ -188,7 +186,7 @@ fn sample(before: (&Status, &Times), now: (&Status, &Times)) -> Sample {
     let (old, new) = (&before.0.traffic, &now.0.traffic);
     let seconds = (now.0.uptime_seconds - before.0.uptime_seconds).max(0.001);
     let cache = now.0.cache.as_ref();
-    let block_bytes = cache.map_or(PLAIN_BLOCK_BYTES, |cache| u64::from(cache.block_bytes));
+    let block_bytes = now.0.block_bytes();
     let more = |get: fn(&Traffic) -> u64| get(new).saturating_sub(get(old)) as f64;
     let rate = |get: fn(&Traffic) -> u64| (more(get) / seconds) as f32;
     let block_rate = |get: fn(&Traffic) -> u64| (more(get) * block_bytes as f64 / seconds) as f32;
@@ -198,7 +196,7 @@ fn sample(before: (&Status, &Times), now: (&Status, &Times)) -> Sample {
         if times.count() == 0 {
             return f32::NAN;
         }
-        (quantile_ns(&times, share) as f64 / 1e9) as f32
+        (times.quantile_ns(share) as f64 / 1e9) as f32
     };
     let (was, is) = (before.1, now.1);
     let client = |looked_up: fn(&Traffic) -> u64, origin: fn(&Traffic) -> u64| {
@@ -245,7 +243,7 @@ fn sample(before: (&Status, &Times), now: (&Status, &Times)) -> Sample {
         rate(|traffic| traffic.origin_written_bytes),
     ];
     Sample {
-        unix_seconds: unix_seconds(),
+        unix_seconds: since_1970().as_secs_f64(),
         values,
     }
 }

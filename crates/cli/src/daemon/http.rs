@@ -118,11 +118,14 @@ fn answer(daemon: &Daemon, request: &Request) -> Response {
             ok(crate::metrics::CONTENT_TYPE, page.into_bytes())
         }),
         "/api/status" => daemon.status().and_then(|status| json(&status)),
-        "/api/history" => json(&daemon.history.after(request.number("since").unwrap_or(0.0))),
-        "/api/events" => {
-            let after = request.number("after").unwrap_or(0.0);
-            json(&daemon.events.after(after as u64))
-        }
+        "/api/history" => match request.number("since") {
+            Ok(since) => json(&daemon.history.after(since)),
+            Err(why) => Ok(text("400 Bad Request", &why)),
+        },
+        "/api/events" => match request.number("after") {
+            Ok(after) => json(&daemon.events.after(after as u64)),
+            Err(why) => Ok(text("400 Bad Request", &why)),
+        },
         "/api/volumes" => daemon.volume_views().and_then(|views| json(&views)),
         path => Ok(pages::find(path).map_or_else(
             || text("404 Not Found", "there is no such page"),

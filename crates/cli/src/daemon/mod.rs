@@ -64,7 +64,7 @@ pub(crate) use start::{drain_offline, serve};
 use crate::attach::Surroundings;
 use crate::config::Plan;
 use crate::profiles::Profile;
-use crate::status::Recovery;
+use crate::status::{PLAIN_BLOCK_BYTES, Recovery};
 use advice::Advisers;
 use events::Events;
 use history::History;
@@ -128,6 +128,16 @@ struct Admin {
     volumes: Vec<VolumeSide>,
     settings: Settings,
     profile: Option<&'static Profile>,
+}
+
+impl Admin {
+    /// The block that counters count, in bytes.
+    fn block_bytes(&self) -> u64 {
+        let cache = self.cache.as_ref();
+        cache.map_or(PLAIN_BLOCK_BYTES, |cache| {
+            u64::from(cache.superblock.geometry.block_bytes)
+        })
+    }
 }
 
 /// The daemon as its control plane sees it.

@@ -1,16 +1,32 @@
 //! A changed configuration, applied as far as that is possible while clients use the cache.
 
-use anyhow::Result;
-use forebay_engine::Mode;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use forebay_engine::{Mode, Settings};
+use forebay_model::ModelOptions;
 use serde_json::{Value, json};
 
 use super::Daemon;
+use crate::attach::Origin;
 use crate::config::{self, Plan, VolumePlan};
-use crate::failure::refuse;
+use crate::failure::wrong_usage;
+use crate::profiles::Profile;
+
+/// What a changed file asks for that can be had now, checked as far as that goes without changing
+/// anything, and what waits for a restart.
+struct Changes {
+    profile: Option<&'static Profile>,
+    settings: Option<Settings>,
+    new_volumes: Vec<(Origin, Option<ModelOptions>)>,
+    modes: Vec<(String, Mode)>,
+    waiting: Vec<String>,
+}
 
 impl Daemon {
     /// Reads the configuration again and applies what it can; says what that was, and what waits
-    /// for a restart. Nothing is changed by a file that is wrong.
+    /// for a restart. Nothing is changed by a file that is wrong, or that asks for a volume that
+    /// cannot be had.
     pub(super) fn reload(&self) -> Result<Value> {
         // One at a time.
         let mut current = self
@@ -18,74 +34,88 @@ impl Daemon {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(source) = &current.source else {
-            refuse!(
+            wrong_usage!(
                 "this daemon was started without a configuration file: use `forebay set`, `mode` and `attach`"
             )
         };
         let new = config::plan((**source).clone())?;
-        let mut waiting: Vec<String> = current
-            .needs_restart_for(&new)
-            .into_iter()
-            .map(str::to_owned)
-            .collect();
+        let changes = self
+            .changes(&current, &new)
+            .context("nothing was changed")?;
+        let waiting = changes.waiting.clone();
         let mut changed = Vec::new();
-        if self.apply_settings(&new)? {
-            changed.push("settings".to_owned());
-        }
-        self.apply_volumes(&current, &new, &mut changed, &mut waiting)?;
+        let applied = self.apply(changes, &mut changed);
+        self.note_reload(&changed, &waiting, &new.notes);
+        applied.with_context(|| stopped_half_way(&changed))?;
         note_applied(&mut current, new);
-        for note in &current.notes {
-            tracing::warn!("configuration read again: {note}");
-        }
-        for what in &changed {
-            tracing::info!("configuration read again: {what} changed");
-            self.events
-                .note("reload", format!("configuration read again: {what}"));
-        }
-        for what in &waiting {
-            tracing::warn!("configuration read again: {what} waits for a restart");
-        }
         Ok(json!({ "changed": changed, "needs_restart": waiting }))
     }
 
-    /// Says whether they were others.
-    fn apply_settings(&self, new: &Plan) -> Result<bool> {
-        let settings = &new.settings;
-        let mut admin = self.admin();
-        admin.profile = new.profile;
-        if admin.settings == *settings || admin.cache.is_none() {
-            return Ok(false);
+    fn changes(&self, current: &Plan, new: &Plan) -> Result<Changes> {
+        let waiting = current.needs_restart_for(new);
+        let mut changes = Changes {
+            profile: new.profile,
+            settings: None,
+            new_volumes: Vec::new(),
+            modes: Vec::new(),
+            waiting: waiting.into_iter().map(str::to_owned).collect(),
+        };
+        for cache in new.cache.iter().filter(|_| current.cache != new.cache) {
+            check_is_there(&cache.device)?;
         }
-        self.put_into_force(&mut admin, settings.clone())?;
-        Ok(true)
+        let (served_cache, settings) = {
+            let admin = self.admin();
+            (admin.cache.is_some(), admin.settings.clone())
+        };
+        changes.settings = (served_cache && settings != new.settings).then(|| new.settings.clone());
+        for volume in &new.volumes {
+            self.changes_of_volume(current, volume, served_cache, &mut changes)?;
+        }
+        self.note_gone_volumes(current, new, &mut changes.waiting);
+        Ok(changes)
     }
 
-    fn apply_volumes(
+    fn changes_of_volume(
         &self,
         current: &Plan,
-        new: &Plan,
-        changed: &mut Vec<String>,
-        waiting: &mut Vec<String>,
+        volume: &VolumePlan,
+        served_cache: bool,
+        changes: &mut Changes,
     ) -> Result<()> {
-        for volume in &new.volumes {
-            let name = volume.called();
-            let known = current.volumes.iter().find(|known| known.called() == name);
-            match known {
-                _ if self.volume(&name).is_none() => {
-                    self.attach_planned(volume)?;
-                    changed.push(format!("volume {name} is attached"));
-                }
-                Some(known) if known.origin != volume.origin || known.emulate != volume.emulate => {
-                    waiting.push(format!("volume {name}, which is on another origin"));
-                }
-                _ => {
-                    if let Some(mode) = volume.mode.filter(|_| mode_of(known) != volume.mode) {
-                        self.set_mode(&name, mode)?;
-                        changed.push(format!("volume {name} is in mode {}", mode.name()));
-                    }
-                }
+        let name = volume.called();
+        let known = current.volumes.iter().find(|known| known.called() == name);
+        if self.volume(&name).is_none() {
+            if !served_cache {
+                check_is_there(&volume.origin)?;
+                let what = format!("volume {name}: this daemon serves no cache to attach it to");
+                changes.waiting.push(what);
+                return Ok(());
+            }
+            let origin = self.open_new_origin(&volume.origin, volume.name.clone(), volume.mode)?;
+            changes.new_volumes.push((origin, volume.emulate.clone()));
+            return Ok(());
+        }
+        if known
+            .is_some_and(|known| known.origin != volume.origin || known.emulate != volume.emulate)
+        {
+            check_is_there(&volume.origin)?;
+            let what = format!("volume {name}, which is on another origin");
+            changes.waiting.push(what);
+            return Ok(());
+        }
+        let mode_before = known.and_then(|known| known.mode);
+        if let Some(mode) = volume.mode.filter(|mode| mode_before != Some(*mode)) {
+            if served_cache {
+                changes.modes.push((name, mode));
+            } else {
+                let what = format!("the mode of volume {name}, which has no cache yet");
+                changes.waiting.push(what);
             }
         }
+        Ok(())
+    }
+
+    fn note_gone_volumes(&self, current: &Plan, new: &Plan, waiting: &mut Vec<String>) {
         for gone in &current.volumes {
             let name = gone.called();
             let stays = new.volumes.iter().any(|volume| volume.called() == name);
@@ -95,13 +125,57 @@ impl Daemon {
                 ));
             }
         }
+    }
+
+    /// Puts one thing after the other into force; `changed` has those that are, whatever happens.
+    fn apply(&self, changes: Changes, changed: &mut Vec<String>) -> Result<()> {
+        let mut admin = self.admin();
+        if let Some(settings) = changes.settings {
+            self.put_into_force(&mut admin, settings)?;
+            changed.push("settings".to_owned());
+        }
+        admin.profile = changes.profile;
+        drop(admin);
+        for (name, mode) in changes.modes {
+            self.set_mode(&name, mode)?;
+            changed.push(format!("volume {name} is in mode {}", mode.name()));
+        }
+        for (origin, emulate) in changes.new_volumes {
+            self.attach(&origin, emulate)?;
+            changed.push(format!("volume {} is attached", origin.name));
+        }
         Ok(())
     }
 
-    fn attach_planned(&self, volume: &VolumePlan) -> Result<()> {
-        let emulation = volume.emulate.clone();
-        self.attach(&volume.origin, volume.name.clone(), volume.mode, emulation)?;
-        Ok(())
+    fn note_reload(&self, changed: &[String], waiting: &[String], notes: &[String]) {
+        for note in notes {
+            tracing::warn!("configuration read again: {note}");
+        }
+        for what in changed {
+            tracing::info!("configuration read again: {what} changed");
+            self.events
+                .note("reload", format!("configuration read again: {what}"));
+        }
+        for what in waiting {
+            tracing::warn!("configuration read again: {what} waits for a restart");
+        }
+    }
+}
+
+/// A restart would end there, so that it must not be waited for.
+fn check_is_there(device: &Path) -> Result<()> {
+    std::fs::metadata(device)
+        .map(drop)
+        .with_context(|| format!("cannot find {}, which the file names", device.display()))
+}
+
+fn stopped_half_way(changed: &[String]) -> String {
+    match changed {
+        [] => "nothing was changed".to_owned(),
+        changed => format!(
+            "stopped half way: in force are {}; what comes after is not; mend the cause and `forebay reload` again",
+            changed.join(", ")
+        ),
     }
 }
 
@@ -121,8 +195,4 @@ fn note_applied(current: &mut Plan, new: Plan) {
             None => current.volumes.push(volume),
         }
     }
-}
-
-fn mode_of(volume: Option<&VolumePlan>) -> Option<Mode> {
-    volume.and_then(|volume| volume.mode)
 }

@@ -83,12 +83,7 @@ pub(super) fn backlog(daemon: &Daemon, slot: VolumeSlot) -> Result<Backlog> {
     Ok(backlog)
 }
 
-/// Everything but what the history adds.
-pub(super) fn status(daemon: &Daemon) -> Result<Status> {
-    Ok(measured(daemon)?.0)
-}
-
-/// Everything, and how long requests took in full.
+/// Everything but what the history adds, and how long requests took in full.
 pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
     let slots: Vec<VolumeSlot> = daemon
         .admin()
@@ -102,9 +97,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         parts.push(link.call(move |worker| part_of(worker, &slots))?);
     }
     let admin = daemon.admin();
-    let block_bytes = admin.cache.as_ref().map_or(4096, |cache| {
-        u64::from(cache.superblock.geometry.block_bytes)
-    });
+    let block_bytes = admin.block_bytes();
     let volumes: Vec<VolumeStatus> = admin
         .volumes
         .iter()

@@ -5,7 +5,7 @@ use forebay_engine::Settings;
 use serde_json::{Value, json};
 
 use super::{Admin, Daemon};
-use crate::failure::{Usage, refuse};
+use crate::failure::{Usage, wrong_usage};
 use crate::{config, profiles};
 
 impl Daemon {
@@ -58,7 +58,7 @@ impl Daemon {
     /// Gives settings to all shards.
     pub(super) fn put_into_force(&self, admin: &mut Admin, settings: Settings) -> Result<()> {
         if admin.cache.is_none() {
-            refuse!("there is no cache whose settings could change");
+            wrong_usage!("this daemon serves no cache whose settings could change");
         }
         for link in &self.links {
             let settings = settings.clone();

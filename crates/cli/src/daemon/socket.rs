@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use forebay_frontend::nbd::{Peer, TlsPolicy, TlsServer};
 
-use crate::failure::{Usage, refuse};
+use crate::failure::{Refused, Usage, refuse};
 use crate::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 
 /// A client's socket.
@@ -59,13 +59,13 @@ impl std::str::FromStr for Address {
         };
         match text.split_once(':') {
             Some(("unix", path)) if !path.is_empty() => Ok(Address::Unix(path.into())),
-            Some(("tcp", rest))
-                if rest
-                    .rsplit_once(':')
-                    .is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
-            {
-                Ok(Address::Tcp(rest.to_owned()))
-            }
+            Some(("tcp", rest)) => match rest.rsplit_once(':') {
+                Some((_, port)) if port.parse::<u16>().is_ok() => Ok(Address::Tcp(rest.to_owned())),
+                Some((_, port)) if port.parse::<u128>().is_ok() => Err(Usage(format!(
+                    "`{text}`: a port is from 0 to 65535, and {port} is not"
+                ))),
+                _ => Err(wrong()),
+            },
             _ => Err(wrong()),
         }
     }
@@ -125,7 +125,8 @@ impl Listener {
                     format!("cannot listen on tcp:{host}; is the port taken (ss -ltn)?")
                 })?;
                 let bound = listener.local_addr().context("cannot examine the socket")?;
-                TlsPolicy::choose(Peer::Tcp(bound.ip()), tls.server.as_ref(), tls.insecure)?;
+                TlsPolicy::choose(Peer::Tcp(bound.ip()), tls.server.as_ref(), tls.insecure)
+                    .map_err(|error| Refused(error.to_string()))?;
                 listener
                     .set_nonblocking(true)
                     .context("cannot prepare the socket")?;
@@ -205,9 +206,17 @@ impl Drop for Listener {
 
 /// Binds a unix socket, in the place of one that a dead process left.
 pub(super) fn bind_unix(path: &Path) -> Result<UnixListener> {
-    let left_behind =
-        std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    if left_behind {
+    let there = std::fs::symlink_metadata(path).ok();
+    if there
+        .as_ref()
+        .is_some_and(|found| !found.file_type().is_socket())
+    {
+        refuse!(
+            "{} is there already and is no socket; choose another path",
+            path.display()
+        );
+    }
+    if there.is_some() {
         let answered = patiently(
             OF_A_DAEMON_THAT_ENDED,
             || UnixStream::connect(path).map_or(Ok(()), |_| Err(())),

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::attach::{self, AttachedCache, Origin, Surroundings};
 use crate::config::{LEAST_MEMORY_BYTES, Plan};
-use crate::failure::{Usage, refuse};
+use crate::failure::{Usage, wrong_usage};
 use crate::profiles;
 use crate::shared_memory::ShardMemory;
 use crate::state_dir::{StateDir, run_dir};
@@ -346,7 +346,8 @@ fn open_cache(
         return Ok(None);
     };
     let (opened, superblock) = attach::open_cache(&wanted.device, wanted.create, surroundings)?;
-    attach::check_origins(&superblock, origins)?;
+    let file = plan.source.as_ref().and_then(|args| args.config.as_deref());
+    attach::check_origins(&superblock, origins, file)?;
     let mut attached = attach::attach(opened, &superblock, false, &plan.settings)?;
     let report = &attached.report;
     tracing::info!(
@@ -660,7 +661,9 @@ fn divide_memory(bytes: u64, threads: usize) -> Result<Vec<(Arena, Arena)>> {
 fn limits(memory_bytes: u64) -> Result<Limits> {
     let default = Limits::default();
     if memory_bytes < LEAST_MEMORY_BYTES / 4 {
-        refuse!("--memory leaves a thread less than 8 MiB; allow more memory or fewer threads");
+        wrong_usage!(
+            "--memory leaves a thread less than 8 MiB; allow more memory or fewer threads"
+        );
     }
     // Buffers of unaligned data take up to twice their length.
     let share = 1u64 << (memory_bytes / 8).ilog2();

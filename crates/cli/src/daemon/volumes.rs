@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use forebay_engine::format::VolumeState;
 use forebay_engine::{Mode, Superblock, VolumeSlot};
-use forebay_io::Emulation;
+use forebay_io::{Emulation, RealDevice};
 use forebay_model::ModelOptions;
 
 use super::report::{Backlog, backlog};
 use super::worker::Worker;
 use super::{CacheSide, Daemon, VolumeSide, start};
 use crate::attach::{self, Origin};
-use crate::failure::{Interrupted, refuse};
+use crate::failure::{Interrupted, wrong_usage};
 use crate::fingerprint;
+use crate::nearest::suggestion;
 use crate::profiles;
-use crate::state_dir::unix_time;
+use crate::wall_clock::since_1970;
 
 /// How often progress is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -64,13 +65,18 @@ impl Daemon {
                 }
             }
         };
+        let names = names();
         match (found, name) {
             (Some(found), _) => Ok(found),
-            (None, Some(name)) => refuse!(
-                "there is no volume `{name}`; there are: {}",
-                names().join(", ")
+            (None, _) if names.is_empty() => {
+                wrong_usage!("this daemon serves no volume now; `forebay attach` gives it one")
+            }
+            (None, Some(name)) => wrong_usage!(
+                "there is no volume `{name}`{}; there are: {}",
+                suggestion(name, names.iter().map(String::as_str)),
+                names.join(", ")
             ),
-            (None, None) => refuse!("say which volume; there are: {}", names().join(", ")),
+            (None, None) => wrong_usage!("say which volume; there are: {}", names.join(", ")),
         }
     }
 
@@ -86,7 +92,9 @@ impl Daemon {
         let volume = self.find_volume(Some(name))?;
         let mut admin = self.admin();
         let Some(cache) = &mut admin.cache else {
-            refuse!("`{name}` has no cache: a mode means nothing")
+            wrong_usage!(
+                "`{name}` is served without a cache: a mode means nothing; start it with --cache"
+            )
         };
         // On record first: a mode that is in force and not on record would be gone with a crash.
         change_record(cache, name, |record| record.mode = mode as u8)?;
@@ -149,45 +157,85 @@ impl Daemon {
         }
     }
 
-    /// Adds an origin to the running cache.
-    pub(super) fn attach(
+    /// Opens an origin that is to be added to the running cache, with every check that can be made
+    /// before anything is changed.
+    pub(super) fn open_new_origin(
         &self,
         path: &Path,
         name: Option<String>,
         mode: Option<Mode>,
-        emulate: Option<ModelOptions>,
-    ) -> Result<Vec<String>> {
+    ) -> Result<Origin> {
+        self.check_new_device(path)?;
         let mut origin = Origin::open(path, name, mode, &self.surroundings)
             .with_context(|| format!("cannot attach the origin device {}", path.display()))?;
-        let emulation = emulate.map(|options| Emulation::new(&options, origin.size_bytes()));
-        let mut admin = self.admin();
+        let admin = self.admin();
         if admin
             .volumes
             .iter()
             .any(|volume| volume.name == origin.name)
         {
-            refuse!(
+            wrong_usage!(
                 "there is a volume `{}` already; choose another name with --name",
                 origin.name
             );
         }
-        let first_mode = profiles::first_mode(admin.profile);
-        let Some(cache) = &mut admin.cache else {
-            refuse!("this daemon serves no cache to attach to")
+        let Some(cache) = &admin.cache else {
+            wrong_usage!("this daemon serves no cache to attach to; start one with --cache")
         };
         if let Some(known) =
             attach::attached_volumes(&cache.superblock).find(|known| known.name == origin.name)
         {
             attach::check_origin(known, &mut origin)?;
         }
+        Ok(origin)
+    }
+
+    /// Refuses a device that this daemon uses already: the lock on it would only say that somebody
+    /// does.
+    fn check_new_device(&self, path: &Path) -> Result<()> {
+        let Ok(wanted) = std::fs::canonicalize(path) else {
+            return Ok(());
+        };
+        let same = |device: &RealDevice| {
+            std::fs::canonicalize(device.path()).is_ok_and(|used| used == wanted)
+        };
+        let admin = self.admin();
+        if admin.cache.iter().any(|cache| same(&cache.device)) {
+            wrong_usage!(
+                "{} is the cache device of this daemon: it cannot be an origin too",
+                path.display()
+            );
+        }
+        if let Some(volume) = admin.volumes.iter().find(|volume| same(&volume.device)) {
+            wrong_usage!(
+                "{} is served by this daemon already, as volume {}",
+                path.display(),
+                volume.name
+            );
+        }
+        Ok(())
+    }
+
+    /// Adds an origin to the running cache.
+    pub(super) fn attach(
+        &self,
+        origin: &Origin,
+        emulate: Option<ModelOptions>,
+    ) -> Result<Vec<String>> {
+        let emulation = emulate.map(|options| Emulation::new(&options, origin.size_bytes()));
+        let mut admin = self.admin();
+        let first_mode = profiles::first_mode(admin.profile);
+        let Some(cache) = &mut admin.cache else {
+            wrong_usage!("this daemon serves no cache to attach to; start one with --cache")
+        };
         let mut superblock = cache.superblock.clone();
-        let config = attach::enter_volume(&mut superblock, &origin, first_mode)?;
+        let config = attach::enter_volume(&mut superblock, origin, first_mode)?;
         write_superblock(cache, superblock)?;
         let slot = start::add_volume(
             &self.links,
-            start::served_volume(&origin, config, emulation)?,
+            start::served_volume(origin, config, emulation)?,
         )?;
-        let side = start::volume_side(&origin, slot);
+        let side = start::volume_side(origin, slot);
         admin.volumes.push(side.clone());
         drop(admin);
         tracing::info!("volume {} is attached", origin.name);
@@ -209,7 +257,7 @@ impl Daemon {
         tell: &mut dyn FnMut(Progress) -> bool,
     ) -> Result<()> {
         if self.admin().cache.is_none() {
-            refuse!(
+            wrong_usage!(
                 "`{}` has no cache to be detached from; stop the daemon instead",
                 volume.name
             );
@@ -290,7 +338,7 @@ impl Daemon {
             };
             if let Some(record) = superblock.volumes.iter_mut().find(attached) {
                 record.fingerprint = taken;
-                record.fingerprint_at = unix_time().max(1);
+                record.fingerprint_at = since_1970().as_secs().max(1);
             }
         }
         write_superblock(cache, superblock)

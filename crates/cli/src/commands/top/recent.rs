@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::view::Sort;
-use crate::client::Client;
+use crate::client::{Client, understood};
 use crate::daemon::Event;
 use crate::status::{Status, VolumeStatus};
 
@@ -41,16 +41,15 @@ impl Recent {
     }
 
     pub(super) fn ask(client: &mut Client) -> Result<Recent> {
-        let mut recent = Recent::of(ask_status(client)?);
+        let mut recent = Recent::of(client.status()?);
         recent.refresh(client)?;
         Ok(recent)
     }
 
     pub(super) fn refresh(&mut self, client: &mut Client) -> Result<()> {
-        const OTHER: &str = "the daemon is of another version";
-        self.status = ask_status(client)?;
+        self.status = client.status()?;
         let since = json!({ "since_unix_seconds": self.last_unix_seconds });
-        let news: News = serde_json::from_value(client.ask("History", &since)?).context(OTHER)?;
+        let news: News = understood(client.ask("History", &since)?)?;
         self.last_unix_seconds = news
             .unix_seconds
             .last()
@@ -63,7 +62,7 @@ impl Recent {
         }
         let after = self.events.last().map_or(0, |last| last.number);
         let mut events = client.ask("Events", &json!({ "after": after }))?;
-        let events: Vec<Event> = serde_json::from_value(events["events"].take()).context(OTHER)?;
+        let events: Vec<Event> = understood(events["events"].take())?;
         self.events.extend(events);
         self.events.drain(..self.events.len().saturating_sub(KEPT));
         Ok(())
@@ -84,9 +83,4 @@ impl Recent {
         }
         volumes
     }
-}
-
-fn ask_status(client: &mut Client) -> Result<Status> {
-    serde_json::from_value(client.ask("Status", &json!({}))?)
-        .context("the daemon is of another version")
 }

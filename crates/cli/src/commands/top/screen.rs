@@ -70,34 +70,8 @@ fn head_lines(recent: &Recent, view: &View) -> Vec<Line<'static>> {
         lines.push("no cache".into());
         return lines;
     };
-    lines.push(
-        format!(
-            "cache {}: cached {} of {} ({}), dirty {} ({})",
-            cache.device,
-            size(cache.cached_bytes),
-            size(cache.capacity_bytes),
-            share(cache.cached_bytes, cache.capacity_bytes),
-            size(cache.dirty_bytes),
-            share(cache.dirty_bytes, cache.capacity_bytes),
-        )
-        .into(),
-    );
-    let lately = &status.lately;
-    lines.push(
-        format!(
-            "hit ratio in the last {}: reads {}, writes {}",
-            duration(lately.seconds),
-            share(
-                lately.read_blocks_hit,
-                lately.read_blocks_hit + lately.read_blocks_missed
-            ),
-            share(
-                lately.write_blocks_hit,
-                lately.write_blocks_hit + lately.write_blocks_missed
-            ),
-        )
-        .into(),
-    );
+    lines.push(format!("cache {}: {}", cache.device, cache.occupancy()).into());
+    lines.push(status.lately.hit_ratios().into());
     lines
 }
 

@@ -11,11 +11,16 @@ use super::input::each_request;
 use super::progress::Progress;
 use crate::args::{AdviseArgs, TraceFileArgs};
 use crate::client::Client;
-use crate::failure::{self, Refused, Usage, refuse};
+use crate::failure::{self, Usage, wrong_usage};
 use crate::output::line;
 use crate::units::{duration, size};
 
 const DAY_SECONDS: f64 = 86_400.0;
+/// From less than this nothing is said about a day: an hour, a little less from its first request
+/// to its last.
+const ENOUGH_SECONDS: f64 = 3540.0;
+/// With fewer hits than this in the largest cache, hits are no reason for one.
+const FEW_HITS: f64 = 0.01;
 
 /// What the advice is on.
 pub(super) enum Subject {
@@ -45,9 +50,10 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Bytes a day of so many blocks in the whole trace; unknown without times.
+    /// Bytes a day of so many blocks in the whole trace; unknown without times, and after too
+    /// short a time.
     pub(super) fn per_day(&self, blocks: f64) -> Option<f64> {
-        let duration = self.duration?;
+        let duration = self.duration.filter(|seconds| *seconds >= ENOUGH_SECONDS)?;
         Some(blocks * self.block_size as f64 * DAY_SECONDS / duration)
     }
 
@@ -55,6 +61,23 @@ impl Report {
     pub(super) fn years(&self) -> Option<f64> {
         let per_day = self.per_day(self.findings.advice.ssd_write_blocks)?;
         (per_day > 0.0).then(|| self.ssd_tbw * 1e12 / per_day / 365.25)
+    }
+
+    /// Why there is nothing to be said about a day.
+    fn no_day(&self) -> String {
+        match self.duration {
+            Some(seconds) => format!(
+                "not known: {} were seen, and a day is not told from less than an hour",
+                duration(seconds)
+            ),
+            None => "not known: the trace has no times (give --duration)".to_owned(),
+        }
+    }
+
+    /// Whether blocks come again often enough for a cache to answer for them.
+    pub(super) fn is_reused(&self) -> bool {
+        let ratios = self.findings.curve.iter().map(|point| point.hit_ratio);
+        ratios.fold(0.0, f64::max) >= FEW_HITS
     }
 
     pub(super) fn bytes(&self, blocks: u64) -> u64 {
@@ -121,7 +144,7 @@ fn of_volume(args: &AdviseArgs) -> Result<Report> {
     let mut client = Client::connect(args.control.as_deref())?;
     let asked = client.ask("Advise", &json!({ "name": name, "size_bytes": args.size }));
     let mut answer = match asked {
-        Err(error) if error.is::<Refused>() && args.subject.is_file() => refuse!(
+        Err(error) if error.is::<Usage>() && args.subject.is_file() => wrong_usage!(
             "{}; if the file {name} is meant, say in which --format it is",
             failure::describe(&error)
         ),
@@ -177,6 +200,7 @@ fn document(report: &Report) -> Value {
         "sampled_blocks": findings.sampled_blocks,
         "curve": curve,
         "recommendation": {
+            "worthwhile": report.is_reused(),
             "size_blocks": advice.point.size_blocks,
             "size_bytes": report.bytes(advice.point.size_blocks),
             "mode": advice.mode.name(),
@@ -213,7 +237,7 @@ pub(super) fn rows(report: &Report) -> Vec<(&'static str, String)> {
     let percent = |ratio: f64| format!("{:.1} %", ratio * 100.0);
     let per_day = |blocks: f64| match report.per_day(blocks) {
         Some(bytes) => format!("{} a day", size(bytes as u64)),
-        None => "not known: the trace has no times (give --duration)".to_owned(),
+        None => report.no_day(),
     };
     let cutoff = match advice.cutoff_blocks {
         Some(blocks) => size(report.bytes(blocks)),
@@ -246,6 +270,12 @@ pub(super) fn rows(report: &Report) -> Vec<(&'static str, String)> {
     ]
 }
 
+const NO_REUSE: &str = "
+A cache does not help this load: hardly a block is asked for twice, so that a cache of any size
+would have next to no hits. Only bursts of writes could gain, from write-back. What follows is for
+the case that this changes.
+";
+
 fn text(report: &Report) -> String {
     let findings = &report.findings;
     let mut text = format!(
@@ -255,8 +285,14 @@ fn text(report: &Report) -> String {
         findings.write_blocks,
         size(report.bytes(findings.footprint_blocks))
     );
-    if let (Subject::Volume(name), Some(seconds)) = (&report.subject, report.duration) {
-        let _ = writeln!(text, "To volume {name}, in {}.", duration(seconds));
+    match (&report.subject, report.duration) {
+        (Subject::Volume(name), Some(seconds)) => {
+            let _ = writeln!(text, "To volume {name}, in {}.", duration(seconds));
+        }
+        (Subject::Trace(_), Some(seconds)) => {
+            let _ = writeln!(text, "In {}.", duration(seconds));
+        }
+        (_, None) => {}
     }
     let rate = findings.sampling_rate * 100.0;
     let _ = writeln!(text, "Sampled: {rate:.1} % of the blocks.");
@@ -268,6 +304,9 @@ fn text(report: &Report) -> String {
         (Subject::Volume(_), missed) => {
             let _ = writeln!(text, "{missed} requests came too fast to be seen.");
         }
+    }
+    if !report.is_reused() {
+        text.push_str(NO_REUSE);
     }
     text.push_str("\nRecommended:\n");
     for (what, value) in rows(report) {

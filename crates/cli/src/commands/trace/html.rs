@@ -24,6 +24,11 @@ table{border-collapse:collapse}td,th{padding:.15rem .8rem .15rem 0;text-align:le
         "<h1>Advice on a cache for {}</h1>",
         escape(report.subject.name())
     );
+    if !report.is_reused() {
+        page.push_str(
+            "<p><b>A cache does not help this load: hardly a block is asked for twice.</b></p>\n",
+        );
+    }
     page.push_str("<table>\n");
     for (what, value) in rows(report) {
         let _ = writeln!(page, "<tr><th>{what}</th><td>{}</td></tr>", escape(&value));

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::progress::Progress;
 use crate::args::RecordArgs;
 use crate::client::{Client, Upgraded};
-use crate::failure::{Usage, refuse};
+use crate::failure::{Refused, Usage};
 use crate::output::line;
 use crate::units::duration;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<()> {
         return Err(Usage("--seconds must be above 0".to_owned()).into());
     }
     if !args.force && args.file.exists() {
-        return refuse_existing(&args.file);
+        return Err(existing(&args.file));
     }
     let progress = Progress::start()?;
     let client = Client::connect(args.control.control.as_deref())?;
@@ -75,11 +75,12 @@ pub(crate) fn run(args: &RecordArgs) -> Result<()> {
     Ok(())
 }
 
-fn refuse_existing(path: &Path) -> Result<()> {
-    refuse!(
+fn existing(path: &Path) -> anyhow::Error {
+    let message = format!(
         "{} is there already; choose another name, or give it up with --force",
         path.display()
-    )
+    );
+    Refused(message).into()
 }
 
 fn create(path: &Path, force: bool) -> Result<File> {
@@ -91,10 +92,7 @@ fn create(path: &Path, force: bool) -> Result<File> {
         how.create_new(true);
     }
     match how.open(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            refuse_existing(path)?;
-            Err(error.into())
-        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(existing(path)),
         opened => opened.with_context(|| format!("cannot make {}", path.display())),
     }
 }

@@ -89,14 +89,20 @@ fn parse(head: &[u8]) -> Result<Option<Request>, Fault> {
 }
 
 impl Request {
-    /// A number from the query; none if it is missing or none.
-    pub(super) fn number(&self, name: &str) -> Option<f64> {
+    /// A number from the query, 0 if it is not there.
+    ///
+    /// # Errors
+    /// If there is something else in its place.
+    pub(super) fn number(&self, name: &str) -> Result<f64, String> {
         let mut pairs = self
             .query
             .split('&')
-            .filter_map(|pair| pair.split_once('='));
-        let (_, value) = pairs.find(|(key, _)| *key == name)?;
-        value.parse().ok().filter(|number: &f64| number.is_finite())
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let Some((_, value)) = pairs.find(|(key, _)| *key == name) else {
+            return Ok(0.0);
+        };
+        let number = value.parse().ok().filter(|number: &f64| number.is_finite());
+        number.ok_or_else(|| format!("`{name}={value}`: {name} is a number"))
     }
 
     /// Whether the client means us and not a name that somebody made to point here: an address,
@@ -131,8 +137,9 @@ mod tests {
         }
         let request = request(whole).unwrap().unwrap();
         assert_eq!(request.path, "/api/history");
-        assert_eq!(request.number("since"), Some(12.5));
-        assert_eq!(request.number("x"), None);
+        assert_eq!(request.number("since"), Ok(12.5));
+        assert_eq!(request.number("y"), Ok(0.0));
+        assert!(request.number("x").is_err());
         assert!(request.with_body);
     }
 

@@ -21,7 +21,7 @@ use anyhow::{Result, anyhow};
 
 use super::progress::Progress;
 use crate::args::ReplayArgs;
-use crate::failure::{Interrupted, Usage, refuse};
+use crate::failure::{Interrupted, Usage, refuse, wrong_usage};
 use crate::output::line;
 use crate::units::{Speed, size};
 use operations::{Limits, Operations, Survey};
@@ -116,7 +116,7 @@ fn check_span(
         && !args.wrap
         && survey.span_bytes() > size_bytes
     {
-        refuse!(
+        wrong_usage!(
             "the trace goes up to {}, and {name} ends at {}: take a larger one, or --wrap what is beyond",
             size(survey.span_bytes()),
             size(size_bytes)

@@ -16,7 +16,7 @@ use forebay_trace::Kind;
 
 use super::operations::Operation;
 use super::target::{Data, Failed, Session, Target, pieces};
-use crate::failure::{Usage, refuse};
+use crate::failure::{Usage, wrong_usage};
 
 /// What every server takes in one request (proto.md, "Block size constraints").
 const LONGEST_BYTES: u32 = 32 << 20;
@@ -115,10 +115,10 @@ pub(super) fn open(uri: &str, read_only: bool, depth: u16) -> Result<Target> {
     let connect = move || connect(&place).with_context(|| format!("cannot replay on {uri}"));
     let export = connect()?.1;
     if !read_only && export.can(transmission_flag::READ_ONLY) {
-        refuse!("the server offers this export to be read only; replay with --reads-only");
+        wrong_usage!("the server offers this export to be read only; replay with --reads-only");
     }
     if !read_only && depth > 1 && !export.can(transmission_flag::CAN_MULTI_CONN) {
-        refuse!(
+        wrong_usage!(
             "the server does not say that a flush on one connection is good for the writes of another: replay with --depth 1"
         );
     }

@@ -9,6 +9,7 @@ use forebay_trace::{Format, Kind, Request, TraceReader};
 use super::super::input;
 use super::super::progress::Progress;
 use crate::args::{ReplayArgs, TraceFileArgs};
+use crate::units::Speed;
 
 /// What formats that know bytes are read in.
 const SECTOR_BYTES: u64 = 512;
@@ -28,6 +29,22 @@ pub(super) struct Operation {
     pub(super) offset_bytes: u64,
     /// At most 1 GiB.
     pub(super) len_bytes: u32,
+}
+
+impl Operation {
+    /// When it is to be sent, in nanoseconds from the beginning; `None` for as soon as possible.
+    ///
+    /// # Errors
+    /// If that depends on a time that the trace does not have.
+    pub(super) fn due_ns(&self, speed: Speed) -> Result<Option<u64>> {
+        match (speed, self.after_ns) {
+            (Speed::Max, _) => Ok(None),
+            (Speed::Factor(factor), Some(after_ns)) => Ok(Some((after_ns as f64 / factor) as u64)),
+            (Speed::Factor(_), None) => Err(anyhow!(
+                "the trace has requests without times: replay it with --speed max"
+            )),
+        }
+    }
 }
 
 fn open(args: &ReplayArgs) -> Result<(TraceReader<'static>, u64)> {

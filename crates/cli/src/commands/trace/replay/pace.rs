@@ -14,7 +14,6 @@ use super::operations::{Operation, Operations};
 use super::tally::Tally;
 use super::target::{Failed, Session, Target};
 use crate::args::ReplayArgs;
-use crate::units::Speed;
 
 /// The longest sleep without a look at Ctrl-C.
 const NAP: Duration = Duration::from_millis(50);
@@ -51,8 +50,8 @@ pub(super) fn run(
             Ok(None) => break Ok(()),
             Err(error) => break Err(error),
         };
-        let due = match due(args.speed, &operation) {
-            Ok(due) => due,
+        let due = match operation.due_ns(args.speed) {
+            Ok(due_ns) => due_ns.map(Duration::from_nanos),
             Err(error) => break Err(error),
         };
         tally.interrupted = !wait_until(began, due, sent, progress);
@@ -70,19 +69,6 @@ pub(super) fn run(
     tally.took_ns = began.elapsed().as_nanos() as u64;
     read?;
     Ok(tally)
-}
-
-/// When an operation is to be sent; at once if as fast as possible.
-fn due(speed: Speed, operation: &Operation) -> Result<Option<Duration>> {
-    match (speed, operation.after_ns) {
-        (Speed::Max, _) => Ok(None),
-        (Speed::Factor(factor), Some(after_ns)) => Ok(Some(Duration::from_nanos(
-            (after_ns as f64 / factor) as u64,
-        ))),
-        (Speed::Factor(_), None) => Err(anyhow!(
-            "the trace has requests without times: replay it with --speed max"
-        )),
-    }
 }
 
 /// Says no if the user does not want to wait any longer.

@@ -221,6 +221,15 @@ fn simulated_document(simulated: &Simulated) -> Value {
     })
 }
 
+/// Where writes go to the origin at once, what is not clean waits for the origin's flush only.
+fn words_for_dirty(mode: Mode) -> &'static str {
+    if mode == Mode::Writeback {
+        "dirty"
+    } else {
+        "written to the origin and not yet flushed there"
+    }
+}
+
 fn simulated_text(text: &mut String, simulated: &Simulated) {
     let traffic = &simulated.traffic;
     let hits = |(hit, missed): (u64, u64)| share(hit, hit + missed);
@@ -240,11 +249,12 @@ fn simulated_text(text: &mut String, simulated: &Simulated) {
     );
     let _ = writeln!(
         text,
-        "Cache device: {} read, {} written; origin: {} read, {} written; {} dirty at the end",
+        "Cache device: {} read, {} written; origin: {} read, {} written; {} {} at the end",
         size(traffic.cache_read_bytes),
         size(traffic.cache_write_bytes),
         size(traffic.origin_read_bytes),
         size(traffic.origin_write_bytes),
-        size(simulated.dirty_bytes)
+        size(simulated.dirty_bytes),
+        words_for_dirty(simulated.mode)
     );
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use forebay_engine::{RequestKind, Settings};
 use forebay_trace::Kind;
 use forebay_virtual::{Access, Answer, Cached, CpuCost, Setup, System};
@@ -106,7 +106,7 @@ impl Replay {
         let depth = usize::from(args.depth);
         let mut sent = 0;
         while let Some(operation) = operations.next()? {
-            let due_ns = due_ns(args.speed, &operation)?;
+            let due_ns = operation.due_ns(args.speed)?.unwrap_or(0);
             self.run_until(due_ns);
             while self.in_flight.len() >= depth {
                 self.step();
@@ -175,15 +175,5 @@ impl Replay {
             traffic: self.cached.traffic(),
             dirty_bytes: self.cached.dirty_bytes(),
         }
-    }
-}
-
-fn due_ns(speed: Speed, operation: &Operation) -> Result<u64> {
-    match (speed, operation.after_ns) {
-        (Speed::Max, _) => Ok(0),
-        (Speed::Factor(factor), Some(after_ns)) => Ok((after_ns as f64 / factor) as u64),
-        (Speed::Factor(_), None) => Err(anyhow!(
-            "the trace has requests without times: replay it with --speed max"
-        )),
     }
 }

@@ -1,0 +1,170 @@
+//! What the TOML file may say.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use forebay_engine::{Admission, Commit, Mode, WritebackPolicy};
+use forebay_model::ModelOptions;
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+
+use super::profile::FileProfile;
+use super::{HttpPlan, name_of};
+use crate::daemon::Address;
+use crate::units::{Age, Budget, Cutoff, Limit, parse_size};
+
+/// A value written as a string.
+#[derive(Clone, Debug)]
+pub(super) struct Text<T>(pub(super) T);
+
+impl<'de, T> Deserialize<'de> for Text<T>
+where
+    T: FromStr,
+    T::Err: std::fmt::Display,
+{
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map(Text).map_err(serde::de::Error::custom)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Model(pub(super) ModelOptions);
+
+impl FromStr for Model {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Model, String> {
+        ModelOptions::parse(text)
+            .map(Model)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// Seconds as a number, or a time with its unit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileAge(pub(super) Age);
+
+impl<'de> Deserialize<'de> for FileAge {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = match toml::Value::deserialize(from)? {
+            toml::Value::Integer(seconds) => seconds.to_string(),
+            toml::Value::String(text) => text,
+            other => other.to_string(),
+        };
+        text.parse().map(FileAge).map_err(serde::de::Error::custom)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size(pub(super) u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        parse_size(text).map(Size)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct File {
+    pub(super) cache: Option<FileCache>,
+    #[serde(default)]
+    pub(super) nbd: FileNbd,
+    #[serde(default)]
+    pub(super) ublk: FileUblk,
+    pub(super) profile: Option<FileProfile>,
+    #[serde(default)]
+    pub(super) http: FileHttp,
+    #[serde(default)]
+    pub(super) settings: FileSettings,
+    #[serde(default)]
+    pub(super) daemon: FileDaemon,
+    pub(super) volume: Vec<FileVolume>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct FileCache {
+    pub(super) device: Spanned<PathBuf>,
+    #[serde(default)]
+    pub(super) create: bool,
+    pub(super) emulate: Option<Text<Model>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct FileUblk {
+    pub(super) enabled: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct FileNbd {
+    #[serde(default)]
+    pub(super) listen: Vec<Spanned<Text<Address>>>,
+    pub(super) tls_cert: Option<PathBuf>,
+    pub(super) tls_key: Option<PathBuf>,
+    pub(super) tls_ca: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) insecure: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct FileHttp {
+    pub(super) listen: Option<Spanned<Text<HttpPlan>>>,
+    #[serde(default)]
+    pub(super) insecure: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct FileSettings {
+    pub(super) commit: Option<Text<Commit>>,
+    pub(super) admission: Option<Text<Admission>>,
+    pub(super) write_admission: Option<Text<Admission>>,
+    pub(super) congestion_read: Option<Text<Limit>>,
+    pub(super) congestion_write: Option<Text<Limit>>,
+    pub(super) write_budget: Option<Text<Budget>>,
+    pub(super) sequential_cutoff: Option<Text<Cutoff>>,
+    pub(super) memory_buffer: Option<Text<Size>>,
+    pub(super) writeback: Option<Text<WritebackPolicy>>,
+    pub(super) dirty_low: Option<Spanned<u8>>,
+    pub(super) dirty_high: Option<Spanned<u8>>,
+    pub(super) dirty_limit: Option<Spanned<u8>>,
+    pub(super) age: Option<FileAge>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct FileDaemon {
+    pub(super) memory: Option<Text<Size>>,
+    pub(super) threads: Option<usize>,
+    pub(super) control: Option<Spanned<PathBuf>>,
+    pub(super) state_dir: Option<PathBuf>,
+    pub(super) record: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) direct_required: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct FileVolume {
+    pub(super) origin: Spanned<PathBuf>,
+    pub(super) name: Option<Spanned<String>>,
+    pub(super) mode: Option<Spanned<Text<Mode>>>,
+    pub(super) emulate: Option<Text<Model>>,
+}
+
+impl FileVolume {
+    /// Its name, and where that is said.
+    pub(super) fn called(&self) -> (String, std::ops::Range<usize>) {
+        if let Some(name) = &self.name {
+            return (name.get_ref().clone(), name.span());
+        }
+        (name_of(self.origin.get_ref()), self.origin.span())
+    }
+}

@@ -1,0 +1,217 @@
+//! The plan that a file and the arguments beside it make.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use forebay_io::DirectIo;
+use toml::Spanned;
+
+use super::claims::{self, Claim, conflicts};
+use super::file::{File, FileNbd, FileSettings, FileVolume};
+use super::profile::{self, Chosen};
+use super::{
+    CachePlan, DEFAULT_MEMORY_BYTES, HttpPlan, Plan, VolumePlan, direct, faults, limits,
+    settings_over, tls,
+};
+use crate::args::{ServeArgs, SettingArgs};
+use crate::daemon::{Address, Tls};
+use crate::failure::{Faults, Refused, describe};
+
+/// The plan, and what the file claims for itself.
+///
+/// # Errors
+/// Everything that is wrong with the file, each with its line.
+pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, Vec<Claim>)> {
+    let wrong = |message: String| format!("{}: {message}", path.display());
+    let file =
+        faults::read(text).map_err(|found| Faults(found.into_iter().map(wrong).collect()))?;
+    let claims = claims::of_file(path, text, &file);
+    let mut found = conflicts(&claims);
+    found.extend(contradictions(text, &file).into_iter().map(wrong));
+    let line = |byte| faults::line_number(text, byte);
+    let chosen = profile::of_file(&args.profile, file.profile.as_ref(), &line);
+    let chosen = chosen.unwrap_or_else(|fault| {
+        found.push(match fault.line {
+            Some(line) => wrong(format!("line {line}: {}", fault.message)),
+            None => fault.message,
+        });
+        Chosen::default()
+    });
+    let of_file = settings_over(chosen.settings.clone(), &setting_args(&file.settings));
+    let settings = settings_over(of_file, &args.settings);
+    if let Err(message) = settings.validate() {
+        let place = limits_line(text, &file.settings);
+        found.push(wrong(format!("{place}{message}")));
+    }
+    let network = network(text, &file, args);
+    let plan = Plan {
+        cache: None,
+        volumes: Vec::new(),
+        nbd: addresses(&file.nbd, args)?,
+        ublk: args.ublk || file.ublk.enabled,
+        tls: Tls::default(),
+        http: HttpPlan::Off,
+        settings,
+        profile: chosen.profile,
+        notes: chosen.notes.iter().cloned().map(wrong).collect(),
+        memory_bytes: args
+            .memory
+            .or(file.daemon.memory.as_ref().map(|size| size.0.0))
+            .unwrap_or(DEFAULT_MEMORY_BYTES),
+        threads: args.threads.or(file.daemon.threads),
+        direct: if file.daemon.direct_required {
+            DirectIo::Required
+        } else {
+            direct(args.devices.direct)
+        },
+        state_dir: args
+            .devices
+            .state_dir
+            .clone()
+            .or(file.daemon.state_dir.clone()),
+        control: args.control.clone().or(file
+            .daemon
+            .control
+            .as_ref()
+            .map(|control| control.get_ref().clone())),
+        record: args.record.clone().or(file.daemon.record.clone()),
+        source: Some(Box::new(args.clone())),
+    };
+    if found.is_empty() {
+        found.extend(limits(&plan).into_iter().map(wrong));
+    }
+    if !found.is_empty() {
+        // What is wrong with the network too is told with the rest.
+        found.extend(network.err().map(|error| wrong(describe(&error))));
+        return Err(Faults(found).into());
+    }
+    let (tls, http) = network.map_err(|error| error.context(path.display().to_string()))?;
+    let (cache, volumes) = devices(file, &chosen);
+    let plan = Plan {
+        cache,
+        volumes,
+        tls,
+        http,
+        ..plan
+    };
+    Ok((plan, claims))
+}
+
+/// Where to export: what the arguments say, or else the file.
+fn addresses(nbd: &FileNbd, args: &ServeArgs) -> Result<Vec<Address>> {
+    if args.nbd.is_empty() {
+        let listed = nbd.listen.iter();
+        return Ok(listed.map(|text| text.get_ref().0.clone()).collect());
+    }
+    args.nbd.iter().map(|text| Ok(text.parse()?)).collect()
+}
+
+/// What no two keys may say together.
+fn contradictions(text: &str, file: &File) -> Vec<String> {
+    let at = |span: std::ops::Range<usize>, message: String| {
+        format!("line {}: {message}", faults::line_number(text, span.start))
+    };
+    let mut found = Vec::new();
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
+    for volume in &file.volume {
+        let (name, span) = volume.called();
+        let origin = claims::identity(volume.origin.get_ref());
+        // The same device twice is told as that.
+        if names
+            .insert(name.clone(), origin.clone())
+            .is_some_and(|other| other != origin)
+        {
+            let message = format!("two volumes are called `{name}`; give one another name");
+            found.push(at(span, message));
+        }
+    }
+    let mode = file.volume.iter().find_map(|volume| volume.mode.as_ref());
+    if let (None, Some(mode)) = (&file.cache, mode) {
+        found.push(at(mode.span(), "a mode needs a [cache]".to_owned()));
+    }
+    if file.profile.is_some() && file.cache.is_none() {
+        found.push("a profile needs a [cache]".to_owned());
+    }
+    found
+}
+
+fn setting_args(settings: &FileSettings) -> SettingArgs {
+    let percent = |value: &Option<Spanned<u8>>| value.as_ref().map(|value| *value.get_ref());
+    SettingArgs {
+        commit: settings.commit.as_ref().map(|text| text.0),
+        admission: settings.admission.as_ref().map(|text| text.0),
+        write_admission: settings.write_admission.as_ref().map(|text| text.0),
+        congestion_read: settings.congestion_read.as_ref().map(|text| text.0),
+        congestion_write: settings.congestion_write.as_ref().map(|text| text.0),
+        write_budget: settings.write_budget.as_ref().map(|text| text.0),
+        sequential_cutoff: settings.sequential_cutoff.as_ref().map(|text| text.0),
+        memory_buffer: settings.memory_buffer.as_ref().map(|size| size.0.0),
+        writeback: settings.writeback.as_ref().map(|text| text.0),
+        dirty_low: percent(&settings.dirty_low),
+        dirty_high: percent(&settings.dirty_high),
+        dirty_limit: percent(&settings.dirty_limit),
+        age: settings.age.map(|age| age.0),
+    }
+}
+
+/// The line of a dirty limit, if the file has one.
+fn limits_line(text: &str, settings: &FileSettings) -> String {
+    let limits = [
+        &settings.dirty_limit,
+        &settings.dirty_high,
+        &settings.dirty_low,
+    ];
+    let first = limits.into_iter().flatten().next();
+    first.map_or_else(String::new, |limit| {
+        format!("line {}: ", faults::line_number(text, limit.span().start))
+    })
+}
+
+/// TLS and the dashboard.
+fn network(text: &str, file: &File, args: &ServeArgs) -> Result<(Tls, HttpPlan)> {
+    let nbd = &file.nbd;
+    let tls = if args.tls_cert.is_some() {
+        tls(
+            args.tls_cert.as_deref(),
+            args.tls_key.as_deref(),
+            args.tls_ca.as_deref(),
+            args.insecure || nbd.insecure,
+        )?
+    } else {
+        tls(
+            nbd.tls_cert.as_deref(),
+            nbd.tls_key.as_deref(),
+            nbd.tls_ca.as_deref(),
+            args.insecure || nbd.insecure,
+        )?
+    };
+    let insecure = args.insecure || file.http.insecure;
+    let http = match (&args.http, &file.http.listen) {
+        (Some(given), _) => given.clone().permitted(insecure)?,
+        (None, None) => HttpPlan::default(),
+        (None, Some(listen)) => {
+            let line = faults::line_number(text, listen.span().start);
+            let wanted = listen.get_ref().0.clone();
+            wanted
+                .permitted(insecure)
+                .map_err(|error| Refused(format!("line {line}: {}", error.0)))?
+        }
+    };
+    Ok((tls, http))
+}
+
+fn devices(file: File, chosen: &Chosen) -> (Option<CachePlan>, Vec<VolumePlan>) {
+    let volume = |volume: FileVolume| VolumePlan {
+        origin: volume.origin.into_inner(),
+        name: volume.name.map(Spanned::into_inner),
+        mode: volume.mode.map(|mode| mode.into_inner().0).or(chosen.mode),
+        emulate: volume.emulate.map(|model| model.0.0),
+    };
+    let cache = file.cache.map(|cache| CachePlan {
+        device: cache.device.into_inner(),
+        create: cache.create,
+        emulate: cache.emulate.map(|model| model.0.0),
+    });
+    (cache, file.volume.into_iter().map(volume).collect())
+}

@@ -1,0 +1,5 @@
+//! Conversations byte for byte: each option and command, at its extremes.
+
+mod client;
+mod negotiation;
+mod transmission;
