@@ -31,7 +31,7 @@ fn try_attach(device: &mut Device) -> Result<u32, AttachError> {
     };
     let mut rng = Rng::new(2);
     let mut control = Control::new(device, None, &mut rng);
-    attach(&mut control, &[None], &options).map(|attached| attached.superblock.epoch)
+    attach(&mut control, &mut [], &options).map(|attached| attached.superblock.epoch)
 }
 
 fn is_refused(mut device: Device, right: impl Fn(&SuperblockError) -> bool) {
@@ -91,7 +91,7 @@ fn an_attach_that_is_cut_short_takes_its_epoch_with_it() {
         };
         let mut rng = Rng::new(u64::from(cut));
         let mut control = Control::new(&mut device, Some(cut), &mut rng);
-        let _ = attach(&mut control, &[None], &options);
+        let _ = attach(&mut control, &mut [], &options);
         let epoch = try_attach(&mut device).expect("nothing is damaged");
         assert!(epoch > last, "epoch {epoch} after {last}");
         last = epoch;

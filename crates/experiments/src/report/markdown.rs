@@ -350,20 +350,6 @@ fn raid(text: &mut String, all: &Everything) -> Result<(), String> {
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tables_are_put_between_the_marks() {
-        let document = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
-        let new = between_marks(&document, "new").expect("marked");
-        assert!(new.starts_with("before\n") && new.ends_with("\nafter\n"));
-        assert!(new.contains("new") && !new.contains("old"));
-        assert!(between_marks("nothing", "new").is_err());
-    }
-}
-
 fn memory(text: &mut String, results: &[MemoryResult]) {
     if results.is_empty() {
         return;
@@ -390,4 +376,18 @@ fn memory(text: &mut String, results: &[MemoryResult]) {
         );
     }
     line(text, "");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_put_between_the_marks() {
+        let document = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
+        let new = between_marks(&document, "new").expect("marked");
+        assert!(new.starts_with("before\n") && new.ends_with("\nafter\n"));
+        assert!(new.contains("new") && !new.contains("old"));
+        assert!(between_marks("nothing", "new").is_err());
+    }
 }
