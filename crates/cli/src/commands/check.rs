@@ -196,6 +196,12 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
             size(recovery.dirty_blocks * block_bytes),
             size(recovery.rejected_blocks * block_bytes),
         ));
+        if recovery.buffered_blocks > 0 {
+            crate::output::line(format_args!(
+                "  {} acknowledged from memory and not in the log yet: serve the cache before this machine is restarted",
+                size(recovery.buffered_blocks * block_bytes),
+            ));
+        }
         for volume in found
             .volumes
             .iter()
