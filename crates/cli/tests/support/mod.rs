@@ -65,7 +65,7 @@ impl Scratch {
 }
 
 impl Scratch {
-    /// Removes the shared-memory rings that killed daemons of this test left behind.
+    /// Removes the shared memory that killed daemons of this test left behind.
     pub(crate) fn remove_rings(&self) {
         let logs = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
         let texts = logs
@@ -77,7 +77,9 @@ impl Scratch {
                 continue;
             };
             for shard in 0..16 {
-                let _ = std::fs::remove_file(format!("/dev/shm/forebay-{id}-{shard}"));
+                for kind in ["", "-buffer"] {
+                    let _ = std::fs::remove_file(format!("/dev/shm/forebay-{id}-{shard}{kind}"));
+                }
             }
         }
     }
