@@ -288,7 +288,7 @@ fn profiles_are_shown() {
         assert!(page.contains(words), "{words}: {page}");
     }
     let page = forebay_ok(&scratch, &["profile", "show", "gflash"]);
-    assert!(page.contains("`commit = memory`"), "{page}");
+    assert!(page.contains("commit `memory`"), "{page}");
     forebay_says(
         &scratch,
         &["profile", "show", "flash-cache"],
