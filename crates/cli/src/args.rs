@@ -299,6 +299,14 @@ pub(crate) struct SettingArgs {
     /// How large the buffer of commit `memory` is: 1M to 64G. Takes effect where none is there yet.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) memory_buffer: Option<u64>,
+    /// Which blocks stay when room is made: `s3-fifo`, `clock` (what was hit since it was last
+    /// looked at), `2q` or `fifo`.
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) replacement: Option<forebay_engine::Replacement>,
+    /// How many clean blocks may be copied on the cache device, to keep them, for each hundred
+    /// that are let in: more for fewer misses, less for a longer life.
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) retain: Option<u8>,
     /// When dirty data is written back: `threshold` (above --dirty-low, or older than --age),
     /// `timed` (older than --age), `rate` (steadily, to keep it at --dirty-low) or `cleaner`
     /// (everything, at once).
@@ -391,7 +399,7 @@ pub(crate) struct ModeArgs {
 #[command(
     after_help = "Example: forebay set sequential-cutoff 4M\n\nKeys: commit, admission, \
 write-admission, congestion-read, congestion-write, write-budget, sequential-cutoff, \
-memory-buffer, writeback, dirty-low, dirty-high, dirty-limit, age; and the settings of other caches, such as \
+memory-buffer, replacement, retain, writeback, dirty-low, dirty-high, dirty-limit, age; and the settings of other caches, such as \
 bcache.writeback_percent (forebay profile show bcache). They hold until the daemon stops."
 )]
 pub(crate) struct SetArgs {

@@ -234,6 +234,8 @@ fn settings_over(mut settings: Settings, args: &SettingArgs) -> Settings {
         settings.sequential_cutoff_bytes = bytes;
     }
     settings.memory_buffer_bytes = args.memory_buffer.unwrap_or(settings.memory_buffer_bytes);
+    settings.replacement = args.replacement.unwrap_or(settings.replacement);
+    settings.retain_percent = args.retain.unwrap_or(settings.retain_percent);
     settings.writeback_policy = args.writeback.unwrap_or(settings.writeback_policy);
     settings.dirty_low_percent = args.dirty_low.unwrap_or(settings.dirty_low_percent);
     settings.dirty_high_percent = args.dirty_high.unwrap_or(settings.dirty_high_percent);

@@ -38,11 +38,7 @@ fn a_profile_sets_and_own_options_win() {
     assert_eq!(settings["dirty_high_percent"], 40);
     assert_eq!(settings["dirty_limit_percent"], 50);
     assert_eq!(status["volumes"][0]["mode"], "writethrough");
-    let log = daemon.log();
-    assert!(
-        log.contains("bcache.cache_replacement_policy has no meaning here: replacement is S3-FIFO"),
-        "{log}"
-    );
+    assert_eq!(settings["replacement"], "clock");
     daemon.stop();
 }
 
@@ -89,10 +85,12 @@ fn settings_of_other_caches_change_live() {
     let status = daemon.status(&scratch);
     assert_eq!(status["settings"]["dirty_low_percent"], 20);
     assert_eq!(status["volumes"][0]["mode"], "writeback");
-    let warned = daemon.begin(&scratch, &["set", "flashcache.reclaim_policy", "1"]);
+    let said = daemon.command(&scratch, &["set", "flashcache.reclaim_policy", "1"]);
+    assert!(said.contains("replacement is now clock"), "{said}");
+    let warned = daemon.begin(&scratch, &["set", "flashcache.fallow_clean_speed", "1"]);
     let warned = warned.wait_with_output().unwrap();
     assert!(warned.status.success());
-    assert!(text(&warned).contains("warning: flashcache.reclaim_policy has no meaning here"));
+    assert!(text(&warned).contains("warning: flashcache.fallow_clean_speed has no meaning here"));
     for (key, value, words) in [
         (
             "bcache.writeback_pct",
@@ -283,7 +281,7 @@ fn profiles_are_shown() {
     for words in [
         "sequential-cutoff        4 MiB",
         "cache_replacement_policy",
-        "because replacement",
+        "`lru` is `clock`",
     ] {
         assert!(page.contains(words), "{words}: {page}");
     }

@@ -441,11 +441,20 @@ impl Engine {
             // for the newest.
             let segment = self.log.segment_of(old);
             shadows |= flags.shadows() | segment.stream.bit();
-            hits = flags.hits().saturating_sub(u8::from(retained));
+            // A write is a use as a read is. A copy starts main without hits, and pays for each
+            // further round with one.
+            hits = match (retained, segment.stream) {
+                (false, _) => flags.hits() + 1,
+                (true, Stream::Main) => flags.hits().saturating_sub(1),
+                (true, _) => 0,
+            };
             dirtier -= i64::from(flags.dirty());
             more = 0;
             segment.live -= 1;
             segment.dirty -= u32::from(flags.dirty());
+        }
+        if more == 1 && dirty {
+            hits = self.hits_of_written(key);
         }
         self.index
             .set_flags(slot, SlotFlags::new(dirty, zero, shadows).with_hits(hits));

@@ -26,6 +26,7 @@ use crate::paths::single::SingleWrite;
 use crate::reclaim::Reclaim;
 use crate::recovery::Recovered;
 use crate::renew::Renewals;
+use crate::replacement::Allowance;
 use crate::requests::RequestState;
 use crate::ring::{self, RingIdentity};
 use crate::settings::{Mode, Settings};
@@ -106,6 +107,7 @@ pub struct Engine {
     pub(crate) numbered: KeyMap<()>,
     pub(crate) departed: Departed,
     pub(crate) ghost: Ghost,
+    pub(crate) allowance: Allowance,
     pub(crate) gate: Gate,
     pub(crate) buffer: MemoryBuffer,
     identity: RingIdentity,
@@ -221,7 +223,8 @@ impl Engine {
             written: KeyMap::default(),
             numbered: KeyMap::default(),
             departed: Departed::default(),
-            ghost: Ghost::new(slots * 2 / 5),
+            ghost: Ghost::new(slots / 2),
+            allowance: Allowance::new(slots),
             gate: Gate::default(),
             buffer: MemoryBuffer::adopt(identity, block_bytes, memory),
             identity,

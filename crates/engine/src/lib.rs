@@ -31,6 +31,7 @@ pub mod planted;
 mod reclaim;
 mod recovery;
 mod renew;
+mod replacement;
 mod requests;
 pub mod ring;
 mod sequential;
@@ -49,11 +50,12 @@ pub use attach::{
 pub use bypass::{BypassReason, Bypassed, Bypasses};
 pub use engine::{Engine, MAX_RANGE_BYTES};
 pub use format::{
-    BlockKey, CacheId, Geometry, GeometryError, Stream, Superblock, SuperblockError, VolumeRecord,
-    VolumeState,
+    BlockKey, CacheId, DATA_OFFSET_BYTES, Geometry, GeometryError, MIN_SEGMENTS, Stream,
+    Superblock, SuperblockError, VolumeRecord, VolumeState,
 };
 pub use interface::*;
 pub use recovery::{Recovered, RecoveryError, ShardReport};
+pub use replacement::Replacement;
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
 pub use stats::{Histogram, Stats};
 pub use volume::VolumeConfig;

@@ -23,8 +23,6 @@ const BATCH_BLOCKS: usize = 64;
 /// How often a batch with unreadable dirty blocks is read again before they are carried on as
 /// they are.
 const RETAIN_ATTEMPTS: u8 = 4;
-/// The write stream's share beyond which its clean tail is reclaimed first, in percent.
-const WRITE_SHARE_PERCENT: usize = 40;
 
 /// A segment on its way out.
 #[derive(Debug)]
@@ -59,6 +57,16 @@ impl Reclaim {
         self.active[stream as usize].is_some() || !self.dying[stream as usize].is_empty()
     }
 
+    /// How many segments of this stream are empty and wait for their tail.
+    pub(crate) fn dying(&self, stream: Stream) -> usize {
+        self.dying[stream as usize].len()
+    }
+
+    /// The same with the one that is being emptied.
+    pub(crate) fn on_their_way_out(&self, stream: Stream) -> usize {
+        self.dying(stream) + usize::from(self.active[stream as usize].is_some())
+    }
+
     fn is_working(&self) -> bool {
         self.active != [None; Stream::COUNT]
             || !self.dead.is_empty()
@@ -90,7 +98,7 @@ pub(crate) struct RetainJob {
 impl Engine {
     pub(crate) fn advance_reclaim(&mut self, now: Nanos, memory: &mut dyn Memory) {
         let segments = self.log.segments.len();
-        let target = RECLAIM_RESERVE + (segments / 32).clamp(2, 24);
+        let target = RECLAIM_RESERVE + (segments / 64).clamp(2, 16);
         if self.failed_cache() || (self.log.free.len() >= target && !self.reclaim.is_working()) {
             return;
         }
@@ -105,8 +113,17 @@ impl Engine {
             let Some(stream) = self.stream_to_reclaim() else {
                 break;
             };
-            if stream == Stream::Main && self.renew_oldest(now, memory) {
-                break;
+            if stream == Stream::Main && self.renewal_is_due() {
+                if self.probation_can_step_in() {
+                    self.start_reclaim(now, Stream::Probation, memory);
+                    continue;
+                }
+                // One that has to wait for an older segment of main is not copied meanwhile.
+                let waits =
+                    self.reclaim.is_busy(Stream::Main) && self.log.free.len() > RECLAIM_RESERVE;
+                if waits || self.renew_oldest(now, memory) {
+                    break;
+                }
             }
             self.start_reclaim(now, stream, memory);
         }
@@ -151,42 +168,31 @@ impl Engine {
             })
     }
 
-    /// Which stream gives up its oldest segment.
+    /// Which stream gives up its oldest segment; `None` to wait for one that is busy, or if
+    /// there is none.
     fn stream_to_reclaim(&self) -> Option<Stream> {
-        let segments = self.log.segments.len();
-        let length = |stream: Stream| self.log.streams[stream as usize].order.len();
-        let probation_target =
-            (segments * usize::from(self.settings.probation_percent) / 100).max(1);
-        if length(Stream::Probation) > probation_target && self.can_reclaim(Stream::Probation) {
-            return Some(Stream::Probation);
+        let wanted = self.stream_due();
+        if let Some(stream) = wanted
+            && self.can_reclaim(stream)
+        {
+            return Some(stream);
         }
-        let write_is_clean = self.can_reclaim(Stream::Write) && self.oldest_dirty_blocks() == 0;
-        let slots = self.log.geometry.slots_per_segment();
-        let write_is_dead = self.oldest_live_blocks(Stream::Write) * 4 < slots;
-        let write_is_due =
-            write_is_dead || length(Stream::Write) * 100 > segments * WRITE_SHARE_PERCENT;
-        if write_is_clean && write_is_due {
-            return Some(Stream::Write);
-        }
-        // While its last segment is on its way out the others' blocks are not worth less than
-        // before; only when appends would stop is one of theirs taken.
-        let wait = self.reclaim.is_busy(Stream::Write) && self.oldest_dirty_blocks() == 0;
-        if wait && write_is_due && self.log.free.len() > RECLAIM_RESERVE {
+        // While it is on its way out the others' blocks are not worth less than before; only
+        // when appends would stop is one of theirs taken.
+        let critical = self.log.free.len() <= RECLAIM_RESERVE;
+        if wanted.is_some() && !critical {
             return None;
         }
-        if self.can_reclaim(Stream::Main) {
-            return Some(Stream::Main);
-        }
-        if write_is_clean {
-            return Some(Stream::Write);
-        }
-        if self.can_reclaim(Stream::Probation) {
-            return Some(Stream::Probation);
+        let write_is_clean = self.oldest_dirty_blocks() == 0;
+        for stream in [Stream::Main, Stream::Write, Stream::Probation] {
+            if self.can_reclaim(stream) && (stream != Stream::Write || write_is_clean) {
+                return Some(stream);
+            }
         }
         // Dirty blocks are appended again only when nothing else helps and it frees something: the
         // copies bring headers of their own, and without a gain an idle device is worn out by
         // copying round and round until the origin has taken a block.
-        let critical = self.log.free.len() <= RECLAIM_RESERVE;
+        let slots = self.log.geometry.slots_per_segment();
         let usable = slots - self.log.geometry.first_slot() - 1;
         let frees =
             self.oldest_live_blocks(Stream::Write) * 2 <= usable || self.writeback.has_unreadable();
@@ -194,33 +200,18 @@ impl Engine {
             .then_some(Stream::Write)
     }
 
-    fn can_reclaim(&self, stream: Stream) -> bool {
-        let Some(oldest) = self.log.streams[stream as usize].order.front() else {
+    pub(crate) fn can_reclaim(&self, stream: Stream) -> bool {
+        let Some(oldest) = self.oldest(stream) else {
             return false;
         };
         let sealed = self.log.segments[oldest.0 as usize].state == SegmentState::Sealed;
         let renewing = stream == Stream::Main && self.is_renewing();
-        sealed && !renewing && self.reclaim.active[stream as usize].is_none() && {
-            // Segments die in order (I2): the oldest that is not dying already.
-            self.reclaim.dying[stream as usize].is_empty()
-        }
-    }
-
-    fn oldest_live_blocks(&self, stream: Stream) -> u32 {
-        let oldest = self.log.streams[stream as usize].order.front();
-        oldest.map_or(0, |oldest| self.log.segments[oldest.0 as usize].live)
-    }
-
-    fn oldest_dirty_blocks(&self) -> u32 {
-        let oldest = self.log.streams[Stream::Write as usize].order.front();
-        oldest.map_or(0, |oldest| self.log.segments[oldest.0 as usize].dirty)
+        sealed && !renewing && self.reclaim.active[stream as usize].is_none()
     }
 
     fn start_reclaim(&mut self, now: Nanos, stream: Stream, memory: &mut dyn Memory) {
-        let segment = *self.log.streams[stream as usize]
-            .order
-            .front()
-            .expect("chosen");
+        let segment = self.oldest(stream).expect("chosen");
+        self.renew_allowance();
         if self.log.segment(segment).dirty > 0 {
             // Copying dirty blocks on and on frees little; writing them back does.
             self.writeback.hurry();
@@ -303,21 +294,6 @@ impl Engine {
         true
     }
 
-    /// Where a live block of a dying segment goes; `None` to evict it.
-    fn retain_where(&self, stream: Stream, slot: Slot) -> Option<Stream> {
-        let flags = self.index.flags(slot);
-        if flags.dirty() && !planted::is(Bug::DirtyInMain) {
-            return Some(Stream::Write);
-        }
-        // When copies do not pay because everything is hot, the bar rises.
-        let short = self.log.free.len() <= RECLAIM_RESERVE;
-        let bar = match stream {
-            Stream::Probation => self.settings.promotion_hits,
-            Stream::Main | Stream::Write => 1 + u8::from(short),
-        };
-        (flags.hits() >= bar && self.log.free.len() > 1).then_some(Stream::Main)
-    }
-
     /// Evicts a clean block of a dying segment: a `Drop` in every other stream that may hold an
     /// entry of it (I3). It counts as cached until the segment is free (I4). False if there is
     /// no room for the `Drop`s.
@@ -344,9 +320,7 @@ impl Engine {
         self.departed
             .evicted(key, stream.bit(), reclaim, self.last_number());
         self.stats.evicted_blocks += 1;
-        if stream == Stream::Probation {
-            self.ghost.insert(key);
-        }
+        self.remember_evicted(key, stream);
         true
     }
 

@@ -42,6 +42,8 @@ struct Renewal {
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
     current: Option<Renewal>,
+    /// The generation of the segment that was last asked about, and the answer.
+    looked_at: Option<(Sequence, bool)>,
 }
 
 impl Renewals {
@@ -70,6 +72,32 @@ impl Engine {
         self.renewals.current.is_some()
     }
 
+    /// Whether the next segment of main to go is one to renew. It is gone through once.
+    pub(crate) fn renewal_is_due(&mut self) -> bool {
+        let Some(oldest) = self.oldest(Stream::Main) else {
+            return false;
+        };
+        let generation = self.log.segments[oldest.0 as usize].generation;
+        match self.renewals.looked_at {
+            Some((seen, pays)) if seen == generation => pays,
+            _ => {
+                let pays = self.settings.replacement.retains() && self.pays_to_renew(oldest);
+                self.renewals.looked_at = Some((generation, pays));
+                pays
+            }
+        }
+    }
+
+    /// Whether a renewal now would close an open segment of main (rule 1) with much of it empty.
+    pub(crate) fn renewal_wastes(&self) -> bool {
+        let Some(open) = self.log.streams[Stream::Main as usize].open else {
+            return false;
+        };
+        let slots = self.log.geometry.slots_per_segment();
+        let filling = self.log.segments[open.0 as usize].filling.as_ref();
+        filling.is_some_and(|filling| u32::from(filling.next_slot) * 4 < slots * 3)
+    }
+
     /// Renews the oldest segment of main if that pays and may be done. True if it was.
     pub(crate) fn renew_oldest(&mut self, now: Nanos, memory: &mut dyn Memory) -> bool {
         // Not while an older segment of the stream is on its way out, nor another renewal.
@@ -96,7 +124,9 @@ impl Engine {
 
     fn pays_to_renew(&self, id: SegmentId) -> bool {
         let segment = &self.log.segments[id.0 as usize];
-        let slots = u32::from(segment.end_slot).saturating_sub(self.log.geometry.first_slot() + 1);
+        // Of all it could hold: what was closed early holds little and is worth a copy.
+        let geometry = &self.log.geometry;
+        let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
         let sealed = segment.state == SegmentState::Sealed && segment.summary.is_some();
         if !sealed || segment.durable_slots < segment.end_slot || segment.live == 0 {
             return false;
@@ -111,7 +141,7 @@ impl Engine {
                 hot += u32::from(flags.hits() > 0);
             }
         }
-        hot * 100 >= slots * u32::from(self.settings.renew_percent)
+        hot * 100 >= places * u32::from(self.settings.renew_percent)
     }
 
     fn slots_of(&self, segment: SegmentId) -> impl Iterator<Item = Slot> + use<> {

@@ -1,6 +1,7 @@
 //! What can be set, and what it means. Everything here can change while I/O runs.
 
 use crate::interface::Nanos;
+use crate::replacement::Replacement;
 use crate::touches::MAX_TOUCHES;
 
 /// What a volume does with reads and writes.
@@ -252,6 +253,11 @@ pub struct Settings {
     pub writeback_depth: u16,
     /// The longest run written back in one operation, in bytes.
     pub writeback_run_bytes: u32,
+    /// Which blocks stay when room is made.
+    pub replacement: Replacement,
+    /// How many clean blocks may be copied to keep them for each hundred that are let in; the bar
+    /// for staying rises before that is reached.
+    pub retain_percent: u8,
     /// The probation stream's share of the shard, in percent.
     pub probation_percent: u8,
     /// Hits in probation after which a block moves on to main.
@@ -282,9 +288,11 @@ impl Default for Settings {
             record_delay: Nanos(100 * Nanos::MILLISECOND.0),
             writeback_depth: 32,
             writeback_run_bytes: 1 << 20,
-            probation_percent: 5,
+            replacement: Replacement::S3Fifo,
+            retain_percent: 40,
+            probation_percent: 10,
             promotion_hits: 3,
-            renew_percent: 80,
+            renew_percent: 90,
             discard_freed_segments: false,
         }
     }

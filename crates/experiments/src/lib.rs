@@ -11,6 +11,7 @@ pub mod limit;
 mod load;
 pub mod mail;
 pub mod memory;
+pub mod policies;
 pub mod published;
 pub mod raid;
 mod random;

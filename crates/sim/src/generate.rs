@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use forebay_engine::{Admission, Commit, Mode, Settings, WritebackPolicy};
+use forebay_engine::{Admission, Commit, Mode, Replacement, Settings, WritebackPolicy};
 use forebay_engine::{Geometry, Nanos};
 
 use crate::disk::Survival;
@@ -19,6 +19,7 @@ pub fn plan(seed: u64) -> Plan {
     // Drawn apart, so that what seeds found before stays what they find.
     config.record_delay = Nanos(Rng::of(seed, 21).pick(&[0, 100_000, 10_000_000, 10_000_000_000]));
     guard_gate(&mut config.settings, &mut Rng::of(seed, GATE_SALT));
+    choose_replacement(&mut config.settings, &mut Rng::of(seed, REPLACEMENT_SALT));
     let mut steps = steps(&mut rng, &config);
     buffer(&mut config, &mut steps, &mut Rng::of(seed, BUFFER_SALT));
     Plan {
@@ -72,6 +73,18 @@ fn guard_gate(settings: &mut Settings, rng: &mut Rng) {
         .percent(40)
         .then(|| rng.pick(&[1 << 20, 16 << 20, 256 << 20]));
     settings.writeback_policy = WritebackPolicy::NAMES[rng.below(4) as usize].0;
+}
+
+/// Chosen as [`GATE_SALT`] was.
+const REPLACEMENT_SALT: u64 = 6102;
+
+/// Another policy on a fifth of the seeds, and any bound for copies.
+fn choose_replacement(settings: &mut Settings, rng: &mut Rng) {
+    if !rng.percent(20) {
+        return;
+    }
+    settings.replacement = Replacement::NAMES[rng.below(4) as usize].0;
+    settings.retain_percent = rng.pick(&[0, 10, 40, 250]) as u8;
 }
 
 fn config(rng: &mut Rng) -> Config {
@@ -248,6 +261,8 @@ fn settings(rng: &mut Rng) -> Settings {
         record_delay: Nanos(rng.pick(&[0, 1_000_000, 100_000_000])),
         writeback_depth: rng.pick(&[1, 2, 32]) as u16,
         writeback_run_bytes: rng.pick(&[65_536, 1 << 20]) as u32,
+        replacement: Replacement::S3Fifo,
+        retain_percent: 40,
         probation_percent: rng.pick(&[1, 5, 20, 50]) as u8,
         promotion_hits: rng.between(1, 3) as u8,
         renew_percent: rng.pick(&[1, 30, 80, 101]) as u8,

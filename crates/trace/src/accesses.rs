@@ -62,7 +62,8 @@ impl Accesses {
     }
 
     /// The blocks in the order of access.
-    pub(crate) fn blocks(&self) -> &[u32] {
+    #[must_use]
+    pub fn blocks(&self) -> &[u32] {
         &self.blocks
     }
 }

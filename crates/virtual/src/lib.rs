@@ -6,6 +6,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`System`] | what serves requests in virtual time: [`Cached`], or a [`Bare`] device |
+//! | [`Timeless`] | the engine over devices that take no time: only its decisions |
 //! | [`CpuCost`] | what processor time is charged |
 //! | [`Blank`], [`ZeroMemory`] | a cache device and buffers without payload |
 #![forbid(unsafe_code)]
@@ -15,9 +16,11 @@ mod cached;
 mod cpu;
 mod memory;
 mod system;
+mod timeless;
 
 pub use blank::Blank;
 pub use cached::{Cached, Setup, Traffic};
 pub use cpu::CpuCost;
 pub use memory::ZeroMemory;
 pub use system::{Access, Answer, Bare, System};
+pub use timeless::Timeless;

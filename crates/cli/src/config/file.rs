@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use forebay_engine::{Admission, Commit, Mode, WritebackPolicy};
+use forebay_engine::{Admission, Commit, Mode, Replacement, WritebackPolicy};
 use forebay_model::ModelOptions;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -131,6 +131,8 @@ pub(super) struct FileSettings {
     pub(super) write_budget: Option<Text<Budget>>,
     pub(super) sequential_cutoff: Option<Text<Cutoff>>,
     pub(super) memory_buffer: Option<Text<Size>>,
+    pub(super) replacement: Option<Text<Replacement>>,
+    pub(super) retain: Option<u8>,
     pub(super) writeback: Option<Text<WritebackPolicy>>,
     pub(super) dirty_low: Option<Spanned<u8>>,
     pub(super) dirty_high: Option<Spanned<u8>>,

@@ -17,7 +17,7 @@ pub(crate) struct Key {
 }
 
 /// All of them, in the order in which the manual has them.
-pub(crate) const KEYS: [Key; 13] = [
+pub(crate) const KEYS: [Key; 15] = [
     Key {
         name: "commit",
         values: "`flush`, `write`, `memory`",
@@ -85,6 +85,18 @@ pub(crate) const KEYS: [Key; 13] = [
         values: "a size, 1M to 64G",
         effect: "how large the buffer of `commit = memory` is; takes effect where none is there yet",
         change: |settings, value| set(&mut settings.memory_buffer_bytes, parse_size(value)),
+    },
+    Key {
+        name: "replacement",
+        values: "`s3-fifo`, `clock`, `2q`, `fifo`",
+        effect: "which blocks stay when room is made",
+        change: |settings, value| set(&mut settings.replacement, value.parse()),
+    },
+    Key {
+        name: "retain",
+        values: "a percentage",
+        effect: "how many clean blocks may be copied on the cache device, to keep them, for each hundred that are let in",
+        change: |settings, value| set(&mut settings.retain_percent, parse_percent(value)),
     },
     Key {
         name: "writeback",

@@ -147,6 +147,8 @@ fn setting_args(settings: &FileSettings) -> SettingArgs {
         write_budget: settings.write_budget.as_ref().map(|text| text.0),
         sequential_cutoff: settings.sequential_cutoff.as_ref().map(|text| text.0),
         memory_buffer: settings.memory_buffer.as_ref().map(|size| size.0.0),
+        replacement: settings.replacement.as_ref().map(|text| text.0),
+        retain: settings.retain,
         writeback: settings.writeback.as_ref().map(|text| text.0),
         dirty_low: percent(&settings.dirty_low),
         dirty_high: percent(&settings.dirty_high),

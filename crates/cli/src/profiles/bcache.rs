@@ -1,6 +1,6 @@
 //! bcache.
 
-use forebay_engine::{Mode, WritebackPolicy};
+use forebay_engine::{Mode, Replacement, WritebackPolicy};
 
 use super::value::{limit_us, millis, number, switch, word};
 use super::{Foreign, Initial, Profile};
@@ -156,10 +156,22 @@ pub(super) const PROFILE: Profile = Profile {
                 Ok(())
             },
         ),
-        Foreign::nothing(
+        Foreign::ours(
             "cache_replacement_policy",
             "lru, fifo or random",
-            "replacement is S3-FIFO in three streams, laid out as the SSD likes it, and no choice",
+            Initial::Left("lru"),
+            &["replacement"],
+            "`lru` is `clock`, which keeps what was hit since it was last looked at; `random` is `fifo`, which looks at use as little. The profile leaves the choice to Forebay.",
+            |target, text| {
+                target.set_replacement(
+                    text,
+                    &[
+                        ("lru", Replacement::Clock),
+                        ("fifo", Replacement::Fifo),
+                        ("random", Replacement::Fifo),
+                    ],
+                )
+            },
         ),
         Foreign::nothing(
             "writeback_running",

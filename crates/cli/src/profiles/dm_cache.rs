@@ -55,7 +55,7 @@ pub(super) const PROFILE: Profile = Profile {
             "default, smq, mq or cleaner (LVM's --cachepolicy)",
             Initial::Left("smq"),
             &["mode", "writeback"],
-            "`cleaner` is mode `passthrough` and write-back policy `cleaner`: all that is dirty is written back and nothing new comes in. The others change nothing: replacement is S3-FIFO.",
+            "`cleaner` is mode `passthrough` and write-back policy `cleaner`: all that is dirty is written back and nothing new comes in. The others change nothing: smq and mq rank blocks in many queues, for which a block would be written again at each step; `replacement` says what there is instead.",
             set_policy,
         ),
         Foreign::ours(
@@ -117,7 +117,7 @@ fn set_policy(target: &mut Target, text: &str) -> Result<(), String> {
         target.settings.writeback_policy = WritebackPolicy::Cleaner;
     } else {
         target.notes.push(format!(
-            "`{text}` changes nothing: replacement is S3-FIFO in three streams, and no choice"
+            "`{text}` changes nothing: what stays is decided by the setting replacement"
         ));
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! EnhanceIO.
 
-use forebay_engine::{Commit, Mode};
+use forebay_engine::{Commit, Mode, Replacement};
 
 use super::value::{number, word};
 use super::{Foreign, Initial, Profile};
@@ -74,10 +74,22 @@ pub(super) const PROFILE: Profile = Profile {
                 Ok(())
             },
         ),
-        Foreign::nothing(
+        Foreign::ours(
             "policy",
             "lru, fifo or rand (eio_cli -p)",
-            "replacement is S3-FIFO in three streams, laid out as the SSD likes it, and no choice",
+            Initial::Left("lru"),
+            &["replacement"],
+            "`lru` is `clock`, which keeps what was hit since it was last looked at; `rand` is `fifo`, which looks at use as little. The profile leaves the choice to Forebay.",
+            |target, text| {
+                target.set_replacement(
+                    text,
+                    &[
+                        ("lru", Replacement::Clock),
+                        ("fifo", Replacement::Fifo),
+                        ("rand", Replacement::Fifo),
+                    ],
+                )
+            },
         ),
         Foreign::nothing("dirty_set_high_threshold", "percent of a set", NO_SETS),
         Foreign::nothing("dirty_set_low_threshold", "percent of a set", NO_SETS),

@@ -1,6 +1,6 @@
 //! flashcache.
 
-use forebay_engine::{Commit, Mode};
+use forebay_engine::{Commit, Mode, Replacement};
 
 use super::value::{cutoff, number, switch, word};
 use super::{Foreign, Initial, Profile};
@@ -149,10 +149,15 @@ pub(super) const PROFILE: Profile = Profile {
                 Ok(())
             },
         ),
-        Foreign::nothing(
+        Foreign::ours(
             "reclaim_policy",
             "0 (FIFO) or 1 (LRU)",
-            "replacement is S3-FIFO in three streams, laid out as the SSD likes it, and no choice",
+            Initial::Left("0"),
+            &["replacement"],
+            "1 is `clock`, which keeps what was hit since it was last looked at. The profile leaves the choice to Forebay.",
+            |target, text| {
+                target.set_replacement(text, &[("0", Replacement::Fifo), ("1", Replacement::Clock)])
+            },
         ),
         Foreign::nothing("fallow_clean_speed", "writes a second and set", NO_SETS),
         Foreign::nothing("max_clean_ios_set", "writes", NO_SETS),

@@ -22,6 +22,8 @@ pub(crate) fn ours(settings: &Settings) -> Vec<(&'static str, String)> {
             or_off(settings.sequential_cutoff_bytes),
         ),
         ("memory-buffer", units::size(settings.memory_buffer_bytes)),
+        ("replacement", settings.replacement.name().to_owned()),
+        ("retain", percent(settings.retain_percent)),
         ("writeback", settings.writeback_policy.name().to_owned()),
         ("dirty-low", percent(settings.dirty_low_percent)),
         ("dirty-high", percent(settings.dirty_high_percent)),

@@ -1,6 +1,8 @@
 //! What foreign settings change.
 
-use forebay_engine::{Admission, Mode, Nanos, Settings};
+use forebay_engine::{Admission, Mode, Nanos, Replacement, Settings};
+
+use super::value::word;
 
 /// Dirty data of this age is never seen.
 pub(super) const NEVER: Nanos = Nanos(u64::MAX);
@@ -53,6 +55,16 @@ impl Target {
         settings.dirty_limit_percent = percent;
         settings.dirty_low_percent = settings.dirty_low_percent.min(percent);
         settings.dirty_high_percent = settings.dirty_high_percent.min(percent);
+    }
+
+    /// Sets which blocks stay, by that cache's word for it.
+    pub(super) fn set_replacement(
+        &mut self,
+        text: &str,
+        words: &[(&str, Replacement)],
+    ) -> Result<(), String> {
+        self.settings.replacement = word(text, words)?;
+        Ok(())
     }
 
     fn at_most_dirty(&mut self, percent: u64) -> u8 {

@@ -18,7 +18,9 @@ pub mod summary;
 pub mod superblock;
 
 pub use entry::{BlockEntry, Entry, EntryList};
-pub use geometry::{BlockKey, Geometry, GeometryError, SegmentId, Slot};
+pub use geometry::{
+    BlockKey, DATA_OFFSET_BYTES, Geometry, GeometryError, MIN_SEGMENTS, SegmentId, Slot,
+};
 pub use header::{DurablePosition, Header, Link};
 pub use sequence::Sequence;
 pub use summary::{Summary, SummaryKind};

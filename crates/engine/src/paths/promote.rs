@@ -233,15 +233,6 @@ impl Engine {
         );
     }
 
-    /// The stream a missed block belongs in: main if the ghost remembers it.
-    pub(crate) fn stream_of_promoted(&mut self, key: BlockKey) -> Stream {
-        if self.ghost.take(key) {
-            Stream::Main
-        } else {
-            Stream::Probation
-        }
-    }
-
     /// Appends runs of blocks to the stream each belongs in: main for those the ghost remembers.
     fn append_promoted(
         &mut self,

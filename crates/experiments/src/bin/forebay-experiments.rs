@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
-use forebay_experiments::{limit, mail, memory, raid, writeback};
+use forebay_experiments::{limit, mail, memory, policies, raid, writeback};
 use forebay_virtual::CpuCost;
 
 const USAGE: &str =
     "usage: forebay-experiments [jobs] [limit] [memory] [mail] [raid] [writeback] [options]
+       forebay-experiments policies --help
   which to run; all without a name
   --json FILE      write the figures as JSON
   --markdown FILE  replace the tables in this document, between its marks
@@ -26,6 +27,9 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("policies") {
+        return policies_main();
+    }
     let arguments = match parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(message) => {
@@ -44,6 +48,25 @@ fn main() -> ExitCode {
         Err(message) => {
             eprintln!("{message}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// The comparison of replacement, which has options of its own.
+fn policies_main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    if words.iter().any(|word| word == "--help") {
+        println!("{}", policies::USAGE);
+        return ExitCode::SUCCESS;
+    }
+    match policies::run(words.into_iter(), &|step| eprintln!("{step}")) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(message) => {
+            eprintln!("{message}\nforebay-experiments policies --help says what there is");
+            ExitCode::from(2)
         }
     }
 }

@@ -1,0 +1,82 @@
+//! The engine's replacement, driven by loads from a seed: what it must not fall back behind.
+
+use forebay_engine::{Replacement, Settings};
+use forebay_experiments::policies::{Overwrites, Point, measure, settings, shape};
+
+const BLOCKS: u64 = 4096;
+
+fn run(load: Overwrites, settings: &Settings) -> Point {
+    let trace = load.trace(BLOCKS).expect("not too long");
+    measure(&trace, BLOCKS, settings).expect("a cache of 4096 blocks")
+}
+
+const SKEWED: Overwrites = Overwrites {
+    theta: Some(1.2),
+    write_percent: 10,
+    span_percent: 500,
+};
+
+fn with(replacement: Replacement) -> Settings {
+    Settings {
+        replacement,
+        ..settings()
+    }
+}
+
+#[test]
+fn the_default_misses_about_as_seldom_as_the_ideal_and_writes_little_more() {
+    let point = run(SKEWED, &settings());
+    assert!(
+        point.miss_ratio() < point.ideal_miss_ratio() + 0.02,
+        "{point:?}"
+    );
+    assert!(point.write_amplification() < 1.5, "{point:?}");
+    assert!(point.used > 0.5, "space is left unused: {point:?}");
+}
+
+#[test]
+fn each_policy_does_what_its_name_says() {
+    let [s3_fifo, fifo, clock, two_q] = [
+        Replacement::S3Fifo,
+        Replacement::Fifo,
+        Replacement::Clock,
+        Replacement::TwoQ,
+    ]
+    .map(|replacement| run(SKEWED, &with(replacement)));
+    assert_eq!((fifo.retained, fifo.renewed), (0, 0), "nothing stays");
+    for better in [&s3_fifo, &clock, &two_q] {
+        assert!(better.retained > 0, "{better:?}");
+        assert!(better.misses < fifo.misses, "{better:?} {fifo:?}");
+    }
+}
+
+#[test]
+fn copies_keep_to_their_limit() {
+    let load = Overwrites {
+        theta: None,
+        write_percent: 50,
+        span_percent: 90,
+    };
+    let at = |retain_percent| {
+        run(
+            load,
+            &Settings {
+                retain_percent,
+                ..settings()
+            },
+        )
+    };
+    let [none, some, many] = [0, 40, 250].map(at);
+    assert!(none.copies_part() < 0.01, "{none:?}");
+    assert!((0.1..0.45).contains(&some.copies_part()), "{some:?}");
+    assert!(many.copies_part() > some.copies_part(), "{many:?}");
+    assert!(many.misses < some.misses && some.misses < none.misses);
+    assert!(some.write_amplification() < 2.0, "{some:?}");
+}
+
+#[test]
+fn a_cache_that_cannot_be_made_is_refused() {
+    let said = shape(1000).expect_err("too small");
+    assert!(said.contains("at least 64 segments"), "{said}");
+    assert!(shape(1856).is_ok());
+}
