@@ -11,6 +11,7 @@ use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestId};
 use crate::locks::KeyMap;
 use crate::planted::{self, Bug};
 use crate::ring::RingIdentity;
+use crate::slab::Slab;
 
 pub(crate) mod shared;
 
@@ -22,8 +23,8 @@ const OWN: u64 = 1 << 63;
 pub(crate) enum Progress {
     /// To be logged as soon as there is memory to do it with.
     Waiting,
-    /// On its way, from this buffer.
-    Issued(Buf),
+    /// On its way, in one request or several.
+    Issued,
     /// It could not be stored anywhere, and is tried again.
     Failed,
     /// It is where it belongs; this is a copy.
@@ -35,6 +36,19 @@ pub(crate) enum Progress {
 pub(crate) struct Buffered {
     pub(crate) stored: StoredWrite,
     pub(crate) progress: Progress,
+    /// Blocks that requests were made for.
+    pub(crate) issued: u16,
+    /// Requests of those that are in progress.
+    pub(crate) outstanding: u16,
+    /// One of them failed.
+    pub(crate) failed: bool,
+}
+
+/// A request of the buffer's own: a write or, where memory is short, a part of one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) order: u64,
+    pub(crate) buf: Buf,
 }
 
 impl Buffered {
@@ -88,11 +102,11 @@ pub(crate) struct MemoryBuffer {
     pub(crate) unfinished: usize,
     /// Writes to be issued, in order.
     pub(crate) waiting: VecDeque<u64>,
-    pub(crate) in_flight: usize,
+    pub(crate) parts: Slab<Part>,
     pub(crate) parked: Vec<Parked>,
     pub(crate) flushes: Vec<ParkedFlush>,
     /// Requests of its own that were answered.
-    pub(crate) ended: Vec<(u64, Result<(), Failure>)>,
+    pub(crate) ended: Vec<(u32, Result<(), Failure>)>,
     /// When what failed is tried again.
     pub(crate) retry_at: Option<Nanos>,
 }
@@ -140,6 +154,9 @@ impl MemoryBuffer {
         self.writes.push_back(Buffered {
             stored,
             progress: Progress::Waiting,
+            issued: 0,
+            outstanding: 0,
+            failed: false,
         });
     }
 
@@ -341,10 +358,17 @@ impl MemoryBuffer {
         memory.copy_from_buffer(self.shard, at_bytes, to);
     }
 
-    /// Copies the whole of a write into `to`.
-    pub(crate) fn copy_write(&self, stored: StoredWrite, to: Buf, memory: &mut dyn Memory) {
+    /// Copies blocks of a write, from its block `first` on, into `to`.
+    pub(crate) fn copy_part(
+        &self,
+        stored: StoredWrite,
+        first: u16,
+        to: Buf,
+        memory: &mut dyn Memory,
+    ) {
         let shared = self.shared.expect("there is a buffer");
-        memory.copy_from_buffer(self.shard, shared.layout.data_offset(stored.at), to);
+        let at_bytes = shared.layout.data_offset(stored.at + u32::from(first));
+        memory.copy_from_buffer(self.shard, at_bytes, to);
     }
 
     /// The checksum of a buffered block.
@@ -354,20 +378,20 @@ impl MemoryBuffer {
         crc32c::crc32c(shared.data(memory.buffer_mut(self.shard), at, 1))
     }
 
-    /// The name of the request that logs a write.
-    pub(crate) fn name(order: u64) -> RequestId {
-        RequestId(OWN | order)
+    /// The name of the request that logs a part.
+    pub(crate) fn name(part: u32) -> RequestId {
+        RequestId(OWN | u64::from(part))
     }
 
-    /// The order of the write that a request logs, if it is one of the buffer's own.
+    /// The part that a request logs, if it is one of the buffer's own.
     #[inline]
-    pub(crate) fn order_of(id: RequestId) -> Option<u64> {
-        (id.0 & OWN != 0).then_some(id.0 & !OWN)
+    pub(crate) fn part_of(id: RequestId) -> Option<u32> {
+        (id.0 & OWN != 0).then_some(id.0 as u32)
     }
 
     /// How many requests are in progress here.
     pub(crate) fn requests(&self) -> usize {
-        self.in_flight + self.parked.len() + self.flushes.len()
+        self.parts.len() + self.parked.len() + self.flushes.len()
     }
 
     /// Has what failed tried again.
@@ -376,6 +400,7 @@ impl MemoryBuffer {
         for write in &mut self.writes {
             if write.progress == Progress::Failed {
                 write.progress = Progress::Waiting;
+                (write.issued, write.failed) = (0, false);
                 self.waiting.push_back(write.stored.order);
             }
         }

@@ -132,6 +132,7 @@ pub struct Engine {
     pub(crate) spare_summary: Spare,
     pub(crate) spare_retain: Spare,
     pub(crate) spare_writeback: Spare,
+    pub(crate) spare_buffered: Spare,
     pub(crate) seals_waiting: Vec<SegmentId>,
     pub(crate) stalled_reads: Vec<HitRead>,
     pub(crate) durability: Durability,
@@ -226,7 +227,7 @@ impl Engine {
             ghost: Ghost::new(slots / 2),
             allowance: Allowance::new(slots),
             gate: Gate::default(),
-            buffer: MemoryBuffer::adopt(identity, block_bytes, memory),
+            buffer: MemoryBuffer::default(),
             identity,
             volumes: Vec::new(),
             volume_hint: 0,
@@ -244,6 +245,7 @@ impl Engine {
             spare_summary,
             spare_retain: Spare::new(block_bytes, memory),
             spare_writeback: Spare::new(block_bytes, memory),
+            spare_buffered: Spare::default(),
             spare_pages: (0..SPARE_PAGES)
                 .filter_map(|_| memory.alloc(PAGE_BYTES))
                 .collect(),
@@ -270,6 +272,7 @@ impl Engine {
             .iter()
             .map(|segment| u64::from(segment.dirty))
             .sum();
+        engine.adopt_buffer(memory);
         engine.tails_are_durable();
         engine.gate.set(&engine.settings, slots);
         engine
@@ -377,6 +380,9 @@ impl Engine {
         if !self.buffer.has_place() {
             self.buffer = MemoryBuffer::adopt(self.identity, self.block_bytes(), memory);
             self.stirred = true;
+            if self.buffer.has_place() {
+                self.spare_buffered = Spare::new(self.block_bytes(), memory);
+            }
         }
     }
 

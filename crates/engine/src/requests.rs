@@ -49,8 +49,8 @@ impl Engine {
         }
         let state = self.requests.remove(name).expect("in progress");
         let result = state.failure.map_or(Ok(()), Err);
-        if let Some(order) = MemoryBuffer::order_of(state.request.id) {
-            return self.buffer_request_ended(order, result);
+        if let Some(part) = MemoryBuffer::part_of(state.request.id) {
+            return self.buffer_request_ended(part, result);
         }
         self.acks.push_back(Ack {
             id: state.request.id,

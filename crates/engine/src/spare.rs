@@ -5,7 +5,7 @@
 use crate::interface::{Buf, Memory};
 
 /// A buffer that is lent when there is no other.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Spare {
     whole: Option<Buf>,
     lent: bool,

@@ -136,6 +136,14 @@ const FOUND: [(u64, &str); 38] = [
         152_693,
         "a dead segment waits for a slow read, and nobody looks when that ends",
     ),
+    (
+        2_782,
+        "a write in the memory buffer that is larger than the memory there is to log it with",
+    ),
+    (
+        303_856,
+        "a flush that had what failed tried again, and nobody to do it",
+    ),
     (401_331, "as 8579"),
     (
         514_872,

@@ -6,10 +6,10 @@
 //! recovery from it, see the writes of a block in their order. A flush waits for the buffered
 //! writes before it (I7). Scheme: gflash's write-back buffer, mirrored between RAM and SSD.
 
-use crate::buffer::{Buffered, MemoryBuffer, Parked, ParkedFlush, Progress};
+use crate::buffer::{Buffered, MemoryBuffer, Parked, ParkedFlush, Part, Progress};
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
-use crate::interface::{Ack, Buf, Failure, Memory, Nanos, Request, RequestKind};
+use crate::interface::{Ack, Buf, Failure, Memory, Nanos, Request, RequestKind, VolumeSlot};
 use crate::planted::{self, Bug};
 use crate::settings::{Commit, Mode};
 
@@ -189,61 +189,108 @@ impl Engine {
     /// Logs what waits, as far as there is memory and the volumes are there.
     pub(crate) fn drain_buffer(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for _ in 0..self.buffer.waiting.len() {
-            if self.buffer.in_flight >= IN_FLIGHT {
-                return;
-            }
             let Some(order) = self.buffer.waiting.pop_front() else {
                 return;
             };
-            let stored = self.buffer.write_mut(order).stored;
-            let Some(volume) = self.volume_of(stored.key) else {
+            let key = self.buffer.write(order).stored.key;
+            let Some(volume) = self.volume_of(key) else {
                 self.buffer.waiting.push_back(order);
                 continue;
             };
-            let len_bytes = usize::from(stored.count) * self.block_bytes();
-            let Some(buf) = memory.alloc(len_bytes) else {
+            if !self.issue_buffered(now, order, volume, memory) {
                 self.buffer.waiting.push_front(order);
                 return;
+            }
+        }
+    }
+
+    /// Makes the requests of a buffered write, smaller ones where memory is short. False if some
+    /// of it is still to be issued.
+    fn issue_buffered(
+        &mut self,
+        now: Nanos,
+        order: u64,
+        volume: VolumeSlot,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let block_bytes = self.block_bytes();
+        let base = self.volume(volume).config.base;
+        loop {
+            let Buffered { stored, issued, .. } = *self.buffer.write(order);
+            if issued == stored.count {
+                return true;
+            }
+            if self.buffer.parts.len() >= IN_FLIGHT {
+                return false;
+            }
+            let Some(buf) = self.alloc_for_buffered(stored.count - issued, memory) else {
+                return false;
             };
-            self.buffer.copy_write(stored, buf, memory);
-            self.buffer.write_mut(order).progress = Progress::Issued(buf);
-            self.buffer.in_flight += 1;
-            let base = self.volume(volume).config.base;
+            self.buffer.copy_part(stored, issued, buf, memory);
+            let part = self.buffer.parts.insert(Part { order, buf });
+            let write = self.buffer.write_mut(order);
+            write.progress = Progress::Issued;
+            write.issued += (buf.len_bytes as usize / block_bytes) as u16;
+            write.outstanding += 1;
+            let first = stored.key.plus(u64::from(issued));
             let request = Request {
-                id: MemoryBuffer::name(order),
+                id: MemoryBuffer::name(part),
                 volume,
                 kind: RequestKind::Write { fua: false },
-                offset_bytes: (stored.key.0 - base.0) * self.block_bytes() as u64,
-                len_bytes: len_bytes as u32,
+                offset_bytes: (first.0 - base.0) * block_bytes as u64,
+                len_bytes: buf.len_bytes,
                 buf,
             };
             self.write(now, request, memory);
         }
     }
 
+    /// Memory for as many of these blocks as there is memory for.
+    fn alloc_for_buffered(&mut self, blocks: u16, memory: &mut dyn Memory) -> Option<Buf> {
+        let block_bytes = self.block_bytes();
+        let mut blocks = usize::from(blocks);
+        loop {
+            let buf = self.spare_buffered.alloc(blocks * block_bytes, memory);
+            if buf.is_some() || blocks == 1 {
+                return buf;
+            }
+            blocks /= 2;
+        }
+    }
+
     /// A request of the buffer's own was answered; what follows from it comes with the next run.
     #[cold]
-    pub(crate) fn buffer_request_ended(&mut self, order: u64, result: Result<(), Failure>) {
-        self.buffer.ended.push((order, result));
+    pub(crate) fn buffer_request_ended(&mut self, part: u32, result: Result<(), Failure>) {
+        self.buffer.ended.push((part, result));
         self.runnable.push_back(BUFFER_ENDED);
     }
 
     /// Goes on after requests of the buffer's own have ended.
     pub(crate) fn resume_buffer(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        for (order, result) in std::mem::take(&mut self.buffer.ended) {
-            self.buffer.in_flight -= 1;
-            let Buffered { stored, progress } = *self.buffer.write_mut(order);
-            if let Progress::Issued(buf) = progress {
-                memory.free(buf);
+        for (part, result) in std::mem::take(&mut self.buffer.ended) {
+            let Part { order, buf } = self.buffer.parts.remove(part).expect("in progress");
+            self.spare_buffered.free(buf, memory);
+            let write = self.buffer.write_mut(order);
+            write.outstanding -= 1;
+            write.failed |= result.is_err();
+            let Buffered {
+                stored,
+                issued,
+                outstanding,
+                failed,
+                ..
+            } = *write;
+            if outstanding > 0 || issued < stored.count {
+                continue;
             }
-            if result.is_ok() {
-                self.buffer.finish(order, memory);
-                for i in 0..u64::from(stored.count) {
-                    let key = stored.key.plus(i);
-                    self.buffer.is_logged(key, order, self.index.find(key));
-                }
-            } else {
+            if failed {
                 self.buffered_write_failed(now, order);
+                continue;
+            }
+            self.buffer.finish(order, memory);
+            for i in 0..u64::from(stored.count) {
+                let key = stored.key.plus(i);
+                self.buffer.is_logged(key, order, self.index.find(key));
             }
         }
         self.unpark(now, memory);

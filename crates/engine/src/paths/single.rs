@@ -114,8 +114,8 @@ impl Engine {
         if let Some(next) = self.locks.unlock(key, NO_JOB) {
             self.runnable.push_back(next.0);
         }
-        if let Some(order) = MemoryBuffer::order_of(write.id) {
-            return self.buffer_request_ended(order, Ok(()));
+        if let Some(part) = MemoryBuffer::part_of(write.id) {
+            return self.buffer_request_ended(part, Ok(()));
         }
         self.acks.push_back(Ack {
             id: write.id,
