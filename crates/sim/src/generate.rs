@@ -34,7 +34,7 @@ pub fn plan(seed: u64) -> Plan {
 const GATE_SALT: u64 = 9326;
 
 /// Chosen in the same way: none of them gets a memory buffer.
-const BUFFER_SALT: u64 = 11013;
+const BUFFER_SALT: u64 = 330481;
 
 fn buffer(config: &mut Config, steps: &mut [Step], rng: &mut Rng) {
     if !rng.percent(20) {
