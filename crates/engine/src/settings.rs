@@ -320,6 +320,12 @@ impl Settings {
                 self.writeback_depth
             ));
         }
+        if self.retain_percent > 100 {
+            return Err(format!(
+                "copies for {} % of what is let in are not from 0 to 100 %",
+                self.retain_percent
+            ));
+        }
         if !(1..=50).contains(&self.probation_percent) {
             return Err(format!(
                 "probation share {} % is not from 1 to 50 %",

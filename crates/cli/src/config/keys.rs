@@ -94,7 +94,7 @@ pub(crate) const KEYS: [Key; 15] = [
     },
     Key {
         name: "retain",
-        values: "a percentage",
+        values: "percent, 0 to 100",
         effect: "how many clean blocks may be copied on the cache device, to keep them, for each hundred that are let in",
         change: |settings, value| set(&mut settings.retain_percent, parse_percent(value)),
     },
@@ -202,12 +202,15 @@ mod tests {
             "200G",
             "4M",
             "32M",
+            "clock",
+            "30%",
             "rate",
             "5%",
             "60",
             "80",
             "5min",
         ];
+        assert_eq!(KEYS.len(), good.len());
         for (key, value) in KEYS.iter().zip(good) {
             let changed = change(key.name, value);
             assert!(changed.is_ok(), "{} {value}: {changed:?}", key.name);
