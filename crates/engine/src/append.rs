@@ -452,8 +452,7 @@ impl Engine {
             more = 0;
             segment.live -= 1;
             segment.dirty -= u32::from(flags.dirty());
-        }
-        if more == 1 && dirty {
+        } else if dirty {
             hits = self.hits_of_written(key);
         }
         self.index

@@ -92,6 +92,8 @@ pub(crate) struct ParkedFlush {
 #[derive(Debug, Default)]
 pub(crate) struct MemoryBuffer {
     shared: Option<SharedBuffer>,
+    /// Requests are shown to it: it holds something, or is to.
+    pub(crate) in_use: bool,
     shard: u16,
     /// By order; that of the places too, but for the one turn at the end.
     writes: VecDeque<Buffered>,
@@ -140,6 +142,7 @@ impl MemoryBuffer {
     }
 
     fn add(&mut self, stored: StoredWrite) {
+        self.in_use = true;
         let newest = Newest {
             order: stored.order,
             logged: None,
@@ -163,11 +166,6 @@ impl MemoryBuffer {
     /// Whether there is memory for it.
     pub(crate) fn has_place(&self) -> bool {
         self.shared.is_some()
-    }
-
-    /// Whether it has anything to say about a request.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.writes.is_empty()
     }
 
     /// How many blocks fit, and how many of them hold writes that are nowhere else yet.

@@ -29,7 +29,7 @@ use crate::renew::Renewals;
 use crate::replacement::Allowance;
 use crate::requests::RequestState;
 use crate::ring::{self, RingIdentity};
-use crate::settings::{Mode, Settings};
+use crate::settings::{Commit, Mode, Settings};
 use crate::slab::Slab;
 use crate::spare::Spare;
 use crate::stats::Stats;
@@ -224,7 +224,7 @@ impl Engine {
             written: KeyMap::default(),
             numbered: KeyMap::default(),
             departed: Departed::default(),
-            ghost: Ghost::new(slots / 2),
+            ghost: Ghost::new(slots * 2 / 5),
             allowance: Allowance::new(slots),
             gate: Gate::default(),
             buffer: MemoryBuffer::default(),
@@ -370,6 +370,7 @@ impl Engine {
         settings.validate()?;
         self.stirred = true;
         self.gate.set(&settings, self.log.geometry.slots() as usize);
+        self.buffer.in_use |= settings.commit == Commit::Memory;
         self.settings = settings;
         Ok(())
     }
@@ -383,6 +384,7 @@ impl Engine {
             if self.buffer.has_place() {
                 self.spare_buffered = Spare::new(self.block_bytes(), memory);
             }
+            self.buffer.in_use |= self.settings.commit == Commit::Memory;
         }
     }
 
@@ -401,14 +403,23 @@ impl Engine {
             });
             return;
         }
-        if !self.buffers() || !self.submit_to_buffer(now, &request, memory) {
+        if self.buffer.in_use {
+            return self.submit_past_buffer(now, request, memory);
+        }
+        self.serve(now, request, memory);
+        self.run(now, memory);
+    }
+
+    #[cold]
+    fn submit_past_buffer(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
+        if !self.submit_to_buffer(now, &request, memory) {
             self.serve(now, request, memory);
         }
         self.run(now, memory);
     }
 
     /// Serves a request that the memory buffer has nothing to do with.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn serve(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         // A write that is logged at once changes nothing else before it is done.
         self.stirred |= !matches!(request.kind, RequestKind::Read | RequestKind::Write { .. });
@@ -602,13 +613,12 @@ impl Engine {
     /// When [`Engine::advance`] must be called next, if nothing else happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let mut next = None;
+        let mut next = self.buffer.retry_at;
         for deadline in [
             self.durability_deadline(),
             self.origins_deadline(),
             self.throttle.deadline(),
             self.writeback_deadline(),
-            self.buffer.retry_at,
         ] {
             next = earlier(next, deadline);
         }

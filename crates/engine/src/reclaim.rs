@@ -20,6 +20,9 @@ use crate::planted::{self, Bug};
 
 /// How many blocks of a segment are read and appended again at a time.
 const BATCH_BLOCKS: usize = 64;
+/// How many segments of a stream wait for their tail at a time: what they held is remembered, in
+/// some 50 bytes a block, until it moves.
+const MOST_DYING: usize = 2;
 /// How often a batch with unreadable dirty blocks is read again before they are carried on as
 /// they are.
 const RETAIN_ATTEMPTS: u8 = 4;
@@ -171,6 +174,9 @@ impl Engine {
     /// Which stream gives up its oldest segment; `None` to wait for one that is busy, or if
     /// there is none.
     fn stream_to_reclaim(&self) -> Option<Stream> {
+        if !Stream::ALL.iter().any(|stream| self.can_reclaim(*stream)) {
+            return None;
+        }
         let wanted = self.stream_due();
         if let Some(stream) = wanted
             && self.can_reclaim(stream)
@@ -201,12 +207,16 @@ impl Engine {
     }
 
     pub(crate) fn can_reclaim(&self, stream: Stream) -> bool {
+        let busy = self.reclaim.active[stream as usize].is_some();
+        if busy || self.reclaim.dying(stream) >= MOST_DYING {
+            return false;
+        }
         let Some(oldest) = self.oldest(stream) else {
             return false;
         };
         let sealed = self.log.segments[oldest.0 as usize].state == SegmentState::Sealed;
         let renewing = stream == Stream::Main && self.is_renewing();
-        sealed && !renewing && self.reclaim.active[stream as usize].is_none()
+        sealed && !renewing
     }
 
     fn start_reclaim(&mut self, now: Nanos, stream: Stream, memory: &mut dyn Memory) {

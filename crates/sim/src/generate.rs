@@ -84,7 +84,7 @@ fn choose_replacement(settings: &mut Settings, rng: &mut Rng) {
         return;
     }
     settings.replacement = Replacement::NAMES[rng.below(4) as usize].0;
-    settings.retain_percent = rng.pick(&[0, 10, 40, 250]) as u8;
+    settings.retain_percent = rng.pick(&[0, 10, 40, 100]) as u8;
 }
 
 fn config(rng: &mut Rng) -> Config {

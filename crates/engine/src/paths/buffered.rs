@@ -22,12 +22,6 @@ const RETRY: Nanos = Nanos::SECOND;
 pub(crate) const BUFFER_ENDED: u32 = u32::MAX - 1;
 
 impl Engine {
-    /// Whether requests are shown to the buffer.
-    #[inline]
-    pub(crate) fn buffers(&self) -> bool {
-        self.settings.commit == Commit::Memory || !self.buffer.is_empty()
-    }
-
     /// Serves a request from the buffer, or has it wait for it. False if the buffer has nothing
     /// to do with it.
     pub(crate) fn submit_to_buffer(
