@@ -5,7 +5,7 @@ mod support;
 
 use support::browser::Browser;
 use support::nbd::Client;
-use support::{Daemon, MIB, Scratch, http, installed};
+use support::{Daemon, MIB, Scratch, http, installed, until};
 
 #[test]
 fn the_page_shows_what_is_so_and_outlives_the_daemon() {
@@ -24,7 +24,12 @@ fn the_page_shows_what_is_so_and_outlives_the_daemon() {
 
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();
     client.write(MIB, &[3; 65536]);
-    for _ in 0..4 {
+    client.read(8 * MIB, 65536);
+    // The answer does not wait for it.
+    until("the promotion", || {
+        daemon.status(&scratch)["traffic"]["promoted_blocks"] == 16
+    });
+    for _ in 0..3 {
         client.read(8 * MIB, 65536);
     }
     let tile = |name: &str, words: &str| {

@@ -111,9 +111,10 @@ impl History {
     fn lately(&self, status: &Status) -> Lately {
         let whole = Lately::whole(status);
         let kept = self.lock();
-        kept.minute
-            .front()
-            .map_or(whole, |earlier| whole.since(earlier))
+        // A daemon that is younger has all of its time behind it, what came before the first
+        // sample too.
+        let earlier = kept.minute.front().filter(|_| kept.minute.len() == MINUTE);
+        earlier.map_or(whole, |earlier| whole.since(earlier))
     }
 
     fn push(&self, sample: Sample, counters: Lately) {
@@ -284,11 +285,16 @@ mod tests {
         let history = History::new();
         for second in 0..SAMPLES + 100 {
             let mut status = at(second as f64);
-            status.traffic.failed_requests = second as u64;
+            // Some before the first sample.
+            status.traffic.failed_requests = second as u64 + 5;
             let sample = Sample {
                 unix_seconds: second as f64,
                 values: [f32::NAN; COLUMNS.len()],
             };
+            if second == MINUTE / 2 {
+                let lately = history.lately(&status);
+                assert_eq!((lately.seconds, lately.failed_requests), (30.0, 35));
+            }
             history.push(sample, Lately::whole(&status));
         }
         let all = history.after(0.0);
@@ -296,7 +302,7 @@ mod tests {
         assert_eq!(all.unix_seconds[0], 100.0);
         assert_eq!(history.after(SAMPLES as f64 + 97.0).unix_seconds.len(), 2);
         let mut status = at((SAMPLES + 100) as f64);
-        status.traffic.failed_requests = (SAMPLES + 100) as u64;
+        status.traffic.failed_requests = (SAMPLES + 100) as u64 + 5;
         let lately = history.lately(&status);
         assert_eq!((lately.seconds, lately.failed_requests), (60.0, 60));
         let text = serde_json::to_string(&all).unwrap();
