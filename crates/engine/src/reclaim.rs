@@ -21,8 +21,12 @@ use crate::planted::{self, Bug};
 /// How many blocks of a segment are read and appended again at a time.
 const BATCH_BLOCKS: usize = 64;
 /// How many segments of a stream wait for their tail at a time: what they held is remembered, in
-/// some 50 bytes a block, until it moves.
-const MOST_DYING: usize = 2;
+/// some 50 bytes a block, until it moves. Of the write stream more, or a long write waits for room.
+const MOST_DYING: [usize; Stream::COUNT] = {
+    let mut most = [2; Stream::COUNT];
+    most[Stream::Write as usize] = 8;
+    most
+};
 /// How often a batch with unreadable dirty blocks is read again before they are carried on as
 /// they are.
 const RETAIN_ATTEMPTS: u8 = 4;
@@ -208,7 +212,7 @@ impl Engine {
 
     pub(crate) fn can_reclaim(&self, stream: Stream) -> bool {
         let busy = self.reclaim.active[stream as usize].is_some();
-        if busy || self.reclaim.dying(stream) >= MOST_DYING {
+        if busy || self.reclaim.dying(stream) >= MOST_DYING[stream as usize] {
             return false;
         }
         let Some(oldest) = self.oldest(stream) else {
