@@ -1,4 +1,5 @@
-//! The ghost: fingerprints of blocks that were evicted lately. A bounded FIFO in two bytes an entry, as S3-FIFO keeps it (Yang et al., SOSP 2023).
+//! The ghost: fingerprints of blocks that were evicted lately. A bounded FIFO in two bytes an
+//! entry, as S3-FIFO keeps it (Yang et al., SOSP 2023).
 
 use crate::format::BlockKey;
 use crate::index;

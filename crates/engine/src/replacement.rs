@@ -246,8 +246,8 @@ impl Engine {
         }
     }
 
-    /// The stream whose oldest segment has the fewest live blocks, if they are less than two thirds: what was
-    /// overwritten or left is room for nothing, in whichever stream it lies.
+    /// The stream whose oldest segment has the fewest live blocks, if they are less than two
+    /// thirds: what was overwritten or left is room for nothing, in whichever stream it lies.
     fn deadest_stream(&self, write_is_clean: bool) -> Option<Stream> {
         let geometry = &self.log.geometry;
         let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
