@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::fs::File;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
@@ -275,6 +276,46 @@ fn a_reload_that_cannot_be_done_changes_nothing() {
         assert_eq!(status["settings"]["age_limit_seconds"], 5);
         assert_eq!(status["volumes"][0]["mode"], "writethrough");
     }
+    daemon.stop();
+}
+
+/// Two volumes of one name would share their place in the cache.
+#[test]
+fn a_name_taken_while_a_reload_opens_its_origins_stays_with_its_taker() {
+    let scratch = Scratch::new();
+    for name in ["one", "new", "busy", "other"] {
+        scratch.file(name, 32 * MIB);
+    }
+    scratch.file("cache", 16 * MIB);
+    let write = |volumes: &str| {
+        std::fs::write(scratch.path("f.toml"), configuration(&scratch, volumes)).unwrap();
+    };
+    write("[[volume]]\norigin = \"one\"\n");
+    let daemon = Daemon::start(&scratch, &["--config", "f.toml"]);
+    write(
+        "[[volume]]\norigin = \"one\"\n[[volume]]\norigin = \"new\"\nname = \"wanted\"\n\
+         [[volume]]\norigin = \"busy\"\n",
+    );
+    // The daemon waits a moment for what is locked, with `new` open.
+    let busy = File::open(scratch.path("busy")).unwrap();
+    busy.lock().unwrap();
+    let reload = daemon.begin(&scratch, &["reload"]);
+    let new = File::open(scratch.path("new")).unwrap();
+    until("the first origin to be open", || match new.try_lock() {
+        Ok(()) => new.unlock().is_err(),
+        Err(_) => true,
+    });
+    daemon.command(&scratch, &["attach", "other", "--name", "wanted"]);
+    busy.unlock().unwrap();
+    let output = reload.wait_with_output().unwrap();
+    assert!(!output.status.success(), "{}", text(&output));
+    let status = daemon.status(&scratch);
+    let volumes = status["volumes"].as_array().unwrap();
+    let wanted: Vec<_> = volumes
+        .iter()
+        .filter(|volume| volume["name"] == "wanted")
+        .collect();
+    assert_eq!(wanted.len(), 1, "{status}");
     daemon.stop();
 }
 

@@ -209,8 +209,9 @@ fn carry_out(
             let origin = need(&given.origin, "origin")?;
             let mode = given.mode.as_ref().map(mode).transpose()?;
             let emulate = given.emulate.as_deref().map(config::model).transpose()?;
-            let opened = daemon.open_new_origin(Path::new(&origin), given.name.clone(), mode)?;
-            let exports = daemon.attach(&opened, emulate)?;
+            let mut opened =
+                daemon.open_new_origin(Path::new(&origin), given.name.clone(), mode)?;
+            let exports = daemon.attach(&mut opened, emulate)?;
             Ok(json!({ "origin": origin, "exports": exports }))
         }
         "org.forebay.Detach" => {

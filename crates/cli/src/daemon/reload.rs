@@ -140,8 +140,8 @@ impl Daemon {
             self.set_mode(&name, mode)?;
             changed.push(format!("volume {name} is in mode {}", mode.name()));
         }
-        for (origin, emulate) in changes.new_volumes {
-            self.attach(&origin, emulate)?;
+        for (mut origin, emulate) in changes.new_volumes {
+            self.attach(&mut origin, emulate)?;
             changed.push(format!("volume {} is attached", origin.name));
         }
         Ok(())

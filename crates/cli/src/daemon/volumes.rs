@@ -11,7 +11,7 @@ use forebay_model::ModelOptions;
 
 use super::report::{Backlog, backlog};
 use super::worker::Worker;
-use super::{CacheSide, Daemon, VolumeSide, start};
+use super::{Admin, CacheSide, Daemon, VolumeSide, start};
 use crate::attach::{self, Origin};
 use crate::failure::{Interrupted, wrong_usage};
 use crate::fingerprint;
@@ -168,25 +168,7 @@ impl Daemon {
         self.check_new_device(path)?;
         let mut origin = Origin::open(path, name, mode, &self.surroundings)
             .with_context(|| format!("cannot attach the origin device {}", path.display()))?;
-        let admin = self.admin();
-        if admin
-            .volumes
-            .iter()
-            .any(|volume| volume.name == origin.name)
-        {
-            wrong_usage!(
-                "there is a volume `{}` already; choose another name with --name",
-                origin.name
-            );
-        }
-        let Some(cache) = &admin.cache else {
-            wrong_usage!("this daemon serves no cache to attach to; start one with --cache")
-        };
-        if let Some(known) =
-            attach::attached_volumes(&cache.superblock).find(|known| known.name == origin.name)
-        {
-            attach::check_origin(known, &mut origin)?;
-        }
+        check_may_attach(&self.admin(), &mut origin)?;
         Ok(origin)
     }
 
@@ -219,11 +201,13 @@ impl Daemon {
     /// Adds an origin to the running cache.
     pub(super) fn attach(
         &self,
-        origin: &Origin,
+        origin: &mut Origin,
         emulate: Option<ModelOptions>,
     ) -> Result<Vec<String>> {
         let emulation = emulate.map(|options| Emulation::new(&options, origin.size_bytes()));
         let mut admin = self.admin();
+        // Another command may have taken the name since the origin was opened.
+        check_may_attach(&admin, origin)?;
         let first_mode = profiles::first_mode(admin.profile);
         let Some(cache) = &mut admin.cache else {
             wrong_usage!("this daemon serves no cache to attach to; start one with --cache")
@@ -353,12 +337,34 @@ impl Daemon {
         block_device.into_iter().chain(exports).collect()
     }
 
-    pub(super) fn uris_of(&self, admin: &super::Admin) -> Vec<String> {
+    pub(super) fn uris_of(&self, admin: &Admin) -> Vec<String> {
         admin
             .volumes
             .iter()
             .flat_map(|volume| self.uris_for(volume))
             .collect()
+    }
+}
+
+/// That an origin can be added: two volumes of one name would share one record, and with it their
+/// place in the cache.
+fn check_may_attach(admin: &Admin, origin: &mut Origin) -> Result<()> {
+    if admin
+        .volumes
+        .iter()
+        .any(|volume| volume.name == origin.name)
+    {
+        wrong_usage!(
+            "there is a volume `{}` already; choose another name with --name",
+            origin.name
+        );
+    }
+    let Some(cache) = &admin.cache else {
+        wrong_usage!("this daemon serves no cache to attach to; start one with --cache")
+    };
+    match attach::attached_volumes(&cache.superblock).find(|known| known.name == origin.name) {
+        Some(known) => attach::check_origin(known, origin),
+        None => Ok(()),
     }
 }
 
