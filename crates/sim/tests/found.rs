@@ -21,7 +21,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 40] = [
+const FOUND: [(u64, &str); 41] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -145,6 +145,10 @@ const FOUND: [(u64, &str); 40] = [
         "a flush that had what failed tried again, and nobody to do it",
     ),
     (401_331, "as 8579"),
+    (
+        503_872,
+        "reclaim finds no memory for a batch, halves it, and nobody has it try again",
+    ),
     (
         514_872,
         "the same generation number in another epoch: a write-back makes a later version clean (I6)",
