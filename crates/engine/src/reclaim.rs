@@ -342,21 +342,21 @@ impl Engine {
     fn read_batch(&mut self, job: u32, memory: &mut dyn Memory) {
         let block_bytes = self.block_bytes();
         let mut batch = std::mem::take(&mut self.retain_job(job).batch);
-        let Some(buf) = self.spare_retain.alloc(batch.len() * block_bytes, memory) else {
-            // A smaller batch the next time; what it leaves out is gone through again.
-            if batch.len() > 1 {
-                let rest = batch.split_off(batch.len() / 2);
-                let first = self.log.geometry.slot_in_segment(rest[0].1);
-                self.retain_job(job).next_slot = first;
-            }
-            self.retain_job(job).batch = batch;
-            return;
-        };
+        let mut buf = self.spare_retain.alloc(batch.len() * block_bytes, memory);
+        while buf.is_none() && batch.len() > 1 {
+            // A smaller batch; what it leaves out is gone through again. Not the next time: there
+            // may be none if everything else waits for this.
+            let rest = batch.split_off(batch.len() / 2);
+            self.retain_job(job).next_slot = self.log.geometry.slot_in_segment(rest[0].1);
+            buf = self.spare_retain.alloc(batch.len() * block_bytes, memory);
+        }
         let state = self.retain_job(job);
         state.batch = batch;
-        state.buf = Some(buf);
+        state.buf = buf;
         state.attempts = 0;
-        self.issue_retain_reads(job);
+        if buf.is_some() {
+            self.issue_retain_reads(job);
+        }
     }
 
     fn issue_retain_reads(&mut self, job: u32) {
