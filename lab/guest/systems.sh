@@ -100,10 +100,11 @@ nbd_connect() {
 }
 
 # The page cache of nbdkit's cache file would be a second cache, in memory: a control group bounds it.
+# A hard limit (memory.max) would have nbdkit killed as soon as all of that is dirty.
 nbdkit_start() {
     mkdir -p /run/group
-    mount -t cgroup2 none /run/group && echo +memory > /run/group/cgroup.subtree_control && mkdir -p /run/group/nbdkit &&
-        echo 128M > /run/group/nbdkit/memory.max || give_up "no control group to bound nbdkit's page cache"
+    mount -t cgroup2 none /run/group && echo '+memory +io' > /run/group/cgroup.subtree_control && mkdir -p /run/group/nbdkit &&
+        echo 128M > /run/group/nbdkit/memory.high || give_up "no control group to bound nbdkit's page cache"
     mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/$SSD > /tmp/said 2>&1 && mount /dev/$SSD /mnt || give_up "mkfs on the SSD: $(tail -1 /tmp/said)"
     sh -c "echo \$\$ > /run/group/nbdkit/cgroup.procs; TMPDIR=/mnt exec nbdkit -f -t 16 -U /run/nbdkit.sock --filter=cache file file=/dev/$HDD \
         cache=writeback cache-on-read=true cache-min-block-size=4k cache-max-size=$((SSD_SECTORS * 512 / 100 * 90))" > /tmp/nbdkit 2>&1 &
