@@ -118,8 +118,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ssds: 4,
         disks: (4, 1536),
         lives: 5,
-        seconds_per_job: 2.0,
+        seconds_per_job: 1.0,
         limit_seconds: 900,
+        ..USUAL
+    },
+    Experiment {
+        name: "oltp",
+        summary: "MariaDB with sysbench's mix, five times MariaDB's memory and all in the cache: transactions over time, written back above a threshold and by age",
+        script: include_str!("../guest/experiments/oltp.sh"),
+        systems: "hdd,ssd,bcache-all,dm-cache,dm-writecache,forebay-ublk",
+        seconds_per_job: 10.0,
         ..USUAL
     },
     Experiment {
@@ -131,6 +139,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         disks: (1, 64),
         seconds_per_job: 2.0,
         limit_seconds: 600,
+        ..USUAL
+    },
+    Experiment {
+        name: "migrate",
+        summary: "the guides of docs/migrate, command by command: from bcache, dm-cache, dm-writecache and LVM's two to Forebay, and back",
+        script: include_str!("../guest/experiments/migrate.sh"),
+        systems: "bcache,dm-cache,dm-writecache,hdd",
+        ssd_mib: 1024,
+        disks: (1, 4096),
+        limit_seconds: 900,
         ..USUAL
     },
     Experiment {
@@ -156,6 +174,12 @@ impl Experiment {
     #[must_use]
     pub fn installs_package(&self) -> bool {
         self.script.contains("dpkg ")
+    }
+
+    /// Whether its guest runs MariaDB and sysbench.
+    #[must_use]
+    pub fn runs_database(&self) -> bool {
+        self.script.contains("mariadbd ")
     }
 
     /// The devices for a system: the bare SSD must be large enough to do the disk's work.

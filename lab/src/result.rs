@@ -55,6 +55,9 @@ pub struct RunResult {
     pub dirty: Vec<(f64, f64)>,
     /// Throughput over time, where it was sampled: seconds and KiB a second.
     pub throughput: Vec<(f64, f64)>,
+    /// Transactions a second over time, of a database.
+    #[serde(default)]
+    pub transactions: Vec<(f64, f64)>,
     /// Each device's own count, over all lives.
     pub traffic: BTreeMap<String, Traffic>,
 }

@@ -44,6 +44,8 @@ pub struct Conditions<'a> {
     pub versions: BTreeMap<String, String>,
     /// Where the devices' contents are kept while a guest runs.
     pub images: PathBuf,
+    /// The database's files, where the experiment has one.
+    pub database: Option<PathBuf>,
     /// How often the power is cut, if not as often as the experiment says.
     pub cuts: Option<u32>,
     /// How long timed jobs run, if not as long as the experiment says.
@@ -124,6 +126,10 @@ pub fn run(
     if experiment.installs_package() {
         build_packages(conditions.forebay, &share)?;
     }
+    if let Some(database) = &conditions.database {
+        std::fs::hard_link(database, share.join("database.img"))
+            .with_context(|| format!("cannot link {}", database.display()))?;
+    }
     let images = conditions.images.join(&name);
     remake(&images)?;
     let began = Instant::now();
@@ -157,6 +163,7 @@ pub fn run(
         values: said.values,
         dirty: read_series(&share.join("out"), "dirty"),
         throughput: read_series(&share.join("out"), "throughput"),
+        transactions: read_series(&share.join("out"), "transactions"),
         traffic: BTreeMap::new(),
     };
     for (device, traffic) in lives.iter().flat_map(|life| &life.traffic) {

@@ -63,7 +63,7 @@ struct ReportArgs {
 struct RunArgs {
     #[command(flatten)]
     lab: LabArgs,
-    /// Which experiment.
+    /// Which experiment; several with commas, or `all`.
     #[arg(default_value = "smoke")]
     experiment: String,
     /// Which systems, with commas [default: those the experiment is about].
@@ -184,12 +184,20 @@ fn report_only(args: &ReportArgs) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Whether everything went well.
+/// One experiment after the other. Whether everything went well.
 fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
-    let experiment = choose("experiment", &args.experiment, EXPERIMENTS)?;
-    let [experiment] = experiment[..] else {
-        anyhow::bail!("one experiment at a time; `forebay-lab list` names them");
+    let experiments = match args.experiment.as_str() {
+        "all" => EXPERIMENTS.iter().collect(),
+        names => choose("experiment", names, EXPERIMENTS)?,
     };
+    let mut all_well = true;
+    for experiment in experiments {
+        all_well &= run_one(args, experiment)?;
+    }
+    Ok(all_well)
+}
+
+fn run_one(args: &RunArgs, experiment: &experiments::Experiment) -> anyhow::Result<bool> {
     let systems = args
         .systems
         .as_deref()
@@ -214,7 +222,12 @@ fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
     if experiment.exercises_files() {
         tools.push(prepare::install_fsx(&lab)?);
     }
-    prepare::add_binaries(&lab, &args.forebay, &tools, experiment.installs_package())?;
+    let database = if experiment.runs_database() {
+        Some(prepare::make_database(&lab)?)
+    } else {
+        None
+    };
+    prepare::add_binaries(&lab, &args.forebay, &tools, experiment)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))
@@ -238,6 +251,7 @@ fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
         },
         versions,
         images: args.images.join(leftovers::own_name()),
+        database,
         cuts: args.cuts,
         seconds_per_job: args.seconds,
         costs: Costs::measure()?,

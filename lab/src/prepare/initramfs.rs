@@ -10,6 +10,7 @@ use anyhow::Context as _;
 
 use crate::command::output;
 use crate::cpio::Archive;
+use crate::experiments::Experiment;
 use crate::lab::Lab;
 
 const INIT: &str = include_str!("../../guest/init");
@@ -24,6 +25,7 @@ const MODULES: &[&str] = &[
     "dm_cache_smq",
     "dm_writecache",
     "nbd",
+    "loop",
     "ublk_drv",
     "null_blk",
     "brd",
@@ -35,12 +37,14 @@ const MODULES: &[&str] = &[
 ];
 
 const PROGRAMS: &[&str] = &[
+    "bcache-super-show",
     "blkdiscard",
     "blkid",
     "dmsetup",
     "e2fsck",
     "fio",
     "fstrim",
+    "losetup",
     "lsblk",
     "lvm",
     "make-bcache",
@@ -50,6 +54,7 @@ const PROGRAMS: &[&str] = &[
     "nbd-client",
     "nbdkit",
     "sfdisk",
+    "wipefs",
     "xfs_repair",
 ];
 
@@ -100,7 +105,7 @@ pub(super) fn build(lab: &Lab, release: &str) -> anyhow::Result<()> {
 }
 
 /// Appends the forebay binary, this one and `tools` to a copy of the base image, with their
-/// libraries; and systemd, udev and dpkg if it is to be a Debian.
+/// libraries, and what else an experiment needs.
 ///
 /// # Errors
 /// If a binary cannot be read or the image cannot be written.
@@ -108,7 +113,7 @@ pub fn add_binaries(
     lab: &Lab,
     forebay: &Path,
     tools: &[PathBuf],
-    is_debian: bool,
+    experiment: &Experiment,
 ) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("cannot find the lab's own binary")?;
     let part = lab.root().join("guest-full.part");
@@ -133,8 +138,11 @@ pub fn add_binaries(
         let name = tool.file_name().unwrap_or_default().to_string_lossy();
         tree.program(tool, &format!("/usr/bin/{name}"))?;
     }
-    if is_debian {
+    if experiment.installs_package() {
         super::systemd::add(&mut tree)?;
+    }
+    if experiment.runs_database() {
+        super::database::add(&mut tree)?;
     }
     tree.archive.finish()?;
     std::fs::rename(&part, lab.image())?;

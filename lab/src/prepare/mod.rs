@@ -1,5 +1,6 @@
 //! From a fresh Debian 12 machine to a guest that boots: packages, kernel, file system, time shim.
 
+mod database;
 mod fsx;
 mod initramfs;
 mod kernel;
@@ -15,6 +16,7 @@ use anyhow::Context as _;
 use crate::command::{output, version};
 use crate::lab::Lab;
 
+pub use database::make as make_database;
 pub use fsx::install as install_fsx;
 pub use initramfs::add_binaries;
 
@@ -26,7 +28,7 @@ const SHIM_SOURCE: &str = include_str!("../../shim/dilate.c");
 /// # Errors
 /// If a package cannot be installed or a part cannot be made.
 pub fn prepare(lab: &Lab) -> anyhow::Result<BTreeMap<String, String>> {
-    packages::install()?;
+    packages::install(packages::WANTED)?;
     compile_shim(lab)?;
     let release = kernel::fetch(lab)?;
     let recipe = initramfs::recipe(&release);

@@ -4,7 +4,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-const WANTED: &[&str] = &[
+/// What every experiment needs.
+pub(super) const WANTED: &[&str] = &[
     "bcache-tools",
     "busybox-static",
     "dmsetup",
@@ -35,8 +36,8 @@ fn is_installed(package: &str) -> bool {
 }
 
 /// Installs what is missing.
-pub(super) fn install() -> anyhow::Result<()> {
-    let missing: Vec<_> = WANTED.iter().filter(|name| !is_installed(name)).collect();
+pub(super) fn install(wanted: &[&str]) -> anyhow::Result<()> {
+    let missing: Vec<_> = wanted.iter().filter(|name| !is_installed(name)).collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -31,6 +31,9 @@ pub(super) fn render(summary: &Summary) -> String {
     body += &over_time(summary, "Throughput over time", "MiB/s", |system| {
         &system.throughput
     });
+    body += &over_time(summary, "Transactions over time", "a second", |system| {
+        &system.transactions
+    });
     body += &over_time(summary, "Dirty data over time", "MiB", |system| {
         &system.dirty
     });

@@ -55,6 +55,8 @@ pub struct SystemSummary {
     pub dirty: Vec<(f64, f64)>,
     /// Throughput over time in the first run, where it was sampled: seconds and MiB a second.
     pub throughput: Vec<(f64, f64)>,
+    /// Transactions a second over time.
+    pub transactions: Vec<(f64, f64)>,
     /// Host time of a run, in seconds.
     pub wall_seconds: Option<Spread>,
 }
@@ -174,6 +176,9 @@ fn system(name: &str, results: &[RunResult]) -> SystemSummary {
         throughput: own
             .first()
             .map_or(Vec::new(), |one| in_mib(&one.throughput)),
+        transactions: own
+            .first()
+            .map_or(Vec::new(), |one| one.transactions.clone()),
         wall_seconds: Spread::of(own.iter().map(|one| one.wall_seconds)),
     }
 }
@@ -336,6 +341,7 @@ pub(super) mod tests {
             values: BTreeMap::from([("recovery_seconds".to_owned(), vec![1.5])]),
             dirty: Vec::new(),
             throughput: Vec::new(),
+            transactions: Vec::new(),
             traffic: BTreeMap::new(),
         }
     }
