@@ -658,7 +658,7 @@ impl Engine {
         self.stirred = true;
     }
 
-    /// Whether no request, job or operation is in progress.
+    /// Whether no request, job or operation is in progress, nor memory held for one to come.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.ops.is_empty()
@@ -666,6 +666,7 @@ impl Engine {
             && self.jobs.is_empty()
             && self.throttle.is_empty()
             && self.buffer_is_at_rest()
+            && !self.keeps_written()
     }
 
     /// Whether everything published is durable and every record written: what an orderly stop

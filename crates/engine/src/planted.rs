@@ -54,11 +54,13 @@ pub enum Bug {
     BufferForgotten,
     /// I1: the memory buffer serves copies of versions that the index no longer names.
     StaleCopyServed,
+    /// I6: what a long write left in memory is written back whatever has become of the blocks.
+    KeptUnchecked,
 }
 
 impl Bug {
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 24] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 25] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -83,6 +85,7 @@ impl Bug {
         (Bug::BufferNotFlushed, "I7", "buffer-not-flushed"),
         (Bug::BufferForgotten, "I16", "buffer-forgotten"),
         (Bug::StaleCopyServed, "I1", "stale-copy-served"),
+        (Bug::KeptUnchecked, "I6", "kept-unchecked"),
     ];
 }
 

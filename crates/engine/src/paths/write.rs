@@ -22,8 +22,6 @@ use crate::log::RECLAIM_RESERVE;
 use crate::planted::{self, Bug};
 use crate::settings::Mode;
 
-/// Sequential writes longer than this go to the origin while dirty data is at its high mark.
-const SEQUENTIAL_BYTES: u64 = 1 << 20;
 /// Write-zeroes up to this length are logged in write-back mode; longer ones the origin does
 /// better itself.
 const LOGGED_ZEROES_BYTES: u32 = 1 << 20;
@@ -154,7 +152,7 @@ impl Engine {
                 self.sync_writer.wrote();
             }
         }
-        if stream_bytes <= SEQUENTIAL_BYTES {
+        if stream_bytes <= self.settings.stream_bytes {
             self.writeback.cache_is_used(now);
         }
         self.writeback.client_writes(now);
@@ -200,7 +198,7 @@ impl Engine {
             return Some(BypassReason::NoRoom);
         }
         if mode == Mode::Writeback
-            && stream_bytes > SEQUENTIAL_BYTES
+            && stream_bytes > self.settings.stream_bytes
             && (self.dirty_is_high() || self.log_is_short())
         {
             return Some(BypassReason::DirtyLimit);
