@@ -1,10 +1,11 @@
 //! Which forebay daemon holds a device that cannot be opened.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use forebay_io::OpenError;
+
+use crate::same_device::Identity;
 
 /// A daemon, as far as this user may see it.
 const PROGRAM: &str = "forebay";
@@ -37,7 +38,7 @@ pub(crate) fn name_holder(error: OpenError) -> OpenError {
 
 /// The process of ours that has this device or file open.
 fn holder(path: &Path) -> Option<u32> {
-    let wanted = identity(path)?;
+    let wanted = Identity::of_existing(path)?;
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     numbers
@@ -45,23 +46,13 @@ fn holder(path: &Path) -> Option<u32> {
             fs::read_to_string(format!("/proc/{process}/comm"))
                 .is_ok_and(|name| name.trim_end() == PROGRAM)
         })
-        .find(|process| has_open(*process, wanted))
+        .find(|process| has_open(*process, &wanted))
 }
 
-fn has_open(process: u32, wanted: (bool, u64, u64)) -> bool {
+fn has_open(process: u32, wanted: &Identity) -> bool {
     let open = fs::read_dir(format!("/proc/{process}/fd"));
     let mut paths = open.into_iter().flatten().flatten();
-    paths.any(|entry| identity(&entry.path()) == Some(wanted))
-}
-
-/// The same for the same device or file, by whatever path.
-fn identity(path: &Path) -> Option<(bool, u64, u64)> {
-    let found = fs::metadata(path).ok()?;
-    if found.file_type().is_block_device() {
-        Some((true, found.rdev(), 0))
-    } else {
-        Some((false, found.dev(), found.ino()))
-    }
+    paths.any(|entry| Identity::of_existing(&entry.path()).as_ref() == Some(wanted))
 }
 
 /// What it was started with, if that can be seen.

@@ -38,6 +38,7 @@ mod nearest;
 mod output;
 mod patience;
 mod profiles;
+mod same_device;
 mod shared_memory;
 mod signature;
 mod state_dir;

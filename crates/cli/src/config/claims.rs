@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
@@ -11,6 +10,7 @@ use toml::Spanned;
 use super::HttpPlan;
 use super::faults::line_number;
 use super::file::File;
+use crate::same_device::Identity;
 
 /// One thing that a file claims, and where.
 #[derive(Clone, Debug)]
@@ -20,8 +20,14 @@ pub(crate) struct Claim {
     pub(crate) kind: ClaimKind,
     /// As it is written.
     pub(crate) name: String,
-    /// What is the same has the same.
-    identity: String,
+    thing: Thing,
+}
+
+/// What is the same thing is equal, whatever it is called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Thing {
+    Device(Identity),
+    Named(String),
 }
 
 /// What is claimed.
@@ -50,19 +56,20 @@ impl fmt::Display for ClaimKind {
 
 /// The claims of a file, in the order of its lines within each kind.
 pub(super) fn of_file(path: &Path, text: &str, file: &File) -> Vec<Claim> {
-    let claim = |kind, name: String, identity: String, span: std::ops::Range<usize>| Claim {
+    let claim = |kind, name: String, thing: Thing, span: std::ops::Range<usize>| Claim {
         file: path.to_owned(),
         line: line_number(text, span.start),
         kind,
         name,
-        identity,
+        thing,
     };
+    let named = |kind, name: String, span| claim(kind, name.clone(), Thing::Named(name), span);
     let device = |path: &Spanned<PathBuf>| {
         let name = path.get_ref().display().to_string();
         claim(
             ClaimKind::Device,
             name,
-            identity(path.get_ref()),
+            Thing::Device(Identity::of(path.get_ref())),
             path.span(),
         )
     };
@@ -76,45 +83,33 @@ pub(super) fn of_file(path: &Path, text: &str, file: &File) -> Vec<Claim> {
         claims.extend(file.volume.iter().map(|volume| {
             let (name, span) = volume.called();
             let path = format!("/dev/forebay/{name}");
-            claim(ClaimKind::BlockDevice, path.clone(), path, span)
+            named(ClaimKind::BlockDevice, path, span)
         }));
     }
     claims.extend(file.nbd.listen.iter().map(|address| {
         let name = address.get_ref().0.to_string();
-        claim(ClaimKind::Address, name.clone(), name, address.span())
+        named(ClaimKind::Address, name, address.span())
     }));
     claims.extend(file.http.listen.iter().filter_map(|listen| {
         let HttpPlan::At(address) = listen.get_ref().0 else {
             return None;
         };
         let name = format!("tcp:{address}");
-        Some(claim(ClaimKind::Address, name.clone(), name, listen.span()))
+        Some(named(ClaimKind::Address, name, listen.span()))
     }));
     claims.extend(file.daemon.control.iter().map(|control| {
         let name = control.get_ref().display().to_string();
-        claim(ClaimKind::Control, name.clone(), name, control.span())
+        named(ClaimKind::Control, name, control.span())
     }));
     claims
 }
 
-/// The same device has the same, by whatever path it is reached.
-pub(super) fn identity(path: &Path) -> String {
-    match std::fs::metadata(path) {
-        Ok(found) if found.file_type().is_block_device() => format!("block {}", found.rdev()),
-        Ok(found) => format!("file {} {}", found.dev(), found.ino()),
-        Err(_) => std::path::absolute(path)
-            .unwrap_or_else(|_| path.to_owned())
-            .display()
-            .to_string(),
-    }
-}
-
 /// Everything that is claimed twice, in words that point at both lines.
 pub(crate) fn conflicts(claims: &[Claim]) -> Vec<String> {
-    let mut first: BTreeMap<(ClaimKind, &str), &Claim> = BTreeMap::new();
+    let mut first: BTreeMap<(ClaimKind, &Thing), &Claim> = BTreeMap::new();
     let mut found = Vec::new();
     for claim in claims {
-        let Some(earlier) = first.insert((claim.kind, &claim.identity), claim) else {
+        let Some(earlier) = first.insert((claim.kind, &claim.thing), claim) else {
             continue;
         };
         let place = if earlier.file == claim.file {

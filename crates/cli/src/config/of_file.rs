@@ -17,6 +17,7 @@ use super::{
 use crate::args::{ServeArgs, SettingArgs};
 use crate::daemon::{Address, Tls};
 use crate::failure::{Faults, Refused, describe};
+use crate::same_device::Identity;
 
 /// The plan, and what the file claims for itself.
 ///
@@ -113,10 +114,10 @@ fn contradictions(text: &str, file: &File) -> Vec<String> {
         format!("line {}: {message}", faults::line_number(text, span.start))
     };
     let mut found = Vec::new();
-    let mut names: BTreeMap<String, String> = BTreeMap::new();
+    let mut names: BTreeMap<String, Identity> = BTreeMap::new();
     for volume in &file.volume {
         let (name, span) = volume.called();
-        let origin = claims::identity(volume.origin.get_ref());
+        let origin = Identity::of(volume.origin.get_ref());
         // The same device twice is told as that.
         if names
             .insert(name.clone(), origin.clone())

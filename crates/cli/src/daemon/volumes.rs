@@ -17,6 +17,7 @@ use crate::failure::{Interrupted, wrong_usage};
 use crate::fingerprint;
 use crate::nearest::suggestion;
 use crate::profiles;
+use crate::same_device::Identity;
 use crate::wall_clock::since_1970;
 
 /// How often progress is looked at.
@@ -175,11 +176,11 @@ impl Daemon {
     /// Refuses a device that this daemon uses already: the lock on it would only say that somebody
     /// does.
     fn check_new_device(&self, path: &Path) -> Result<()> {
-        let Ok(wanted) = std::fs::canonicalize(path) else {
+        let Some(wanted) = Identity::of_existing(path) else {
             return Ok(());
         };
         let same = |device: &RealDevice| {
-            std::fs::canonicalize(device.path()).is_ok_and(|used| used == wanted)
+            Identity::of_existing(device.path()).is_some_and(|used| used == wanted)
         };
         let admin = self.admin();
         if admin.cache.iter().any(|cache| same(&cache.device)) {
