@@ -4,20 +4,18 @@
 use std::collections::{HashMap, VecDeque};
 
 use forebay_engine::{
-    Action, AttachOptions, BlockKey, Buf, CacheId, Commit, Device, Engine, Geometry,
-    MAX_REQUEST_BYTES, Memory, Mode, Nanos, OpId, Operation, Request, RequestId, RequestKind,
-    Settings, VolumeConfig, VolumeSlot, attach, create,
+    Action, Buf, Device, Engine, Geometry, MAX_REQUEST_BYTES, Memory, Mode, Nanos, OpId, Operation,
+    Request, RequestId, RequestKind, Settings, VolumeSlot,
 };
 use forebay_model::{Command, DeviceModel};
 
-use crate::blank::Blank;
 use crate::cpu::CpuCost;
 use crate::memory::ZeroMemory;
+use crate::shard::new_shard;
 use crate::system::{Access, Answer, System};
 
 /// The longest discard or write-zeroes the engine is given at once, as by the daemon.
 const MAX_RANGE_BYTES: u32 = 64 << 20;
-const BOOT: [u8; 16] = [7; 16];
 
 /// Bytes moved on the two devices, metadata included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,32 +94,13 @@ impl Cached {
     /// # Errors
     /// If the cache is too small or the settings are not valid.
     pub fn new(setup: Setup) -> Result<Cached, String> {
-        setup.settings.validate()?;
         let geometry = Geometry::for_device(setup.cache_bytes, 4096, Some(1), 1)
             .map_err(|error| error.to_string())?;
-        let mut blank = Blank::new(setup.cache_bytes);
-        create(&mut blank, CacheId([3; 16]), geometry).map_err(|error| error.to_string())?;
-        let options = AttachOptions {
-            boot_id: BOOT,
-            accept_damage: false,
-        };
-        let mut attached =
-            attach(&mut blank, &mut [], &options).map_err(|error| error.to_string())?;
-        let mut memory = ZeroMemory::with_buffer(match setup.settings.commit {
-            Commit::Memory => setup.settings.memory_buffer_bytes as usize,
-            _ => 0,
-        });
+        let (engine, volume, mut memory) =
+            new_shard(geometry, setup.settings, setup.origin_bytes, setup.mode)?;
         let data = memory
             .alloc(MAX_REQUEST_BYTES as usize)
             .ok_or("no memory for requests")?;
-        let shard = attached.shards.remove(0);
-        let mut engine = Engine::new(setup.settings, shard, BOOT, &mut memory);
-        let volume = engine.add_volume(VolumeConfig {
-            base: BlockKey(0),
-            reserved_blocks: setup.origin_bytes.div_ceil(4096),
-            size_bytes: setup.origin_bytes,
-            mode: setup.mode,
-        });
         Ok(Cached {
             engine,
             memory,

@@ -15,6 +15,7 @@ mod blank;
 mod cached;
 mod cpu;
 mod memory;
+mod shard;
 mod system;
 mod timeless;
 

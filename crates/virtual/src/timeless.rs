@@ -3,13 +3,12 @@
 //! long anything takes.
 
 use forebay_engine::{
-    Action, AttachOptions, BlockKey, Buf, CacheId, Device, Engine, Geometry, Memory, Mode, Nanos,
-    Operation, Request, RequestId, RequestKind, Settings, Stats, VolumeConfig, VolumeSlot, attach,
-    create,
+    Action, Buf, Device, Engine, Geometry, Memory, Mode, Nanos, Operation, Request, RequestId,
+    RequestKind, Settings, Stats, VolumeSlot,
 };
 
-use crate::blank::Blank;
 use crate::memory::ZeroMemory;
+use crate::shard::new_shard;
 
 /// How far apart accesses are: ten thousand a second.
 const ACCESS: Nanos = Nanos(100_000);
@@ -43,29 +42,13 @@ impl Timeless {
         settings: Settings,
         origin_blocks: u64,
     ) -> Result<Timeless, String> {
-        settings.validate()?;
-        let mut blank = Blank::new(geometry.device_bytes());
-        create(&mut blank, CacheId([3; 16]), geometry).map_err(|error| error.to_string())?;
-        let boot_id = [7; 16];
-        let options = AttachOptions {
-            boot_id,
-            accept_damage: false,
-        };
-        let mut attached =
-            attach(&mut blank, &mut [], &options).map_err(|error| error.to_string())?;
-        let mut memory = ZeroMemory::default();
         let block_bytes = geometry.block_bytes as usize;
+        let origin_bytes = origin_blocks * block_bytes as u64;
+        let (engine, volume, mut memory) =
+            new_shard(geometry, settings, origin_bytes, Mode::Writeback)?;
         let data = memory
             .alloc(block_bytes)
             .ok_or("no memory for a request's data")?;
-        let shard = attached.shards.remove(0);
-        let mut engine = Engine::new(settings, shard, boot_id, &mut memory);
-        let volume = engine.add_volume(VolumeConfig {
-            base: BlockKey(0),
-            reserved_blocks: origin_blocks,
-            size_bytes: origin_blocks * block_bytes as u64,
-            mode: Mode::Writeback,
-        });
         Ok(Timeless {
             engine,
             memory,
