@@ -21,10 +21,8 @@ const OWN: u64 = 1 << 63;
 /// How far a buffered write is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// To be logged as soon as there is memory to do it with.
-    Waiting,
-    /// On its way, in one request or several.
-    Issued,
+    /// To be logged as soon as there is memory to do it with, or on its way.
+    Pending,
     /// It could not be stored anywhere, and is tried again.
     Failed,
     /// It is where it belongs; this is a copy.
@@ -56,10 +54,20 @@ impl Buffered {
         self.progress == Progress::Done
     }
 
-    fn meets(&self, first: BlockKey, end: BlockKey) -> bool {
-        let own_end = self.stored.key.plus(u64::from(self.stored.count));
-        self.stored.key < end && first < own_end
+    /// Its first block, and the one after its last.
+    pub(crate) fn keys(&self) -> (BlockKey, BlockKey) {
+        let StoredWrite { key, count, .. } = self.stored;
+        (key, key.plus(u64::from(count)))
     }
+
+    fn meets(&self, first: BlockKey, end: BlockKey) -> bool {
+        overlap(self.keys(), (first, end))
+    }
+}
+
+/// Whether two ranges, each up to before its second block, have a block in common.
+fn overlap(one: (BlockKey, BlockKey), other: (BlockKey, BlockKey)) -> bool {
+    one.0 < other.1 && other.0 < one.1
 }
 
 /// What the buffer has of a block.
@@ -77,6 +85,12 @@ pub(crate) struct Parked {
     pub(crate) request: Request,
     pub(crate) first: BlockKey,
     pub(crate) end: BlockKey,
+}
+
+impl Parked {
+    pub(crate) fn meets(&self, first: BlockKey, end: BlockKey) -> bool {
+        overlap((self.first, self.end), (first, end))
+    }
 }
 
 /// A flush that waits for the buffered writes before it.
@@ -101,7 +115,7 @@ pub(crate) struct MemoryBuffer {
     next_at: u32,
     /// Where the newest contents of a block are, of those that it has.
     newest: KeyMap<Newest>,
-    pub(crate) unfinished: usize,
+    pub(crate) unfinished_count: usize,
     /// Writes to be issued, in order.
     pub(crate) waiting: VecDeque<u64>,
     pub(crate) parts: Slab<Part>,
@@ -150,13 +164,13 @@ impl MemoryBuffer {
         for i in 0..u64::from(stored.count) {
             self.newest.insert(stored.key.plus(i), newest);
         }
-        self.unfinished += 1;
+        self.unfinished_count += 1;
         self.next_order = stored.order + 1;
         self.next_at = stored.at + u32::from(stored.count);
         self.waiting.push_back(stored.order);
         self.writes.push_back(Buffered {
             stored,
-            progress: Progress::Waiting,
+            progress: Progress::Pending,
             issued: 0,
             outstanding: 0,
             failed: false,
@@ -173,11 +187,18 @@ impl MemoryBuffer {
         let blocks = self
             .shared
             .map_or(0, |shared| u64::from(shared.layout.blocks));
-        let held = self.writes.iter().filter(|write| !write.is_done());
+        let held = self.unfinished();
         (
             blocks,
             held.map(|write| u64::from(write.stored.count)).sum(),
         )
+    }
+
+    /// Writes that are nowhere else yet. Behind the last of them are copies only, which can be
+    /// many.
+    fn unfinished(&self) -> impl Iterator<Item = &Buffered> {
+        let writes = self.writes.iter().filter(|write| !write.is_done());
+        writes.take(self.unfinished_count)
     }
 
     /// Takes a write of whole blocks: once this returns true it outlives the daemon. False if
@@ -281,30 +302,27 @@ impl MemoryBuffer {
 
     /// Whether a block from `first` to before `end` is in a write that is nowhere else yet.
     pub(crate) fn holds_unfinished(&self, first: BlockKey, end: BlockKey) -> bool {
-        if self.unfinished == 0 {
+        if self.unfinished_count == 0 {
             return false;
         }
         if end.0 - first.0 < self.writes.len() as u64 {
             let mut keys = (first.0..end.0).map(BlockKey);
             return keys.any(|key| self.is_unfinished(key));
         }
-        let mut writes = self.writes.iter();
-        writes.any(|write| !write.is_done() && write.meets(first, end))
+        self.unfinished().any(|write| write.meets(first, end))
     }
 
     /// Whether a request waits for one of these blocks: who comes later waits too.
     pub(crate) fn is_awaited(&self, first: BlockKey, end: BlockKey) -> bool {
-        let mut parked = self.parked.iter();
-        parked.any(|parked| parked.first < end && first < parked.end)
+        self.parked.iter().any(|parked| parked.meets(first, end))
     }
 
     /// Whether a write from the range, of an order below `upto`, is nowhere else yet.
     pub(crate) fn holds_before(&self, upto: u64, first: BlockKey, end: BlockKey) -> bool {
-        let mut writes = self.writes.iter();
-        self.unfinished > 0
-            && writes.any(|write| {
-                write.stored.order < upto && !write.is_done() && write.meets(first, end)
-            })
+        let mut before = self
+            .unfinished()
+            .take_while(|write| write.stored.order < upto);
+        before.any(|write| write.meets(first, end))
     }
 
     /// Orders from here on are of writes to come.
@@ -318,7 +336,7 @@ impl MemoryBuffer {
         let write = self.write_mut(order);
         write.progress = Progress::Done;
         let at = write.stored.at;
-        self.unfinished -= 1;
+        self.unfinished_count -= 1;
         if let Some(shared) = &self.shared {
             shared.clear(memory.buffer_mut(shard), at);
         }
@@ -397,7 +415,7 @@ impl MemoryBuffer {
         self.retry_at = None;
         for write in &mut self.writes {
             if write.progress == Progress::Failed {
-                write.progress = Progress::Waiting;
+                write.progress = Progress::Pending;
                 (write.issued, write.failed) = (0, false);
                 self.waiting.push_back(write.stored.order);
             }
@@ -406,12 +424,7 @@ impl MemoryBuffer {
 
     /// How many blocks from `first` to before `end` are nowhere else yet.
     pub(crate) fn blocks_unfinished(&self, first: BlockKey, end: BlockKey) -> u64 {
-        if self.unfinished == 0 {
-            return 0;
-        }
-        let held = self.writes.iter();
-        held.filter(|write| !write.is_done() && write.meets(first, end))
-            .map(|write| u64::from(write.stored.count))
-            .sum()
+        let held = self.unfinished().filter(|write| write.meets(first, end));
+        held.map(|write| u64::from(write.stored.count)).sum()
     }
 }

@@ -404,14 +404,14 @@ impl Engine {
             return;
         }
         if self.buffer.in_use {
-            return self.submit_past_buffer(now, request, memory);
+            return self.submit_with_buffer(now, request, memory);
         }
         self.serve(now, request, memory);
         self.run(now, memory);
     }
 
     #[cold]
-    fn submit_past_buffer(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
+    fn submit_with_buffer(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         if !self.submit_to_buffer(now, &request, memory) {
             self.serve(now, request, memory);
         }
@@ -550,7 +550,7 @@ impl Engine {
         if !self.stalled_reads.is_empty() {
             self.retry_stalled_reads(now, memory);
         }
-        if self.buffer.unfinished > 0 {
+        if self.buffer.unfinished_count > 0 {
             self.advance_buffer(now, memory);
         }
         if !self.combined.is_empty() {

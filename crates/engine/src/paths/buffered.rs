@@ -223,7 +223,6 @@ impl Engine {
             self.buffer.copy_part(stored, issued, buf, memory);
             let part = self.buffer.parts.insert(Part { order, buf });
             let write = self.buffer.write_mut(order);
-            write.progress = Progress::Issued;
             write.issued += (buf.len_bytes as usize / block_bytes) as u16;
             write.outstanding += 1;
             let first = stored.key.plus(u64::from(issued));
@@ -296,31 +295,31 @@ impl Engine {
     fn buffered_write_failed(&mut self, now: Nanos, order: u64) {
         let write = self.buffer.write_mut(order);
         write.progress = Progress::Failed;
-        let key = write.stored.key;
+        let (key, end) = write.keys();
         self.buffer.retry_at = Some(now.after(RETRY));
         self.stats.buffered_write_errors += 1;
         for parked in std::mem::take(&mut self.buffer.flushes) {
-            let (first, end) = self.volume(parked.request.volume).keys();
-            if order < parked.upto && (first..end).contains(&key) {
-                let name = self.begin_request(parked.since, parked.request);
-                self.finish_part(now, name, Err(Failure::Io));
+            let (first, volume_end) = self.volume(parked.request.volume).keys();
+            if order < parked.upto && (first..volume_end).contains(&key) {
+                self.fail_parked(now, parked.since, parked.request);
             } else {
                 self.buffer.flushes.push(parked);
             }
         }
         // Nor are other requests of its blocks kept waiting for what may never be.
-        let (first, end) = (
-            key,
-            key.plus(u64::from(self.buffer.write_mut(order).stored.count)),
-        );
         for parked in std::mem::take(&mut self.buffer.parked) {
-            if parked.first < end && first < parked.end {
-                let name = self.begin_request(now, parked.request);
-                self.finish_part(now, name, Err(Failure::Io));
+            if parked.meets(key, end) {
+                self.fail_parked(now, now, parked.request);
             } else {
                 self.buffer.parked.push(parked);
             }
         }
+    }
+
+    /// Answers a request that waited for the buffer, as one that was submitted at `since`.
+    fn fail_parked(&mut self, now: Nanos, since: Nanos, request: Request) {
+        let name = self.begin_request(since, request);
+        self.finish_part(now, name, Err(Failure::Io));
     }
 
     /// Lets go on what no longer waits for the buffer.
