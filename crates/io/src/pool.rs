@@ -182,6 +182,33 @@ enum Page {
     Used(u8),
 }
 
+/// Shared memory that shards have lent, by shard.
+#[derive(Debug, Default)]
+struct ByShard(Vec<Option<RingMemory>>);
+
+impl ByShard {
+    fn attach(&mut self, shard: u16, memory: RingMemory) {
+        let index = usize::from(shard);
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, || None);
+        }
+        self.0[index] = Some(memory);
+    }
+
+    fn detach(&mut self, shard: u16) -> Option<RingMemory> {
+        self.0.get_mut(usize::from(shard))?.take()
+    }
+
+    fn has(&self, shard: u16) -> bool {
+        self.0.get(usize::from(shard)).is_some_and(Option::is_some)
+    }
+
+    fn bytes_mut(&mut self, shard: u16) -> Option<&mut [u8]> {
+        let memory = self.0.get_mut(usize::from(shard))?;
+        memory.as_mut().map(RingMemory::bytes_mut)
+    }
+}
+
 /// One thread's part of the pool.
 ///
 /// A buddy allocator whose lists live in arrays made once: neither `alloc` nor `free` allocates,
@@ -196,8 +223,8 @@ pub struct Arena {
     heads: [u32; ORDERS],
     at_hand: Vec<u32>,
     free_pages: usize,
-    rings: Vec<Option<RingMemory>>,
-    buffers: Vec<Option<RingMemory>>,
+    rings: ByShard,
+    buffers: ByShard,
 }
 
 impl Arena {
@@ -211,8 +238,8 @@ impl Arena {
             heads: [NONE; ORDERS],
             at_hand: Vec::with_capacity(PAGES_AT_HAND),
             free_pages: count as usize,
-            rings: Vec::new(),
-            buffers: Vec::new(),
+            rings: ByShard::default(),
+            buffers: ByShard::default(),
         };
         let mut page = 0;
         while page < count {
@@ -243,37 +270,28 @@ impl Arena {
 
     /// Lends a shard's shared-memory ring to the engine through [`Memory::ring_mut`].
     pub fn attach_ring(&mut self, shard: u16, ring: RingMemory) {
-        let index = usize::from(shard);
-        if self.rings.len() <= index {
-            self.rings.resize_with(index + 1, || None);
-        }
-        self.rings[index] = Some(ring);
+        self.rings.attach(shard, ring);
     }
 
     /// Takes a shard's ring back.
     pub fn detach_ring(&mut self, shard: u16) -> Option<RingMemory> {
-        self.rings.get_mut(usize::from(shard))?.take()
+        self.rings.detach(shard)
     }
 
     /// Lends a shard's memory buffer to the engine through [`Memory::buffer_mut`].
     pub fn attach_buffer(&mut self, shard: u16, buffer: RingMemory) {
-        let index = usize::from(shard);
-        if self.buffers.len() <= index {
-            self.buffers.resize_with(index + 1, || None);
-        }
-        self.buffers[index] = Some(buffer);
+        self.buffers.attach(shard, buffer);
     }
 
     /// Takes a shard's memory buffer back.
     pub fn detach_buffer(&mut self, shard: u16) -> Option<RingMemory> {
-        self.buffers.get_mut(usize::from(shard))?.take()
+        self.buffers.detach(shard)
     }
 
     /// Whether a shard has a memory buffer.
     #[must_use]
     pub fn has_buffer(&self, shard: u16) -> bool {
-        let buffer = self.buffers.get(usize::from(shard));
-        buffer.is_some_and(Option::is_some)
+        self.buffers.has(shard)
     }
 
     fn link(&mut self, page: u32, order: u8) {
@@ -416,20 +434,12 @@ impl Memory for Arena {
     /// # Panics
     /// If no ring was attached for the shard.
     fn ring_mut(&mut self, shard: u16) -> &mut [u8] {
-        let ring = self
-            .rings
-            .get_mut(usize::from(shard))
-            .and_then(Option::as_mut);
+        let ring = self.rings.bytes_mut(shard);
         ring.expect("a shard's ring is attached before its engine runs")
-            .bytes_mut()
     }
 
     fn buffer_mut(&mut self, shard: u16) -> &mut [u8] {
-        let buffer = self.buffers.get_mut(usize::from(shard));
-        match buffer.and_then(Option::as_mut) {
-            Some(buffer) => buffer.bytes_mut(),
-            None => &mut [],
-        }
+        self.buffers.bytes_mut(shard).unwrap_or_default()
     }
 
     fn copy_to_buffer(&mut self, shard: u16, at_bytes: usize, from: Buf) {
