@@ -78,17 +78,13 @@ pub(crate) fn complete(
         };
         let buffer = match left.buffer {
             Some(buffer) if held > 0 => Some(buffer),
-            Some(buffer) => {
-                buffer.remove()?;
-                None
+            useless => {
+                useless.map(RingMemory::remove).transpose()?;
+                let wanted = settings.commit == Commit::Memory;
+                wanted
+                    .then(|| create_buffer(cache, shard, shards, settings))
+                    .transpose()?
             }
-            None => None,
-        };
-        let buffer = match buffer {
-            None if settings.commit == Commit::Memory => {
-                Some(create_buffer(cache, shard, shards, settings)?)
-            }
-            buffer => buffer,
         };
         Ok(ShardMemory { ring, buffer })
     });
