@@ -117,10 +117,15 @@ impl RingMemory {
         }
         let found = metadata.len() as usize;
         let len_bytes = len_bytes.unwrap_or(found);
-        if found != len_bytes || found == 0 {
+        if found != len_bytes {
             return Err(foreign(format!(
                 "{found} bytes long instead of {len_bytes}"
             )));
+        }
+        if found == 0 {
+            let what =
+                "it is empty, as a daemon leaves it that was killed when it made it; remove it";
+            return Err(foreign(what.to_owned()));
         }
         // SAFETY: geteuid has no preconditions and cannot fail.
         let user = unsafe { libc::geteuid() };

@@ -142,3 +142,15 @@ fn a_ring_others_may_read_is_foreign() {
         Err(RingMemoryError::Foreign { .. })
     ));
 }
+
+#[test]
+fn an_empty_file_is_told_as_that() {
+    let scratch = Scratch::file("/dev/shm", 0);
+    let said = RingMemory::open_whole(&scratch.0).expect_err("there is nothing to map");
+    let said = said.to_string();
+    assert!(
+        said.contains("it is empty") && said.contains("remove it"),
+        "{said}"
+    );
+    assert!(!said.contains("instead of"), "{said}");
+}
