@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Status, Traffic};
+use super::{Latency, Status, Traffic};
 use crate::units::{duration, latency, share, size};
 
 impl Status {
@@ -73,37 +73,33 @@ impl Status {
         let rate = |get: fn(&Traffic) -> u64| since(get) as f64 / seconds.max(0.001);
         let bytes = |get: fn(&Traffic) -> u64| format!("{}/s", size(rate(get) as u64));
         let hits = |hit: fn(&Traffic) -> u64, missed: fn(&Traffic) -> u64| {
-            share(since(hit), since(hit) + since(missed))
+            let ratio = share(since(hit), since(hit) + since(missed));
+            format!("hit {ratio}, ")
         };
-        writeln!(
-            out,
-            "reads   {:>9.0}/s, hit {}, p50 {}, p99 {}",
+        let hit_reads = hits(
+            |traffic| traffic.read_blocks_hit,
+            |traffic| traffic.read_blocks_missed,
+        );
+        let hit_writes = hits(
+            |traffic| traffic.write_blocks_hit,
+            |traffic| traffic.write_blocks_missed,
+        );
+        let mut requests = |kind: &str, rate: f64, hit: &str, times: &Latency| {
+            writeln!(
+                out,
+                "{kind:<7} {rate:>9.0}/s, {hit}p50 {}, p99 {}",
+                latency(times.p50_ns),
+                latency(times.p99_ns),
+            )
+        };
+        let (reads, writes) = (
             rate(|traffic| traffic.read_requests),
-            hits(
-                |traffic| traffic.read_blocks_hit,
-                |traffic| traffic.read_blocks_missed
-            ),
-            latency(now.read_latency.p50_ns),
-            latency(now.read_latency.p99_ns),
-        )?;
-        writeln!(
-            out,
-            "writes  {:>9.0}/s, hit {}, p50 {}, p99 {}",
             rate(|traffic| traffic.write_requests),
-            hits(
-                |traffic| traffic.write_blocks_hit,
-                |traffic| traffic.write_blocks_missed
-            ),
-            latency(now.write_latency.p50_ns),
-            latency(now.write_latency.p99_ns),
-        )?;
-        writeln!(
-            out,
-            "flushes {:>9.0}/s, p50 {}, p99 {}",
-            rate(|traffic| traffic.flush_requests),
-            latency(now.flush_latency.p50_ns),
-            latency(now.flush_latency.p99_ns),
-        )?;
+        );
+        requests("reads", reads, &hit_reads, &now.read_latency)?;
+        requests("writes", writes, &hit_writes, &now.write_latency)?;
+        let flushes = rate(|traffic| traffic.flush_requests);
+        requests("flushes", flushes, "", &now.flush_latency)?;
         if self.cache.is_some() {
             writeln!(out, "{}", self.lately.hit_ratios())?;
             writeln!(
