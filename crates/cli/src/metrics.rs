@@ -112,6 +112,11 @@ fn of_cache(page: &mut Page, cache: &CacheStatus) {
         cache.dirty_bytes,
     );
     page.gauge(
+        "buffer_unstored_bytes",
+        "Acknowledged data that is in memory alone because storing it failed.",
+        cache.unstored_bytes,
+    );
+    page.gauge(
         "cache_failed",
         "1 if the cache was given up.",
         u8::from(cache.failure.is_some()),
@@ -194,6 +199,11 @@ fn requests(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
         "buffered_writes",
         "Writes that were acknowledged from the memory buffer.",
         &[(&[], traffic.buffered_writes)],
+    );
+    page.counters(
+        "buffered_write_errors",
+        "Tries to store a write from the memory buffer that failed.",
+        &[(&[], traffic.buffered_write_errors)],
     );
     let bytes = |blocks: u64| blocks * block_bytes;
     page.counters(

@@ -124,6 +124,9 @@ pub(crate) struct CacheStatus {
     pub(crate) capacity_bytes: u64,
     pub(crate) cached_bytes: u64,
     pub(crate) dirty_bytes: u64,
+    /// Acknowledged, and in memory alone because storing it failed.
+    #[serde(default)]
+    pub(crate) unstored_bytes: u64,
     /// Why the cache was given up, if it was.
     pub(crate) failure: Option<String>,
     pub(crate) recovery: Recovery,
@@ -314,6 +317,9 @@ pub(crate) struct Traffic {
     pub(crate) buffered_writes: u64,
     #[serde(default)]
     pub(crate) buffer_blocks_read: u64,
+    /// Tries to store a write from the memory buffer that failed.
+    #[serde(default)]
+    pub(crate) buffered_write_errors: u64,
     pub(crate) read_blocks_hit: u64,
     pub(crate) read_blocks_missed: u64,
     pub(crate) write_blocks_hit: u64,
@@ -380,6 +386,7 @@ impl Traffic {
             throttled_requests: sum(|shard| shard.throttled_requests),
             buffered_writes: sum(|shard| shard.buffered_writes),
             buffer_blocks_read: sum(|shard| shard.buffer_blocks_read),
+            buffered_write_errors: sum(|shard| shard.buffered_write_errors),
             read_blocks_hit: sum(|shard| shard.read_blocks_hit),
             read_blocks_missed: sum(|shard| shard.read_blocks_missed),
             write_blocks_hit: sum(|shard| shard.write_blocks_hit),
@@ -463,6 +470,7 @@ pub(crate) fn example() -> Status {
             capacity_bytes: 100 << 20,
             cached_bytes: 80 << 20,
             dirty_bytes: 8 << 20,
+            unstored_bytes: 0,
             failure: None,
             recovery: Recovery::default(),
         }),

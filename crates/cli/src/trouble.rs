@@ -21,6 +21,7 @@ pub(crate) fn of(status: &Status) -> Vec<Trouble> {
     let mut found = Found::default();
     if let Some(cache) = &status.cache {
         given_up(&mut found, cache);
+        buffer(&mut found, cache);
     }
     failures(&mut found, &status.lately);
     if let Some(cache) = status
@@ -66,6 +67,19 @@ fn given_up(found: &mut Found, cache: &CacheStatus) {
         found.add(
             "damage",
             format!("the cache was damaged when it was attached: {damage}"),
+        );
+    }
+}
+
+fn buffer(found: &mut Found, cache: &CacheStatus) {
+    if cache.unstored_bytes > 0 {
+        found.add(
+            "buffered-writes-stuck",
+            format!(
+                "{} of acknowledged writes are in memory alone: neither the cache nor the origin takes them; \
+                 they are tried again every second. Check both devices, and do not reboot before this is gone",
+                size(cache.unstored_bytes)
+            ),
         );
     }
 }
@@ -175,6 +189,7 @@ mod tests {
         let cache = status.cache.as_mut().unwrap();
         cache.failure = Some("it is gone".to_owned());
         cache.dirty_bytes = 69 << 20;
+        cache.unstored_bytes = 12 << 10;
         status.lately.failed_requests = 1;
         status.lately.origin_errors = 2;
         status.lately.congested_blocks = 3;
@@ -183,11 +198,17 @@ mod tests {
             kinds(&status),
             [
                 "cache-given-up",
+                "buffered-writes-stuck",
                 "failed-requests",
                 "origin-failing",
                 "congested",
                 "write-budget-spent"
             ]
+        );
+        let text = &of(&status)[1].text;
+        assert!(
+            text.starts_with("12.0 KiB of acknowledged writes"),
+            "{text}"
         );
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Buffered {
     pub(crate) outstanding: u16,
     /// One of them failed.
     pub(crate) failed: bool,
+    /// It failed before: until it is done, nothing but memory has it.
+    pub(crate) stuck: bool,
 }
 
 /// A request of the buffer's own: a write or, where memory is short, a part of one.
@@ -174,6 +176,7 @@ impl MemoryBuffer {
             issued: 0,
             outstanding: 0,
             failed: false,
+            stuck: false,
         });
     }
 
@@ -199,6 +202,12 @@ impl MemoryBuffer {
     fn unfinished(&self) -> impl Iterator<Item = &Buffered> {
         let writes = self.writes.iter().filter(|write| !write.is_done());
         writes.take(self.unfinished_count)
+    }
+
+    /// How many blocks could not be stored anywhere so far, at least once.
+    pub(crate) fn blocks_stuck(&self) -> u64 {
+        let stuck = self.unfinished().filter(|write| write.stuck);
+        stuck.map(|write| u64::from(write.stored.count)).sum()
     }
 
     /// Takes a write of whole blocks: once this returns true it outlives the daemon. False if

@@ -134,3 +134,27 @@ fn a_volume_goes_with_nothing_left_behind() {
     rig.engine.remove_volume(rig.volume).unwrap();
     assert_eq!(rig.origin.0[0], 1);
 }
+
+#[test]
+fn what_can_be_stored_nowhere_is_counted_until_it_is() {
+    let mut rig = rig();
+    let origin = std::mem::take(&mut rig.origin.0);
+    rig.cache.0.clear();
+    rig.write(0, &[block(1), block(2), block(3)].concat(), false);
+    let flush = rig.start(RequestKind::Flush, 0, 0, forebay_engine::Buf::EMPTY);
+    while rig.engine.wants_abandonment().is_none() {
+        assert!(
+            rig.turn(),
+            "the cache fails before anything else can be done"
+        );
+    }
+    rig.engine.abandonment_recorded();
+    rig.finish(flush).unwrap_err();
+    assert!(rig.engine.stats().buffered_write_errors > 0);
+    assert_eq!(rig.engine.buffer_stuck_blocks(), 3);
+    assert_eq!(rig.read(BLOCK, 4096), block(2));
+    rig.origin.0 = origin;
+    rig.settle();
+    assert_eq!(rig.engine.buffer_stuck_blocks(), 0);
+    assert_eq!(rig.origin.0[2 * 4096], 3);
+}

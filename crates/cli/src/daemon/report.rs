@@ -23,6 +23,7 @@ struct Part {
     volumes: Vec<VolumePart>,
     cached_blocks: u64,
     capacity_blocks: u64,
+    unstored_blocks: u64,
     clients: usize,
     failure: Option<&'static str>,
     now: Nanos,
@@ -34,6 +35,7 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
         volumes: Vec::new(),
         cached_blocks: 0,
         capacity_blocks: 0,
+        unstored_blocks: 0,
         clients: worker.client_count(),
         failure: None,
         now: worker.now,
@@ -42,6 +44,7 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
         let (cached, capacity) = engine.occupancy();
         part.cached_blocks += cached;
         part.capacity_blocks += capacity;
+        part.unstored_blocks += engine.buffer_stuck_blocks();
         part.failure = part.failure.or(engine.failure());
         for &slot in slots {
             let (dirty_blocks, cached_blocks) = engine.volume_blocks(slot).unwrap_or_default();
@@ -135,6 +138,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         capacity_bytes: parts.iter().map(|part| part.capacity_blocks).sum::<u64>() * block_bytes,
         cached_bytes: parts.iter().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
         dirty_bytes: stats.iter().map(|stats| stats.dirty_blocks).sum::<u64>() * block_bytes,
+        unstored_bytes: parts.iter().map(|part| part.unstored_blocks).sum::<u64>() * block_bytes,
         failure: parts
             .iter()
             .find_map(|part| part.failure)

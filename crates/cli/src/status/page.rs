@@ -130,6 +130,10 @@ impl Status {
             ("cache read errors", now.cache_read_errors),
             ("cache write errors", now.cache_write_errors),
             ("checksum errors", now.checksum_errors),
+            (
+                "failed tries to store buffered writes",
+                now.buffered_write_errors,
+            ),
             ("origin read errors", now.origin_read_errors),
             ("origin write errors", now.origin_write_errors),
         ];

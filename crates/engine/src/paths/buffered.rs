@@ -294,7 +294,7 @@ impl Engine {
     /// flushes that wait for it fail, so that whoever asks hears of it (I10).
     fn buffered_write_failed(&mut self, now: Nanos, order: u64) {
         let write = self.buffer.write_mut(order);
-        write.progress = Progress::Failed;
+        (write.progress, write.stuck) = (Progress::Failed, true);
         let (key, end) = write.keys();
         self.buffer.retry_at = Some(now.after(RETRY));
         self.stats.buffered_write_errors += 1;
@@ -363,5 +363,11 @@ impl Engine {
     #[must_use]
     pub fn buffer_occupancy(&self) -> (u64, u64) {
         self.buffer.occupancy()
+    }
+
+    /// How many acknowledged blocks are in memory alone because storing them failed.
+    #[must_use]
+    pub fn buffer_stuck_blocks(&self) -> u64 {
+        self.buffer.blocks_stuck()
     }
 }
