@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Change a volume's mode while it is in use.
     Mode(ModeArgs),
+    /// Give a volume another name while it is in use.
+    Rename(RenameArgs),
     /// Change a setting of a running cache.
     Set(SetArgs),
     /// Show the manners of other caches that this one can take on, and what their settings mean here.
@@ -391,6 +393,20 @@ pub(crate) struct ModeArgs {
     pub(crate) name: String,
     /// writeback, writethrough, writearound, readonly or passthrough.
     pub(crate) mode: forebay_engine::Mode,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay rename sdb archive\n\nWho uses the volume goes on. The cache remembers \
+the name; what else names the volume, such as its configuration file, is yours to change, and is told."
+)]
+pub(crate) struct RenameArgs {
+    /// The volume.
+    pub(crate) name: String,
+    /// Its new name, 1 to 64 bytes.
+    pub(crate) new_name: String,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }

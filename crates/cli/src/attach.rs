@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use forebay_engine::format::VolumeState;
+use forebay_engine::format::{NAME_BYTES, VolumeState};
 use forebay_engine::{
     AttachOptions, Attached, CacheId, Geometry, Mode, Recovered, RecoveryReport, Settings, Storage,
     Superblock, SuperblockError, VolumeConfig, VolumeRecord,
@@ -75,6 +75,18 @@ fn hinted(error: OpenError) -> anyhow::Error {
     Hinted { error, hint }.into()
 }
 
+/// Refuses what cannot be a volume's name; `remedy` says where another is given.
+pub(crate) fn check_name(name: &str, remedy: &str) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_BYTES || name.chars().any(char::is_control) {
+        wrong_usage!(
+            "`{}` cannot be the name of a volume, which has 1 to {NAME_BYTES} bytes and no control characters; \
+             {remedy}",
+            name.escape_debug()
+        );
+    }
+    Ok(())
+}
+
 /// An origin device and what is asked of it.
 pub(crate) struct Origin {
     pub(crate) opened: Opened,
@@ -103,11 +115,10 @@ impl Origin {
                 .map(|name| name.to_string_lossy().into_owned())
                 .unwrap_or_default(),
         };
-        if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
-            wrong_usage!(
-                "`{name}` is no name for a volume: it has 1 to 64 bytes; choose one with --name"
-            );
-        }
+        check_name(
+            &name,
+            "choose one with --name (in a configuration file: name = \"NAME\")",
+        )?;
         Ok(Origin { opened, name, mode })
     }
 
@@ -281,6 +292,17 @@ pub(crate) fn check_origins(
     for volume in attached_volumes(superblock) {
         if let Some(origin) = origins.iter_mut().find(|origin| origin.name == volume.name) {
             check_origin(volume, origin)?;
+        } else if let Some(origin) = called_otherwise(superblock, volume, origins) {
+            refuse!(
+                "the cache knows {} as volume `{}`, not as `{}`: {} (`forebay rename` changes it while it is served)",
+                origin.opened.device.path().display(),
+                volume.name,
+                origin.name,
+                match file {
+                    Some(file) => how_to_name(&volume.name, &origin.opened.device, file),
+                    None => format!("give it with --name {}", volume.name),
+                }
+            );
         } else {
             let given: Vec<&str> = origins.iter().map(|origin| origin.name.as_str()).collect();
             refuse!(
@@ -295,8 +317,31 @@ pub(crate) fn check_origins(
     Ok(())
 }
 
+/// The origin of a volume that was given by a name which no volume has.
+fn called_otherwise<'a>(
+    superblock: &Superblock,
+    volume: &VolumeRecord,
+    origins: &'a [Origin],
+) -> Option<&'a Origin> {
+    origins.iter().find(|origin| {
+        let identity = fingerprint::of_identity(origin.opened.device.identity());
+        attached_volumes(superblock).all(|known| known.name != origin.name)
+            && origin.size_bytes() == volume.size_bytes
+            && fingerprint::surely_same_device(&volume.fingerprint, &identity)
+    })
+}
+
+/// What a configuration file must say of an origin that it has, so that its volume is called this.
+pub(crate) fn how_to_name(name: &str, origin: &RealDevice, file: &Path) -> String {
+    format!(
+        "write name = \"{name}\" under the [[volume]] with the origin {} in {}",
+        origin.path().display(),
+        file.display()
+    )
+}
+
 /// A volume may have come by `forebay attach`, which no file and no command line knows.
-fn how_to_give(name: &str, file: Option<&Path>) -> String {
+pub(crate) fn how_to_give(name: &str, file: Option<&Path>) -> String {
     match file {
         Some(file) => format!(
             "add a [[volume]] with its origin and name = \"{name}\" to {}",

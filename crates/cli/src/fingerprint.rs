@@ -57,6 +57,11 @@ pub(crate) fn same_device(one: &Fingerprint, other: &Fingerprint) -> bool {
     one == other || one == nameless || other == nameless
 }
 
+/// Whether two fingerprints are of the same device, by a mark that both have.
+pub(crate) fn surely_same_device(one: &Fingerprint, other: &Fingerprint) -> bool {
+    one[..IDENTITY_BYTES] != [0; IDENTITY_BYTES] && one[..IDENTITY_BYTES] == other[..IDENTITY_BYTES]
+}
+
 /// Whether two fingerprints are of the same contents.
 pub(crate) fn same_contents(one: &Fingerprint, other: &Fingerprint) -> bool {
     one[IDENTITY_BYTES..] == other[IDENTITY_BYTES..]
@@ -147,6 +152,8 @@ mod tests {
     fn names_that_do_not_last_match_any() {
         let nameless = of_identity("dev:8:0");
         assert!(same_device(&nameless, &of_identity("wwid:x")));
+        assert!(!surely_same_device(&nameless, &of_identity("wwid:x")));
+        assert!(!surely_same_device(&nameless, &nameless));
         assert!(same_device(
             &of_identity("file:3:17"),
             &of_identity("file:4:17")

@@ -3,22 +3,12 @@
 
 mod support;
 
-use support::{Daemon, MIB, Scratch, forebay_ok, forebay_says, text};
+use support::{Daemon, MIB, Scratch, forebay_ok, forebay_says};
 
 fn cached(scratch: &Scratch) -> Daemon {
     scratch.file("origin", 32 * MIB);
     scratch.file("cache", 64 * MIB);
     Daemon::cached(scratch, "writeback", &[])
-}
-
-/// A command for this daemon ends with this code and says all of these words.
-fn says(scratch: &Scratch, daemon: &Daemon, arguments: &[&str], code: i32, words: &[&str]) {
-    let output = daemon.begin(scratch, arguments).wait_with_output().unwrap();
-    let said = text(&output);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-    for word in words {
-        assert!(said.contains(word), "{arguments:?}: no {word:?}: {said}");
-    }
 }
 
 #[test]
@@ -33,7 +23,7 @@ fn a_setting_that_cannot_be_is_named_with_what_it_can_be() {
         ("mode", "readonly", &["forebay mode NAME readonly"]),
         ("write-budget", "10", &["10 B a day", "at least 1M"]),
     ] {
-        says(&scratch, &daemon, &["set", key, value], 2, words);
+        daemon.says(&scratch, &["set", key, value], 2, words);
     }
     daemon.command(&scratch, &["set", "age", "2min"]);
     let status = daemon.status(&scratch);
@@ -58,7 +48,7 @@ fn plain_usage_has_its_own_code() {
         ),
         (&["attach", "cache"], &["the cache device of this daemon"]),
     ] {
-        says(&scratch, &daemon, arguments, 2, words);
+        daemon.says(&scratch, arguments, 2, words);
     }
     let socket = scratch.text("nbd");
     forebay_says(
@@ -69,7 +59,7 @@ fn plain_usage_has_its_own_code() {
     );
     daemon.command(&scratch, &["detach", "origin"]);
     for command in [&["advise", "origin"][..], &["drain"]] {
-        says(&scratch, &daemon, command, 2, &["serves no volume now"]);
+        daemon.says(&scratch, command, 2, &["serves no volume now"]);
     }
     daemon.stop();
 }

@@ -1,9 +1,9 @@
-//! Commands to a running daemon that are answered at once: attach, mode, set, reload.
+//! Commands to a running daemon that are answered at once: attach, mode, rename, set, reload.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::args::{AttachArgs, ControlArgs, ModeArgs, ReloadArgs, SetArgs};
+use crate::args::{AttachArgs, ControlArgs, ModeArgs, ReloadArgs, RenameArgs, SetArgs};
 use crate::client::Client;
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
@@ -16,12 +16,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
     });
     let answer = ask(&args.control, "Attach", &parameters)?;
     print(&args.control, &answer, || {
-        let exports = answer["exports"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str);
-        exports.collect::<Vec<_>>().join("\n")
+        words(&answer["exports"]).collect::<Vec<_>>().join("\n")
     });
     Ok(())
 }
@@ -38,14 +33,32 @@ pub(crate) fn mode(args: &ModeArgs) -> Result<()> {
     Ok(())
 }
 
+pub(crate) fn rename(args: &RenameArgs) -> Result<()> {
+    let parameters = json!({ "name": args.name, "new_name": args.new_name });
+    let answer = ask(&args.control, "Rename", &parameters)?;
+    print(&args.control, &answer, || {
+        let since = if answer["renamed"] == true {
+            "now"
+        } else {
+            "already"
+        };
+        let said = format!("volume {} is called {} {since}", args.name, args.new_name);
+        let to_do = words(&answer["to_do"]).map(|what| format!("to do: {what}"));
+        std::iter::once(said)
+            .chain(to_do)
+            .collect::<Vec<_>>()
+            .join("\n")
+    });
+    Ok(())
+}
+
 pub(crate) fn set(args: &SetArgs) -> Result<()> {
     let answer = ask(
         &args.control,
         "Set",
         &json!({ "key": args.key, "value": args.value }),
     )?;
-    let notes = answer["notes"].as_array().into_iter().flatten();
-    for note in notes.filter_map(Value::as_str) {
+    for note in words(&answer["notes"]) {
         eprintln!("forebay: warning: {note}");
     }
     print(&args.control, &answer, || words_of_set(args, &answer));
@@ -70,14 +83,13 @@ fn words_of_set(args: &SetArgs, answer: &Value) -> String {
 pub(crate) fn reload(args: &ReloadArgs) -> Result<()> {
     let answer = ask(&args.control, "Reload", &json!({}))?;
     print(&args.control, &answer, || {
-        let words = |key: &str, end: &str| {
-            let listed = answer[key].as_array().into_iter().flatten();
-            let said = listed.filter_map(Value::as_str);
+        let lines = |key: &str, end: &str| {
+            let said = words(&answer[key]);
             said.map(|what| format!("{what}{end}")).collect::<Vec<_>>()
         };
         let lines = [
-            words("changed", ": in force"),
-            words("needs_restart", ": needs a restart"),
+            lines("changed", ": in force"),
+            lines("needs_restart", ": needs a restart"),
         ];
         match lines.concat() {
             lines if lines.is_empty() => "nothing has changed".to_owned(),
@@ -85,6 +97,12 @@ pub(crate) fn reload(args: &ReloadArgs) -> Result<()> {
         }
     });
     Ok(())
+}
+
+/// The texts of a list in an answer.
+fn words(list: &Value) -> impl Iterator<Item = &str> {
+    let listed = list.as_array().into_iter().flatten();
+    listed.filter_map(Value::as_str)
 }
 
 fn ask(control: &ControlArgs, method: &str, parameters: &Value) -> Result<Value> {

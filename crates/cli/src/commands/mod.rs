@@ -32,6 +32,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Top(args) => top::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Mode(args) => live::mode(&args),
+        Command::Rename(args) => live::rename(&args),
         Command::Set(args) => live::set(&args),
         Command::Profile(command) => profile::run(&command),
         Command::Drain(args) => drain::run(&args),

@@ -42,6 +42,7 @@ struct Call {
 #[serde(default, deny_unknown_fields)]
 struct Parameters {
     name: Option<String>,
+    new_name: Option<String>,
     mode: Option<String>,
     origin: Option<String>,
     emulate: Option<String>,
@@ -218,6 +219,13 @@ fn carry_out(
             let volume = daemon.find_volume(given.name.as_deref())?;
             daemon.detach(&volume, &mut tell)?;
             Ok(json!({ "name": volume.name }))
+        }
+        "org.forebay.Rename" => {
+            let (name, new) = (
+                need(&given.name, "name")?,
+                need(&given.new_name, "new_name")?,
+            );
+            daemon.rename(&name, &new)
         }
         "org.forebay.Reload" => daemon.reload(),
         "org.forebay.Stop" => stop(daemon, stream, given, &mut tell),

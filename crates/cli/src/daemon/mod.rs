@@ -12,6 +12,7 @@
 //! | [`ublk`] | volumes as block devices |
 //! | [`control`] | the control socket |
 //! | [`volumes`] | attach, detach, mode, drain |
+//! | [`rename`] | another name for a volume |
 //! | [`settings`] | settings changed live |
 //! | [`report`] | status |
 //! | [`tap`] | watching a volume's requests: for [`record`] and [`advice`] |
@@ -35,6 +36,7 @@ mod link;
 mod plain;
 mod record;
 mod reload;
+mod rename;
 mod report;
 mod service;
 mod settings;
@@ -115,6 +117,8 @@ struct CacheSide {
 #[derive(Clone)]
 struct VolumeSide {
     name: String,
+    /// Names it had in this life of the daemon, and no other volume has.
+    formerly: Vec<String>,
     slot: VolumeSlot,
     device: Arc<RealDevice>,
     size_bytes: u64,

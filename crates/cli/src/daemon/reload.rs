@@ -8,10 +8,11 @@ use forebay_model::ModelOptions;
 use serde_json::{Value, json};
 
 use super::Daemon;
-use crate::attach::Origin;
+use crate::attach::{self, Origin};
 use crate::config::{self, Plan, VolumePlan};
 use crate::failure::wrong_usage;
 use crate::profiles::Profile;
+use crate::same_device::Identity;
 
 /// What a changed file asks for that can be had now, checked as far as that goes without changing
 /// anything, and what waits for a restart.
@@ -69,7 +70,7 @@ impl Daemon {
         };
         changes.settings = (served_cache && settings != new.settings).then(|| new.settings.clone());
         for volume in &new.volumes {
-            self.changes_of_volume(current, volume, served_cache, &mut changes)?;
+            self.changes_of_volume(current, new, volume, served_cache, &mut changes)?;
         }
         self.note_gone_volumes(current, new, &mut changes.waiting);
         Ok(changes)
@@ -78,6 +79,7 @@ impl Daemon {
     fn changes_of_volume(
         &self,
         current: &Plan,
+        new: &Plan,
         volume: &VolumePlan,
         served_cache: bool,
         changes: &mut Changes,
@@ -91,6 +93,7 @@ impl Daemon {
                 changes.waiting.push(what);
                 return Ok(());
             }
+            self.check_not_renamed(&name, volume, new)?;
             let origin = self.open_new_origin(&volume.origin, volume.name.clone(), volume.mode)?;
             changes.new_volumes.push((origin, volume.emulate.clone()));
             return Ok(());
@@ -111,6 +114,25 @@ impl Daemon {
                 let what = format!("the mode of volume {name}, which has no cache yet");
                 changes.waiting.push(what);
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses a file that calls a served volume by a name it does not have (any more).
+    fn check_not_renamed(&self, name: &str, volume: &VolumePlan, new: &Plan) -> Result<()> {
+        let wanted = Identity::of(&volume.origin);
+        let admin = self.admin();
+        let mut served = admin.volumes.iter();
+        let file = new.source.as_ref().and_then(|args| args.config.as_deref());
+        if let (Some(served), Some(file)) = (
+            served.find(|served| Identity::of(served.device.path()) == wanted),
+            file,
+        ) {
+            wrong_usage!(
+                "the file calls volume `{0}` `{name}`: {1}, or rename it with `forebay rename {0} {name}`",
+                served.name,
+                attach::how_to_name(&served.name, &served.device, file),
+            );
         }
         Ok(())
     }

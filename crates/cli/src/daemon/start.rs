@@ -543,6 +543,7 @@ fn start_workers(
 pub(super) fn volume_side(origin: &Origin, slot: VolumeSlot) -> VolumeSide {
     VolumeSide {
         name: origin.name.clone(),
+        formerly: Vec::new(),
         slot,
         device: Arc::clone(&origin.opened.device),
         size_bytes: origin.size_bytes(),

@@ -72,6 +72,9 @@ impl Daemon {
             (None, _) if names.is_empty() => {
                 wrong_usage!("this daemon serves no volume now; `forebay attach` gives it one")
             }
+            (None, Some(old)) if let Some(name) = self.renamed(old) => {
+                wrong_usage!("volume `{old}` was renamed: it is called `{name}` now")
+            }
             (None, Some(name)) => wrong_usage!(
                 "there is no volume `{name}`{}; there are: {}",
                 suggestion(name, names.iter().map(String::as_str)),
@@ -81,7 +84,10 @@ impl Daemon {
         }
     }
 
-    fn each_worker(&self, task: impl Fn(&mut Worker) + Clone + Send + 'static) -> Result<()> {
+    pub(super) fn each_worker(
+        &self,
+        task: impl Fn(&mut Worker) + Clone + Send + 'static,
+    ) -> Result<()> {
         for link in &self.links {
             link.call(task.clone())?;
         }
@@ -92,13 +98,13 @@ impl Daemon {
     pub(super) fn set_mode(&self, name: &str, mode: Mode) -> Result<()> {
         let volume = self.find_volume(Some(name))?;
         let mut admin = self.admin();
-        let Some(cache) = &mut admin.cache else {
+        if admin.cache.is_none() {
             wrong_usage!(
                 "`{name}` is served without a cache: a mode means nothing; start it with --cache"
             )
-        };
+        }
         // On record first: a mode that is in force and not on record would be gone with a crash.
-        change_record(cache, name, |record| record.mode = mode as u8)?;
+        change_record(&mut admin, volume.slot, |record| record.mode = mode as u8)?;
         drop(admin);
         self.each_worker(move |worker| {
             worker
@@ -221,6 +227,7 @@ impl Daemon {
             start::served_volume(origin, config, emulation)?,
         )?;
         let side = start::volume_side(origin, slot);
+        admin.give_name_away(&side.name);
         admin.volumes.push(side.clone());
         drop(admin);
         tracing::info!("volume {} is attached", origin.name);
@@ -287,11 +294,11 @@ impl Daemon {
     /// the origin come back, it comes as a new volume.
     fn record_detached(&self, volume: &VolumeSide) -> Result<()> {
         let mut admin = self.admin();
-        let Some(cache) = &mut admin.cache else {
+        let Some(cache) = &admin.cache else {
             return Ok(());
         };
         let next_epoch = cache.superblock.epoch.saturating_add(1);
-        change_record(cache, &volume.name, |record| {
+        change_record(&mut admin, volume.slot, |record| {
             record.state = VolumeState::Detached;
             record.valid_from_epoch = next_epoch;
         })
@@ -329,7 +336,7 @@ impl Daemon {
         write_superblock(cache, superblock)
     }
 
-    fn uris_for(&self, volume: &VolumeSide) -> Vec<String> {
+    pub(super) fn uris_for(&self, volume: &VolumeSide) -> Vec<String> {
         let block_device = volume.block_device.map(super::ublk::path);
         let exports = self
             .listening
@@ -369,11 +376,15 @@ fn check_may_attach(admin: &Admin, origin: &mut Origin) -> Result<()> {
     }
 }
 
-fn change_record(
-    cache: &mut CacheSide,
-    name: &str,
+/// Changes what the cache has on record of a volume: by the name it has now, since it may have been
+/// renamed after a command found it.
+pub(super) fn change_record(
+    admin: &mut Admin,
+    slot: VolumeSlot,
     change: impl FnOnce(&mut forebay_engine::VolumeRecord),
 ) -> Result<()> {
+    let name = admin.name_of(slot)?;
+    let cache = admin.cache.as_mut().context("there is no cache")?;
     let mut superblock = cache.superblock.clone();
     let record = superblock
         .volumes

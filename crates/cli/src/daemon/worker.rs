@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use forebay_engine::{
     Commit, Device, Engine, Geometry, Nanos, Settings, Stats, VolumeConfig, VolumeSlot,
 };
-use forebay_frontend::nbd::{Export, ExportId, ExportTable, Limits};
+use forebay_frontend::nbd::{Export, ExportId, ExportName, ExportTable, Limits};
 use forebay_io::{
     Arena, Completion, Done, Driver, DriverDevice, Emulation, RealDevice, Token, Uring, UringError,
 };
@@ -220,6 +220,17 @@ impl Worker {
             tracing::error!("{error}");
         }
         slot
+    }
+
+    /// Offers a volume under another name. Clients that have it open keep it.
+    pub(super) fn rename_volume(&mut self, slot: VolumeSlot, name: ExportName) {
+        if let Some(Some((volume, _))) = self.volumes.get_mut(usize::from(slot.0)) {
+            volume.export.name = name.clone();
+        }
+        if let Err(error) = self.exports.rename(ExportId(u32::from(slot.0)), name) {
+            // Names were checked against those in use; it goes on under the old one.
+            tracing::error!("{error}");
+        }
     }
 
     /// Offers a volume no longer, closes its clients and has its engines refuse requests.

@@ -116,8 +116,11 @@ pub(crate) fn forebay_ok(scratch: &Scratch, arguments: &[&str]) -> String {
 
 /// Runs `forebay`, which must end with this code and say all of these words.
 pub(crate) fn forebay_says(scratch: &Scratch, arguments: &[&str], code: i32, words: &[&str]) {
-    let output = forebay(scratch, arguments);
-    let said = text(&output);
+    ended_with(&forebay(scratch, arguments), arguments, code, words);
+}
+
+fn ended_with(output: &Output, arguments: &[&str], code: i32, words: &[&str]) {
+    let said = text(output);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
     for word in words {
         assert!(
@@ -249,6 +252,12 @@ impl Daemon {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap()
+    }
+
+    /// A command for this daemon ends with this code and says all of these words.
+    pub(crate) fn says(&self, scratch: &Scratch, arguments: &[&str], code: i32, words: &[&str]) {
+        let output = self.begin(scratch, arguments).wait_with_output().unwrap();
+        ended_with(&output, arguments, code, words);
     }
 
     pub(crate) fn status(&self, scratch: &Scratch) -> Value {

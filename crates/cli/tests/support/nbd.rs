@@ -11,6 +11,10 @@ const FLUSH: u16 = 3;
 const TRIM: u16 = 4;
 const WRITE_ZEROES: u16 = 6;
 const FUA: u16 = 1;
+const EXPORT_NAME: u32 = 1;
+const GO: u32 = 7;
+const ACK: u32 = 1;
+const INFO: u32 = 3;
 
 /// A connection with an export open.
 pub(crate) struct Client {
@@ -28,24 +32,56 @@ pub(crate) struct Reply {
 }
 
 impl Client {
+    /// Opens the only export.
     pub(crate) fn connect(socket: &Path) -> io::Result<Client> {
+        let mut client = Client::greeted(socket)?;
+        client.option(EXPORT_NAME, &[])?;
+        let mut answer = [0; 10];
+        client.stream.read_exact(&mut answer)?;
+        Ok(client)
+    }
+
+    /// Opens an export by its name, or returns what the server says instead.
+    pub(crate) fn open(socket: &Path, name: &str) -> io::Result<Result<Client, String>> {
+        let mut client = Client::greeted(socket)?;
+        let mut wanted = (name.len() as u32).to_be_bytes().to_vec();
+        wanted.extend(name.bytes());
+        wanted.extend([0, 0]);
+        client.option(GO, &wanted)?;
+        loop {
+            let mut header = [0; 20];
+            client.stream.read_exact(&mut header)?;
+            let word = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().unwrap());
+            let mut data = vec![0; word(16) as usize];
+            client.stream.read_exact(&mut data)?;
+            match word(12) {
+                ACK => return Ok(Ok(client)),
+                INFO => {}
+                _ => return Ok(Err(String::from_utf8(data).unwrap())),
+            }
+        }
+    }
+
+    fn greeted(socket: &Path) -> io::Result<Client> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(super::LIMIT))?;
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting)?;
         assert_eq!(&greeting[..8], b"NBDMAGIC");
         stream.write_all(&3u32.to_be_bytes())?;
-        let mut option = b"IHAVEOPT".to_vec();
-        option.extend(1u32.to_be_bytes());
-        option.extend(0u32.to_be_bytes());
-        stream.write_all(&option)?;
-        let mut answer = [0; 10];
-        stream.read_exact(&mut answer)?;
         Ok(Client {
             stream,
             next: 0,
             waiting: HashMap::new(),
         })
+    }
+
+    fn option(&mut self, number: u32, data: &[u8]) -> io::Result<()> {
+        let mut option = b"IHAVEOPT".to_vec();
+        option.extend(number.to_be_bytes());
+        option.extend((data.len() as u32).to_be_bytes());
+        option.extend(data);
+        self.stream.write_all(&option)
     }
 
     fn request(

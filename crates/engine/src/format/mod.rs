@@ -24,7 +24,7 @@ pub use geometry::{
 pub use header::{DurablePosition, Header, Link};
 pub use sequence::Sequence;
 pub use summary::{Summary, SummaryKind};
-pub use superblock::{CacheId, Superblock, SuperblockError, VolumeRecord, VolumeState};
+pub use superblock::{CacheId, NAME_BYTES, Superblock, SuperblockError, VolumeRecord, VolumeState};
 
 /// The version of the on-disk format. A cache of a higher version is refused, not guessed at.
 pub const FORMAT_VERSION: u16 = 1;

@@ -162,6 +162,8 @@ impl Export {
 #[derive(Clone, Debug, Default)]
 pub struct ExportTable {
     exports: Vec<Export>,
+    /// Names that exports had before, of those that are still offered.
+    former: Vec<(ExportName, ExportId)>,
 }
 
 impl ExportTable {
@@ -176,13 +178,43 @@ impl ExportTable {
                 name: export.name.as_str().to_owned(),
             });
         }
+        self.former.retain(|(name, _)| *name != export.name);
         self.exports.push(export);
         Ok(())
+    }
+
+    /// Offers an export under another name. Connections that have it open keep it; who asks for
+    /// the old name is told the new one.
+    ///
+    /// # Errors
+    /// If the name is taken.
+    pub fn rename(&mut self, id: ExportId, name: ExportName) -> Result<(), ExportError> {
+        let taken = |export: &Export| export.name == name && export.id != id;
+        if self.exports.iter().any(taken) {
+            return Err(ExportError::Duplicate { name: name.0 });
+        }
+        if let Some(export) = self.exports.iter_mut().find(|export| export.id == id) {
+            self.former.retain(|(former, _)| *former != name);
+            let old = std::mem::replace(&mut export.name, name);
+            if old != export.name {
+                self.former.push((old, id));
+            }
+        }
+        Ok(())
+    }
+
+    /// The export that had a name before.
+    #[must_use]
+    pub fn formerly(&self, name: &str) -> Option<&Export> {
+        let mut former = self.former.iter();
+        let (_, id) = former.find(|(former, _)| former.as_str() == name)?;
+        self.exports.iter().find(|export| export.id == *id)
     }
 
     /// Offers it no longer. Connections that have it open are the loop's to close.
     pub fn remove(&mut self, id: ExportId) -> Option<Export> {
         let at = self.exports.iter().position(|export| export.id == id)?;
+        self.former.retain(|(_, of)| *of != id);
         Some(self.exports.remove(at))
     }
 
@@ -237,6 +269,28 @@ mod tests {
         assert!(table.remove(ExportId(1)).is_none());
         table.add(export(4, "")).unwrap();
         assert_eq!(table.find("").unwrap().id, ExportId(4));
+    }
+
+    #[test]
+    fn a_former_name_leads_to_the_new_one_until_another_has_it() {
+        let name = |text: &str| ExportName::new(text).unwrap();
+        let mut table = ExportTable::default();
+        table.add(export(1, "a")).unwrap();
+        table.add(export(2, "b")).unwrap();
+        assert!(table.rename(ExportId(1), name("b")).is_err());
+        table.rename(ExportId(1), name("c")).unwrap();
+        assert!(table.find("a").is_none());
+        assert_eq!(table.find("c").unwrap().id, ExportId(1));
+        assert_eq!(table.formerly("a").unwrap().name, name("c"));
+        table.rename(ExportId(1), name("c")).unwrap();
+        assert!(table.formerly("c").is_none());
+        table.add(export(3, "a")).unwrap();
+        assert!(table.formerly("a").is_none());
+        table.rename(ExportId(3), name("d")).unwrap();
+        table.rename(ExportId(3), name("a")).unwrap();
+        assert!(table.formerly("a").is_none() && table.formerly("d").is_some());
+        table.remove(ExportId(3));
+        assert!(table.formerly("d").is_none());
     }
 
     #[test]

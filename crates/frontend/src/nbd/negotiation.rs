@@ -1,5 +1,7 @@
 //! Option haggling: from the client's flags to an open export (§ Fixed newstyle negotiation).
 
+use std::borrow::Cow;
+
 use super::connection::Reason;
 use super::exports::{Export, ExportTable};
 use super::limits::Limits;
@@ -55,11 +57,15 @@ pub struct Negotiation {
 type Answer = Result<Option<Outcome>, Refused>;
 
 /// An error reply: its type and a text for people.
-struct Refused(u32, &'static str);
+struct Refused(u32, Cow<'static, str>);
+
+fn refused(kind: u32, message: impl Into<Cow<'static, str>>) -> Refused {
+    Refused(kind, message.into())
+}
 
 impl From<Malformed> for Refused {
     fn from(Malformed(message): Malformed) -> Self {
-        Refused(reply::ERR_INVALID, message)
+        refused(reply::ERR_INVALID, message)
     }
 }
 
@@ -122,7 +128,7 @@ impl Negotiation {
                 let option = *option;
                 self.expect = Expect::Header;
                 let message = "the option is longer than this server reads";
-                refuse(option, &Refused(reply::ERR_TOO_BIG, message), outbox);
+                refuse(option, &refused(reply::ERR_TOO_BIG, message), outbox);
                 continue;
             }
             let take_bytes = rest.len().min(want_bytes - self.data.len());
@@ -239,11 +245,11 @@ impl Negotiation {
             return Ok(Some(Outcome::End(Reason::Aborted)));
         }
         if self.shutting_down {
-            return Err(Refused(reply::ERR_SHUTDOWN, "the server is shutting down"));
+            return Err(refused(reply::ERR_SHUTDOWN, "the server is shutting down"));
         }
         // § FORCEDTLS mode.
         if self.tls_required && !self.tls_active && option != number::STARTTLS {
-            return Err(Refused(reply::ERR_TLS_REQD, "this server requires TLS"));
+            return Err(refused(reply::ERR_TLS_REQD, "this server requires TLS"));
         }
         match option {
             number::LIST => list(exports, data, outbox),
@@ -259,7 +265,7 @@ impl Negotiation {
             }
             number::LIST_META_CONTEXT => self.list_contexts(exports, data, outbox),
             number::SET_META_CONTEXT => self.set_contexts(exports, data, outbox),
-            _ => Err(Refused(
+            _ => Err(refused(
                 reply::ERR_UNSUP,
                 "this server does not know the option",
             )),
@@ -269,10 +275,10 @@ impl Negotiation {
     fn start_tls(&mut self, data: &[u8]) -> Answer {
         option::nothing(data)?;
         if self.tls_active {
-            return Err(Refused(reply::ERR_INVALID, "TLS is active already"));
+            return Err(refused(reply::ERR_INVALID, "TLS is active already"));
         }
         if !self.tls_offered {
-            return Err(Refused(
+            return Err(refused(
                 reply::ERR_POLICY,
                 "TLS is not configured on this server",
             ));
@@ -349,7 +355,7 @@ impl Negotiation {
         data: &'a [u8],
     ) -> Result<(ContextRequest<'a>, &'a Export), Refused> {
         if !self.structured {
-            return Err(Refused(
+            return Err(refused(
                 reply::ERR_INVALID,
                 "structured replies must be selected first",
             ));
@@ -389,7 +395,22 @@ impl Negotiation {
 fn find<'a>(exports: &'a ExportTable, name: &str) -> Result<&'a Export, Refused> {
     exports
         .find(name)
-        .ok_or(Refused(reply::ERR_UNKNOWN, "no export has this name"))
+        .ok_or_else(|| refused(reply::ERR_UNKNOWN, no_such_export(exports, name)))
+}
+
+/// What a client is told that asks for a name which no export has (any more).
+fn no_such_export(exports: &ExportTable, name: &str) -> Cow<'static, str> {
+    let told = exports.formerly(name).map(|export| {
+        format!(
+            "this export was renamed: ask for {:?}",
+            export.name.as_str()
+        )
+    });
+    match told {
+        // A text for people is a string too (§ Conventions).
+        Some(told) if told.len() <= wire::MAX_STRING_BYTES => told.into(),
+        _ => "no export has this name".into(),
+    }
 }
 
 fn list(exports: &ExportTable, data: &[u8], outbox: &mut Outbox) -> Answer {

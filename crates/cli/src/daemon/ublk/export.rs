@@ -51,11 +51,30 @@ pub(in super::super) fn export(links: &[Link], wanted: &Wanted) -> Result<u32> {
         }
         None => make(&mut control, links, wanted)?,
     };
-    if let Err(error) = give_name(&wanted.name, number) {
-        tracing::warn!("{NAMES}/{} could not be made: {error}", wanted.name);
-    }
+    set_name(&wanted.name, number);
     tracing::info!("volume {} is {}", wanted.name, path(number));
     Ok(number)
+}
+
+/// Gives a device another lasting name, while it is used.
+pub(in super::super) fn rename(name: &str, number: u32) {
+    if let Err(error) = udev_name::change(name, number) {
+        tracing::warn!("udev is not told the new name of {}: {error}", path(number));
+    }
+    set_name(name, number);
+}
+
+/// A device has one lasting name: another is of a volume that was renamed since.
+fn set_name(name: &str, number: u32) {
+    if let Err(error) = give_name(name, number) {
+        tracing::warn!("{NAMES}/{name} could not be made: {error}");
+    }
+    for link in names_of(number) {
+        if link != Path::new(NAMES).join(name) {
+            // One that is gone already is as well.
+            let _ = std::fs::remove_file(link);
+        }
+    }
 }
 
 /// Refuses if block devices cannot be had here.

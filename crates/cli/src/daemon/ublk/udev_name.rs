@@ -25,6 +25,15 @@ pub(super) fn leave(name: &str, number: u32) -> io::Result<()> {
     std::fs::write(path, format!("FOREBAY_VOLUME={name}\n"))
 }
 
+/// Leaves another note for a device that is there, and has udev look at it again.
+pub(super) fn change(name: &str, number: u32) -> io::Result<()> {
+    // Without a note udev takes the old name away at least.
+    forget(number);
+    let left = leave(name, number);
+    std::fs::write(format!("/sys/class/block/ublkb{number}/uevent"), "change")?;
+    left
+}
+
 /// Removes it with the device.
 pub(super) fn forget(number: u32) {
     // There is none for a name that udev cannot have.

@@ -1,13 +1,13 @@
 //! Which block device a volume is, and what its users are told.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use forebay_engine::MAX_REQUEST_BYTES;
 use forebay_engine::format::VolumeState;
 use forebay_frontend::ublk::device::Owner;
 use forebay_frontend::ublk::parameters::Parameters;
 use ring::digest::{Context, SHA256};
 
-use super::super::{CacheSide, Daemon, VolumeSide};
+use super::super::{Admin, CacheSide, Daemon, VolumeSide};
 use super::export::{self, Wanted};
 use super::{in_use, path};
 use crate::failure::refuse;
@@ -32,6 +32,7 @@ impl Daemon {
         };
         let wanted = {
             let admin = self.admin();
+            let volume = as_it_is(&admin, volume)?;
             wanted(volume, admin.cache.as_ref(), most_bytes)
         };
         let number = export::export(&self.links, &wanted)?;
@@ -66,10 +67,26 @@ impl Daemon {
         let Some(number) = volume.block_device else {
             return Ok(());
         };
-        export::remove(&self.links, volume.slot, &volume.name, number)?;
+        let name = as_it_is(&self.admin(), volume)?.name.clone();
+        export::remove(&self.links, volume.slot, &name, number)?;
         self.note_block_device(volume, None);
         Ok(())
     }
+
+    /// Has a volume's block device, if it is one, follow its name.
+    pub(in super::super) fn rename_block_device(&self, volume: &VolumeSide) {
+        if let Some(number) = volume.block_device {
+            export::rename(&volume.name, number);
+        }
+    }
+}
+
+/// A volume that may have been renamed since it was looked up.
+fn as_it_is<'a>(admin: &'a Admin, volume: &VolumeSide) -> Result<&'a VolumeSide> {
+    let mut volumes = admin.volumes.iter();
+    volumes
+        .find(|known| known.slot == volume.slot)
+        .context("the volume was detached meanwhile")
 }
 
 fn wanted(volume: &VolumeSide, cache: Option<&CacheSide>, most_bytes: u32) -> Wanted {
