@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use forebay_engine::{Mode, Settings};
-use forebay_model::ModelOptions;
 use serde_json::{Value, json};
 
 use super::Daemon;
@@ -19,7 +18,7 @@ use crate::same_device::Identity;
 struct Changes {
     profile: Option<&'static Profile>,
     settings: Option<Settings>,
-    new_volumes: Vec<(Origin, Option<ModelOptions>)>,
+    new_volumes: Vec<(Origin, VolumePlan)>,
     modes: Vec<(String, Mode)>,
     waiting: Vec<String>,
 }
@@ -45,7 +44,7 @@ impl Daemon {
             .context("nothing was changed")?;
         let waiting = changes.waiting.clone();
         let mut changed = Vec::new();
-        let applied = self.apply(changes, &mut changed);
+        let applied = self.apply(changes, &mut current, &mut changed);
         self.note_reload(&changed, &waiting, &new.notes);
         applied.with_context(|| stopped_half_way(&changed))?;
         note_applied(&mut current, new);
@@ -95,7 +94,7 @@ impl Daemon {
             }
             self.check_not_renamed(&name, volume, new)?;
             let origin = self.open_new_origin(&volume.origin, volume.name.clone(), volume.mode)?;
-            changes.new_volumes.push((origin, volume.emulate.clone()));
+            changes.new_volumes.push((origin, volume.clone()));
             return Ok(());
         }
         if known
@@ -149,24 +148,35 @@ impl Daemon {
         }
     }
 
-    /// Puts one thing after the other into force; `changed` has those that are, whatever happens.
-    fn apply(&self, changes: Changes, changed: &mut Vec<String>) -> Result<()> {
+    /// Puts one thing after the other into force; `changed` has those that are, and `current` what
+    /// the file says of them, whatever happens.
+    fn apply(&self, changes: Changes, current: &mut Plan, changed: &mut Vec<String>) -> Result<()> {
         let mut admin = self.admin();
         if let Some(settings) = changes.settings {
-            self.put_into_force(&mut admin, settings)?;
+            self.put_into_force(&mut admin, settings.clone())?;
+            current.settings = settings;
             changed.push("settings".to_owned());
         }
         admin.profile = changes.profile;
         drop(admin);
         for (name, mode) in changes.modes {
             self.set_mode(&name, mode)?;
+            let mut known = current.volumes.iter_mut();
+            if let Some(known) = known.find(|known| known.called() == name) {
+                known.mode = Some(mode);
+            }
             changed.push(format!("volume {name} is in mode {}", mode.name()));
         }
-        for (mut origin, emulate) in changes.new_volumes {
-            self.attach(&mut origin, emulate)?;
-            changed.push(format!("volume {} is attached", origin.name));
+        for (mut origin, volume) in changes.new_volumes {
+            let attached = self.attach(&mut origin, volume.emulate.clone());
+            if self.volume(&origin.name).is_some() {
+                // Also one that could not be made a block device.
+                changed.push(format!("volume {} is attached", origin.name));
+                current.volumes.push(volume);
+            }
+            attached?;
         }
-        Ok(())
+        self.export_block_devices()
     }
 
     fn note_reload(&self, changed: &[String], waiting: &[String], notes: &[String]) {
@@ -195,7 +205,7 @@ fn stopped_half_way(changed: &[String]) -> String {
     match changed {
         [] => "nothing was changed".to_owned(),
         changed => format!(
-            "stopped half way: in force are {}; what comes after is not; mend the cause and `forebay reload` again",
+            "stopped half way: in force now: {}; the rest of the file is not; mend the cause and `forebay reload` again",
             changed.join(", ")
         ),
     }

@@ -60,12 +60,20 @@ impl Daemon {
         if admin.cache.is_none() {
             wrong_usage!("this daemon serves no cache whose settings could change");
         }
-        for link in &self.links {
-            let settings = settings.clone();
-            link.call(move |worker| worker.set_settings(&settings))?
-                .map_err(anyhow::Error::msg)?;
+        if let Err(error) = self.give(&settings) {
+            // Some shards may have taken them: all go on with those they had.
+            self.give(&admin.settings)?;
+            return Err(error);
         }
         admin.settings = settings;
         Ok(())
+    }
+
+    fn give(&self, settings: &Settings) -> Result<()> {
+        self.links.iter().try_for_each(|link| {
+            let settings = settings.clone();
+            link.call(move |worker| worker.set_settings(&settings))?
+                .map_err(anyhow::Error::msg)
+        })
     }
 }

@@ -19,8 +19,11 @@ impl Daemon {
     /// Makes every volume a block device that is not one yet, if that is wanted.
     pub(in super::super) fn export_block_devices(&self) -> Result<()> {
         let volumes = self.admin().volumes.clone();
-        for volume in volumes {
-            self.export_block_device(&volume)?;
+        let not_yet = volumes
+            .iter()
+            .filter(|volume| volume.block_device.is_none());
+        for volume in not_yet {
+            self.export_block_device(volume)?;
         }
         Ok(())
     }
