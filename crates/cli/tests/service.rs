@@ -25,10 +25,11 @@ impl Manager {
     fn wait_for(&self, wanted: &str, passed: &str) -> String {
         let mut buffer = [0; 4096];
         loop {
-            let len = self
-                .0
-                .recv(&mut buffer)
-                .unwrap_or_else(|error| panic!("no {wanted}: {error}"));
+            let len = match self.0.recv(&mut buffer) {
+                // The kernel does not go on by itself with a wait that has a limit.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                received => received.unwrap_or_else(|error| panic!("no {wanted}: {error}")),
+            };
             let message = String::from_utf8_lossy(&buffer[..len]).into_owned();
             if message.lines().any(|line| line.starts_with(wanted)) {
                 return message;
