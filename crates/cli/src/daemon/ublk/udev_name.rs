@@ -3,7 +3,7 @@
 //! there.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::state_dir::run_dir;
 
@@ -15,7 +15,7 @@ fn note(number: u32) -> PathBuf {
 pub(super) fn leave(name: &str, number: u32) -> io::Result<()> {
     if !is_plain(name) {
         return Err(io::Error::other(format!(
-            "`{name}` has characters that are not for the name of a device"
+            "`{name}` has characters that are not for the name of a device; `forebay rename` gives the volume another"
         )));
     }
     let path = note(number);
@@ -30,8 +30,19 @@ pub(super) fn change(name: &str, number: u32) -> io::Result<()> {
     // Without a note udev takes the old name away at least.
     forget(number);
     let left = leave(name, number);
-    std::fs::write(format!("/sys/class/block/ublkb{number}/uevent"), "change")?;
+    let disk = PathBuf::from(format!("/sys/class/block/ublkb{number}"));
+    look_again(&disk)?;
+    // Names of partitions are made of the disk's; udev comes to them after it.
+    for entry in std::fs::read_dir(&disk)?.flatten() {
+        if entry.path().join("partition").exists() {
+            look_again(&entry.path())?;
+        }
+    }
     left
+}
+
+fn look_again(device: &Path) -> io::Result<()> {
+    std::fs::write(device.join("uevent"), "change")
 }
 
 /// Removes it with the device.
