@@ -1,5 +1,6 @@
 //! The command line.
 
+mod fault;
 mod trace;
 
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::units::{Age, Budget, Cutoff, Limit, parse_percent, parse_size};
 
+pub(crate) use fault::fault;
 pub(crate) use trace::{
     AdviseArgs, RecordArgs, ReplayArgs, SimulateArgs, TraceArgs, TraceCommand, TraceFileArgs,
 };

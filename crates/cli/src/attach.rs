@@ -4,7 +4,6 @@
 //! (I12), read the superblock, honour an abandonment (I15), compare each origin with what the
 //! cache knows of it, recover, make the shared memory, enter new volumes.
 
-use std::error::Error as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,39 +39,12 @@ impl Opened {
             || RealDevice::open(path, how),
             |error| matches!(error, OpenError::Busy { .. }),
         )
-        .map_err(|error| hinted(holder::name_holder(error)))?;
+        .map_err(holder::name_holder)?;
         let storage = device
             .storage()
-            .with_context(|| format!("no memory to read {}", path.display()))?;
+            .with_context(|| format!("no memory to read {}; free some", path.display()))?;
         Ok(Opened { device, storage })
     }
-}
-
-/// A device that cannot be opened, and what to do about it.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}: {}; {hint}", .error.source().map(ToString::to_string).unwrap_or_default())]
-struct Hinted {
-    #[source]
-    error: OpenError,
-    hint: &'static str,
-}
-
-/// The same error, with a hint where the kernel's word for it has none.
-fn hinted(error: OpenError) -> anyhow::Error {
-    let kind = match &error {
-        OpenError::Io { source, .. } => source.kind(),
-        _ => return error.into(),
-    };
-    let hint = match kind {
-        std::io::ErrorKind::NotFound => {
-            "is the name right? `lsblk` lists block devices, names in /dev/disk/by-id last"
-        }
-        std::io::ErrorKind::PermissionDenied => {
-            "run this as root, or as a user who may read and write it"
-        }
-        _ => return error.into(),
-    };
-    Hinted { error, hint }.into()
 }
 
 /// Refuses what cannot be a volume's name; `remedy` says where another is given.
@@ -146,7 +118,7 @@ impl Surroundings {
             opened
                 .device
                 .record(recording)
-                .with_context(|| format!("cannot record {}", path.display()))?;
+                .with_context(|| format!("cannot record what is written to {}", path.display()))?;
         }
         Ok(opened)
     }
@@ -361,7 +333,8 @@ pub(crate) fn check_origin(volume: &VolumeRecord, origin: &mut Origin) -> Result
     let room_bytes = volume.reserved_blocks.saturating_mul(4096);
     if size_bytes < volume.size_bytes {
         refuse!(
-            "the origin device {} has {}, but volume `{}` had {}: it is not the same device, or it shrank",
+            "the origin device {} has {}, but volume `{}` had {}: it is not the same device, or it shrank; \
+             give the right one, or make the cache anew with `forebay create --force`: dirty data in it is then lost",
             path.display(),
             units::size(size_bytes),
             volume.name,
@@ -380,7 +353,8 @@ pub(crate) fn check_origin(volume: &VolumeRecord, origin: &mut Origin) -> Result
     let identity = origin.opened.device.identity().to_owned();
     if !fingerprint::same_device(&volume.fingerprint, &fingerprint::of_identity(&identity)) {
         refuse!(
-            "the cache belongs to another origin: {} ({identity}) is not the device that volume `{}` was on",
+            "the cache belongs to another origin: {} ({identity}) is not the device that volume `{}` was on; \
+             give that one",
             path.display(),
             volume.name,
         );

@@ -15,6 +15,10 @@ use crate::status::Status;
 /// What an NBD server says first.
 const NBD_GREETING: &[u8] = b"NBDMAGIC";
 
+/// Of an answer that makes no sense.
+const OTHER_VERSION: &str = "the daemon is of another version than this command: restart it, or \
+     use the program that it was started from";
+
 /// A connection to a daemon.
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
@@ -36,9 +40,12 @@ impl Client {
     pub(crate) fn connect(control: Option<&Path>) -> Result<Client> {
         if let Some(path) = control {
             let stream = UnixStream::connect(path).map_err(|error| {
-                let why = why_nobody_answers(error.kind());
-                let message = format!("no forebay daemon answers at {}{why}", path.display());
-                anyhow::Error::new(error).context(message)
+                let path = path.display();
+                match why_nobody_answers(error.kind()) {
+                    Some(why) => anyhow!("no forebay daemon answers at {path}{why}"),
+                    None => anyhow::Error::new(error)
+                        .context(format!("no forebay daemon answers at {path}")),
+                }
             })?;
             return Ok(Client {
                 stream: BufReader::new(stream),
@@ -86,7 +93,7 @@ impl Client {
         self.stream
             .get_mut()
             .write_all(&bytes)
-            .context("the daemon closed the connection")
+            .context("the daemon closed the connection; see its log")
     }
 
     /// The next answer, and whether another follows.
@@ -94,7 +101,7 @@ impl Client {
         let mut message = Vec::new();
         self.stream
             .read_until(0, &mut message)
-            .context("the daemon closed the connection")?;
+            .context("the daemon closed the connection; see its log")?;
         if message.starts_with(NBD_GREETING) {
             wrong_usage!(
                 "that socket is an NBD export and takes no commands: --control wants the control socket \
@@ -105,8 +112,7 @@ impl Client {
         if message.pop() != Some(0) {
             return Err(anyhow!("the daemon closed the connection; see its log"));
         }
-        let mut answer: Value =
-            serde_json::from_slice(&message).context("the daemon's answer is not JSON")?;
+        let mut answer: Value = serde_json::from_slice(&message).context(OTHER_VERSION)?;
         let parameters = answer["parameters"].take();
         let Some(error) = answer["error"].as_str() else {
             return Ok((parameters, answer["continues"] == true));
@@ -134,15 +140,20 @@ impl Client {
 
 /// An answer as what it should be.
 pub(crate) fn understood<T: DeserializeOwned>(answer: Value) -> Result<T> {
-    serde_json::from_value(answer).context("the daemon is of another version")
+    serde_json::from_value(answer).context(OTHER_VERSION)
 }
 
 /// A socket that is there and cannot be opened may be another user's, or of a daemon that died.
-fn why_nobody_answers(error: ErrorKind) -> &'static str {
+fn why_nobody_answers(error: ErrorKind) -> Option<&'static str> {
     match error {
-        ErrorKind::PermissionDenied => ": it belongs to another user, use sudo",
-        ErrorKind::ConnectionRefused => ": the one whose socket it was has ended",
-        _ => "; is it the path given to `serve` with --control?",
+        ErrorKind::PermissionDenied => Some(": it belongs to another user, use sudo"),
+        ErrorKind::ConnectionRefused => {
+            Some(": the one whose socket it was has ended; start it again with `forebay serve`")
+        }
+        ErrorKind::NotFound => {
+            Some(": there is no such socket; is it the path given to `serve` with --control?")
+        }
+        _ => None,
     }
 }
 

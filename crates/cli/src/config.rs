@@ -127,11 +127,8 @@ pub(crate) fn examine_file(path: &Path) -> Result<(Plan, Vec<Claim>)> {
 fn limits(plan: &Plan) -> Vec<String> {
     let mut faults = Vec::new();
     faults.extend(plan.settings.validate().err());
-    if plan
-        .threads
-        .is_some_and(|threads| !(1..=256).contains(&threads))
-    {
-        faults.push("the number of threads is not from 1 to 256".to_owned());
+    if let Some(threads) = plan.threads.filter(|threads| !(1..=256).contains(threads)) {
+        faults.push(format!("--threads {threads} is not from 1 to 256"));
     }
     if plan.memory_bytes < LEAST_MEMORY_BYTES || plan.memory_bytes > 1 << 40 {
         faults.push(format!(
@@ -153,7 +150,7 @@ fn limits(plan: &Plan) -> Vec<String> {
 fn plan_of_args(args: ServeArgs) -> Result<Plan> {
     let emulate = |text: Option<&String>| text.map(|text| model(text)).transpose();
     let Some(origin) = args.origin else {
-        return Err(Usage("no origin device is given".to_owned()).into());
+        return Err(Usage("no origin device is given: name it with --origin".to_owned()).into());
     };
     let chosen = profile::of_args(&args.profile).map_err(|fault| Usage(fault.message))?;
     if chosen.profile.is_some() && args.cache.is_none() {
@@ -263,7 +260,12 @@ fn tls(
             )?)
         }
         (None, None) => None,
-        _ => return Err(Usage("TLS needs both a certificate and its key".to_owned()).into()),
+        _ => {
+            return Err(Usage(
+                "TLS needs both a certificate and its key: --tls-cert and --tls-key".to_owned(),
+            )
+            .into());
+        }
     };
     Ok(Tls { server, insecure })
 }

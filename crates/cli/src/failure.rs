@@ -1,5 +1,7 @@
 //! Exit codes, and the errors that have one of their own.
 
+use std::io::{self, ErrorKind};
+
 use forebay_engine::format::SuperblockError;
 use forebay_io::{OpenError, RingMemoryError};
 
@@ -89,18 +91,65 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
 }
 
-/// The whole story in one line, without saying a cause twice that its effect already names.
+/// The whole story in one line, with what to do where the kernel's word has nothing to say of that,
+/// and without saying a cause twice that its effect already names.
 pub(crate) fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
-        let cause = cause.to_string();
+        let cause = words_of(cause);
         if text.is_empty() {
             text = cause;
         } else if !text.contains(&cause) {
             text = format!("{text}: {cause}");
         }
     }
-    text
+    match hint(error) {
+        Some(hint) => format!("{text}; {hint}"),
+        None => text,
+    }
+}
+
+/// The same for an error of the kernel's, in a message of its own.
+pub(crate) fn in_words(error: &io::Error) -> String {
+    let words = words_of(error);
+    match hint_on(error, false) {
+        Some(hint) => format!("{words}; {hint}"),
+        None => words,
+    }
+}
+
+/// Without the kernel's number, which says the same to fewer people.
+fn words_of(cause: &(dyn std::error::Error + 'static)) -> String {
+    let text = cause.to_string();
+    let kernel = cause.downcast_ref::<io::Error>();
+    let number = kernel.and_then(io::Error::raw_os_error);
+    let behind = number.map(|number| format!(" (os error {number})"));
+    let words = behind.and_then(|behind| text.strip_suffix(&behind));
+    words.map_or(text.clone(), str::to_owned)
+}
+
+/// What to do about what the kernel said, whatever it was that could not be done.
+fn hint(error: &anyhow::Error) -> Option<&'static str> {
+    let mut causes = error.chain();
+    let kernel = causes.find_map(|cause| cause.downcast_ref::<io::Error>())?;
+    hint_on(kernel, error.chain().any(|cause| cause.is::<OpenError>()))
+}
+
+fn hint_on(kernel: &io::Error, device: bool) -> Option<&'static str> {
+    Some(match kernel.kind() {
+        ErrorKind::NotFound if device => {
+            "is the name right? `lsblk` lists block devices, names in /dev/disk/by-id last"
+        }
+        ErrorKind::NotFound => "is the path right?",
+        ErrorKind::PermissionDenied => "run this as root, or as a user who may do it",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "make room (`df` shows where there is none)"
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            "choose another place, or mount it so that it can be written"
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -120,5 +169,21 @@ mod tests {
         assert_eq!(exit_code(&anyhow::anyhow!("anything")), FAILURE);
         let twice = anyhow::anyhow!("inner").context("outer: inner");
         assert_eq!(describe(&twice), "outer: inner");
+    }
+
+    #[test]
+    fn the_kernels_words_come_without_numbers_and_with_what_to_do() {
+        let of = |number| {
+            let kernel = io::Error::from_raw_os_error(number);
+            describe(&anyhow::Error::new(kernel).context("cannot read x"))
+        };
+        assert_eq!(
+            of(13),
+            "cannot read x: Permission denied; run this as root, or as a user who may do it"
+        );
+        assert!(
+            of(28).ends_with("No space left on device; make room (`df` shows where there is none)")
+        );
+        assert_eq!(of(5), "cannot read x: Input/output error");
     }
 }

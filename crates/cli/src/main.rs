@@ -43,6 +43,7 @@ mod shared_memory;
 mod signature;
 mod state_dir;
 mod status;
+mod thread;
 mod trouble;
 mod units;
 mod wall_clock;
@@ -53,8 +54,22 @@ use clap::Parser;
 
 use crate::args::Args;
 
+/// Help and versions that were asked for are no errors; errors speak as all others do.
+fn wrong_arguments(error: &clap::Error) -> ExitCode {
+    match args::fault(error) {
+        None => error.exit(),
+        Some(fault) => {
+            eprint!("forebay: {fault}");
+            ExitCode::from(failure::USAGE)
+        }
+    }
+}
+
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return wrong_arguments(&error),
+    };
     log::start(&args);
     match commands::run(args.command) {
         Ok(()) => ExitCode::SUCCESS,

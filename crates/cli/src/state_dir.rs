@@ -59,7 +59,7 @@ impl StateDir {
         // A file that cannot be understood still says that something happened.
         let found = serde_json::from_slice(&text).with_context(|| {
             format!(
-                "{} says that the cache was given up, but is damaged",
+                "{} says that the cache was given up, and cannot be understood beyond that; make the cache anew with `forebay create --force`",
                 path.display()
             )
         })?;

@@ -58,7 +58,8 @@ fn given_up(found: &mut Found, cache: &CacheStatus) {
         found.add(
             "cache-given-up",
             format!(
-                "the cache on {} was given up ({failure}): volumes go on without it, and what was dirty on it cannot be read",
+                "the cache on {} was given up ({failure}): volumes go on without it, and what was dirty on it cannot be read. \
+                 Make a cache on a sound device with `forebay create --force`",
                 cache.device
             ),
         );
@@ -66,7 +67,9 @@ fn given_up(found: &mut Found, cache: &CacheStatus) {
     for damage in &cache.recovery.damage {
         found.add(
             "damage",
-            format!("the cache was damaged when it was attached: {damage}"),
+            format!(
+                "the cache was damaged when it was attached: {damage}; check its device (smartctl)"
+            ),
         );
     }
 }
@@ -88,22 +91,22 @@ fn failures(found: &mut Found, lately: &Lately) {
     found.add_if_any(
         lately.failed_requests,
         "failed-requests",
-        "requests were answered with an error in the last minute",
+        "requests were answered with an error in the last minute; the log says more",
     );
     found.add_if_any(
         lately.origin_errors,
         "origin-failing",
-        "reads or writes of an origin device failed in the last minute: check it, and its cables",
+        "reads or writes of an origin device failed in the last minute; check it, and its cables",
     );
     found.add_if_any(
         lately.cache_errors,
         "cache-errors",
-        "reads or writes of the cache device failed in the last minute",
+        "reads or writes of the cache device failed in the last minute; check it (smartctl), and drain and replace it if this goes on",
     );
     found.add_if_any(
         lately.checksum_errors,
         "checksum-errors",
-        "blocks on the cache did not match their checksums in the last minute",
+        "blocks on the cache did not match their checksums in the last minute; drain and replace its device if this goes on",
     );
 }
 
@@ -119,7 +122,7 @@ fn dirty(found: &mut Found, status: &Status, cache: &CacheStatus) {
     if cache.dirty_bytes > 0 && cache.dirty_bytes >= limit - limit / 50 {
         found.add(
             "dirty-at-limit",
-            format!("dirty data is at its limit ({so_much}): writes are as slow as the origin"),
+            format!("dirty data is at its limit ({so_much}): writes are as slow as the origin until less is written, or more of the cache may be dirty (dirty-limit)"),
         );
     } else if lately.throttled_requests > 0 {
         found.add(
@@ -135,7 +138,7 @@ fn dirty(found: &mut Found, status: &Status, cache: &CacheStatus) {
         found.add(
             "write-back-paused",
             format!(
-                "{so_much}, and nothing was written back in the last {:.0} s",
+                "{so_much}, and nothing was written back in the last {:.0} s; is the origin there, and without errors?",
                 lately.seconds
             ),
         );
@@ -146,12 +149,12 @@ fn gate(found: &mut Found, lately: &Lately) {
     found.add_if_any(
         lately.congested_blocks,
         "congested",
-        "blocks went past the cache in the last minute because its device is slower than the congestion limit",
+        "blocks went past the cache in the last minute because its device is slower than the congestion limit; `forebay explain` says which",
     );
     found.add_if_any(
         lately.over_budget_blocks,
         "write-budget-spent",
-        "blocks went past the cache in the last minute because the day's write budget is spent",
+        "blocks went past the cache in the last minute because the day's write budget is spent; `forebay explain` says more",
     );
 }
 
@@ -206,9 +209,6 @@ mod tests {
             ]
         );
         let text = &of(&status)[1].text;
-        assert!(
-            text.starts_with("12.0 KiB of acknowledged writes"),
-            "{text}"
-        );
+        assert!(text.starts_with("12 KiB of acknowledged writes"), "{text}");
     }
 }

@@ -66,7 +66,7 @@ fn clients_stay_and_the_file_must_follow() {
         open(&scratch, "archive").unwrap().read(4096, 4096),
         [2; 4096]
     );
-    assert!(refused(&scratch, "origin").contains("ask for \"archive\""));
+    assert!(refused(&scratch, "origin").contains("ask for `archive`"));
     assert_eq!(refused(&scratch, "other"), "no export has this name");
     assert_eq!(names(&scratch, &daemon), ["archive"]);
     let metrics = daemon.command(&scratch, &["status", "--prometheus"]);

@@ -204,13 +204,13 @@ pub enum Failure {
     #[error("input/output error")]
     Io,
     /// The range is not on the volume or not aligned.
-    #[error("invalid range")]
+    #[error("the range is not on the volume, or not in whole sectors")]
     Invalid,
     /// The device has no room (a full file system under a file).
     #[error("no space left on device")]
     NoSpace,
     /// The volume is being detached or does not exist.
-    #[error("volume is not attached")]
+    #[error("the volume is not attached")]
     Detached,
 }
 
@@ -288,16 +288,16 @@ pub struct Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum DeviceError {
     /// The device reported an error, or a transfer ended short.
-    #[error("input/output error")]
+    #[error("input/output error; the kernel's log (dmesg) says more")]
     Io,
     /// No room on the device (a file whose file system is full).
-    #[error("no space left on device")]
+    #[error("no space is left; make room (`df` shows where there is none)")]
     NoSpace,
     /// The device cannot do this kind of operation.
-    #[error("operation not supported")]
+    #[error("the device cannot do this")]
     Unsupported,
     /// The device is gone.
-    #[error("device is gone")]
+    #[error("the device is gone; is it connected?")]
     Gone,
 }
 

@@ -326,7 +326,7 @@ impl Settings {
         }
         if self.retain_percent > 100 {
             return Err(format!(
-                "copies for {} % of what is let in are not from 0 to 100 %",
+                "retain {} % is not from 0 to 100 %",
                 self.retain_percent
             ));
         }

@@ -29,7 +29,9 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     /// A size that leaves an arena without a page, or beyond what a [`Buf`] can name (2 TiB).
-    #[error("a buffer pool of {len_bytes} bytes cannot be divided into {arenas} arenas")]
+    #[error(
+        "{len_bytes} bytes of memory cannot be shared out to {arenas} threads; choose another size with --memory, or fewer --threads"
+    )]
     Size {
         /// What was asked for, in bytes.
         len_bytes: usize,
@@ -37,7 +39,7 @@ pub enum PoolError {
         arenas: usize,
     },
     /// The kernel gave no memory.
-    #[error("the kernel gave no {len_bytes} bytes of buffer memory")]
+    #[error("the kernel gave no {len_bytes} bytes of memory; ask for less with --memory")]
     Map {
         /// What was asked for, in bytes.
         len_bytes: usize,

@@ -13,7 +13,7 @@ use crate::map::Map;
 #[derive(Debug, thiserror::Error)]
 pub enum RingMemoryError {
     /// The file system or the kernel refused.
-    #[error("cannot {doing} the shared-memory ring {}", path.display())]
+    #[error("cannot {doing} the shared memory {}", path.display())]
     Io {
         /// Which file.
         path: PathBuf,
@@ -23,14 +23,14 @@ pub enum RingMemoryError {
         source: io::Error,
     },
     /// Another process has it.
-    #[error("the shared-memory ring {} is in use: another forebay daemon runs this cache; \
+    #[error("the shared memory {} is in use: another forebay daemon runs this cache; \
              stop it first", path.display())]
     InUse {
         /// Which file.
         path: PathBuf,
     },
     /// A file of another size, kind or owner, or one that others may write.
-    #[error("{} is not a shared-memory ring of this daemon: {what}", path.display())]
+    #[error("{} is not shared memory that a daemon of this user left: {what}", path.display())]
     Foreign {
         /// Which file.
         path: PathBuf,
@@ -113,13 +113,13 @@ impl RingMemory {
             what,
         };
         if !metadata.is_file() {
-            return Err(foreign("not a regular file".to_owned()));
+            return Err(foreign("it is no regular file; remove it".to_owned()));
         }
         let found = metadata.len() as usize;
         let len_bytes = len_bytes.unwrap_or(found);
         if found != len_bytes {
             return Err(foreign(format!(
-                "{found} bytes long instead of {len_bytes}"
+                "it has {found} bytes instead of {len_bytes}; was it left by another version of forebay? Start that one again"
             )));
         }
         if found == 0 {
@@ -131,7 +131,9 @@ impl RingMemory {
         let user = unsafe { libc::geteuid() };
         if metadata.uid() != user || metadata.mode() & 0o077 != 0 {
             let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
-            return Err(foreign(format!("owner {owner}, mode {mode:o}")));
+            return Err(foreign(format!(
+                "it belongs to user {owner} and has mode {mode:o}; run this as that user, or see to it that nobody else may read or write it"
+            )));
         }
         let map = Map::shared(&file, len_bytes).map_err(failed("map"))?;
         Ok(RingMemory {

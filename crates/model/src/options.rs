@@ -15,19 +15,19 @@ pub enum ModelOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// The word before the colon names no model.
-    #[error("no device model is called {name:?}; known are hdd and ssd")]
+    #[error("no device model is called `{name}`; known are hdd and ssd")]
     UnknownModel {
         /// What was given.
         name: String,
     },
     /// A setting without a value.
-    #[error("{setting:?} is not of the form name=value")]
+    #[error("`{setting}` is not of the form name=value")]
     NoValue {
         /// What was given.
         setting: String,
     },
     /// The model has no such setting.
-    #[error("{model} has no setting {name:?}; known are {}", known.join(", "))]
+    #[error("{model} has no setting `{name}`; known are {}", known.join(", "))]
     UnknownSetting {
         /// Which model.
         model: &'static str,

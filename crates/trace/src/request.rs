@@ -16,6 +16,18 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Its name, as in messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::WriteZeroes => "write-zeroes",
+            Kind::Discard => "discard",
+            Kind::Flush => "flush",
+        }
+    }
+
     /// Whether data comes or goes: what a cache is there for.
     #[must_use]
     pub fn moves_data(self) -> bool {

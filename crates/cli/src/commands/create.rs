@@ -122,7 +122,10 @@ fn what_is_lost(opened: &mut Opened) -> Result<Option<String>> {
             Contents::Known(what) => what.to_owned(),
             _ => "data of an unknown kind".to_owned(),
         },
-        Err(SuperblockError::Device(error)) => return Err(error).context("cannot read the device"),
+        Err(SuperblockError::Device(error)) => {
+            return Err(error)
+                .with_context(|| format!("cannot read {}", opened.device.path().display()));
+        }
         Err(SuperblockError::Newer { .. }) => "a Forebay cache of a newer version".to_owned(),
         Err(_) => "a damaged Forebay cache".to_owned(),
         Ok(superblock) => match inspect(opened) {

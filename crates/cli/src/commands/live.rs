@@ -7,7 +7,8 @@ use crate::args::{AttachArgs, ControlArgs, ModeArgs, ReloadArgs, RenameArgs, Set
 use crate::client::Client;
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
-    let origin = std::path::absolute(&args.origin).context("there is no working directory")?;
+    let origin = std::path::absolute(&args.origin)
+        .context("there is no working directory; give the whole path of the origin")?;
     let parameters = json!({
         "origin": origin,
         "name": args.name,

@@ -20,7 +20,7 @@ pub(super) fn pages(mut command: Command) -> Result<Vec<(String, Vec<u8>)>> {
 fn add_pages(command: &Command, above: &[&str], pages: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
     let path: Vec<&str> = above.iter().copied().chain([command.get_name()]).collect();
     let name = path.join("-");
-    let bytes = page(command).with_context(|| format!("the page of {name}"))?;
+    let bytes = page(command).with_context(|| format!("cannot write the page of {name}"))?;
     pages.push((format!("{name}.1"), bytes));
     let visible = |below: &&Command| !below.is_hide_set() && below.get_name() != "help";
     command

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::check;
 use crate::attach::Opened;
-use crate::client::{Client, running_daemons};
+use crate::client::{Client, running_daemons, understood};
 use crate::config;
 use crate::daemon::ublk;
 use crate::failure::refuse;
@@ -52,8 +52,8 @@ fn same_device(one: &Path, other: &Path) -> bool {
 /// Notes what a daemon still has to write back; returns its cache device.
 fn check_daemon(control: &Path, reasons: &mut Vec<String>) -> Result<Option<PathBuf>> {
     let answer = Client::connect(Some(control))?.ask("Status", &json!({}))?;
-    let status: Status = serde_json::from_value(answer)
-        .with_context(|| format!("the daemon at {} is of another version", control.display()))?;
+    let status: Status = understood(answer)
+        .with_context(|| format!("cannot ask the daemon at {}", control.display()))?;
     for volume in status
         .volumes
         .iter()

@@ -42,7 +42,8 @@ pub(crate) fn run(args: &StatusArgs) -> Result<()> {
             let status = client.status()?;
             // Home, the page, and nothing below it.
             print!("\x1b[H\x1b[J{}", status.page(before.as_ref()));
-            std::io::Write::flush(&mut std::io::stdout()).context("cannot write")?;
+            std::io::Write::flush(&mut std::io::stdout())
+                .context("cannot write to standard output")?;
             before = Some(status);
         }
         std::thread::sleep(Duration::from_secs(1));

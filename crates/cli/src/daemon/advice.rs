@@ -4,13 +4,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use forebay_engine::VolumeSlot;
 use forebay_trace::{Adviser, Findings, Request};
 
 use super::heat::Heat;
 use super::tap::{Seen, Tap};
 use super::{Daemon, VolumeSide};
+use crate::thread;
 
 /// Blocks that are followed, at most: with the simulation's part about 4 MB for each volume.
 const SAMPLES: usize = 16_384;
@@ -111,10 +112,7 @@ pub(super) fn start(daemon: &Arc<Daemon>) -> Result<()> {
             std::thread::sleep(if any { BUSY } else { IDLE });
         }
     };
-    std::thread::Builder::new()
-        .name("forebay-advice".to_owned())
-        .spawn(follow)
-        .context("cannot start a thread")?;
+    thread::start("forebay-advice", follow)?;
     Ok(())
 }
 
@@ -162,7 +160,10 @@ impl Daemon {
             .iter_mut()
             .find(|watched| watched.slot == volume.slot && !watched.tap.is_closed());
         let Some(watched) = found else {
-            bail!("volume `{}` is being detached", volume.name)
+            bail!(
+                "volume `{}` is being detached; ask for another",
+                volume.name
+            )
         };
         watched.catch_up();
         let followed = &watched.followed;

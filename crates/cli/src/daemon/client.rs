@@ -74,7 +74,9 @@ impl Client {
 impl Worker {
     pub(super) fn add_client(&mut self, socket: Socket, tls: TlsPolicy) {
         let Some(inlet) = self.inlet.alloc(INLET_BYTES) else {
-            tracing::warn!("a client was turned away: too many are connected");
+            tracing::warn!(
+                "a client was turned away: too many are connected, 256 at most; close some"
+            );
             return;
         };
         let nbd = Connection::new(Settings {

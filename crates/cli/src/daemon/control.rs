@@ -21,6 +21,7 @@ use super::volumes::Progress;
 use super::{Daemon, Devices, Notice};
 use crate::config;
 use crate::failure::{self, Usage};
+use crate::thread;
 
 /// The one method after which the connection no longer carries messages.
 const RECORD: &str = "org.forebay.Record";
@@ -61,18 +62,14 @@ pub(super) fn start(daemon: Arc<Daemon>, listener: UnixListener) -> Result<()> {
         for stream in listener.incoming() {
             let Ok(stream) = stream else { continue };
             let daemon = Arc::clone(&daemon);
-            let started = std::thread::Builder::new()
-                .name("forebay-command".to_owned())
-                .spawn(move || converse(&daemon, &stream));
+            let started = thread::start("forebay-command", move || converse(&daemon, &stream));
             if let Err(error) = started {
-                tracing::warn!("a command could not be taken: {error}");
+                let error = failure::describe(&error);
+                tracing::warn!("a command was turned away: {error}");
             }
         }
     };
-    std::thread::Builder::new()
-        .name("forebay-control".to_owned())
-        .spawn(serve)
-        .context("cannot start a thread")?;
+    thread::start("forebay-control", serve)?;
     Ok(())
 }
 

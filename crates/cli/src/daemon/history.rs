@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 
 use super::{Daemon, report};
 use crate::status::{Lately, Status, Times, Traffic};
+use crate::thread;
 use crate::trouble::{self, Trouble};
 use crate::wall_clock::since_1970;
 
@@ -147,25 +148,22 @@ impl Daemon {
 /// Takes a sample each second, from a thread of its own, until the daemon stops.
 pub(super) fn start(daemon: &Arc<Daemon>) -> Result<()> {
     let daemon = Arc::clone(daemon);
-    std::thread::Builder::new()
-        .name("forebay-history".to_owned())
-        .spawn(move || {
-            let mut before: Option<(Status, Times)> = None;
-            // It ends with the workers that it asks.
-            while let Ok((status, times)) = report::measured(&daemon) {
-                let began = Instant::now();
-                let status = daemon.complete(status);
-                if let Some((earlier, earlier_times)) = &before {
-                    note_troubles(&daemon, &earlier.trouble, &status.trouble);
-                    let counters = Lately::whole(&status);
-                    let sample = sample((earlier, earlier_times), (&status, &times));
-                    daemon.history.push(sample, counters);
-                }
-                before = Some((status, times));
-                std::thread::sleep(EVERY.saturating_sub(began.elapsed()));
+    thread::start("forebay-history", move || {
+        let mut before: Option<(Status, Times)> = None;
+        // It ends with the workers that it asks.
+        while let Ok((status, times)) = report::measured(&daemon) {
+            let began = Instant::now();
+            let status = daemon.complete(status);
+            if let Some((earlier, earlier_times)) = &before {
+                note_troubles(&daemon, &earlier.trouble, &status.trouble);
+                let counters = Lately::whole(&status);
+                let sample = sample((earlier, earlier_times), (&status, &times));
+                daemon.history.push(sample, counters);
             }
-        })
-        .context("cannot start a thread")?;
+            before = Some((status, times));
+            std::thread::sleep(EVERY.saturating_sub(began.elapsed()));
+        }
+    })?;
     Ok(())
 }
 

@@ -18,6 +18,8 @@ use anyhow::{Context, Result};
 
 use super::Daemon;
 use crate::config::HttpPlan;
+use crate::failure;
+use crate::thread;
 use request::{Fault, Request};
 
 /// How many are answered at a time.
@@ -41,8 +43,9 @@ pub(super) fn bind(plan: &HttpPlan) -> Result<Option<TcpListener>> {
             Ok(listener) => Ok(Some(listener)),
             Err(error) => {
                 tracing::warn!(
-                    "no dashboard: cannot listen on {} ({error}); choose another with --http ADDRESS:PORT",
-                    HttpPlan::USUAL
+                    "no dashboard: cannot listen on {} ({}); choose another with --http ADDRESS:PORT",
+                    HttpPlan::USUAL,
+                    failure::in_words(&error)
                 );
                 Ok(None)
             }
@@ -58,16 +61,15 @@ pub(super) fn bind(plan: &HttpPlan) -> Result<Option<TcpListener>> {
 
 /// Serves from a thread of its own.
 pub(super) fn start(daemon: &Arc<Daemon>, listener: TcpListener) -> Result<()> {
-    let bound = listener.local_addr().context("cannot examine the socket")?;
+    let bound = listener
+        .local_addr()
+        .context("cannot find out where the dashboard listens")?;
     let url = format!("http://{bound}/");
     tracing::info!("dashboard and metrics on {url}");
     // Set once, here.
     let _ = daemon.dashboard.set(url);
     let daemon = Arc::clone(daemon);
-    std::thread::Builder::new()
-        .name("forebay-http".to_owned())
-        .spawn(move || serve(&daemon, &listener, bound))
-        .context("cannot start a thread")?;
+    thread::start("forebay-http", move || serve(&daemon, &listener, bound))?;
     Ok(())
 }
 
@@ -85,15 +87,14 @@ fn serve(daemon: &Arc<Daemon>, listener: &TcpListener, bound: SocketAddr) {
             continue;
         }
         let (daemon, counted) = (Arc::clone(daemon), Arc::clone(&connected));
-        let started = std::thread::Builder::new()
-            .name("forebay-page".to_owned())
-            .spawn(move || {
-                converse(&daemon, &stream, bound);
-                counted.fetch_sub(1, Ordering::AcqRel);
-            });
+        let started = thread::start("forebay-page", move || {
+            converse(&daemon, &stream, bound);
+            counted.fetch_sub(1, Ordering::AcqRel);
+        });
         if let Err(error) = started {
             connected.fetch_sub(1, Ordering::AcqRel);
-            tracing::warn!("a request for the dashboard could not be taken: {error}");
+            let error = failure::describe(&error);
+            tracing::warn!("a request for the dashboard was turned away: {error}");
         }
     }
 }

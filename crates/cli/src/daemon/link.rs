@@ -40,7 +40,7 @@ pub(super) struct Question {
 
 /// The worker has ended.
 #[derive(Debug, thiserror::Error)]
-#[error("a worker thread of the daemon has ended; see the log")]
+#[error("a thread of the daemon has ended; see its log, and start it again")]
 pub(super) struct WorkerGone;
 
 /// One worker, from outside.

@@ -178,7 +178,7 @@ impl Daemon {
         sender
             .send(notice)
             .ok()
-            .context("the daemon has stopped already")
+            .context("the daemon is stopping already")
     }
 
     fn volume(&self, name: &str) -> Option<VolumeSide> {

@@ -83,7 +83,7 @@ fn enter(admin: &mut Admin, slot: VolumeSlot, new: &str) -> Result<VolumeSide> {
     }
     if admin.cache.is_none() {
         wrong_usage!(
-            "`{old}` is served without a cache, which is what remembers names: give it another one with --name, \
+            "volume `{old}` is served without a cache, which is what remembers names: give it another one with --name, \
              or name = \"{new}\" in its configuration file, at its next start"
         );
     }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sd_notify::NotifyState;
 
 use super::Daemon;
 use super::link::Message;
+use crate::failure;
+use crate::thread;
 
 /// How much longer a stop may take from each message on. Messages come every few seconds, so that
 /// only a daemon that hangs runs out of this.
@@ -18,6 +20,7 @@ const STOP_EXTENSION: Duration = Duration::from_secs(30);
 /// nothing.
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
+        let error = failure::in_words(&error);
         tracing::warn!("the service manager could not be told: {error}");
     }
 }
@@ -52,10 +55,7 @@ pub(super) fn start_watchdog(daemon: &Arc<Daemon>) -> Result<()> {
         return Ok(());
     };
     let daemon = Arc::clone(daemon);
-    std::thread::Builder::new()
-        .name("forebay-watchdog".to_owned())
-        .spawn(move || watch(&daemon, interval / 3))
-        .context("cannot start a thread")?;
+    thread::start("forebay-watchdog", move || watch(&daemon, interval / 3))?;
     Ok(())
 }
 

@@ -58,7 +58,9 @@ impl Daemon {
     /// Gives settings to all shards.
     pub(super) fn put_into_force(&self, admin: &mut Admin, settings: Settings) -> Result<()> {
         if admin.cache.is_none() {
-            wrong_usage!("this daemon serves no cache whose settings could change");
+            wrong_usage!(
+                "this daemon serves no cache whose settings could change; start one with --cache"
+            );
         }
         if let Err(error) = self.give(&settings) {
             // Some shards may have taken them: all go on with those they had.

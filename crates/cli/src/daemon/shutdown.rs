@@ -48,7 +48,9 @@ pub(super) fn stop(
     if result.is_ok() {
         for thread in threads {
             if thread.join().is_err() {
-                tracing::warn!("a worker thread ended in a panic");
+                tracing::warn!(
+                    "a thread of the daemon broke down (it says where above); this is a bug: report it, with the log"
+                );
             }
         }
     }
@@ -242,7 +244,9 @@ impl Wait<'_> {
                     // Whoever asked twice is told by the end of the process.
                     let _ = done.send(Err("the daemon is stopping already".to_owned()));
                 }
-                Notice::Failed { worker, reason } => tracing::error!("worker {worker}: {reason}"),
+                Notice::Failed { worker, reason } => {
+                    tracing::error!("thread {worker} of the daemon: {reason}")
+                }
             }
         }
     }

@@ -109,7 +109,7 @@ impl Listener {
                 let listener = bind_unix(path)?;
                 listener
                     .set_nonblocking(true)
-                    .context("cannot prepare the socket")?;
+                    .with_context(|| format!("cannot prepare the socket {}", path.display()))?;
                 Ok(Listener::Unix {
                     listener,
                     path: path.clone(),
@@ -119,17 +119,19 @@ impl Listener {
                 let resolved: Vec<SocketAddr> = host
                     .trim_start_matches("tcp:")
                     .to_socket_addrs()
-                    .with_context(|| format!("cannot find the address {host}"))?
+                    .with_context(|| format!("cannot find the address {host}; is the name right?"))?
                     .collect();
                 let listener = TcpListener::bind(resolved.as_slice()).with_context(|| {
                     format!("cannot listen on tcp:{host}; is the port taken (ss -ltn)?")
                 })?;
-                let bound = listener.local_addr().context("cannot examine the socket")?;
+                let bound = listener
+                    .local_addr()
+                    .with_context(|| format!("cannot examine the socket for tcp:{host}"))?;
                 TlsPolicy::choose(Peer::Tcp(bound.ip()), tls.server.as_ref(), tls.insecure)
                     .map_err(|error| Refused(error.to_string()))?;
                 listener
                     .set_nonblocking(true)
-                    .context("cannot prepare the socket")?;
+                    .with_context(|| format!("cannot prepare the socket for tcp:{host}"))?;
                 Ok(Listener::Tcp { listener, bound })
             }
         }
@@ -228,8 +230,12 @@ pub(super) fn bind_unix(path: &Path) -> Result<UnixListener> {
                 path.display()
             );
         }
-        std::fs::remove_file(path)
-            .with_context(|| format!("cannot remove the old socket {}", path.display()))?;
+        std::fs::remove_file(path).with_context(|| {
+            format!(
+                "cannot remove the old socket {}; remove it yourself, or choose another path",
+                path.display()
+            )
+        })?;
     }
     UnixListener::bind(path).with_context(|| format!("cannot make the socket {}", path.display()))
 }

@@ -29,11 +29,12 @@ use super::{
 };
 use crate::attach::{self, AttachedCache, Origin, Surroundings};
 use crate::config::{LEAST_MEMORY_BYTES, Plan};
-use crate::failure::{Usage, wrong_usage};
+use crate::failure::{self, Usage, wrong_usage};
 use crate::profiles;
 use crate::shared_memory::ShardMemory;
 use crate::state_dir::{StateDir, run_dir};
 use crate::status::Recovery;
+use crate::thread;
 use crate::units;
 
 /// How many clients a thread can have.
@@ -214,7 +215,10 @@ fn run(
 ) -> Result<()> {
     loop {
         // The daemon holds a sender itself, so that this never fails.
-        match notices.recv().context("the daemon lost its own channel")? {
+        match notices
+            .recv()
+            .context("the daemon cannot be told anything any more; start it again")?
+        {
             Notice::Signal(devices) => {
                 tracing::info!("a signal came: stopping in order");
                 return shutdown::stop(daemon, notices, threads, devices);
@@ -241,7 +245,7 @@ fn run(
             } => record_abandonment(daemon, worker, epoch, reason),
             Notice::Failed { worker, reason } => {
                 anyhow::bail!(
-                    "worker {worker} cannot go on: {reason}; nothing acknowledged is lost, start again"
+                    "thread {worker} of the daemon cannot go on: {reason}; nothing acknowledged is lost, start it again"
                 );
             }
         }
@@ -268,7 +272,7 @@ pub(super) fn record_abandonment(daemon: &Daemon, worker: usize, epoch: u32, rea
             }
         }
         Err(error) => tracing::error!(
-            "this cannot be put on record, so that writes which need it wait: {}",
+            "that the cache is given up cannot be put on record, so that writes which need it wait: {}; stop the daemon, mend the cause, and start it again",
             crate::failure::describe(&error)
         ),
     }
@@ -277,21 +281,18 @@ pub(super) fn record_abandonment(daemon: &Daemon, worker: usize, epoch: u32, rea
 fn watch_signals(notices: Sender<Notice>) -> Result<()> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGUSR1]).context("cannot watch for signals")?;
-    std::thread::Builder::new()
-        .name("forebay-signals".to_owned())
-        .spawn(move || {
-            for signal in signals.forever() {
-                let devices = if signal == SIGUSR1 {
-                    Devices::Keep
-                } else {
-                    Devices::KeepUsed
-                };
-                if notices.send(Notice::Signal(devices)).is_err() {
-                    return;
-                }
+    thread::start("forebay-signals", move || {
+        for signal in signals.forever() {
+            let devices = if signal == SIGUSR1 {
+                Devices::Keep
+            } else {
+                Devices::KeepUsed
+            };
+            if notices.send(Notice::Signal(devices)).is_err() {
+                return;
             }
-        })
-        .context("cannot start a thread")?;
+        }
+    })?;
     Ok(())
 }
 
@@ -310,8 +311,12 @@ fn bind_control(path: &std::path::Path) -> Result<std::os::unix::net::UnixListen
     let listener = bind_unix(path)?;
     // Whoever can open the control socket can stop the cache.
     let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(path, only_owner)
-        .with_context(|| format!("cannot protect {}", path.display()))?;
+    std::fs::set_permissions(path, only_owner).with_context(|| {
+        format!(
+            "cannot keep other users out of the control socket {}",
+            path.display()
+        )
+    })?;
     Ok(listener)
 }
 
@@ -327,7 +332,7 @@ fn open_origins(plan: &Plan, surroundings: &Surroundings) -> Result<Vec<Origin>>
         .with_context(|| format!("cannot serve the origin device {}", volume.origin.display()))?;
         if origins.iter().any(|other| other.name == origin.name) {
             return Err(Usage(format!(
-                "two volumes are called `{}`; name them with --name",
+                "two volumes are called `{}`; give one another name (name = \"NAME\" in a configuration file)",
                 origin.name
             ))
             .into());
@@ -369,7 +374,12 @@ fn open_cache(
     attached
         .superblock
         .write(&mut attached.opened.storage)
-        .context("cannot write the cache's superblock")?;
+        .with_context(|| {
+            format!(
+                "cannot write the superblock of the cache on {}",
+                wanted.device.display()
+            )
+        })?;
     let emulation = wanted
         .emulate
         .as_ref()
@@ -501,10 +511,7 @@ fn start_workers(
     let mut handles = Vec::new();
     for share in shares {
         let name = format!("forebay-{}", share.parts.index);
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || run_worker(share));
-        handles.push(thread.context("cannot start a thread")?);
+        handles.push(thread::start(&name, move || run_worker(share))?);
     }
     drop(started.0);
     let mut links: Vec<Option<Link>> = vec![None; threads];
@@ -641,10 +648,15 @@ fn prepare_for_own_devices(worker: &mut Worker) {
     let pinned = worker.ring.register_memory();
     if let Err(error) = pinned {
         let error = crate::failure::describe(&error.into());
-        tracing::warn!("the daemon's buffers could not be pinned in memory: {error}");
+        tracing::warn!(
+            "the daemon's buffers could not be pinned in memory: {error}; allow more locked memory (LimitMEMLOCK= of the service) if you swap to its block devices"
+        );
     }
     if let Err(error) = forebay_io::ublk::serve_storage_from_this_thread() {
-        tracing::warn!("when memory is short this daemon may wait for its own devices: {error}");
+        tracing::warn!(
+            "when memory is short this daemon may wait for its own devices: {}; run it as root",
+            failure::in_words(&error)
+        );
     }
 }
 

@@ -100,7 +100,7 @@ impl Daemon {
         let mut admin = self.admin();
         if admin.cache.is_none() {
             wrong_usage!(
-                "`{name}` is served without a cache: a mode means nothing; start it with --cache"
+                "volume `{name}` is served without a cache: a mode means nothing; start it with --cache"
             )
         }
         // On record first: a mode that is in force and not on record would be gone with a crash.
@@ -191,13 +191,13 @@ impl Daemon {
         let admin = self.admin();
         if admin.cache.iter().any(|cache| same(&cache.device)) {
             wrong_usage!(
-                "{} is the cache device of this daemon: it cannot be an origin too",
+                "{} is the cache device of this daemon, and cannot be an origin too; name another",
                 path.display()
             );
         }
         if let Some(volume) = admin.volumes.iter().find(|volume| same(&volume.device)) {
             wrong_usage!(
-                "{} is served by this daemon already, as volume {}",
+                "{} is served by this daemon already, as volume {}; name another",
                 path.display(),
                 volume.name
             );
@@ -235,7 +235,7 @@ impl Daemon {
             .note("attach", format!("volume {} is attached", origin.name));
         self.follow(&side)?;
         self.export_block_device(&side)
-            .with_context(|| format!("volume {} is attached, but is no block device", side.name))?;
+            .with_context(|| format!("volume {} is attached, but could not be made a block device; mend the cause, detach and attach it again, or use it over NBD", side.name))?;
         let admin = self.admin();
         let attached = admin.volumes.iter().filter(|known| known.slot == slot);
         Ok(attached.flat_map(|volume| self.uris_for(volume)).collect())
@@ -250,7 +250,7 @@ impl Daemon {
     ) -> Result<()> {
         if self.admin().cache.is_none() {
             wrong_usage!(
-                "`{}` has no cache to be detached from; stop the daemon instead",
+                "volume `{}` has no cache to be detached from; stop the daemon instead",
                 volume.name
             );
         }
@@ -281,7 +281,7 @@ impl Daemon {
             while let Err(left) = link.call(move |worker| worker.remove_volume(slot))? {
                 if began.elapsed() > PATIENCE {
                     anyhow::bail!(
-                        "{left} operations are still in progress; the volume goes when the daemon stops"
+                        "{left} operations are still in progress: the origin is whole by itself, and let go when the daemon stops"
                     );
                 }
                 std::thread::sleep(LOOK / 10);
@@ -316,7 +316,7 @@ impl Daemon {
             let mut storage = volume
                 .device
                 .storage()
-                .context("no memory to read the origin device")?;
+                .context("no memory to read the origin device; free some")?;
             let taken =
                 fingerprint::take(&mut storage, volume.device.identity(), volume.size_bytes)
                     .with_context(|| {
@@ -399,7 +399,12 @@ fn write_superblock(cache: &mut CacheSide, mut superblock: Superblock) -> Result
     let written = superblock.write(&mut cache.storage);
     // After a failure the old or the new one counts; the next one must be newer than both.
     cache.superblock.sequence = superblock.sequence;
-    written.context("cannot write the cache's superblock")?;
+    written.with_context(|| {
+        format!(
+            "cannot write the superblock of the cache on {}",
+            cache.device.path().display()
+        )
+    })?;
     cache.superblock = superblock;
     Ok(())
 }

@@ -33,6 +33,7 @@ use super::slots::Slots;
 use super::socket::{Listener, Tls};
 use super::tap::Taps;
 use super::ublk::queue::Queues;
+use crate::failure::in_words;
 use crate::shared_memory;
 
 pub(super) const RECEIVED: u8 = 1;
@@ -313,7 +314,8 @@ impl Worker {
                 shards,
                 settings,
             );
-            let buffer = made.map_err(|error| format!("there is no memory buffer: {error}"))?;
+            let buffer =
+                made.map_err(|error| format!("no memory buffer could be made: {error}"))?;
             self.arena.attach_buffer(number, buffer);
             engine.adopt_buffer(&mut self.arena);
         }
@@ -475,6 +477,7 @@ impl Worker {
                 Ok(client) => accepted.push(client),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(error) => {
+                    let error = in_words(&error);
                     tracing::warn!("a client could not be accepted: {error}");
                     break;
                 }

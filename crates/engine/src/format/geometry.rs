@@ -48,7 +48,7 @@ pub enum GeometryError {
         needed_bytes: u64,
     },
     /// The fields of a superblock contradict each other.
-    #[error("impossible geometry: {0}")]
+    #[error("no cache can have this shape: {0}")]
     Impossible(&'static str),
 }
 

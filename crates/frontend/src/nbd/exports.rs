@@ -53,7 +53,7 @@ pub enum ExportError {
     /// The minimum block size must be a power of two of at most 64 KiB (§ Block size
     /// constraints), and the engine's unit is 512 bytes.
     #[error(
-        "the minimum block size of NBD export {name:?} is {bytes} bytes; use a power of two from 512 to 4096"
+        "the minimum block size of NBD export `{name}` is {bytes} bytes; use a power of two from 512 to 4096"
     )]
     MinimumBlock {
         /// The export.
@@ -63,7 +63,7 @@ pub enum ExportError {
     },
     /// The size must be whole blocks, or its end could not be written.
     #[error(
-        "NBD export {name:?} has {size_bytes} bytes, which is not a multiple of its minimum block size; round it down"
+        "NBD export `{name}` has {size_bytes} bytes, which is not a multiple of its minimum block size; round it down"
     )]
     Size {
         /// The export.
@@ -72,7 +72,7 @@ pub enum ExportError {
         size_bytes: u64,
     },
     /// Two exports of one name.
-    #[error("an NBD export named {name:?} exists already; choose another name or remove it first")]
+    #[error("an NBD export named `{name}` exists already; choose another name or remove it first")]
     Duplicate {
         /// The name.
         name: String,

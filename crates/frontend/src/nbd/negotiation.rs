@@ -402,7 +402,7 @@ fn find<'a>(exports: &'a ExportTable, name: &str) -> Result<&'a Export, Refused>
 fn no_such_export(exports: &ExportTable, name: &str) -> Cow<'static, str> {
     let told = exports.formerly(name).map(|export| {
         format!(
-            "this export was renamed: ask for {:?}",
+            "this export was renamed: ask for `{}`",
             export.name.as_str()
         )
     });

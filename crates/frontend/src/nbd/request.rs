@@ -94,7 +94,7 @@ pub enum ErrorCode {
     #[error("out of memory")]
     NoMemory,
     /// The request makes no sense here.
-    #[error("invalid request")]
+    #[error("the request makes no sense")]
     Invalid,
     /// No space, or a write past the end.
     #[error("no space left on device")]

@@ -10,7 +10,7 @@ use super::html;
 use super::input::each_request;
 use super::progress::Progress;
 use crate::args::{AdviseArgs, TraceFileArgs};
-use crate::client::Client;
+use crate::client::{Client, understood};
 use crate::failure::{self, Usage, wrong_usage};
 use crate::output::line;
 use crate::units::{duration, size};
@@ -150,8 +150,7 @@ fn of_volume(args: &AdviseArgs) -> Result<Report> {
         ),
         asked => asked?,
     };
-    let findings: Findings = serde_json::from_value(answer["findings"].take())
-        .context("the daemon's answer is not understood; is it of another version?")?;
+    let findings: Findings = understood(answer["findings"].take())?;
     Ok(Report {
         subject: Subject::Volume(name),
         block_size: answer["block_size_bytes"].as_u64().unwrap_or(4096).max(1),

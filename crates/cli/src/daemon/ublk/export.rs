@@ -16,7 +16,7 @@ use forebay_io::ublk::{UblkControl, UblkDevice};
 use super::super::link::Link;
 use super::queue::Queue;
 use super::{DEPTH, path, udev_name};
-use crate::failure::refuse;
+use crate::failure::{in_words, refuse};
 use crate::patience::patiently;
 
 /// How long the driver may take to notice that a server has ended, and udev to give a device to
@@ -59,6 +59,7 @@ pub(in super::super) fn export(links: &[Link], wanted: &Wanted) -> Result<u32> {
 /// Gives a device another lasting name, while it is used.
 pub(in super::super) fn rename(name: &str, number: u32) {
     if let Err(error) = udev_name::change(name, number) {
+        let error = in_words(&error);
         tracing::warn!("udev is not told the new name of {}: {error}", path(number));
     }
     set_name(name, number);
@@ -67,6 +68,7 @@ pub(in super::super) fn rename(name: &str, number: u32) {
 /// A device has one lasting name: another is of a volume that was renamed since.
 fn set_name(name: &str, number: u32) {
     if let Err(error) = give_name(name, number) {
+        let error = in_words(&error);
         tracing::warn!("{NAMES}/{name} could not be made: {error}");
     }
     for link in names_of(number) {
@@ -97,13 +99,14 @@ fn make(control: &mut UblkControl, links: &[Link], wanted: &Wanted) -> Result<u3
     let mut info = DeviceInfo::wanted(wanted.owner, queues, DEPTH, max_bytes).encode();
     control
         .command(commands::ADD_DEVICE, ANY_NUMBER, 0, &mut info)
-        .context("the ublk driver refused a new device")?;
+        .context("the ublk driver refused a new device; the kernel's log (dmesg) may say why")?;
     let info = DeviceInfo::decode(&info);
     // The device's first event comes with its start.
     if let Err(error) = udev_name::leave(&wanted.name, info.number) {
         tracing::warn!(
-            "udev is not told the name of {}: {error}",
-            path(info.number)
+            "udev is not told the name of {}: {}",
+            path(info.number),
+            in_words(&error)
         );
     }
     let started = set_parameters(control, info.number, &wanted.parameters)
@@ -126,13 +129,15 @@ fn set_parameters(control: &mut UblkControl, number: u32, parameters: &Parameter
             0,
             &mut parameters.encode(),
         )
-        .context("the ublk driver refused the device's parameters")
+        .context(
+            "the ublk driver refused the device's parameters; the kernel's log (dmesg) may say why",
+        )
 }
 
 fn start(control: &mut UblkControl, number: u32, operation: u32) -> Result<()> {
     control
         .command(operation, number, u64::from(std::process::id()), &mut [])
-        .context("the ublk driver did not start it")
+        .context("the ublk driver did not start it; the kernel's log (dmesg) may say why")
 }
 
 /// Goes on where another daemon ended: its users wait, and what they had asked comes again.
@@ -200,7 +205,7 @@ fn wait_for_end_of_server(
         }
         if began.elapsed() > PATIENCE {
             refuse!(
-                "volume {} is {} already, served by process {}",
+                "volume {} is {} already, served by process {}: stop that first",
                 wanted.name,
                 path(device.number),
                 now.server
@@ -244,7 +249,8 @@ pub(in super::super) fn remove(
         .with_context(|| format!("cannot stop {}", path(number)))?;
     if !remove_from(links, slot) {
         anyhow::bail!(
-            "{} is stopped, but the driver holds requests of it",
+            "{} is stopped, but the ublk driver still holds requests of it; stop the daemon, and then `forebay devices --remove {}`",
+            path(number),
             path(number)
         );
     }
@@ -347,7 +353,9 @@ fn leads_to(link: &Path, number: u32) -> bool {
 fn give_name(name: &str, number: u32) -> io::Result<()> {
     if name.contains('/') || name.starts_with('.') {
         // A volume's name may be anything, a path may not.
-        return Err(io::Error::other("the volume's name is no file name"));
+        return Err(io::Error::other(
+            "the name of the volume is no file name; `forebay rename` gives it another",
+        ));
     }
     std::fs::create_dir_all(NAMES)?;
     let link = Path::new(NAMES).join(name);

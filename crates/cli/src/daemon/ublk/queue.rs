@@ -20,6 +20,7 @@ use smallvec::SmallVec;
 use super::super::flight::Asker;
 use super::super::slots::Slots;
 use super::super::worker::Worker;
+use crate::failure::in_words;
 
 /// Tags are the low bits of a token.
 const TAG_BITS: u32 = 16;
@@ -107,7 +108,10 @@ impl Worker {
         let refused = std::io::Error::from_raw_os_error(-result);
         if refused.raw_os_error() != Some(NO_DEVICE) {
             let path = queue.device.path().display();
-            tracing::error!("{path}: the driver refused a command of tag {tag}: {refused}");
+            let refused = in_words(&refused);
+            tracing::error!(
+                "{path}: the ublk driver refused a command: {refused}; the kernel's log (dmesg) may say why"
+            );
         }
     }
 
@@ -142,7 +146,10 @@ impl Worker {
                 Some(allocated) => parts = allocated,
                 None if self.memory_will_return() => return false,
                 None => {
-                    tracing::error!("no memory for a request of {} bytes", range.1);
+                    tracing::error!(
+                        "no memory for a request of {} bytes, which fails; allow more with --memory",
+                        range.1
+                    );
                     self.answer(place, tag, Err(Failure::Io));
                     return true;
                 }
@@ -183,6 +190,7 @@ impl Worker {
         let copied = way(&queue.device, self.ring.memory(), position, &bufs);
         if let Err(error) = &copied {
             let path = queue.device.path().display();
+            let error = in_words(error);
             tracing::warn!("{path}: the data of a request could not be copied: {error}");
         }
         copied.is_ok()

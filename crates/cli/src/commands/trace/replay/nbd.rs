@@ -172,7 +172,7 @@ fn negotiate(stream: &mut dyn Stream, name: &str) -> Result<Export> {
         u64::from_be_bytes(number(&greeting, 8)?),
     ];
     if magics != [NBD_MAGIC, OPTION_MAGIC] || flags & FLAG_FIXED_NEWSTYLE == 0 {
-        bail!("it speaks no NBD of the fixed newstyle");
+        bail!("it is no NBD server of the fixed newstyle; is it an old one, or none?");
     }
     let mut message = CLIENT_FIXED_NEWSTYLE.to_be_bytes().to_vec();
     if flags & FLAG_NO_ZEROES != 0 {
@@ -216,21 +216,28 @@ fn answer(stream: &mut dyn Stream) -> Result<Option<Vec<u8>>> {
     if u64::from_be_bytes(number(&header, 0)?) != OPTION_REPLY_MAGIC
         || len_bytes > LONGEST_ANSWER_BYTES
     {
-        bail!("its answer is not NBD");
+        bail!("its answer is not NBD; is it an NBD server?");
     }
     let mut data = vec![0; len_bytes as usize];
     stream.read_exact(&mut data)?;
     match reply {
         option_reply::ACK => Ok(None),
         option_reply::INFO => Ok(Some(data)),
-        option_reply::ERR_UNKNOWN => bail!("it has no export of that name"),
+        option_reply::ERR_UNKNOWN => bail!("{}", refusal("it has no export of that name", &data)),
         option_reply::ERR_TLS_REQD => bail!("it wants TLS, which a replay does not speak"),
         other => bail!(
-            "error {:#x} {}",
-            other,
-            String::from_utf8_lossy(&data).escape_default()
+            "{}",
+            refusal(&format!("it refuses (NBD error {other:#x})"), &data)
         ),
     }
+}
+
+/// With the server's own words, if it has some.
+fn refusal(what: &str, said: &[u8]) -> String {
+    if said.is_empty() {
+        return what.to_owned();
+    }
+    format!("{what}: {}", String::from_utf8_lossy(said).escape_debug())
 }
 
 fn take_info(about: &[u8], export: &mut Export) -> Result<()> {
@@ -279,7 +286,8 @@ impl Session for Connection {
             if error != 0 {
                 let kind = operation.kind;
                 return Err(Failed::Refused(format!(
-                    "{kind:?} of {len_bytes} bytes at {offset_bytes}: the server answers with error {error}"
+                    "{} of {len_bytes} bytes at {offset_bytes}: the server answers with error {error}",
+                    kind.name()
                 )));
             }
         }

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 
 use super::super::progress::Progress;
 use super::operations::{Operation, Operations};
 use super::tally::Tally;
 use super::target::{Failed, Session, Target};
 use crate::args::ReplayArgs;
+use crate::thread;
 
 /// The longest sleep without a look at Ctrl-C.
 const NAP: Duration = Duration::from_millis(50);
@@ -36,8 +37,7 @@ pub(super) fn run(
         let session = (target.open)()?;
         let (receiver, lost) = (Arc::clone(&receiver), Arc::clone(&lost));
         let work = move || work(session, &receiver, &lost);
-        let thread = std::thread::Builder::new().name("forebay-replay".to_owned());
-        threads.push(thread.spawn(work).context("cannot start a thread")?);
+        threads.push(thread::start("forebay-replay", work)?);
     }
     // With the last thread the receiver goes, and sending ends.
     drop(receiver);
@@ -117,7 +117,7 @@ fn join(threads: Vec<JoinHandle<Tally>>, tally: &mut Tally) -> Result<()> {
     for thread in threads {
         let part = thread
             .join()
-            .map_err(|_| anyhow!("a thread of the replay ended in a panic"))?;
+            .map_err(|_| anyhow!("a thread of the replay broke down (it says where above); this is a bug: report it, with the log"))?;
         tally.add(part);
     }
     Ok(())

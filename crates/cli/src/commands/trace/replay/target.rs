@@ -75,7 +75,7 @@ fn open_path(path: &Path, read_only: bool) -> Result<Target> {
             Ok(Box::new(DeviceSession {
                 storage: Arc::clone(&device)
                     .storage()
-                    .context("no memory for a thread's buffers")?,
+                    .context("no memory for a thread's buffers; replay with a smaller --depth")?,
                 read: vec![0; PIECE_BYTES],
                 data: Data::new(),
                 zeroes: vec![0; PIECE_BYTES],
@@ -109,7 +109,8 @@ impl Session for DeviceSession {
                 .map_err(|error| {
                     let kind = operation.kind;
                     Failed::Refused(format!(
-                        "{kind:?} of {len} bytes at {offset_bytes}: {error}"
+                        "{} of {len} bytes at {offset_bytes}: {error}",
+                        kind.name()
                     ))
                 })?;
         }
