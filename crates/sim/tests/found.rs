@@ -21,7 +21,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 41] = [
+const FOUND: [(u64, &str); 42] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -148,6 +148,10 @@ const FOUND: [(u64, &str); 41] = [
     (
         503_872,
         "reclaim finds no memory for a batch, halves it, and nobody has it try again",
+    ),
+    (
+        707_338,
+        "buffered writes hold memory while they wait for blocks whose owners wait for memory",
     ),
     (
         514_872,
