@@ -789,6 +789,15 @@ impl Engine {
         volume.key_at(offset_bytes, self.block_bytes())
     }
 
+    /// The first block of a request, and the one after its last.
+    pub(crate) fn keys_of(&self, request: &Request) -> (BlockKey, BlockKey) {
+        let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
+        (
+            self.key_at(request.volume, request.offset_bytes),
+            self.key_at(request.volume, end_bytes - 1).plus(1),
+        )
+    }
+
     /// Where a block is on its origin, and how much of it the origin has.
     pub(crate) fn origin_range(
         &self,

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::engine::Engine;
+use crate::format::BlockKey;
 use crate::interface::{Memory, Nanos};
 
 /// How often held writes are looked at.
@@ -94,6 +95,16 @@ impl Engine {
         }
         self.throttle.next_tick.get_or_insert(now.after(TICK));
         true
+    }
+
+    /// Whether a write that waits has this block.
+    pub(crate) fn is_held(&self, key: BlockKey) -> bool {
+        let held = self.throttle.held.iter();
+        let mut requests = held.filter_map(|(name, _)| self.requests.get(*name));
+        requests.any(|waiting| {
+            let (first, end) = self.keys_of(&waiting.request);
+            (first..end).contains(&key)
+        })
     }
 
     fn refill(&mut self, now: Nanos) {

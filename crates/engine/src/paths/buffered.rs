@@ -33,9 +33,7 @@ impl Engine {
         if request.kind == RequestKind::Flush {
             return self.park_flush(now, request);
         }
-        let first = self.key_at(request.volume, request.offset_bytes);
-        let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
-        let end = self.key_at(request.volume, end_bytes - 1).plus(1);
+        let (first, end) = self.keys_of(request);
         if request.kind == RequestKind::Read && self.read_buffered(now, request, first, memory) {
             return true;
         }
@@ -217,7 +215,12 @@ impl Engine {
             if self.buffer.parts.len() >= IN_FLIGHT {
                 return false;
             }
-            let Some(buf) = self.alloc_for_buffered(stored.count - issued, memory) else {
+            let first = stored.key.plus(u64::from(issued));
+            let free = self.blocks_without_owner(first, stored.count - issued);
+            if free == 0 {
+                return false;
+            }
+            let Some(buf) = self.alloc_for_buffered(free, memory) else {
                 return false;
             };
             self.buffer.copy_part(stored, issued, buf, memory);
@@ -225,7 +228,6 @@ impl Engine {
             let write = self.buffer.write_mut(order);
             write.issued += (buf.len_bytes as usize / block_bytes) as u16;
             write.outstanding += 1;
-            let first = stored.key.plus(u64::from(issued));
             let request = Request {
                 id: MemoryBuffer::name(part),
                 volume,
@@ -236,6 +238,15 @@ impl Engine {
             };
             self.write(now, request, memory);
         }
+    }
+
+    /// How many blocks from `first` on, at most `count`, nobody owns, nor is going to before a
+    /// request that is made now. It would hold memory while it waits for them, and they may be
+    /// waiting for just that.
+    fn blocks_without_owner(&self, first: BlockKey, count: u16) -> u16 {
+        let keys = (0..count).map(|i| first.plus(u64::from(i)));
+        let free = keys.take_while(|key| self.locks.owner(*key).is_none() && !self.is_held(*key));
+        free.count() as u16
     }
 
     /// Memory for as many of these blocks as there is memory for.
