@@ -6,11 +6,21 @@ mkdir -p /files /etc/lvm /run/lvm /run/lock/lvm
 said_of() { tr '\n' ' ' < /tmp/said | tail -c 300; }
 check() { "$@" > /tmp/said 2>&1 || give_up "$*: $(said_of)"; }
 same() { [ "$2" = "$3" ] || give_up "$1: $3 and not $2"; }
+at() { say "value $1_at $(now)"; }
 until_is() {
     tries=0
     until [ "$(eval "$3")" = "$2" ]; do
         tries=$((tries + 1))
-        [ $tries -gt 1200 ] && give_up "$1 stays $(eval "$3")"
+        [ $tries -gt 300 ] && give_up "$1 stays $(eval "$3")"
+        sleep 0.1
+    done
+}
+# soon COMMAND...: the kernel lets a stopped device go in its own time
+soon() {
+    tries=0
+    until "$@" > /tmp/said 2>&1; do
+        tries=$((tries + 1))
+        [ $tries -gt 100 ] && give_up "$*: $(said_of)"
         sleep 0.1
     done
 }
@@ -25,28 +35,30 @@ END
 fill() {
     check mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 $1
     check mount -t ext4 $1 /files
-    dd if=/dev/urandom of=/files/data bs=1M count=96 2> /dev/null
+    dd if=/dev/urandom of=/files/data bs=1M count=24 2> /dev/null
     sync
     SUM=$(md5sum < /files/data)
     check umount /files
+    at filled
 }
 # find_again DEVICE LABEL: the file is there, and can be changed
 find_again() {
     check e2fsck -fn $1
     check mount -t ext4 $1 /files
     same "the file on $2" "$SUM" "$(md5sum < /files/data)"
-    dd if=/dev/urandom of=/files/data bs=1M count=8 seek=40 conv=notrunc 2> /dev/null
+    dd if=/dev/urandom of=/files/data bs=1M count=4 seek=10 conv=notrunc 2> /dev/null
     sync
     SUM=$(md5sum < /files/data)
     check umount /files
     say "value found_again_$2 1"
 }
-# create_over: Forebay says what the SSD holds, and takes it when told the same
+# create_over: Forebay says what the SSD holds, and takes it when told the same; on a terminal it would ask
 create_over() {
-    forebay create /dev/$SSD --force > /tmp/said 2>&1 && give_up "forebay took the SSD without being told what is lost"
+    forebay create /dev/$SSD --force > /tmp/said 2>&1 < /dev/null && give_up "forebay took the SSD without being told what is lost"
     lost=$(sed -n 's/.*--yes-lose "\(.*\)"/\1/p' /tmp/said)
     [ -n "$lost" ] || give_up "forebay create: $(said_of)"
     check forebay create /dev/$SSD --force --yes-lose "$lost"
+    at created
 }
 # serve ORIGIN OPTIONS: as in the guides, but for where the daemon keeps its state here
 serve() {
@@ -76,6 +88,7 @@ forget_ssd() { dd if=/dev/zero of=/dev/$SSD bs=1M count=16 conv=fsync 2> /dev/nu
 take_bcache_off() {
     echo 1 > $BCACHE/detach
     until_is "bcache's state" "no cache" "cat $BCACHE/state"
+    at detached
     echo 1 > $CACHE_SET/stop
     until_is "the cache set" "" "ls -d $CACHE_SET 2> /dev/null"
 }
@@ -90,13 +103,14 @@ migrate_bcache() {
     same "bcache's first sector" 16 "$first"
     echo 1 > /sys/block/bcache0/bcache/stop
     until_is "bcache0" "" "ls /dev/bcache0 2> /dev/null"
-    dm_table data-origin "0 $(($(blockdev --getsz /dev/$HDD) - 16)) linear /dev/$HDD 16"
+    soon dmsetup --noudevsync create data-origin --table "0 $(($(blockdev --getsz /dev/$HDD) - 16)) linear /dev/$HDD 16"
+    dmsetup mknodes
     forget_ssd
     check forebay create /dev/$SSD
     through_forebay /dev/mapper/data-origin mapping --profile bcache
-    check dmsetup --noudevsync remove data-origin
+    soon dmsetup --noudevsync remove data-origin
 
-    check forebay create /dev/$SSD --force --yes-lose "$(forebay create /dev/$SSD --force 2>&1 | sed -n 's/.*--yes-lose "\(.*\)"/\1/p')"
+    create_over
     loop=$(/usr/bin/losetup --find --show --offset 8192 --direct-io=on /dev/$HDD) || give_up "no loop device"
     through_forebay $loop loop-device --profile bcache
     check /usr/bin/losetup --detach $loop
@@ -116,7 +130,7 @@ migrate_bcache() {
     take_bcache_off
     echo 1 > /sys/block/bcache0/bcache/stop
     until_is "bcache0" "" "ls /dev/bcache0 2> /dev/null"
-    check /usr/bin/wipefs -a -t bcache /dev/$HDD
+    soon /usr/bin/wipefs -a -t bcache /dev/$HDD
     check make-bcache -B /dev/$HDD
     echo /dev/$HDD > /sys/fs/bcache/register
     wait_for /dev/bcache0
@@ -125,7 +139,7 @@ migrate_bcache() {
     until_is "bcache0" "" "ls /dev/bcache0 2> /dev/null"
 
     # A backing device that is a partition, for good.
-    check /usr/bin/wipefs -a /dev/$HDD
+    soon /usr/bin/wipefs -a /dev/$HDD
     printf 'label: gpt\nstart=2048,size=4194304\n' > /tmp/parts
     check /usr/bin/sfdisk -q /dev/$HDD < /tmp/parts
     part=${HDD}1
@@ -139,7 +153,7 @@ migrate_bcache() {
     /usr/bin/sfdisk --dump /dev/$HDD | sed 's/start= *2048, size= *4194304/start=2064, size=4194288/' > /tmp/table
     grep -q start=2064 /tmp/table || give_up "no such partition: $(cat /tmp/table | tr '\n' ' ')"
     check /usr/bin/sfdisk -q --no-reread /dev/$HDD < /tmp/table
-    check blockdev --rereadpt /dev/$HDD
+    soon blockdev --rereadpt /dev/$HDD
     wait_for /dev/$part
     forget_ssd
     check forebay create /dev/$SSD
@@ -171,8 +185,9 @@ migrate_writecache() {
     through_forebay /dev/$HDD dm-writecache --profile dm-writecache --admission always
 }
 
-# lvm_cached TYPE PROFILE
+# migrate_lvm TYPE PROFILE
 migrate_lvm() {
+    check lvm lvchange -q -an vg/fast
     check lvm lvconvert -q -y --type $1 --cachevol fast vg/slow
     dmsetup mknodes
     fill /dev/mapper/vg-slow
