@@ -64,6 +64,10 @@ pub(crate) struct Volume {
     unflushed_since: Option<Nanos>,
     written: Vec<WrittenVersion>,
     written_flushing: Vec<WrittenVersion>,
+    /// Clients wrote to the origin since the last flush that began.
+    pub(crate) owes_flush: bool,
+    /// The flush in flight covers writes of theirs.
+    owed_in_flight: bool,
     flush_in_flight: bool,
     flush_wanted: bool,
     /// Requests and jobs that wait for a flush that has not begun.
@@ -97,6 +101,8 @@ impl Volume {
             unflushed_since: None,
             written: Vec::new(),
             written_flushing: Vec::new(),
+            owes_flush: false,
+            owed_in_flight: false,
             flush_in_flight: false,
             flush_wanted: false,
             waiting: Vec::new(),
@@ -135,6 +141,13 @@ impl Volume {
     /// Whether the origin may hold anything in its volatile cache only.
     pub(crate) fn has_doubts(&self) -> bool {
         self.has_unflushed() || !self.uncertain.is_empty()
+    }
+
+    /// Whether clients wrote to the origin what no flush has covered yet. What write-back wrote
+    /// there is dirty in the cache until a flush has: no client has to wait for it, and a disk
+    /// with a cache full of scattered writes takes seconds.
+    pub(crate) fn owes_clients_a_flush(&self) -> bool {
+        self.owes_flush || self.owed_in_flight
     }
 
     /// Whether anything was written to the origin that no flush has covered yet.
@@ -258,6 +271,7 @@ impl Engine {
             volume.flush_in_flight = true;
             volume.flush_wanted = false;
             volume.unflushed_since = None;
+            volume.owed_in_flight = std::mem::take(&mut volume.owes_flush);
             volume.flushing = std::mem::take(&mut volume.unflushed);
             volume.written_flushing = std::mem::take(&mut volume.written);
             volume.waiting_flushing = std::mem::take(&mut volume.waiting);
@@ -302,6 +316,7 @@ impl Engine {
             written.append(&mut volume.written);
         }
         volume.flushing.clear();
+        volume.owed_in_flight = false;
         for written in written {
             self.forget_written(written.key, written.version.slot);
             self.version_durable(now, written, memory);
@@ -328,6 +343,7 @@ impl Engine {
         let mut regions = std::mem::take(&mut volume.flushing);
         regions.append(&mut volume.unflushed);
         volume.uncertain.append(&mut regions);
+        (volume.owes_flush, volume.owed_in_flight) = (false, false);
         volume.unflushed_since = None;
         volume.flush_wanted = false;
         let heard = waiting

@@ -2,7 +2,7 @@
 
 use crate::durability::Waiter;
 use crate::engine::Engine;
-use crate::interface::{Failure, Nanos, Request};
+use crate::interface::{Failure, Nanos, Request, VolumeSlot};
 use crate::planted::{self, Bug};
 use crate::volume::OriginWaiter;
 
@@ -22,10 +22,22 @@ impl Engine {
             self.add_part(name);
             self.finish_part(now, name, Err(Failure::Io));
         }
-        if self.volume(volume).has_unflushed() && !planted::is(Bug::OriginNotFlushed) {
+        if self.needs_origin_flush(volume) && !planted::is(Bug::OriginNotFlushed) {
             self.add_part(name);
             self.await_origin(volume, OriginWaiter::Request(name));
         }
         self.finish_part(now, name, Ok(()));
+    }
+
+    /// Whether something acknowledged may be in the origin's volatile cache only.
+    fn needs_origin_flush(&mut self, volume: VolumeSlot) -> bool {
+        let has_cache = !self.failed_cache();
+        let state = self.volume(volume);
+        if has_cache {
+            state.owes_clients_a_flush()
+        } else {
+            // Write-back is then the only way anything dirty is saved.
+            state.has_unflushed()
+        }
     }
 }

@@ -188,6 +188,7 @@ impl Engine {
         let (first, end, logged) = (state.first, state.end, state.logged.clone());
         let replaces_dirty = state.replaces_dirty;
         self.origin_written(now, volume, first, end.0 - first.0);
+        self.volume(volume).owes_flush = true;
         let keys = logged.iter().flat_map(|run| run.keys());
         for key in keys.filter(|_| through) {
             if failed && !replaces_dirty {

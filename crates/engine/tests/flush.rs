@@ -1,0 +1,54 @@
+//! What a client's flush waits for.
+
+mod common;
+
+use common::Rig;
+use forebay_engine::{Mode, RequestKind, Settings};
+
+const BLOCK: u64 = 4096;
+
+fn rig(mode: Mode) -> Rig {
+    let settings = Settings {
+        dirty_low_percent: 0,
+        ..Settings::default()
+    };
+    Rig::new(16 << 20, 64 << 20, settings, mode)
+}
+
+/// A disk takes seconds for a flush after scattered writes. What write-back put there is in the
+/// cache too, and dirty, until its own flush.
+#[test]
+fn it_does_not_wait_for_what_write_back_wrote() {
+    let mut rig = rig(Mode::Writeback);
+    for block in 0..32 {
+        rig.write(block * 7 * BLOCK, &[1; BLOCK as usize], false);
+    }
+    rig.simple(RequestKind::Flush, 0, 0);
+    while rig.engine.unflushed_blocks(rig.volume) == 0 {
+        rig.turn();
+        rig.now = rig.now.after(forebay_engine::Nanos(20_000_000));
+    }
+    // Answered at once, with nothing asked of any device.
+    let flush = rig.start(RequestKind::Flush, 0, 0, forebay_engine::Buf::EMPTY);
+    let ack = rig.engine.next_ack().expect("an answer");
+    assert_eq!((ack.id, ack.result), (flush, Ok(())));
+    assert!(rig.engine.unflushed_blocks(rig.volume) > 0);
+    assert_eq!(
+        rig.engine.stats().dirty_blocks,
+        32,
+        "clean only after a flush"
+    );
+}
+
+#[test]
+fn it_waits_for_what_a_client_wrote_to_the_origin() {
+    for mode in [Mode::Writethrough, Mode::Writearound] {
+        let mut rig = rig(mode);
+        let flushes = rig.engine.stats().origin_flushes;
+        rig.write(0, &[1; BLOCK as usize], false);
+        rig.simple(RequestKind::Flush, 0, 0);
+        assert_eq!(rig.engine.stats().origin_flushes, flushes + 1, "{mode:?}");
+        rig.simple(RequestKind::Flush, 0, 0);
+        assert_eq!(rig.engine.stats().origin_flushes, flushes + 1, "{mode:?}");
+    }
+}
