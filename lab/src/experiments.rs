@@ -142,6 +142,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..USUAL
     },
     Experiment {
+        name: "boot",
+        summary: "a file system on a volume in fstab: booted after a power cut, beside a cache without its device, and without the cache's device",
+        script: include_str!("../guest/experiments/boot.sh"),
+        systems: "forebay-ublk",
+        ssd_mib: 512,
+        disks: (1, 1024),
+        lives: 3,
+        limit_seconds: 600,
+        ..USUAL
+    },
+    Experiment {
         name: "migrate",
         summary: "the guides of docs/migrate, command by command: from bcache, dm-cache, dm-writecache and LVM's two to Forebay, and back",
         script: include_str!("../guest/experiments/migrate.sh"),

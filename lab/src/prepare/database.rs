@@ -46,13 +46,8 @@ pub fn make(lab: &Lab) -> anyhow::Result<PathBuf> {
     }
     output(
         Command::new("mariadb-install-db")
-            .args([
-                "--no-defaults",
-                "--user=root",
-                "--skip-test-db",
-                "--datadir",
-            ])
-            .arg(&data),
+            .args(["--no-defaults", "--user=root", "--skip-test-db"])
+            .arg(format!("--datadir={}", data.display())),
     )?;
     let mut server = Server::start(&data)?;
     server.sql("create database sbtest")?;

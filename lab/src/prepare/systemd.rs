@@ -11,6 +11,10 @@ const PROGRAMS: &[(&str, &str)] = &[
         "/lib/systemd/systemd-journald",
         "/lib/systemd/systemd-journald",
     ),
+    (
+        "/lib/systemd/system-generators/systemd-fstab-generator",
+        "/lib/systemd/system-generators/systemd-fstab-generator",
+    ),
     ("journalctl", "/usr/bin/journalctl"),
     ("systemctl", "/usr/bin/systemctl"),
     ("systemd-analyze", "/usr/bin/systemd-analyze"),
