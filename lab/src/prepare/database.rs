@@ -14,11 +14,11 @@ use crate::lab::Lab;
 
 const PACKAGES: &[&str] = &["mariadb-client-core", "mariadb-server-core", "sysbench"];
 
-/// Tables, and rows in each: 620 MiB of data.
+/// Tables, and rows in each: 260 MiB of data.
 const TABLES: u32 = 4;
 /// See [`TABLES`].
-const ROWS: u32 = 600_000;
-const IMAGE_MIB: u64 = 1024;
+const ROWS: u32 = 250_000;
+const IMAGE_MIB: u64 = 512;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What the guest needs beside programs.
