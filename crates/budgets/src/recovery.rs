@@ -6,7 +6,8 @@ use forebay_engine::format::{
     Entry, EntryList, SegmentId, Sequence, Summary, SummaryKind, header::State,
 };
 use forebay_engine::{
-    AttachOptions, BlockKey, CacheId, DeviceError, Geometry, Storage, attach, create,
+    AttachOptions, BlockKey, CacheId, DATA_OFFSET_BYTES, DeviceError, Geometry, Storage, attach,
+    create,
 };
 
 use crate::Figure;
@@ -66,17 +67,17 @@ impl Storage for Generated {
     }
 
     fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        let first = self.geometry.segment_offset(0, SegmentId(0));
+        let first = DATA_OFFSET_BYTES;
         if offset_bytes < first {
             return self.head.read(offset_bytes, into);
         }
         self.read_bytes += into.len() as u64;
         into.fill(0);
-        let segment = (offset_bytes - first) / u64::from(self.geometry.segment_bytes);
+        let segment_bytes = u64::from(self.geometry.segment_bytes);
+        let segment = (offset_bytes - first) / segment_bytes;
+        let is_start = (offset_bytes - first).is_multiple_of(segment_bytes);
         // A few segments stay free, as in a real cache.
-        if offset_bytes == self.geometry.segment_offset(0, SegmentId(segment as u32))
-            && !segment.is_multiple_of(64)
-        {
+        if is_start && !segment.is_multiple_of(64) {
             let summary = self.summary(segment as u32);
             into[..summary.len()].copy_from_slice(&summary);
         }

@@ -246,7 +246,7 @@ impl Engine {
     }
 
     fn write_piece(&mut self, placed: PlacedPiece) {
-        let offset_bytes = self.log.geometry.slot_offset(self.log.shard, placed.slot);
+        let offset_bytes = self.log.map.slot_address(placed.slot);
         self.stats.cache_data_written_bytes += u64::from(placed.piece.buf.len_bytes);
         let bufs = one_buf(placed.piece.buf);
         self.issue(

@@ -162,7 +162,7 @@ pub fn attach(
     }
     superblock.decided_epoch = superblock.epoch;
     superblock.write(device)?;
-    bury(device, superblock.id, &mut shards)?;
+    bury(device, &mut shards)?;
     Ok(Attached {
         superblock,
         shards,
@@ -171,16 +171,12 @@ pub fn attach(
 }
 
 /// Moves tails where free segments are short, now that the verdicts are durable (I18).
-fn bury(
-    device: &mut dyn Storage,
-    id: CacheId,
-    shards: &mut [Recovered],
-) -> Result<(), AttachError> {
+fn bury(device: &mut dyn Storage, shards: &mut [Recovered]) -> Result<(), AttachError> {
     let mut some = false;
     for recovered in shards.iter() {
         if let Some(bury) = &recovered.bury {
             let shard = recovered.log.shard;
-            bury.write(device, id, &recovered.log)
+            bury.write(device, &recovered.log)
                 .map_err(|source| AttachError::Shard { shard, source })?;
             some = true;
         }

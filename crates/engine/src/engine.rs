@@ -28,6 +28,7 @@ use crate::recovery::Recovered;
 use crate::renew::Renewals;
 use crate::replacement::Allowance;
 use crate::requests::RequestState;
+use crate::retire::Retire;
 use crate::ring::{self, RingIdentity};
 use crate::settings::{Commit, Mode, Settings};
 use crate::slab::Slab;
@@ -137,6 +138,7 @@ pub struct Engine {
     pub(crate) stalled_reads: Vec<HitRead>,
     pub(crate) durability: Durability,
     pub(crate) reclaim: Reclaim,
+    pub(crate) retire: Retire,
     pub(crate) renewals: Renewals,
     pub(crate) writeback: Writeback,
     pub(crate) throttle: Throttle,
@@ -208,10 +210,8 @@ impl Engine {
             boot_id,
         };
         ring::initialise(memory.ring_mut(log.shard), identity);
-        let slots = log.geometry.slots() as usize;
-        let geometry = log.geometry;
-        let per_segment = u64::from(geometry.slots_per_segment() - geometry.first_slot() - 1);
-        let capacity_blocks = u64::from(geometry.segments_per_shard) * per_segment;
+        let slots = log.usable_slots();
+        let capacity_blocks = log.usable_segments() as u64 * log.places_per_segment();
         let block_bytes = log.geometry.block_bytes as usize;
         let spare_summary = Spare::new(log.geometry.summary_bytes() as usize, memory);
         let mut engine = Engine {
@@ -253,6 +253,7 @@ impl Engine {
             stalled_reads: Vec::new(),
             durability: Durability::default(),
             reclaim: Reclaim::default(),
+            retire: Retire::default(),
             renewals: Renewals::default(),
             writeback: Writeback::default(),
             throttle: Throttle::default(),
@@ -369,7 +370,7 @@ impl Engine {
     pub fn set_settings(&mut self, settings: Settings) -> Result<(), String> {
         settings.validate()?;
         self.stirred = true;
-        self.gate.set(&settings, self.log.geometry.slots() as usize);
+        self.gate.set(&settings, self.log.usable_slots());
         self.buffer.in_use |= settings.commit == Commit::Memory;
         self.settings = settings;
         Ok(())
@@ -619,6 +620,7 @@ impl Engine {
             self.origins_deadline(),
             self.throttle.deadline(),
             self.writeback_deadline(),
+            self.retire.deadline().filter(|_| !self.failed_cache()),
         ] {
             next = earlier(next, deadline);
         }

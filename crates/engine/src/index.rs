@@ -120,6 +120,36 @@ impl Index {
         }
     }
 
+    /// Makes room for more slots. All entries get new places, in the order of the table: a
+    /// bucket's number is its key's hash, scaled, so that the new table is filled nearly in order
+    /// too.
+    pub(crate) fn grow(&mut self, slots: u32) {
+        let old = std::mem::replace(self, Index::new(slots));
+        let kept = old.flags.len();
+        self.key_low[..kept].copy_from_slice(&old.key_low);
+        self.key_high[..kept].copy_from_slice(&old.key_high);
+        self.checksum[..kept].copy_from_slice(&old.checksum);
+        self.flags[..kept].copy_from_slice(&old.flags);
+        self.live = old.live;
+        for (bucket, values) in old.table.iter().enumerate() {
+            for value in values.iter().filter(|value| **value != 0) {
+                let slot = old.slot_of(*value);
+                let key = self.key(slot);
+                let hash = hash(key);
+                let value = self.value(self.tag(hash), slot);
+                let same_home = usize::from(old.homes(hash)[0] != bucket);
+                match self.free_place(self.homes(hash)[same_home]) {
+                    Some((bucket, at)) => self.table[bucket][at] = value,
+                    None => self.place(key, hash, value, slot),
+                }
+            }
+        }
+        for (key, slot) in old.spilled {
+            let hash = hash(key);
+            self.place(key, hash, self.value(self.tag(hash), slot), slot);
+        }
+    }
+
     /// How many blocks are cached.
     #[must_use]
     pub(crate) fn len(&self) -> u32 {
@@ -263,20 +293,27 @@ impl Index {
             return Some((old, std::mem::take(&mut self.flags[old.0 as usize])));
         }
         self.live += 1;
+        self.place(key, hash, value, slot);
+        None
+    }
+
+    /// Enters a key that is not in the table.
+    #[inline(always)]
+    fn place(&mut self, key: BlockKey, hash: u64, value: u32, slot: Slot) {
         let [first, second] = self.homes(hash);
         let bucket = if self.free_places(first) >= self.free_places(second) {
             first
         } else {
             second
         };
-        match self
-            .free_place(bucket)
-            .or_else(|| self.make_room([first, second]))
-        {
+        let found = match self.free_place(bucket) {
+            None => self.make_room([first, second]),
+            found => found,
+        };
+        match found {
             Some((bucket, at)) => self.table[bucket][at] = value,
             None => self.spill(key, slot),
         }
-        None
     }
 
     // Out of the way of the table's own paths, which are counted in instructions.
@@ -485,6 +522,31 @@ mod tests {
             assert_eq!(index.find(BlockKey(u64::from(key))), None);
         }
         assert_eq!((index.len(), index.spilled.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_grown_index_finds_what_it_held_and_takes_more() {
+        let (before, after) = (10_000, 40_000);
+        let mut index = Index::new(before);
+        let flags = SlotFlags::new(true, false, 5);
+        for slot in 0..before {
+            index.insert(BlockKey(u64::from(slot) * 977), Slot(slot), slot, flags);
+        }
+        index.remove(BlockKey(977));
+        index.grow(after);
+        for slot in before..after {
+            index.insert(BlockKey(u64::from(slot) * 977), Slot(slot), slot, flags);
+        }
+        assert_eq!(index.len(), after - 1);
+        for slot in (0..after).filter(|slot| *slot != 1) {
+            assert_eq!(
+                index.find(BlockKey(u64::from(slot) * 977)),
+                Some(Slot(slot))
+            );
+            assert_eq!(index.checksum(Slot(slot)), slot);
+            assert_eq!(index.flags(Slot(slot)), flags);
+        }
+        assert_eq!(index.find(BlockKey(977)), None);
     }
 
     #[test]

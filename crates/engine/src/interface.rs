@@ -306,6 +306,15 @@ pub enum DeviceError {
 pub trait Storage {
     /// The device's size, in bytes.
     fn size_bytes(&self) -> u64;
+    /// Which of a cache's devices this is: several where it stands for all of them (see
+    /// [`crate::Joined`]), and offsets are addresses then.
+    fn device_numbers(&self) -> Vec<u8> {
+        vec![0]
+    }
+    /// The size of one of them, in bytes.
+    fn size_of(&self, number: u8) -> u64 {
+        if number == 0 { self.size_bytes() } else { 0 }
+    }
     /// Reads exactly `into.len()` bytes.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ mod ghost;
 mod index;
 mod interface;
 mod jobs;
+mod joined;
 mod locks;
 mod log;
 mod owners;
@@ -33,6 +34,7 @@ mod recovery;
 mod renew;
 mod replacement;
 mod requests;
+mod retire;
 pub mod ring;
 mod sequential;
 mod settings;
@@ -50,10 +52,11 @@ pub use attach::{
 pub use bypass::{BypassReason, Bypassed, Bypasses};
 pub use engine::{Engine, MAX_RANGE_BYTES};
 pub use format::{
-    BlockKey, CacheId, DATA_OFFSET_BYTES, Geometry, GeometryError, MIN_SEGMENTS, Stream,
-    Superblock, SuperblockError, VolumeRecord, VolumeState,
+    BlockKey, CacheDevice, CacheId, DATA_OFFSET_BYTES, Extent, Extents, Geometry, GeometryError,
+    MIN_SEGMENTS, Stream, Superblock, SuperblockError, Uncuttable, VolumeRecord, VolumeState,
 };
 pub use interface::*;
+pub use joined::{IdentifyError, Joined, identify};
 pub use recovery::{Recovered, RecoveryError, ShardReport};
 pub use replacement::Replacement;
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};

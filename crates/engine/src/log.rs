@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use crate::append::PlacedPiece;
 use crate::format::header::{ENTRY_BYTES, State};
 use crate::format::{
-    CacheId, DurablePosition, EntryList, Geometry, Link, SegmentId, Sequence, Slot, Stream,
+    CacheId, DurablePosition, EntryList, Geometry, Link, SegmentId, SegmentMap, Sequence, Slot,
+    Stream, Superblock,
 };
 use crate::interface::{Buf, Nanos};
 use crate::planted::{self, Bug};
@@ -76,6 +77,10 @@ pub(crate) enum SegmentState {
     Dying,
     /// Below the tail; waits until a header with that tail is durable and no read is in flight.
     Dead,
+    /// Holds nothing, and is not opened: its extent is being taken away.
+    Retired,
+    /// In no extent: only its id is there.
+    Absent,
 }
 
 #[derive(Debug)]
@@ -97,6 +102,8 @@ pub(crate) struct Segment {
     pub(crate) summary: Option<u8>,
     pub(crate) previous: Option<Link>,
     pub(crate) opened_at: Nanos,
+    /// Its extent is being taken away (see `retire`).
+    pub(crate) retiring: bool,
     /// What only segments that are being filled need.
     pub(crate) filling: Option<Box<Filling>>,
 }
@@ -180,6 +187,7 @@ pub(crate) struct Log {
     pub(crate) id: CacheId,
     pub(crate) shard: u16,
     pub(crate) geometry: Geometry,
+    pub(crate) map: SegmentMap,
     pub(crate) epoch: u32,
     /// The next number to give (I1).
     pub(crate) next_number: u64,
@@ -193,18 +201,22 @@ pub(crate) struct Log {
     pub(crate) records: Slab<Record>,
     pub(crate) ring_pages: Vec<usize>,
     pub(crate) ring_uses: u64,
+    usable: usize,
 }
 
 impl Log {
-    pub(crate) fn new(id: CacheId, shard: u16, geometry: Geometry, epoch: u32) -> Log {
-        let segments = (0..geometry.segments_per_shard)
-            .map(|_| Segment::free())
+    pub(crate) fn new(superblock: &Superblock, shard: u16) -> Log {
+        let geometry = superblock.geometry;
+        let map = superblock.segment_map(shard);
+        let segments: Vec<Segment> = (0..geometry.segments_per_shard)
+            .map(|id| Segment::fresh(map.has(SegmentId(id))))
             .collect();
-        Log {
-            id,
+        let mut log = Log {
+            id: superblock.id,
             shard,
             geometry,
-            epoch,
+            map,
+            epoch: superblock.epoch,
             next_number: 1,
             segments,
             streams: Default::default(),
@@ -215,7 +227,31 @@ impl Log {
             records: Slab::default(),
             ring_pages: (0..PAGES).collect(),
             ring_uses: 0,
-        }
+            usable: 0,
+        };
+        log.reckon_usable();
+        log
+    }
+
+    /// How many segments there are, those left out that are to leave.
+    pub(crate) fn usable_segments(&self) -> usize {
+        self.usable
+    }
+
+    pub(crate) fn reckon_usable(&mut self) {
+        let usable =
+            |segment: &&Segment| segment.state != SegmentState::Absent && !segment.retiring;
+        self.usable = self.segments.iter().filter(usable).count();
+    }
+
+    /// Blocks that a segment can hold when headers take little.
+    pub(crate) fn places_per_segment(&self) -> u64 {
+        u64::from(self.geometry.slots_per_segment() - self.geometry.first_slot() - 1)
+    }
+
+    /// Slots of the segments there are, all included.
+    pub(crate) fn usable_slots(&self) -> usize {
+        self.usable * self.geometry.slots_per_segment() as usize
     }
 
     pub(crate) fn segment(&mut self, id: SegmentId) -> &mut Segment {
@@ -322,9 +358,14 @@ impl Log {
 }
 
 impl Segment {
-    pub(crate) fn free() -> Segment {
+    /// One that holds nothing, if it is in any extent.
+    pub(crate) fn fresh(is_there: bool) -> Segment {
         Segment {
-            state: SegmentState::Free,
+            state: if is_there {
+                SegmentState::Free
+            } else {
+                SegmentState::Absent
+            },
             stream: Stream::Write,
             generation: Sequence::ZERO,
             live: 0,
@@ -335,6 +376,7 @@ impl Segment {
             summary: None,
             previous: None,
             opened_at: Nanos(0),
+            retiring: false,
             filling: None,
         }
     }

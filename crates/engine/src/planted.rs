@@ -56,11 +56,15 @@ pub enum Bug {
     StaleCopyServed,
     /// I6: what a long write left in memory is written back whatever has become of the blocks.
     KeptUnchecked,
+    /// I8: a segment that is to leave is opened again.
+    RetiredOpened,
+    /// I8: segments leave that are empty, before a tail above them is durable.
+    RetiredEarly,
 }
 
 impl Bug {
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 25] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 27] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -86,6 +90,8 @@ impl Bug {
         (Bug::BufferForgotten, "I16", "buffer-forgotten"),
         (Bug::StaleCopyServed, "I1", "stale-copy-served"),
         (Bug::KeptUnchecked, "I6", "kept-unchecked"),
+        (Bug::RetiredOpened, "I8", "retired-opened"),
+        (Bug::RetiredEarly, "I8", "retired-early"),
     ];
 }
 

@@ -80,9 +80,20 @@ impl Reclaim {
             || self.dying.iter().any(|dying| !dying.is_empty())
     }
 
-    fn leaving(&self) -> usize {
+    pub(crate) fn leaving(&self) -> usize {
         let dying: usize = self.dying.iter().map(VecDeque::len).sum();
         dying + self.dead.len() + self.active.iter().flatten().count()
+    }
+
+    /// The jobs that are emptying a segment.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = u32> {
+        self.active.iter().flatten().copied()
+    }
+
+    /// The segments that are empty and not free yet.
+    pub(crate) fn emptied(&self) -> impl Iterator<Item = SegmentId> {
+        let dying = self.dying.iter().flatten();
+        dying.chain(&self.dead).map(|leaving| leaving.segment)
     }
 }
 
@@ -102,11 +113,19 @@ pub(crate) struct RetainJob {
     evicted: Vec<BlockKey>,
 }
 
+impl RetainJob {
+    pub(crate) fn segment(&self) -> SegmentId {
+        self.segment
+    }
+}
+
 impl Engine {
     pub(crate) fn advance_reclaim(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        let segments = self.log.segments.len();
+        let segments = self.log.usable_segments();
         let target = RECLAIM_RESERVE + (segments / 64).clamp(2, 16);
-        if self.failed_cache() || (self.log.free.len() >= target && !self.reclaim.is_working()) {
+        let retiring = self.retire.is_active();
+        let at_rest = self.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
+        if self.failed_cache() || at_rest {
             return;
         }
         self.bury_dying();
@@ -116,7 +135,7 @@ impl Engine {
                 self.empty_segment(now, job, memory);
             }
         }
-        while self.log.free.len() + self.reclaim.leaving() < target {
+        while self.free_that_stay() + self.to_be_free() < target {
             let Some(stream) = self.stream_to_reclaim() else {
                 break;
             };
@@ -134,15 +153,18 @@ impl Engine {
             }
             self.start_reclaim(now, stream, memory);
         }
+        if retiring {
+            self.advance_retire(now, target, memory);
+        }
         // What is dying is freed by flushes of its own when segments are short. As long as there is
         // time these leave open records open: a header for a few entries is metadata for nothing.
         let short = self.log.free.len() <= RECLAIM_RESERVE + 1 || !self.backlog.is_empty();
         let soon = self.log.free.len() <= RECLAIM_RESERVE + (target - RECLAIM_RESERVE) / 2;
         self.bury_dying();
-        if (short || soon) && !self.is_flushing() {
+        if (short || soon || retiring) && !self.is_flushing() {
             if self.partial_flush_helps_reclaim() {
                 self.want_partial_flush();
-            } else if short && self.reclaim_waits_for_flush() {
+            } else if (short || retiring) && self.reclaim_waits_for_flush() {
                 self.force_flush();
             }
         }
@@ -223,7 +245,7 @@ impl Engine {
         sealed && !renewing
     }
 
-    fn start_reclaim(&mut self, now: Nanos, stream: Stream, memory: &mut dyn Memory) {
+    pub(crate) fn start_reclaim(&mut self, now: Nanos, stream: Stream, memory: &mut dyn Memory) {
         let segment = self.oldest(stream).expect("chosen");
         self.renew_allowance();
         if self.log.segment(segment).dirty > 0 {
@@ -399,7 +421,7 @@ impl Engine {
         let block_bytes = self.block_bytes();
         self.retain_job(job).reads += 1;
         self.log.segment_of(slot).pins += 1;
-        let offset_bytes = self.log.geometry.slot_offset(self.log.shard, slot);
+        let offset_bytes = self.log.map.slot_address(slot);
         let bufs = one_buf(buf.slice(first * block_bytes, count * block_bytes));
         let op = Op::RetainRead {
             job,
@@ -630,7 +652,7 @@ impl Engine {
 
     fn free_segment(&mut self, id: SegmentId) {
         if self.settings.discard_freed_segments {
-            let offset_bytes = self.log.geometry.segment_offset(self.log.shard, id);
+            let offset_bytes = self.log.map.segment_address(id);
             let len_bytes = u64::from(self.log.geometry.segment_bytes);
             self.issue(
                 Op::SegmentDiscard(id),
@@ -646,6 +668,9 @@ impl Engine {
     }
 
     pub(crate) fn segment_discarded(&mut self, id: SegmentId) {
+        if self.retire.is_active() {
+            return self.retired(id);
+        }
         self.log.segment(id).state = SegmentState::Free;
         self.log.free.push_back(id);
     }

@@ -88,6 +88,11 @@ impl Engine {
         }
     }
 
+    /// What was found of the oldest segment of main may be otherwise now.
+    pub(crate) fn forget_renewal_answer(&mut self) {
+        self.renewals.looked_at = None;
+    }
+
     /// Whether a renewal now would close an open segment of main (rule 1) with much of it empty.
     pub(crate) fn renewal_wastes(&self) -> bool {
         let Some(open) = self.log.streams[Stream::Main as usize].open else {
@@ -128,7 +133,8 @@ impl Engine {
         let geometry = &self.log.geometry;
         let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
         let sealed = segment.state == SegmentState::Sealed && segment.summary.is_some();
-        if !sealed || segment.durable_slots < segment.end_slot || segment.live == 0 {
+        let stays = sealed && !segment.retiring;
+        if !stays || segment.durable_slots < segment.end_slot || segment.live == 0 {
             return false;
         }
         let mut hot = 0;
@@ -302,7 +308,6 @@ impl Engine {
 
     /// Rule 4: into the slot that does not count.
     fn write_renewal(&mut self, memory: &mut dyn Memory) {
-        let (id, shard) = (self.log.id, self.log.shard);
         let renewal = self.renewals.current.as_mut().expect("in progress");
         if renewal.buf.is_none() {
             let summary = renewal.summary.as_ref().expect("kept until it is durable");
@@ -311,13 +316,14 @@ impl Engine {
                 renewal.phase = Phase::Numbered;
                 return self.force_flush();
             };
+            let id = self.log.map.id_in(renewal.segment);
             summary.encode(id, memory.bytes_mut(buf));
             renewal.buf = Some(buf);
         }
         renewal.phase = Phase::Writing;
         let (segment, which) = (renewal.segment, renewal.which);
         let buf = renewal.buf.expect("encoded");
-        let offset_bytes = self.log.geometry.summary_offset(shard, segment, which);
+        let offset_bytes = self.log.map.summary_address(segment, which);
         self.stats.cache_metadata_written_bytes += u64::from(buf.len_bytes);
         let bufs = one_buf(buf);
         self.issue(

@@ -166,7 +166,7 @@ impl Engine {
     }
 
     fn most_allowance(&self) -> i64 {
-        Allowance::most(self.log.geometry.slots() as usize)
+        Allowance::most(self.log.usable_slots())
     }
 
     /// Reckons up what was let in and copied since the last time.
@@ -263,7 +263,7 @@ impl Engine {
     fn is_longer_than(&self, stream: Stream, percent: u64) -> bool {
         let all = self.log.streams[stream as usize].order.len();
         let stays = all - self.reclaim.on_their_way_out(stream);
-        let segments = self.log.segments.len() as u64;
+        let segments = self.log.usable_segments() as u64;
         stays as u64 * 100 > (segments * percent).max(100)
     }
 

@@ -535,7 +535,7 @@ impl Engine {
             }
             self.writeback_job(name).reads += 1;
             self.log.segment_of(slots[first]).pins += 1;
-            let offset_bytes = self.log.geometry.slot_offset(self.log.shard, slots[first]);
+            let offset_bytes = self.log.map.slot_address(slots[first]);
             let bufs = one_buf(buf.slice(first * block_bytes, run * block_bytes));
             let op = Op::WritebackRead {
                 job: name,

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use forebay_engine::format::extents::place_of;
 use forebay_engine::{DeviceError, Storage};
 
 use crate::disk::{Disk, PAGE_BYTES, Survival};
@@ -70,6 +71,9 @@ pub struct Zombie {
 pub struct Device {
     /// What it holds.
     pub disk: Disk,
+    span_bytes: u64,
+    /// Which of the devices on the disk the control plane was given.
+    pub numbers: Vec<u8>,
     /// How often it fails while faults are on.
     pub rates: FaultRates,
     /// Whether faults are on.
@@ -91,8 +95,18 @@ impl Device {
     /// A device with this disk.
     #[must_use]
     pub fn new(disk: Disk, rates: FaultRates) -> Device {
+        let span_bytes = disk.size_bytes();
+        Device::several(disk, span_bytes, rates)
+    }
+
+    /// Devices of `span_bytes` each that lie one behind the other on this disk, so that they fail
+    /// together; offsets are addresses.
+    #[must_use]
+    pub fn several(disk: Disk, span_bytes: u64, rates: FaultRates) -> Device {
         Device {
             disk,
+            span_bytes,
+            numbers: vec![0],
             rates,
             faulty: false,
             gone: false,
@@ -102,6 +116,25 @@ impl Device {
             lost: false,
             zombies: Vec::new(),
         }
+    }
+
+    /// How large each of the devices on the disk is.
+    #[must_use]
+    pub fn span_bytes(&self) -> u64 {
+        self.span_bytes
+    }
+
+    /// How many devices there are on the disk.
+    #[must_use]
+    pub fn device_count(&self) -> u8 {
+        (self.disk.size_bytes() / self.span_bytes) as u8
+    }
+
+    /// Where on the disk an address is.
+    #[must_use]
+    pub fn place(&self, address: u64) -> u64 {
+        let (number, offset_bytes) = place_of(address);
+        u64::from(number) * self.span_bytes + offset_bytes
     }
 
     fn failure(&self, rng: &mut Rng) -> Fate {
@@ -198,6 +231,7 @@ impl Device {
         fate: Fate,
     ) -> Result<(), DeviceError> {
         let len_bytes = into.len() as u64;
+        let offset_bytes = self.place(offset_bytes);
         if self.gone {
             return Err(DeviceError::Gone);
         }
@@ -241,6 +275,7 @@ impl Device {
         rng: &mut Rng,
     ) -> Result<(), DeviceError> {
         let len_bytes = data.len() as u64;
+        let offset_bytes = self.place(offset_bytes);
         if self.gone {
             return Err(DeviceError::Gone);
         }
@@ -321,11 +356,12 @@ impl Device {
                 continue;
             }
             let zombie = self.zombies.swap_remove(at);
+            let place = self.place(zombie.offset_bytes);
             match (&zombie.data, rng.below(3)) {
                 (_, 0) => {}
-                (Ok(data), 1) => self.disk.write_torn(zombie.offset_bytes, data, rng),
-                (Ok(data), _) => self.disk.write(zombie.offset_bytes, data),
-                (Err(len_bytes), _) => self.disk.zero(zombie.offset_bytes, *len_bytes),
+                (Ok(data), 1) => self.disk.write_torn(place, data, rng),
+                (Ok(data), _) => self.disk.write(place, data),
+                (Err(len_bytes), _) => self.disk.zero(place, *len_bytes),
             }
         }
     }
@@ -380,6 +416,20 @@ impl Storage for Control<'_> {
         self.device.disk.size_bytes()
     }
 
+    fn device_numbers(&self) -> Vec<u8> {
+        self.device.numbers.clone()
+    }
+
+    fn size_of(&self, number: u8) -> u64 {
+        if !self.device.numbers.contains(&number) {
+            return 0;
+        }
+        let span_bytes = self.device.span_bytes;
+        let before_it = u64::from(number) * span_bytes;
+        let left = self.device.disk.size_bytes().saturating_sub(before_it);
+        left.min(span_bytes)
+    }
+
     fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         self.step()?;
         let fate = match self.device.read_fate(self.rng) {
@@ -394,7 +444,8 @@ impl Storage for Control<'_> {
         let was_cut = self.cut;
         if let Err(error) = self.step() {
             if self.cut && !was_cut && !self.device.gone {
-                self.device.disk.write_torn(offset_bytes, from, self.rng);
+                let at = self.device.place(offset_bytes);
+                self.device.disk.write_torn(at, from, self.rng);
             }
             return Err(error);
         }

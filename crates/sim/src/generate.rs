@@ -23,6 +23,7 @@ pub fn plan(seed: u64) -> Plan {
     make_streams(&mut config.settings, &mut Rng::of(seed, STREAM_SALT));
     let mut steps = steps(&mut rng, &config);
     buffer(&mut config, &mut steps, &mut Rng::of(seed, BUFFER_SALT));
+    resize(&mut config, &mut steps, &mut Rng::of(seed, RESIZE_SALT));
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -36,6 +37,43 @@ const GATE_SALT: u64 = 9326;
 
 /// Chosen in the same way: none of them gets a memory buffer.
 const BUFFER_SALT: u64 = 330481;
+
+/// Chosen in the same way: none of their caches is resized.
+const RESIZE_SALT: u64 = 359_016;
+
+/// A cache that grows and shrinks, on a fifth of the seeds.
+fn resize(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    if !rng.percent(20) {
+        return;
+    }
+    let geometry = &mut config.geometry;
+    // Less than what the protocol needs cannot stay: where it began with that, it must grow first.
+    geometry.segments_per_shard = rng.pick(&[12, 14, 16, 24, 40, 60]);
+    let row_bytes = u64::from(geometry.shards) * u64::from(geometry.segment_bytes);
+    config.alternates = rng.percent(70);
+    config.spare_bytes = rng.pick(&[0, 1, 5, 20, 40]) * row_bytes;
+    config.cache_devices = rng.pick(&[1, 1, 2, 3]) as u8;
+    let often = rng.pick(&[1, 2, 4, 8, 16]);
+    for _ in 0..often {
+        let at = rng.below(steps.len() as u64 + 1) as usize;
+        let device = rng.below(u64::from(config.cache_devices)) as u8;
+        let cut = rng.percent(15).then(|| rng.below(16) as u32);
+        let step = match rng.below(10) {
+            0..5 => Step::Grow {
+                device,
+                segments: rng.pick(&[1, 3, 12, 100]),
+                cut,
+            },
+            5..9 => Step::Shrink {
+                device,
+                keep: rng.pick(&[0, 0, 300, 500, 700, 900]),
+                cut,
+            },
+            _ => Step::Keep,
+        };
+        steps.insert(at, step);
+    }
+}
 
 fn buffer(config: &mut Config, steps: &mut [Step], rng: &mut Rng) {
     if !rng.percent(20) {
@@ -132,6 +170,9 @@ fn config(rng: &mut Rng) -> Config {
     let faults_kind = rng.below(10);
     Config {
         geometry,
+        alternates: false,
+        spare_bytes: 0,
+        cache_devices: 1,
         volume_sectors,
         modes,
         settings: settings(rng),

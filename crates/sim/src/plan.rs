@@ -61,8 +61,14 @@ pub struct Latency {
 /// What stays the same through a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Shape of the cache.
+    /// Shape of the cache at its creation.
     pub geometry: Geometry,
+    /// Its shards' segments alternate, as in a cache made today; else it is one of version 1.
+    pub alternates: bool,
+    /// What each cache device has beyond that shape.
+    pub spare_bytes: u64,
+    /// How many cache devices there are; the first is in the cache at the start.
+    pub cache_devices: u8,
     /// Sizes of the volumes, in sectors.
     pub volume_sectors: Vec<u64>,
     /// The modes they start in.
@@ -118,6 +124,9 @@ impl Default for Config {
                 segments_per_shard: 16,
                 region_bytes: 4 * 4096,
             },
+            alternates: false,
+            spare_bytes: 0,
+            cache_devices: 1,
             volume_sectors: vec![64],
             modes: vec![Mode::Writeback],
             settings: Settings::default(),
@@ -310,6 +319,26 @@ pub enum Step {
     },
     /// The cache device stops answering for good.
     CacheGone,
+    /// The cache grows, live.
+    Grow {
+        /// On which device; it is added if it is not in the cache.
+        device: u8,
+        /// By how many segments of each shard, at most.
+        segments: u32,
+        /// The superblock's write is cut short after this many device operations.
+        cut: Option<u32>,
+    },
+    /// The cache begins to shrink, live; it ends when it can.
+    Shrink {
+        /// On which device.
+        device: u8,
+        /// How much of it stays, in per mille.
+        keep: u64,
+        /// The superblock's write is cut short after this many device operations.
+        cut: Option<u32>,
+    },
+    /// What is on its way out stays after all.
+    Keep,
     /// The volume is drained, detached and, after its origin was used by itself, attached anew.
     Detach {
         /// Which volume.

@@ -3,7 +3,10 @@
 //! `a_cache_that_comes_back_after_it_was_abandoned_is_void`; one that holds another cache's
 //! segments is `a_ring_of_another_cache_says_nothing`.)
 
-use forebay_engine::{AttachError, AttachOptions, CacheId, SuperblockError, attach, create};
+use forebay_engine::{
+    AttachError, AttachOptions, CacheId, IdentifyError, Joined, Storage, Superblock,
+    SuperblockError, attach, create, identify,
+};
 use forebay_sim::device::{Control, Device};
 use forebay_sim::disk::{Disk, PAGE_BYTES};
 use forebay_sim::rng::Rng;
@@ -96,4 +99,140 @@ fn an_attach_that_is_cut_short_takes_its_epoch_with_it() {
         assert!(epoch > last, "epoch {epoch} after {last}");
         last = epoch;
     }
+}
+
+/// What these devices are together, as far as they say.
+fn identified(devices: &mut [Device]) -> Result<Vec<u8>, IdentifyError> {
+    let mut rngs: Vec<Rng> = (0..devices.len() as u64).map(Rng::new).collect();
+    let mut controls: Vec<Control<'_>> = devices
+        .iter_mut()
+        .zip(&mut rngs)
+        .map(|(device, rng)| Control::new(device, None, rng))
+        .collect();
+    let mut storages: Vec<&mut dyn Storage> = controls
+        .iter_mut()
+        .map(|control| control as &mut dyn Storage)
+        .collect();
+    identify(&mut storages)
+}
+
+/// Changes the superblock that two devices share, or one of them has.
+fn change(devices: [&mut Device; 2], change: impl Fn(&mut Superblock)) {
+    let [first, second] = devices;
+    let (mut one, mut two) = (Rng::new(1), Rng::new(2));
+    let mut first = Control::new(first, None, &mut one);
+    let mut second = Control::new(second, None, &mut two);
+    let mut superblock = Superblock::of_device(&mut first, 0).expect("a cache").0;
+    let mut changed = superblock.clone();
+    change(&mut changed);
+    let mut joined = Joined::new(vec![(0, &mut first), (1, &mut second)]);
+    superblock.replace(changed, &mut joined).expect("written");
+}
+
+fn blank() -> Device {
+    let size_bytes = device(1 << 20).disk.size_bytes();
+    Device::new(Disk::new(size_bytes, PAGE_BYTES), FaultRates::NONE)
+}
+
+fn two() -> [Device; 2] {
+    let mut both = [device(1 << 20), blank()];
+    let size_bytes = both[1].disk.size_bytes();
+    let [first, second] = &mut both;
+    change([first, second], |superblock| {
+        let number = superblock.add_device(size_bytes).expect("there is room");
+        superblock.grow(number, size_bytes).expect("there is room");
+    });
+    both
+}
+
+#[test]
+fn devices_of_one_cache_know_each_other_in_any_order() {
+    let [first, second] = two();
+    assert_eq!(
+        identified(&mut [first.clone(), second.clone()]),
+        Ok(vec![0, 1])
+    );
+    assert_eq!(identified(&mut [second, first]), Ok(vec![1, 0]));
+}
+
+#[test]
+fn a_cache_without_one_of_its_devices_is_refused() {
+    let [first, second] = two();
+    let missing = identified(&mut [first.clone()]);
+    assert!(
+        matches!(
+            missing,
+            Err(IdentifyError::Missing {
+                number: 1,
+                count: 2,
+                ..
+            })
+        ),
+        "{missing:?}"
+    );
+    let missing = identified(&mut [second]);
+    assert!(
+        matches!(missing, Err(IdentifyError::Missing { number: 0, .. })),
+        "{missing:?}"
+    );
+    is_refused(first, |error| {
+        matches!(
+            error,
+            SuperblockError::Incomplete {
+                number: 1,
+                count: 2
+            }
+        )
+    });
+}
+
+#[test]
+fn a_foreign_device_a_blank_one_and_a_copy_are_told_apart() {
+    let [first, second] = two();
+    let mut foreign = blank();
+    let geometry = Config::default().geometry;
+    let mut rng = Rng::new(3);
+    let mut control = Control::new(&mut foreign, None, &mut rng);
+    create(&mut control, CacheId([8; 16]), geometry).expect("a cache");
+    let found = identified(&mut [first.clone(), foreign]);
+    assert!(
+        matches!(found, Err(IdentifyError::Foreign { given: 1, .. })),
+        "{found:?}"
+    );
+    let found = identified(&mut [first.clone(), blank()]);
+    assert!(
+        matches!(found, Err(IdentifyError::Superblock { given: 1, .. })),
+        "{found:?}"
+    );
+    let found = identified(&mut [first.clone(), second, first]);
+    assert!(
+        matches!(found, Err(IdentifyError::Twice { given: 2 })),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_device_that_was_removed_does_not_come_back_by_itself() {
+    let [mut first, mut second] = two();
+    let before = second.clone();
+    change([&mut first, &mut second], |superblock| {
+        let gone = superblock
+            .extents
+            .beyond(1, 0, &superblock.geometry)
+            .expect("whole");
+        superblock.shrink(&gone);
+    });
+    assert_eq!(identified(&mut [first.clone()]), Ok(vec![0]));
+    let found = identified(&mut [first.clone(), before.clone()]);
+    assert_eq!(found, Err(IdentifyError::Removed { given: 1 }));
+    // Another gets its number, and still it is not taken for that.
+    let mut other = blank();
+    let size_bytes = other.disk.size_bytes();
+    change([&mut first, &mut other], |superblock| {
+        let number = superblock.add_device(size_bytes).expect("there is room");
+        superblock.grow(number, size_bytes).expect("there is room");
+    });
+    let found = identified(&mut [first.clone(), before]);
+    assert_eq!(found, Err(IdentifyError::Removed { given: 1 }));
+    assert_eq!(identified(&mut [first, other]), Ok(vec![0, 1]));
 }

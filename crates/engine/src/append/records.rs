@@ -137,8 +137,9 @@ impl Engine {
     }
 
     fn encode_header(&mut self, id: u32, page: Buf, memory: &mut dyn Memory) {
-        let (cache_id, shard) = (self.log.id, self.log.shard);
+        let shard = self.log.shard;
         let segment = self.log.records.at(id).segment;
+        let cache_id = self.log.map.id_in(segment);
         let state = self.log.state(segment);
         let generation = self.log.segment(segment).generation;
         let record = self.log.records.at(id);
@@ -161,10 +162,10 @@ impl Engine {
     }
 
     fn issue_header(&mut self, id: u32) {
-        let (geometry, shard) = (self.log.geometry, self.log.shard);
+        let geometry = self.log.geometry;
         let record = self.log.records.at(id);
-        let offset_bytes =
-            geometry.header_offset(shard, geometry.slot(record.segment, record.slot));
+        let slot = geometry.slot(record.segment, record.slot);
+        let offset_bytes = self.log.map.header_address(slot);
         let mut bufs = Bufs::new();
         bufs.push(record.header.expect("the header is encoded"));
         let mut data_bytes = 0;

@@ -44,14 +44,14 @@ impl Engine {
         let encoded_bytes = summary.encoded_bytes();
         let buf = self.spare_summary.alloc(encoded_bytes, memory);
         if let Some(buf) = buf {
-            summary.encode(self.log.id, memory.bytes_mut(buf));
+            summary.encode(self.log.map.id_in(id), memory.bytes_mut(buf));
         }
         self.log.filling(id).entries = summary.entries;
         let Some(buf) = buf else {
             self.seals_waiting.push(id);
             return;
         };
-        let offset_bytes = self.log.geometry.summary_offset(shard, id, which);
+        let offset_bytes = self.log.map.summary_address(id, which);
         self.stats.cache_metadata_written_bytes += u64::from(buf.len_bytes);
         let bufs = one_buf(buf);
         self.issue(

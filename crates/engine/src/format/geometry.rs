@@ -52,7 +52,7 @@ pub enum GeometryError {
     Impossible(&'static str),
 }
 
-/// The shape of a cache, fixed at its creation.
+/// The shape of a cache. All but the number of segments is fixed at its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// The mapping unit, in bytes: 4096 to 65536.
@@ -61,7 +61,8 @@ pub struct Geometry {
     pub segment_bytes: u32,
     /// How many independent engines share the cache.
     pub shards: u16,
-    /// How many segments each of them has.
+    /// One past the highest id of a segment: how many each of them has, if none left in between
+    /// (see [`super::Extents`]).
     pub segments_per_shard: u32,
     /// Blocks go to shards by regions of this size, in bytes.
     pub region_bytes: u32,
@@ -166,7 +167,7 @@ impl Geometry {
         Ok(())
     }
 
-    /// The bytes a cache device must have.
+    /// The bytes a device must have for a new cache of this shape.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
         DATA_OFFSET_BYTES + u64::from(self.shards) * self.shard_bytes()
@@ -208,36 +209,6 @@ impl Geometry {
     #[must_use]
     pub fn first_slot(&self) -> u32 {
         (2 * self.summary_bytes()).div_ceil(self.block_bytes)
-    }
-
-    /// Where a segment starts on the device, in bytes.
-    #[must_use]
-    pub fn segment_offset(&self, shard: u16, segment: SegmentId) -> u64 {
-        DATA_OFFSET_BYTES
-            + u64::from(shard) * self.shard_bytes()
-            + u64::from(segment.0) * u64::from(self.segment_bytes)
-    }
-
-    /// Where one of a segment's two summary slots starts, in bytes.
-    #[must_use]
-    pub fn summary_offset(&self, shard: u16, segment: SegmentId, which: u8) -> u64 {
-        self.segment_offset(shard, segment) + u64::from(which) * u64::from(self.summary_bytes())
-    }
-
-    /// Where a block is on the device, in bytes.
-    #[must_use]
-    pub fn slot_offset(&self, shard: u16, slot: Slot) -> u64 {
-        // Segments are whole slots, one behind the other.
-        DATA_OFFSET_BYTES
-            + u64::from(shard) * self.shard_bytes()
-            + u64::from(slot.0) * u64::from(self.block_bytes)
-    }
-
-    /// Where the header of a record is whose first slot is `slot`: its last 4 KiB, so that header
-    /// and blocks are one contiguous write at every block size.
-    #[must_use]
-    pub fn header_offset(&self, shard: u16, slot: Slot) -> u64 {
-        self.slot_offset(shard, slot) + u64::from(self.block_bytes) - PAGE_BYTES as u64
     }
 
     /// The segment a slot is in.

@@ -2,7 +2,7 @@
 //! holds the two together.
 //!
 //! ```text
-//! | superblock copies | shard 0: segment, segment, … | shard 1: … | …
+//! | superblock copies | extent: segments of all shards | extent … | …
 //! segment: | summary slot 0 | summary slot 1 | record | record | …
 //! record:  | header (4 KiB) | blocks …
 //! ```
@@ -11,6 +11,7 @@
 
 pub mod codec;
 pub mod entry;
+pub mod extents;
 pub mod geometry;
 pub mod header;
 pub mod sequence;
@@ -18,16 +19,24 @@ pub mod summary;
 pub mod superblock;
 
 pub use entry::{BlockEntry, Entry, EntryList};
+pub(crate) use extents::SegmentMap;
+pub use extents::{Extent, Extents, Uncuttable};
 pub use geometry::{
     BlockKey, DATA_OFFSET_BYTES, Geometry, GeometryError, MIN_SEGMENTS, SegmentId, Slot,
 };
 pub use header::{DurablePosition, Header, Link};
 pub use sequence::Sequence;
 pub use summary::{Summary, SummaryKind};
-pub use superblock::{CacheId, NAME_BYTES, Superblock, SuperblockError, VolumeRecord, VolumeState};
+pub use superblock::{
+    CacheDevice, CacheId, NAME_BYTES, Superblock, SuperblockError, VolumeRecord, VolumeState,
+};
 
-/// The version of the on-disk format. A cache of a higher version is refused, not guessed at.
+/// The version of headers and summaries, and of the superblock of a cache that is as it was
+/// created. A cache of a higher version is refused, not guessed at.
 pub const FORMAT_VERSION: u16 = 1;
+
+/// The version of a superblock that lists extents and devices.
+pub const EXTENTS_VERSION: u16 = 2;
 
 /// The unit of every metadata structure and the smallest block, in bytes.
 pub const PAGE_BYTES: usize = 4096;

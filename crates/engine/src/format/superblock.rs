@@ -1,9 +1,10 @@
 //! The superblock: the identity of the cache and its volumes, in several copies.
 
-use super::FORMAT_VERSION;
 use super::codec::{Reader, Writer, checksum};
+use super::extents::{Extent, Extents, MAX_DEVICES, MAX_EXTENTS, SegmentMap, address};
 use super::geometry::{BlockKey, Geometry, GeometryError};
 use super::header::page_checksum;
+use super::{EXTENTS_VERSION, FORMAT_VERSION};
 use crate::interface::{DeviceError, Storage};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FOREBAY1");
@@ -19,13 +20,32 @@ pub const NAME_BYTES: usize = 64;
 pub const MAX_VOLUMES: usize = 256;
 const FIXED_BYTES: usize = 8 + 2 + 2 + 4 + 16 + 8 + 4 + 4 + 8 + 4 + 8 + 2 + Geometry::BYTES;
 const VOLUME_BYTES: usize = 4 + 2 + NAME_BYTES + 8 + 8 + 8 + 1 + 1 + 32 + 8 + 4;
-const _: () = assert!(FIXED_BYTES + MAX_VOLUMES * VOLUME_BYTES <= COPY_BYTES);
+/// Where the table of devices and extents starts in a copy.
+const TABLE_OFFSET: usize = 40 << 10;
+const TABLE_FIXED_BYTES: usize = 1 + 1 + 2 + 4 + 4;
+const DEVICE_BYTES: usize = 1 + 3 + 4 + 8;
+const _: () = assert!(FIXED_BYTES + MAX_VOLUMES * VOLUME_BYTES <= TABLE_OFFSET);
+const _: () = assert!(
+    TABLE_OFFSET + TABLE_FIXED_BYTES + MAX_DEVICES * DEVICE_BYTES + MAX_EXTENTS * Extent::BYTES
+        <= COPY_BYTES
+);
 
 /// The identity of a cache: random, given at creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CacheId(pub [u8; 16]);
 
 impl CacheId {
+    /// The identity in what lies in an extent: what an earlier extent left in the same place is
+    /// another's.
+    #[must_use]
+    pub(crate) fn of_extent(self, serial: u32) -> CacheId {
+        let mut id = self.0;
+        for (byte, serial) in id[12..].iter_mut().zip(serial.to_le_bytes()) {
+            *byte ^= serial;
+        }
+        CacheId(id)
+    }
+
     /// What this cache's checksums start from.
     #[must_use]
     pub fn seed(self) -> u32 {
@@ -43,6 +63,20 @@ impl std::fmt::Display for CacheId {
         }
         Ok(())
     }
+}
+
+/// A device of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheDevice {
+    /// Its number, in addresses.
+    pub number: u8,
+    /// Never given twice in a cache, as a number can be; 0 for the device it was created on.
+    pub serial: u32,
+    /// Its size when it was added or last resized, in bytes.
+    pub size_bytes: u64,
+    /// Which half of its copies of the superblock is known to be whole: 0 the even, 1 the odd
+    /// ones. The others are written first. Not on the device.
+    pub(crate) whole_half: u64,
 }
 
 /// Whether a volume's data may be in the cache.
@@ -93,14 +127,18 @@ pub struct Superblock {
     /// Everything from epochs below this one was decided by a recovery whose verdict is durable
     /// (I12).
     pub decided_epoch: u32,
-    /// The size of the cache device at creation, in bytes.
-    pub device_bytes: u64,
+    /// The devices.
+    pub devices: Vec<CacheDevice>,
     /// The id the next volume gets.
     pub next_volume_id: u32,
     /// The key the next volume starts at.
     pub next_base: BlockKey,
     /// The shape.
     pub geometry: Geometry,
+    /// Where the segments are.
+    pub extents: Extents,
+    /// The serial that the next device or extent gets.
+    pub next_serial: u32,
     /// Attached and detached volumes; detached ones whose data may still be in the log stay.
     pub volumes: Vec<VolumeRecord>,
 }
@@ -119,11 +157,21 @@ pub enum SuperblockError {
     Blank,
     /// A newer program wrote it.
     #[error(
-        "the cache has format version {found}, this program knows version {FORMAT_VERSION}: use a newer forebay"
+        "the cache has format version {found}, this program knows version {EXTENTS_VERSION}: use a newer forebay"
     )]
     Newer {
         /// Its version.
         found: u16,
+    },
+    /// It is one of several devices, and not all were given.
+    #[error(
+        "the cache has {count} devices, and number {number} is not among those given: give all of them"
+    )]
+    Incomplete {
+        /// One that is missing.
+        number: u8,
+        /// How many there are.
+        count: usize,
     },
     /// The device shrank.
     #[error(
@@ -155,20 +203,86 @@ impl Superblock {
             sequence: 0,
             epoch: 0,
             decided_epoch: 0,
-            device_bytes,
+            devices: vec![CacheDevice {
+                number: 0,
+                serial: 0,
+                size_bytes: device_bytes,
+                whole_half: 0,
+            }],
             next_volume_id: 1,
             next_base: BlockKey(0),
             geometry,
+            extents: Extents::of_new(&geometry),
+            next_serial: 1,
             volumes: Vec::new(),
         }
     }
 
-    /// Reads the newest valid copy and checks it against the device.
+    /// Reads the newest valid copy of all that the devices hold and checks it against them.
     ///
     /// # Errors
-    /// Says what is there instead, or that the device fails or is too small.
+    /// Says what is there instead, or that a device fails or is too small.
     pub fn read(device: &mut dyn Storage) -> Result<Superblock, SuperblockError> {
         let mut best: Option<Superblock> = None;
+        let mut whole_halves = Vec::new();
+        for number in device.device_numbers() {
+            let (found, on) = Superblock::of_device(device, number)?;
+            if on.number != number {
+                // It stands for another: the one it was taken for is missing.
+                let count = found.devices.len();
+                return Err(SuperblockError::Incomplete { number, count });
+            }
+            whole_halves.push((number, on.whole_half));
+            if best.as_ref().is_none_or(|best| found.is_newer_than(best)) {
+                best = Some(found);
+            }
+        }
+        let mut best = best.ok_or(SuperblockError::Blank)?;
+        let given = device.device_numbers();
+        let missing = |on: &&CacheDevice| !given.contains(&on.number);
+        if let Some(on) = best.devices.iter().find(missing) {
+            return Err(SuperblockError::Incomplete {
+                number: on.number,
+                count: best.devices.len(),
+            });
+        }
+        best.check_sizes(device)?;
+        for (number, half) in whole_halves {
+            for on in best.devices.iter_mut().filter(|on| on.number == number) {
+                on.whole_half = half;
+            }
+        }
+        Ok(best)
+    }
+
+    /// Whether this one counts and not the other. A cache that was attached without a device has
+    /// a higher epoch than what that device says, whatever was still written to it before.
+    pub(crate) fn is_newer_than(&self, other: &Superblock) -> bool {
+        (self.epoch, self.sequence) > (other.epoch, other.sequence)
+    }
+
+    fn check_sizes(&self, device: &dyn Storage) -> Result<(), SuperblockError> {
+        for record in &self.devices {
+            let found_bytes = device.size_of(record.number);
+            if found_bytes < self.extents.end_bytes(record.number, &self.geometry) {
+                return Err(SuperblockError::Truncated {
+                    found_bytes,
+                    recorded_bytes: record.size_bytes,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the newest valid copy on one of the devices, and which device it says it is on.
+    ///
+    /// # Errors
+    /// Says what is there instead, or that the device fails.
+    pub fn of_device(
+        device: &mut dyn Storage,
+        number: u8,
+    ) -> Result<(Superblock, CacheDevice), SuperblockError> {
+        let mut best: Option<(Superblock, CacheDevice)> = None;
         let mut newer = None;
         let mut blank = true;
         let mut failed = None;
@@ -176,22 +290,23 @@ impl Superblock {
         let mut page = vec![0; COPY_BYTES];
         for copy in 0..COPIES {
             let offset_bytes = copy * COPY_STRIDE_BYTES;
-            if offset_bytes + COPY_BYTES as u64 > device.size_bytes() {
+            if offset_bytes + COPY_BYTES as u64 > device.size_of(number) {
                 truncated = true;
                 continue;
             }
-            if let Err(error) = device.read(offset_bytes, &mut page) {
+            if let Err(error) = device.read(address(number, offset_bytes), &mut page) {
                 failed = Some(error);
                 continue;
             }
             blank &= page.iter().all(|byte| *byte == 0);
             match Superblock::decode(&page) {
-                Ok(found)
+                Ok((found, mut on))
                     if best
                         .as_ref()
-                        .is_none_or(|best| found.sequence > best.sequence) =>
+                        .is_none_or(|best| found.is_newer_than(&best.0)) =>
                 {
-                    best = Some(found)
+                    on.whole_half = copy % 2;
+                    best = Some((found, on));
                 }
                 Err(SuperblockError::Newer { found }) => newer = Some(found),
                 _ => {}
@@ -212,33 +327,169 @@ impl Superblock {
                 },
             });
         };
-        found.geometry.validate()?;
-        if device.size_bytes() < found.geometry.device_bytes() {
-            return Err(SuperblockError::Truncated {
-                found_bytes: device.size_bytes(),
-                recorded_bytes: found.device_bytes,
-            });
-        }
+        found.0.geometry.validate()?;
+        let extents: Vec<Extent> = found.0.extents.iter().copied().collect();
+        Extents::listed(extents, &found.0.geometry)?;
         Ok(found)
     }
 
-    /// Writes all copies, half of them before a flush and half between that and another, so that
-    /// a crash at any moment leaves a whole one.
+    /// Writes all copies on all devices, half of them before a flush and half between that and
+    /// another, so that a crash at any moment leaves a whole one.
     ///
     /// # Errors
-    /// If the device fails; the old or the new superblock then counts.
+    /// If a device fails; the old or the new superblock then counts.
     pub fn write(&mut self, device: &mut dyn Storage) -> Result<(), SuperblockError> {
         self.sequence += 1;
-        let page = self.encode();
-        // Which half goes first alternates, so that a copy that is always torn cannot be the one
-        // that is always relied on.
-        for half in [self.sequence % 2, 1 - self.sequence % 2] {
-            for copy in (0..COPIES).filter(|copy| copy % 2 == half) {
-                device.write(copy * COPY_STRIDE_BYTES, &page)?;
+        self.write_on(|_| true, device)
+    }
+
+    fn write_on(
+        &mut self,
+        wanted: impl Fn(&CacheDevice) -> bool,
+        device: &mut dyn Storage,
+    ) -> Result<(), SuperblockError> {
+        let pages: Vec<(CacheDevice, Vec<u8>)> = self
+            .devices
+            .iter()
+            .filter(|on| wanted(on))
+            .map(|on| (*on, self.encode(on)))
+            .collect();
+        for is_second in [0, 1] {
+            for (on, page) in &pages {
+                let half = on.whole_half ^ 1 ^ is_second;
+                for copy in (0..COPIES).filter(|copy| copy % 2 == half) {
+                    device.write(address(on.number, copy * COPY_STRIDE_BYTES), page)?;
+                }
             }
             device.flush()?;
         }
+        // Both are whole now. Which goes first alternates, so that a copy that is always torn
+        // cannot be the one that is always relied on.
+        for on in self.devices.iter_mut().filter(|on| wanted(on)) {
+            on.whole_half ^= 1;
+        }
         Ok(())
+    }
+
+    /// Takes a changed superblock over and writes it. If that fails this one stays as it was,
+    /// with a number for its next write that counts above whatever was written.
+    ///
+    /// # Errors
+    /// If a device fails; the old or the new superblock counts until the next one is written.
+    pub fn replace(
+        &mut self,
+        mut changed: Superblock,
+        device: &mut dyn Storage,
+    ) -> Result<(), SuperblockError> {
+        changed.sequence += 1;
+        // A device has a superblock of its own before the others name it.
+        let is_new = |on: &CacheDevice| {
+            let mut known = self.devices.iter();
+            known.all(|known| (known.number, known.serial) != (on.number, on.serial))
+        };
+        let mut written = Ok(());
+        if changed.devices.iter().any(is_new) {
+            written = changed.write_on(is_new, device);
+        }
+        if written.is_ok() {
+            written = changed.write_on(|on| !is_new(on), device);
+        }
+        match written {
+            Ok(()) => {
+                *self = changed;
+                Ok(())
+            }
+            Err(error) => {
+                self.sequence = changed.sequence;
+                Err(error)
+            }
+        }
+    }
+
+    /// Where a shard's segments are.
+    pub(crate) fn segment_map(&self, shard: u16) -> SegmentMap {
+        SegmentMap::new(self.id, shard, &self.geometry, &self.extents)
+    }
+
+    /// How many segments a shard would gain from a stretch of a device.
+    #[must_use]
+    pub fn segments_in(&self, bytes: u64) -> u32 {
+        let row_bytes = u64::from(self.geometry.segment_bytes) * u64::from(self.geometry.shards);
+        u32::try_from(bytes / row_bytes).unwrap_or(u32::MAX)
+    }
+
+    /// Adds what a device has behind its last extent, up to `end_bytes`; it is used when this is
+    /// written. Returns how many segments each shard gains.
+    ///
+    /// # Errors
+    /// If that is none, or more than a cache can have.
+    pub fn grow(&mut self, device: u8, end_bytes: u64) -> Result<u32, SuperblockError> {
+        let start_bytes = self.extents.end_bytes(device, &self.geometry);
+        let segments = self.segments_in(end_bytes.saturating_sub(start_bytes));
+        if segments == 0 {
+            return Err(SuperblockError::Full(
+                "there is no room for another segment of each shard on the device",
+            ));
+        }
+        let mut extents = self.extents.clone();
+        extents.add(
+            Extent {
+                serial: self.next_serial,
+                device,
+                alternates: true,
+                start_bytes,
+                first_segment: 0,
+                segments,
+            },
+            &self.geometry,
+        );
+        if extents.iter().count() > MAX_EXTENTS {
+            return Err(SuperblockError::Full(
+                "the cache has been resized too often for another piece: remove a device and add it again",
+            ));
+        }
+        let geometry = Geometry {
+            segments_per_shard: extents.end_segment(),
+            ..self.geometry
+        };
+        geometry.validate()?;
+        self.next_serial += 1;
+        (self.geometry, self.extents) = (geometry, extents);
+        if let Some(record) = self.devices.iter_mut().find(|on| on.number == device) {
+            record.size_bytes = record.size_bytes.max(end_bytes);
+        }
+        Ok(segments)
+    }
+
+    /// Adds a device, which holds nothing yet (see [`Superblock::grow`]), and says its number.
+    ///
+    /// # Errors
+    /// If the cache has as many as it can.
+    pub fn add_device(&mut self, size_bytes: u64) -> Result<u8, SuperblockError> {
+        let taken = |number: &u8| self.devices.iter().any(|on| on.number == *number);
+        let Some(number) = (0..MAX_DEVICES as u8).find(|number| !taken(number)) else {
+            return Err(SuperblockError::Full(
+                "the cache has 16 devices already: remove one first",
+            ));
+        };
+        self.devices.push(CacheDevice {
+            number,
+            serial: self.next_serial,
+            size_bytes,
+            whole_half: 0,
+        });
+        self.devices.sort_by_key(|on| on.number);
+        self.next_serial += 1;
+        Ok(number)
+    }
+
+    /// Takes segments away that every shard has emptied, and devices that hold none then.
+    pub fn shrink(&mut self, gone: &[std::ops::Range<u32>]) {
+        self.extents = self.extents.without(gone, &self.geometry);
+        self.geometry.segments_per_shard = self.extents.end_segment();
+        let extents = &self.extents;
+        self.devices
+            .retain(|on| extents.iter().any(|extent| extent.device == on.number));
     }
 
     /// Adds a volume with a range of keys of its own.
@@ -309,18 +560,32 @@ impl Superblock {
         })
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// Whether a superblock of version 1 says all there is to say.
+    fn is_as_created(&self) -> bool {
+        let first = self.devices.first();
+        self.extents == Extents::of_version_1(&self.geometry)
+            && self.devices.len() == 1
+            && first.is_some_and(|on| on.serial == 0 && on.number == 0)
+            && self.next_serial == 1
+    }
+
+    fn encode(&self, on: &CacheDevice) -> Vec<u8> {
         let mut page = vec![0; COPY_BYTES];
         let mut out = Writer::new(&mut page);
         out.u64(MAGIC);
-        out.u16(FORMAT_VERSION);
+        let as_created = self.is_as_created();
+        out.u16(if as_created {
+            FORMAT_VERSION
+        } else {
+            EXTENTS_VERSION
+        });
         out.u16(0);
         out.u32(0); // checksum, below
         out.bytes(&self.id.0);
         out.u64(self.sequence);
         out.u32(self.epoch);
         out.u32(self.decided_epoch);
-        out.u64(self.device_bytes);
+        out.u64(on.size_bytes);
         out.u32(self.next_volume_id);
         out.u64(self.next_base.0);
         out.u16(self.volumes.len() as u16);
@@ -345,12 +610,33 @@ impl Superblock {
             out.position(),
             FIXED_BYTES + self.volumes.len() * VOLUME_BYTES
         );
+        if !as_created {
+            self.encode_table(on, &mut page[TABLE_OFFSET..]);
+        }
         let sum = checksum(self.id, &page);
         page[12..16].copy_from_slice(&sum.to_le_bytes());
         page
     }
 
-    fn decode(page: &[u8]) -> Result<Superblock, SuperblockError> {
+    fn encode_table(&self, on: &CacheDevice, table: &mut [u8]) {
+        let mut out = Writer::new(table);
+        out.u8(on.number);
+        out.u8(self.devices.len() as u8);
+        out.u16(self.extents.iter().count() as u16);
+        out.u32(on.serial);
+        out.u32(self.next_serial);
+        for device in &self.devices {
+            out.u8(device.number);
+            out.bytes(&[0; 3]);
+            out.u32(device.serial);
+            out.u64(device.size_bytes);
+        }
+        for extent in self.extents.iter() {
+            extent.encode(&mut out);
+        }
+    }
+
+    fn decode(page: &[u8]) -> Result<(Superblock, CacheDevice), SuperblockError> {
         let not_ours = || SuperblockError::NotACache { detail: "" };
         let mut input = Reader::new(page);
         if input.u64() != MAGIC {
@@ -363,7 +649,7 @@ impl Superblock {
         if sum != page_checksum(id, page, 12) {
             return Err(not_ours());
         }
-        if version > FORMAT_VERSION {
+        if version > EXTENTS_VERSION {
             return Err(SuperblockError::Newer { found: version });
         }
         let sequence = input.u64();
@@ -381,16 +667,90 @@ impl Superblock {
         if input.overran() {
             return Err(not_ours());
         }
-        Ok(Superblock {
+        let table = if version == FORMAT_VERSION {
+            Table::of_version_1(&geometry, device_bytes)
+        } else {
+            Table::decode(&page[TABLE_OFFSET..]).ok_or_else(not_ours)?
+        };
+        let superblock = Superblock {
             id,
             sequence,
             epoch,
             decided_epoch,
-            device_bytes,
+            devices: table.devices,
             next_volume_id,
             next_base,
             geometry,
+            extents: Extents::unchecked(table.extents),
+            next_serial: table.next_serial,
             volumes,
+        };
+        Ok((superblock, table.on))
+    }
+}
+
+/// The table of devices and extents of a copy.
+struct Table {
+    /// The device that the copy is on.
+    on: CacheDevice,
+    next_serial: u32,
+    devices: Vec<CacheDevice>,
+    extents: Vec<Extent>,
+}
+
+impl Table {
+    fn of_version_1(geometry: &Geometry, size_bytes: u64) -> Table {
+        let on = CacheDevice {
+            number: 0,
+            serial: 0,
+            size_bytes,
+            whole_half: 0,
+        };
+        Table {
+            on,
+            next_serial: 1,
+            devices: vec![on],
+            extents: Extents::of_version_1(geometry).iter().copied().collect(),
+        }
+    }
+
+    /// `None` if it makes no sense.
+    fn decode(table: &[u8]) -> Option<Table> {
+        let mut input = Reader::new(table);
+        let number = input.u8();
+        let device_count = input.u8();
+        let extent_count = input.u16();
+        let serial = input.u32();
+        let next_serial = input.u32();
+        if usize::from(device_count) > MAX_DEVICES || usize::from(extent_count) > MAX_EXTENTS {
+            return None;
+        }
+        let mut devices = Vec::new();
+        for _ in 0..device_count {
+            let number = input.u8();
+            input.fixed::<3>();
+            devices.push(CacheDevice {
+                number,
+                serial: input.u32(),
+                size_bytes: input.u64(),
+                whole_half: 0,
+            });
+        }
+        let extents: Vec<Extent> = (0..extent_count)
+            .map(|_| Extent::decode(&mut input))
+            .collect();
+        let known = |number: u8| devices.iter().any(|device| device.number == number);
+        if input.overran() || !extents.iter().all(|extent| known(extent.device)) {
+            return None;
+        }
+        let on = *devices
+            .iter()
+            .find(|on| (on.number, on.serial) == (number, serial))?;
+        Some(Table {
+            on,
+            next_serial,
+            devices,
+            extents,
         })
     }
 }

@@ -102,7 +102,7 @@ impl Engine {
         };
         self.stats.cache_data_written_bytes += u64::from(buf.len_bytes);
         let operation = Operation::Write {
-            offset_bytes: self.log.geometry.slot_offset(self.log.shard, slot),
+            offset_bytes: self.log.map.slot_address(slot),
             bufs: one_buf(buf),
         };
         self.issue(

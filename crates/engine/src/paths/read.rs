@@ -225,7 +225,7 @@ impl Engine {
 
     fn start_hit_read(&mut self, read: HitRead) {
         self.log.segment_of(read.slot).pins += 1;
-        let offset_bytes = self.log.geometry.slot_offset(self.log.shard, read.slot);
+        let offset_bytes = self.log.map.slot_address(read.slot);
         let bufs = one_buf(read.bounce.map_or(read.dest, |(buf, _)| buf));
         self.issue(
             Op::HitRead(read),

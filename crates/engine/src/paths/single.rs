@@ -70,7 +70,7 @@ impl Engine {
             },
         };
         let operation = Operation::Write {
-            offset_bytes: self.log.geometry.slot_offset(self.log.shard, slot),
+            offset_bytes: self.log.map.slot_address(slot),
             bufs: one_buf(request.buf),
         };
         self.issue(Op::SingleWrite(write), Device::Cache(0), operation);

@@ -10,7 +10,7 @@
 
 use super::verdict::{other_slot, put, restated};
 use super::{Found, FoundSegment, RecoveryError};
-use crate::format::{CacheId, SegmentId, Sequence, Slot, Stream, Summary, Superblock};
+use crate::format::{SegmentId, Sequence, Slot, Stream, Summary, Superblock};
 use crate::index::{Index, foreign_shadows};
 use crate::interface::Storage;
 use crate::log::{Log, RECLAIM_RESERVE, SegmentState};
@@ -113,13 +113,8 @@ fn may_go(log: &Log, index: &Index, stream: Stream, id: SegmentId) -> bool {
 
 impl Bury {
     /// Writes the tails; they count after the next flush.
-    pub(crate) fn write(
-        &self,
-        device: &mut dyn Storage,
-        id: CacheId,
-        log: &Log,
-    ) -> Result<(), RecoveryError> {
-        put(device, id, log, &self.carrier)
+    pub(crate) fn write(&self, device: &mut dyn Storage, log: &Log) -> Result<(), RecoveryError> {
+        put(device, log, &self.carrier)
     }
 
     /// The tails are durable: the segments below them are free.
@@ -131,7 +126,7 @@ impl Bury {
         }
         for id in self.buried {
             let summary = log.segment(id).summary;
-            *log.segment(id) = crate::log::Segment::free();
+            *log.segment(id) = crate::log::Segment::fresh(true);
             let segment = log.segment(id);
             // What its summary slots hold stays there until they are written again.
             (segment.summary, segment.state) = (summary, SegmentState::Free);

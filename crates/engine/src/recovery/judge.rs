@@ -11,7 +11,7 @@
 
 use super::{Found, RecoveryError};
 use crate::format::entry::NumberedEntry;
-use crate::format::{Entry, EntryList, Geometry, SegmentId, Superblock};
+use crate::format::{Entry, EntryList, Geometry, SegmentId, SegmentMap, Superblock};
 use crate::interface::{DeviceError, Storage};
 
 /// Removes the entries that do not count, block by block. Returns how many blocks those were.
@@ -23,6 +23,7 @@ pub(super) fn judge(
     daemon_crash: bool,
 ) -> Result<u64, RecoveryError> {
     let mut rejected = 0;
+    let map = superblock.segment_map(shard);
     let mut segments = std::mem::take(&mut found.segments);
     for segment in &mut segments {
         if segment.decided {
@@ -40,7 +41,7 @@ pub(super) fn judge(
                 if !is_data || found.is_known_durable(epoch, last) {
                     judged.push(entry.number, entry.entry, &entry.checksums());
                 } else {
-                    let place = (superblock.geometry, shard, segment.id);
+                    let place = (superblock.geometry, &map, segment.id);
                     rejected +=
                         judge_data(device, place, entry, &mut judged, &mut found.bytes_read)?;
                 }
@@ -55,7 +56,7 @@ pub(super) fn judge(
 /// Reads an entry's blocks and keeps those with the right checksum. Returns how many are not.
 fn judge_data(
     device: &mut dyn Storage,
-    (geometry, shard, segment): (Geometry, u16, SegmentId),
+    (geometry, map, segment): (Geometry, &SegmentMap, SegmentId),
     found: NumberedEntry<'_>,
     judged: &mut EntryList,
     bytes_read: &mut u64,
@@ -75,7 +76,7 @@ fn judge_data(
     let mut rejected = 0;
     let mut block = vec![0u8; geometry.block_bytes as usize];
     for i in 0..count {
-        let offset_bytes = geometry.slot_offset(shard, geometry.slot(segment, slot + i));
+        let offset_bytes = map.slot_address(geometry.slot(segment, slot + i));
         let checksum = found.checksum(i);
         *bytes_read += block.len() as u64;
         let read = device.read(offset_bytes, &mut block);

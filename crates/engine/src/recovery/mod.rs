@@ -186,7 +186,7 @@ pub(crate) fn recover(
         .flat_map(|list| &list.entries);
     let report = ShardReport {
         used_segments: found.segments.len() as u32,
-        segments: superblock.geometry.segments_per_shard,
+        segments: superblock.extents.segments(),
         scanned_segments: found
             .segments
             .iter()
@@ -212,7 +212,7 @@ pub(crate) fn recover(
     } = rebuilt;
     let mut bury = None;
     if options.write {
-        verdict::write(device, superblock, &mut found, &mut log, &missing_drops)?;
+        verdict::write(device, &mut found, &mut log, &missing_drops)?;
         bury = bury::plan(superblock, &found, &mut log, &mut index);
     }
     Ok(Recovered {

@@ -45,7 +45,7 @@ impl Ranks {
 
 pub(super) fn rebuild(superblock: &Superblock, shard: u16, found: &Found) -> Rebuilt {
     let geometry = superblock.geometry;
-    let mut log = Log::new(superblock.id, shard, geometry, superblock.epoch);
+    let mut log = Log::new(superblock, shard);
     log.tails = found.tails;
     let ranks = Ranks::new(found);
     let drops = newest_drops(found, &ranks);

@@ -3,14 +3,14 @@
 use super::{Found, FoundList, FoundSegment, RecoveryError};
 use crate::format::header::State;
 use crate::format::{
-    EntryList, Geometry, Header, PAGE_BYTES, SegmentId, Sequence, Stream, Summary, SummaryKind,
-    Superblock,
+    EntryList, Geometry, Header, PAGE_BYTES, SegmentId, SegmentMap, Sequence, Stream, Summary,
+    SummaryKind, Superblock,
 };
 use crate::interface::{ReadAt, Storage};
 use crate::ring::ReplayedRecord;
 
 /// Segments whose summaries are read at a time.
-const BATCH: u32 = 128;
+const BATCH: usize = 128;
 
 pub(super) fn scan(
     device: &mut dyn Storage,
@@ -19,51 +19,66 @@ pub(super) fn scan(
     ring: Vec<ReplayedRecord>,
 ) -> Result<Found, RecoveryError> {
     let geometry = superblock.geometry;
-    let mut found = Found::default();
+    let map = superblock.segment_map(shard);
+    let context = Context {
+        superblock,
+        map: &map,
+        shard,
+        ring: &ring,
+    };
+    let mut found = Found {
+        summary_slots: vec![None; geometry.segments_per_shard as usize],
+        ..Found::default()
+    };
     let lead_bytes = lead_bytes(&geometry);
-    let mut first = 0;
-    while first < geometry.segments_per_shard {
-        let count = BATCH.min(geometry.segments_per_shard - first);
-        let mut leads = vec![0u8; lead_bytes * count as usize];
+    let ids: Vec<SegmentId> = (0..geometry.segments_per_shard)
+        .map(SegmentId)
+        .filter(|id| map.has(*id))
+        .collect();
+    for ids in ids.chunks(BATCH) {
+        let mut leads = vec![0u8; lead_bytes * ids.len()];
         let mut reads: Vec<ReadAt<'_>> = leads
             .chunks_exact_mut(lead_bytes)
-            .zip(first..)
+            .zip(ids)
             .map(|(into, id)| ReadAt {
-                offset_bytes: geometry.segment_offset(shard, SegmentId(id)),
+                offset_bytes: map.segment_address(*id),
                 into,
             })
             .collect();
         let results = device.read_many(&mut reads);
         found.bytes_read += leads.len() as u64;
-        for ((lead, id), result) in leads.chunks_exact(lead_bytes).zip(first..).zip(results) {
-            let id = SegmentId(id);
+        for ((lead, id), result) in leads.chunks_exact(lead_bytes).zip(ids).zip(results) {
+            let id = *id;
             if result.is_err() {
                 // Once more, alone: a passing error must not cost a segment.
                 let mut again = vec![0u8; lead_bytes];
-                match device.read(geometry.segment_offset(shard, id), &mut again) {
-                    Ok(()) => {
-                        scan_segment(device, superblock, shard, id, &again, &ring, &mut found)?
-                    }
+                match device.read(map.segment_address(id), &mut again) {
+                    Ok(()) => scan_segment(device, context, id, &again, &mut found)?,
                     Err(crate::interface::DeviceError::Gone) => {
                         return Err(crate::interface::DeviceError::Gone.into());
                     }
-                    Err(_) => {
-                        found.summary_slots.push(None);
-                        found
-                            .unreadable
-                            .push(format!("segment {} of shard {shard} cannot be read", id.0));
-                    }
+                    Err(_) => found
+                        .unreadable
+                        .push(format!("segment {} of shard {shard} cannot be read", id.0)),
                 }
             } else {
-                scan_segment(device, superblock, shard, id, lead, &ring, &mut found)?;
+                scan_segment(device, context, id, lead, &mut found)?;
             }
         }
-        first += count;
     }
     found
         .segments
         .sort_by_key(|segment| (segment.stream, segment.generation));
     Ok(found)
+}
+
+/// What is known of the shard that is scanned.
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    superblock: &'a Superblock,
+    map: &'a SegmentMap,
+    shard: u16,
+    ring: &'a [ReplayedRecord],
 }
 
 /// Bytes from the start of a segment to the end of its first header.
@@ -73,24 +88,18 @@ pub(super) fn lead_bytes(geometry: &Geometry) -> usize {
 
 fn scan_segment(
     device: &mut dyn Storage,
-    superblock: &Superblock,
-    shard: u16,
+    context: Context<'_>,
     id: SegmentId,
     lead: &[u8],
-    ring: &[ReplayedRecord],
     found: &mut Found,
 ) -> Result<(), RecoveryError> {
-    let geometry = superblock.geometry;
+    let geometry = context.superblock.geometry;
+    let shard = context.shard;
+    let cache_id = context.map.id_in(id);
     let summary_bytes = geometry.summary_bytes() as usize;
     let decode = |which: u8| {
         let at = usize::from(which) * summary_bytes;
-        Summary::decode(
-            superblock.id,
-            shard,
-            id,
-            which,
-            &lead[at..at + summary_bytes],
-        )
+        Summary::decode(cache_id, shard, id, which, &lead[at..at + summary_bytes])
     };
     let best = match (decode(0), decode(1)) {
         (Some(first), Some(second)) => Some(if second.outranks(&first) {
@@ -100,15 +109,13 @@ fn scan_segment(
         }),
         (first, second) => first.or(second),
     };
-    found
-        .summary_slots
-        .push(best.as_ref().map(|best| best.which));
+    found.summary_slots[id.0 as usize] = best.as_ref().map(|best| best.which);
     if let Some(best) = &best {
         found.learn(&best.state);
     }
     let first_slot = geometry.first_slot() as u16;
     let header = Header::decode(
-        superblock.id,
+        cache_id,
         shard,
         id,
         first_slot,
@@ -119,7 +126,9 @@ fn scan_segment(
         .map(|header| header.generation)
         .into_iter()
         .chain(
-            ring.iter()
+            context
+                .ring
+                .iter()
                 .filter(|replayed| replayed.record.segment == id)
                 .map(|replayed| replayed.record.generation),
         )
@@ -129,19 +138,17 @@ fn scan_segment(
         && summary_generation.is_none_or(|sealed| generation > sealed)
     {
         let summary = best.map(|best| best.which);
-        return scan_records(
-            device, superblock, shard, id, generation, summary, ring, found,
-        );
+        return scan_records(device, context, id, generation, summary, found);
     }
     let lead_page = &lead[lead.len() - PAGE_BYTES..];
     if header.is_none() && lead_page.iter().any(|byte| *byte != 0) {
         // A first header that was torn, or one that rotted: what follows it tells which.
         let newer =
             |header: &Header| summary_generation.is_none_or(|sealed| header.generation > sealed);
-        learn_beyond(device, superblock, shard, id, first_slot + 1, newer, found)?;
+        learn_beyond(device, context, id, first_slot + 1, newer, found)?;
     }
     if let Some(best) = best {
-        found.segments.push(from_summary(superblock, best));
+        found.segments.push(from_summary(context.superblock, best));
     }
     Ok(())
 }
@@ -150,21 +157,20 @@ fn scan_segment(
 /// shard is true: they can promise what is missing.
 fn learn_beyond(
     device: &mut dyn Storage,
-    superblock: &Superblock,
-    shard: u16,
+    context: Context<'_>,
     id: SegmentId,
     from: u16,
     wanted: impl Fn(&Header) -> bool,
     found: &mut Found,
 ) -> Result<(), RecoveryError> {
-    let geometry = superblock.geometry;
+    let geometry = context.superblock.geometry;
     let block_bytes = geometry.block_bytes as usize;
     let slots = geometry.slots_per_segment() as u16;
     if from >= slots {
         return Ok(());
     }
     let mut rest = vec![0u8; usize::from(slots - from) * block_bytes];
-    let offset_bytes = geometry.slot_offset(shard, geometry.slot(id, from));
+    let offset_bytes = context.map.slot_address(geometry.slot(id, from));
     match device.read(offset_bytes, &mut rest) {
         Ok(()) => {}
         Err(crate::interface::DeviceError::Gone) => {
@@ -175,7 +181,7 @@ fn learn_beyond(
     found.bytes_read += rest.len() as u64;
     for (slot, block) in (from..).zip(rest.chunks_exact(block_bytes)) {
         let page = &block[block_bytes - PAGE_BYTES..];
-        if let Some(header) = Header::decode(superblock.id, shard, id, slot, page)
+        if let Some(header) = Header::decode(context.map.id_in(id), context.shard, id, slot, page)
             && wanted(&header)
         {
             found.learn(&header.state);
@@ -220,18 +226,15 @@ fn sound_list(entries: EntryList, combined: bool, replayed: bool) -> Option<Foun
 }
 
 /// Follows the records of a segment that was not sealed, up to the first one missing (I13).
-#[allow(clippy::too_many_arguments, reason = "the context of one segment")]
 fn scan_records(
     device: &mut dyn Storage,
-    superblock: &Superblock,
-    shard: u16,
+    context: Context<'_>,
     id: SegmentId,
     generation: Sequence,
     summary: Option<u8>,
-    ring: &[ReplayedRecord],
     found: &mut Found,
 ) -> Result<(), RecoveryError> {
-    let geometry = superblock.geometry;
+    let geometry = context.superblock.geometry;
     let slots = geometry.slots_per_segment() as u16;
     let mut at = geometry.first_slot() as u16;
     let mut page = vec![0u8; PAGE_BYTES];
@@ -242,7 +245,7 @@ fn scan_records(
         end_slot: at,
         lists: Vec::new(),
         state: State::default(),
-        decided: generation.epoch < superblock.decided_epoch,
+        decided: generation.epoch < context.superblock.decided_epoch,
         renewed: false,
         sealed: false,
         summary,
@@ -250,7 +253,7 @@ fn scan_records(
     };
     let mut records = 0;
     while at < slots {
-        let offset_bytes = geometry.header_offset(shard, geometry.slot(id, at));
+        let offset_bytes = context.map.header_address(geometry.slot(id, at));
         if let Err(error) = device
             .read(offset_bytes, &mut page)
             .or_else(|_| device.read(offset_bytes, &mut page))
@@ -265,9 +268,9 @@ fn scan_records(
             break;
         }
         found.bytes_read += PAGE_BYTES as u64;
-        let header = Header::decode(superblock.id, shard, id, at, &page)
+        let header = Header::decode(context.map.id_in(id), context.shard, id, at, &page)
             .filter(|header| header.generation == generation);
-        let replayed = ring.iter().find(|replayed| {
+        let replayed = context.ring.iter().find(|replayed| {
             (
                 replayed.record.segment,
                 replayed.record.slot,
@@ -298,7 +301,7 @@ fn scan_records(
             }
             (None, None) => {
                 let same = |header: &Header| header.generation == generation;
-                learn_beyond(device, superblock, shard, id, at + 1, same, found)?;
+                learn_beyond(device, context, id, at + 1, same, found)?;
                 break;
             }
         };

@@ -5,8 +5,7 @@
 use super::{Found, FoundList, FoundSegment, MissingDrop, RecoveryError};
 use crate::format::header::State;
 use crate::format::{
-    BlockKey, CacheId, DurablePosition, Entry, EntryList, Sequence, Stream, Summary, SummaryKind,
-    Superblock,
+    BlockKey, DurablePosition, Entry, EntryList, Sequence, Stream, Summary, SummaryKind,
 };
 use crate::interface::Storage;
 use crate::log::{Log, SegmentState};
@@ -14,7 +13,6 @@ use crate::planted::{self, Bug};
 
 pub(super) fn write(
     device: &mut dyn Storage,
-    superblock: &Superblock,
     found: &mut Found,
     log: &mut Log,
     missing: &[MissingDrop],
@@ -32,12 +30,12 @@ pub(super) fn write(
         if planted::is(Bug::NoVerdict) {
             continue;
         }
-        write_verdict(device, superblock.id, log, segment)?;
+        write_verdict(device, log, segment)?;
     }
     for (stream, keys) in Stream::ALL.into_iter().zip(drops) {
         let per_segment = log.geometry.summary_entry_bytes() / EntryList::cost_bytes(0);
         for keys in keys.chunks(per_segment) {
-            write_drops(device, superblock.id, log, stream, keys)?;
+            write_drops(device, log, stream, keys)?;
         }
     }
     for stream in Stream::ALL {
@@ -120,12 +118,11 @@ fn room_for_drops(log: &Log, found: &FoundSegment) -> usize {
 
 fn write_verdict(
     device: &mut dyn Storage,
-    id: CacheId,
     log: &mut Log,
     found: &FoundSegment,
 ) -> Result<(), RecoveryError> {
     let which = other_slot(found.summary);
-    put(device, id, log, &restated(found, log, which, log.tails))?;
+    put(device, log, &restated(found, log, which, log.tails))?;
     log.segment(found.id).summary = Some(which);
     Ok(())
 }
@@ -178,7 +175,6 @@ pub(super) fn restated(
 /// A segment of nothing but `Drop`s, sealed from the start.
 fn write_drops(
     device: &mut dyn Storage,
-    id: CacheId,
     log: &mut Log,
     stream: Stream,
     keys: &[BlockKey],
@@ -210,7 +206,7 @@ fn write_drops(
         },
         entries,
     };
-    put(device, id, log, &summary)?;
+    put(device, log, &summary)?;
     let slots = log.geometry.slots_per_segment() as u16;
     let state = log.segment(segment);
     state.state = SegmentState::Sealed;
@@ -237,7 +233,6 @@ fn push_drops(number: &mut u64, keys: &[BlockKey], entries: &mut EntryList) {
 
 pub(super) fn put(
     device: &mut dyn Storage,
-    id: CacheId,
     log: &Log,
     summary: &Summary,
 ) -> Result<(), RecoveryError> {
@@ -246,10 +241,9 @@ pub(super) fn put(
         bytes.len() <= log.geometry.summary_bytes() as usize,
         "a segment's entries fit its summary"
     );
-    summary.encode(id, &mut bytes);
+    summary.encode(log.map.id_in(summary.segment), &mut bytes);
     device.write(
-        log.geometry
-            .summary_offset(log.shard, summary.segment, summary.which),
+        log.map.summary_address(summary.segment, summary.which),
         &bytes,
     )?;
     Ok(())

@@ -20,8 +20,10 @@ pub(super) fn void(
         is_there[segment.id.0 as usize] = true;
     }
     let zeroes = vec![0; super::scan::lead_bytes(&geometry)];
-    for id in (0..geometry.segments_per_shard).filter(|id| !is_there[*id as usize]) {
-        device.write(geometry.segment_offset(shard, SegmentId(id)), &zeroes)?;
+    let map = superblock.segment_map(shard);
+    let missing = (0..geometry.segments_per_shard).filter(|id| !is_there[*id as usize]);
+    for id in missing.filter(|id| map.has(SegmentId(*id))) {
+        device.write(map.segment_address(SegmentId(id)), &zeroes)?;
         found.summary_slots[id as usize] = None;
     }
     Ok(())

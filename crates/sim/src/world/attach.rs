@@ -1,7 +1,7 @@
 //! Creation and attach, cut short as often as the plan says.
 
 use forebay_engine::{
-    AttachError, AttachOptions, Attached, CacheId, DeviceError, Engine, Mode, Superblock,
+    AttachError, AttachOptions, Attached, CacheId, DeviceError, Engine, Extents, Mode, Superblock,
     SuperblockError, VolumeConfig, VolumeState as RecordState, attach, create,
 };
 
@@ -128,6 +128,7 @@ impl World<'_> {
     fn attach_once(&mut self, cut: Option<u32>, depth: usize) -> Check<Option<Attached>> {
         let mut boot_id = [0; 16];
         boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
+        self.cache.numbers = self.devices_named();
         self.give_up_if_abandoned()?;
         let mut accept_damage = false;
         let mut last = String::new();
@@ -303,6 +304,7 @@ impl World<'_> {
         for engine in std::mem::take(&mut self.engines) {
             crate::states::collect(&mut self.outcome.counts, &engine);
         }
+        self.shrinking = None;
         self.flights.clear();
         self.free_flights.clear();
         self.due.clear();
@@ -322,6 +324,9 @@ fn create_with_volumes(
     plan: &crate::plan::Plan,
 ) -> Result<Superblock, SuperblockError> {
     let mut superblock = create(control, id, plan.config.geometry)?;
+    if !plan.config.alternates {
+        superblock.extents = Extents::of_version_1(&superblock.geometry);
+    }
     for (at, sectors) in plan.config.volume_sectors.iter().enumerate() {
         superblock.add_volume(&name(at), sectors * 512, plan.config.modes[at] as u8)?;
     }

@@ -5,6 +5,7 @@ mod attach;
 mod check;
 mod client;
 mod crash;
+mod resize;
 mod steps;
 
 use std::cmp::Reverse;
@@ -129,6 +130,8 @@ pub(crate) struct World<'a> {
     traps: Vec<Trap>,
     /// When the abandonments that are wanted will be on record.
     record_due: Option<Nanos>,
+    /// What is on its way out of the cache.
+    shrinking: Option<resize::Shrinking>,
     step: u32,
     outcome: Outcome,
 }
@@ -153,7 +156,9 @@ impl<'a> World<'a> {
     fn new(plan: &'a Plan, options: Options) -> World<'a> {
         let config = &plan.config;
         let rng = Rng::of(plan.schedule, 2);
-        let cache = Disk::new(config.geometry.device_bytes(), config.cache_unit_bytes);
+        let span_bytes = config.geometry.device_bytes() + config.spare_bytes;
+        let disk_bytes = span_bytes * u64::from(config.cache_devices);
+        let cache = Disk::new(disk_bytes, config.cache_unit_bytes);
         let origins = config
             .volume_sectors
             .iter()
@@ -171,7 +176,7 @@ impl<'a> World<'a> {
             options,
             rng,
             now: Nanos(0),
-            cache: Device::new(cache, config.cache_faults),
+            cache: Device::several(cache, span_bytes, config.cache_faults),
             origins: origins.collect(),
             memory: SimMemory::new(
                 config.geometry.shards,
@@ -198,6 +203,7 @@ impl<'a> World<'a> {
             lied: false,
             traps: Vec::new(),
             record_due: None,
+            shrinking: None,
             step: 0,
             outcome: Outcome::default(),
         }
@@ -384,6 +390,12 @@ impl<'a> World<'a> {
 
     /// The next thing that happens by itself. False if nothing will, or not before `until`.
     fn event(&mut self, until: Option<Nanos>) -> Check<bool> {
+        let happened = self.next_event(until)?;
+        self.advance_shrink()?;
+        Ok(happened)
+    }
+
+    fn next_event(&mut self, until: Option<Nanos>) -> Check<bool> {
         let landing = self.due.peek().map(|Reverse((due, ..))| *due);
         let deadline = self
             .engines
@@ -565,17 +577,18 @@ impl<'a> World<'a> {
         rng: &mut Rng,
     ) -> Result<(), forebay_engine::DeviceError> {
         let device = self.device(flight.action.device);
+        let place = device.place(offset_bytes);
         if device.gone {
             return Err(forebay_engine::DeviceError::Gone);
         }
         if let Fate::Fails { landing, .. } = flight.fate {
             device.tally.writes += 1;
             if landing > 0 && rng.percent(50) {
-                device.disk.zero(offset_bytes, len_bytes);
+                device.disk.zero(place, len_bytes);
             }
             return Err(forebay_engine::DeviceError::Io);
         }
-        device.disk.zero(offset_bytes, len_bytes);
+        device.disk.zero(place, len_bytes);
         Ok(())
     }
 

@@ -112,11 +112,18 @@ impl World<'_> {
                 self.counts().add("cache device gone", 1);
                 Ok(())
             }
+            Step::Grow {
+                device,
+                segments,
+                cut,
+            } => self.grow(*device, *segments, *cut),
+            Step::Shrink { device, keep, cut } => self.shrink(*device, *keep, *cut),
+            Step::Keep => self.keep(),
             Step::Detach { volume, cut } => self.detach(*volume, *cut),
         }
     }
 
-    fn pump_all(&mut self) -> Check {
+    pub(super) fn pump_all(&mut self) -> Check {
         for shard in 0..self.engines.len() as u16 {
             self.pump(shard)?;
         }
@@ -381,6 +388,7 @@ impl World<'_> {
         for origin in &mut self.origins {
             origin.heal();
         }
+        self.finish_shrink()?;
         self.quiesce()?;
         for origin in &mut self.origins {
             origin.heal();

@@ -67,7 +67,7 @@ impl Engine {
             Some(slot) => {
                 self.write_job(job).outstanding += 1;
                 self.log.segment_of(slot).pins += 1;
-                let offset_bytes = self.log.geometry.slot_offset(self.log.shard, slot);
+                let offset_bytes = self.log.map.slot_address(slot);
                 let bufs = one_buf(buf);
                 self.issue(
                     Op::FillFromCache { job, edge, slot },
