@@ -1,5 +1,6 @@
 //! The command line.
 
+mod cache;
 mod fault;
 mod trace;
 
@@ -10,6 +11,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::units::{Age, Budget, Cutoff, Limit, parse_percent, parse_size};
 
+pub(crate) use cache::{CacheCommand, ResizeArgs, WantedSize};
 pub(crate) use fault::fault;
 pub(crate) use trace::{
     AdviseArgs, RecordArgs, ReplayArgs, SimulateArgs, TraceArgs, TraceCommand, TraceFileArgs,
@@ -71,6 +73,9 @@ pub(crate) enum Command {
     Drain(DrainArgs),
     /// Stop a running cache in order.
     Stop(StopArgs),
+    /// Resize a running cache while its volumes are in use.
+    #[command(subcommand, after_help = "Example: forebay cache resize max")]
+    Cache(CacheCommand),
     /// Have a running cache read its configuration file again.
     Reload(ReloadArgs),
     /// Check configuration files as a whole, changing nothing.

@@ -2,110 +2,22 @@
 
 mod support;
 
-use std::collections::HashMap;
-
 use forebay_random::SplitMix64;
+use support::model::{BLOCK, Model, ORIGIN_BYTES, contents, write_some};
 use support::nbd::Client;
 use support::{Daemon, MIB, Scratch, until};
 
-const BLOCK: u64 = 4096;
-const ORIGIN: u64 = 96 * MIB;
 const CACHE: u64 = 32 * MIB;
-
-/// What each block may hold: what was acknowledged last, and what was asked for since.
-#[derive(Default)]
-struct Model {
-    acknowledged: HashMap<u64, u64>,
-    possible: HashMap<u64, Vec<u64>>,
-}
-
-impl Model {
-    fn check(&self, client: &mut Client) {
-        let blocks: Vec<u64> = self
-            .acknowledged
-            .keys()
-            .chain(self.possible.keys())
-            .copied()
-            .collect();
-        for block in blocks {
-            let data = client.read(block * BLOCK, BLOCK as u32);
-            let found = u64::from_le_bytes(data[..8].try_into().unwrap());
-            assert_eq!(data, contents(found), "block {block} is torn");
-            let known = self.acknowledged.get(&block).copied().unwrap_or(0);
-            let since = self.possible.get(&block);
-            let allowed = found == known || since.is_some_and(|since| since.contains(&found));
-            assert!(
-                allowed,
-                "block {block} holds {found}, acknowledged was {known}, asked for {since:?}"
-            );
-        }
-    }
-}
-
-fn contents(version: u64) -> Vec<u8> {
-    version.to_le_bytes().repeat(BLOCK as usize / 8)
-}
-
-/// Writes at random until `replies` are answered, and leaves the rest unanswered.
-fn write_some(
-    client: &mut Client,
-    model: &mut Model,
-    random: &mut SplitMix64,
-    version: &mut u64,
-    replies: u64,
-) {
-    let mut in_flight: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
-    let mut busy: Vec<u64> = Vec::new();
-    for _ in 0..replies {
-        while client.waiting() < 16 {
-            if random.below(40) == 0 {
-                client.begin_flush().unwrap();
-                continue;
-            }
-            let count = 1 + random.below(8) * random.below(2);
-            let first = random.below(ORIGIN / BLOCK - count);
-            // Two writes of a block at a time may end in any order.
-            if (first..first + count).any(|block| busy.contains(&block)) {
-                continue;
-            }
-            let mut data = Vec::new();
-            let mut blocks = Vec::new();
-            for block in first..first + count {
-                *version += 1;
-                data.extend(contents(*version));
-                model.possible.entry(block).or_default().push(*version);
-                blocks.push((block, *version));
-                busy.push(block);
-            }
-            let cookie = client.begin_write(first * BLOCK, &data).unwrap();
-            in_flight.insert(cookie, blocks);
-        }
-        let reply = client.reply().unwrap();
-        assert_eq!(reply.error, 0);
-        for (block, version) in in_flight.remove(&reply.cookie).unwrap_or_default() {
-            model.acknowledged.insert(block, version);
-            model.possible.remove(&block);
-            busy.retain(|other| *other != block);
-        }
-    }
-}
 
 fn kill_again_and_again(mode: &str, more: &[&str], rounds: u64) {
     let scratch = Scratch::new();
-    scratch.file("origin", ORIGIN);
+    scratch.file("origin", ORIGIN_BYTES);
     scratch.file("cache", CACHE);
     let (mut random, mut model, mut version) = (SplitMix64::new(7), Model::default(), 0);
     for _ in 0..rounds {
         let daemon = Daemon::cached(&scratch, mode, more);
         let mut client = Client::connect(&scratch.path("nbd")).unwrap();
-        model.check(&mut client);
-        // What was found stays: the versions that were not found can never come back.
-        for (block, _) in std::mem::take(&mut model.possible) {
-            let data = client.read(block * BLOCK, 8 * 64);
-            model
-                .acknowledged
-                .insert(block, u64::from_le_bytes(data[..8].try_into().unwrap()));
-        }
+        model.check_and_settle(&mut client);
         let replies = 50 + random.below(1500);
         write_some(&mut client, &mut model, &mut random, &mut version, replies);
         daemon.kill();

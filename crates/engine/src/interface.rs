@@ -221,7 +221,8 @@ pub struct OpId(pub u32);
 /// Which device an action is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Device {
-    /// The cache device of this index.
+    /// The cache: engines say 0 and give addresses ([`crate::format::extents`]); drivers name its
+    /// devices by their numbers. A flush is of all of them.
     Cache(u8),
     /// The origin device of this volume.
     Origin(VolumeSlot),

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -95,7 +96,7 @@ pub struct RealDevice {
     file: File,
     path: PathBuf,
     kind: DeviceKind,
-    size_bytes: u64,
+    size_bytes: AtomicU64,
     logical_block_bytes: u32,
     optimal_bytes: Option<u32>,
     direct: bool,
@@ -133,11 +134,7 @@ impl RealDevice {
         let device = RealDevice {
             path: path.to_owned(),
             kind: kind_now,
-            size_bytes: if block {
-                block_size_bytes(&file).map_err(failed("find the size of"))?
-            } else {
-                metadata.len()
-            },
+            size_bytes: AtomicU64::new(size_of(&file, block).map_err(failed("find the size of"))?),
             logical_block_bytes: if block {
                 logical_block_bytes(&file).map_err(failed("find the block size of"))?
             } else {
@@ -156,7 +153,7 @@ impl RealDevice {
             recorder: OnceLock::new(),
             file,
         };
-        if device.size_bytes == 0 {
+        if device.size_bytes() == 0 {
             return Err(OpenError::Empty {
                 path: path.to_owned(),
             });
@@ -176,10 +173,20 @@ impl RealDevice {
         self.kind
     }
 
-    /// Its size when it was opened, in bytes.
+    /// Its size when it was opened or last looked at, in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    /// Looks at its size again: it may have been made larger or smaller meanwhile.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub fn look_at_size(&self) -> io::Result<u64> {
+        let size_bytes = size_of(&self.file, self.kind == DeviceKind::Block)?;
+        self.size_bytes.store(size_bytes, Ordering::Release);
+        Ok(size_bytes)
     }
 
     /// What offsets and lengths must be multiples of, in bytes.
@@ -237,7 +244,7 @@ impl RealDevice {
     /// # Errors
     /// If the log cannot be written.
     pub fn record(&self, recording: &Arc<Recording>) -> io::Result<()> {
-        let recorder = recording.add_device(&self.path, self.size_bytes)?;
+        let recorder = recording.add_device(&self.path, self.size_bytes())?;
         self.recorder
             .set(recorder)
             .map_err(|_| io::ErrorKind::AlreadyExists.into())
@@ -257,6 +264,14 @@ impl RealDevice {
     /// If there is no memory for its buffers.
     pub fn storage(self: &Arc<Self>) -> io::Result<BlockingStorage> {
         BlockingStorage::new(Arc::clone(self))
+    }
+}
+
+fn size_of(file: &File, is_block: bool) -> io::Result<u64> {
+    if is_block {
+        block_size_bytes(file)
+    } else {
+        Ok(file.metadata()?.len())
     }
 }
 

@@ -4,6 +4,7 @@ mod attached;
 mod entry;
 mod work;
 
+use forebay_engine::format::extents::place_of;
 use forebay_engine::{Action, Bufs, Device, DeviceError, OpId, Operation};
 use forebay_model::{Command, Kind};
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ use crate::map::Map;
 use crate::recording::{self, Begun, Recorder};
 use crate::slots::Slots;
 use crate::uring::{Completion, DISCARDER_TAG, DRIVER_TAG, TIMER_TAG, Token, Uring};
-use attached::{Attached, DiscardWay, Routes, ZeroWay};
+use attached::{Attached, DiscardWay, FlushFor, Routes, ZeroWay};
 use work::{Task, Work};
 
 /// A device as its driver numbers it.
@@ -74,6 +75,7 @@ pub struct Driver {
     devices: Slots<Attached>,
     routes: Routes,
     works: Slots<Work>,
+    groups: Slots<FlushGroup>,
     max_in_flight: usize,
     discarder: Option<Discarder>,
     zeroes: Option<Map>,
@@ -94,6 +96,7 @@ impl Driver {
             devices: Slots::default(),
             routes: Routes::default(),
             works: Slots::default(),
+            groups: Slots::default(),
             max_in_flight: max_in_flight.max(1),
             discarder: None,
             zeroes: None,
@@ -166,6 +169,10 @@ impl Driver {
             device: name,
             operation,
         } = action;
+        if matches!((name, &operation), (Device::Cache(_), Operation::Flush)) {
+            return self.flush_cache(ring, shard, op, done);
+        }
+        let (name, operation) = placed(name, operation);
         let mut refuse = |result| done.push(Done { shard, op, result });
         let Some(index) = self.routes.get(shard, name) else {
             return refuse(Err(DeviceError::Gone));
@@ -176,7 +183,8 @@ impl Driver {
         let (task, offset_bytes, len_bytes, bufs) = match operation {
             Operation::Flush => {
                 self.counters.flushes_asked += 1;
-                attached.flush_waiting.push((shard, op));
+                let group = None;
+                attached.flush_waiting.push(FlushFor { shard, op, group });
                 return self.start_flush(ring, index);
             }
             Operation::Read { offset_bytes, bufs } => {
@@ -222,6 +230,44 @@ impl Driver {
         attached.in_flight += 1;
         self.to_begin.push_back(slot);
         self.begin_all(ring, done);
+    }
+
+    /// Flushes all devices of a cache: what one flush covers may be on any of them.
+    fn flush_cache(&mut self, ring: &mut Uring, shard: u16, op: OpId, done: &mut Vec<Done>) {
+        self.counters.flushes_asked += 1;
+        let devices = self.routes.caches(shard);
+        if devices.is_empty() {
+            let result = Err(DeviceError::Gone);
+            return done.push(Done { shard, op, result });
+        }
+        let group = (devices.len() > 1).then(|| {
+            self.groups.insert(FlushGroup {
+                left: devices.len(),
+                result: Ok(()),
+            })
+        });
+        for device in devices {
+            if let Some(attached) = self.devices.get_mut(device) {
+                attached.flush_waiting.push(FlushFor { shard, op, group });
+                self.start_flush(ring, device);
+            }
+        }
+    }
+
+    /// One of the flushes that make up one of a cache has ended; the answer, if it was the last.
+    fn flushed(&mut self, flush: FlushFor, result: Result<(), DeviceError>) -> Option<Done> {
+        let FlushFor { shard, op, group } = flush;
+        let Some(group) = group else {
+            return Some(Done { shard, op, result });
+        };
+        let state = self.groups.get_mut(group)?;
+        state.left -= 1;
+        state.result = state.result.and(result);
+        if state.left > 0 {
+            return None;
+        }
+        let result = self.groups.remove(group)?.result;
+        Some(Done { shard, op, result })
     }
 
     /// Takes a completion if it is the driver's own, and says whether it was. What is thereby
@@ -421,9 +467,15 @@ impl Driver {
         };
         match work.task {
             Task::Flush => {
-                let served = attached.flush_serving.drain(..);
-                done.extend(served.map(|(shard, op)| Done { shard, op, result }));
                 attached.flushing = false;
+                let mut served = std::mem::take(&mut attached.flush_serving);
+                for flush in served.drain(..) {
+                    done.extend(self.flushed(flush, result));
+                }
+                if let Some(attached) = self.devices.get_mut(work.device) {
+                    // Its memory is used again.
+                    attached.flush_serving = served;
+                }
                 return self.start_flush(ring, work.device);
             }
             Task::Read => self.counters.reads += 1,
@@ -531,6 +583,30 @@ impl Drop for Driver {
             std::mem::forget(self.zeroes.take());
         }
     }
+}
+
+/// The flushes of several devices that make up one of their cache.
+#[derive(Debug)]
+struct FlushGroup {
+    left: usize,
+    result: Result<(), DeviceError>,
+}
+
+/// On which of a cache's devices an operation is, and where: engines give addresses.
+fn placed(name: Device, mut operation: Operation) -> (Device, Operation) {
+    let Device::Cache(_) = name else {
+        return (name, operation);
+    };
+    let offset_bytes = match &mut operation {
+        Operation::Flush => return (name, operation),
+        Operation::Read { offset_bytes, .. }
+        | Operation::Write { offset_bytes, .. }
+        | Operation::Discard { offset_bytes, .. }
+        | Operation::WriteZeroes { offset_bytes, .. } => offset_bytes,
+    };
+    let (number, on_device) = place_of(*offset_bytes);
+    *offset_bytes = on_device;
+    (Device::Cache(number), operation)
 }
 
 fn total_bytes(bufs: &Bufs) -> u64 {

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{NAME, Rig, SHARD, Scratch};
+use forebay_engine::format::extents::address;
 use forebay_engine::{Action, Buf, Bufs, Device, DeviceError, Memory, OpId, Operation};
 use forebay_io::DriverError;
 
@@ -72,7 +73,7 @@ fn ranges_past_the_end_fail_and_do_not_grow_the_file() {
     let buf = rig.buf(8192, 9);
     assert_eq!(rig.read(SIZE - 4096, &[buf]), Err(DeviceError::Io));
     assert_eq!(rig.write(SIZE - 4096, &[buf]), Err(DeviceError::Io));
-    assert_eq!(rig.write(u64::MAX - 4095, &[buf]), Err(DeviceError::Io));
+    assert_eq!(rig.write((1 << 56) - 4096, &[buf]), Err(DeviceError::Io));
     let past = Operation::WriteZeroes {
         offset_bytes: SIZE,
         len_bytes: 4096,
@@ -101,11 +102,16 @@ fn ranges_past_the_end_fail_and_do_not_grow_the_file() {
 fn unknown_devices_are_gone() {
     let scratch = Scratch::file("/tmp", SIZE);
     let mut rig = Rig::new(&scratch.0);
-    for (shard, device) in [(SHARD, Device::Cache(1)), (99, NAME)] {
+    let buf = rig.buf(4096, 1);
+    let elsewhere = Operation::Read {
+        offset_bytes: address(1, 0),
+        bufs: Bufs::from_slice(&[buf]),
+    };
+    for (shard, operation) in [(SHARD, elsewhere), (99, Operation::Flush)] {
         let action = Action {
             op: OpId(5),
-            device,
-            operation: Operation::Flush,
+            device: NAME,
+            operation,
         };
         rig.driver
             .submit(&mut rig.ring, shard, action, &mut rig.done);
@@ -141,6 +147,34 @@ fn zeroes_and_discards_read_as_zeroes() {
         assert!(bytes[..(3 << 20) + 8192].iter().all(|byte| *byte == 0));
         assert!(bytes[(3 << 20) + 8192..].iter().all(|byte| *byte == 7));
     }
+}
+
+/// An address says which of a cache's devices is meant; a flush is of all of them, and answered
+/// once.
+#[test]
+fn devices_of_a_cache_are_addressed_and_flushed_together() {
+    let (first, second) = (Scratch::file("/tmp", SIZE), Scratch::file("/tmp", SIZE));
+    let mut rig = Rig::new(&first.0);
+    let device = forebay_io::RealDevice::open(&second.0, common::IF_POSSIBLE).expect("a device");
+    let added = rig.driver.add_device(&mut rig.ring, device, None);
+    rig.driver.route(SHARD, Device::Cache(1), added);
+    let (here, there) = (rig.buf(4096, 1), rig.buf(4096, 2));
+    assert_eq!(rig.write(8192, &[here]), Ok(()));
+    assert_eq!(rig.write(address(1, 8192), &[there]), Ok(()));
+    let past = address(1, SIZE);
+    assert_eq!(rig.write(past, &[there]), Err(DeviceError::Io));
+    let flushed = rig.submit(Operation::Flush);
+    let done = rig.wait(1);
+    assert_eq!((done[0].op, done[0].result), (flushed, Ok(())));
+    let counters = rig.driver.counters();
+    assert_eq!((counters.flushes_asked, counters.flushes_submitted), (1, 2));
+    for (scratch, byte) in [(&first, 1), (&second, 2)] {
+        let held = std::fs::read(&scratch.0).expect("a file");
+        assert!(held[8192..12_288].iter().all(|held| *held == byte));
+    }
+    assert_eq!(rig.driver.remove_device(&mut rig.ring, added), Ok(()));
+    assert_eq!(rig.write(address(1, 0), &[there]), Err(DeviceError::Gone));
+    assert_eq!(rig.run(Operation::Flush), Ok(()));
 }
 
 /// A flush that comes while one is on its way is not served by that one, but by the next, which

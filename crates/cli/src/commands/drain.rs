@@ -1,13 +1,12 @@
 //! Commands that write dirty data back: drain, detach, stop.
 
-use std::io::IsTerminal;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::progress::{self, Show};
 use crate::args::{ControlArgs, DrainArgs, StopArgs, VolumeArgs};
-use crate::client::Client;
 use crate::config::{CachePlan, HttpPlan, Plan, VolumePlan};
 use crate::units::{duration, size};
 
@@ -44,72 +43,26 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
     Ok(())
 }
 
-/// Calls a method that may take long. Ctrl-C ends this process, and the daemon notices.
+/// Calls a method that drains.
 fn call(control: &ControlArgs, method: &str, parameters: &Value) -> Result<Value> {
-    let mut client = Client::connect(control.control.as_deref())?;
-    let show = Show::new(control.json);
-    let watched = watch_interrupts(method)?;
-    let answer = client.call(method, parameters, &mut |progress| show.progress(progress));
-    drop(watched);
-    show.end();
-    answer
-}
-
-/// Lets Ctrl-C end the command with its own exit code.
-fn watch_interrupts(method: &str) -> Result<signal_hook::iterator::Handle> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
-        .context("cannot watch for Ctrl-C")?;
-    let handle = signals.handle();
-    let what = if method == "Stop" {
+    let goes_on = if method == "Stop" {
         "the daemon goes on"
     } else {
         "the volume goes on as it was"
     };
-    std::thread::spawn(move || {
-        if signals.forever().next().is_some() {
-            eprintln!("\nforebay: interrupted: {what}");
-            std::process::exit(crate::failure::INTERRUPTED.into());
-        }
-    });
-    Ok(handle)
+    progress::call(control, method, parameters, goes_on, &words)
 }
 
-/// Shows how far a drain is: a line that changes on a terminal, JSON lines for programs.
-struct Show {
-    json: bool,
-    terminal: bool,
-}
-
-impl Show {
-    fn new(json: bool) -> Show {
-        Show {
-            json,
-            terminal: std::io::stderr().is_terminal(),
-        }
-    }
-
-    fn progress(&self, progress: &Value) {
-        if self.json {
-            crate::output::line(format_args!("{progress}"));
-        } else if self.terminal {
-            let left = progress["seconds_left"]
-                .as_f64()
-                .map_or("?".to_owned(), duration);
-            eprint!(
-                "\r\x1b[K{} dirty, {} written back, {}/s, {left} left",
-                size(progress["dirty_bytes"].as_u64().unwrap_or(0)),
-                size(progress["drained_bytes"].as_u64().unwrap_or(0)),
-                size(progress["bytes_per_second"].as_u64().unwrap_or(0)),
-            );
-        }
-    }
-
-    fn end(&self) {
-        if self.terminal && !self.json {
-            eprint!("\r\x1b[K");
-        }
-    }
+fn words(progress: &Value) -> String {
+    let left = progress["seconds_left"]
+        .as_f64()
+        .map_or("?".to_owned(), duration);
+    format!(
+        "{} dirty, {} written back, {}/s, {left} left",
+        size(progress["dirty_bytes"].as_u64().unwrap_or(0)),
+        size(progress["drained_bytes"].as_u64().unwrap_or(0)),
+        size(progress["bytes_per_second"].as_u64().unwrap_or(0)),
+    )
 }
 
 fn print_drained(json: bool, answer: &Value) {
@@ -156,7 +109,8 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &Path) -> Result<()> {
         source: None,
     };
     let show = Show::new(args.control.json);
-    let answer = crate::daemon::drain_offline(plan, &mut |progress| show.progress(progress));
+    let answer =
+        crate::daemon::drain_offline(plan, &mut |progress| show.progress(progress, &words));
     show.end();
     print_drained(args.control.json, &answer?);
     Ok(())

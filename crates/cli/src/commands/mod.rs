@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod cache;
 mod check;
 mod check_config;
 mod create;
@@ -10,6 +11,7 @@ mod live;
 mod manual;
 mod packaging;
 mod profile;
+mod progress;
 mod removal;
 mod repair;
 mod status;
@@ -37,6 +39,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Profile(command) => profile::run(&command),
         Command::Drain(args) => drain::run(&args),
         Command::Stop(args) => drain::stop(&args),
+        Command::Cache(command) => cache::run(&command),
         Command::Reload(args) => live::reload(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Check(args) => check::check(&args),

@@ -2,7 +2,7 @@
 //!
 //! `{"method":"org.forebay.Status","parameters":{}}` is answered by `{"parameters":{...}}` or
 //! `{"error":"org.forebay.Refused","parameters":{"message":"..."}}`. With `"more":true` a drain
-//! answers several times, each but the last with `"continues":true`. A client that closes its
+//! or resize answers several times, each but the last with `"continues":true`. A client that closes its
 //! connection interrupts what it asked for. `Record` wants `"upgrade":true`: what follows its answer
 //! is a recording, to the end of the connection.
 
@@ -17,6 +17,7 @@ use forebay_engine::Mode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::resize::{Emptying, Resized};
 use super::volumes::Progress;
 use super::{Daemon, Devices, Notice};
 use crate::config;
@@ -224,6 +225,12 @@ fn carry_out(
             );
             daemon.rename(&name, &new)
         }
+        "org.forebay.Resize" => {
+            let mut tell = |emptying: Emptying| {
+                !gone(stream) && (!call.more || send(stream, &emptying_message(emptying)))
+            };
+            Ok(resized(&daemon.resize(given.size_bytes, &mut tell)?))
+        }
         "org.forebay.Reload" => daemon.reload(),
         "org.forebay.Stop" => stop(daemon, stream, given, &mut tell),
         other => Err(Usage(format!("there is no method `{other}`")).into()),
@@ -301,6 +308,31 @@ pub(super) fn progress_parameters(progress: Progress) -> Value {
         "drained_bytes": done,
         "bytes_per_second": rate as u64,
         "seconds_left": seconds_left,
+    })
+}
+
+fn emptying_message(emptying: Emptying) -> Value {
+    let Emptying {
+        left_bytes,
+        all_bytes,
+        seconds,
+    } = emptying;
+    let done = all_bytes.saturating_sub(left_bytes);
+    let seconds_left = (done > 0).then(|| seconds * left_bytes as f64 / done as f64);
+    let parameters = json!({
+        "left_bytes": left_bytes,
+        "all_bytes": all_bytes,
+        "seconds_left": seconds_left,
+    });
+    json!({ "continues": true, "parameters": parameters })
+}
+
+fn resized(resized: &Resized) -> Value {
+    json!({
+        "before_bytes": resized.before_bytes,
+        "after_bytes": resized.after_bytes,
+        "device_end_bytes": resized.end_bytes,
+        "seconds": resized.seconds,
     })
 }
 

@@ -14,6 +14,7 @@
 //! | [`volumes`] | attach, detach, mode, drain |
 //! | [`rename`] | another name for a volume |
 //! | [`settings`] | settings changed live |
+//! | [`resize`] | the cache's space, changed live |
 //! | [`report`] | status |
 //! | [`tap`] | watching a volume's requests: for [`record`] and [`advice`] |
 //! | [`history`], [`events`], [`heat`] | the last hour, in memory |
@@ -38,6 +39,7 @@ mod record;
 mod reload;
 mod rename;
 mod report;
+mod resize;
 mod service;
 mod settings;
 mod shard;
@@ -110,6 +112,8 @@ struct CacheSide {
     superblock: Superblock,
     storage: BlockingStorage,
     device: Arc<RealDevice>,
+    /// It has the timing of another device.
+    emulated: bool,
     recovery: Recovery,
 }
 
@@ -165,6 +169,8 @@ struct Daemon {
     /// If volumes are block devices: the longest transfer of those, in bytes.
     block_devices: Option<u32>,
     notices: Mutex<Sender<Notice>>,
+    /// Held by the one command that resizes the cache.
+    resizing: Mutex<()>,
 }
 
 impl Daemon {

@@ -73,6 +73,7 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Resu
     for link in &daemon.links {
         link.call(Worker::refuse_requests)?;
     }
+    daemon.end_resizing()?;
     let mut wait = Wait {
         daemon,
         notices,

@@ -169,6 +169,7 @@ fn launch(plan: Plan) -> Result<Launched> {
         surroundings,
         block_devices: plan.ublk.then_some(limits.max_request_bytes),
         notices: Mutex::new(notices),
+        resizing: Mutex::new(()),
         plan: Mutex::new(plan),
     });
     advice::start(&daemon)?;
@@ -478,7 +479,9 @@ fn start_workers(
     }
     let (cache, configs) = match cache {
         Some(OpenCache {
-            attached, configs, ..
+            attached,
+            configs,
+            device,
         }) => {
             let AttachedCache {
                 opened,
@@ -496,6 +499,7 @@ fn start_workers(
                 superblock,
                 storage: opened.storage,
                 device: opened.device,
+                emulated: device.emulation.is_some(),
                 recovery: Recovery::of(&report),
             };
             (Some(side), configs)

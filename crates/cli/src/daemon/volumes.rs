@@ -395,16 +395,14 @@ pub(super) fn change_record(
     write_superblock(cache, superblock)
 }
 
-fn write_superblock(cache: &mut CacheSide, mut superblock: Superblock) -> Result<()> {
-    let written = superblock.write(&mut cache.storage);
-    // After a failure the old or the new one counts; the next one must be newer than both.
-    cache.superblock.sequence = superblock.sequence;
-    written.with_context(|| {
-        format!(
-            "cannot write the superblock of the cache on {}",
-            cache.device.path().display()
-        )
-    })?;
-    cache.superblock = superblock;
-    Ok(())
+pub(super) fn write_superblock(cache: &mut CacheSide, superblock: Superblock) -> Result<()> {
+    cache
+        .superblock
+        .replace(superblock, &mut cache.storage)
+        .with_context(|| {
+            format!(
+                "cannot write the superblock of the cache on {}",
+                cache.device.path().display()
+            )
+        })
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use forebay_engine::{Device, OpId};
+use smallvec::SmallVec;
 
 use crate::device::{DeviceKind, RealDevice};
 use crate::emulated::Client;
@@ -36,6 +37,15 @@ pub(super) enum DiscardWay {
     None,
 }
 
+/// Who asked for a flush.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlushFor {
+    pub(super) shard: u16,
+    pub(super) op: OpId,
+    /// It is one of several that make up a flush.
+    pub(super) group: Option<u32>,
+}
+
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) device: Arc<RealDevice>,
@@ -47,8 +57,8 @@ pub(super) struct Attached {
     pub(super) in_flight: usize,
     pub(super) waiting: VecDeque<u32>,
     pub(super) flushing: bool,
-    pub(super) flush_waiting: Vec<(u16, OpId)>,
-    pub(super) flush_serving: Vec<(u16, OpId)>,
+    pub(super) flush_waiting: Vec<FlushFor>,
+    pub(super) flush_serving: Vec<FlushFor>,
     pub(super) zero_way: ZeroWay,
     pub(super) discard_way: DiscardWay,
 }
@@ -138,6 +148,13 @@ impl Routes {
             Device::Cache(index) => *routes.caches.get(usize::from(index))?,
             Device::Origin(volume) => *routes.origins.get(usize::from(volume.0))?,
         }
+    }
+
+    /// All devices of a shard's cache.
+    pub(super) fn caches(&self, shard: u16) -> SmallVec<[u32; 4]> {
+        let routes = self.shards.get(usize::from(shard));
+        let caches = routes.into_iter().flat_map(|routes| &routes.caches);
+        caches.flatten().copied().collect()
     }
 
     pub(super) fn clear(&mut self, shard: u16, name: Device) {

@@ -1,0 +1,207 @@
+//! The cache's space changed while clients write, and daemons killed in the middle of it.
+
+mod support;
+
+use forebay_random::SplitMix64;
+use serde_json::Value;
+use support::model::{BLOCK, Model, ORIGIN_BYTES, contents, write_some};
+use support::nbd::Client;
+use support::{Daemon, MIB, Scratch, forebay_ok, forebay_says, send_signal, text, until};
+
+fn set_size(scratch: &Scratch, size_bytes: u64) {
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(scratch.path("cache"))
+        .unwrap();
+    file.set_len(size_bytes).unwrap();
+}
+
+fn capacity(daemon: &Daemon, scratch: &Scratch) -> u64 {
+    daemon.status(scratch)["cache"]["capacity_bytes"]
+        .as_u64()
+        .unwrap()
+}
+
+fn resize(daemon: &Daemon, scratch: &Scratch, size: &str) -> Value {
+    let said = daemon.command(scratch, &["cache", "resize", size, "--json"]);
+    serde_json::from_str(said.lines().last().unwrap()).unwrap()
+}
+
+/// Resizes at random under load; half of the daemons are killed meanwhile.
+fn resize_again_and_again(shards: &str, rounds: u64) {
+    let scratch = Scratch::new();
+    scratch.file("origin", ORIGIN_BYTES);
+    scratch.file("cache", 32 * MIB);
+    forebay_ok(&scratch, &["create", "cache", "--shards", shards]);
+    set_size(&scratch, 96 * MIB);
+    let (mut random, mut model, mut version) = (SplitMix64::new(11), Model::default(), 0);
+    for _ in 0..rounds {
+        let daemon = Daemon::cached(&scratch, "writeback", &[]);
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        model.check_and_settle(&mut client);
+        let size = format!("{}M", 20 + random.below(77));
+        let replies = 50 + random.below(1500);
+        write_some(&mut client, &mut model, &mut random, &mut version, replies);
+        let resizing = daemon.begin(&scratch, &["cache", "resize", &size]);
+        let replies = 50 + random.below(1500);
+        write_some(&mut client, &mut model, &mut random, &mut version, replies);
+        if random.below(2) == 0 {
+            daemon.kill();
+            resizing.wait_with_output().unwrap();
+            continue;
+        }
+        let output = resizing.wait_with_output().unwrap();
+        assert!(output.status.success(), "{size}: {}", text(&output));
+        let replies = 50 + random.below(1500);
+        write_some(&mut client, &mut model, &mut random, &mut version, replies);
+        drop(client);
+        daemon.kill();
+    }
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    model.check(&mut client);
+    drop(client);
+    daemon.command(&scratch, &["drain"]);
+    daemon.stop();
+    let daemon = Daemon::start(&scratch, &["--origin", "origin"]);
+    model.check(&mut Client::connect(&scratch.path("nbd")).unwrap());
+    daemon.stop();
+}
+
+#[test]
+fn nothing_is_lost_while_the_cache_is_resized() {
+    resize_again_and_again("1", 16);
+}
+
+#[test]
+fn nothing_is_lost_while_several_shards_are_resized() {
+    resize_again_and_again("2", 16);
+}
+
+#[test]
+fn a_grown_cache_holds_more_and_a_shrunk_one_keeps_what_is_dirty() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 64 * MIB);
+    scratch.file("cache", 16 * MIB);
+    let slow = ["--age", "3600", "--dirty-low", "60"];
+    let daemon = Daemon::cached(&scratch, "writeback", &slow);
+    let before = capacity(&daemon, &scratch);
+    let nothing = resize(&daemon, &scratch, "max");
+    assert_eq!(nothing["before_bytes"], nothing["after_bytes"]);
+
+    set_size(&scratch, 64 * MIB);
+    let grown = resize(&daemon, &scratch, "max");
+    assert_eq!(grown["after_bytes"], 63 * MIB);
+    assert!(capacity(&daemon, &scratch) > before * 3);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    for block in 0..5000 {
+        client.write(block * BLOCK, &contents(block + 1));
+    }
+    let dirty = |daemon: &Daemon| {
+        let status = daemon.status(&scratch);
+        status["cache"]["dirty_bytes"].as_u64().unwrap()
+    };
+    assert_eq!(dirty(&daemon), 5000 * BLOCK, "more than it held before");
+
+    let shrunk = resize(&daemon, &scratch, "40M");
+    let end = shrunk["device_end_bytes"].as_u64().unwrap();
+    assert!((39 * MIB..=40 * MIB).contains(&end), "{shrunk}");
+    daemon.kill();
+    // What it gave back can be used for something else.
+    set_size(&scratch, end);
+    let daemon = Daemon::cached(&scratch, "writeback", &slow);
+    assert!(capacity(&daemon, &scratch) < 40 * MIB);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    for block in 0..5000 {
+        assert_eq!(
+            client.read(block * BLOCK, BLOCK as u32),
+            contents(block + 1)
+        );
+    }
+    drop(client);
+    daemon.stop();
+    forebay_ok(&scratch, &["check", "cache"]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 32 * MIB);
+    scratch.file("cache", 32 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    let before = capacity(&daemon, &scratch);
+    let control = scratch.text("control");
+    let says = |size: &str, code: i32, words: &[&str]| {
+        let arguments = ["cache", "resize", size, "--control", &control];
+        forebay_says(&scratch, &arguments, code, words);
+    };
+    says("64M", 3, &["has 32 MiB", "make it larger first", "`max`"]);
+    says("4M", 3, &["4 MiB is too small", "it needs 9 MiB"]);
+    says("much", 2, &["much", "`max`"]);
+    assert_eq!(capacity(&daemon, &scratch), before);
+    daemon.stop();
+    let daemon = Daemon::start(&scratch, &["--origin", "origin"]);
+    says("max", 2, &["serves no cache", "--cache"]);
+    daemon.stop();
+    let timed = ["--cache-emulate", "ssd"];
+    let daemon = Daemon::cached(&scratch, "writeback", &timed);
+    says("16M", 3, &["the timing of another device"]);
+    daemon.stop();
+}
+
+/// Whether a process has a handler for SIGINT.
+fn watches_interrupts(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << 1 != 0)
+}
+
+#[test]
+fn an_interrupted_resize_leaves_the_cache_as_it_was() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 64 * MIB);
+    scratch.file("cache", 48 * MIB);
+    let slow = ["--age", "3600", "--dirty-low", "60"];
+    let daemon = Daemon::cached(&scratch, "writeback", &slow);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    for block in 0..4000 {
+        client.write(block * BLOCK, &contents(block + 1));
+    }
+    // Much of it is used: to give that back takes time.
+    for block in 4000..12_000 {
+        client.read(block * BLOCK, BLOCK as u32);
+    }
+    until("the cache to fill", || {
+        let cached = daemon.status(&scratch)["cache"]["cached_bytes"].as_u64();
+        cached.unwrap() > 38 * MIB
+    });
+    let before = capacity(&daemon, &scratch);
+    // It is gone before the daemon, which stands still, has heard of it.
+    daemon.signal("-STOP");
+    let mut resizing = daemon.begin(&scratch, &["cache", "resize", "24M"]);
+    until("Ctrl-C to be watched for", || {
+        watches_interrupts(resizing.id())
+    });
+    send_signal(resizing.id(), "-INT");
+    assert_eq!(resizing.wait().unwrap().code(), Some(4));
+    daemon.signal("-CONT");
+    until("the daemon to notice", || {
+        let settled = capacity(&daemon, &scratch) == before;
+        settled && !daemon.log().contains("instead of")
+    });
+    for block in 0..4000 {
+        assert_eq!(
+            client.read(block * BLOCK, BLOCK as u32),
+            contents(block + 1)
+        );
+    }
+    // Nothing is in the way of another.
+    until("another to be possible", || {
+        let said = daemon.begin(&scratch, &["cache", "resize", "24M"]);
+        said.wait_with_output().unwrap().status.success()
+    });
+    assert!(capacity(&daemon, &scratch) < before);
+    assert_eq!(daemon.log().matches("instead of").count(), 1);
+    daemon.stop();
+}
