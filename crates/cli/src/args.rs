@@ -11,7 +11,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::units::{Age, Budget, Cutoff, Limit, parse_percent, parse_size};
 
-pub(crate) use cache::{CacheCommand, ResizeArgs, WantedSize};
+pub(crate) use cache::{AddArgs, CacheCommand, RemoveArgs, ResizeArgs, WantedSize};
 pub(crate) use fault::fault;
 pub(crate) use trace::{
     AdviseArgs, RecordArgs, ReplayArgs, SimulateArgs, TraceArgs, TraceCommand, TraceFileArgs,
@@ -73,7 +73,7 @@ pub(crate) enum Command {
     Drain(DrainArgs),
     /// Stop a running cache in order.
     Stop(StopArgs),
-    /// Resize a running cache while its volumes are in use.
+    /// Give a running cache more space or less, on its device or on others, while its volumes are in use.
     #[command(subcommand, after_help = "Example: forebay cache resize max")]
     Cache(CacheCommand),
     /// Have a running cache read its configuration file again.
@@ -169,9 +169,10 @@ pub(crate) struct ServeArgs {
     /// The slow device with the data.
     #[arg(long, value_name = "DISK", required_unless_present = "config")]
     pub(crate) origin: Option<PathBuf>,
-    /// The cache device. Without one the origin is exported as it is.
+    /// The cache device; given several times, all devices of one cache. Without one the origin is
+    /// exported as it is.
     #[arg(long, value_name = "SSD")]
-    pub(crate) cache: Option<PathBuf>,
+    pub(crate) cache: Vec<PathBuf>,
     /// Make a cache on the cache device if it is blank.
     #[arg(long, requires = "cache")]
     pub(crate) create: bool,
@@ -238,7 +239,7 @@ impl ServeArgs {
         ServeArgs {
             config: Some(path),
             origin: None,
-            cache: None,
+            cache: Vec::new(),
             create: false,
             mode: None,
             nbd: Vec::new(),
@@ -470,9 +471,9 @@ pub(crate) struct DrainArgs {
     /// With --offline: the origin device.
     #[arg(long, value_name = "DISK", requires = "offline")]
     pub(crate) origin: Option<PathBuf>,
-    /// With --offline: the cache device.
+    /// With --offline: the cache device; given several times, all devices of one cache.
     #[arg(long, value_name = "SSD", requires = "offline")]
-    pub(crate) cache: Option<PathBuf>,
+    pub(crate) cache: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) devices: DeviceArgs,
     #[command(flatten)]
@@ -557,8 +558,9 @@ pub(crate) struct DevicesArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: forebay check /dev/nvme0n1p3")]
 pub(crate) struct CheckArgs {
-    /// The cache device.
-    pub(crate) cache: PathBuf,
+    /// The cache device, or all devices of the cache.
+    #[arg(required = true, value_name = "CACHE")]
+    pub(crate) cache: Vec<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -569,8 +571,9 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: forebay repair /dev/nvme0n1p3 --accept-damage")]
 pub(crate) struct RepairArgs {
-    /// The cache device.
-    pub(crate) cache: PathBuf,
+    /// The cache device, or all devices of the cache.
+    #[arg(required = true, value_name = "CACHE")]
+    pub(crate) cache: Vec<PathBuf>,
     /// Give up the promised records that cannot be read; what they superseded may come back.
     #[arg(long)]
     pub(crate) accept_damage: bool,

@@ -4,7 +4,7 @@
 //! (I12), read the superblock, honour an abandonment (I15), compare each origin with what the
 //! cache knows of it, recover, make the shared memory, enter new volumes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -15,6 +15,7 @@ use forebay_engine::{
 };
 use forebay_io::{BlockingStorage, DirectIo, OpenError, OpenHow, RealDevice, Recording};
 
+use crate::cache_storage::{self, CacheStorage};
 use crate::failure::{Usage, refuse, wrong_usage};
 use crate::fingerprint;
 use crate::holder;
@@ -112,7 +113,7 @@ pub(crate) struct Surroundings {
 
 impl Surroundings {
     /// Opens a device to be served.
-    fn open(&self, path: &Path) -> Result<Opened> {
+    pub(crate) fn open(&self, path: &Path) -> Result<Opened> {
         let opened = Opened::new(path, self.direct, false)?;
         if let Some(recording) = &self.recording {
             opened
@@ -126,54 +127,42 @@ impl Surroundings {
 
 /// A cache that is attached, not yet served.
 pub(crate) struct AttachedCache {
-    pub(crate) opened: Opened,
+    pub(crate) storage: CacheStorage,
     pub(crate) superblock: Superblock,
     pub(crate) shards: Vec<Recovered>,
     pub(crate) report: RecoveryReport,
     pub(crate) memory: Vec<ShardMemory>,
 }
 
-/// Opens a cache device and reads its superblock; makes a cache first if that is wanted and the
-/// device is blank.
+/// Opens the devices of a cache and reads its superblock; makes a cache first if that is wanted
+/// and the only device is blank.
 pub(crate) fn open_cache(
-    path: &Path,
+    paths: &[PathBuf],
     create: bool,
     surroundings: &Surroundings,
-) -> Result<(Opened, Superblock)> {
-    let mut opened = surroundings.open(path)?;
-    let superblock = match Superblock::read(&mut opened.storage) {
-        Err(SuperblockError::Blank) if create => create_on_blank(&mut opened, &NewCache::default())
-            .with_context(|| format!("cannot make a cache on {}", path.display()))?,
-        Err(error @ SuperblockError::NotACache { .. }) => {
-            let detail = match signature::examine(&mut opened.storage) {
-                Ok(Contents::Known(what)) => format!(": it holds {what}"),
-                _ => String::new(),
-            };
-            return Err(error).with_context(|| {
-                format!(
-                    "{} is not a Forebay cache{detail}; make one with `forebay create`",
-                    path.display()
-                )
-            });
-        }
-        Err(error @ SuperblockError::Blank) => {
-            return Err(error).with_context(|| {
-                format!(
-                    "{} holds no cache yet; make one with `forebay create`, or add --create",
-                    path.display()
-                )
-            });
-        }
-        read => read.with_context(|| format!("cannot use the cache device {}", path.display()))?,
-    };
-    check_abandonment(&superblock, surroundings, path)?;
-    Ok((opened, superblock))
+) -> Result<(CacheStorage, Superblock)> {
+    let mut opened = paths
+        .iter()
+        .map(|path| surroundings.open(path))
+        .collect::<Result<Vec<_>>>()?;
+    if let ([only], true) = (opened.as_mut_slice(), create)
+        && let Err(SuperblockError::Blank) = Superblock::of_device(&mut only.storage, 0)
+    {
+        create_on_blank(only, &NewCache::default())
+            .with_context(|| format!("cannot make a cache on {}", only.device.path().display()))?;
+    }
+    let mut storage = cache_storage::join(opened)?;
+    let names = cache_storage::names(&storage);
+    let superblock = Superblock::read(&mut storage)
+        .with_context(|| format!("cannot use the cache device {names}"))?;
+    check_abandonment(&superblock, surroundings, &names)?;
+    Ok((storage, superblock))
 }
 
 fn check_abandonment(
     superblock: &Superblock,
     surroundings: &Surroundings,
-    path: &Path,
+    names: &str,
 ) -> Result<()> {
     let Some(abandonment) = surroundings.state.abandonment(superblock.id)? else {
         return Ok(());
@@ -181,7 +170,7 @@ fn check_abandonment(
     refuse!(
         "the cache on {} was given up {} ago ({}): its volumes went on without it, so what it holds is old; \
          make it anew with `forebay create --force`",
-        path.display(),
+        names,
         units::duration(since_1970().as_secs().saturating_sub(abandonment.time) as f64),
         abandonment.reason,
     )
@@ -379,20 +368,20 @@ pub(crate) fn check_origin(volume: &VolumeRecord, origin: &mut Origin) -> Result
 
 /// Recovers the cache, in a new epoch.
 pub(crate) fn attach(
-    mut opened: Opened,
+    mut storage: CacheStorage,
     superblock: &Superblock,
     accept_damage: bool,
     settings: &Settings,
 ) -> Result<AttachedCache> {
-    let path = opened.device.path().to_owned();
+    let names = cache_storage::names(&storage);
     let options = AttachOptions {
         boot_id: boot_id()?,
         accept_damage,
     };
     let mut left = shared_memory::open(superblock)?;
     let mut surviving: Vec<_> = left.iter_mut().map(Left::surviving).collect();
-    let attached = forebay_engine::attach(&mut opened.storage, &mut surviving, &options)
-        .map_err(|error| explain(error, &path))?;
+    let attached = forebay_engine::attach(&mut storage, &mut surviving, &options)
+        .map_err(|error| explain(error, &names))?;
     drop(surviving);
     let Attached {
         superblock,
@@ -403,7 +392,7 @@ pub(crate) fn attach(
     let left = left.into_iter().zip(held).collect();
     let memory = shared_memory::complete(superblock.id, left, settings)?;
     Ok(AttachedCache {
-        opened,
+        storage,
         superblock,
         shards,
         report,
@@ -412,11 +401,12 @@ pub(crate) fn attach(
 }
 
 /// Tells damage from other failures.
-fn explain(error: forebay_engine::AttachError, path: &Path) -> anyhow::Error {
+fn explain(error: forebay_engine::AttachError, names: &str) -> anyhow::Error {
     use forebay_engine::{AttachError, RecoveryError};
     match error {
-        AttachError::Superblock(error) => anyhow::Error::from(error)
-            .context(format!("cannot use the cache device {}", path.display())),
+        AttachError::Superblock(error) => {
+            anyhow::Error::from(error).context(format!("cannot use the cache device {names}"))
+        }
         AttachError::Shard {
             source: RecoveryError::Damaged(_),
             ..
@@ -424,12 +414,11 @@ fn explain(error: forebay_engine::AttachError, path: &Path) -> anyhow::Error {
             let advice = format!(
                 "{error}. What the missing records superseded must not come back unnoticed: look with \
                  `forebay check {0}`, then accept it with `forebay repair {0} --accept-damage`",
-                path.display()
+                names.replace(", ", " ")
             );
             crate::failure::DamageFound(advice).into()
         }
-        other => anyhow::Error::from(other)
-            .context(format!("cannot attach the cache on {}", path.display())),
+        other => anyhow::Error::from(other).context(format!("cannot attach the cache on {names}")),
     }
 }
 

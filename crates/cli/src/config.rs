@@ -83,12 +83,25 @@ pub(crate) struct Plan {
     pub(crate) source: Option<Box<ServeArgs>>,
 }
 
-/// The cache device.
-#[derive(Debug, PartialEq)]
+/// The cache.
+#[derive(Debug)]
 pub(crate) struct CachePlan {
-    pub(crate) device: PathBuf,
+    /// Its devices, in any order.
+    pub(crate) devices: Vec<PathBuf>,
     pub(crate) create: bool,
     pub(crate) emulate: Option<ModelOptions>,
+}
+
+impl PartialEq for CachePlan {
+    fn eq(&self, other: &CachePlan) -> bool {
+        let sorted = |plan: &CachePlan| {
+            let mut devices = plan.devices.clone();
+            devices.sort();
+            devices
+        };
+        (self.create, &self.emulate) == (other.create, &other.emulate)
+            && sorted(self) == sorted(other)
+    }
 }
 
 /// A volume.
@@ -153,7 +166,7 @@ fn plan_of_args(args: ServeArgs) -> Result<Plan> {
         return Err(Usage("no origin device is given: name it with --origin".to_owned()).into());
     };
     let chosen = profile::of_args(&args.profile).map_err(|fault| Usage(fault.message))?;
-    if chosen.profile.is_some() && args.cache.is_none() {
+    if chosen.profile.is_some() && args.cache.is_empty() {
         return Err(Usage("a profile needs a cache: --cache SSD".to_owned()).into());
     }
     let volume = VolumePlan {
@@ -163,8 +176,8 @@ fn plan_of_args(args: ServeArgs) -> Result<Plan> {
         emulate: emulate(args.origin_emulate.as_ref())?,
     };
     let cache_emulation = emulate(args.cache_emulate.as_ref())?;
-    let cache = args.cache.map(|device| CachePlan {
-        device,
+    let cache = (!args.cache.is_empty()).then(|| CachePlan {
+        devices: args.cache.clone(),
         create: args.create,
         emulate: cache_emulation,
     });

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
+use forebay_engine::IdentifyError;
 use forebay_engine::format::SuperblockError;
 use forebay_io::{OpenError, RingMemoryError};
 
@@ -57,6 +58,13 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     error.chain().find_map(code_of).unwrap_or(FAILURE)
 }
 
+fn code_of_superblock(error: &SuperblockError) -> u8 {
+    match error {
+        SuperblockError::Device(_) | SuperblockError::Full(_) => FAILURE,
+        _ => REFUSED,
+    }
+}
+
 fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if error.is::<Refused>() {
         return Some(REFUSED);
@@ -79,8 +87,11 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
         };
     }
     if let Some(error) = error.downcast_ref::<SuperblockError>() {
+        return Some(code_of_superblock(error));
+    }
+    if let Some(error) = error.downcast_ref::<IdentifyError>() {
         return match error {
-            SuperblockError::Device(_) | SuperblockError::Full(_) => Some(FAILURE),
+            IdentifyError::Superblock { source, .. } => Some(code_of_superblock(source)),
             _ => Some(REFUSED),
         };
     }

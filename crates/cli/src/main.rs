@@ -7,6 +7,7 @@
 //! | [`config`] | the TOML file, and what `serve` is to do once file and arguments are read |
 //! | [`daemon`] | the running cache: workers, clients, control socket, orderly stop |
 //! | [`attach`] | opening a cache and its origins with every check that comes before serving |
+//! | [`cache_storage`] | the devices of a cache, told apart |
 //! | [`fingerprint`] | telling an origin that changed behind the cache's back |
 //! | [`signature`] | what else may be on a device that is to be overwritten |
 //! | [`state_dir`] | what must be remembered outside the cache device (I15) |
@@ -25,6 +26,7 @@
 
 mod args;
 mod attach;
+mod cache_storage;
 mod client;
 mod commands;
 mod config;

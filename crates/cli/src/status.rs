@@ -113,10 +113,22 @@ impl Lately {
     }
 }
 
+/// A device of the cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CacheDeviceStatus {
+    pub(crate) path: String,
+    pub(crate) size_bytes: u64,
+    /// What the cache uses of it.
+    pub(crate) used_bytes: u64,
+}
+
 /// The cache.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CacheStatus {
+    /// All devices, for people.
     pub(crate) device: String,
+    #[serde(default)]
+    pub(crate) devices: Vec<CacheDeviceStatus>,
     pub(crate) id: String,
     pub(crate) epoch: u32,
     pub(crate) block_bytes: u32,
@@ -462,6 +474,7 @@ pub(crate) fn example() -> Status {
         clients: 1,
         exports: vec!["nbd+unix:///sdb?socket=/run/forebay/nbd".to_owned()],
         cache: Some(CacheStatus {
+            devices: Vec::new(),
             device: "/dev/nvme0n1p3".to_owned(),
             id: "8f14e45f".to_owned(),
             epoch: 3,

@@ -46,7 +46,7 @@ fn plain_usage_has_its_own_code() {
             &["attach", "origin"],
             &["served by this daemon already, as volume origin"],
         ),
-        (&["attach", "cache"], &["the cache device of this daemon"]),
+        (&["attach", "cache"], &["a cache device of this daemon"]),
     ] {
         daemon.says(&scratch, arguments, 2, words);
     }

@@ -205,3 +205,198 @@ fn an_interrupted_resize_leaves_the_cache_as_it_was() {
     assert_eq!(daemon.log().matches("instead of").count(), 1);
     daemon.stop();
 }
+
+/// Two devices by turns in and out under load; half of the daemons are killed meanwhile.
+#[test]
+fn nothing_is_lost_while_devices_come_and_go() {
+    let scratch = Scratch::new();
+    scratch.file("origin", ORIGIN_BYTES);
+    scratch.file("cache", 32 * MIB);
+    forebay_ok(&scratch, &["create", "cache", "--shards", "2"]);
+    scratch.file("second", 40 * MIB);
+    let (mut random, mut model, mut version) = (SplitMix64::new(5), Model::default(), 0);
+    let mut commands = ["add second", "remove cache", "add cache", "remove second"]
+        .into_iter()
+        .cycle();
+    for _ in 0..16 {
+        let daemon = start_with_all(&scratch);
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        model.check_and_settle(&mut client);
+        let command: Vec<&str> = commands.next().unwrap().split(' ').collect();
+        let replies = 50 + random.below(1500);
+        write_some(&mut client, &mut model, &mut random, &mut version, replies);
+        // One that came into effect before the kill is refused, and has nothing to do.
+        let force: &[&str] = if command[0] == "add" {
+            &["--force"]
+        } else {
+            &[]
+        };
+        let arguments = [&["cache"], command.as_slice(), force].concat();
+        let changing = daemon.begin(&scratch, &arguments);
+        let replies = 50 + random.below(1500);
+        write_some(&mut client, &mut model, &mut random, &mut version, replies);
+        if random.below(2) == 0 {
+            daemon.kill();
+            changing.wait_with_output().unwrap();
+            continue;
+        }
+        let output = changing.wait_with_output().unwrap();
+        let said = text(&output);
+        let idle = [
+            "already",
+            "is no device of the cache",
+            "only device",
+            "a cache device of",
+        ];
+        let nothing_to_do = idle.iter().any(|words| said.contains(words));
+        assert!(
+            output.status.success() || nothing_to_do,
+            "{command:?}: {said}"
+        );
+        let replies = 50 + random.below(1500);
+        write_some(&mut client, &mut model, &mut random, &mut version, replies);
+        daemon.kill();
+    }
+    let daemon = start_with_all(&scratch);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    model.check(&mut client);
+    drop(client);
+    daemon.command(&scratch, &["drain"]);
+    daemon.stop();
+    let daemon = Daemon::start(&scratch, &["--origin", "origin"]);
+    model.check(&mut Client::connect(&scratch.path("nbd")).unwrap());
+    daemon.stop();
+}
+
+/// Starts with the devices that the cache has, whichever a kill left it: all others are refused.
+fn start_with_all(scratch: &Scratch) -> Daemon {
+    let both = ["--cache", "cache", "--cache", "second"];
+    let choices: [&[&str]; 3] = [&both, &both[..2], &both[2..]];
+    let mut refused = Vec::new();
+    for cache in choices {
+        let arguments = [&["--origin", "origin", "--mode", "writeback"], cache].concat();
+        match Daemon::try_start(scratch, &arguments) {
+            Ok(daemon) => return daemon,
+            Err(said) => {
+                assert!(said.contains("exit code Some(3)"), "{said}");
+                refused.push(said);
+            }
+        }
+    }
+    panic!("no choice of devices is the cache: {refused:#?}");
+}
+
+#[test]
+fn a_second_device_is_used_shown_and_needed() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 64 * MIB);
+    scratch.file("cache", 24 * MIB);
+    scratch.file("second", 24 * MIB);
+    let slow = ["--age", "3600", "--dirty-low", "60"];
+    let daemon = Daemon::cached(&scratch, "writeback", &slow);
+    let before = capacity(&daemon, &scratch);
+    let said = daemon.command(&scratch, &["cache", "add", "second"]);
+    assert!(said.contains("--cache once for each"), "{said}");
+    assert!(capacity(&daemon, &scratch) > before * 19 / 10);
+    let page = daemon.command(&scratch, &["status"]);
+    assert!(page.contains("second: 23 MiB of 24 MiB used"), "{page}");
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    for block in 0..6000 {
+        client.write(block * BLOCK, &contents(block + 1));
+    }
+    client.flush();
+    drop(client);
+    daemon.stop();
+
+    let with = |cache: &[&str]| {
+        let arguments = [&["--origin", "origin"], cache, &slow].concat();
+        Daemon::try_start(&scratch, &arguments)
+    };
+    let said = with(&["--cache", "cache"]).err().unwrap();
+    assert!(said.contains("has 2 devices, and number 1"), "{said}");
+    scratch.file("foreign", 24 * MIB);
+    forebay_ok(&scratch, &["create", "foreign"]);
+    let said = with(&["--cache", "cache", "--cache", "foreign"])
+        .err()
+        .unwrap();
+    assert!(said.contains("foreign: it belongs to cache"), "{said}");
+    forebay_says(&scratch, &["check", "cache"], 3, &["has 2 devices"]);
+    forebay_ok(&scratch, &["check", "second", "cache"]);
+    forebay_says(
+        &scratch,
+        &["create", "second"],
+        3,
+        &["one of the 2 devices"],
+    );
+
+    // In any order; and the first can go.
+    let daemon = with(&["--cache", "second", "--cache", "cache"]).unwrap();
+    daemon.command(&scratch, &["cache", "remove", "cache"]);
+    daemon.kill();
+    let said = with(&["--cache", "cache"]).err().unwrap();
+    assert!(said.contains("holds no cache yet"), "{said}");
+    let daemon = with(&["--cache", "second"]).unwrap();
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    for block in 0..6000 {
+        assert_eq!(
+            client.read(block * BLOCK, BLOCK as u32),
+            contents(block + 1)
+        );
+    }
+    drop(client);
+    daemon.stop();
+}
+
+#[test]
+fn a_device_that_holds_something_is_added_by_force_alone() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 32 * MIB);
+    scratch.file("cache", 32 * MIB);
+    scratch.pattern("other", 16 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    let control = scratch.text("control");
+    let says = |arguments: &[&str], code: i32, words: &[&str]| {
+        let arguments = [&["cache"], arguments, &["--control", &control]].concat();
+        forebay_says(&scratch, &arguments, code, words);
+    };
+    says(
+        &["add", "other"],
+        3,
+        &["data of an unknown kind", "--force"],
+    );
+    says(&["add", "origin"], 2, &["served by this daemon already"]);
+    says(&["add", "cache"], 2, &["a cache device of this daemon"]);
+    says(&["remove", "cache"], 3, &["the only device"]);
+    says(&["remove", "other"], 2, &["no device of the cache"]);
+    daemon.command(&scratch, &["cache", "add", "other", "--force"]);
+    says(&["resize", "max"], 2, &["several devices", "--device"]);
+    daemon.command(&scratch, &["cache", "resize", "12M", "--device", "other"]);
+    says(&["remove", "cache"], 0, &["no longer in the cache"]);
+    daemon.stop();
+}
+
+#[test]
+fn a_configuration_file_names_all_devices() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 32 * MIB);
+    scratch.file("cache", 32 * MIB);
+    scratch.file("second", 32 * MIB);
+    forebay_ok(&scratch, &["create", "cache"]);
+    let write = |devices: &str| {
+        let text = format!("[cache]\ndevice = {devices}\n\n[[volume]]\norigin = \"origin\"\n");
+        std::fs::write(scratch.path("forebay.toml"), text).unwrap();
+    };
+    write("\"cache\"");
+    let file = ["--config", "forebay.toml"];
+    let daemon = Daemon::start(&scratch, &file);
+    let said = daemon.command(&scratch, &["cache", "add", "second"]);
+    assert!(said.contains("[cache] in forebay.toml"), "{said}");
+    daemon.stop();
+    let said = Daemon::try_start(&scratch, &file).err().unwrap();
+    assert!(said.contains("has 2 devices"), "{said}");
+    write("[\"cache\", \"second\"]");
+    Daemon::start(&scratch, &file).stop();
+    write("[]");
+    let said = Daemon::try_start(&scratch, &file).err().unwrap();
+    assert!(said.contains("a device at least"), "{said}");
+}

@@ -342,6 +342,30 @@ pub trait Storage {
     }
 }
 
+impl<S: Storage + ?Sized> Storage for &mut S {
+    fn size_bytes(&self) -> u64 {
+        (**self).size_bytes()
+    }
+    fn device_numbers(&self) -> Vec<u8> {
+        (**self).device_numbers()
+    }
+    fn size_of(&self, number: u8) -> u64 {
+        (**self).size_of(number)
+    }
+    fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        (**self).read(offset_bytes, into)
+    }
+    fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        (**self).write(offset_bytes, from)
+    }
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        (**self).flush()
+    }
+    fn read_many(&mut self, reads: &mut [ReadAt<'_>]) -> Vec<Result<(), DeviceError>> {
+        (**self).read_many(reads)
+    }
+}
+
 /// One of the reads of [`Storage::read_many`].
 #[derive(Debug)]
 pub struct ReadAt<'a> {

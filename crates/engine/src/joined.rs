@@ -115,27 +115,54 @@ pub fn identify(devices: &mut [&mut dyn Storage]) -> Result<Vec<u8>, IdentifyErr
 }
 
 /// The devices of a cache as one.
-pub struct Joined<'a> {
-    devices: Vec<(u8, &'a mut dyn Storage)>,
+#[derive(Debug)]
+pub struct Joined<S> {
+    devices: Vec<(u8, S)>,
 }
 
-impl<'a> Joined<'a> {
+impl<S: Storage> Joined<S> {
     /// The devices with their numbers ([`identify`]).
     #[must_use]
-    pub fn new(devices: Vec<(u8, &'a mut dyn Storage)>) -> Joined<'a> {
+    pub fn new(devices: Vec<(u8, S)>) -> Joined<S> {
         Joined { devices }
     }
 
-    fn device(&mut self, address: u64) -> Result<(&mut dyn Storage, u64), DeviceError> {
-        let (number, offset_bytes) = place_of(address);
+    /// Adds a device under a number that none has.
+    pub fn add(&mut self, number: u8, device: S) {
+        self.devices.push((number, device));
+    }
+
+    /// Takes a device away.
+    pub fn remove(&mut self, number: u8) -> Option<S> {
+        let at = self
+            .devices
+            .iter()
+            .position(|(known, _)| *known == number)?;
+        Some(self.devices.remove(at).1)
+    }
+
+    /// The devices with their numbers.
+    pub fn devices(&self) -> impl Iterator<Item = (u8, &S)> {
+        self.devices
+            .iter()
+            .map(|(number, device)| (*number, device))
+    }
+
+    /// One of them, by its number.
+    pub fn device_mut(&mut self, number: u8) -> Option<&mut S> {
         let mut devices = self.devices.iter_mut();
         let found = devices.find(|(known, _)| *known == number);
-        let (_, device) = found.ok_or(DeviceError::Gone)?;
-        Ok((&mut **device, offset_bytes))
+        found.map(|(_, device)| device)
+    }
+
+    fn place(&mut self, address: u64) -> Result<(&mut S, u64), DeviceError> {
+        let (number, offset_bytes) = place_of(address);
+        let device = self.device_mut(number).ok_or(DeviceError::Gone)?;
+        Ok((device, offset_bytes))
     }
 }
 
-impl Storage for Joined<'_> {
+impl<S: Storage> Storage for Joined<S> {
     fn size_bytes(&self) -> u64 {
         self.devices
             .iter()
@@ -154,12 +181,12 @@ impl Storage for Joined<'_> {
     }
 
     fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        let (device, offset_bytes) = self.device(address)?;
+        let (device, offset_bytes) = self.place(address)?;
         device.read(offset_bytes, into)
     }
 
     fn write(&mut self, address: u64, from: &[u8]) -> Result<(), DeviceError> {
-        let (device, offset_bytes) = self.device(address)?;
+        let (device, offset_bytes) = self.place(address)?;
         device.write(offset_bytes, from)
     }
 

@@ -1,5 +1,6 @@
 //! What can be done to the space of a running cache.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Subcommand;
@@ -11,6 +12,10 @@ use crate::units::parse_size;
 pub(crate) enum CacheCommand {
     /// Give a running cache more of its device, or less.
     Resize(ResizeArgs),
+    /// Add a device to a running cache.
+    Add(AddArgs),
+    /// Empty a device of a running cache and let it go.
+    Remove(RemoveArgs),
 }
 
 /// Where the cache is to end on its device.
@@ -45,6 +50,38 @@ pub(crate) struct ResizeArgs {
     /// How much of the device the cache may use: a size from the device's start, or `max`.
     #[arg(value_name = "SIZE")]
     pub(crate) size: WantedSize,
+    /// Which device, if the cache has several.
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay cache add /dev/nvme1n1\n\nThe whole device is used, at once. From then on \
+the cache needs it: name it in the configuration file too."
+)]
+pub(crate) struct AddArgs {
+    /// The block device or file.
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: PathBuf,
+    /// Overwrite what is on it.
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay cache remove /dev/nvme0n1p3\n\nVolumes stay in use. Hot blocks move to the \
+other devices, and so does unwritten data, or it is written back. Ctrl-C leaves the cache as it was."
+)]
+pub(crate) struct RemoveArgs {
+    /// The device.
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: PathBuf,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }

@@ -1,15 +1,19 @@
 //! `forebay cache`: the space of a running cache.
 
-use anyhow::Result;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::progress;
-use crate::args::{CacheCommand, ResizeArgs, WantedSize};
+use crate::args::{AddArgs, CacheCommand, ControlArgs, RemoveArgs, ResizeArgs, WantedSize};
 use crate::units::{duration, size};
 
 pub(crate) fn run(command: &CacheCommand) -> Result<()> {
     match command {
         CacheCommand::Resize(args) => resize(args),
+        CacheCommand::Add(args) => add(args),
+        CacheCommand::Remove(args) => remove(args),
     }
 }
 
@@ -18,7 +22,8 @@ fn resize(args: &ResizeArgs) -> Result<()> {
         WantedSize::Bytes(bytes) => Some(bytes),
         WantedSize::Max => None,
     };
-    let parameters = json!({ "size_bytes": size_bytes });
+    let device = args.device.as_deref().map(absolute).transpose()?;
+    let parameters = json!({ "device": device, "size_bytes": size_bytes });
     let answer = call(&args.control, "Resize", &parameters)?;
     if args.control.json {
         crate::output::line(format_args!("{answer}"));
@@ -52,8 +57,50 @@ fn resize(args: &ResizeArgs) -> Result<()> {
     Ok(())
 }
 
+fn add(args: &AddArgs) -> Result<()> {
+    let device = absolute(&args.device)?;
+    let parameters = json!({ "device": device, "force": args.force });
+    let answer = call(&args.control, "AddCacheDevice", &parameters)?;
+    let what = format!("{} is in the cache", args.device.display());
+    say_changed(&args.control, &answer, &what, "name it in");
+    Ok(())
+}
+
+fn remove(args: &RemoveArgs) -> Result<()> {
+    let device = absolute(&args.device)?;
+    let answer = call(
+        &args.control,
+        "RemoveCacheDevice",
+        &json!({ "device": device }),
+    )?;
+    let what = format!("{} is no longer in the cache", args.device.display());
+    say_changed(&args.control, &answer, &what, "take it out of");
+    Ok(())
+}
+
+/// A daemon that is started with other devices than the cache has is refused.
+fn say_changed(control: &ControlArgs, answer: &Value, what: &str, file_wants: &str) {
+    if control.json {
+        return crate::output::line(format_args!("{answer}"));
+    }
+    crate::output::line(format_args!(
+        "{what}, which has {} now, {} before",
+        size(bytes(answer, "after_bytes")),
+        size(bytes(answer, "before_bytes"))
+    ));
+    let then = match answer["configuration"].as_str() {
+        Some(file) => format!("{file_wants} `device` of [cache] in {file}"),
+        None => "from now on start with all of its devices: --cache once for each".to_owned(),
+    };
+    crate::output::line(format_args!("{then}"));
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).context("there is no working directory")
+}
+
 /// Calls a method that may have to empty segments first, and shows how far that is.
-fn call(control: &crate::args::ControlArgs, method: &str, parameters: &Value) -> Result<Value> {
+fn call(control: &ControlArgs, method: &str, parameters: &Value) -> Result<Value> {
     progress::call(
         control,
         method,

@@ -1,7 +1,7 @@
 //! `forebay check` and `forebay dump`: reading a cache that nobody serves.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use forebay_engine::format::VolumeState;
@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::args::{CheckArgs, DeviceArgs};
 use crate::attach::{self, Opened};
+use crate::cache_storage::{self, CacheStorage};
 use crate::failure::{DamageFound, wrong_usage};
 use crate::shared_memory::{self, Left};
 use crate::status::Recovery;
@@ -69,23 +70,14 @@ impl Memory for NoMemory {
 }
 
 /// Reads a cache through, changing nothing.
-pub(crate) fn inspect(opened: &mut Opened) -> Result<Inspection> {
-    let superblock = Superblock::read(&mut opened.storage).with_context(|| {
-        format!(
-            "cannot use the cache device {}",
-            opened.device.path().display()
-        )
-    })?;
+pub(crate) fn inspect(storage: &mut dyn Storage, names: &str) -> Result<Inspection> {
+    let superblock = Superblock::read(storage)
+        .with_context(|| format!("cannot use the cache device {names}"))?;
     let boot_id = attach::boot_id()?;
     let mut left = shared_memory::open(&superblock)?;
     let surviving: Vec<_> = left.iter_mut().map(Left::surviving).collect();
-    let attached =
-        forebay_engine::inspect(&mut opened.storage, &surviving, boot_id).with_context(|| {
-            format!(
-                "cannot read the cache on {}",
-                opened.device.path().display()
-            )
-        })?;
+    let attached = forebay_engine::inspect(storage, &surviving, boot_id)
+        .with_context(|| format!("cannot read the cache on {names}"))?;
     let recovery = Recovery::of(&attached.report);
     let mut blocks: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for recovered in attached.shards {
@@ -126,44 +118,47 @@ pub(crate) fn inspect(opened: &mut Opened) -> Result<Inspection> {
         }
     });
     Ok(Inspection {
-        device: opened.device.path().display().to_string(),
+        device: names.to_owned(),
         id: superblock.id.to_string(),
         epoch: superblock.epoch,
-        device_bytes: opened.storage.size_bytes(),
+        device_bytes: storage.size_bytes(),
         block_bytes: geometry.block_bytes,
         segment_bytes: geometry.segment_bytes,
         shards: geometry.shards,
-        segments_per_shard: geometry.segments_per_shard,
+        segments_per_shard: superblock.extents.segments(),
         recovery,
         volumes: volumes.collect(),
     })
 }
 
-fn open(cache: &Path, devices: &DeviceArgs) -> Result<Inspection> {
-    inspect(&mut Opened::new(
-        cache,
-        crate::config::direct(devices.direct),
-        true,
-    )?)
+/// Opens the devices of a cache to read them.
+pub(crate) fn open_to_read(
+    cache: &[PathBuf],
+    direct: forebay_io::DirectIo,
+) -> Result<CacheStorage> {
+    cache_storage::open(cache, |path| Opened::new(path, direct, true))
+}
+
+fn open(cache: &[PathBuf], devices: &DeviceArgs) -> Result<Inspection> {
+    let mut storage = open_to_read(cache, crate::config::direct(devices.direct))?;
+    let names = cache_storage::names(&storage);
+    inspect(&mut storage, &names)
 }
 
 /// The name of the only attached volume of a cache.
-pub(crate) fn only_volume(cache: &Path, devices: &DeviceArgs) -> Result<String> {
-    let mut opened = Opened::new(cache, crate::config::direct(devices.direct), true)?;
-    let superblock = Superblock::read(&mut opened.storage)
-        .with_context(|| format!("cannot use the cache device {}", cache.display()))?;
+pub(crate) fn only_volume(cache: &[PathBuf], devices: &DeviceArgs) -> Result<String> {
+    let mut storage = open_to_read(cache, crate::config::direct(devices.direct))?;
+    let on = cache_storage::names(&storage);
+    let superblock = Superblock::read(&mut storage)
+        .with_context(|| format!("cannot use the cache device {on}"))?;
     let names: Vec<String> = attach::attached_volumes(&superblock)
         .map(|volume| volume.name.clone())
         .collect();
     match names.as_slice() {
         [only] => Ok(only.clone()),
-        [] => wrong_usage!(
-            "the cache on {} has no volume: there is nothing to drain",
-            cache.display()
-        ),
+        [] => wrong_usage!("the cache on {on} has no volume: there is nothing to drain"),
         _ => wrong_usage!(
-            "the cache on {} has several volumes ({}); serve it with all their origins and use `forebay drain NAME`",
-            cache.display(),
+            "the cache on {on} has several volumes ({}); serve it with all their origins and use `forebay drain NAME`",
             names.join(", ")
         ),
     }

@@ -111,7 +111,8 @@ fn make_file(path: &Path, bytes: u64) -> Result<()> {
 }
 
 /// The words for what a device holds that would be lost; none if it is blank.
-fn what_is_lost(opened: &mut Opened) -> Result<Option<String>> {
+pub(crate) fn what_is_lost(opened: &mut Opened) -> Result<Option<String>> {
+    let name = opened.device.path().display().to_string();
     let words = match Superblock::read(&mut opened.storage) {
         Err(SuperblockError::Blank) => match signature::examine(&mut opened.storage)? {
             Contents::Blank => return Ok(None),
@@ -126,9 +127,12 @@ fn what_is_lost(opened: &mut Opened) -> Result<Option<String>> {
             return Err(error)
                 .with_context(|| format!("cannot read {}", opened.device.path().display()));
         }
+        Err(SuperblockError::Incomplete { count, .. }) => {
+            format!("one of the {count} devices of a Forebay cache")
+        }
         Err(SuperblockError::Newer { .. }) => "a Forebay cache of a newer version".to_owned(),
         Err(_) => "a damaged Forebay cache".to_owned(),
-        Ok(superblock) => match inspect(opened) {
+        Ok(superblock) => match inspect(&mut opened.storage, &name) {
             Ok(inspection) => words_for(&inspection),
             Err(_) => format!("the damaged Forebay cache {}", superblock.id),
         },

@@ -1,6 +1,6 @@
 //! Commands that write dirty data back: drain, detach, stop.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -11,8 +11,8 @@ use crate::config::{CachePlan, HttpPlan, Plan, VolumePlan};
 use crate::units::{duration, size};
 
 pub(crate) fn run(args: &DrainArgs) -> Result<()> {
-    if let (true, Some(origin), Some(cache)) = (args.offline, &args.origin, &args.cache) {
-        return offline(args, origin, cache);
+    if let (true, Some(origin)) = (args.offline, &args.origin) {
+        return offline(args, origin, &args.cache);
     }
     let answer = call(&args.control, "Drain", &json!({ "name": args.name }))?;
     print_drained(args.control.json, &answer);
@@ -79,11 +79,11 @@ fn print_drained(json: bool, answer: &Value) {
 }
 
 /// Serves the cache to nobody but a drain of our own, then stops.
-fn offline(args: &DrainArgs, origin: &Path, cache: &Path) -> Result<()> {
+fn offline(args: &DrainArgs, origin: &Path, cache: &[PathBuf]) -> Result<()> {
     let volume = crate::commands::check::only_volume(cache, &args.devices)?;
     let plan = Plan {
         cache: Some(CachePlan {
-            device: cache.to_owned(),
+            devices: cache.to_owned(),
             create: false,
             emulate: None,
         }),

@@ -19,6 +19,7 @@ mod top;
 mod trace;
 
 use anyhow::Result;
+pub(crate) use create::what_is_lost;
 
 use crate::args::Command;
 use crate::{config, daemon};

@@ -9,7 +9,6 @@ use forebay_io::OpenError;
 use serde_json::json;
 
 use super::check;
-use crate::attach::Opened;
 use crate::client::{Client, running_daemons, understood};
 use crate::config;
 use crate::daemon::ublk;
@@ -30,9 +29,14 @@ pub(super) fn check(files: &[PathBuf]) -> Result<()> {
     for file in &files {
         let (plan, _) = config::examine_file(file)?;
         let Some(cache) = plan.cache else { continue };
-        let same = |other: &PathBuf| same_device(other, &cache.device);
+        let same = |other: &PathBuf| {
+            cache
+                .devices
+                .iter()
+                .any(|device| same_device(other, device))
+        };
         if !served.iter().any(same) {
-            check_idle(file, &cache.device, &mut reasons)?;
+            check_idle(file, &cache.devices, &mut reasons)?;
         }
     }
     if !reasons.is_empty() {
@@ -49,8 +53,8 @@ fn same_device(one: &Path, other: &Path) -> bool {
     resolved(one) == resolved(other)
 }
 
-/// Notes what a daemon still has to write back; returns its cache device.
-fn check_daemon(control: &Path, reasons: &mut Vec<String>) -> Result<Option<PathBuf>> {
+/// Notes what a daemon still has to write back; returns its cache devices.
+fn check_daemon(control: &Path, reasons: &mut Vec<String>) -> Result<Vec<PathBuf>> {
     let answer = Client::connect(Some(control))?.ask("Status", &json!({}))?;
     let status: Status = understood(answer)
         .with_context(|| format!("cannot ask the daemon at {}", control.display()))?;
@@ -67,7 +71,8 @@ fn check_daemon(control: &Path, reasons: &mut Vec<String>) -> Result<Option<Path
             control.display()
         ));
     }
-    Ok(status.cache.map(|cache| cache.device.into()))
+    let devices = status.cache.into_iter().flat_map(|cache| cache.devices);
+    Ok(devices.map(|device| device.path.into()).collect())
 }
 
 fn check_block_devices(reasons: &mut Vec<String>) -> Result<()> {
@@ -93,16 +98,21 @@ fn check_block_devices(reasons: &mut Vec<String>) -> Result<()> {
 }
 
 /// Notes what is in a cache that no daemon serves.
-fn check_idle(file: &Path, cache: &Path, reasons: &mut Vec<String>) -> Result<()> {
-    let opened = Opened::new(cache, forebay_io::DirectIo::IfPossible, true);
-    let inspected = opened.and_then(|mut opened| check::inspect(&mut opened));
+fn check_idle(file: &Path, cache: &[PathBuf], reasons: &mut Vec<String>) -> Result<()> {
+    let names: Vec<String> = cache
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let names = names.join(" ");
+    let opened = check::open_to_read(cache, forebay_io::DirectIo::IfPossible);
+    let inspected = opened.and_then(|mut storage| check::inspect(&mut storage, &names));
     match inspected {
         Ok(found) => {
             for volume in found.volumes.iter().filter(|volume| volume.dirty_bytes > 0) {
                 reasons.push(format!(
                     "{} holds {} of volume {} that are not on its disk: start it ({}) and write them back with \
                      `forebay detach {}`",
-                    cache.display(),
+                    names,
                     size(volume.dirty_bytes),
                     volume.name,
                     file.display(),
@@ -112,8 +122,8 @@ fn check_idle(file: &Path, cache: &Path, reasons: &mut Vec<String>) -> Result<()
             if !found.recovery.damage.is_empty() {
                 reasons.push(format!(
                     "the cache on {} is damaged, and what it holds is not known: see `forebay check {}`",
-                    cache.display(),
-                    cache.display()
+                    names,
+                    names
                 ));
             }
         }
@@ -122,7 +132,7 @@ fn check_idle(file: &Path, cache: &Path, reasons: &mut Vec<String>) -> Result<()
         Err(error) => reasons.push(format!(
             "whether {} holds what is not on its disk is not known ({}): make it available, or remove {} if that \
              does not matter",
-            cache.display(),
+            names,
             crate::failure::describe(&error),
             file.display()
         )),

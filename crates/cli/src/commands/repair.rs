@@ -5,23 +5,33 @@ use anyhow::Result;
 use forebay_engine::Settings;
 use serde_json::json;
 
-use super::check::{Inspection, inspect};
+use super::check::{Inspection, inspect, open_to_read};
 use crate::args::RepairArgs;
-use crate::attach::{self, Opened, Surroundings};
+use crate::attach::{self, Surroundings};
+use crate::cache_storage;
 use crate::failure::refuse;
 use crate::state_dir::StateDir;
 use crate::status::Recovery;
 
 pub(crate) fn run(args: &RepairArgs) -> Result<()> {
     if !args.accept_damage {
+        let names: Vec<String> = args
+            .cache
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        let names = names.join(" ");
         refuse!(
             "what the missing records superseded may come back as old data; look with `forebay check {0}` and accept \
              it with `forebay repair {0} --accept-damage`",
-            args.cache.display()
+            names
         );
     }
     let direct = crate::config::direct(args.devices.direct);
-    let found = inspect(&mut Opened::new(&args.cache, direct, true)?)?;
+    let mut storage = open_to_read(&args.cache, direct)?;
+    let names = cache_storage::names(&storage);
+    let found = inspect(&mut storage, &names)?;
+    drop(storage);
     if found.recovery.damage.is_empty() {
         return say_undamaged(args, &found);
     }
@@ -30,8 +40,8 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
         state: StateDir::open(args.devices.state_dir.as_deref())?,
         recording: None,
     };
-    let (opened, superblock) = attach::open_cache(&args.cache, false, &surroundings)?;
-    let attached = attach::attach(opened, &superblock, true, &Settings::default())?;
+    let (storage, superblock) = attach::open_cache(&args.cache, false, &surroundings)?;
+    let attached = attach::attach(storage, &superblock, true, &Settings::default())?;
     let recovery = Recovery::of(&attached.report);
     // What recovery decided is durable: the rings have nothing to add. Memory buffers may.
     for memory in attached.memory {

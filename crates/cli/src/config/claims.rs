@@ -76,7 +76,7 @@ pub(super) fn of_file(path: &Path, text: &str, file: &File) -> Vec<Claim> {
     let mut claims: Vec<Claim> = file
         .cache
         .iter()
-        .map(|cache| device(&cache.device))
+        .flat_map(|cache| cache.device.0.iter().map(device))
         .collect();
     claims.extend(file.volume.iter().map(|volume| device(&volume.origin)));
     if file.ublk.enabled {

@@ -67,6 +67,32 @@ impl FromStr for Size {
     }
 }
 
+/// A device, or a list of some.
+#[derive(Debug)]
+pub(super) struct FileDevices(pub(super) Vec<Spanned<PathBuf>>);
+
+impl<'de> Deserialize<'de> for FileDevices {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let wrong = |what: String| serde::de::Error::custom(what);
+        let value = Spanned::<toml::Value>::deserialize(from)?;
+        let span = value.span();
+        let path = |value: toml::Value| match value {
+            toml::Value::String(path) => Ok(Spanned::new(span.clone(), PathBuf::from(path))),
+            other => Err(wrong(format!("a device is a path, and {other} is none"))),
+        };
+        let devices = match value.into_inner() {
+            toml::Value::Array(list) => {
+                list.into_iter().map(path).collect::<Result<Vec<_>, _>>()?
+            }
+            one => vec![path(one)?],
+        };
+        if devices.is_empty() {
+            return Err(wrong("a cache needs a device at least".to_owned()));
+        }
+        Ok(FileDevices(devices))
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct File {
@@ -88,7 +114,7 @@ pub(super) struct File {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct FileCache {
-    pub(super) device: Spanned<PathBuf>,
+    pub(super) device: FileDevices,
     #[serde(default)]
     pub(super) create: bool,
     pub(super) emulate: Option<Text<Model>>,

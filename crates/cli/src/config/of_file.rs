@@ -212,7 +212,12 @@ fn devices(file: File, chosen: &Chosen) -> (Option<CachePlan>, Vec<VolumePlan>) 
         emulate: volume.emulate.map(|model| model.0.0),
     };
     let cache = file.cache.map(|cache| CachePlan {
-        device: cache.device.into_inner(),
+        devices: cache
+            .device
+            .0
+            .into_iter()
+            .map(Spanned::into_inner)
+            .collect(),
         create: cache.create,
         emulate: cache.emulate.map(|model| model.0.0),
     });

@@ -53,6 +53,8 @@ struct Parameters {
     since_unix_seconds: Option<f64>,
     after: Option<u64>,
     value: Option<String>,
+    device: Option<String>,
+    force: bool,
     drain: bool,
     keep_devices: bool,
 }
@@ -229,7 +231,25 @@ fn carry_out(
             let mut tell = |emptying: Emptying| {
                 !gone(stream) && (!call.more || send(stream, &emptying_message(emptying)))
             };
-            Ok(resized(&daemon.resize(given.size_bytes, &mut tell)?))
+            let device = given.device.as_deref().map(Path::new);
+            Ok(resized(&daemon.resize(
+                device,
+                given.size_bytes,
+                &mut tell,
+            )?))
+        }
+        "org.forebay.AddCacheDevice" => {
+            let device = need(&given.device, "device")?;
+            let added = daemon.add_cache_device(Path::new(&device), given.force)?;
+            Ok(resized(&added))
+        }
+        "org.forebay.RemoveCacheDevice" => {
+            let device = need(&given.device, "device")?;
+            let mut tell = |emptying: Emptying| {
+                !gone(stream) && (!call.more || send(stream, &emptying_message(emptying)))
+            };
+            let removed = daemon.remove_cache_device(Path::new(&device), &mut tell)?;
+            Ok(resized(&removed))
         }
         "org.forebay.Reload" => daemon.reload(),
         "org.forebay.Stop" => stop(daemon, stream, given, &mut tell),
@@ -333,6 +353,7 @@ fn resized(resized: &Resized) -> Value {
         "after_bytes": resized.after_bytes,
         "device_end_bytes": resized.end_bytes,
         "seconds": resized.seconds,
+        "configuration": resized.configuration,
     })
 }
 

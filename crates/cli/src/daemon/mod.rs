@@ -59,13 +59,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use forebay_engine::{Settings, Superblock, VolumeSlot};
-use forebay_io::{BlockingStorage, RealDevice};
+use forebay_io::RealDevice;
 
 pub(crate) use events::Event;
 pub(crate) use socket::{Address, Tls};
 pub(crate) use start::{drain_offline, serve};
 
 use crate::attach::Surroundings;
+use crate::cache_storage::CacheStorage;
 use crate::config::Plan;
 use crate::profiles::Profile;
 use crate::status::{PLAIN_BLOCK_BYTES, Recovery};
@@ -110,8 +111,7 @@ enum Notice {
 /// The cache as the control plane knows it.
 struct CacheSide {
     superblock: Superblock,
-    storage: BlockingStorage,
-    device: Arc<RealDevice>,
+    storage: CacheStorage,
     /// It has the timing of another device.
     emulated: bool,
     recovery: Recovery,

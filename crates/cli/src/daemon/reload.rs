@@ -61,7 +61,9 @@ impl Daemon {
             waiting: waiting.into_iter().map(str::to_owned).collect(),
         };
         for cache in new.cache.iter().filter(|_| current.cache != new.cache) {
-            check_is_there(&cache.device)?;
+            for device in &cache.devices {
+                check_is_there(device)?;
+            }
         }
         let (served_cache, settings) = {
             let admin = self.admin();

@@ -5,8 +5,10 @@ use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
 
 use super::Daemon;
 use super::worker::Worker;
+use crate::cache_storage;
 use crate::status::{
-    BypassedRequest, CacheStatus, Lately, SettingsStatus, Status, Times, Traffic, VolumeStatus,
+    BypassedRequest, CacheDeviceStatus, CacheStatus, Lately, SettingsStatus, Status, Times,
+    Traffic, VolumeStatus,
 };
 
 /// A volume's blocks and mode, as one worker knows them.
@@ -86,6 +88,25 @@ pub(super) fn backlog(daemon: &Daemon, slot: VolumeSlot) -> Result<Backlog> {
     Ok(backlog)
 }
 
+/// The devices of a cache, and how much of each it uses.
+fn devices_of(cache: &super::CacheSide) -> Vec<CacheDeviceStatus> {
+    let superblock = &cache.superblock;
+    let geometry = &superblock.geometry;
+    let devices = cache.storage.devices().map(|(number, storage)| {
+        let on_it = superblock
+            .extents
+            .iter()
+            .filter(|extent| extent.device == number);
+        let used = on_it.map(|extent| extent.end_bytes(geometry) - extent.start_bytes);
+        CacheDeviceStatus {
+            path: storage.device().path().display().to_string(),
+            size_bytes: storage.device().size_bytes(),
+            used_bytes: used.sum(),
+        }
+    });
+    devices.collect()
+}
+
 /// Everything but what the history adds, and how long requests took in full.
 pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
     let slots: Vec<VolumeSlot> = daemon
@@ -130,7 +151,8 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         .flat_map(|part| part.stats.iter().cloned())
         .collect();
     let cache = admin.cache.as_ref().map(|cache| CacheStatus {
-        device: cache.device.path().display().to_string(),
+        device: cache_storage::names(&cache.storage),
+        devices: devices_of(cache),
         id: cache.superblock.id.to_string(),
         epoch: cache.superblock.epoch,
         block_bytes: cache.superblock.geometry.block_bytes,

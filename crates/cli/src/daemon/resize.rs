@@ -1,15 +1,20 @@
 //! What commands do to the cache's space while clients use it: more of it, or less.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use forebay_engine::{Engine, MIN_SEGMENTS, Superblock};
 
 use super::volumes::write_superblock;
-use super::worker::Worker;
-use super::{CacheSide, Daemon};
+use super::worker::{TimedDevice, Worker};
+use super::{Admin, CacheSide, Daemon};
+use crate::cache_storage;
+use crate::commands;
 use crate::failure::{Interrupted, refuse, wrong_usage};
+use crate::same_device::Identity;
 use crate::units::size;
 
 /// How often progress is looked at.
@@ -31,6 +36,8 @@ pub(super) struct Resized {
     pub(super) before_bytes: u64,
     pub(super) after_bytes: u64,
     pub(super) seconds: f64,
+    /// The file that the daemon was started with, which must name the same devices.
+    pub(super) configuration: Option<PathBuf>,
 }
 
 /// What is to be done to reach a size.
@@ -41,46 +48,173 @@ enum Change {
 }
 
 impl Daemon {
-    /// Gives the cache so much of its device, or all of it. What it loses is emptied first;
+    /// Gives the cache so much of one of its devices, or all of it. What it loses is emptied first;
     /// `tell` hears how far that is, and ends it by saying that nobody listens.
     pub(super) fn resize(
         &self,
+        device: Option<&Path>,
         wanted_bytes: Option<u64>,
         tell: &mut dyn FnMut(Emptying) -> bool,
     ) -> Result<Resized> {
-        let Ok(_alone) = self.resizing.try_lock() else {
-            refuse!("the cache is being resized already; wait for that, or interrupt it")
-        };
+        let _alone = self.alone()?;
         let began = Instant::now();
         let mut admin = self.admin();
-        let Some(cache) = &mut admin.cache else {
-            wrong_usage!(
-                "this daemon serves no cache that could be resized; start one with --cache"
-            )
-        };
+        let cache = cache_of(&mut admin)?;
+        let number = device_of(cache, device)?;
         let before_bytes = space_bytes(&cache.superblock);
-        match plan_change(cache, wanted_bytes)? {
-            Change::Nothing => {}
+        match plan_change(cache, number, wanted_bytes)? {
+            Change::Nothing => drop(admin),
             Change::Grow(changed) => {
                 write_superblock(cache, changed)?;
                 let superblock = cache.superblock.clone();
                 self.use_extents(&superblock)?;
+                drop(admin);
             }
             Change::Shrink(gone) => {
                 let segment_bytes = segment_bytes(&cache.superblock);
                 drop(admin);
                 self.empty(&gone, segment_bytes, began, tell)?;
                 self.take_away(&gone)?;
-                admin = self.admin();
             }
         }
-        let cache = admin.cache.as_ref().context("the cache is gone")?;
+        self.resized(number, before_bytes, began)
+    }
+
+    /// Adds a device to the cache. What it holds is lost, which is refused without `force`.
+    pub(super) fn add_cache_device(&self, path: &Path, force: bool) -> Result<Resized> {
+        let _alone = self.alone()?;
+        let began = Instant::now();
+        self.check_new_device(path)?;
+        if let Some(cache) = &self.admin().cache {
+            check_not_emulated(cache)?;
+        }
+        let mut opened = self
+            .surroundings
+            .open(path)
+            .with_context(|| format!("cannot add {} to the cache", path.display()))?;
+        if let Some(lost) = commands::what_is_lost(&mut opened)?
+            && !force
+        {
+            refuse!(
+                "{} holds {lost}; to overwrite it, add --force",
+                path.display()
+            );
+        }
+        let mut admin = self.admin();
+        let cache = cache_of(&mut admin)?;
+        let before_bytes = space_bytes(&cache.superblock);
+        let size_bytes = opened.device.size_bytes();
+        let mut changed = cache.superblock.clone();
+        let number = changed.add_device(size_bytes)?;
+        changed
+            .grow(number, size_bytes)
+            .with_context(|| format!("cannot add {} to the cache", path.display()))?;
+        let device = TimedDevice {
+            device: Arc::clone(&opened.device),
+            emulation: None,
+        };
+        cache.storage.add(number, opened.storage);
+        if let Err(error) = write_superblock(cache, changed) {
+            cache.storage.remove(number);
+            return Err(error);
+        }
+        let superblock = cache.superblock.clone();
+        for link in &self.links {
+            let device = device.clone();
+            link.call(move |worker| worker.add_cache_device(number, &device))?;
+        }
+        self.use_extents(&superblock)?;
+        drop(admin);
+        self.change_planned_devices(|devices| devices.push(path.to_owned()));
+        self.resized(number, before_bytes, began)
+    }
+
+    /// Empties a device of the cache and lets it go.
+    pub(super) fn remove_cache_device(
+        &self,
+        path: &Path,
+        tell: &mut dyn FnMut(Emptying) -> bool,
+    ) -> Result<Resized> {
+        let _alone = self.alone()?;
+        let began = Instant::now();
+        let mut admin = self.admin();
+        let cache = cache_of(&mut admin)?;
+        let number = device_of(cache, Some(path))?;
         let superblock = &cache.superblock;
+        let before_bytes = space_bytes(superblock);
+        if superblock.devices.len() == 1 {
+            refuse!(
+                "{} is the only device of the cache; add another first, or stop serving with a cache",
+                path.display()
+            );
+        }
+        let gone = superblock.extents.beyond(number, 0, &superblock.geometry)?;
+        if superblock.extents.segments() - segments_in(&gone) < MIN_SEGMENTS {
+            refuse!(
+                "without {} the cache would be too small: {} remain, and it needs {}",
+                path.display(),
+                size(space_bytes(superblock) - space_of(superblock, segments_in(&gone))),
+                size(space_of(superblock, MIN_SEGMENTS)),
+            );
+        }
+        let segment_bytes = segment_bytes(superblock);
+        drop(admin);
+        self.empty(&gone, segment_bytes, began, tell)?;
+        self.take_away(&gone)?;
+        self.let_go(number)?;
+        self.change_planned_devices(|devices| devices.retain(|known| !is_same(known, path)));
+        self.resized(number, before_bytes, began)
+    }
+
+    /// A device that the superblock no longer names is closed, and says nothing of the cache.
+    fn let_go(&self, number: u8) -> Result<()> {
+        for link in &self.links {
+            while !link.call(move |worker| worker.remove_cache_device(number))? {
+                std::thread::sleep(LOOK);
+            }
+        }
+        let mut admin = self.admin();
+        let cache = cache_of(&mut admin)?;
+        let Some(mut storage) = cache.storage.remove(number) else {
+            return Ok(());
+        };
+        if let Err(error) = Superblock::wipe(&mut storage) {
+            // It is known to have been removed all the same.
+            tracing::warn!(
+                "{} still has superblocks of the cache, which no longer count: {error}",
+                storage.device().path().display()
+            );
+        }
+        Ok(())
+    }
+
+    fn alone(&self) -> Result<MutexGuard<'_, ()>> {
+        match self.resizing.try_lock() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                refuse!("the cache is being resized already; wait for that, or interrupt it")
+            }
+        }
+    }
+
+    /// What the daemon would be started with: a reload compares with that.
+    fn change_planned_devices(&self, change: impl FnOnce(&mut Vec<PathBuf>)) {
+        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cache) = &mut plan.cache {
+            change(&mut cache.devices);
+        }
+    }
+
+    fn resized(&self, number: u8, before_bytes: u64, began: Instant) -> Result<Resized> {
+        let mut admin = self.admin();
+        let superblock = &cache_of(&mut admin)?.superblock;
         let resized = Resized {
-            end_bytes: superblock.extents.end_bytes(0, &superblock.geometry),
+            end_bytes: superblock.extents.end_bytes(number, &superblock.geometry),
             before_bytes,
             after_bytes: space_bytes(superblock),
             seconds: began.elapsed().as_secs_f64(),
+            configuration: None,
         };
         drop(admin);
         if resized.before_bytes != resized.after_bytes {
@@ -92,7 +226,12 @@ impl Daemon {
             tracing::info!("{what}");
             self.events.note("resize", what);
         }
-        Ok(resized)
+        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = plan.source.as_ref();
+        Ok(Resized {
+            configuration: source.and_then(|source| source.config.clone()),
+            ..resized
+        })
     }
 
     fn use_extents(&self, superblock: &Superblock) -> Result<()> {
@@ -128,7 +267,9 @@ impl Daemon {
             })?;
             if !begun {
                 self.keep_retiring()?;
-                refuse!("too little of the cache would remain");
+                refuse!(
+                    "too little of the cache would remain; leave it more, or add a device first"
+                );
             }
         }
         let watched = self.watch_emptying(segment_bytes, began, tell);
@@ -169,7 +310,7 @@ impl Daemon {
     /// Writes the superblock without what every shard has emptied.
     fn take_away(&self, gone: &[Range<u32>]) -> Result<()> {
         let mut admin = self.admin();
-        let cache = admin.cache.as_mut().context("the cache is gone")?;
+        let cache = cache_of(&mut admin)?;
         // An orderly stop, which holds the same lock, may have put it all back.
         for link in &self.links {
             let (left, _) = link.call(Worker::retiring)??;
@@ -218,12 +359,62 @@ impl Worker {
     }
 }
 
+fn cache_of(admin: &mut Admin) -> Result<&mut CacheSide> {
+    match &mut admin.cache {
+        Some(cache) => Ok(cache),
+        None => wrong_usage!(
+            "this daemon serves no cache that could be resized; start one with --cache"
+        ),
+    }
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    Identity::of(one) == Identity::of(other)
+}
+
+/// The number of the device that is meant; without a path the only one.
+fn device_of(cache: &CacheSide, path: Option<&Path>) -> Result<u8> {
+    let mut devices = cache.storage.devices();
+    let found = match path {
+        Some(path) => devices.find(|(_, storage)| is_same(storage.device().path(), path)),
+        None if cache.superblock.devices.len() == 1 => devices.next(),
+        None => wrong_usage!(
+            "the cache has several devices; say which with --device: {}",
+            cache_storage::names(&cache.storage)
+        ),
+    };
+    match (found, path) {
+        (Some((number, _)), _) => Ok(number),
+        (None, path) => wrong_usage!(
+            "{} is no device of the cache; it has {}",
+            path.map_or_else(String::new, |path| path.display().to_string()),
+            cache_storage::names(&cache.storage)
+        ),
+    }
+}
+
+fn check_not_emulated(cache: &CacheSide) -> Result<()> {
+    if cache.emulated {
+        refuse!(
+            "the cache has the timing of another device, which has the size it had: without `emulate` it can be resized"
+        );
+    }
+    Ok(())
+}
+
+fn segments_in(ids: &[Range<u32>]) -> u32 {
+    ids.iter().map(|ids| ids.end - ids.start).sum()
+}
+
 /// Bytes of all segments.
 fn space_bytes(superblock: &Superblock) -> u64 {
-    let geometry = &superblock.geometry;
-    u64::from(superblock.extents.segments())
-        * u64::from(geometry.shards)
-        * segment_bytes(superblock)
+    space_of(superblock, superblock.extents.segments())
+}
+
+/// Bytes of so many segments of each shard.
+fn space_of(superblock: &Superblock, segments: u32) -> u64 {
+    let row_bytes = u64::from(superblock.geometry.shards) * segment_bytes(superblock);
+    u64::from(segments) * row_bytes
 }
 
 fn segment_bytes(superblock: &Superblock) -> u64 {
@@ -231,17 +422,14 @@ fn segment_bytes(superblock: &Superblock) -> u64 {
 }
 
 /// Everything is checked here, before anything is changed.
-fn plan_change(cache: &CacheSide, wanted_bytes: Option<u64>) -> Result<Change> {
-    let path = cache.device.path().display();
-    if cache.emulated {
-        refuse!(
-            "{path} has the timing of another device, which has the size it had: without `emulate` it can be resized"
-        );
-    }
-    let device_bytes = cache
-        .device
-        .look_at_size()
-        .with_context(|| format!("cannot find the size of {path}"))?;
+fn plan_change(cache: &mut CacheSide, number: u8, wanted_bytes: Option<u64>) -> Result<Change> {
+    check_not_emulated(cache)?;
+    let storage = cache
+        .storage
+        .device_mut(number)
+        .context("the device is gone")?;
+    let device_bytes = cache_storage::look_at_size(storage)?;
+    let path = storage.device().path().display();
     let wanted_bytes = wanted_bytes.unwrap_or(device_bytes);
     if wanted_bytes > device_bytes {
         refuse!(
@@ -251,30 +439,33 @@ fn plan_change(cache: &CacheSide, wanted_bytes: Option<u64>) -> Result<Change> {
     }
     let superblock = &cache.superblock;
     let geometry = &superblock.geometry;
-    let end_bytes = superblock.extents.end_bytes(0, geometry);
+    let end_bytes = superblock.extents.end_bytes(number, geometry);
     if wanted_bytes >= end_bytes {
         if superblock.segments_in(wanted_bytes - end_bytes) == 0 {
             return Ok(Change::Nothing);
         }
         let mut changed = superblock.clone();
         changed
-            .grow(0, wanted_bytes)
+            .grow(number, wanted_bytes)
             .with_context(|| format!("the cache on {path} cannot grow"))?;
         return Ok(Change::Grow(changed));
     }
     let gone = superblock
         .extents
-        .beyond(0, wanted_bytes, geometry)
+        .beyond(number, wanted_bytes, geometry)
         .with_context(|| format!("the cache on {path} cannot end at {}", size(wanted_bytes)))?;
-    let going: u32 = gone.iter().map(|ids| ids.end - ids.start).sum();
-    let stay = superblock.extents.segments() - going;
+    let stay = superblock.extents.segments() - segments_in(&gone);
     if stay < MIN_SEGMENTS {
-        let row_bytes = segment_bytes(superblock) * u64::from(geometry.shards);
+        let too_many = superblock.extents.segments().saturating_sub(MIN_SEGMENTS);
         refuse!(
             "{} is too small for this cache: it needs {}",
             size(wanted_bytes),
-            size(end_bytes - row_bytes * u64::from(superblock.extents.segments() - MIN_SEGMENTS)),
+            size(end_bytes - space_of(superblock, too_many)),
         );
+    }
+    let whole = superblock.extents.beyond(number, 0, geometry)?;
+    if segments_in(&whole) == segments_in(&gone) {
+        refuse!("nothing of {path} would remain in use: take it away with `forebay cache remove`");
     }
     Ok(Change::Shrink(gone))
 }

@@ -10,7 +10,7 @@ use forebay_engine::{
     BlockKey, Engine, Geometry, Mode, Recovered, Settings, VolumeConfig, VolumeSlot,
 };
 use forebay_frontend::nbd::{Export, ExportId, ExportName, Limits};
-use forebay_io::{Arena, Emulation, Pool, Recording};
+use forebay_io::{Arena, BlockingStorage, Emulation, Pool, Recording};
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -28,6 +28,7 @@ use super::{
     Admin, CacheSide, Daemon, Devices, Notice, VolumeSide, control, http, service, shutdown,
 };
 use crate::attach::{self, AttachedCache, Origin, Surroundings};
+use crate::cache_storage;
 use crate::config::{LEAST_MEMORY_BYTES, Plan};
 use crate::failure::{self, Usage, wrong_usage};
 use crate::profiles;
@@ -351,10 +352,10 @@ fn open_cache(
     let Some(wanted) = &plan.cache else {
         return Ok(None);
     };
-    let (opened, superblock) = attach::open_cache(&wanted.device, wanted.create, surroundings)?;
+    let (storage, superblock) = attach::open_cache(&wanted.devices, wanted.create, surroundings)?;
     let file = plan.source.as_ref().and_then(|args| args.config.as_deref());
     attach::check_origins(&superblock, origins, file)?;
-    let mut attached = attach::attach(opened, &superblock, false, &plan.settings)?;
+    let mut attached = attach::attach(storage, &superblock, false, &plan.settings)?;
     let report = &attached.report;
     tracing::info!(
         "cache {} attached: {} blocks cached, {} dirty, {} read to recover",
@@ -372,34 +373,29 @@ fn open_cache(
             first_mode,
         )?);
     }
+    let names = cache_storage::names(&attached.storage);
     attached
         .superblock
-        .write(&mut attached.opened.storage)
-        .with_context(|| {
-            format!(
-                "cannot write the superblock of the cache on {}",
-                wanted.device.display()
-            )
-        })?;
-    let emulation = wanted
-        .emulate
-        .as_ref()
-        .map(|options| Emulation::new(options, attached.opened.device.size_bytes()));
-    let device = TimedDevice {
-        device: Arc::clone(&attached.opened.device),
-        emulation,
+        .write(&mut attached.storage)
+        .with_context(|| format!("cannot write the superblock of the cache on {names}"))?;
+    let timed = |(number, storage): (u8, &BlockingStorage)| {
+        let device = Arc::clone(storage.device());
+        let emulate = wanted.emulate.as_ref();
+        let emulation = emulate.map(|options| Emulation::new(options, device.size_bytes()));
+        (number, TimedDevice { device, emulation })
     };
+    let devices = attached.storage.devices().map(timed).collect();
     Ok(Some(OpenCache {
         attached,
         configs,
-        device,
+        devices,
     }))
 }
 
 struct OpenCache {
     attached: AttachedCache,
     configs: Vec<VolumeConfig>,
-    device: TimedDevice,
+    devices: Vec<(u8, TimedDevice)>,
 }
 
 struct Started {
@@ -414,7 +410,7 @@ struct Started {
 struct Share {
     parts: WorkerParts,
     shards: Vec<(u16, Option<(Recovered, ShardMemory)>)>,
-    cache: Option<TimedDevice>,
+    cache: Vec<(u8, TimedDevice)>,
     settings: Settings,
     boot_id: [u8; 16],
     started: Sender<Result<(usize, Link)>>,
@@ -469,7 +465,9 @@ fn start_workers(
                 limits,
             },
             shards: own_shards,
-            cache: cache.as_ref().map(|cache| cache.device.clone()),
+            cache: cache
+                .as_ref()
+                .map_or_else(Vec::new, |cache| cache.devices.clone()),
             settings: plan.settings.clone(),
             boot_id: attach::boot_id()?,
             started: started.0.clone(),
@@ -481,10 +479,10 @@ fn start_workers(
         Some(OpenCache {
             attached,
             configs,
-            device,
+            devices,
         }) => {
             let AttachedCache {
-                opened,
+                storage,
                 superblock,
                 shards,
                 report,
@@ -497,9 +495,8 @@ fn start_workers(
             }
             let side = CacheSide {
                 superblock,
-                storage: opened.storage,
-                device: opened.device,
-                emulated: device.emulation.is_some(),
+                storage,
+                emulated: devices.iter().any(|(_, device)| device.emulation.is_some()),
                 recovery: Recovery::of(&report),
             };
             (Some(side), configs)
@@ -635,7 +632,7 @@ fn run_worker(share: Share) {
             }
             None => Shard::Plain(Box::default()),
         };
-        worker.add_shard(number, shard, cache.as_ref());
+        worker.add_shard(number, shard, &cache);
     }
     let link = Link {
         sender,

@@ -13,6 +13,7 @@ use super::report::{Backlog, backlog};
 use super::worker::Worker;
 use super::{Admin, CacheSide, Daemon, VolumeSide, start};
 use crate::attach::{self, Origin};
+use crate::cache_storage;
 use crate::failure::{Interrupted, wrong_usage};
 use crate::fingerprint;
 use crate::nearest::suggestion;
@@ -181,7 +182,7 @@ impl Daemon {
 
     /// Refuses a device that this daemon uses already: the lock on it would only say that somebody
     /// does.
-    fn check_new_device(&self, path: &Path) -> Result<()> {
+    pub(super) fn check_new_device(&self, path: &Path) -> Result<()> {
         let Some(wanted) = Identity::of_existing(path) else {
             return Ok(());
         };
@@ -189,9 +190,14 @@ impl Daemon {
             Identity::of_existing(device.path()).is_some_and(|used| used == wanted)
         };
         let admin = self.admin();
-        if admin.cache.iter().any(|cache| same(&cache.device)) {
+        if admin.cache.iter().any(|cache| {
+            cache
+                .storage
+                .devices()
+                .any(|(_, storage)| same(storage.device()))
+        }) {
             wrong_usage!(
-                "{} is the cache device of this daemon, and cannot be an origin too; name another",
+                "{} is a cache device of this daemon already; name another",
                 path.display()
             );
         }
@@ -402,7 +408,7 @@ pub(super) fn write_superblock(cache: &mut CacheSide, superblock: Superblock) ->
         .with_context(|| {
             format!(
                 "cannot write the superblock of the cache on {}",
-                cache.device.path().display()
+                cache_storage::names(&cache.storage)
             )
         })
 }

@@ -20,7 +20,8 @@ use forebay_engine::{
 };
 use forebay_frontend::nbd::{Export, ExportId, ExportName, ExportTable, Limits};
 use forebay_io::{
-    Arena, Completion, Done, Driver, DriverDevice, Emulation, RealDevice, Token, Uring, UringError,
+    Arena, Completion, Done, Driver, DriverDevice, DriverError, Emulation, RealDevice, Token,
+    Uring, UringError,
 };
 
 use super::Notice;
@@ -92,6 +93,8 @@ pub(super) struct Worker {
     pub(super) geometry: Geometry,
     shards: Vec<Option<Shard>>,
     own_shards: Vec<u16>,
+    /// The cache's devices by number, one of the driver's for each shard.
+    cache_devices: Vec<(u8, DriverDevice)>,
     pub(super) volumes: Vec<Option<(ServedVolume, DriverDevice)>>,
     pub(super) exports: ExportTable,
     pub(super) limits: Limits,
@@ -154,6 +157,7 @@ impl Worker {
             geometry: parts.geometry,
             shards: (0..shards).map(|_| None).collect(),
             own_shards: Vec::new(),
+            cache_devices: Vec::new(),
             volumes: Vec::new(),
             exports: ExportTable::default(),
             limits: parts.limits,
@@ -178,15 +182,42 @@ impl Worker {
     }
 
     /// Takes a shard over.
-    pub(super) fn add_shard(&mut self, number: u16, shard: Shard, cache: Option<&TimedDevice>) {
+    pub(super) fn add_shard(&mut self, number: u16, shard: Shard, cache: &[(u8, TimedDevice)]) {
         self.shards[usize::from(number)] = Some(shard);
         self.own_shards.push(number);
-        if let Some(TimedDevice { device, emulation }) = cache {
-            let cache =
-                self.driver
-                    .add_device(&mut self.ring, Arc::clone(device), emulation.as_ref());
-            self.driver.route(number, Device::Cache(0), cache);
+        for (device, timed) in cache {
+            self.route_cache_device(number, *device, timed);
         }
+    }
+
+    fn route_cache_device(&mut self, shard: u16, number: u8, timed: &TimedDevice) {
+        let TimedDevice { device, emulation } = timed;
+        let added = self
+            .driver
+            .add_device(&mut self.ring, Arc::clone(device), emulation.as_ref());
+        self.driver.route(shard, Device::Cache(number), added);
+        self.cache_devices.push((number, added));
+    }
+
+    /// Takes a device of the cache in, which its shards use once they hear of its extents.
+    pub(super) fn add_cache_device(&mut self, number: u8, device: &TimedDevice) {
+        for at in 0..self.own_shards.len() {
+            self.route_cache_device(self.own_shards[at], number, device);
+        }
+    }
+
+    /// Lets a device of the cache go that holds nothing any more; false as long as it has work.
+    pub(super) fn remove_cache_device(&mut self, number: u8) -> bool {
+        let Worker {
+            cache_devices,
+            driver,
+            ring,
+            ..
+        } = self;
+        cache_devices.retain(|(known, device)| {
+            *known != number || driver.remove_device(ring, *device) == Err(DriverError::Busy)
+        });
+        cache_devices.iter().all(|(known, _)| *known != number)
     }
 
     /// Serves a volume from now on; all workers give it the same slot, as they add and remove

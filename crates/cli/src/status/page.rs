@@ -31,6 +31,17 @@ impl Status {
                 cache.device, cache.id, cache.epoch, cache.shards
             )?;
             writeln!(out, "  {}", cache.occupancy())?;
+            if cache.devices.len() > 1 {
+                for device in &cache.devices {
+                    writeln!(
+                        out,
+                        "  {}: {} of {} used",
+                        device.path,
+                        size(device.used_bytes),
+                        size(device.size_bytes)
+                    )?;
+                }
+            }
             if let Some(failure) = &cache.failure {
                 writeln!(out, "  GIVEN UP: {failure}")?;
             }

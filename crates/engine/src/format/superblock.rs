@@ -371,6 +371,18 @@ impl Superblock {
         Ok(())
     }
 
+    /// Removes all copies from a device that the superblock no longer names.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn wipe(device: &mut dyn Storage) -> Result<(), SuperblockError> {
+        let zeroes = vec![0; COPY_BYTES];
+        for copy in 0..COPIES {
+            device.write(copy * COPY_STRIDE_BYTES, &zeroes)?;
+        }
+        Ok(device.flush()?)
+    }
+
     /// Takes a changed superblock over and writes it. If that fails this one stays as it was,
     /// with a number for its next write that counts above whatever was written.
     ///
