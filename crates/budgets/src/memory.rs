@@ -64,11 +64,13 @@ pub(crate) fn run(scenario: &str) -> bool {
 }
 
 fn resident_bytes() -> u64 {
-    // Counted page by page; `status` gives a figure that lags behind by up to some 100 pages.
+    // Counted page by page; `status` gives a figure that lags behind by up to some 100 pages. Not
+    // the pages of the program's own file: how many of those are there is the kernel's affair, and
+    // varies by as much as a quarter of a byte for each block.
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let line = rollup
         .lines()
-        .find_map(|line| line.strip_prefix("Rss:"))
+        .find_map(|line| line.strip_prefix("Anonymous:"))
         .unwrap_or("0 kB");
     line.trim()
         .trim_end_matches("kB")
