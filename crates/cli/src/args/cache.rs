@@ -41,8 +41,8 @@ impl FromStr for WantedSize {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example: lvextend -L +100G /dev/vg/cache && forebay cache resize max\n         \
-forebay cache resize 200G && lvreduce -L 200G /dev/vg/cache\n\nVolumes stay in use. What is to leave is \
+    after_help = "Example: forebay cache resize max\n         \
+forebay cache resize 200G\n\nVolumes stay in use. Make the device larger before (lvextend, a partition), or smaller afterwards. What is to leave is \
 emptied first: hot blocks move to what stays, and so does unwritten data, or it is written back. \
 Ctrl-C leaves the cache as it was."
 )]
