@@ -40,12 +40,10 @@ impl FromStr for WantedSize {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example: forebay cache resize max\n         \
-forebay cache resize 200G\n\nVolumes stay in use. Make the device larger before (lvextend, a partition), or smaller afterwards. What is to leave is \
-emptied first: hot blocks move to what stays, and so does unwritten data, or it is written back. \
-Ctrl-C leaves the cache as it was."
-)]
+#[command(after_help = "Example: forebay cache resize max\n         \
+forebay cache resize 200G\n\nVolumes stay in use. Make the device larger before \
+(lvextend, a partition), or smaller afterwards. What is to leave is emptied first: hot blocks move to what \
+stays, and so does unwritten data, or it is written back. Ctrl-C leaves the cache as it was.")]
 pub(crate) struct ResizeArgs {
     /// How much of the device the cache may use: a size from the device's start, or `max`.
     #[arg(value_name = "SIZE")]
