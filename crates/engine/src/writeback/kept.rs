@@ -163,7 +163,7 @@ impl Engine {
         if looked_at.is_some_and(|at| now.since(at) < LOOK_AHEAD) {
             return;
         }
-        let all = self.log.usable_segments();
+        let all = self.log.segments.len();
         let oldest = self.log.streams[Stream::Write as usize].order.iter();
         let is_in_the_way = self.log.free.len() < all / FEW_FREE
             && oldest
