@@ -204,13 +204,12 @@ impl Engine {
             depth = depth.min(TRICKLE_DEPTH);
             longest_bytes = longest_bytes.min(TRICKLE.0);
         }
-        let mut planned = false;
         while self.writeback.in_flight < depth && self.haste_allows(haste) {
             let started = self.writeback.kept.has_turn() && self.start_kept(memory);
             // Having looked at them there may be no copies left.
             let goes_on = started
                 || (!self.writeback.kept.has_turn()
-                    && self.start_planned(now, longest_bytes, haste, &mut planned, memory));
+                    && self.start_planned(now, longest_bytes, haste, memory));
             if !goes_on {
                 break;
             }
@@ -318,26 +317,21 @@ impl Engine {
         }
     }
 
-    /// Starts the next run of the sweep, of a new one if need be and none was `planned` in this
-    /// call: blocks of a volume that is not there yet are due and cannot be written back. False if
-    /// nothing is due, or memory is short.
+    /// Starts the next run of the sweep, of a new one if need be. False if nothing is due, or
+    /// memory is short.
     fn start_planned(
         &mut self,
         now: Nanos,
         longest_bytes: usize,
         haste: Haste,
-        planned: &mut bool,
         memory: &mut dyn Memory,
     ) -> bool {
         let mut next = self.next_due();
-        if next.is_none() && !std::mem::replace(planned, true) {
-            if self.plan_sweep(now) {
-                next = self.next_due();
-            } else {
-                self.writeback.next_plan = now.after(IDLE_CHECK);
-            }
+        if next.is_none() && self.plan_sweep(now) {
+            next = self.next_due();
         }
         let Some(key) = next else {
+            self.writeback.next_plan = now.after(IDLE_CHECK);
             self.writeback.kept.take_turn();
             return false;
         };
