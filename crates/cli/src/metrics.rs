@@ -276,11 +276,6 @@ fn inside(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
             bytes(traffic.written_back_blocks),
         ),
         (
-            "written_back_from_memory_bytes",
-            "The part of that which a long write had left in memory.",
-            bytes(traffic.kept_blocks_written),
-        ),
-        (
             "reclaimed_segments",
             "Segments of the log that were emptied.",
             traffic.reclaimed_segments,

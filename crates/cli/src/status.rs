@@ -340,9 +340,6 @@ pub(crate) struct Traffic {
     pub(crate) retained_blocks: u64,
     pub(crate) evicted_blocks: u64,
     pub(crate) written_back_blocks: u64,
-    /// Those of them that a long write had left in memory.
-    #[serde(default)]
-    pub(crate) kept_blocks_written: u64,
     pub(crate) renewed_segments: u64,
     pub(crate) reclaimed_segments: u64,
     pub(crate) cache_read_bytes: u64,
@@ -407,7 +404,6 @@ impl Traffic {
             retained_blocks: sum(|shard| shard.retained_blocks),
             evicted_blocks: sum(|shard| shard.evicted_blocks),
             written_back_blocks: sum(|shard| shard.written_back_blocks),
-            kept_blocks_written: sum(|shard| shard.kept_blocks_written),
             renewed_segments: sum(|shard| shard.renewed_segments),
             reclaimed_segments: sum(|shard| shard.reclaimed_segments),
             cache_read_bytes: sum(|shard| shard.cache_data_read_bytes),

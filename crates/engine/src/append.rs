@@ -342,9 +342,6 @@ impl Engine {
             }
             at += run;
         }
-        if owned {
-            self.keep_written(now, &piece, slot, memory);
-        }
         self.transfer_ended(now, record, memory);
         self.piece_done(now, &piece, memory);
     }

@@ -660,7 +660,7 @@ impl Engine {
         self.stirred = true;
     }
 
-    /// Whether no request, job or operation is in progress, nor memory held for one to come.
+    /// Whether no request, job or operation is in progress.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.ops.is_empty()
@@ -668,7 +668,6 @@ impl Engine {
             && self.jobs.is_empty()
             && self.throttle.is_empty()
             && self.buffer_is_at_rest()
-            && !self.keeps_written()
     }
 
     /// Whether everything published is durable and every record written: what an orderly stop

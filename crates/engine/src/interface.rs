@@ -81,11 +81,6 @@ pub trait Memory {
     fn alloc(&mut self, len_bytes: usize) -> Option<Buf>;
     /// Gives back what `alloc` gave.
     fn free(&mut self, buf: Buf);
-    /// Whether there is so much that the engine may keep what it can do without: copies that
-    /// spare devices work. It gives them back when there no longer is.
-    fn is_roomy(&self) -> bool {
-        false
-    }
     /// The bytes of a buffer or of a slice of one.
     fn bytes(&self, buf: Buf) -> &[u8];
     /// The same, to write.

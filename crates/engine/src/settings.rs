@@ -260,9 +260,6 @@ pub struct Settings {
     pub retain_percent: u8,
     /// The probation stream's share of the shard, in percent.
     pub probation_percent: u8,
-    /// Writes that go on where the last one ended are a stream once they are longer than this, in
-    /// bytes: both devices are then the client's, and at the high mark it has the origin alone.
-    pub stream_bytes: u64,
     /// Hits in probation after which a block moves on to main.
     pub promotion_hits: u8,
     /// A segment of main is renewed and not copied when at least this share of its blocks would
@@ -294,7 +291,6 @@ impl Default for Settings {
             replacement: Replacement::S3Fifo,
             retain_percent: 40,
             probation_percent: 10,
-            stream_bytes: 1 << 20,
             promotion_hits: 3,
             renew_percent: 90,
             discard_freed_segments: false,

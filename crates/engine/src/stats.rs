@@ -125,8 +125,6 @@ pub struct Stats {
     pub renewed_segments: u64,
     pub reclaimed_segments: u64,
     pub written_back_blocks: u64,
-    /// Those of them that a long write had left in memory.
-    pub kept_blocks_written: u64,
     pub dirty_blocks: u64,
     pub cache_data_read_bytes: u64,
     pub cache_data_written_bytes: u64,

@@ -5,8 +5,6 @@
 //! dirty, sorts it by address, and takes dirty neighbours along for free. Clients' reads of the
 //! origin come first.
 
-mod kept;
-
 use smallvec::SmallVec;
 
 use crate::engine::{Engine, Op};
@@ -19,7 +17,6 @@ use crate::pace::Pace;
 use crate::planted::{self, Bug};
 use crate::settings::{Mode, WritebackPolicy};
 use crate::volume::Volume;
-use kept::Kept;
 
 /// An origin that a client used this recently belongs to the client.
 const FOREGROUND: Nanos = Nanos(15_000_000);
@@ -65,7 +62,6 @@ pub(crate) struct Writeback {
     backoff: Option<Nanos>,
     /// Reclaim waits for the write stream's tail to become clean.
     hurried: bool,
-    kept: Kept,
     /// Dirty blocks that cannot be read: they stay dirty and are never written back.
     unreadable: KeyMap<Slot>,
     /// How often blocks could not be read that are tried again.
@@ -123,24 +119,6 @@ pub(crate) struct WritebackJob {
     unreadable: SmallVec<[u16; 2]>,
 }
 
-impl WritebackJob {
-    fn new(
-        volume: VolumeSlot,
-        key: BlockKey,
-        versions: SmallVec<[Version; 32]>,
-        buf: Option<Buf>,
-    ) -> WritebackJob {
-        WritebackJob {
-            volume,
-            key,
-            versions,
-            buf,
-            reads: 0,
-            unreadable: SmallVec::new(),
-        }
-    }
-}
-
 /// What decides how fast dirty data is written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Haste {
@@ -157,31 +135,22 @@ enum Haste {
 impl Engine {
     pub(crate) fn advance_writeback(&mut self, now: Nanos, memory: &mut dyn Memory) {
         if self.stats.dirty_blocks == 0 {
-            self.forget_kept(memory);
             self.writeback.next_check = None;
             self.writeback.hurried = false;
             return;
         }
         if let Some(until) = self.writeback.paused_until.filter(|until| now < *until) {
-            self.forget_kept(memory);
             // What became dirty during the pause has set no time itself.
             self.writeback.next_check = Some(until);
             return;
         }
         self.writeback.paused_until = None;
-        let has_plan =
-            self.writeback.at < self.writeback.sweep.len() || !self.writeback.kept.is_empty();
+        let has_plan = self.writeback.at < self.writeback.sweep.len();
         if !has_plan && now < self.writeback.next_plan && !self.writeback.hurried {
             self.writeback.next_check = Some(self.writeback.next_plan);
             return;
         }
         let haste = self.haste(now);
-        if !memory.is_roomy() || !self.writes_back_kept(now, haste) {
-            self.forget_kept(memory);
-        } else if !self.writeback.kept.is_empty() {
-            self.look_for_aged(now);
-            self.look_ahead(now);
-        }
         if haste == Haste::Paced {
             let target = self.share(self.settings.dirty_low_percent);
             self.writeback
@@ -204,13 +173,20 @@ impl Engine {
             depth = depth.min(TRICKLE_DEPTH);
             longest_bytes = longest_bytes.min(TRICKLE.0);
         }
+        let mut looked = false;
         while self.writeback.in_flight < depth && self.haste_allows(haste) {
-            let started = self.writeback.kept.has_turn() && self.start_kept(memory);
-            // Having looked at them there may be no copies left.
-            let goes_on = started
-                || (!self.writeback.kept.has_turn()
-                    && self.start_planned(now, longest_bytes, haste, memory));
-            if !goes_on {
+            let Some(key) = self.next_due() else {
+                if looked {
+                    break;
+                }
+                looked = true;
+                if !self.plan_sweep(now) {
+                    self.writeback.next_plan = now.after(IDLE_CHECK);
+                    break;
+                }
+                continue;
+            };
+            if !self.start_writeback(key, longest_bytes, haste, memory) {
                 break;
             }
         }
@@ -317,27 +293,6 @@ impl Engine {
         }
     }
 
-    /// Starts the next run of the sweep, of a new one if need be. False if nothing is due, or
-    /// memory is short.
-    fn start_planned(
-        &mut self,
-        now: Nanos,
-        longest_bytes: usize,
-        haste: Haste,
-        memory: &mut dyn Memory,
-    ) -> bool {
-        let mut next = self.next_due();
-        if next.is_none() && self.plan_sweep(now) {
-            next = self.next_due();
-        }
-        let Some(key) = next else {
-            self.writeback.next_plan = now.after(IDLE_CHECK);
-            self.writeback.kept.take_turn();
-            return false;
-        };
-        self.start_writeback(key, longest_bytes, haste, memory)
-    }
-
     /// The next planned block that is still to be written back.
     fn next_due(&mut self) -> Option<BlockKey> {
         while let Some(&key) = self.writeback.sweep.get(self.writeback.at) {
@@ -374,7 +329,11 @@ impl Engine {
         });
         let all =
             draining || self.failed_cache() || self.writeback.hurried || !self.throttle.is_empty();
-        let due_anyway = self.is_due_anyway();
+        let due_anyway = match self.settings.writeback_policy {
+            WritebackPolicy::Threshold => dirty > self.share(self.settings.dirty_low_percent),
+            WritebackPolicy::Timed => dirty > self.share(self.settings.dirty_high_percent),
+            WritebackPolicy::Rate | WritebackPolicy::Cleaner => true,
+        };
         let wanted = (dirty as usize / 4).clamp(SWEEP_BLOCKS.0, SWEEP_BLOCKS.1);
         let mut sweep = std::mem::take(&mut self.writeback.sweep);
         sweep.clear();
@@ -423,16 +382,6 @@ impl Engine {
         self.writeback.at = 0;
         self.writeback.hurried = false;
         !self.writeback.sweep.is_empty()
-    }
-
-    /// Whether there is enough dirty data for some to be written back, however young it is.
-    fn is_due_anyway(&self) -> bool {
-        let dirty = self.stats.dirty_blocks;
-        match self.settings.writeback_policy {
-            WritebackPolicy::Threshold => dirty > self.share(self.settings.dirty_low_percent),
-            WritebackPolicy::Timed => dirty > self.share(self.settings.dirty_high_percent),
-            WritebackPolicy::Rate | WritebackPolicy::Cleaner => true,
-        }
     }
 
     /// What was written waits for a flush and nothing else is to be written: now is the time.
@@ -497,16 +446,25 @@ impl Engine {
         };
         let count = slots.len() as u64;
         let versions = slots.iter().map(|slot| self.log.version(*slot)).collect();
-        let job = WritebackJob::new(volume, key, versions, buf);
+        let job = WritebackJob {
+            volume,
+            key,
+            versions,
+            buf,
+            reads: 0,
+            unreadable: SmallVec::new(),
+        };
         let name = self.jobs.insert(Job::Writeback(Box::new(job)));
-        self.begin_writeback(name, key, count);
+        for i in 0..count {
+            self.origin_locks.insert(key.plus(i), Owner(name));
+        }
+        self.writeback.in_flight += 1;
         self.writeback.at += 1;
         if haste == Haste::Paced {
             // What is written back at other times is no debt of the pace's.
             self.writeback.pace.spend(count);
         }
         let moved = count as usize * block_bytes;
-        self.writeback.kept.wrote(moved);
         self.writeback.trickle_left = self.writeback.trickle_left.saturating_sub(moved);
         let Some(buf) = buf else {
             self.write_run(name);
@@ -543,14 +501,6 @@ impl Engine {
             self.write_run(name);
         }
         true
-    }
-
-    /// I11: nothing else writes these blocks to the origin until the job ends.
-    fn begin_writeback(&mut self, name: u32, key: BlockKey, count: u64) {
-        for i in 0..count {
-            self.origin_locks.insert(key.plus(i), Owner(name));
-        }
-        self.writeback.in_flight += 1;
     }
 
     pub(crate) fn writeback_read_done(

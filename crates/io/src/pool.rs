@@ -416,10 +416,6 @@ impl Memory for Arena {
         }
     }
 
-    fn is_roomy(&self) -> bool {
-        self.free_pages > self.pages.len() / 2
-    }
-
     fn bytes(&self, buf: Buf) -> &[u8] {
         let pointer = self.view.pointer(buf);
         // SAFETY: the address range is inside the mapping, which is initialised and outlives

@@ -20,7 +20,6 @@ pub fn plan(seed: u64) -> Plan {
     config.record_delay = Nanos(Rng::of(seed, 21).pick(&[0, 100_000, 10_000_000, 10_000_000_000]));
     guard_gate(&mut config.settings, &mut Rng::of(seed, GATE_SALT));
     choose_replacement(&mut config.settings, &mut Rng::of(seed, REPLACEMENT_SALT));
-    make_streams(&mut config.settings, &mut Rng::of(seed, STREAM_SALT));
     let mut steps = steps(&mut rng, &config);
     buffer(&mut config, &mut steps, &mut Rng::of(seed, BUFFER_SALT));
     resize(&mut config, &mut steps, &mut Rng::of(seed, RESIZE_SALT));
@@ -124,17 +123,6 @@ fn choose_replacement(settings: &mut Settings, rng: &mut Rng) {
     }
     settings.replacement = Replacement::NAMES[rng.below(4) as usize].0;
     settings.retain_percent = rng.pick(&[0, 10, 40, 100]) as u8;
-}
-
-/// Chosen as [`GATE_SALT`] was.
-const STREAM_SALT: u64 = 12567;
-
-/// Streams as long as they are in use would hold the whole cache here: on a fifth of the seeds,
-/// whatever is written is one.
-fn make_streams(settings: &mut Settings, rng: &mut Rng) {
-    if rng.percent(20) {
-        settings.stream_bytes = rng.pick(&[0, 0, 16384]);
-    }
 }
 
 fn config(rng: &mut Rng) -> Config {
@@ -317,7 +305,6 @@ fn settings(rng: &mut Rng) -> Settings {
         replacement: Replacement::S3Fifo,
         retain_percent: 40,
         probation_percent: rng.pick(&[1, 5, 20, 50]) as u8,
-        stream_bytes: 1 << 20,
         promotion_hits: rng.between(1, 3) as u8,
         renew_percent: rng.pick(&[1, 30, 80, 101]) as u8,
         discard_freed_segments: rng.percent(30),

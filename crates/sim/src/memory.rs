@@ -157,10 +157,6 @@ impl Memory for SimMemory {
         self.give(buf);
     }
 
-    fn is_roomy(&self) -> bool {
-        self.used_sectors < self.limit_sectors / 2
-    }
-
     fn bytes(&self, buf: Buf) -> &[u8] {
         &self.bytes[SimMemory::range(buf)]
     }

@@ -14,7 +14,6 @@ pub(crate) fn collect(counts: &mut Counts, engine: &Engine) {
     counts.add("blocks retained", stats.retained_blocks);
     counts.add("blocks evicted", stats.evicted_blocks);
     counts.add("blocks written back", stats.written_back_blocks);
-    counts.add("blocks written back from memory", stats.kept_blocks_written);
     counts.add("segments renewed", stats.renewed_segments);
     counts.add("segments reclaimed", stats.reclaimed_segments);
     counts.add("cache flushes", stats.cache_flushes);

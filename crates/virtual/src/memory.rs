@@ -99,10 +99,6 @@ impl Memory for ZeroMemory {
         self.free[class(buf.len_bytes as usize)].push(buf.start_sector / SECTORS_PER_PAGE);
     }
 
-    fn is_roomy(&self) -> bool {
-        (self.used_pages as usize) < self.bytes.len() / PAGE_BYTES / 2
-    }
-
     fn bytes(&self, buf: Buf) -> &[u8] {
         &self.bytes[self.range(buf)]
     }

@@ -22,6 +22,8 @@ use crate::log::RECLAIM_RESERVE;
 use crate::planted::{self, Bug};
 use crate::settings::Mode;
 
+/// Sequential writes longer than this go to the origin while dirty data is at its high mark.
+const SEQUENTIAL_BYTES: u64 = 1 << 20;
 /// Write-zeroes up to this length are logged in write-back mode; longer ones the origin does
 /// better itself.
 const LOGGED_ZEROES_BYTES: u32 = 1 << 20;
@@ -152,7 +154,7 @@ impl Engine {
                 self.sync_writer.wrote();
             }
         }
-        if stream_bytes <= self.settings.stream_bytes {
+        if stream_bytes <= SEQUENTIAL_BYTES {
             self.writeback.cache_is_used(now);
         }
         self.writeback.client_writes(now);
@@ -198,7 +200,7 @@ impl Engine {
             return Some(BypassReason::NoRoom);
         }
         if mode == Mode::Writeback
-            && stream_bytes > self.settings.stream_bytes
+            && stream_bytes > SEQUENTIAL_BYTES
             && (self.dirty_is_high() || self.log_is_short())
         {
             return Some(BypassReason::DirtyLimit);

@@ -50,10 +50,6 @@ impl Memory for Ram {
             .push((buf.start_sector as usize * SECTOR_BYTES / PAGE_BYTES, pages));
     }
 
-    fn is_roomy(&self) -> bool {
-        true
-    }
-
     fn bytes(&self, buf: Buf) -> &[u8] {
         let start = buf.start_sector as usize * SECTOR_BYTES;
         &self.bytes[start..start + buf.len_bytes as usize]
