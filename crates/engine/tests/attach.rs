@@ -1,0 +1,45 @@
+//! Between the recovery of a cache and its volumes.
+
+mod common;
+
+use common::{BOOT, Ram, Rig};
+use forebay_engine::{
+    AttachOptions, Engine, Mode, Nanos, RequestKind, Settings, VolumeConfig, WritebackPolicy,
+    attach,
+};
+
+/// Its dirty data is due, and there is no origin to write it to yet.
+#[test]
+fn a_volume_that_is_not_there_yet_holds_up_nobody() {
+    let settings = Settings {
+        writeback_policy: WritebackPolicy::Cleaner,
+        ..Settings::default()
+    };
+    let mut rig = Rig::new(16 << 20, 64 << 20, settings.clone(), Mode::Writeback);
+    for block in 0..100 {
+        rig.write(block * 8192, &[7; 4096], false);
+    }
+    rig.simple(RequestKind::Flush, 0, 0);
+    assert!(rig.engine.stats().dirty_blocks > 0);
+
+    let mut ram = Ram::new(64 << 20);
+    let options = AttachOptions {
+        boot_id: BOOT,
+        accept_damage: false,
+    };
+    let mut attached = attach(&mut rig.cache, &mut [], &options).unwrap();
+    let record = attached.superblock.volumes[0].clone();
+    let mut engine = Engine::new(settings, attached.shards.remove(0), BOOT, &mut ram);
+    let dirty = engine.stats().dirty_blocks;
+    assert!(dirty > 0);
+    engine.advance(Nanos(1), &mut ram);
+    assert!(engine.next_action().is_none());
+    engine.add_volume(VolumeConfig {
+        base: record.base,
+        reserved_blocks: record.reserved_blocks,
+        size_bytes: record.size_bytes,
+        mode: Mode::Writeback,
+    });
+    engine.advance(Nanos::SECOND, &mut ram);
+    assert!(engine.next_action().is_some());
+}
