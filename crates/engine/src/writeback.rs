@@ -224,6 +224,12 @@ impl Engine {
         }
     }
 
+    /// Starts no more write-back: part of an orderly stop, after which an origin is to stay as it
+    /// is. What is on its way ends.
+    pub fn hold_writeback(&mut self) {
+        self.writeback.paused_until = Some(Nanos(u64::MAX));
+    }
+
     /// Whether the rate decides: there are clients whom bursts would be in the way of.
     fn is_paced(&self, now: Nanos) -> bool {
         let writeback = &self.writeback;
@@ -617,8 +623,9 @@ impl Engine {
                 .backoff
                 .map_or(BACKOFF.0, |last| Nanos((last.0 * 2).min(BACKOFF.1.0)));
             self.writeback.backoff = Some(backoff);
-            self.writeback.paused_until = Some(now.after(backoff));
-            self.writeback.next_check = Some(now.after(backoff));
+            let until = self.writeback.paused_until.max(Some(now.after(backoff)));
+            self.writeback.paused_until = until;
+            self.writeback.next_check = until;
         }
         self.end_writeback(now, name, memory);
     }

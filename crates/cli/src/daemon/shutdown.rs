@@ -105,6 +105,16 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Resu
     for link in &daemon.links {
         link.call(Worker::settle)?;
     }
+    finish_devices(&mut wait)?;
+    // Requests may have waited for write-back until then. What it began since has to end too.
+    for link in &daemon.links {
+        link.call(Worker::hold_writeback)?;
+    }
+    finish_devices(&mut wait)?;
+    daemon.record_fingerprints()
+}
+
+fn finish_devices(wait: &mut Wait<'_>) -> Result<()> {
     let settled = wait.until("devices to finish", DEVICES, false, |link| {
         link.call(|worker| usize::from(!worker.is_settled()))
     })?;
@@ -114,7 +124,7 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Resu
             DEVICES.as_secs()
         );
     }
-    daemon.record_fingerprints()
+    Ok(())
 }
 
 /// Lets recordings have their end.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use forebay_engine::format::VolumeState;
-use forebay_engine::{Mode, Superblock, VolumeSlot};
+use forebay_engine::{Mode, Storage, Superblock, VolumeSlot};
 use forebay_io::{Emulation, RealDevice};
 use forebay_model::ModelOptions;
 
@@ -323,6 +323,14 @@ impl Daemon {
                 .device
                 .storage()
                 .context("no memory to read the origin device; free some")?;
+            // Clients' flushes leave out what write-back wrote: a power cut right after must not
+            // make another origin of this one.
+            storage.flush().with_context(|| {
+                format!(
+                    "cannot flush the origin device {}",
+                    volume.device.path().display()
+                )
+            })?;
             let taken =
                 fingerprint::take(&mut storage, volume.device.identity(), volume.size_bytes)
                     .with_context(|| {

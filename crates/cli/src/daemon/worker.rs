@@ -606,6 +606,11 @@ impl Worker {
         self.engines().for_each(Engine::settle);
     }
 
+    /// Leaves the origins as they are from now on.
+    pub(super) fn hold_writeback(&mut self) {
+        self.engines().for_each(Engine::hold_writeback);
+    }
+
     fn housekeep(&mut self) {
         if self.now.since(self.housekept) < Nanos(HOUSEKEEPING.as_nanos() as u64) {
             return;
