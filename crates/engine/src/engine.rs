@@ -211,7 +211,7 @@ impl Engine {
         };
         ring::initialise(memory.ring_mut(log.shard), identity);
         let slots = log.usable_slots();
-        let capacity_blocks = log.usable_segments() as u64 * log.places_per_segment();
+        let capacity_blocks = log.capacity_blocks();
         let block_bytes = log.geometry.block_bytes as usize;
         let spare_summary = Spare::new(log.geometry.summary_bytes() as usize, memory);
         let mut engine = Engine {

@@ -244,9 +244,11 @@ impl Log {
         self.usable = self.segments.iter().filter(usable).count();
     }
 
-    /// Blocks that a segment can hold when headers take little.
-    pub(crate) fn places_per_segment(&self) -> u64 {
-        u64::from(self.geometry.slots_per_segment() - self.geometry.first_slot() - 1)
+    /// How many blocks fit when headers take little.
+    pub(crate) fn capacity_blocks(&self) -> u64 {
+        let geometry = &self.geometry;
+        let per_segment = geometry.slots_per_segment() - geometry.first_slot() - 1;
+        self.usable as u64 * u64::from(per_segment)
     }
 
     /// Slots of the segments there are, all included.

@@ -170,7 +170,7 @@ impl Engine {
     /// Reckons anew what the shares in the settings are shares of.
     fn reckon_capacity(&mut self) {
         self.log.reckon_usable();
-        self.capacity_blocks = self.log.usable_segments() as u64 * self.log.places_per_segment();
+        self.capacity_blocks = self.log.capacity_blocks();
     }
 
     fn prefer_what_stays(&mut self) {

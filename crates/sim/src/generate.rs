@@ -48,7 +48,7 @@ fn resize(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
     let geometry = &mut config.geometry;
     // Less than what the protocol needs cannot stay: where it began with that, it must grow first.
     geometry.segments_per_shard = rng.pick(&[12, 14, 16, 24, 40, 60]);
-    let row_bytes = u64::from(geometry.shards) * u64::from(geometry.segment_bytes);
+    let row_bytes = geometry.row_bytes();
     config.alternates = rng.percent(70);
     config.spare_bytes = rng.pick(&[0, 1, 5, 20, 40]) * row_bytes;
     config.cache_devices = rng.pick(&[1, 1, 2, 3]) as u8;

@@ -413,8 +413,7 @@ fn space_bytes(superblock: &Superblock) -> u64 {
 
 /// Bytes of so many segments of each shard.
 fn space_of(superblock: &Superblock, segments: u32) -> u64 {
-    let row_bytes = u64::from(superblock.geometry.shards) * segment_bytes(superblock);
-    u64::from(segments) * row_bytes
+    u64::from(segments) * superblock.geometry.row_bytes()
 }
 
 fn segment_bytes(superblock: &Superblock) -> u64 {

@@ -62,19 +62,15 @@ impl Extent {
     /// Where it ends on its device, in bytes.
     #[must_use]
     pub fn end_bytes(&self, geometry: &Geometry) -> u64 {
-        self.start_bytes
-            + u64::from(self.segments)
-                * u64::from(geometry.shards)
-                * u64::from(geometry.segment_bytes)
+        self.start_bytes + u64::from(self.segments) * geometry.row_bytes()
     }
 
     /// The part of it from a segment on; none if it does not reach as far. Of an extent whose
     /// shards lie apart there is no part.
     fn from(&self, segment: u32, geometry: &Geometry) -> Option<Extent> {
         let skipped = segment.saturating_sub(self.first_segment);
-        let row_bytes = u64::from(geometry.shards) * u64::from(geometry.segment_bytes);
         (skipped < self.segments).then(|| Extent {
-            start_bytes: self.start_bytes + u64::from(skipped) * row_bytes,
+            start_bytes: self.start_bytes + u64::from(skipped) * geometry.row_bytes(),
             first_segment: self.first_segment + skipped,
             segments: self.segments - skipped,
             ..*self
@@ -264,8 +260,7 @@ impl Extents {
             if !extent.alternates && geometry.shards > 1 {
                 return Err(Uncuttable);
             }
-            let row_bytes = u64::from(geometry.shards) * u64::from(geometry.segment_bytes);
-            let stay = ((from_bytes - extent.start_bytes) / row_bytes) as u32;
+            let stay = ((from_bytes - extent.start_bytes) / geometry.row_bytes()) as u32;
             beyond.push(extent.first_segment + stay..extent.end_segment());
         }
         Ok(beyond)

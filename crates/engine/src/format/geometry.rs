@@ -170,11 +170,13 @@ impl Geometry {
     /// The bytes a device must have for a new cache of this shape.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
-        DATA_OFFSET_BYTES + u64::from(self.shards) * self.shard_bytes()
+        DATA_OFFSET_BYTES + u64::from(self.segments_per_shard) * self.row_bytes()
     }
 
-    fn shard_bytes(&self) -> u64 {
-        u64::from(self.segments_per_shard) * u64::from(self.segment_bytes)
+    /// The bytes of one segment of each shard.
+    #[must_use]
+    pub fn row_bytes(&self) -> u64 {
+        u64::from(self.shards) * u64::from(self.segment_bytes)
     }
 
     /// Blocks in a segment, those under the summaries included.

@@ -426,8 +426,7 @@ impl Superblock {
     /// How many segments a shard would gain from a stretch of a device.
     #[must_use]
     pub fn segments_in(&self, bytes: u64) -> u32 {
-        let row_bytes = u64::from(self.geometry.segment_bytes) * u64::from(self.geometry.shards);
-        u32::try_from(bytes / row_bytes).unwrap_or(u32::MAX)
+        u32::try_from(bytes / self.geometry.row_bytes()).unwrap_or(u32::MAX)
     }
 
     /// Adds what a device has behind its last extent, up to `end_bytes`; it is used when this is

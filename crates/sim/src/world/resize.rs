@@ -42,8 +42,8 @@ impl World<'_> {
             return Ok(());
         }
         let geometry = changed.geometry;
-        let row_bytes = u64::from(geometry.segment_bytes) * u64::from(geometry.shards);
-        let end = changed.extents.end_bytes(device, &geometry) + u64::from(segments) * row_bytes;
+        let more_bytes = u64::from(segments) * geometry.row_bytes();
+        let end = changed.extents.end_bytes(device, &geometry) + more_bytes;
         if changed.grow(device, end.min(span)).is_err() {
             return Ok(());
         }
