@@ -66,12 +66,10 @@ impl Engine {
     /// Brings what is missing of a range into the cache.
     pub(crate) fn prefetch(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         let name = self.begin_request(now, request);
-        let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
-        let end = self.key_at(request.volume, end_bytes - 1).0 + 1;
-        let mut key = self.key_at(request.volume, request.offset_bytes);
-        while key.0 < end {
+        let (mut key, end) = self.keys_of(&request);
+        while key < end {
             let mut count = 0;
-            while key.0 + u64::from(count) < end
+            while key.0 + u64::from(count) < end.0
                 && self.index.find(key.plus(u64::from(count))).is_none()
             {
                 count += 1;

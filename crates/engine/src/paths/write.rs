@@ -206,10 +206,8 @@ impl Engine {
             return Some(BypassReason::DirtyLimit);
         }
         if self.gate.guards(Direction::Write) && request.kind != RequestKind::Discard {
-            let first = self.key_at(request.volume, request.offset_bytes);
-            let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
-            let last = self.key_at(request.volume, end_bytes - 1);
-            return self.turned_away(now, Direction::Write, first, last.0 - first.0 + 1);
+            let (first, end) = self.keys_of(request);
+            return self.turned_away(now, Direction::Write, first, end.0 - first.0);
         }
         None
     }
@@ -233,17 +231,16 @@ impl Engine {
         if writes_back && bypass.is_none() && self.is_quick(&request, first) {
             return self.quick_write(now, name, &request, first, memory);
         }
-        let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
-        let last = self.key_at(request.volume, end_bytes - 1);
-        let mut range = (first, last.plus(1));
+        let mut range = self.keys_of(&request);
         if request.kind == RequestKind::Discard {
             // Only whole blocks can be discarded; the last block of a volume may be short.
             let size_bytes = self.volume(request.volume).config.size_bytes;
+            let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
             if !request.offset_bytes.is_multiple_of(block_bytes) {
                 range.0 = range.0.plus(1);
             }
             if !end_bytes.is_multiple_of(block_bytes) && end_bytes != size_bytes {
-                range.1 = last;
+                range.1 = BlockKey(range.1.0 - 1);
             }
             if range.0 >= range.1 {
                 return self.finish_part(now, name, Ok(()));
