@@ -364,21 +364,22 @@ impl Engine {
     fn read_batch(&mut self, job: u32, memory: &mut dyn Memory) {
         let block_bytes = self.block_bytes();
         let mut batch = std::mem::take(&mut self.retain_job(job).batch);
-        let mut buf = self.spare_retain.alloc(batch.len() * block_bytes, memory);
-        while buf.is_none() && batch.len() > 1 {
-            // A smaller batch; what it leaves out is gone through again. Not the next time: there
-            // may be none if everything else waits for this.
-            let rest = batch.split_off(batch.len() / 2);
+        let spare = &mut self.spare_retain;
+        let Some(buf) = spare.alloc_most(batch.len(), block_bytes, memory) else {
+            self.retain_job(job).batch = batch;
+            return;
+        };
+        let fits = buf.len_bytes as usize / block_bytes;
+        if fits < batch.len() {
+            // What is left out is gone through again.
+            let rest = batch.split_off(fits);
             self.retain_job(job).next_slot = self.log.geometry.slot_in_segment(rest[0].1);
-            buf = self.spare_retain.alloc(batch.len() * block_bytes, memory);
         }
         let state = self.retain_job(job);
         state.batch = batch;
-        state.buf = buf;
+        state.buf = Some(buf);
         state.attempts = 0;
-        if buf.is_some() {
-            self.issue_retain_reads(job);
-        }
+        self.issue_retain_reads(job);
     }
 
     fn issue_retain_reads(&mut self, job: u32) {

@@ -32,6 +32,23 @@ impl Spare {
         Some(whole.slice(0, len_bytes))
     }
 
+    /// A buffer for as many of these blocks as there is memory for: all, a half, a quarter, at
+    /// least one.
+    pub(crate) fn alloc_most(
+        &mut self,
+        mut blocks: usize,
+        block_bytes: usize,
+        memory: &mut dyn Memory,
+    ) -> Option<Buf> {
+        loop {
+            let buf = self.alloc(blocks * block_bytes, memory);
+            if buf.is_some() || blocks <= 1 {
+                return buf;
+            }
+            blocks /= 2;
+        }
+    }
+
     /// Gives back what `alloc` gave.
     pub(crate) fn free(&mut self, buf: Buf, memory: &mut dyn Memory) {
         match self.whole {

@@ -437,18 +437,12 @@ impl Engine {
             None
         } else {
             // Where memory is short a shorter run does.
-            loop {
-                if let Some(buf) = self
-                    .spare_writeback
-                    .alloc(slots.len() * block_bytes, memory)
-                {
-                    break Some(buf);
-                }
-                if slots.len() <= 1 {
-                    return false;
-                }
-                slots.truncate(slots.len() / 2);
-            }
+            let spare = &mut self.spare_writeback;
+            let Some(buf) = spare.alloc_most(slots.len(), block_bytes, memory) else {
+                return false;
+            };
+            slots.truncate(buf.len_bytes as usize / block_bytes);
+            Some(buf)
         };
         let count = slots.len() as u64;
         let versions = slots.iter().map(|slot| self.log.version(*slot)).collect();

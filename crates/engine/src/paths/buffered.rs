@@ -220,7 +220,8 @@ impl Engine {
             if free == 0 {
                 return false;
             }
-            let Some(buf) = self.alloc_for_buffered(free, memory) else {
+            let spare = &mut self.spare_buffered;
+            let Some(buf) = spare.alloc_most(usize::from(free), block_bytes, memory) else {
                 return false;
             };
             self.buffer.copy_part(stored, issued, buf, memory);
@@ -247,19 +248,6 @@ impl Engine {
         let keys = (0..count).map(|i| first.plus(u64::from(i)));
         let free = keys.take_while(|key| self.locks.owner(*key).is_none() && !self.is_held(*key));
         free.count() as u16
-    }
-
-    /// Memory for as many of these blocks as there is memory for.
-    fn alloc_for_buffered(&mut self, blocks: u16, memory: &mut dyn Memory) -> Option<Buf> {
-        let block_bytes = self.block_bytes();
-        let mut blocks = usize::from(blocks);
-        loop {
-            let buf = self.spare_buffered.alloc(blocks * block_bytes, memory);
-            if buf.is_some() || blocks == 1 {
-                return buf;
-            }
-            blocks /= 2;
-        }
     }
 
     /// A request of the buffer's own was answered; what follows from it comes with the next run.
