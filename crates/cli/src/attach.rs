@@ -77,10 +77,7 @@ impl Origin {
         surroundings: &Surroundings,
     ) -> Result<Origin> {
         let mut opened = surroundings.open(path)?;
-        opened
-            .storage
-            .flush()
-            .with_context(|| format!("cannot flush the origin device {}", path.display()))?;
+        flush_origin(&mut opened.storage, path)?;
         let name = match name {
             Some(name) => name,
             None => path
@@ -100,6 +97,13 @@ impl Origin {
         let unit = u64::from(self.opened.device.logical_block_bytes().clamp(512, 4096));
         self.opened.device.size_bytes() / unit * unit
     }
+}
+
+/// Makes what was written to an origin durable there.
+pub(crate) fn flush_origin(storage: &mut BlockingStorage, path: &Path) -> Result<()> {
+    storage
+        .flush()
+        .with_context(|| format!("cannot flush the origin device {}", path.display()))
 }
 
 /// How devices are opened and what is remembered where.
@@ -373,7 +377,6 @@ pub(crate) fn attach(
     accept_damage: bool,
     settings: &Settings,
 ) -> Result<AttachedCache> {
-    let names = cache_storage::names(&storage);
     let options = AttachOptions {
         boot_id: boot_id()?,
         accept_damage,
@@ -381,7 +384,7 @@ pub(crate) fn attach(
     let mut left = shared_memory::open(superblock)?;
     let mut surviving: Vec<_> = left.iter_mut().map(Left::surviving).collect();
     let attached = forebay_engine::attach(&mut storage, &mut surviving, &options)
-        .map_err(|error| explain(error, &names))?;
+        .map_err(|error| explain(error, &storage))?;
     drop(surviving);
     let Attached {
         superblock,
@@ -401,8 +404,9 @@ pub(crate) fn attach(
 }
 
 /// Tells damage from other failures.
-fn explain(error: forebay_engine::AttachError, names: &str) -> anyhow::Error {
+fn explain(error: forebay_engine::AttachError, storage: &CacheStorage) -> anyhow::Error {
     use forebay_engine::{AttachError, RecoveryError};
+    let names = cache_storage::names(storage);
     match error {
         AttachError::Superblock(error) => {
             anyhow::Error::from(error).context(format!("cannot use the cache device {names}"))
@@ -414,7 +418,7 @@ fn explain(error: forebay_engine::AttachError, names: &str) -> anyhow::Error {
             let advice = format!(
                 "{error}. What the missing records superseded must not come back unnoticed: look with \
                  `forebay check {0}`, then accept it with `forebay repair {0} --accept-damage`",
-                names.replace(", ", " ")
+                cache_storage::arguments(storage)
             );
             crate::failure::DamageFound(advice).into()
         }

@@ -9,10 +9,12 @@ use forebay_io::OpenError;
 use serde_json::json;
 
 use super::check;
+use crate::cache_storage;
 use crate::client::{Client, running_daemons, understood};
 use crate::config;
 use crate::daemon::ublk;
 use crate::failure::refuse;
+use crate::same_device::Identity;
 use crate::status::Status;
 use crate::units::size;
 
@@ -29,13 +31,8 @@ pub(super) fn check(files: &[PathBuf]) -> Result<()> {
     for file in &files {
         let (plan, _) = config::examine_file(file)?;
         let Some(cache) = plan.cache else { continue };
-        let same = |other: &PathBuf| {
-            cache
-                .devices
-                .iter()
-                .any(|device| same_device(other, device))
-        };
-        if !served.iter().any(same) {
+        let is_served = |device: &PathBuf| served.contains(&Identity::of(device));
+        if !cache.devices.iter().any(is_served) {
             check_idle(file, &cache.devices, &mut reasons)?;
         }
     }
@@ -48,13 +45,8 @@ pub(super) fn check(files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-fn same_device(one: &Path, other: &Path) -> bool {
-    let resolved = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    resolved(one) == resolved(other)
-}
-
 /// Notes what a daemon still has to write back; returns its cache devices.
-fn check_daemon(control: &Path, reasons: &mut Vec<String>) -> Result<Vec<PathBuf>> {
+fn check_daemon(control: &Path, reasons: &mut Vec<String>) -> Result<Vec<Identity>> {
     let answer = Client::connect(Some(control))?.ask("Status", &json!({}))?;
     let status: Status = understood(answer)
         .with_context(|| format!("cannot ask the daemon at {}", control.display()))?;
@@ -72,7 +64,9 @@ fn check_daemon(control: &Path, reasons: &mut Vec<String>) -> Result<Vec<PathBuf
         ));
     }
     let devices = status.cache.into_iter().flat_map(|cache| cache.devices);
-    Ok(devices.map(|device| device.path.into()).collect())
+    Ok(devices
+        .map(|device| Identity::of(device.path.as_ref()))
+        .collect())
 }
 
 fn check_block_devices(reasons: &mut Vec<String>) -> Result<()> {
@@ -99,11 +93,7 @@ fn check_block_devices(reasons: &mut Vec<String>) -> Result<()> {
 
 /// Notes what is in a cache that no daemon serves.
 fn check_idle(file: &Path, cache: &[PathBuf], reasons: &mut Vec<String>) -> Result<()> {
-    let names: Vec<String> = cache
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    let names = names.join(" ");
+    let names = cache_storage::joined(cache, " ");
     let opened = check::open_to_read(cache, forebay_io::DirectIo::IfPossible);
     let inspected = opened.and_then(|mut storage| check::inspect(&mut storage, &names));
     match inspected {

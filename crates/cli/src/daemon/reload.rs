@@ -123,12 +123,8 @@ impl Daemon {
     fn check_not_renamed(&self, name: &str, volume: &VolumePlan, new: &Plan) -> Result<()> {
         let wanted = Identity::of(&volume.origin);
         let admin = self.admin();
-        let mut served = admin.volumes.iter();
         let file = new.source.as_ref().and_then(|args| args.config.as_deref());
-        if let (Some(served), Some(file)) = (
-            served.find(|served| Identity::of(served.device.path()) == wanted),
-            file,
-        ) {
+        if let (Some(served), Some(file)) = (admin.volume_on(&wanted), file) {
             wrong_usage!(
                 "the file calls volume `{0}` `{name}`: {1}, or rename it with `forebay rename {0} {name}`",
                 served.name,

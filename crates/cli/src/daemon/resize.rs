@@ -209,19 +209,14 @@ impl Daemon {
     fn resized(&self, number: u8, before_bytes: u64, began: Instant) -> Result<Resized> {
         let mut admin = self.admin();
         let superblock = &cache_of(&mut admin)?.superblock;
-        let resized = Resized {
-            end_bytes: superblock.extents.end_bytes(number, &superblock.geometry),
-            before_bytes,
-            after_bytes: space_bytes(superblock),
-            seconds: began.elapsed().as_secs_f64(),
-            configuration: None,
-        };
+        let end_bytes = superblock.extents.end_bytes(number, &superblock.geometry);
+        let after_bytes = space_bytes(superblock);
         drop(admin);
-        if resized.before_bytes != resized.after_bytes {
+        if before_bytes != after_bytes {
             let what = format!(
                 "the cache has {} instead of {}",
-                size(resized.after_bytes),
-                size(resized.before_bytes)
+                size(after_bytes),
+                size(before_bytes)
             );
             tracing::info!("{what}");
             self.events.note("resize", what);
@@ -229,8 +224,11 @@ impl Daemon {
         let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let source = plan.source.as_ref();
         Ok(Resized {
+            end_bytes,
+            before_bytes,
+            after_bytes,
+            seconds: began.elapsed().as_secs_f64(),
             configuration: source.and_then(|source| source.config.clone()),
-            ..resized
         })
     }
 
@@ -279,6 +277,17 @@ impl Daemon {
         watched
     }
 
+    /// How many segments of all shards are to leave and not empty yet, and of how many.
+    fn retiring(&self) -> Result<(u64, u64)> {
+        let (mut left, mut all) = (0, 0);
+        for link in &self.links {
+            let counted = link.call(Worker::retiring)??;
+            left += u64::from(counted.0);
+            all += u64::from(counted.1);
+        }
+        Ok((left, all))
+    }
+
     fn watch_emptying(
         &self,
         segment_bytes: u64,
@@ -286,12 +295,7 @@ impl Daemon {
         tell: &mut dyn FnMut(Emptying) -> bool,
     ) -> Result<()> {
         loop {
-            let (mut left, mut all) = (0, 0);
-            for link in &self.links {
-                let counted = link.call(Worker::retiring)??;
-                left += u64::from(counted.0);
-                all += u64::from(counted.1);
-            }
+            let (left, all) = self.retiring()?;
             if left == 0 {
                 return Ok(());
             }
@@ -312,11 +316,8 @@ impl Daemon {
         let mut admin = self.admin();
         let cache = cache_of(&mut admin)?;
         // An orderly stop, which holds the same lock, may have put it all back.
-        for link in &self.links {
-            let (left, _) = link.call(Worker::retiring)??;
-            if left > 0 {
-                anyhow::bail!("the cache keeps the size it had");
-            }
+        if self.retiring()?.0 > 0 {
+            anyhow::bail!("the cache keeps the size it had");
         }
         let mut changed = cache.superblock.clone();
         changed.shrink(gone);
@@ -374,20 +375,20 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 /// The number of the device that is meant; without a path the only one.
 fn device_of(cache: &CacheSide, path: Option<&Path>) -> Result<u8> {
-    let mut devices = cache.storage.devices();
-    let found = match path {
-        Some(path) => devices.find(|(_, storage)| is_same(storage.device().path(), path)),
-        None if cache.superblock.devices.len() == 1 => devices.next(),
-        None => wrong_usage!(
-            "the cache has several devices; say which with --device: {}",
-            cache_storage::names(&cache.storage)
-        ),
+    let Some(path) = path else {
+        let [only] = cache.superblock.devices.as_slice() else {
+            wrong_usage!(
+                "the cache has several devices; say which with --device: {}",
+                cache_storage::names(&cache.storage)
+            )
+        };
+        return Ok(only.number);
     };
-    match (found, path) {
-        (Some((number, _)), _) => Ok(number),
-        (None, path) => wrong_usage!(
+    match cache.device_on(&Identity::of(path)) {
+        Some(number) => Ok(number),
+        None => wrong_usage!(
             "{} is no device of the cache; it has {}",
-            path.map_or_else(String::new, |path| path.display().to_string()),
+            path.display(),
             cache_storage::names(&cache.storage)
         ),
     }

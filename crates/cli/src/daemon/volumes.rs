@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use forebay_engine::format::VolumeState;
-use forebay_engine::{Mode, Storage, Superblock, VolumeSlot};
-use forebay_io::{Emulation, RealDevice};
+use forebay_engine::{Mode, Superblock, VolumeSlot};
+use forebay_io::Emulation;
 use forebay_model::ModelOptions;
 
 use super::report::{Backlog, backlog};
@@ -44,6 +44,23 @@ impl Progress {
         } = self.backlog;
         self.began_with_bytes
             .saturating_sub(dirty_bytes - unflushed_bytes)
+    }
+}
+
+impl Admin {
+    /// The volume whose origin this is.
+    pub(super) fn volume_on(&self, wanted: &Identity) -> Option<&VolumeSide> {
+        let mut volumes = self.volumes.iter();
+        volumes.find(|volume| Identity::of(volume.device.path()) == *wanted)
+    }
+}
+
+impl CacheSide {
+    /// The number of the cache's device that this is.
+    pub(super) fn device_on(&self, wanted: &Identity) -> Option<u8> {
+        let mut devices = self.storage.devices();
+        let found = devices.find(|(_, storage)| Identity::of(storage.device().path()) == *wanted);
+        found.map(|(number, _)| number)
     }
 }
 
@@ -186,22 +203,18 @@ impl Daemon {
         let Some(wanted) = Identity::of_existing(path) else {
             return Ok(());
         };
-        let same = |device: &RealDevice| {
-            Identity::of_existing(device.path()).is_some_and(|used| used == wanted)
-        };
         let admin = self.admin();
-        if admin.cache.iter().any(|cache| {
-            cache
-                .storage
-                .devices()
-                .any(|(_, storage)| same(storage.device()))
-        }) {
+        if admin
+            .cache
+            .iter()
+            .any(|cache| cache.device_on(&wanted).is_some())
+        {
             wrong_usage!(
                 "{} is a cache device of this daemon already; name another",
                 path.display()
             );
         }
-        if let Some(volume) = admin.volumes.iter().find(|volume| same(&volume.device)) {
+        if let Some(volume) = admin.volume_on(&wanted) {
             wrong_usage!(
                 "{} is served by this daemon already, as volume {}; name another",
                 path.display(),
@@ -325,12 +338,7 @@ impl Daemon {
                 .context("no memory to read the origin device; free some")?;
             // Clients' flushes leave out what write-back wrote: a power cut right after must not
             // make another origin of this one.
-            storage.flush().with_context(|| {
-                format!(
-                    "cannot flush the origin device {}",
-                    volume.device.path().display()
-                )
-            })?;
+            attach::flush_origin(&mut storage, volume.device.path())?;
             let taken =
                 fingerprint::take(&mut storage, volume.device.identity(), volume.size_bytes)
                     .with_context(|| {
