@@ -32,7 +32,7 @@ pub(crate) fn join(mut opened: Vec<Opened>) -> Result<CacheStorage> {
 
 /// Which device an error is about, and what to do.
 fn explain(error: IdentifyError, opened: &mut [Opened]) -> anyhow::Error {
-    let all = paths(opened.iter().map(|opened| opened.device.path()));
+    let all = joined(opened.iter().map(|opened| opened.device.path()), ", ");
     if let IdentifyError::Missing {
         number,
         size_bytes,
@@ -86,12 +86,25 @@ pub(crate) fn open(
 
 /// Their paths, for people.
 pub(crate) fn names(storage: &CacheStorage) -> String {
-    paths(storage.devices().map(|(_, device)| device.device().path()))
+    joined(paths(storage), ", ")
 }
 
-fn paths<'a>(paths: impl Iterator<Item = &'a Path>) -> String {
-    let paths: Vec<String> = paths.map(|path| path.display().to_string()).collect();
-    paths.join(", ")
+/// Their paths, as a command takes them.
+pub(crate) fn arguments(storage: &CacheStorage) -> String {
+    joined(paths(storage), " ")
+}
+
+fn paths(storage: &CacheStorage) -> impl Iterator<Item = &Path> {
+    storage.devices().map(|(_, device)| device.device().path())
+}
+
+/// Paths in a row, for people.
+pub(crate) fn joined(paths: impl IntoIterator<Item = impl AsRef<Path>>, between: &str) -> String {
+    let paths = paths.into_iter();
+    let shown: Vec<String> = paths
+        .map(|path| path.as_ref().display().to_string())
+        .collect();
+    shown.join(between)
 }
 
 /// Looks at a device again that its user may have made larger or smaller.

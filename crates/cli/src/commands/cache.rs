@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::progress;
+use super::{absolute, progress};
 use crate::args::{AddArgs, CacheCommand, ControlArgs, RemoveArgs, ResizeArgs, WantedSize};
 use crate::units::{duration, size};
 
@@ -22,7 +22,7 @@ fn resize(args: &ResizeArgs) -> Result<()> {
         WantedSize::Bytes(bytes) => Some(bytes),
         WantedSize::Max => None,
     };
-    let device = args.device.as_deref().map(absolute).transpose()?;
+    let device = args.device.as_deref().map(device_path).transpose()?;
     let parameters = json!({ "device": device, "size_bytes": size_bytes });
     let answer = call(&args.control, "Resize", &parameters)?;
     if args.control.json {
@@ -33,7 +33,7 @@ fn resize(args: &ResizeArgs) -> Result<()> {
         bytes(&answer, "before_bytes"),
         bytes(&answer, "after_bytes"),
     );
-    let device_end = size(bytes(&answer, "device_end_bytes"));
+    let device_end = progress::bytes(&answer, "device_end_bytes");
     if before == after {
         crate::output::line(format_args!(
             "the cache has {} already, as much as fits that size",
@@ -58,7 +58,7 @@ fn resize(args: &ResizeArgs) -> Result<()> {
 }
 
 fn add(args: &AddArgs) -> Result<()> {
-    let device = absolute(&args.device)?;
+    let device = device_path(&args.device)?;
     let parameters = json!({ "device": device, "force": args.force });
     let answer = call(&args.control, "AddCacheDevice", &parameters)?;
     let what = format!("{} is in the cache", args.device.display());
@@ -67,7 +67,7 @@ fn add(args: &AddArgs) -> Result<()> {
 }
 
 fn remove(args: &RemoveArgs) -> Result<()> {
-    let device = absolute(&args.device)?;
+    let device = device_path(&args.device)?;
     let answer = call(
         &args.control,
         "RemoveCacheDevice",
@@ -78,6 +78,10 @@ fn remove(args: &RemoveArgs) -> Result<()> {
     Ok(())
 }
 
+fn device_path(device: &Path) -> Result<PathBuf> {
+    absolute(device, "the device")
+}
+
 /// A daemon that is started with other devices than the cache has is refused.
 fn say_changed(control: &ControlArgs, answer: &Value, what: &str, file_wants: &str) {
     if control.json {
@@ -85,18 +89,14 @@ fn say_changed(control: &ControlArgs, answer: &Value, what: &str, file_wants: &s
     }
     crate::output::line(format_args!(
         "{what}, which has {} now, {} before",
-        size(bytes(answer, "after_bytes")),
-        size(bytes(answer, "before_bytes"))
+        progress::bytes(answer, "after_bytes"),
+        progress::bytes(answer, "before_bytes"),
     ));
     let then = match answer["configuration"].as_str() {
         Some(file) => format!("{file_wants} `device` of [cache] in {file}"),
         None => "from now on start with all of its devices: --cache once for each".to_owned(),
     };
     crate::output::line(format_args!("{then}"));
-}
-
-fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).context("there is no working directory")
 }
 
 /// Calls a method that may have to empty segments first, and shows how far that is.
@@ -111,13 +111,11 @@ fn call(control: &ControlArgs, method: &str, parameters: &Value) -> Result<Value
 }
 
 fn words(progress: &Value) -> String {
-    let left = progress["seconds_left"]
-        .as_f64()
-        .map_or("?".to_owned(), duration);
     format!(
-        "{} of {} left to empty, {left} left",
-        size(bytes(progress, "left_bytes")),
-        size(bytes(progress, "all_bytes")),
+        "{} of {} left to empty, {} left",
+        progress::bytes(progress, "left_bytes"),
+        progress::bytes(progress, "all_bytes"),
+        progress::time_left(progress),
     )
 }
 

@@ -54,14 +54,12 @@ fn call(control: &ControlArgs, method: &str, parameters: &Value) -> Result<Value
 }
 
 fn words(progress: &Value) -> String {
-    let left = progress["seconds_left"]
-        .as_f64()
-        .map_or("?".to_owned(), duration);
     format!(
-        "{} dirty, {} written back, {}/s, {left} left",
-        size(progress["dirty_bytes"].as_u64().unwrap_or(0)),
-        size(progress["drained_bytes"].as_u64().unwrap_or(0)),
-        size(progress["bytes_per_second"].as_u64().unwrap_or(0)),
+        "{} dirty, {} written back, {}/s, {} left",
+        progress::bytes(progress, "dirty_bytes"),
+        progress::bytes(progress, "drained_bytes"),
+        progress::bytes(progress, "bytes_per_second"),
+        progress::time_left(progress),
     )
 }
 

@@ -1,14 +1,14 @@
 //! Commands to a running daemon that are answered at once: attach, mode, rename, set, reload.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::absolute;
 use crate::args::{AttachArgs, ControlArgs, ModeArgs, ReloadArgs, RenameArgs, SetArgs};
 use crate::client::Client;
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
-    let origin = std::path::absolute(&args.origin)
-        .context("there is no working directory; give the whole path of the origin")?;
+    let origin = absolute(&args.origin, "the origin")?;
     let parameters = json!({
         "origin": origin,
         "name": args.name,

@@ -18,11 +18,19 @@ mod status;
 mod top;
 mod trace;
 
-use anyhow::Result;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
 pub(crate) use create::what_is_lost;
 
 use crate::args::Command;
 use crate::{config, daemon};
+
+/// The path of something, as a daemon with another working directory needs it.
+fn absolute(path: &Path, what: &str) -> Result<PathBuf> {
+    std::path::absolute(path)
+        .with_context(|| format!("there is no working directory; give the whole path of {what}"))
+}
 
 /// Does what the command line says.
 pub(crate) fn run(command: Command) -> Result<()> {

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::args::ControlArgs;
 use crate::client::Client;
+use crate::units::{duration, size};
 
 /// Calls a method that may take long. Ctrl-C ends this process, and the daemon notices; `goes_on`
 /// says what holds then.
@@ -26,6 +27,17 @@ pub(super) fn call(
     drop(watched);
     show.end();
     answer
+}
+
+/// How long it will still take, for people.
+pub(super) fn time_left(progress: &Value) -> String {
+    let seconds = progress["seconds_left"].as_f64();
+    seconds.map_or("?".to_owned(), duration)
+}
+
+/// A number of bytes in an answer, for people.
+pub(super) fn bytes(answer: &Value, key: &str) -> String {
+    size(answer[key].as_u64().unwrap_or(0))
 }
 
 /// Lets Ctrl-C end the command with its own exit code.

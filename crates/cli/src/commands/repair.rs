@@ -15,12 +15,7 @@ use crate::status::Recovery;
 
 pub(crate) fn run(args: &RepairArgs) -> Result<()> {
     if !args.accept_damage {
-        let names: Vec<String> = args
-            .cache
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
-        let names = names.join(" ");
+        let names = cache_storage::joined(&args.cache, " ");
         refuse!(
             "what the missing records superseded may come back as old data; look with `forebay check {0}` and accept \
              it with `forebay repair {0} --accept-damage`",

@@ -25,6 +25,8 @@ pub(crate) fn verified(
         "--iodepth=16",
         "--verify=crc32c",
         "--verify_fatal=1",
+        // fio would leave its state in the directory the tests run in.
+        "--verify_state_save=0",
         "--serialize_overlap=1",
         &format!("--randseed={seed}"),
         "--fsync=500",
