@@ -21,7 +21,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 42] = [
+const FOUND: [(u64, &str); 44] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -145,6 +145,14 @@ const FOUND: [(u64, &str); 42] = [
         "a flush that had what failed tried again, and nobody to do it",
     ),
     (401_331, "as 8579"),
+    (
+        832_503,
+        "a write through goes on while nobody has recorded that the cache is given up (I15)",
+    ),
+    (
+        956_398,
+        "a read brings what the origin went back to when a flush failed meanwhile",
+    ),
     (
         503_872,
         "reclaim finds no memory for a batch, halves it, and nobody has it try again",

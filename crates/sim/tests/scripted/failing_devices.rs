@@ -88,6 +88,34 @@ fn a_cache_that_comes_back_after_it_was_abandoned_is_void() {
     }
 }
 
+/// A write through that was in the log when the cache was given up went to the origin at once,
+/// because nothing becomes durable in such a log: after a power cut before the record was made the
+/// log still had what was there before, as a clean block (I15).
+#[test]
+fn a_write_through_waits_until_it_is_on_record_that_the_cache_counts_no_more() {
+    for mode in [Mode::Writethrough, Mode::Writearound] {
+        let counts = Script::new(16)
+            .config(|config| config.record_delay = Nanos(30 * Nanos::SECOND.0))
+            .mode(mode)
+            .read(0, 1)
+            .settle()
+            .pass(2_000)
+            .write(5, 1)
+            .settle()
+            .slow_and_failing(Target::CacheFlush, 100)
+            .begin_flush()
+            .pass(20)
+            .slow(Target::CacheWrite, 200)
+            .write(0, 1)
+            .pass(500)
+            .flush()
+            .power_cut()
+            .read(0, 1)
+            .holds();
+        assert!(counts.get("abandoned") > 0, "\n{counts}");
+    }
+}
+
 /// A clean block that cannot be read, or not rightly, comes from the origin, without an error.
 #[test]
 fn a_clean_block_that_rots_is_read_from_the_origin() {
