@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use forebay_engine::format::extents::place_of;
+use forebay_engine::format::geometry::DATA_OFFSET_BYTES;
 use forebay_engine::{DeviceError, Storage};
 
 use crate::disk::{Disk, PAGE_BYTES, Survival};
@@ -72,6 +73,8 @@ pub struct Device {
     /// What it holds.
     pub disk: Disk,
     span_bytes: u64,
+    /// How much of each device copies of the superblock take.
+    superblocks_bytes: u64,
     /// Which of the devices on the disk the control plane was given.
     pub numbers: Vec<u8>,
     /// How often it fails while faults are on.
@@ -96,7 +99,10 @@ impl Device {
     #[must_use]
     pub fn new(disk: Disk, rates: FaultRates) -> Device {
         let span_bytes = disk.size_bytes();
-        Device::several(disk, span_bytes, rates)
+        Device {
+            superblocks_bytes: 0,
+            ..Device::several(disk, span_bytes, rates)
+        }
     }
 
     /// Devices of `span_bytes` each that lie one behind the other on this disk, so that they fail
@@ -106,6 +112,7 @@ impl Device {
         Device {
             disk,
             span_bytes,
+            superblocks_bytes: DATA_OFFSET_BYTES,
             numbers: vec![0],
             rates,
             faulty: false,
@@ -194,7 +201,7 @@ impl Device {
 
     fn some_page(&self, rng: &mut Rng) -> u64 {
         // Not among the superblocks: one bad copy of four is no interesting damage.
-        let first = forebay_engine::format::geometry::DATA_OFFSET_BYTES / PAGE_BYTES as u64;
+        let first = DATA_OFFSET_BYTES / PAGE_BYTES as u64;
         let pages = self.disk.size_bytes() / PAGE_BYTES as u64;
         rng.between(first.min(pages - 1), pages - 1) * PAGE_BYTES as u64
     }
@@ -212,8 +219,14 @@ impl Device {
                 .is_some()
     }
 
+    /// Whether a place on the disk is set aside for copies of the superblock. None stays bad here:
+    /// what such a cache can do is refuse every change of itself (docs/MODEL.md).
+    fn is_superblock(&self, offset_bytes: u64) -> bool {
+        offset_bytes % self.span_bytes < self.superblocks_bytes
+    }
+
     fn spoil(&mut self, offset_bytes: u64, len_bytes: u64, sticky: bool) {
-        if sticky && self.faulty {
+        if sticky && self.faulty && !self.is_superblock(offset_bytes) {
             self.bad_pages
                 .extend(Device::pages(offset_bytes, len_bytes));
             self.tally.damage += 1;
