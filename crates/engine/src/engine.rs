@@ -57,6 +57,8 @@ pub(crate) enum Op {
     OriginFlush(VolumeSlot),
     HitRead(HitRead),
     MissRead(MissRead),
+    /// One whose answer does not count, and what it was.
+    DoubtfulRead(Box<Op>),
     PromoteOneRead(PromoteOne, Reader),
     PromoteOneWrite(PromoteOne, Placed),
     PromoteRead(u32),
@@ -151,7 +153,7 @@ pub struct Engine {
     pub(crate) failed_flushes: Vec<Device>,
     pub(crate) acks: VecDeque<Ack>,
     pub(crate) stats: Stats,
-    ops: Slab<Op>,
+    pub(crate) ops: Slab<Op>,
     actions: VecDeque<Action>,
 }
 
@@ -498,6 +500,7 @@ impl Engine {
             Op::OriginFlush(volume) => self.origin_flush_done(now, volume, result, memory),
             Op::HitRead(read) => self.hit_read_done(now, read, result, memory),
             Op::MissRead(read) => self.miss_read_done(now, read, result, memory),
+            Op::DoubtfulRead(read) => self.doubtful_read_done(now, *read, memory),
             Op::PromoteOneRead(promotion, reader) => {
                 self.promote_one_read_done(now, promotion, reader, result, memory)
             }
@@ -759,6 +762,11 @@ impl Engine {
     #[must_use]
     pub fn cache_id(&self) -> CacheId {
         self.log.id
+    }
+
+    /// Whether it is on record that nothing in the log counts any more (I15).
+    pub(crate) fn log_is_void(&self) -> bool {
+        self.failed.is_some_and(|failed| failed.recorded)
     }
 
     pub(crate) fn failed_cache(&self) -> bool {

@@ -41,6 +41,12 @@ impl<T> Slab<T> {
         self.places[name as usize].as_mut().expect("a name in use")
     }
 
+    /// Puts what becomes of the value of this name in its place.
+    pub(crate) fn change(&mut self, name: u32, change: impl FnOnce(T) -> T) {
+        let place = &mut self.places[name as usize];
+        *place = place.take().map(change);
+    }
+
     /// Takes the value out and frees its name.
     pub(crate) fn remove(&mut self, name: u32) -> Option<T> {
         let value = self.places.get_mut(name as usize)?.take()?;

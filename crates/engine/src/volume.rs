@@ -353,6 +353,7 @@ impl Engine {
         for written in written {
             self.forget_written(written.key, written.version.slot);
         }
+        self.doubt_reads(slot);
         self.tell_origin_waiters(now, waiting, Err(Failure::Io), memory);
     }
 

@@ -6,5 +6,6 @@ pub(crate) mod promote;
 pub(crate) mod promote_one;
 pub(crate) mod quick;
 pub(crate) mod read;
+pub(crate) mod read_again;
 pub(crate) mod single;
 pub(crate) mod write;

@@ -11,7 +11,6 @@ use crate::interface::{
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::RECLAIM_RESERVE;
-use crate::paths::read::MissRead;
 
 /// A promotion in progress. It owns its blocks until they are indexed or a write takes them.
 #[derive(Debug)]
@@ -153,6 +152,12 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        if result.is_err() {
+            self.stats.origin_read_errors += 1;
+            let (volume, key, reader) = self.give_up_promotion(name);
+            self.origin_was_read(now, volume);
+            return self.read_again_for(now, volume, key, reader);
+        }
         let PromoteJob {
             volume,
             key,
@@ -161,25 +166,13 @@ impl Engine {
             reader,
             ..
         } = *self.promote_job(name);
-        self.promotion_was_read(now, volume);
+        self.origin_was_read(now, volume);
         let reader = reader.expect("only one that was read already has none");
-        if result.is_err() {
-            self.stats.origin_read_errors += 1;
-            self.ended_promotions.push(name);
-            return self.read_again_for(now, volume, key, reader);
-        }
         self.answer_reader(now, reader, buf, memory);
         let (_, valid_bytes) = self.origin_range(volume, key, u64::from(count));
         memory.bytes_mut(buf)[valid_bytes..].fill(0);
         self.promote_job(name).awaits(count);
         self.append_promoted(now, name, key, count, buf, memory);
-    }
-
-    /// The origin was read for a client.
-    pub(crate) fn promotion_was_read(&mut self, now: Nanos, volume: VolumeSlot) {
-        let state = self.volume(volume);
-        state.foreground_reads -= 1;
-        state.foreground_at = Some(now);
     }
 
     pub(crate) fn answer_reader(
@@ -201,34 +194,6 @@ impl Engine {
             );
         }
         self.finish_part(now, request, Ok(()));
-    }
-
-    /// The range that was to be promoted can be larger than what the reader asked for: that is
-    /// read again exactly, so that a bad sector beside it is no error for the reader.
-    pub(crate) fn read_again_for(
-        &mut self,
-        now: Nanos,
-        volume: VolumeSlot,
-        key: BlockKey,
-        reader: Reader,
-    ) {
-        let Reader {
-            request,
-            skip_bytes,
-            dest,
-        } = reader;
-        if dest == Buf::EMPTY {
-            return self.finish_part(now, request, Ok(()));
-        }
-        self.foreground_read(now, volume);
-        let (start, _) = self.origin_range(volume, key, 1);
-        let offset_bytes = start + u64::from(skip_bytes);
-        let bufs = one_buf(dest);
-        self.issue(
-            Op::MissRead(MissRead { request, volume }),
-            Device::Origin(volume),
-            Operation::Read { offset_bytes, bufs },
-        );
     }
 
     /// Appends runs of blocks to the stream each belongs in: main for those the ghost remembers.
@@ -278,6 +243,23 @@ impl Engine {
         while let Some(name) = self.ended_promotions.pop() {
             self.end_promotion(name, memory);
         }
+    }
+
+    /// The origin a promotion reads from.
+    pub(super) fn promotes_from(&self, name: u32) -> VolumeSlot {
+        match self.jobs.get(name) {
+            Some(Job::Promote(job)) => job.volume,
+            other => unreachable!("a promotion, not {other:?}"),
+        }
+    }
+
+    /// Ends a promotion whose blocks are not to be cached; its reader is still to be answered.
+    pub(super) fn give_up_promotion(&mut self, name: u32) -> (VolumeSlot, BlockKey, Reader) {
+        let job = self.promote_job(name);
+        let reader = job.reader.expect("only one that was read already has none");
+        let given_up = (job.volume, job.key, reader);
+        self.ended_promotions.push(name);
+        given_up
     }
 
     fn end_promotion(&mut self, name: u32, memory: &mut dyn Memory) {

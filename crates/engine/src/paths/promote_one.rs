@@ -16,8 +16,8 @@ use crate::planted::{self, Bug};
 /// The promotion of one block. It owns the block until that is indexed or a write takes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PromoteOne {
-    volume: VolumeSlot,
-    key: BlockKey,
+    pub(super) volume: VolumeSlot,
+    pub(super) key: BlockKey,
     buf: Buf,
     /// How much of the block the origin has.
     valid_bytes: u32,
@@ -71,7 +71,7 @@ impl Engine {
             valid_bytes,
             ..
         } = promotion;
-        self.promotion_was_read(now, volume);
+        self.origin_was_read(now, volume);
         if result.is_err() {
             self.stats.origin_read_errors += 1;
             self.end_promotion_of_one(promotion, memory);
@@ -162,7 +162,7 @@ impl Engine {
         self.end_promotion_of_one(promotion, memory);
     }
 
-    fn end_promotion_of_one(&mut self, promotion: PromoteOne, memory: &mut dyn Memory) {
+    pub(super) fn end_promotion_of_one(&mut self, promotion: PromoteOne, memory: &mut dyn Memory) {
         self.singles_in_flight -= 1;
         if let Some(next) = self.locks.unlock(promotion.key, promotion.owner) {
             self.runnable.push_back(next.0);

@@ -33,18 +33,30 @@ pub(crate) struct HitRead {
 /// A read from the origin straight into the request's buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MissRead {
-    pub(crate) request: u32,
     pub(crate) volume: VolumeSlot,
+    /// The first block.
+    pub(crate) key: BlockKey,
+    pub(crate) reader: Reader,
 }
 
 /// Consecutive bytes of a request that one transfer can serve.
 #[derive(Clone, Copy, Debug)]
-struct Extent {
-    key: BlockKey,
-    count: u16,
+pub(super) struct Extent {
+    pub(super) key: BlockKey,
+    pub(super) count: u16,
     /// From where in the first block.
-    skip_bytes: usize,
-    dest: Buf,
+    pub(super) skip_bytes: usize,
+    pub(super) dest: Buf,
+}
+
+impl Extent {
+    fn reader(&self, request: u32) -> Reader {
+        Reader {
+            request,
+            skip_bytes: self.skip_bytes as u32,
+            dest: self.dest,
+        }
+    }
 }
 
 impl Engine {
@@ -55,8 +67,7 @@ impl Engine {
         let block_bytes = self.block_bytes();
         let first = self.key_at(request.volume, request.offset_bytes);
         let mut skip_bytes = request.offset_bytes as usize % block_bytes;
-        let passthrough =
-            self.volume(request.volume).config.mode == Mode::Passthrough || self.failed_cache();
+        let passthrough = self.passes_by(request.volume);
         let mut at_bytes = 0;
         let mut key = first;
         let total = request.len_bytes as usize;
@@ -98,10 +109,16 @@ impl Engine {
         reads.request(request.offset_bytes, u64::from(request.len_bytes)) > cutoff
     }
 
+    /// Whether only dirty blocks are read from the cache.
+    #[inline]
+    pub(super) fn passes_by(&mut self, volume: VolumeSlot) -> bool {
+        self.volume(volume).config.mode == Mode::Passthrough || self.failed_cache()
+    }
+
     /// The slot to read a block from, if not the origin. Where the cache is passed by, only what
     /// the origin does not have comes from it.
     #[inline]
-    fn servable_slot(&self, key: BlockKey, dirty_only: bool) -> Option<Slot> {
+    pub(super) fn servable_slot(&self, key: BlockKey, dirty_only: bool) -> Option<Slot> {
         let slot = self.index.find(key)?;
         (!dirty_only || self.index.flags(slot).dirty()).then_some(slot)
     }
@@ -120,7 +137,7 @@ impl Engine {
         }
     }
 
-    fn read_hit(
+    pub(super) fn read_hit(
         &mut self,
         now: Nanos,
         request: u32,
@@ -383,11 +400,7 @@ impl Engine {
             volume,
             extent.key,
             extent.count,
-            Reader {
-                request,
-                skip_bytes: extent.skip_bytes as u32,
-                dest: extent.dest,
-            },
+            extent.reader(request),
             memory,
         ) {
             self.note_read_past(now, volume, extent, BypassReason::NoMemory);
@@ -457,15 +470,30 @@ impl Engine {
         Ok(())
     }
 
-    fn read_origin(&mut self, now: Nanos, request: u32, volume: VolumeSlot, extent: Extent) {
+    pub(super) fn read_origin(
+        &mut self,
+        now: Nanos,
+        request: u32,
+        volume: VolumeSlot,
+        extent: Extent,
+    ) {
         self.add_part(request);
-        self.foreground_read(now, volume);
-        let (start, _) = self.origin_range(volume, extent.key, 1);
-        let offset_bytes = start + extent.skip_bytes as u64;
-        let bufs = one_buf(extent.dest);
+        let read = MissRead {
+            volume,
+            key: extent.key,
+            reader: extent.reader(request),
+        };
+        self.start_miss_read(now, read);
+    }
+
+    pub(super) fn start_miss_read(&mut self, now: Nanos, read: MissRead) {
+        self.foreground_read(now, read.volume);
+        let (start, _) = self.origin_range(read.volume, read.key, 1);
+        let offset_bytes = start + u64::from(read.reader.skip_bytes);
+        let bufs = one_buf(read.reader.dest);
         self.issue(
-            Op::MissRead(MissRead { request, volume }),
-            Device::Origin(volume),
+            Op::MissRead(read),
+            Device::Origin(read.volume),
             Operation::Read { offset_bytes, bufs },
         );
     }
@@ -476,6 +504,13 @@ impl Engine {
         state.foreground_reads += 1;
     }
 
+    /// The origin was read for a client.
+    pub(crate) fn origin_was_read(&mut self, now: Nanos, volume: VolumeSlot) {
+        let state = self.volume(volume);
+        state.foreground_reads -= 1;
+        state.foreground_at = Some(now);
+    }
+
     pub(crate) fn miss_read_done(
         &mut self,
         now: Nanos,
@@ -483,13 +518,11 @@ impl Engine {
         result: Result<(), DeviceError>,
         _memory: &mut dyn Memory,
     ) {
-        let state = self.volume(read.volume);
-        state.foreground_reads -= 1;
-        state.foreground_at = Some(now);
+        self.origin_was_read(now, read.volume);
         if result.is_err() {
             self.stats.origin_read_errors += 1;
         }
-        self.finish_part(now, read.request, result.map_err(|_| Failure::Io));
+        self.finish_part(now, read.reader.request, result.map_err(|_| Failure::Io));
     }
 
     /// Takes a clean block out of the cache, with a `Drop` in every stream that may hold an

@@ -411,8 +411,7 @@ impl Engine {
             return false;
         }
         let volume = self.write_job(job).request.volume;
-        let recorded = self.failed.is_some_and(|failed| failed.recorded);
-        if self.failed_cache() && !recorded && !planted::is(Bug::AbandonedSilently) {
+        if self.failed_cache() && !self.log_is_void() && !planted::is(Bug::AbandonedSilently) {
             // I15: no origin write that the log cannot record before that is on record.
             self.stalled_jobs.push(job);
             return false;
@@ -547,6 +546,7 @@ impl Engine {
         let last_number = self.last_number();
         let durable = self.log.durable_number;
         let failed = self.failed_cache();
+        let void = self.log_is_void();
         let state = self.write_job(job);
         if state.failure.is_some() {
             state.stage = Stage::Ended;
@@ -564,6 +564,11 @@ impl Engine {
             state.stage = Stage::Durable;
             let number = state.durable_number;
             self.await_durable(number, Waiter::Job(job));
+            return false;
+        }
+        if state.durable_number > durable && !void {
+            // I15: an older entry survives in a log of which nothing more becomes durable.
+            self.stalled_jobs.push(job);
             return false;
         }
         state.stage = Stage::OriginLocks;
@@ -609,7 +614,7 @@ impl Engine {
     fn end_write(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
         let state = self.write_job(job);
         let failed = state.failure.is_some();
-        if failed && self.failed.is_some_and(|failed| !failed.recorded) {
+        if failed && self.failed_cache() && !self.log_is_void() {
             // I10, I15: the append may have landed; before anyone hears that it failed, the log
             // must be void.
             self.stalled_jobs.push(job);

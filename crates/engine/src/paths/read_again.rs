@@ -1,0 +1,98 @@
+//! Reads of the origin that must be made again: what they were to promote could not be read, or
+//! they may have brought what the origin went back to.
+
+use crate::engine::{Engine, Op};
+use crate::format::BlockKey;
+use crate::interface::{Buf, Memory, Nanos, VolumeSlot};
+use crate::paths::promote::Reader;
+use crate::paths::read::{Extent, MissRead};
+
+impl Engine {
+    /// The range that was to be promoted can be larger than what the reader asked for: that is
+    /// read again exactly, so that a bad sector beside it is no error for the reader.
+    pub(super) fn read_again_for(
+        &mut self,
+        now: Nanos,
+        volume: VolumeSlot,
+        key: BlockKey,
+        reader: Reader,
+    ) {
+        if reader.dest == Buf::EMPTY {
+            return self.finish_part(now, reader.request, Ok(()));
+        }
+        self.start_miss_read(
+            now,
+            MissRead {
+                volume,
+                key,
+                reader,
+            },
+        );
+    }
+
+    /// A flush of this origin failed, and the origin may have gone back to what it held before.
+    /// A read that is on its way there can bring that, although the block was written again, and
+    /// acknowledged, since the read began: the cache has it then, and the read is older than
+    /// anything a client may see (I1). Which it brings is not known, so its answer does not count.
+    pub(crate) fn doubt_reads(&mut self, volume: VolumeSlot) {
+        for name in 0..self.ops.capacity() {
+            let concerned = match self.ops.get(name) {
+                Some(Op::MissRead(read)) => read.volume == volume,
+                Some(Op::PromoteOneRead(promotion, _)) => promotion.volume == volume,
+                Some(Op::PromoteRead(job)) => self.promotes_from(*job) == volume,
+                _ => false,
+            };
+            if concerned {
+                self.ops.change(name, |op| Op::DoubtfulRead(Box::new(op)));
+            }
+        }
+    }
+
+    /// A read whose answer does not count has ended: its blocks are read from where they are now.
+    pub(crate) fn doubtful_read_done(&mut self, now: Nanos, read: Op, memory: &mut dyn Memory) {
+        let (volume, key, reader) = match read {
+            Op::MissRead(read) => (read.volume, read.key, read.reader),
+            Op::PromoteOneRead(promotion, reader) => {
+                let (volume, key) = (promotion.volume, promotion.key);
+                self.end_promotion_of_one(promotion, memory);
+                (volume, key, reader)
+            }
+            Op::PromoteRead(job) => self.give_up_promotion(job),
+            other => unreachable!("{other:?} is no read of an origin"),
+        };
+        self.origin_was_read(now, volume);
+        self.read_where_it_is(now, volume, key, reader, memory);
+        self.finish_part(now, reader.request, Ok(()));
+    }
+
+    fn read_where_it_is(
+        &mut self,
+        now: Nanos,
+        volume: VolumeSlot,
+        mut key: BlockKey,
+        reader: Reader,
+        memory: &mut dyn Memory,
+    ) {
+        let passthrough = self.passes_by(volume);
+        let block_bytes = self.block_bytes();
+        let total_bytes = reader.dest.len_bytes as usize;
+        let mut skip_bytes = reader.skip_bytes as usize;
+        let mut at_bytes = 0;
+        while at_bytes < total_bytes {
+            let len_bytes = (block_bytes - skip_bytes).min(total_bytes - at_bytes);
+            let extent = Extent {
+                key,
+                count: 1,
+                skip_bytes,
+                dest: reader.dest.slice(at_bytes, len_bytes),
+            };
+            match self.servable_slot(key, passthrough) {
+                Some(slot) => self.read_hit(now, reader.request, volume, extent, slot, memory),
+                None => self.read_origin(now, reader.request, volume, extent),
+            }
+            at_bytes += len_bytes;
+            key = key.plus(1);
+            skip_bytes = 0;
+        }
+    }
+}
