@@ -148,6 +148,12 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Has the machine die of a shrink now, if that is what will become of it.
+    pub(super) fn finish_deadly_shrink(&mut self) -> Check {
+        let deadly = self.shrinking.as_ref().is_some_and(|on| on.cut.is_some());
+        if deadly { self.finish_shrink() } else { Ok(()) }
+    }
+
     /// True if it was written; false if it was not, or if the machine died and is up again.
     fn write_changed(&mut self, changed: Superblock, cut: Option<u32>) -> Check<bool> {
         let mut superblock = self.superblock.take().expect("attached");

@@ -246,6 +246,8 @@ impl World<'_> {
     }
 
     fn detach(&mut self, volume: u16, cut: Option<u32>) -> Check {
+        // A daemon that starts in the middle has not been told to detach.
+        self.finish_deadly_shrink()?;
         self.quiesce()?;
         if !self.is_sound() {
             return Ok(());
