@@ -45,6 +45,7 @@ mod throttle;
 mod touches;
 mod volume;
 mod writeback;
+mod writeback_reads;
 
 pub use attach::{
     AttachError, AttachOptions, Attached, RecoveryReport, Surviving, attach, create, inspect,

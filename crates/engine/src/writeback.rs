@@ -17,6 +17,7 @@ use crate::pace::Pace;
 use crate::planted::{self, Bug};
 use crate::settings::{Mode, WritebackPolicy};
 use crate::volume::Volume;
+use crate::writeback_reads::Reads;
 
 /// An origin that a client used this recently belongs to the client.
 const FOREGROUND: Nanos = Nanos(15_000_000);
@@ -36,9 +37,6 @@ const IDLE_AFTER: Nanos = Nanos(2_000_000_000);
 const IDLE_CHECK: Nanos = Nanos(20_000_000);
 /// After an origin error write-back pauses, from the first to at most the second.
 const BACKOFF: (Nanos, Nanos) = (Nanos(200_000_000), Nanos(30_000_000_000));
-/// How often a dirty block is read before it counts as unreadable: one bad read is not worth the
-/// only copy.
-const READ_ATTEMPTS: u8 = 5;
 /// Written versions that wait for a flush of the origin before one is asked for.
 const FLUSH_AFTER_BLOCKS: usize = 16_384;
 
@@ -55,17 +53,18 @@ pub(crate) struct Writeback {
     /// While a client does, so many bytes may still be moved before the next time.
     trickle_left: usize,
     next_trickle: Nanos,
-    /// When a client last asked for anything of which the paced policy has to know.
+    /// When a client last wrote.
     asked_at: Option<Nanos>,
+    pub(crate) reads: Reads,
     pace: Pace,
     paused_until: Option<Nanos>,
     backoff: Option<Nanos>,
     /// Reclaim waits for the write stream's tail to become clean.
     hurried: bool,
     /// Dirty blocks that cannot be read: they stay dirty and are never written back.
-    unreadable: KeyMap<Slot>,
+    pub(crate) unreadable: KeyMap<Slot>,
     /// How often blocks could not be read that are tried again.
-    bad_reads: KeyMap<(Slot, u8)>,
+    pub(crate) bad_reads: KeyMap<(Slot, u8)>,
 }
 
 impl Writeback {
@@ -82,6 +81,12 @@ impl Writeback {
     /// better off with both devices at work: the cache fills later.)
     pub(crate) fn cache_is_used(&mut self, now: Nanos) {
         self.cache_used_at = Some(now);
+    }
+
+    /// Whether a client used the cache device just now, in whatever manner.
+    pub(crate) fn is_beside_clients(&self, now: Nanos) -> bool {
+        let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < CACHE_FOREGROUND);
+        recent(self.asked_at) || recent(self.cache_used_at)
     }
 
     /// How many dirty blocks cannot be read, as far as is known.
@@ -110,13 +115,14 @@ impl Writeback {
 #[derive(Debug)]
 pub(crate) struct WritebackJob {
     volume: VolumeSlot,
-    key: BlockKey,
+    pub(crate) key: BlockKey,
     /// What is being written: by the time it is on the origin its slots can hold other versions.
-    versions: SmallVec<[Version; 32]>,
+    pub(crate) versions: SmallVec<[Version; 32]>,
     /// `None` for a run of zeroes.
-    buf: Option<Buf>,
-    reads: u32,
-    unreadable: SmallVec<[u16; 2]>,
+    pub(crate) buf: Option<Buf>,
+    /// Reads of its data that have not ended.
+    pub(crate) reads: u32,
+    pub(crate) unreadable: SmallVec<[u16; 2]>,
 }
 
 /// What decides how fast dirty data is written back.
@@ -186,7 +192,7 @@ impl Engine {
                 }
                 continue;
             };
-            if !self.start_writeback(key, longest_bytes, haste, memory) {
+            if !self.start_writeback(now, key, longest_bytes, haste, memory) {
                 break;
             }
         }
@@ -408,6 +414,7 @@ impl Engine {
     /// Starts writing back the run of dirty blocks around `key`. False if memory is short.
     fn start_writeback(
         &mut self,
+        now: Nanos,
         key: BlockKey,
         longest_bytes: usize,
         haste: Haste,
@@ -470,94 +477,15 @@ impl Engine {
             self.write_run(name);
             return true;
         };
-        let mut first = 0;
-        while first < slots.len() {
-            let place = buf.slice(first * block_bytes, block_bytes);
-            if self.copy_from_buffer(key.plus(first as u64), slots[first], place, memory) {
-                first += 1;
-                continue;
-            }
-            let mut run = 1;
-            let segment = self.log.geometry.segment_of(slots[first]);
-            while first + run < slots.len()
-                && slots[first + run].0 == slots[first].0 + run as u32
-                && self.log.geometry.segment_of(slots[first + run]) == segment
-            {
-                run += 1;
-            }
-            self.writeback_job(name).reads += 1;
-            self.log.segment_of(slots[first]).pins += 1;
-            let offset_bytes = self.log.map.slot_address(slots[first]);
-            let bufs = one_buf(buf.slice(first * block_bytes, run * block_bytes));
-            let op = Op::WritebackRead {
-                job: name,
-                first: first as u16,
-                count: run as u16,
-            };
-            self.issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
-            first += run;
-        }
+        self.read_run(name, key, &slots, buf, memory);
+        self.start_reads(now);
         if self.writeback_job(name).reads == 0 {
             self.write_run(name);
         }
         true
     }
 
-    pub(crate) fn writeback_read_done(
-        &mut self,
-        now: Nanos,
-        name: u32,
-        first: u16,
-        count: u16,
-        result: Result<(), DeviceError>,
-        memory: &mut dyn Memory,
-    ) {
-        let block_bytes = self.block_bytes();
-        let job = self.writeback_job(name);
-        job.reads -= 1;
-        let buf = job.buf.expect("data was read");
-        let versions: SmallVec<[Version; 32]> =
-            job.versions[usize::from(first)..usize::from(first + count)].into();
-        self.log.segment_of(versions[0].slot).pins -= 1;
-        self.stats.cache_read_errors += u64::from(result.is_err());
-        for (i, version) in versions.iter().enumerate() {
-            let at = usize::from(first) + i;
-            let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
-            if result.is_err() || crc32c::crc32c(block) != self.index.checksum(version.slot) {
-                self.stats.checksum_errors += u64::from(result.is_ok());
-                self.writeback_job(name).unreadable.push(at as u16);
-            }
-        }
-        if self.writeback_job(name).reads > 0 {
-            return;
-        }
-        if self.writeback_job(name).unreadable.is_empty() {
-            self.write_run(name);
-        } else {
-            self.give_up_unreadable(now, name, memory);
-        }
-    }
-
-    /// Blocks that cannot be read stay dirty; the rest of the run is written back by a later
-    /// sweep.
-    fn give_up_unreadable(&mut self, now: Nanos, name: u32, memory: &mut dyn Memory) {
-        let job = self.writeback_job(name);
-        let (first, versions, bad) = (job.key, job.versions.clone(), job.unreadable.clone());
-        for at in bad {
-            let (key, slot) = (first.plus(u64::from(at)), versions[usize::from(at)].slot);
-            let tries = match self.writeback.bad_reads.get(&key) {
-                Some((bad, tries)) if *bad == slot => tries + 1,
-                _ => 1,
-            };
-            self.writeback.bad_reads.insert(key, (slot, tries));
-            if tries >= READ_ATTEMPTS {
-                self.writeback.unreadable.insert(key, slot);
-            }
-        }
-        self.end_writeback(now, name, memory);
-    }
-
-    fn write_run(&mut self, name: u32) {
+    pub(crate) fn write_run(&mut self, name: u32) {
         let job = self.writeback_job(name);
         let (volume, key, blocks, buf) = (job.volume, job.key, job.versions.len() as u64, job.buf);
         let (offset_bytes, len_bytes) = self.origin_range(volume, key, blocks);
@@ -624,7 +552,7 @@ impl Engine {
         self.end_writeback(now, name, memory);
     }
 
-    fn end_writeback(&mut self, _now: Nanos, name: u32, memory: &mut dyn Memory) {
+    pub(crate) fn end_writeback(&mut self, _now: Nanos, name: u32, memory: &mut dyn Memory) {
         let Some(Job::Writeback(job)) = self.jobs.remove(name) else {
             return;
         };

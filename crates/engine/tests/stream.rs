@@ -24,3 +24,24 @@ fn a_stream_past_a_full_cache_goes_on() {
     rig.simple(RequestKind::Flush, 0, 0);
     assert_eq!(rig.read((64 << 20) + (1023 << 17), 128 << 10), data);
 }
+
+/// Write-back has dozens of long runs under way; what it reads for them at the same time is what
+/// a client's request waits for.
+#[test]
+fn write_back_reads_piece_by_piece_beside_a_stream() {
+    let mut rig = Rig::new(64 << 20, 256 << 20, Settings::default(), Mode::Writeback);
+    let data = vec![9; 128 << 10];
+    for run in 0..200u64 {
+        rig.write(run << 17, &data, false);
+        rig.now = rig.now.after(Nanos(10_000_000));
+    }
+    assert!(rig.engine.stats().written_back_blocks > 0, "it goes on");
+    let beside = rig.most_read_bytes;
+    assert!(beside <= 128 << 10, "{beside} bytes at once");
+    let mut rig = rig.kill(Settings::default(), Mode::Writeback);
+    rig.engine.set_draining(rig.volume, true);
+    rig.now = rig.now.after(Nanos::SECOND);
+    rig.turn();
+    let alone = rig.most_read_bytes;
+    assert!(alone > 1 << 20, "nobody is there: {alone} bytes at once");
+}

@@ -109,6 +109,8 @@ pub struct Rig {
     pub engine: Engine,
     pub volume: VolumeSlot,
     pub now: Nanos,
+    /// The most that was read from the cache device at the same time, in bytes.
+    pub most_read_bytes: u32,
     next_id: u64,
 }
 
@@ -160,6 +162,7 @@ impl Rig {
             engine,
             volume,
             now: Nanos(1),
+            most_read_bytes: 0,
             next_id: 1,
         }
     }
@@ -196,8 +199,24 @@ impl Rig {
     pub fn turn(&mut self) -> bool {
         self.engine.advance(self.now, &mut self.ram);
         let mut did = false;
-        while let Some(action) = self.engine.next_action() {
+        while self.carry_out() {
             did = true;
+        }
+        did
+    }
+
+    /// Carries out what is to be done at the same time; false if that is nothing.
+    fn carry_out(&mut self) -> bool {
+        let actions: Vec<_> = std::iter::from_fn(|| self.engine.next_action()).collect();
+        let read_bytes = actions.iter().map(|action| match &action.operation {
+            Operation::Read { bufs, .. } if matches!(action.device, Device::Cache(_)) => {
+                bufs.iter().map(|buf| buf.len_bytes).sum()
+            }
+            _ => 0,
+        });
+        self.most_read_bytes = self.most_read_bytes.max(read_bytes.sum());
+        let did = !actions.is_empty();
+        for action in actions {
             let disk = if matches!(action.device, Device::Cache(_)) {
                 &mut self.cache
             } else {
