@@ -1,6 +1,7 @@
 //! The program behind `make lab`: runs experiments, in guests, and reports on them.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -184,25 +185,53 @@ fn report_only(args: &ReportArgs) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// What all experiments of a run share.
+struct Prepared {
+    lab: Lab,
+    versions: BTreeMap<String, String>,
+    accelerator: Accelerator,
+    costs: Costs,
+    interrupted: Arc<AtomicBool>,
+}
+
 /// One experiment after the other. Whether everything went well.
 fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
-    let experiments = match args.experiment.as_str() {
-        "all" => EXPERIMENTS.iter().collect(),
-        names => choose("experiment", names, EXPERIMENTS)?,
-    };
+    let chosen = choose_all(args)?;
+    let prepared = prepare_run(args)?;
     let mut all_well = true;
-    for experiment in experiments {
-        all_well &= run_one(args, experiment)?;
+    for (experiment, systems) in chosen {
+        all_well &= run_one(args, &prepared, experiment, &systems)?;
     }
     Ok(all_well)
 }
 
-fn run_one(args: &RunArgs, experiment: &experiments::Experiment) -> anyhow::Result<bool> {
-    let systems = args
+/// The experiments, each with its systems: a wrong name is said before hours are spent.
+fn choose_all(
+    args: &RunArgs,
+) -> anyhow::Result<
+    Vec<(
+        &'static experiments::Experiment,
+        Vec<&'static systems::System>,
+    )>,
+> {
+    let experiments = match args.experiment.as_str() {
+        "all" => EXPERIMENTS.iter().collect(),
+        names => choose("experiment", names, EXPERIMENTS)?,
+    };
+    let wanted = args
         .systems
         .as_deref()
         .filter(|systems| !systems.is_empty());
-    let systems = choose("system", systems.unwrap_or(experiment.systems), SYSTEMS)?;
+    experiments
+        .into_iter()
+        .map(|experiment| {
+            let systems = choose("system", wanted.unwrap_or(experiment.systems), SYSTEMS)?;
+            Ok((experiment, systems))
+        })
+        .collect()
+}
+
+fn prepare_run(args: &RunArgs) -> anyhow::Result<Prepared> {
     for model in [&args.disk, &args.ssd] {
         forebay_model::ModelOptions::parse(model)?;
     }
@@ -218,16 +247,6 @@ fn run_one(args: &RunArgs, experiment: &experiments::Experiment) -> anyhow::Resu
         "forebay".to_owned(),
         prepare::forebay_version(&args.forebay),
     );
-    let mut tools = Vec::new();
-    if experiment.exercises_files() {
-        tools.push(prepare::install_fsx(&lab)?);
-    }
-    let database = if experiment.runs_database() {
-        Some(prepare::make_database(&lab)?)
-    } else {
-        None
-    };
-    prepare::add_binaries(&lab, &args.forebay, &tools, experiment)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))
@@ -241,23 +260,49 @@ fn run_one(args: &RunArgs, experiment: &experiments::Experiment) -> anyhow::Resu
             skip_idle: !args.no_skip,
         }
     };
-    let conditions = Conditions {
-        lab: &lab,
-        forebay: &args.forebay,
+    Ok(Prepared {
+        lab,
+        versions,
         accelerator,
+        costs: Costs::measure()?,
+        interrupted,
+    })
+}
+
+fn run_one(
+    args: &RunArgs,
+    prepared: &Prepared,
+    experiment: &experiments::Experiment,
+    systems: &[&systems::System],
+) -> anyhow::Result<bool> {
+    let lab = &prepared.lab;
+    let mut tools = Vec::new();
+    if experiment.exercises_files() {
+        tools.push(prepare::install_fsx(lab)?);
+    }
+    let database = if experiment.runs_database() {
+        Some(prepare::make_database(lab)?)
+    } else {
+        None
+    };
+    prepare::add_binaries(lab, &args.forebay, &tools, experiment)?;
+    let conditions = Conditions {
+        lab,
+        forebay: &args.forebay,
+        accelerator: prepared.accelerator,
         models: Models {
             disk: args.disk.clone(),
             ssd: args.ssd.clone(),
         },
-        versions,
+        versions: prepared.versions.clone(),
         images: args.images.join(leftovers::own_name()),
         database,
         cuts: args.cuts,
         seconds_per_job: args.seconds,
-        costs: Costs::measure()?,
-        interrupted: &interrupted,
+        costs: prepared.costs,
+        interrupted: &prepared.interrupted,
     };
-    let outcome = run_each(&conditions, experiment, &systems, args.repetitions);
+    let outcome = run_each(&conditions, experiment, systems, args.repetitions);
     if conditions.images.exists() {
         std::fs::remove_dir_all(&conditions.images)
             .with_context(|| format!("cannot remove {}", conditions.images.display()))?;
