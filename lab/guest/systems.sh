@@ -83,8 +83,8 @@ dmcache_start() {
 writecache_assemble() {
     dm_table cached "0 $HDD_SECTORS writecache s /dev/$HDD /dev/$SSD 4096 0"
     TARGET=/dev/mapper/cached
-    dirty_kib() { dmsetup status cached | awk '{ print ($6 - $7) * 4 }'; }
-    counters() { dmsetup status cached | awk '{ print "free_blocks " $7 "\nwriteback_blocks " $8 }'; }
+    dirty_kib() { dmsetup status cached | awk '{ print ($5 - $6) * 4 }'; }
+    counters() { dmsetup status cached | awk '{ print "free_blocks " $6 "\nwriteback_blocks " $7 }'; }
 }
 writecache_start() {
     dd if=/dev/zero of=/dev/$SSD bs=1M count=1 conv=fsync 2> /dev/null
