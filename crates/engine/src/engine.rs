@@ -764,11 +764,6 @@ impl Engine {
         self.log.id
     }
 
-    /// Whether it is on record that nothing in the log counts any more (I15).
-    pub(crate) fn log_is_void(&self) -> bool {
-        self.failed.is_some_and(|failed| failed.recorded)
-    }
-
     pub(crate) fn failed_cache(&self) -> bool {
         self.failed.is_some()
     }

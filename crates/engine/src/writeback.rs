@@ -22,7 +22,7 @@ use crate::writeback_reads::Reads;
 /// An origin that a client used this recently belongs to the client.
 const FOREGROUND: Nanos = Nanos(15_000_000);
 /// A cache device that a client used this recently belongs to the client.
-const CACHE_FOREGROUND: Nanos = Nanos(15_000_000);
+pub(crate) const CACHE_FOREGROUND: Nanos = Nanos(15_000_000);
 /// What write-back moves meanwhile: so many bytes, then nothing for so long. That is 6 MiB a
 /// second at most, and a client's request seldom waits behind it. Single blocks count by their
 /// bytes too, or what was written at random would hardly get back at all.
@@ -83,9 +83,9 @@ impl Writeback {
         self.cache_used_at = Some(now);
     }
 
-    /// Whether a client used the cache device just now, in whatever manner.
-    pub(crate) fn is_beside_clients(&self, now: Nanos) -> bool {
-        let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < CACHE_FOREGROUND);
+    /// Whether a client used the cache device this lately, in whatever manner.
+    pub(crate) fn has_clients(&self, now: Nanos, lately: Nanos) -> bool {
+        let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < lately);
         recent(self.asked_at) || recent(self.cache_used_at)
     }
 
@@ -238,15 +238,11 @@ impl Engine {
 
     /// Whether the rate decides: there are clients whom bursts would be in the way of.
     fn is_paced(&self, now: Nanos) -> bool {
-        let writeback = &self.writeback;
-        let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < IDLE_AFTER);
         let left_over =
             |volume: &Volume| volume.config.mode != Mode::Writeback && volume.dirty_blocks > 0;
         self.settings.writeback_policy == WritebackPolicy::Rate
             && !self.volumes.iter().flatten().any(left_over)
-            && (recent(writeback.asked_at)
-                || recent(writeback.cache_used_at)
-                || self.origin_is_used(now, IDLE_AFTER))
+            && (self.writeback.has_clients(now, IDLE_AFTER) || self.origin_is_used(now, IDLE_AFTER))
     }
 
     /// Whether a client reads or writes an origin, or did so this lately.
@@ -325,7 +321,7 @@ impl Engine {
 
     /// As [`Engine::may_write_back`], for a block whose slot is known.
     fn is_due(&self, key: BlockKey, slot: Slot) -> bool {
-        let abandoned = self.log_is_void();
+        let abandoned = self.failed.is_some_and(|failed| failed.recorded);
         self.index.flags(slot).dirty()
             && (self.log.is_durable(slot) || abandoned || planted::is(Bug::WriteBackEarly))
             && !self.origin_locks.contains_key(&key)

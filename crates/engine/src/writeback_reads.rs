@@ -16,6 +16,7 @@ use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::log::Version;
+use crate::writeback::CACHE_FOREGROUND;
 
 /// How long a piece is beside clients: at the low mark of dirty data, and three quarters of the
 /// way to the high one.
@@ -115,7 +116,7 @@ impl Engine {
         );
         let end = low + (high - low) / 4 * 3;
         let dirty = self.stats.dirty_blocks;
-        if dirty >= end || !self.writeback.is_beside_clients(now) {
+        if dirty >= end || !self.writeback.has_clients(now, CACHE_FOREGROUND) {
             return None;
         }
         let growth = PIECE_BYTES.1 - PIECE_BYTES.0;

@@ -123,7 +123,7 @@ impl Engine {
     /// Answers, once what failed is void (I10, I15).
     pub(crate) fn end_quick(&mut self, now: Nanos, name: u32) {
         let failed = self.quick_job(name).failure.is_some();
-        if failed && self.failed_cache() && !self.log_is_void() {
+        if failed && self.wants_abandonment().is_some() {
             self.stalled_jobs.push(name);
             return;
         }

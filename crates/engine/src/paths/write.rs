@@ -411,7 +411,7 @@ impl Engine {
             return false;
         }
         let volume = self.write_job(job).request.volume;
-        if self.failed_cache() && !self.log_is_void() && !planted::is(Bug::AbandonedSilently) {
+        if self.wants_abandonment().is_some() && !planted::is(Bug::AbandonedSilently) {
             // I15: no origin write that the log cannot record before that is on record.
             self.stalled_jobs.push(job);
             return false;
@@ -546,7 +546,7 @@ impl Engine {
         let last_number = self.last_number();
         let durable = self.log.durable_number;
         let failed = self.failed_cache();
-        let void = self.log_is_void();
+        let counts_still = self.wants_abandonment().is_some();
         let state = self.write_job(job);
         if state.failure.is_some() {
             state.stage = Stage::Ended;
@@ -560,15 +560,15 @@ impl Engine {
             state.stage = Stage::Origin;
             return true;
         }
-        if state.durable_number > durable && !failed {
-            state.stage = Stage::Durable;
-            let number = state.durable_number;
-            self.await_durable(number, Waiter::Job(job));
-            return false;
-        }
-        if state.durable_number > durable && !void {
+        let number = state.durable_number;
+        if number > durable && counts_still {
             // I15: an older entry survives in a log of which nothing more becomes durable.
             self.stalled_jobs.push(job);
+            return false;
+        }
+        if number > durable && !failed {
+            state.stage = Stage::Durable;
+            self.await_durable(number, Waiter::Job(job));
             return false;
         }
         state.stage = Stage::OriginLocks;
@@ -614,7 +614,7 @@ impl Engine {
     fn end_write(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
         let state = self.write_job(job);
         let failed = state.failure.is_some();
-        if failed && self.failed_cache() && !self.log_is_void() {
+        if failed && self.wants_abandonment().is_some() {
             // I10, I15: the append may have landed; before anyone hears that it failed, the log
             // must be void.
             self.stalled_jobs.push(job);
