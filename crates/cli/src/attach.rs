@@ -256,7 +256,7 @@ pub(crate) fn check_origins(
 ) -> Result<()> {
     for volume in attached_volumes(superblock) {
         if let Some(origin) = origins.iter_mut().find(|origin| origin.name == volume.name) {
-            check_origin(volume, origin)?;
+            check_origin(superblock, volume, origin)?;
         } else if let Some(origin) = called_otherwise(superblock, volume, origins) {
             refuse!(
                 "the cache knows {} as volume `{}`, not as `{}`: {} (`forebay rename` changes it while it is served)",
@@ -320,10 +320,14 @@ pub(crate) fn how_to_give(name: &str, file: Option<&Path>) -> String {
 }
 
 /// Compares an origin with what the cache knows of the volume of that name.
-pub(crate) fn check_origin(volume: &VolumeRecord, origin: &mut Origin) -> Result<()> {
+pub(crate) fn check_origin(
+    superblock: &Superblock,
+    volume: &VolumeRecord,
+    origin: &mut Origin,
+) -> Result<()> {
     let path = origin.opened.device.path().to_owned();
     let size_bytes = origin.size_bytes();
-    let room_bytes = volume.reserved_blocks.saturating_mul(4096);
+    let room_bytes = superblock.room_bytes(volume);
     if size_bytes < volume.size_bytes {
         refuse!(
             "the origin device {} has {}, but volume `{}` had {}: it is not the same device, or it shrank; \

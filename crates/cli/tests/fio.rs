@@ -67,6 +67,38 @@ fn every_block_size_in_every_mode() {
     }
 }
 
+/// Requests smaller and larger than the cache's blocks, and not at their boundaries.
+#[test]
+fn every_block_size_on_caches_of_larger_blocks() {
+    if !installed("fio") {
+        return;
+    }
+    for block_size in ["8K", "64K"] {
+        let scratch = Scratch::new();
+        scratch.file("origin", 48 * MIB);
+        forebay_ok(
+            &scratch,
+            &[
+                "create",
+                "cache",
+                "--size",
+                "24M",
+                "--block-size",
+                block_size,
+            ],
+        );
+        let daemon = Daemon::cached(&scratch, "writeback", &["--memory", "64M"]);
+        for block in BLOCKS {
+            for pattern in PATTERNS {
+                verify(&daemon, (pattern, "48M"), block, 2, || {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                });
+            }
+        }
+        daemon.stop();
+    }
+}
+
 #[test]
 fn every_block_size_across_mode_switches() {
     if !installed("fio") {

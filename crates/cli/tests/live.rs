@@ -123,6 +123,34 @@ fn a_switched_mode_and_a_setting_hold() {
     daemon.stop();
 }
 
+/// A sparse origin, as large as one is beside the room that a volume has to grow.
+#[test]
+fn a_large_origin_is_found_again_whatever_the_block_size() {
+    const GIB: u64 = 1 << 30;
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * GIB);
+    forebay_ok(
+        &scratch,
+        &["create", "cache", "--size", "256M", "--block-size", "64K"],
+    );
+    let arguments = ["--origin", "origin", "--cache", "cache"];
+    let daemon = Daemon::start(&scratch, &arguments);
+    Client::connect(&scratch.path("nbd"))
+        .unwrap()
+        .write(8 * GIB - 4096, &[3; 4096]);
+    daemon.stop();
+
+    let daemon = Daemon::start(&scratch, &arguments);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    assert_eq!(client.read(8 * GIB - 4096, 4096), [3; 4096]);
+    drop(client);
+    daemon.stop();
+
+    scratch.file("origin", 13 * GIB);
+    let said = Daemon::try_start(&scratch, &arguments).err().unwrap();
+    assert!(said.contains("grew to 13 GiB, beyond the 12 GiB"), "{said}");
+}
+
 #[test]
 fn volumes_come_and_go_while_another_is_used() {
     if !installed("fio") {

@@ -393,7 +393,7 @@ fn check_may_attach(admin: &Admin, origin: &mut Origin) -> Result<()> {
         wrong_usage!("this daemon serves no cache to attach to; start one with --cache")
     };
     match attach::attached_volumes(&cache.superblock).find(|known| known.name == origin.name) {
-        Some(known) => attach::check_origin(known, origin),
+        Some(known) => attach::check_origin(&cache.superblock, known, origin),
         None => Ok(()),
     }
 }

@@ -560,6 +560,13 @@ impl Superblock {
         Ok(self.volumes.last_mut().expect("just pushed"))
     }
 
+    /// How large a volume's origin may become without being attached anew, in bytes.
+    #[must_use]
+    pub fn room_bytes(&self, volume: &VolumeRecord) -> u64 {
+        let block_bytes = u64::from(self.geometry.block_bytes);
+        volume.reserved_blocks.saturating_mul(block_bytes)
+    }
+
     /// Whether entries of this epoch for this block count: its volume is attached and the epoch
     /// is not one that was given up (I15, I16).
     #[must_use]
