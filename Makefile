@@ -32,9 +32,11 @@ STATIC_TARGET := x86_64-unknown-linux-gnu
 static:
 	RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --release --target $(STATIC_TARGET) -p forebay
 
+STATIC_FOREBAY := $(or $(CARGO_TARGET_DIR),target)/$(STATIC_TARGET)/release/forebay
+
 # VERSION=0.1.1~test names another version.
 deb: static
-	packaging/build-deb.sh $(or $(CARGO_TARGET_DIR),target)/$(STATIC_TARGET)/release/forebay $(or $(CARGO_TARGET_DIR),target)/deb $(VERSION)
+	packaging/build-deb.sh $(STATIC_FOREBAY) $(or $(CARGO_TARGET_DIR),target)/deb $(VERSION)
 
 # `make test` runs the commands of the manual without this.
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -73,9 +75,12 @@ soak:
 experiments:
 	cargo run --locked --release -q -p forebay-experiments -- --markdown docs/experiments.md
 
-lab: build
+# In an initramfs the binary must do without libraries.
+comma := ,
+LAB_STATIC := $(filter root all,$(subst $(comma), ,$(EXPERIMENT)))
+lab: $(if $(LAB_STATIC),static,build)
 	cargo build --locked --release -p forebay-lab
-	$(dir $(FOREBAY))forebay-lab run $(or $(EXPERIMENT),jobs22) --systems "$(SYSTEMS)" $(LAB_OPTIONS)
+	$(if $(LAB_STATIC),FOREBAY=$(STATIC_FOREBAY)) $(dir $(FOREBAY))forebay-lab run $(or $(EXPERIMENT),jobs22) --systems "$(SYSTEMS)" $(LAB_OPTIONS)
 
 bench: packages build
 	python3 bench/measure.py

@@ -18,6 +18,8 @@ umask 022
 install -D -s "$binary" "$root/usr/bin/forebay"
 install -D -m 644 -t "$root/lib/systemd/system" packaging/systemd/*
 install -D -m 644 -t "$root/lib/udev/rules.d" packaging/udev/*
+install -D -m 755 packaging/initramfs/hook "$root/usr/share/initramfs-tools/hooks/forebay"
+install -D -m 755 packaging/initramfs/local-top "$root/usr/share/initramfs-tools/scripts/local-top/forebay"
 install -D -m 644 -t "$root/usr/share/doc/forebay/examples" packaging/forebay.toml
 install -D -m 644 -t "$root/usr/share/doc/forebay" README.md docs/commands.md docs/operations.md docs/metrics.md docs/dashboard.md docs/MODEL.md docs/FORMAT.md
 install -D -m 644 -t "$root/usr/share/forebay/grafana" packaging/grafana/*

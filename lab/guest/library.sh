@@ -9,6 +9,35 @@ fail() { say "failed $*"; }
 give_up() { fail "$@"; exit 1; }
 now() { cut -d' ' -f1 /proc/uptime; }
 
+# What a command said, in one line; an experiment can add what else there is to know of a failure.
+said() { tr '\n' ' ' < /tmp/said | tail -c 600; }
+trouble() { :; }
+# check COMMAND...: it must succeed. same WHAT WANTED FOUND. until_is WHAT WANTED COMMAND: within a minute.
+check() { "$@" > /tmp/said 2>&1 || give_up "$*: $(said) $(trouble)"; }
+same() { [ "$2" = "$3" ] || give_up "$1: $3 and not $2"; }
+until_is() {
+    tries=0
+    until [ "$(eval "$3")" = "$2" ]; do
+        tries=$((tries + 1))
+        [ $tries -gt 600 ] && give_up "$1 stays $(eval "$3") $(trouble)"
+        sleep 0.1
+    done
+}
+
+# state UNIT: systemd's, in a guest that has it
+state() { systemctl show -P ActiveState $1; }
+
+# LVM without a udev, and with our devices.
+configure_lvm() {
+    mkdir -p /etc/lvm /run/lvm /run/lock/lvm
+    cat > /etc/lvm/lvm.conf <<'END'
+devices { use_devicesfile=0 external_device_info_source="none" types=[ "ublkb", 16 ] }
+activation { udev_sync=0 udev_rules=0 verify_udev_operations=0 }
+backup { backup=0 archive=0 }
+global { cache_check_executable="" }
+END
+}
+
 # Virtio disks cannot say whether they rotate.
 device_named() {
     for path in /sys/block/vd*; do
@@ -49,7 +78,7 @@ job() {
     snapshot > /tmp/before
     fio --name=$label --direct=1 --ioengine=libaio --clocksource=clock_gettime --randrepeat=1 --norandommap \
         --output-format=json --percentile_list=50:95:99:99.9 --output=/tmp/fio "$@" > /tmp/said 2>&1 ||
-        fail "job $label: $(tr '\n' ' ' < /tmp/said | cut -c1-300)"
+        fail "job $label: $(said)"
     snapshot > /tmp/after
     cp /tmp/fio /lab/out/$number-$label.fio
     cp /tmp/before /lab/out/$number-$label.before

@@ -153,6 +153,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..USUAL
     },
     Experiment {
+        name: "root",
+        summary: "the root file system on a volume, from Debian's own initramfs on: killed daemons, power off, a power cut, a cache that is missing",
+        script: include_str!("../guest/experiments/root.sh"),
+        systems: "forebay-ublk",
+        ssd_mib: 576,
+        disks: (1, 1024),
+        lives: 5,
+        limit_seconds: 600,
+        ..USUAL
+    },
+    Experiment {
         name: "migrate",
         summary: "the guides of docs/migrate, command by command: from bcache, dm-cache, dm-writecache and LVM's two to Forebay, and back",
         script: include_str!("../guest/experiments/migrate.sh"),
@@ -185,6 +196,12 @@ impl Experiment {
     #[must_use]
     pub fn installs_package(&self) -> bool {
         self.script.contains("dpkg ")
+    }
+
+    /// Whether its guest makes an initramfs, and boots with it.
+    #[must_use]
+    pub fn makes_initramfs(&self) -> bool {
+        self.script.contains("mkinitramfs ")
     }
 
     /// Whether its guest runs MariaDB and sysbench.

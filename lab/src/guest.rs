@@ -55,6 +55,10 @@ impl Accelerator {
 pub struct Boot<'a> {
     /// The lab.
     pub lab: &'a Lab,
+    /// The first file system.
+    pub initrd: PathBuf,
+    /// More for the kernel's command line.
+    pub arguments: String,
     /// Folder shared with the guest, with `run.sh`.
     pub share: &'a Path,
     /// Where the devices' contents are.
@@ -189,11 +193,12 @@ fn start(boot: &Boot<'_>, clock: &Clock) -> anyhow::Result<Qemu> {
         .arg("-kernel")
         .arg(boot.lab.vmlinuz())
         .arg("-initrd")
-        .arg(boot.lab.image())
-        .args([
-            "-append",
-            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc_early_khz=2000000 clearcpuid=erms,fsrm,rep_good",
-        ])
+        .arg(&boot.initrd)
+        .arg("-append")
+        .arg(format!(
+            "console=ttyS0 quiet mitigations=off no_timer_check tsc_early_khz=2000000 clearcpuid=erms,fsrm,rep_good {}",
+            boot.arguments
+        ))
         .arg("-virtfs")
         .arg(format!(
             "local,path={},mount_tag=lab,security_model=none",

@@ -49,6 +49,8 @@ fn boots(lab: &Lab, interrupted: &AtomicBool) -> anyhow::Result<bool> {
     std::fs::write(share.join("run.sh"), "")
         .with_context(|| format!("cannot write into {}", share.display()))?;
     let boot = Boot {
+        initrd: lab.image(),
+        arguments: "panic=-1".to_owned(),
         lab,
         share: &share,
         images: &images,

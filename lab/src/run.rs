@@ -241,8 +241,11 @@ fn lives(
             std::fs::write(&path, text)
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
+        let (initrd, arguments) = what_to_boot(conditions.lab, share)?;
         let boot = Boot {
             lab: conditions.lab,
+            initrd,
+            arguments,
             share,
             images,
             devices: &devices,
@@ -274,6 +277,20 @@ fn lives(
         }
     }
     Ok((said, lives))
+}
+
+/// The lab's first file system, with arguments for the kernel, or what the guest left in its
+/// `boot` to go on with.
+fn what_to_boot(lab: &Lab, share: &Path) -> anyhow::Result<(PathBuf, String)> {
+    let own = share.join("boot");
+    let initrd = own.join("initrd");
+    if !initrd.exists() {
+        return Ok((lab.image(), "panic=-1".to_owned()));
+    }
+    let path = own.join("arguments");
+    let arguments = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    Ok((initrd, arguments.trim().to_owned()))
 }
 
 /// The package of the binary, as of two versions: the later is an upgrade of the earlier.

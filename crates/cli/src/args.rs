@@ -229,6 +229,10 @@ pub(crate) struct ServeArgs {
     /// power cut at any moment can be replayed.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
+    /// The root file system is on a volume of this daemon, whose working directory is /proc/1: what
+    /// it needs of files before it serves is in this directory, in memory.
+    #[arg(long, hide = true, requires = "config", value_name = "DIR")]
+    pub(crate) root_storage: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) devices: DeviceArgs,
 }
@@ -258,6 +262,7 @@ impl ServeArgs {
             insecure: false,
             control: None,
             record: None,
+            root_storage: None,
             devices: DeviceArgs {
                 direct: Direct::IfPossible,
                 state_dir: None,
@@ -539,6 +544,32 @@ pub(crate) enum PackagingCommand {
         /// The configuration files [default: all of /etc/forebay/*.toml].
         files: Vec<PathBuf>,
     },
+    /// List the caches that are to be served from the initramfs on: each one's name, state
+    /// directory and devices.
+    #[command(after_help = "Example: forebay packaging initramfs")]
+    Initramfs {
+        /// The configuration files [default: all of /etc/forebay/*.toml].
+        files: Vec<PathBuf>,
+    },
+    /// Serve the cache that the root file system is on, from the initramfs on and as long as the
+    /// machine runs: a daemon that ends or hangs is replaced.
+    #[command(
+        after_help = "Example: forebay packaging supervise /etc/forebay/root.toml --control /run/forebay/root.sock"
+    )]
+    Supervise(SuperviseArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SuperviseArgs {
+    /// The configuration file.
+    pub(crate) config: PathBuf,
+    /// The daemon's control socket. Beside it, with the ending `initramfs`, is a directory in memory
+    /// for all that the daemon needs; there is a file `served` in it as soon as that is true.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: PathBuf,
+    /// A daemon that says nothing for so long hangs, and is replaced: seconds, or 1min.
+    #[arg(long, value_name = "TIME", default_value = "60")]
+    pub(crate) watchdog: Age,
 }
 
 #[derive(Debug, clap::Args)]

@@ -21,6 +21,7 @@ use crate::args::{Direct, ServeArgs, SettingArgs};
 use crate::daemon::{Address, Tls};
 use crate::failure::Usage;
 use crate::profiles::Profile;
+use crate::root_storage;
 use crate::units::{Age, Budget, Cutoff, Limit};
 
 const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
@@ -79,6 +80,8 @@ pub(crate) struct Plan {
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) control: Option<PathBuf>,
     pub(crate) record: Option<PathBuf>,
+    /// It is to be served from the initramfs on, as the root file system is on one of its volumes.
+    pub(crate) initramfs: bool,
     /// What to make it of again, if it was made of a file.
     pub(crate) source: Option<Box<ServeArgs>>,
 }
@@ -115,13 +118,29 @@ pub(crate) struct VolumePlan {
 
 /// The plan for these arguments.
 pub(crate) fn plan(args: ServeArgs) -> Result<Plan> {
-    let plan = match &args.config {
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
+    let file = args.config.clone();
+    plan_of(args, file.as_deref())
+}
+
+/// The same, for a daemon that may not read what is on its own volumes yet.
+pub(crate) fn plan_at_start(args: ServeArgs) -> Result<Plan> {
+    let copy = args
+        .root_storage
+        .as_deref()
+        .map(root_storage::configuration);
+    let file = copy.or_else(|| args.config.clone());
+    plan_of(args, file.as_deref())
+}
+
+/// `file` holds what `args.config` says.
+fn plan_of(args: ServeArgs, file: Option<&Path>) -> Result<Plan> {
+    let plan = match (&args.config, file) {
+        (Some(path), Some(file)) => {
+            let text = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read {}", file.display()))?;
             of_file::plan(path, &text, &args)?.0
         }
-        None => plan_of_args(args)?,
+        _ => plan_of_args(args)?,
     };
     match limits(&plan).into_iter().next() {
         Some(fault) => Err(Usage(fault).into()),
@@ -206,6 +225,7 @@ fn plan_of_args(args: ServeArgs) -> Result<Plan> {
         state_dir: args.devices.state_dir,
         control: args.control,
         record: args.record,
+        initramfs: false,
         source: None,
     })
 }

@@ -14,6 +14,7 @@
 //! | [`client`] | talking to a daemon through its control socket |
 //! | [`profiles`] | the manner of other caches, under their own names for their settings |
 //! | [`nearest`] | what somebody meant who mistyped a name |
+//! | [`root_storage`] | a daemon that the root file system is on |
 //! | [`holder`] | which daemon has a device that is in use |
 //! | [`log`] | the log, for people, as JSON or with fields in the journal |
 //! | [`failure`] | exit codes |
@@ -40,6 +41,7 @@ mod nearest;
 mod output;
 mod patience;
 mod profiles;
+mod root_storage;
 mod same_device;
 mod shared_memory;
 mod signature;

@@ -13,7 +13,12 @@ use crate::wall_clock::since_1970;
 
 /// The directory of such files.
 #[derive(Clone, Debug)]
-pub(crate) struct StateDir(PathBuf);
+pub(crate) struct StateDir {
+    path: PathBuf,
+    /// Where copies are that can be read at any time, if the directory may be on a volume of the
+    /// daemon that reads it.
+    in_memory: Option<PathBuf>,
+}
 
 /// A cache was given up: its volumes went on without it, so what it holds is old.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,16 +44,29 @@ impl StateDir {
                 path.display()
             )
         })?;
-        Ok(StateDir(path))
+        Ok(StateDir {
+            path,
+            in_memory: None,
+        })
+    }
+
+    /// That of a daemon which the root file system is on. The directory is not made: as long as it
+    /// is not there nothing could be kept in it.
+    pub(crate) fn of_root_storage(path: PathBuf, in_memory: PathBuf) -> StateDir {
+        StateDir {
+            path,
+            in_memory: Some(in_memory),
+        }
     }
 
     fn abandonment_path(&self, cache: CacheId) -> PathBuf {
-        self.0.join(format!("{cache}.abandoned"))
+        self.path.join(note_name(cache))
     }
 
     /// Whether the cache was given up.
     pub(crate) fn abandonment(&self, cache: CacheId) -> Result<Option<Abandonment>> {
-        let path = self.abandonment_path(cache);
+        let directory = self.in_memory.as_ref().unwrap_or(&self.path);
+        let path = directory.join(note_name(cache));
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -76,18 +94,28 @@ impl StateDir {
         let path = self.abandonment_path(cache);
         let text = serde_json::to_vec(&abandonment)?;
         self.write_durably(&path, &text)
-            .with_context(|| format!("cannot write {}", path.display()))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        let Some(in_memory) = &self.in_memory else {
+            return Ok(());
+        };
+        let copy = in_memory.join(note_name(cache));
+        fs::write(&copy, &text).with_context(|| format!("cannot write {}", copy.display()))
     }
 
     /// The cache was made anew: nothing old is left of it.
     pub(crate) fn forget(&self, cache: CacheId) -> Result<()> {
-        let path = self.abandonment_path(cache);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        for directory in [Some(&self.path), self.in_memory.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            let path = directory.join(note_name(cache));
+            if let Err(error) = fs::remove_file(&path)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                return Err(error).with_context(|| format!("cannot remove {}", path.display()));
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     fn write_durably(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
@@ -96,8 +124,12 @@ impl StateDir {
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&new, path)?;
-        File::open(&self.0)?.sync_all()
+        File::open(&self.path)?.sync_all()
     }
+}
+
+fn note_name(cache: CacheId) -> String {
+    format!("{cache}.abandoned")
 }
 
 fn is_root() -> bool {
@@ -160,5 +192,31 @@ mod tests {
         state.forget(cache).unwrap();
         assert_eq!(state.abandonment(cache).unwrap(), None);
         fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn beneath_the_root_file_system_memory_is_read_and_both_are_written() {
+        let scratch = std::env::temp_dir().join(format!("forebay-root-{}", std::process::id()));
+        let (durable, memory) = (scratch.join("boot"), scratch.join("run"));
+        fs::create_dir_all(&memory).unwrap();
+        let state = StateDir::of_root_storage(durable.clone(), memory);
+        let cache = CacheId([7; 16]);
+        // What cannot be kept is not remembered in memory alone.
+        assert!(state.abandon(cache, 3, "it failed").is_err());
+        assert_eq!(state.abandonment(cache).unwrap(), None);
+        fs::create_dir_all(&durable).unwrap();
+        state.abandon(cache, 3, "it failed").unwrap();
+        let kept = StateDir::open(Some(&durable)).unwrap();
+        assert_eq!(
+            kept.abandonment(cache).unwrap(),
+            state.abandonment(cache).unwrap()
+        );
+        assert_eq!(state.abandonment(cache).unwrap().unwrap().epoch, 3);
+        // A daemon that starts again may not look there.
+        fs::remove_dir_all(&durable).unwrap();
+        assert_eq!(state.abandonment(cache).unwrap().unwrap().epoch, 3);
+        state.forget(cache).unwrap();
+        assert_eq!(state.abandonment(cache).unwrap(), None);
+        fs::remove_dir_all(scratch).unwrap();
     }
 }

@@ -2,18 +2,8 @@
 # device is missing, and with its own cache device missing. What a boot finds of the package and its configuration is put
 # into the guest before systemd starts (/lab/boot.sh), as the guest's root does not outlive it.
 # Full paths where the shell has a program of its own of that name.
-check() { "$@" > /tmp/said 2>&1 || give_up "$*: $(tr '\n' ' ' < /tmp/said | tail -c 600)"; }
-same() { [ "$2" = "$3" ] || give_up "$1: $3 and not $2"; }
-state() { systemctl show -P ActiveState $1; }
 active_since() { systemctl show -P ActiveEnterTimestampMonotonic $1; }
-until_is() {
-    tries=0
-    until [ "$(eval "$3")" = "$2" ]; do
-        tries=$((tries + 1))
-        [ $tries -gt 600 ] && give_up "$1 stays $(eval "$3"): $(journalctl -o cat -n 8 -u forebay@ssd | tr '\n' ' ' | tail -c 600)"
-        sleep 0.1
-    done
-}
+trouble() { journalctl -o cat -n 8 -u forebay@ssd | tr '\n' ' ' | tail -c 600; }
 journalctl -f -o short-monotonic -n 1000 > /lab/out/journal-$LIFE 2>&1 &
 
 make_cache() {

@@ -3,13 +3,11 @@
 start
 cd /tmp
 mkdir -p /files /etc/lvm /run/lvm /run/lock/lvm
-check() { "$@" > /tmp/said 2>&1 || give_up "$*: $(tr '\n' ' ' < /tmp/said | tail -c 300)"; }
 verified() {
     where=$1
     shift
     check fio --name=verified $where --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --fsync=64 "$@"
 }
-same() { [ "$2" = "$3" ] || give_up "$1: $3 and not $2"; }
 
 verified --filename=$TARGET --rw=randrw --bsrange=512-256k --iodepth=16 --size=64m
 say "value verified_raw 1"
@@ -55,11 +53,7 @@ same "what lies behind them" 1048576 "$(dd if=$TARGET bs=1M skip=2004 count=1 if
 check /usr/bin/blkdiscard -f $TARGET
 say "value discards 2"
 
-cat > /etc/lvm/lvm.conf <<'END'
-devices { use_devicesfile=0 external_device_info_source="none" types=[ "ublkb", 16 ] }
-activation { udev_sync=0 udev_rules=0 verify_udev_operations=0 }
-backup { backup=0 archive=0 }
-END
+configure_lvm
 check lvm pvcreate -q -y $TARGET
 check lvm vgcreate -q group $TARGET
 check lvm lvcreate -q -y -Wn -Zn -L 500M -n volume group

@@ -2,34 +2,18 @@
 # Forebay and back, and no byte of it is copied. `hdd` stands for LVM's ways to the same caches.
 # Full paths, since the shell prefers its own programs to those of the same name.
 cd /tmp
-mkdir -p /files /etc/lvm /run/lvm /run/lock/lvm
-said_of() { tr '\n' ' ' < /tmp/said | tail -c 300; }
-check() { "$@" > /tmp/said 2>&1 || give_up "$*: $(said_of)"; }
-same() { [ "$2" = "$3" ] || give_up "$1: $3 and not $2"; }
+mkdir -p /files
 at() { say "value $1_at $(now)"; }
-until_is() {
-    tries=0
-    until [ "$(eval "$3")" = "$2" ]; do
-        tries=$((tries + 1))
-        [ $tries -gt 300 ] && give_up "$1 stays $(eval "$3")"
-        sleep 0.1
-    done
-}
 # soon COMMAND...: the kernel lets a stopped device go in its own time
 soon() {
     tries=0
     until "$@" > /tmp/said 2>&1; do
         tries=$((tries + 1))
-        [ $tries -gt 100 ] && give_up "$*: $(said_of)"
+        [ $tries -gt 100 ] && give_up "$*: $(said)"
         sleep 0.1
     done
 }
-cat > /etc/lvm/lvm.conf <<'END'
-devices { use_devicesfile=0 external_device_info_source="none" types=[ "ublkb", 16 ] }
-activation { udev_sync=0 udev_rules=0 verify_udev_operations=0 }
-backup { backup=0 archive=0 }
-global { cache_check_executable="" }
-END
+configure_lvm
 
 # fill DEVICE: a file system with a file, the last part of it dirty in the old cache
 fill() {
@@ -56,7 +40,7 @@ find_again() {
 create_over() {
     forebay create /dev/$SSD --force > /tmp/said 2>&1 < /dev/null && give_up "forebay took the SSD without being told what is lost"
     lost=$(sed -n 's/.*--yes-lose "\(.*\)"/\1/p' /tmp/said)
-    [ -n "$lost" ] || give_up "forebay create: $(said_of)"
+    [ -n "$lost" ] || give_up "forebay create: $(said)"
     check forebay create /dev/$SSD --force --yes-lose "$lost"
     at created
 }

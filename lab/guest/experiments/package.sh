@@ -1,10 +1,7 @@
 # The Debian package under systemd: installed; a cache served as a service; upgraded and restarted under a mounted,
 # loaded ext4; removal refused while there is dirty data or somebody uses the device; drained, removed, purged.
 # Full paths where the shell has a program of its own of that name.
-check() { "$@" > /tmp/said 2>&1 || give_up "$*: $(tr '\n' ' ' < /tmp/said | tail -c 600)"; }
-same() { [ "$2" = "$3" ] || give_up "$1: $3 and not $2"; }
-service_check() { "$@" > /tmp/said 2>&1 || give_up "$*: $(tr '\n' ' ' < /tmp/said | tail -c 200) $(journalctl -o cat -n 12 -u forebay@ssd | tr '\n' ' ' | tail -c 900)"; }
-state() { systemctl show -P ActiveState $1; }
+trouble() { journalctl -o cat -n 12 -u forebay@ssd | tr '\n' ' ' | tail -c 900; }
 install() { /usr/bin/dpkg -i --force-depends /lab/$1/*.deb > /tmp/said 2>&1; }
 journalctl -f -o short-monotonic -n 1000 > /lab/out/journal 2>&1 &
 udevadm settle
@@ -29,7 +26,7 @@ grep -q 'line 2: .*did you mean `device`' /tmp/said || fail "check-config: $(cat
 
 printf '[cache]\ndevice = "/dev/%s"\ncreate = true\n[ublk]\nenabled = true\n[settings]\nage = 86400\ndirty-low = 50\n[[volume]]\norigin = "/dev/%s"\nname = "data"\nmode = "writeback"\n' $SSD $HDD > /etc/forebay/ssd.toml
 check forebay check-config
-service_check systemctl enable --now forebay@ssd
+check systemctl enable --now forebay@ssd
 same "the service" active $(state forebay@ssd)
 wait_for /dev/forebay/data
 check udevadm settle
@@ -59,7 +56,7 @@ journalctl -o cat -u forebay@ssd | grep -E 'could not be pinned|wait for its own
 sed -i 's/dirty-low = 50/dirty-low = 40/; s/^create = true/create = false/' /etc/forebay/ssd.toml
 check forebay reload --control /run/forebay/ssd.sock
 grep -q 'settings: in force' /tmp/said && grep -q '\[cache\]: needs a restart' /tmp/said || fail "reload: $(cat /tmp/said)"
-service_check systemctl reload forebay@ssd
+check systemctl reload forebay@ssd
 
 before=$(systemctl show -P MainPID forebay@ssd)
 began=$(now)
@@ -70,7 +67,7 @@ same "the version" 1.1 $(dpkg-query -W -f '${Version}' forebay)
     fail "the upgrade did not restart the daemon: $(tail -c 400 /tmp/said | tr '\n' ' ') $(journalctl -o cat -n 20 -u forebay@ssd | tail -c 800 | tr '\n' ' ')"
 same "the service after the upgrade" active $(state forebay@ssd)
 kill -0 $FIO || give_up "fio ended with the upgrade: $(tail -3 /tmp/fio | tr '\n' ' ')"
-service_check systemctl restart forebay@ssd
+check systemctl restart forebay@ssd
 sleep 1
 kill -0 $FIO || give_up "fio ended with the restart: $(tail -3 /tmp/fio | tr '\n' ' ')"
 say "value restarts_under_load 2"
@@ -93,7 +90,7 @@ comes_back "a kill" $pid
 mkdir -p /run/systemd/system/forebay@ssd.service.d
 printf '[Service]\nWatchdogSec=5\n' > /run/systemd/system/forebay@ssd.service.d/watchdog.conf
 check systemctl daemon-reload
-service_check systemctl restart forebay@ssd
+check systemctl restart forebay@ssd
 pid=$(systemctl show -P MainPID forebay@ssd)
 sleep 7
 same "a daemon that turns" $pid $(systemctl show -P MainPID forebay@ssd)
@@ -103,7 +100,7 @@ same "why it was ended" 1 "$(journalctl -o cat -u forebay@ssd | grep -c 'Watchdo
 rm -r /run/systemd/system/forebay@ssd.service.d
 # The next daemon has the unit's own time again, also when the machine is as busy as this one.
 check systemctl daemon-reload
-service_check systemctl restart forebay@ssd
+check systemctl restart forebay@ssd
 
 /usr/bin/dpkg -r forebay > /tmp/said 2>&1 && give_up "removed while mounted and dirty"
 grep -q 'not on its disk' /tmp/said && grep -q 'take it out of use' /tmp/said || fail "/usr/bin/dpkg -r: $(tail -c 500 /tmp/said | tr '\n' ' ')"
@@ -119,14 +116,14 @@ check systemctl stop files.mount
 
 # Nobody uses it, but it is dirty; so it is when the service is stopped.
 /usr/bin/dpkg -r forebay > /tmp/said 2>&1 && give_up "removed while dirty"
-service_check systemctl stop forebay@ssd
+check systemctl stop forebay@ssd
 same "block devices after a stop" "" "$(ls /dev | grep ublkb)"
 same "the link after a stop" "" "$(ls /dev/forebay 2> /dev/null)"
 /usr/bin/dpkg -r forebay > /tmp/said 2>&1 && give_up "removed while stopped and dirty"
 grep -q 'holds .* of volume data that are not on its disk' /tmp/said || fail "/usr/bin/dpkg -r: $(tail -c 500 /tmp/said | tr '\n' ' ')"
 say "value removals_refused 3"
 
-service_check systemctl start forebay@ssd
+check systemctl start forebay@ssd
 check forebay detach data --control /run/forebay/ssd.sock
 /usr/bin/dpkg -r forebay > /tmp/said 2>&1 || give_up "/usr/bin/dpkg -r after a detach: $(tail -c 600 /tmp/said | tr '\n' ' ')"
 same "the binary after removal" "" "$(ls /usr/bin/forebay 2> /dev/null)"

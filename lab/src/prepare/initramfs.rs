@@ -141,6 +141,9 @@ pub fn add_binaries(
     if experiment.installs_package() {
         super::systemd::add(&mut tree)?;
     }
+    if experiment.makes_initramfs() {
+        super::initramfs_tools::add(&mut tree)?;
+    }
     if experiment.runs_database() {
         super::database::add(&mut tree)?;
     }
@@ -169,6 +172,18 @@ impl<W: std::io::Write> Tree<W> {
         }
         self.directories_above(path)?;
         Ok(self.archive.file(path, contents)?)
+    }
+
+    /// A directory with the files in it, not those below.
+    pub(super) fn directory(&mut self, directory: &str) -> anyhow::Result<()> {
+        let listed =
+            std::fs::read_dir(directory).with_context(|| format!("cannot list {directory}"))?;
+        let mut paths: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths.iter().filter(|path| path.is_file()) {
+            self.copy(path, &path.to_string_lossy())?;
+        }
+        Ok(())
     }
 
     pub(super) fn link(&mut self, path: &str, target: &str) -> anyhow::Result<()> {

@@ -3,6 +3,7 @@
 mod database;
 mod fsx;
 mod initramfs;
+mod initramfs_tools;
 mod kernel;
 mod packages;
 mod systemd;

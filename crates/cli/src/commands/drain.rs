@@ -104,6 +104,7 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &[PathBuf]) -> Result<()> {
         state_dir: args.devices.state_dir.clone(),
         control: args.control.control.clone(),
         record: None,
+        initramfs: false,
         source: None,
     };
     let show = Show::new(args.control.json);

@@ -7,6 +7,7 @@ mod create;
 mod devices;
 mod drain;
 mod explain;
+mod initramfs;
 mod live;
 mod manual;
 mod packaging;
@@ -15,6 +16,7 @@ mod progress;
 mod removal;
 mod repair;
 mod status;
+mod supervise;
 mod top;
 mod trace;
 
@@ -24,7 +26,7 @@ use anyhow::{Context, Result};
 pub(crate) use create::what_is_lost;
 
 use crate::args::Command;
-use crate::{config, daemon};
+use crate::{config, daemon, root_storage};
 
 /// The path of something, as a daemon with another working directory needs it.
 fn absolute(path: &Path, what: &str) -> Result<PathBuf> {
@@ -36,7 +38,12 @@ fn absolute(path: &Path, what: &str) -> Result<PathBuf> {
 pub(crate) fn run(command: Command) -> Result<()> {
     match command {
         Command::Create(args) => create::run(&args),
-        Command::Serve(args) => daemon::serve(config::plan(*args)?),
+        Command::Serve(args) => {
+            if args.root_storage.is_some() {
+                root_storage::settle()?;
+            }
+            daemon::serve(config::plan_at_start(*args)?)
+        }
         Command::Attach(args) => live::attach(&args),
         Command::Detach(args) => drain::detach(&args),
         Command::Status(args) => status::run(&args),

@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use forebay_engine::Settings;
 
-use super::{manual, removal};
+use super::{initramfs, manual, removal, supervise};
 use crate::args::{Args, PackagingCommand};
 use crate::config::{self, Key};
 use crate::profiles;
@@ -26,6 +26,8 @@ pub(crate) fn run(command: &PackagingCommand) -> Result<()> {
             Ok(())
         }
         PackagingCommand::MayRemove { files } => removal::check(files),
+        PackagingCommand::Initramfs { files } => initramfs::list(files),
+        PackagingCommand::Supervise(args) => supervise::run(args),
     }
 }
 

@@ -176,6 +176,7 @@ pub(super) struct FileDaemon {
     pub(super) record: Option<PathBuf>,
     #[serde(default)]
     pub(super) direct_required: bool,
+    pub(super) initramfs: Option<Spanned<bool>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -77,6 +77,11 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
             .as_ref()
             .map(|control| control.get_ref().clone())),
         record: args.record.clone().or(file.daemon.record.clone()),
+        initramfs: file
+            .daemon
+            .initramfs
+            .as_ref()
+            .is_some_and(|wanted| *wanted.get_ref()),
         source: Some(Box::new(args.clone())),
     };
     if found.is_empty() {
@@ -134,7 +139,32 @@ fn contradictions(text: &str, file: &File) -> Vec<String> {
     if file.profile.is_some() && file.cache.is_none() {
         found.push("a profile needs a [cache]".to_owned());
     }
+    let initramfs = file.daemon.initramfs.as_ref();
+    if let Some(wanted) = initramfs.filter(|wanted| *wanted.get_ref()) {
+        found.extend(missing_in_initramfs(file).map(|message| at(wanted.span(), message)));
+    }
     found
+}
+
+/// What keeps a cache from being served in the initramfs.
+fn missing_in_initramfs(file: &File) -> impl Iterator<Item = String> {
+    let faults = [
+        (
+            !file.ublk.enabled,
+            "`initramfs` is for block devices: [ublk] enabled = true",
+        ),
+        (
+            file.daemon.state_dir.is_none(),
+            "`initramfs` needs a `state-dir` that is not on the root file system, such as \"/boot/forebay\": \
+             what is in there must be known before the root file system is mounted",
+        ),
+        (
+            file.nbd.tls_cert.is_some() || !file.nbd.listen.is_empty(),
+            "there is no network in the initramfs: take [nbd] out, and export over NBD from another cache",
+        ),
+    ];
+    let found = faults.into_iter().filter(|(wrong, _)| *wrong);
+    found.map(|(_, message)| message.to_owned())
 }
 
 fn setting_args(settings: &FileSettings) -> SettingArgs {

@@ -7,10 +7,12 @@ use forebay_engine::{Mode, Settings};
 use serde_json::{Value, json};
 
 use super::Daemon;
+use crate::args::ServeArgs;
 use crate::attach::{self, Origin};
 use crate::config::{self, Plan, VolumePlan};
-use crate::failure::wrong_usage;
+use crate::failure::{self, wrong_usage};
 use crate::profiles::Profile;
+use crate::root_storage;
 use crate::same_device::Identity;
 
 /// What a changed file asks for that can be had now, checked as far as that goes without changing
@@ -38,7 +40,8 @@ impl Daemon {
                 "this daemon was started without a configuration file: use `forebay set`, `mode` and `attach`"
             )
         };
-        let new = config::plan((**source).clone())?;
+        let source = source.clone();
+        let new = config::plan((*source).clone())?;
         let changes = self
             .changes(&current, &new)
             .context("nothing was changed")?;
@@ -48,6 +51,7 @@ impl Daemon {
         self.note_reload(&changed, &waiting, &new.notes);
         applied.with_context(|| stopped_half_way(&changed))?;
         note_applied(&mut current, new);
+        keep_in_memory(&source);
         Ok(json!({ "changed": changed, "needs_restart": waiting }))
     }
 
@@ -197,6 +201,20 @@ fn check_is_there(device: &Path) -> Result<()> {
     std::fs::metadata(device)
         .map(drop)
         .with_context(|| format!("cannot find {}, which the file names", device.display()))
+}
+
+/// For the next daemon, which cannot read the file if the root file system is on its volume.
+fn keep_in_memory(source: &ServeArgs) {
+    let (Some(file), Some(directory)) = (&source.config, &source.root_storage) else {
+        return;
+    };
+    if let Err(error) = root_storage::copy_configuration(file, directory) {
+        tracing::warn!(
+            "a daemon that takes this one's place will have the configuration of before: it cannot be copied to {} ({})",
+            directory.display(),
+            failure::in_words(&error)
+        );
+    }
 }
 
 fn stopped_half_way(changed: &[String]) -> String {

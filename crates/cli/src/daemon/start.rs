@@ -109,7 +109,7 @@ fn launch(plan: Plan) -> Result<Launched> {
     watch_signals(notices.clone())?;
     let surroundings = Surroundings {
         direct: plan.direct,
-        state: StateDir::open(plan.state_dir.as_deref())?,
+        state: state_dir(&plan)?,
         recording: plan.record.as_deref().map(begin_recording).transpose()?,
     };
     let own_socket = || run_dir().join(format!("{}.sock", std::process::id()));
@@ -186,6 +186,15 @@ fn launch(plan: Plan) -> Result<Launched> {
         notices: to_main,
         threads,
     })
+}
+
+fn state_dir(plan: &Plan) -> Result<StateDir> {
+    let source = plan.source.as_ref();
+    let in_memory = source.and_then(|source| source.root_storage.clone());
+    match (&plan.state_dir, in_memory) {
+        (Some(path), Some(in_memory)) => Ok(StateDir::of_root_storage(path.clone(), in_memory)),
+        (given, _) => StateDir::open(given.as_deref()),
+    }
 }
 
 fn begin_recording(path: &std::path::Path) -> Result<Arc<Recording>> {

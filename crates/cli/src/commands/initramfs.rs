@@ -1,0 +1,44 @@
+//! `forebay packaging initramfs`: what the hook that makes an initramfs must put into it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::config::{self, Plan};
+use crate::failure::wrong_usage;
+
+/// One line for each cache that is to be served there: its name, its state directory and its
+/// devices, with spaces between.
+pub(super) fn list(files: &[PathBuf]) -> Result<()> {
+    for file in config::files_or_installed(files)? {
+        let (plan, _) = config::examine_file(&file)?;
+        if plan.initramfs {
+            crate::output::line(line(&file, &plan)?);
+        }
+    }
+    Ok(())
+}
+
+fn line(file: &Path, plan: &Plan) -> Result<String> {
+    let name = file.file_stem().unwrap_or_default();
+    let cache = plan.cache.iter().flat_map(|cache| &cache.devices);
+    let origins = plan.volumes.iter().map(|volume| &volume.origin);
+    let paths = [Path::new(name)]
+        .into_iter()
+        .chain(plan.state_dir.as_deref())
+        .chain(cache.chain(origins).map(PathBuf::as_path));
+    let mut words = Vec::new();
+    for path in paths {
+        let word = path.display().to_string();
+        // A shell is to read it.
+        if word.contains(|letter: char| !letter.is_ascii_graphic() || "'\"\\$`*?[".contains(letter))
+        {
+            wrong_usage!(
+                "{}: `{word}` cannot be used in an initramfs; give it a name without spaces and quotes",
+                file.display()
+            );
+        }
+        words.push(word);
+    }
+    Ok(words.join(" "))
+}

@@ -1,0 +1,187 @@
+# The root file system on a volume: a machine that has been without Forebay gets it in front of its disk, with the
+# package's hook in Debian's own initramfs, and boots; the daemon is killed under load; the machine is shut down in order,
+# boots, loses its power, boots; and without its cache device it does not boot from a disk that lacks what the cache holds.
+CONTROL=/run/forebay/root.sock
+status() { forebay status --json --control $CONTROL | tr -d '\n'; }
+# left_for_next_life FILE: synced, and its sum where the next life finds it
+left_for_next_life() {
+    dd if=/dev/urandom of=$1 bs=1M count=8 conv=fsync 2> /dev/null
+    md5sum < $1 > /lab/sum-$(basename $1)
+}
+found_again() { same "$1" "$(cat /lab/sum-$(basename $1))" "$(md5sum < $1)"; }
+more_modules="9pnet_virtio 9p ext4"
+
+make_initramfs() {
+    mkdir -p /lab/boot
+    mkinitramfs -o /lab/boot/initrd.new $(uname -r) > /tmp/said 2>&1 || give_up "mkinitramfs: $(said)"
+    grep -v '^W:' /tmp/said | grep . && give_up "mkinitramfs: $(said)"
+    mv /lab/boot/initrd.new /lab/boot/initrd
+    say "value initramfs_bytes $(stat -c %s /lab/boot/initrd)"
+}
+
+# What Debian's kernel package brings: the modules where modprobe looks, and the kernel's configuration.
+like_a_kernel_package() {
+    mkdir -p /lib/modules/$(uname -r)/kernel
+    mv /modules/*.ko /lib/modules/$(uname -r)/kernel
+    : > /lib/modules/$(uname -r)/modules.builtin
+    : > /lib/modules/$(uname -r)/modules.builtin.modinfo
+    : > /lib/modules/$(uname -r)/modules.order
+    check depmod
+    echo CONFIG_RD_GZIP=y > /boot/config-$(uname -r)
+    sed -i 's/^MODULES=.*/MODULES=list/; s/^COMPRESS=.*/COMPRESS=gzip/' /etc/initramfs-tools/initramfs.conf
+    for module in $more_modules; do echo $module; done > /etc/initramfs-tools/modules
+}
+
+# As it is without Forebay: the system on the disk, /boot on a partition of its own.
+make_machine() {
+    check udevadm settle
+    printf 'size=64MiB\nsize=+\n' | sfdisk -q /dev/$SSD > /tmp/said 2>&1 || give_up "sfdisk: $(tail -1 /tmp/said)"
+    check udevadm settle
+    check mkfs.ext4 -q /dev/disk/by-id/virtio-ssd-part1
+    check mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/$HDD
+    mkdir -p /boot /files
+    check mount -t ext4 /dev/disk/by-id/virtio-ssd-part1 /boot
+    like_a_kernel_package
+    /usr/bin/dpkg -i --force-depends /lab/new/*.deb > /tmp/said 2>&1 || give_up "/usr/bin/dpkg -i: $(said)"
+    ln -sf /lib/systemd/systemd /sbin/init
+    printf '%s\n' '/dev/forebay/root / ext4 defaults 0 0' '/dev/disk/by-id/virtio-ssd-part1 /boot ext4 defaults 0 0' \
+        'lab /lab 9p trans=virtio,version=9p2000.L,msize=262144 0 0' > /etc/fstab
+    # A real machine is shut down by its service manager.
+    sed -i '/^ExecStopPost/d; s/^\[Unit\]/[Unit]\nSuccessAction=poweroff\nFailureAction=poweroff\nRequiresMountsFor=\/lab/' /etc/systemd/system/lab.service
+}
+
+put_forebay_before_it() {
+    check forebay create /dev/disk/by-id/virtio-ssd-part2
+    cat > /etc/forebay/root.toml <<'END'
+[cache]
+device = "/dev/disk/by-id/virtio-ssd-part2"
+
+[ublk]
+enabled = true
+
+[daemon]
+initramfs = true
+state-dir = "/boot/forebay"
+
+[settings]
+age = 86400
+
+[[volume]]
+origin = "/dev/disk/by-id/virtio-hdd"
+name = "root"
+mode = "writeback"
+END
+    check forebay check-config
+    # The hook refuses what could not boot.
+    sed 's|/boot/forebay|/var/forebay|' /etc/forebay/root.toml > /etc/forebay/other.toml
+    mkinitramfs -o /tmp/initrd $(uname -r) > /tmp/said 2>&1 && give_up "an initramfs was made whose state directory is on the root file system"
+    grep -q 'other.toml is on the root file system' /tmp/said || give_up "mkinitramfs: $(said)"
+    rm /etc/forebay/other.toml
+    make_initramfs
+    echo "root=/dev/forebay/root ro" > /lab/boot/arguments
+    check mount -t ext4 /dev/$HDD /mnt
+    /usr/bin/tar -cf - --one-file-system -C / . | /usr/bin/tar -xf - -C /mnt || give_up "the system could not be copied"
+    check umount /mnt
+    check umount /boot
+}
+
+# What is true of each boot with Forebay.
+is_on_the_volume() {
+    say "up $(now)"
+    journalctl -f -o short-monotonic -n 1000 > /lab/out/journal-$LIFE 2>&1 &
+    case $(awk '$2 == "/" { print $1 }' /proc/mounts) in
+    /dev/ublkb0 | /dev/forebay/root) ;;
+    *) give_up "the root file system is on $(awk '$2 == "/" { print $1 }' /proc/mounts)" ;;
+    esac
+    status | grep -q '"mode": *"writeback"' || give_up "the daemon says: $(status | cut -c1-200)"
+    say "value multi_user_at_seconds $(now)"
+}
+# daemon WORD: the process of Forebay with that word among its arguments
+daemon() {
+    for process in /proc/[0-9]*; do
+        tr '\0' ' ' < $process/cmdline 2> /dev/null | grep -q "^@forebay $1 " && basename $process
+    done
+}
+
+first_boot() {
+    is_on_the_volume
+    # The unit of that name has nothing to do.
+    check systemctl start forebay@root
+    same "the service" inactive $(state forebay@root)
+    fio --name=verified --directory=/files --rw=randwrite --bsrange=4k-64k --iodepth=8 --size=16m --ioengine=libaio --direct=1 \
+        --fsync=16 --verify=crc32c --verify_fatal=1 --loops=100000 --output=/tmp/fio > /dev/null 2>&1 &
+    fio=$!
+    for round in 1 2 3; do
+        sleep 1
+        before=$(daemon serve)
+        [ -n "$before" ] || give_up "no daemon serves"
+        kill -9 $before
+        left_for_next_life /files/after-kill-$round
+        same "daemons after a kill" 1 $(daemon serve | wc -l)
+        [ "$(daemon serve)" != "$before" ] || give_up "the daemon was not replaced"
+        say "value daemons_replaced 1"
+    done
+    kill -0 $fio || give_up "fio ended with a kill: $(tail -3 /tmp/fio | tr '\n' ' ')"
+    # It would be the end of the machine, and so it is replaced as well.
+    before=$(daemon serve)
+    check forebay stop --keep-devices --control $CONTROL
+    left_for_next_life /files/after-stop
+    [ "$(daemon serve)" != "$before" ] && status > /dev/null || give_up "no other daemon after a stop"
+    # Paths lead into the root file system: what is asked of a daemon can need some.
+    sed -i 's/age = 86400/age = 80000/' /etc/forebay/root.toml
+    check forebay reload --control $CONTROL
+    grep -q 'settings: in force' /tmp/said || give_up "reload: $(cat /tmp/said)"
+    kill -INT $fio
+    wait $fio
+    grep -q "err= 0" /tmp/fio || fail "fio: $(grep -m1 err= /tmp/fio)"
+    dirty=$(status | sed -n 's/.*"volumes":.*"dirty_bytes": *\([0-9]*\).*/\1/p')
+    [ "$dirty" -gt 1000000 ] || give_up "nothing is dirty: $dirty"
+    say "value dirty_bytes_at_power_off $dirty"
+    say "done $(now)"
+}
+
+boot_after_power_off() {
+    is_on_the_volume
+    for file in after-kill-1 after-kill-2 after-kill-3 after-stop; do found_again /files/$file; done
+    dmesg | grep -iE "EXT4-fs.*(recover|orphan)" > /tmp/said && fail "not shut down in order: $(head -1 /tmp/said)"
+    left_for_next_life /files/before-cut
+    say "done $(now)"
+    poweroff -f
+}
+
+boot_after_cut() {
+    is_on_the_volume
+    for file in after-kill-1 after-stop before-cut; do found_again /files/$file; done
+    # As if the cache device had been taken out. The initramfs's shell, which a person would have, tells the lab.
+    mv /dev/disk/by-id/virtio-ssd-part2 /tmp
+    mkinitramfs -o /tmp/initrd $(uname -r) > /tmp/said 2>&1 && give_up "an initramfs was made for a cache that is not there"
+    mv /tmp/virtio-ssd-part2 /dev/disk/by-id
+    mkdir -p /etc/initramfs-tools/scripts/panic
+    cat > /etc/initramfs-tools/scripts/panic/lab <<'END'
+#!/bin/sh
+[ "$1" = prereqs ] && exit 0
+echo "@lab up 1"
+grep -q ' /root ' /proc/mounts && echo "@lab failed the root file system is mounted"
+[ -e /dev/forebay/root ] && echo "@lab failed there is a volume"
+echo "@lab value stopped_without_cache 1"
+echo "@lab done 1"
+poweroff -f
+END
+    chmod +x /etc/initramfs-tools/scripts/panic/lab
+    make_initramfs
+    # After it was made: as when the device is not found at boot.
+    echo "root=/dev/forebay/root ro" > /lab/boot/arguments
+    check wipefs -qa --force /dev/$SSD
+    dd if=/dev/zero of=/dev/$SSD bs=512 count=34 conv=fsync 2> /dev/null
+    say "done $(now)"
+    poweroff -f
+}
+
+case $LIFE in
+1) make_machine && put_forebay_before_it ;;
+2) first_boot ;;
+3) boot_after_power_off ;;
+4) boot_after_cut ;;
+esac
+dmesg | grep -iE "I/O error|EXT4-fs error|hung task|BUG:" > /tmp/said && fail "$(head -2 /tmp/said)"
+:
