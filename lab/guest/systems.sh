@@ -52,7 +52,7 @@ bcache_everything() {
     echo 0 > $CACHE_SET/congested_write_threshold_us
 }
 bcache_start() {
-    make-bcache --block 4k --bucket 512k -C /dev/$SSD -B /dev/$HDD > /tmp/made 2>&1 ||
+    make-bcache --block 4k --bucket ${BUCKET:-512k} -C /dev/$SSD -B /dev/$HDD > /tmp/made 2>&1 ||
         give_up "make-bcache: $(tail -1 /tmp/made)"
     bcache_register
     bcache_mode $1
