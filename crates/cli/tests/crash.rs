@@ -7,17 +7,30 @@ use support::model::{BLOCK, Model, ORIGIN_BYTES, contents, write_some};
 use support::nbd::Client;
 use support::{Daemon, MIB, Scratch, forebay_ok, until};
 
-const CACHE: u64 = 32 * MIB;
-
 fn kill_again_and_again(mode: &str, more: &[&str], rounds: u64) {
-    kill_again_with_blocks("4K", mode, more, rounds);
+    kill_again_with_blocks(("4K", "32M"), mode, more, rounds);
 }
 
-fn kill_again_with_blocks(block_size: &str, mode: &str, more: &[&str], rounds: u64) {
+/// The same with a cache of such blocks and that size.
+fn kill_again_with_blocks(
+    (block_size, size): (&str, &str),
+    mode: &str,
+    more: &[&str],
+    rounds: u64,
+) {
     let scratch = Scratch::new();
     scratch.file("origin", ORIGIN_BYTES);
-    scratch.file("cache", CACHE);
-    forebay_ok(&scratch, &["create", "cache", "--block-size", block_size]);
+    forebay_ok(
+        &scratch,
+        &[
+            "create",
+            "cache",
+            "--size",
+            size,
+            "--block-size",
+            block_size,
+        ],
+    );
     let (mut random, mut model, mut version) = (SplitMix64::new(7), Model::default(), 0);
     for _ in 0..rounds {
         let daemon = Daemon::cached(&scratch, mode, more);
@@ -46,8 +59,8 @@ fn write_back_survives_kills() {
 
 #[test]
 fn write_back_in_larger_blocks_survives_kills() {
-    for block_size in ["16K", "64K"] {
-        kill_again_with_blocks(block_size, "writeback", &[], 12);
+    for shape in [("16K", "36M"), ("64K", "136M")] {
+        kill_again_with_blocks(shape, "writeback", &[], 12);
     }
 }
 

@@ -73,7 +73,7 @@ fn every_block_size_on_caches_of_larger_blocks() {
     if !installed("fio") {
         return;
     }
-    for block_size in ["8K", "64K"] {
+    for (block_size, size) in [("8K", "20M"), ("16K", "36M")] {
         let scratch = Scratch::new();
         scratch.file("origin", 48 * MIB);
         forebay_ok(
@@ -82,7 +82,7 @@ fn every_block_size_on_caches_of_larger_blocks() {
                 "create",
                 "cache",
                 "--size",
-                "24M",
+                size,
                 "--block-size",
                 block_size,
             ],
