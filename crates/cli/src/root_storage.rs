@@ -54,8 +54,16 @@ pub(crate) fn settle() -> Result<()> {
     Ok(())
 }
 
-/// A page of the daemon that had to be read from the daemon's own volume would never come.
+/// A page of the daemon that had to be read from the daemon's own volume would never come; nor
+/// would one that the kernel must make room for by writing to that volume.
 pub(crate) fn stay_in_memory() {
+    // Threads and processes that come of this one have it too.
+    if let Err(error) = forebay_io::ublk::serve_storage_from_this_thread() {
+        tracing::warn!(
+            "the kernel may wait for its own devices when memory is short: {}",
+            failure::in_words(&error)
+        );
+    }
     if let Err(error) = forebay_io::lock_all_memory() {
         tracing::warn!(
             "memory cannot be kept from being paged out ({}): when it runs short, the machine may stand still",

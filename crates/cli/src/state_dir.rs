@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use forebay_engine::CacheId;
 use serde::{Deserialize, Serialize};
 
+use crate::failure::refuse;
 use crate::wall_clock::since_1970;
 
 /// The directory of such files.
@@ -93,13 +94,25 @@ impl StateDir {
         };
         let path = self.abandonment_path(cache);
         let text = serde_json::to_vec(&abandonment)?;
-        self.write_durably(&path, &text)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        let failed = || format!("cannot write {}", path.display());
         let Some(in_memory) = &self.in_memory else {
-            return Ok(());
+            return self.write_durably(&path, &text).with_context(failed);
         };
+        if is_on_root(&self.path)? {
+            refuse!(
+                "{} is on the root file system, where the next boot does not look: mount what it should be on",
+                self.path.display()
+            );
+        }
+        // First, and for good as soon as the other may be there: a daemon that takes this one's
+        // place must not know less than the next boot.
         let copy = in_memory.join(note_name(cache));
-        fs::write(&copy, &text).with_context(|| format!("cannot write {}", copy.display()))
+        fs::write(&copy, &text).with_context(|| format!("cannot write {}", copy.display()))?;
+        let written = self.write_durably(&path, &text);
+        if written.is_err() && fs::symlink_metadata(&path).is_err() {
+            fs::remove_file(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
+        }
+        written.with_context(failed)
     }
 
     /// The cache was made anew: nothing old is left of it.
@@ -126,6 +139,16 @@ impl StateDir {
         fs::rename(&new, path)?;
         File::open(&self.path)?.sync_all()
     }
+}
+
+fn is_on_root(path: &Path) -> Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| {
+        let found =
+            fs::metadata(path).with_context(|| format!("cannot find {}", path.display()))?;
+        anyhow::Ok(found.dev())
+    };
+    Ok(device(path)? == device(Path::new("/"))?)
 }
 
 fn note_name(cache: CacheId) -> String {
@@ -196,7 +219,8 @@ mod tests {
 
     #[test]
     fn beneath_the_root_file_system_memory_is_read_and_both_are_written() {
-        let scratch = std::env::temp_dir().join(format!("forebay-root-{}", std::process::id()));
+        // Another file system than the root's.
+        let scratch = Path::new("/dev/shm").join(format!("forebay-root-{}", std::process::id()));
         let (durable, memory) = (scratch.join("boot"), scratch.join("run"));
         fs::create_dir_all(&memory).unwrap();
         let state = StateDir::of_root_storage(durable.clone(), memory);
@@ -217,6 +241,13 @@ mod tests {
         assert_eq!(state.abandonment(cache).unwrap().unwrap().epoch, 3);
         state.forget(cache).unwrap();
         assert_eq!(state.abandonment(cache).unwrap(), None);
-        fs::remove_dir_all(scratch).unwrap();
+        fs::remove_dir_all(&scratch).unwrap();
+
+        let hidden = StateDir::of_root_storage("/etc".into(), scratch);
+        let said = hidden
+            .abandon(cache, 3, "it failed")
+            .unwrap_err()
+            .to_string();
+        assert!(said.contains("/etc is on the root file system"), "{said}");
     }
 }

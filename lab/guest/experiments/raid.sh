@@ -53,6 +53,14 @@ load="--filename=$TARGET --ioengine=psync --offset=${offset}m --size=${SPAN_MIB}
 # Each time at other places, or all would be hits: fio takes notice of a seed only if it may not repeat itself.
 seed=$LIFE
 
+# The coefficient of variation, in percent. busybox's awk has no square root: twenty of Newton's steps.
+variation() {
+    awk '{ n++; sum += $1; squares += $1 * $1 }
+         END { mean = sum / n; v = squares / n - mean * mean
+               root = v > 0 ? v : 0; for (i = 0; i < 20 && root > 0; i++) root = (root + v / root) / 2
+               printf "%.1f\n", 100 * root / (mean > 0 ? mean : 1) }'
+}
+
 # steady LABEL FIO-ARGUMENTS...
 steady() {
     : > /tmp/loops
@@ -61,7 +69,7 @@ steady() {
         job $arrangement-$@ --randseed=$seed
         JOB=$((JOB - 1))
         sed -n 's/.*"bw" : \([0-9]*\).*/\1/p' /tmp/fio | sort -n | tail -1 >> /tmp/loops
-        cv=$(awk '{ n++; sum += $1; squares += $1 * $1 } END { mean = sum / n; v = squares / n - mean * mean; print 100 * sqrt(v > 0 ? v : 0) / mean }' /tmp/loops)
+        cv=$(variation < /tmp/loops)
         [ $loop -ge 3 ] && [ ${cv%.*} -lt 5 ] && break
     done
     JOB=$((JOB + 1))

@@ -131,6 +131,7 @@ first_boot() {
     sed -i 's/age = 86400/age = 80000/' /etc/forebay/root.toml
     check forebay reload --control $CONTROL
     grep -q 'settings: in force' /tmp/said || give_up "reload: $(cat /tmp/said)"
+    forebay rename root other --control $CONTROL > /tmp/said 2>&1 && give_up "renamed, and the next daemon would not know it"
     kill -INT $fio
     wait $fio
     grep -q "err= 0" /tmp/fio || fail "fio: $(grep -m1 err= /tmp/fio)"

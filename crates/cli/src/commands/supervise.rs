@@ -23,6 +23,8 @@ const OWN_PROGRAM: &str = "../self/exe";
 const DAEMON_NAME: &str = "@forebay";
 /// How often it is looked whether the daemon still is, if nothing says that it may not be.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// How long one may take that comes: it recovers the log first.
+const START: Duration = Duration::from_secs(180);
 /// Before a daemon takes the place of one that did not come to serve.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -136,7 +138,8 @@ impl Supervisor {
             if let Some(status) = status {
                 return Ok(Ended { status, served });
             }
-            if served && heard.elapsed() > self.watchdog {
+            let patience = if served { self.watchdog } else { START };
+            if heard.elapsed() > patience {
                 tracing::error!("the daemon hangs, and is killed");
                 // It may have ended meanwhile.
                 let _ = daemon.kill();

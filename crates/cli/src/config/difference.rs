@@ -20,6 +20,7 @@ impl Plan {
             ("[daemon] threads", self.threads != new.threads),
             ("[daemon] direct-required", self.direct != new.direct),
             ("[daemon] state-dir", self.state_dir != new.state_dir),
+            ("[daemon] initramfs", self.initramfs != new.initramfs),
             ("[daemon] control", self.control != new.control),
             ("[daemon] record", self.record != new.record),
         ];

@@ -162,6 +162,10 @@ fn missing_in_initramfs(file: &File) -> impl Iterator<Item = String> {
             file.nbd.tls_cert.is_some() || !file.nbd.listen.is_empty(),
             "there is no network in the initramfs: take [nbd] out, and export over NBD from another cache",
         ),
+        (
+            file.daemon.record.is_some(),
+            "`record` has no place to write to in the initramfs: take one of both out",
+        ),
     ];
     let found = faults.into_iter().filter(|(wrong, _)| *wrong);
     found.map(|(_, message)| message.to_owned())

@@ -207,6 +207,7 @@ fn carry_out(
             }))
         }
         "org.forebay.Attach" => {
+            daemon.check_may_leave_file()?;
             let origin = need(&given.origin, "origin")?;
             let mode = given.mode.as_ref().map(mode).transpose()?;
             let emulate = given.emulate.as_deref().map(config::model).transpose()?;
@@ -221,6 +222,7 @@ fn carry_out(
             Ok(json!({ "name": volume.name }))
         }
         "org.forebay.Rename" => {
+            daemon.check_may_leave_file()?;
             let (name, new) = (
                 need(&given.name, "name")?,
                 need(&given.new_name, "new_name")?,
@@ -239,11 +241,13 @@ fn carry_out(
             )?))
         }
         "org.forebay.AddCacheDevice" => {
+            daemon.check_may_leave_file()?;
             let device = need(&given.device, "device")?;
             let added = daemon.add_cache_device(Path::new(&device), given.force)?;
             Ok(resized(&added))
         }
         "org.forebay.RemoveCacheDevice" => {
+            daemon.check_may_leave_file()?;
             let device = need(&given.device, "device")?;
             let mut tell = |emptying: Emptying| {
                 !gone(stream) && (!call.more || send(stream, &emptying_message(emptying)))

@@ -68,6 +68,7 @@ pub(crate) use start::{drain_offline, serve};
 use crate::attach::Surroundings;
 use crate::cache_storage::CacheStorage;
 use crate::config::Plan;
+use crate::failure::refuse;
 use crate::profiles::Profile;
 use crate::status::{PLAIN_BLOCK_BYTES, Recovery};
 use advice::Advisers;
@@ -177,6 +178,21 @@ impl Daemon {
     fn admin(&self) -> MutexGuard<'_, Admin> {
         // A panic in one command must not make all others impossible.
         self.admin.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses what a configuration file does not say, where nobody could mend that before the next
+    /// daemon starts.
+    fn check_may_leave_file(&self) -> Result<()> {
+        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = plan.source.as_ref();
+        if source.is_some_and(|source| source.root_storage.is_some()) {
+            refuse!(
+                "the root file system is on this cache, and a daemon that takes this one's place knows its \
+                 configuration only: put a volume into that, `forebay reload`, and make the initramfs anew; names \
+                 and cache devices stay as they are"
+            );
+        }
+        Ok(())
     }
 
     fn notify(&self, notice: Notice) -> Result<()> {

@@ -51,7 +51,11 @@ impl Daemon {
         self.note_reload(&changed, &waiting, &new.notes);
         applied.with_context(|| stopped_half_way(&changed))?;
         note_applied(&mut current, new);
-        keep_in_memory(&source);
+        // What waits for a restart is not for the daemon that takes this one's place: some of it the
+        // initramfs must have as well.
+        if waiting.is_empty() {
+            keep_in_memory(&source);
+        }
         Ok(json!({ "changed": changed, "needs_restart": waiting }))
     }
 
