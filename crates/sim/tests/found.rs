@@ -21,7 +21,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 44] = [
+const FOUND: [(u64, &str); 45] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -164,6 +164,10 @@ const FOUND: [(u64, &str); 44] = [
     (
         514_872,
         "the same generation number in another epoch: a write-back makes a later version clean (I6)",
+    ),
+    (
+        7_338_652,
+        "a write answered from memory is stored before an older one that still waits for its first block, and read after it (`commit = memory`)",
     ),
 ];
 

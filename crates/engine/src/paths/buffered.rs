@@ -10,6 +10,7 @@ use crate::buffer::{Buffered, MemoryBuffer, Parked, ParkedFlush, Part, Progress}
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Ack, Buf, Failure, Memory, Nanos, Request, RequestKind, VolumeSlot};
+use crate::jobs::Job;
 use crate::planted::{self, Bug};
 use crate::settings::{Commit, Mode};
 
@@ -243,11 +244,27 @@ impl Engine {
 
     /// How many blocks from `first` on, at most `count`, nobody owns, nor is going to before a
     /// request that is made now. It would hold memory while it waits for them, and they may be
-    /// waiting for just that.
+    /// waiting for just that. And an older write that still waits for its first block would come
+    /// after it in the rest, where this one is the newest for whoever reads from the buffer.
     fn blocks_without_owner(&self, first: BlockKey, count: u16) -> u16 {
-        let keys = (0..count).map(|i| first.plus(u64::from(i)));
+        let end = self.first_wanted(first, first.plus(u64::from(count)));
+        let keys = (first.0..end.0).map(BlockKey);
         let free = keys.take_while(|key| self.locks.owner(*key).is_none() && !self.is_held(*key));
         free.count() as u16
+    }
+
+    /// The first of these blocks that a write in progress is going to own, or their end.
+    fn first_wanted(&self, first: BlockKey, end: BlockKey) -> BlockKey {
+        let jobs = (0..self.jobs.capacity()).filter_map(|name| self.jobs.get(name));
+        let wanted = jobs.filter_map(|job| match job {
+            Job::Write(job) => job.yet_to_own(),
+            _ => None,
+        });
+        let overlapping = wanted.filter(|(from, to)| *from < end && first < *to);
+        overlapping
+            .map(|(from, _)| from.max(first))
+            .min()
+            .unwrap_or(end)
     }
 
     /// A request of the buffer's own was answered; what follows from it comes with the next run.

@@ -129,6 +129,11 @@ pub(crate) struct WriteJob {
 }
 
 impl WriteJob {
+    /// The blocks that it is going to own and does not own yet.
+    pub(crate) fn yet_to_own(&self) -> Option<(BlockKey, BlockKey)> {
+        (self.stage == Stage::Locking).then_some((self.next_lock, self.end))
+    }
+
     fn is_zero(&self) -> bool {
         !matches!(self.request.kind, RequestKind::Write { .. })
     }
