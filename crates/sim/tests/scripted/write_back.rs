@@ -1,6 +1,6 @@
 //! Dirty data on its way to the origin.
 
-use forebay_engine::{Mode, Nanos};
+use forebay_engine::{Commit, Mode, Nanos};
 use forebay_sim::plan::{Harm, Target};
 use forebay_sim::{Script, Step};
 
@@ -183,4 +183,30 @@ fn a_copy_of_what_was_written_back_meanwhile_is_clean() {
             .pass(slow_ms)
             .holds();
     }
+}
+
+/// What was answered from memory was stored before an older write that still waited for its first
+/// block, replaced by it, and read from memory all the same until all of it was stored (I1).
+#[test]
+fn what_is_answered_from_memory_comes_after_the_older_writes_of_its_blocks() {
+    Script::new(16)
+        .settings(|settings| settings.commit = Commit::Memory)
+        .config(|config| config.buffer_bytes = 8192 + 32 * 4160)
+        .mode(Mode::Writethrough)
+        .slow(Target::OriginWrite, 400)
+        .write(2, 1)
+        .pass(5)
+        .slow(Target::OriginWrite, 100)
+        .write(0, 1)
+        .pass(5)
+        .mode(Mode::Writeback)
+        // Waits for block 0, while block 1 is nobody's.
+        .write_sectors(0, 12)
+        // Waits for block 2, so that it is in memory for long.
+        .write(1, 2)
+        .pass(200)
+        .read(1, 1)
+        .pass(400)
+        .read(1, 1)
+        .holds();
 }
