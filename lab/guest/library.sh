@@ -27,6 +27,9 @@ until_is() {
 # state UNIT: systemd's, in a guest that has it
 state() { systemctl show -P ActiveState $1; }
 
+# kernel_complains: what it says then is in /tmp/said
+kernel_complains() { dmesg | grep -iE "I/O error|EXT4-fs error|hung task|BUG:" > /tmp/said; }
+
 # LVM without a udev, and with our devices.
 configure_lvm() {
     mkdir -p /etc/lvm /run/lvm /run/lock/lvm

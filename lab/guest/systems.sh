@@ -116,10 +116,12 @@ forebay_serve() {
     forebay serve --origin /dev/$HDD --cache /dev/$SSD "$@" --name volume --state-dir /run/state \
         --control /run/forebay.control --log-level warn > /tmp/forebay 2>&1 &
     FOREBAY=$!
-    dirty_kib() { forebay_status | sed -n 's/.*"volumes":.*"dirty_bytes": *\([0-9]*\).*/\1/p' | awk '{ printf "%d\n", $1 / 1024 }'; }
+    dirty_kib() { forebay_dirty_bytes | awk '{ printf "%d\n", $1 / 1024 }'; }
     counters() { echo "forebay $(forebay_status)"; }
 }
-forebay_status() { forebay status --json --control /run/forebay.control | tr -d '\n'; }
+# Both of the daemon with this control socket, or the one that forebay_serve started.
+forebay_status() { forebay status --json --control ${1:-/run/forebay.control} | tr -d '\n'; }
+forebay_dirty_bytes() { forebay_status "$@" | sed -n 's/.*"volumes":.*"dirty_bytes": *\([0-9]*\).*/\1/p'; }
 forebay_nbd() {
     forebay_serve --nbd unix:/run/forebay.sock "$@"
     wait_for /run/forebay.sock /tmp/forebay

@@ -21,7 +21,7 @@ make_cache() {
     dd if=/dev/urandom of=/srv/file bs=1M count=8 conv=fsync 2> /dev/null
     md5sum < /srv/file > /lab/sum
     echo "/dev/forebay/data /srv ext4 defaults,nofail 0 0" > /etc/fstab
-    dirty=$(forebay status --json --control /run/forebay/ssd.sock | tr -d '\n' | sed -n 's/.*"volumes":.*"dirty_bytes": *\([0-9]*\).*/\1/p')
+    dirty=$(forebay_dirty_bytes /run/forebay/ssd.sock)
     [ "$dirty" -gt 1000000 ] || give_up "nothing is dirty: $dirty"
     save_root
     cat > /lab/boot.sh <<'END'
@@ -67,5 +67,5 @@ case $LIFE in
 2) boot_after_cut ;;
 3) boot_without_cache_device ;;
 esac
-dmesg | grep -iE "I/O error|EXT4-fs error|hung task|BUG:" > /tmp/said && fail "$(head -2 /tmp/said)"
+kernel_complains && fail "$(head -2 /tmp/said)"
 :

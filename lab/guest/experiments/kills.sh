@@ -42,6 +42,6 @@ sync
 echo 3 > /proc/sys/vm/drop_caches
 check umount /files
 check e2fsck -fn /dev/mapper/files
-dmesg | grep -iE "I/O error|EXT4-fs error|hung task|BUG:" > /tmp/said && fail "$(head -2 /tmp/said)"
+kernel_complains && fail "$(head -2 /tmp/said)"
 forebay status --control /run/forebay.control > /tmp/said 2>&1 || fail "no status: $(tail -1 /tmp/said)"
 :

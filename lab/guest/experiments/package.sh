@@ -136,6 +136,6 @@ check mount -t ext4 /dev/$HDD /files
 same "the file on the disk itself" "$sum" "$(md5sum < /files/big)"
 check umount /files
 check e2fsck -fn /dev/$HDD
-dmesg | grep -iE "I/O error|EXT4-fs error|hung task|BUG:" > /tmp/said && fail "$(head -2 /tmp/said)"
+kernel_complains && fail "$(head -2 /tmp/said)"
 say "value purged 1"
 :

@@ -2,14 +2,12 @@
 # package's hook in Debian's own initramfs, and boots; the daemon is killed under load; the machine is shut down in order,
 # boots, loses its power, boots; and without its cache device it does not boot from a disk that lacks what the cache holds.
 CONTROL=/run/forebay/root.sock
-status() { forebay status --json --control $CONTROL | tr -d '\n'; }
 # left_for_next_life FILE: synced, and its sum where the next life finds it
 left_for_next_life() {
     dd if=/dev/urandom of=$1 bs=1M count=8 conv=fsync 2> /dev/null
     md5sum < $1 > /lab/sum-$(basename $1)
 }
 found_again() { same "$1" "$(cat /lab/sum-$(basename $1))" "$(md5sum < $1)"; }
-more_modules="9pnet_virtio 9p ext4"
 
 make_initramfs() {
     mkdir -p /lab/boot
@@ -29,13 +27,13 @@ like_a_kernel_package() {
     check depmod
     echo CONFIG_RD_GZIP=y > /boot/config-$(uname -r)
     sed -i 's/^MODULES=.*/MODULES=list/; s/^COMPRESS=.*/COMPRESS=gzip/' /etc/initramfs-tools/initramfs.conf
-    for module in $more_modules; do echo $module; done > /etc/initramfs-tools/modules
+    printf '%s\n' 9pnet_virtio 9p ext4 > /etc/initramfs-tools/modules
 }
 
 # As it is without Forebay: the system on the disk, /boot on a partition of its own.
 make_machine() {
     check udevadm settle
-    printf 'size=64MiB\nsize=+\n' | sfdisk -q /dev/$SSD > /tmp/said 2>&1 || give_up "sfdisk: $(tail -1 /tmp/said)"
+    printf 'size=64MiB\nsize=+\n' | sfdisk -q /dev/$SSD > /tmp/said 2>&1 || give_up "sfdisk: $(said)"
     check udevadm settle
     check mkfs.ext4 -q /dev/disk/by-id/virtio-ssd-part1
     check mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/$HDD
@@ -93,7 +91,7 @@ is_on_the_volume() {
     /dev/ublkb0 | /dev/forebay/root) ;;
     *) give_up "the root file system is on $(awk '$2 == "/" { print $1 }' /proc/mounts)" ;;
     esac
-    status | grep -q '"mode": *"writeback"' || give_up "the daemon says: $(status | cut -c1-200)"
+    forebay_status $CONTROL | grep -q '"mode": *"writeback"' || give_up "the daemon says: $(forebay_status $CONTROL | cut -c1-200)"
     say "value multi_user_at_seconds $(now)"
 }
 # daemon WORD: the process of Forebay with that word among its arguments
@@ -126,16 +124,16 @@ first_boot() {
     before=$(daemon serve)
     check forebay stop --keep-devices --control $CONTROL
     left_for_next_life /files/after-stop
-    [ "$(daemon serve)" != "$before" ] && status > /dev/null || give_up "no other daemon after a stop"
+    [ "$(daemon serve)" != "$before" ] && forebay_status $CONTROL > /dev/null || give_up "no other daemon after a stop"
     # Paths lead into the root file system: what is asked of a daemon can need some.
     sed -i 's/age = 86400/age = 80000/' /etc/forebay/root.toml
     check forebay reload --control $CONTROL
-    grep -q 'settings: in force' /tmp/said || give_up "reload: $(cat /tmp/said)"
+    grep -q 'settings: in force' /tmp/said || give_up "reload: $(said)"
     forebay rename root other --control $CONTROL > /tmp/said 2>&1 && give_up "renamed, and the next daemon would not know it"
     kill -INT $fio
     wait $fio
     grep -q "err= 0" /tmp/fio || fail "fio: $(grep -m1 err= /tmp/fio)"
-    dirty=$(status | sed -n 's/.*"volumes":.*"dirty_bytes": *\([0-9]*\).*/\1/p')
+    dirty=$(forebay_dirty_bytes $CONTROL)
     [ "$dirty" -gt 1000000 ] || give_up "nothing is dirty: $dirty"
     say "value dirty_bytes_at_power_off $dirty"
     say "done $(now)"
@@ -171,9 +169,7 @@ END
     chmod +x /etc/initramfs-tools/scripts/panic/lab
     make_initramfs
     # After it was made: as when the device is not found at boot.
-    echo "root=/dev/forebay/root ro" > /lab/boot/arguments
     check wipefs -qa --force /dev/$SSD
-    dd if=/dev/zero of=/dev/$SSD bs=512 count=34 conv=fsync 2> /dev/null
     say "done $(now)"
     poweroff -f
 }
@@ -184,5 +180,5 @@ case $LIFE in
 3) boot_after_power_off ;;
 4) boot_after_cut ;;
 esac
-dmesg | grep -iE "I/O error|EXT4-fs error|hung task|BUG:" > /tmp/said && fail "$(head -2 /tmp/said)"
+kernel_complains && fail "$(head -2 /tmp/said)"
 :
