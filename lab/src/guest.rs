@@ -50,6 +50,9 @@ impl Accelerator {
     }
 }
 
+/// For the kernel, beside what each of the lab's has: a panic ends the guest.
+pub const USUAL_ARGUMENTS: &str = "panic=-1";
+
 /// What to boot.
 #[derive(Debug)]
 pub struct Boot<'a> {

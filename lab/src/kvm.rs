@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::event::Event;
-use crate::guest::{Accelerator, Boot, live};
+use crate::guest::{Accelerator, Boot, USUAL_ARGUMENTS, live};
 use crate::lab::Lab;
 
 /// A kernel that boots at all does so in a fraction of this.
@@ -50,7 +50,7 @@ fn boots(lab: &Lab, interrupted: &AtomicBool) -> anyhow::Result<bool> {
         .with_context(|| format!("cannot write into {}", share.display()))?;
     let boot = Boot {
         initrd: lab.image(),
-        arguments: "panic=-1".to_owned(),
+        arguments: USUAL_ARGUMENTS.to_owned(),
         lab,
         share: &share,
         images: &images,

@@ -13,7 +13,7 @@ use crate::command::output;
 use crate::cost::Costs;
 use crate::event::Event;
 use crate::experiments::{Experiment, Models};
-use crate::guest::{Accelerator, Boot, Life, PowerCut, live};
+use crate::guest::{Accelerator, Boot, Life, PowerCut, USUAL_ARGUMENTS, live};
 use crate::lab::Lab;
 use crate::name::Named as _;
 use crate::result::{Outcome, RunResult, read_jobs, read_series};
@@ -285,7 +285,7 @@ fn what_to_boot(lab: &Lab, share: &Path) -> anyhow::Result<(PathBuf, String)> {
     let own = share.join("boot");
     let initrd = own.join("initrd");
     if !initrd.exists() {
-        return Ok((lab.image(), "panic=-1".to_owned()));
+        return Ok((lab.image(), USUAL_ARGUMENTS.to_owned()));
     }
     let path = own.join("arguments");
     let arguments = std::fs::read_to_string(&path)

@@ -15,10 +15,14 @@ const PROGRAMS: &[&str] = &[
 /// kmod's other names.
 const KMOD: &[&str] = &["depmod", "modinfo", "modprobe", "rmmod"];
 
-/// Files, where the host has them too.
+/// Files, where the host has them too; the units are of an orderly power-off.
 const FILES: &[&str] = &[
     "/etc/initramfs-tools/initramfs.conf",
     "/etc/udev/udev.conf",
+    "/lib/systemd/system/final.target",
+    "/lib/systemd/system/poweroff.target",
+    "/lib/systemd/system/systemd-poweroff.service",
+    "/lib/systemd/system/systemd-remount-fs.service",
     "/lib/udev/rules.d/80-drivers.rules",
     "/usr/bin/ldd",
     "/usr/sbin/mkinitramfs",
@@ -44,15 +48,6 @@ const EMPTY: &[&str] = &[
     "/etc/ld.so.conf",
     "/lib/systemd/network/.keep",
     "/var/tmp/.keep",
-];
-
-/// Units of an orderly power-off, beside those that every Debian guest has.
-const UNITS: &[&str] = &[
-    "final.target",
-    "poweroff.target",
-    "systemd-poweroff.service",
-    "systemd-remount-fs.service",
-    "umount.target",
 ];
 
 /// Everything of it; installs on the host what that lacks.
@@ -83,10 +78,6 @@ pub(super) fn add<W: std::io::Write>(tree: &mut Tree<W>) -> anyhow::Result<()> {
         "/lib/udev/scsi_id",
     ] {
         tree.program(Path::new(program), program)?;
-    }
-    for unit in UNITS {
-        let path = format!("/lib/systemd/system/{unit}");
-        tree.copy(Path::new(&path), &path)?;
     }
     tree.directory("/usr/lib/klibc/bin")?;
     for entry in std::fs::read_dir("/lib")?.flatten() {
