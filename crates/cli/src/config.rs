@@ -86,6 +86,14 @@ pub(crate) struct Plan {
     pub(crate) source: Option<Box<ServeArgs>>,
 }
 
+impl Plan {
+    /// Where in memory the daemon has all it needs of files, if the root file system is on one of
+    /// its volumes.
+    pub(crate) fn root_storage(&self) -> Option<&Path> {
+        self.source.as_ref()?.root_storage.as_deref()
+    }
+}
+
 /// The cache.
 #[derive(Debug)]
 pub(crate) struct CachePlan {

@@ -60,10 +60,6 @@ impl StateDir {
         }
     }
 
-    fn abandonment_path(&self, cache: CacheId) -> PathBuf {
-        self.path.join(note_name(cache))
-    }
-
     /// Whether the cache was given up.
     pub(crate) fn abandonment(&self, cache: CacheId) -> Result<Option<Abandonment>> {
         let directory = self.in_memory.as_ref().unwrap_or(&self.path);
@@ -92,7 +88,7 @@ impl StateDir {
             reason: reason.to_owned(),
             time: since_1970().as_secs(),
         };
-        let path = self.abandonment_path(cache);
+        let path = self.path.join(note_name(cache));
         let text = serde_json::to_vec(&abandonment)?;
         let failed = || format!("cannot write {}", path.display());
         let Some(in_memory) = &self.in_memory else {
@@ -117,10 +113,7 @@ impl StateDir {
 
     /// The cache was made anew: nothing old is left of it.
     pub(crate) fn forget(&self, cache: CacheId) -> Result<()> {
-        for directory in [Some(&self.path), self.in_memory.as_ref()]
-            .into_iter()
-            .flatten()
-        {
+        for directory in self.in_memory.iter().chain([&self.path]) {
             let path = directory.join(note_name(cache));
             if let Err(error) = fs::remove_file(&path)
                 && error.kind() != std::io::ErrorKind::NotFound

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,11 +30,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &SuperviseArgs) -> Result<()> {
     root_storage::stay_in_memory();
-    let absolute = |path: &Path, what| super::absolute(path, what);
+    let control = super::absolute(&args.control, "the control socket")?;
     let supervisor = Supervisor {
-        config: absolute(&args.config, "the configuration file")?,
-        directory: absolute(&args.control, "the control socket")?.with_extension("initramfs"),
-        control: absolute(&args.control, "the control socket")?,
+        config: super::absolute(&args.config, "the configuration file")?,
+        directory: control.with_extension("initramfs"),
+        control,
         watchdog: Duration::from_nanos(args.watchdog.0.0),
     };
     supervisor.make_directory()?;

@@ -188,6 +188,14 @@ pub(super) struct FileVolume {
     pub(super) emulate: Option<Text<Model>>,
 }
 
+impl FileDaemon {
+    /// Where it says that the cache is for the initramfs, if it says so.
+    pub(super) fn initramfs_span(&self) -> Option<std::ops::Range<usize>> {
+        let wanted = self.initramfs.as_ref()?;
+        wanted.get_ref().then(|| wanted.span())
+    }
+}
+
 impl FileVolume {
     /// Its name, and where that is said.
     pub(super) fn called(&self) -> (String, std::ops::Range<usize>) {

@@ -77,11 +77,7 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
             .as_ref()
             .map(|control| control.get_ref().clone())),
         record: args.record.clone().or(file.daemon.record.clone()),
-        initramfs: file
-            .daemon
-            .initramfs
-            .as_ref()
-            .is_some_and(|wanted| *wanted.get_ref()),
+        initramfs: file.daemon.initramfs_span().is_some(),
         source: Some(Box::new(args.clone())),
     };
     if found.is_empty() {
@@ -139,9 +135,8 @@ fn contradictions(text: &str, file: &File) -> Vec<String> {
     if file.profile.is_some() && file.cache.is_none() {
         found.push("a profile needs a [cache]".to_owned());
     }
-    let initramfs = file.daemon.initramfs.as_ref();
-    if let Some(wanted) = initramfs.filter(|wanted| *wanted.get_ref()) {
-        found.extend(missing_in_initramfs(file).map(|message| at(wanted.span(), message)));
+    if let Some(span) = file.daemon.initramfs_span() {
+        found.extend(missing_in_initramfs(file).map(|message| at(span.clone(), message)));
     }
     found
 }

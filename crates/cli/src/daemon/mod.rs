@@ -184,8 +184,7 @@ impl Daemon {
     /// daemon starts.
     fn check_may_leave_file(&self) -> Result<()> {
         let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        let source = plan.source.as_ref();
-        if source.is_some_and(|source| source.root_storage.is_some()) {
+        if plan.root_storage().is_some() {
             refuse!(
                 "the root file system is on this cache, and a daemon that takes this one's place knows its \
                  configuration only: put a volume into that, `forebay reload`, and make the initramfs anew; names \

@@ -189,10 +189,8 @@ fn launch(plan: Plan) -> Result<Launched> {
 }
 
 fn state_dir(plan: &Plan) -> Result<StateDir> {
-    let source = plan.source.as_ref();
-    let in_memory = source.and_then(|source| source.root_storage.clone());
-    match (&plan.state_dir, in_memory) {
-        (Some(path), Some(in_memory)) => Ok(StateDir::of_root_storage(path.clone(), in_memory)),
+    match (&plan.state_dir, plan.root_storage()) {
+        (Some(path), Some(memory)) => Ok(StateDir::of_root_storage(path.into(), memory.into())),
         (given, _) => StateDir::open(given.as_deref()),
     }
 }
