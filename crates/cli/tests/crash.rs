@@ -5,7 +5,7 @@ mod support;
 use forebay_random::SplitMix64;
 use support::model::{BLOCK, Model, ORIGIN_BYTES, contents, write_some};
 use support::nbd::Client;
-use support::{Daemon, MIB, Scratch, forebay_ok, until};
+use support::{Daemon, MIB, Scratch, until};
 
 fn kill_again_and_again(mode: &str, more: &[&str], rounds: u64) {
     kill_again_with_blocks(("4K", "32M"), mode, more, rounds);
@@ -20,17 +20,7 @@ fn kill_again_with_blocks(
 ) {
     let scratch = Scratch::new();
     scratch.file("origin", ORIGIN_BYTES);
-    forebay_ok(
-        &scratch,
-        &[
-            "create",
-            "cache",
-            "--size",
-            size,
-            "--block-size",
-            block_size,
-        ],
-    );
+    scratch.cache_in_blocks(block_size, size);
     let (mut random, mut model, mut version) = (SplitMix64::new(7), Model::default(), 0);
     for _ in 0..rounds {
         let daemon = Daemon::cached(&scratch, mode, more);

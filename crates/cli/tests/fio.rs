@@ -76,17 +76,7 @@ fn every_block_size_on_caches_of_larger_blocks() {
     for (block_size, size) in [("8K", "20M"), ("16K", "36M")] {
         let scratch = Scratch::new();
         scratch.file("origin", 48 * MIB);
-        forebay_ok(
-            &scratch,
-            &[
-                "create",
-                "cache",
-                "--size",
-                size,
-                "--block-size",
-                block_size,
-            ],
-        );
+        scratch.cache_in_blocks(block_size, size);
         let daemon = Daemon::cached(&scratch, "writeback", &["--memory", "64M"]);
         for block in BLOCKS {
             for pattern in PATTERNS {

@@ -129,10 +129,7 @@ fn a_large_origin_is_found_again_whatever_the_block_size() {
     const GIB: u64 = 1 << 30;
     let scratch = Scratch::new();
     scratch.file("origin", 8 * GIB);
-    forebay_ok(
-        &scratch,
-        &["create", "cache", "--size", "256M", "--block-size", "64K"],
-    );
+    scratch.cache_in_blocks("64K", "256M");
     let arguments = ["--origin", "origin", "--cache", "cache"];
     let daemon = Daemon::start(&scratch, &arguments);
     Client::connect(&scratch.path("nbd"))

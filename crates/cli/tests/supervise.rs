@@ -6,7 +6,7 @@ mod support;
 use std::process::{Child, Command, Stdio};
 
 use support::nbd::Client;
-use support::{MIB, Scratch, forebay_ok, forebay_says, until};
+use support::{MIB, Scratch, forebay_ok, forebay_says, send_signal, until};
 
 /// Ended, with its daemon, at the end of the test.
 struct Supervisor<'a> {
@@ -38,16 +38,15 @@ impl Supervisor<'_> {
     }
 
     /// The daemon of this test, by its arguments.
-    fn daemon(&self) -> Option<String> {
+    fn daemon(&self) -> Option<u32> {
         let socket = self.scratch.text("root.sock");
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        processes
-            .filter(|process| {
-                let line = command_line(process);
-                line.starts_with("@forebay serve ") && line.contains(&socket)
-            })
-            .map(|process| process.file_name().to_string_lossy().into_owned())
-            .next()
+        let mut processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let ours = |process: &std::fs::DirEntry| {
+            let line = command_line(process);
+            line.starts_with("@forebay serve ") && line.contains(&socket)
+        };
+        let process = processes.find(ours)?;
+        process.file_name().to_str()?.parse().ok()
     }
 
     fn log(&self) -> String {
@@ -55,7 +54,7 @@ impl Supervisor<'_> {
     }
 
     /// Another daemon than that one serves, with what was written.
-    fn serves_after(&self, before: &str) {
+    fn serves_after(&self, before: u32) {
         until("another daemon", || {
             self.daemon().is_some_and(|daemon| daemon != before)
         });
@@ -72,19 +71,9 @@ impl Drop for Supervisor<'_> {
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
         if let Some(daemon) = self.daemon() {
-            signal(&daemon, "-KILL");
+            send_signal(daemon, "-KILL");
         }
     }
-}
-
-fn signal(process: &str, signal: &str) {
-    assert!(
-        Command::new("kill")
-            .args([signal, process])
-            .status()
-            .unwrap()
-            .success()
-    );
 }
 
 /// A configuration that exports over NBD, as there are no block devices here.
@@ -127,12 +116,12 @@ fn daemons_that_end_or_hang_are_replaced() {
         .write(4096, &[7; 4096]);
 
     let first = supervisor.daemon().unwrap();
-    signal(&first, "-KILL");
-    supervisor.serves_after(&first);
+    send_signal(first, "-KILL");
+    supervisor.serves_after(first);
 
     let second = supervisor.daemon().unwrap();
-    signal(&second, "-STOP");
-    supervisor.serves_after(&second);
+    send_signal(second, "-STOP");
+    supervisor.serves_after(second);
     assert!(
         supervisor.log().contains("the daemon hangs"),
         "{}",
@@ -141,7 +130,7 @@ fn daemons_that_end_or_hang_are_replaced() {
 
     let third = supervisor.daemon().unwrap();
     forebay_ok(&scratch, &["stop", "--control", &scratch.text("root.sock")]);
-    supervisor.serves_after(&third);
+    supervisor.serves_after(third);
 }
 
 #[test]

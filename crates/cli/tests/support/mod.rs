@@ -55,6 +55,12 @@ impl Scratch {
         path
     }
 
+    /// A cache of that size, in blocks of another size than the usual.
+    pub(crate) fn cache_in_blocks(&self, block_size: &str, size: &str) {
+        let arguments = ["create", "cache", "--size", size, "--block-size"];
+        forebay_ok(self, &[&arguments[..], &[block_size]].concat());
+    }
+
     /// A file of a pattern that repeats nowhere near.
     pub(crate) fn pattern(&self, name: &str, size_bytes: u64) -> PathBuf {
         let path = self.path(name);
