@@ -28,12 +28,36 @@ pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+}
+
+/// The log.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LogArgs {
     /// How much to log to standard error: error, warn, info, debug, off.
     #[arg(long, global = true, default_value = "info", value_name = "LEVEL")]
     pub(crate) log_level: LevelFilter,
     /// How log lines look.
     #[arg(long, global = true, default_value = "human", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
+    /// Say with each line which cache it is about, as several log to the same place.
+    #[arg(long, global = true, hide = true, value_name = "NAME")]
+    pub(crate) log_cache: Option<String>,
+}
+
+impl LogArgs {
+    /// As arguments of another process.
+    pub(crate) fn again(&self) -> [String; 2] {
+        let format = match self.log_format {
+            LogFormat::Human => "human",
+            LogFormat::Json => "json",
+        };
+        [
+            format!("--log-level={}", self.log_level),
+            format!("--log-format={format}"),
+        ]
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -109,7 +133,7 @@ pub(crate) struct ControlArgs {
 }
 
 /// How devices are used.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct DeviceArgs {
     /// Whether the page cache must be avoided: `required` refuses file systems that cannot do
     /// direct I/O, such as tmpfs.
@@ -156,14 +180,15 @@ pub(crate) struct CreateArgs {
     pub(crate) devices: DeviceArgs,
 }
 
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, PartialEq, clap::Args)]
 #[command(
     after_help = "Example: forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --create \
 --mode writeback --nbd unix:/run/forebay/sdb.sock\n         forebay serve --config /etc/forebay/ssd.toml\n         forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --ublk --profile bcache --set sequential_cutoff=8M"
 )]
 pub(crate) struct ServeArgs {
-    /// A TOML file that says all of this, for several volumes too.
-    #[arg(long, value_name = "FILE",
+    /// A TOML file that says all of this, for several volumes too; or a directory of such files,
+    /// one for each cache, which are all served.
+    #[arg(long, value_name = "PATH",
         conflicts_with_all = ["origin", "cache", "create", "mode", "name", "origin_emulate", "cache_emulate"])]
     pub(crate) config: Option<PathBuf>,
     /// The slow device with the data.
@@ -216,13 +241,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_ca: Option<PathBuf>,
     /// Where the dashboard and metrics are served: ADDRESS:PORT, or `off` [default:
-    /// 127.0.0.1:9837, if it is free].
+    /// the first free port of 9837 to 9846 on 127.0.0.1].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<crate::config::HttpPlan>,
     /// Allow TCP without TLS, and the dashboard, on addresses that others can reach.
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// The control socket [default: one in /run/forebay or $XDG_RUNTIME_DIR/forebay].
+    /// The control socket [default: one in /run/forebay or $XDG_RUNTIME_DIR/forebay]; of a directory
+    /// of configuration files, the directory of the sockets NAME.sock.
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
     /// For tests: record everything that is written to the devices in a new file, from which a
@@ -272,7 +298,7 @@ impl ServeArgs {
 }
 
 /// The manner of another cache.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct ProfileArgs {
     /// Cache in the manner of another cache: `forebay profile list` names them. Options of our own
     /// win over it.
@@ -284,7 +310,7 @@ pub(crate) struct ProfileArgs {
 }
 
 /// Settings that can also be changed while the cache runs.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct SettingArgs {
     /// When a write is acknowledged: `write` (on the cache device with its entry), `flush` (the
     /// usual contract of a disk) or `memory` (as `flush`, from a buffer in memory that outlives

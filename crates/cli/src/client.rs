@@ -38,23 +38,80 @@ fn method_name(method: &str) -> String {
 impl Client {
     /// Connects to the daemon at this socket, or to the only one that this user runs.
     pub(crate) fn connect(control: Option<&Path>) -> Result<Client> {
-        if let Some(path) = control {
-            let stream = UnixStream::connect(path).map_err(|error| {
-                let path = path.display();
-                match why_nobody_answers(error.kind()) {
-                    Some(why) => anyhow!("no forebay daemon answers at {path}{why}"),
-                    None => anyhow::Error::new(error)
-                        .context(format!("no forebay daemon answers at {path}")),
-                }
-            })?;
-            return Ok(Client {
-                stream: BufReader::new(stream),
-            });
+        match control {
+            Some(path) => Client::at(&socket_called(path, &run_dir())),
+            None => Ok(Client::of(the_only(running_daemons(), &run_dir())?)),
         }
-        let stream = the_only(running_daemons(), &run_dir())?;
-        Ok(Client {
+    }
+
+    /// The same; but of several daemons the one that serves a volume with one of these names.
+    pub(crate) fn serving(control: Option<&Path>, volumes: &[&str]) -> Result<Client> {
+        let running = match control {
+            Some(_) => return Client::connect(control),
+            None => running_daemons(),
+        };
+        if running.len() < 2 {
+            return Ok(Client::of(the_only(running, &run_dir())?));
+        }
+        let clients = running
+            .into_iter()
+            .map(|(path, stream)| (path, Client::of(stream)));
+        let serves = |client: &mut Client| {
+            // One of another version says so when it is meant.
+            let status = client.status().ok();
+            let mut served = status.into_iter().flat_map(|status| status.volumes);
+            served.any(|volume| volumes.contains(&volume.name.as_str()))
+        };
+        let mut serving: Vec<(PathBuf, Client)> = clients
+            .filter_map(|(path, mut client)| serves(&mut client).then_some((path, client)))
+            .collect();
+        if serving.is_empty() {
+            wrong_usage!(
+                "none of the daemons that run serves a volume `{}`: `forebay status` shows what each serves",
+                volumes.join("` or `")
+            );
+        }
+        if serving.len() > 1 {
+            wrong_usage!(
+                "several daemons serve a volume `{}`; choose one with --control: {}",
+                volumes.join("` or `"),
+                joined(&serving)
+            );
+        }
+        Ok(serving.remove(0).1)
+    }
+
+    /// Connects to the daemon at this socket, or to each that this user runs.
+    pub(crate) fn each(control: Option<&Path>) -> Result<Vec<(PathBuf, Client)>> {
+        if let Some(path) = control {
+            return Ok(vec![(path.to_owned(), Client::connect(control)?)]);
+        }
+        let running = running_daemons();
+        if running.is_empty() {
+            return Err(none_runs(&run_dir()));
+        }
+        let clients = running.into_iter();
+        Ok(clients
+            .map(|(path, stream)| (path, Client::of(stream)))
+            .collect())
+    }
+
+    fn at(path: &Path) -> Result<Client> {
+        let stream = UnixStream::connect(path).map_err(|error| {
+            let path = path.display();
+            match why_nobody_answers(error.kind()) {
+                Some(why) => anyhow!("no forebay daemon answers at {path}{why}"),
+                None => anyhow::Error::new(error)
+                    .context(format!("no forebay daemon answers at {path}")),
+            }
+        })?;
+        Ok(Client::of(stream))
+    }
+
+    fn of(stream: UnixStream) -> Client {
+        Client {
             stream: BufReader::new(stream),
-        })
+        }
     }
 
     /// Calls a method; `progress` sees each answer but the last.
@@ -157,35 +214,52 @@ fn why_nobody_answers(error: ErrorKind) -> Option<&'static str> {
     }
 }
 
-/// The one that runs, of those that were found in this directory.
-fn the_only<T>(mut running: Vec<(PathBuf, T)>, directory: &Path) -> Result<T> {
-    match running.len() {
-        0 => Err(anyhow!(
-            "no forebay daemon runs (none answers in {}); start one with `forebay serve`, name its socket with --control, or use sudo for one that root runs",
-            directory.display()
-        )),
-        1 => Ok(running.remove(0).1),
-        _ => {
-            let paths: Vec<String> = running
-                .iter()
-                .map(|(path, _)| path.display().to_string())
-                .collect();
-            wrong_usage!(
-                "several daemons run; choose one with --control: {}",
-                paths.join(", ")
-            )
-        }
+/// A name without a directory is that of a cache, if there is no such file: its socket is where a
+/// service has it.
+fn socket_called(control: &Path, directory: &Path) -> PathBuf {
+    let is_name = control.components().count() == 1 && control.extension().is_none();
+    if is_name && !control.exists() {
+        directory.join(control).with_extension("sock")
+    } else {
+        control.to_owned()
     }
 }
 
-/// The control sockets of this user at which a daemon answers.
+fn none_runs(directory: &Path) -> anyhow::Error {
+    anyhow!(
+        "no forebay daemon runs (none answers in {}); start one with `forebay serve`, name its socket with --control, or use sudo for one that root runs",
+        directory.display()
+    )
+}
+
+/// The one that runs, of those that were found in this directory.
+fn the_only<T>(mut running: Vec<(PathBuf, T)>, directory: &Path) -> Result<T> {
+    match running.len() {
+        0 => Err(none_runs(directory)),
+        1 => Ok(running.remove(0).1),
+        _ => wrong_usage!(
+            "several daemons run; choose one with --control: {}",
+            joined(&running)
+        ),
+    }
+}
+
+fn joined<T>(running: &[(PathBuf, T)]) -> String {
+    let paths = running.iter().map(|(path, _)| path.display().to_string());
+    paths.collect::<Vec<_>>().join(", ")
+}
+
+/// The control sockets of this user at which a daemon answers, in order of their names.
 pub(crate) fn running_daemons() -> Vec<(PathBuf, UnixStream)> {
     let entries = std::fs::read_dir(run_dir()).into_iter().flatten().flatten();
-    let sockets = entries
+    let mut sockets: Vec<PathBuf> = entries
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|end| end == "sock"));
+        .filter(|path| path.extension().is_some_and(|end| end == "sock"))
+        .collect();
+    sockets.sort();
     // Sockets that nobody answers at were left by daemons that died.
     sockets
+        .into_iter()
         .filter_map(|path| UnixStream::connect(&path).ok().map(|stream| (path, stream)))
         .collect()
 }
@@ -208,5 +282,17 @@ mod tests {
         let several = found(&["1.sock", "2.sock"]).unwrap_err();
         assert_eq!(exit_code(&several), USAGE);
         assert!(describe(&several).contains("1.sock, 2.sock"), "{several}");
+    }
+
+    #[test]
+    fn a_cache_can_be_meant_by_its_name() {
+        let called = |control: &str| {
+            let path = socket_called(Path::new(control), Path::new("/run/x"));
+            path.display().to_string()
+        };
+        assert_eq!(called("ssd"), "/run/x/ssd.sock");
+        assert_eq!(called("ssd.sock"), "ssd.sock");
+        assert_eq!(called("./ssd"), "./ssd");
+        assert_eq!(called("/run/y/ssd.sock"), "/run/y/ssd.sock");
     }
 }

@@ -37,19 +37,20 @@ const DIRECTORY: &str = "/etc/forebay";
 
 /// The files that are given, or else those of all services.
 pub(crate) fn files_or_installed(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    if given.is_empty() {
-        installed_files()
-    } else {
+    let directory = Path::new(DIRECTORY);
+    if !given.is_empty() {
         Ok(given.to_vec())
+    } else if directory.exists() {
+        files_in(directory)
+    } else {
+        Ok(Vec::new())
     }
 }
 
-/// The configuration files of all services, in order of their names.
-fn installed_files() -> Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(DIRECTORY) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.with_context(|| format!("cannot list {DIRECTORY}"))?,
-    };
+/// The configuration files in a directory, in order of their names.
+pub(crate) fn files_in(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(directory)
+        .with_context(|| format!("cannot list {}", directory.display()))?;
     let mut files: Vec<PathBuf> = entries
         .flatten()
         .map(|entry| entry.path())
@@ -161,6 +162,12 @@ pub(crate) fn examine_file(path: &Path) -> Result<(Plan, Vec<Claim>)> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     of_file::plan(path, &text, &ServeArgs::of_file(path.to_owned()))
+}
+
+/// What several files claim, each for itself. What is wrong with one alone is not said.
+pub(crate) fn faults_between(files: &[PathBuf]) -> Vec<String> {
+    let examined = files.iter().filter_map(|file| examine_file(file).ok());
+    conflicts(&examined.flat_map(|(_, claims)| claims).collect::<Vec<_>>())
 }
 
 /// What of a plan is out of range, whoever says it.

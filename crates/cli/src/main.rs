@@ -11,6 +11,8 @@
 //! | [`fingerprint`] | telling an origin that changed behind the cache's back |
 //! | [`signature`] | what else may be on a device that is to be overwritten |
 //! | [`state_dir`] | what must be remembered outside the cache device (I15) |
+//! | [`child_daemon`] | a daemon that another process of this program looks after |
+//! | [`service_manager`] | what systemd is told |
 //! | [`client`] | talking to a daemon through its control socket |
 //! | [`profiles`] | the manner of other caches, under their own names for their settings |
 //! | [`nearest`] | what somebody meant who mistyped a name |
@@ -28,6 +30,7 @@
 mod args;
 mod attach;
 mod cache_storage;
+mod child_daemon;
 mod client;
 mod commands;
 mod config;
@@ -43,6 +46,7 @@ mod patience;
 mod profiles;
 mod root_storage;
 mod same_device;
+mod service_manager;
 mod shared_memory;
 mod signature;
 mod state_dir;
@@ -74,8 +78,9 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return wrong_arguments(&error),
     };
-    log::start(&args);
-    match commands::run(args.command) {
+    log::start(&args.log);
+    let _named = log::name(&args.log);
+    match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("forebay: {}", failure::describe(&error));

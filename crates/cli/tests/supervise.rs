@@ -3,10 +3,10 @@
 
 mod support;
 
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 
 use support::nbd::Client;
-use support::{MIB, Scratch, forebay_ok, forebay_says, send_signal, until};
+use support::{MIB, Scratch, forebay_ok, forebay_says, send_signal, start_logging, until};
 
 /// Ended, with its daemon, at the end of the test.
 struct Supervisor<'a> {
@@ -22,18 +22,10 @@ fn command_line(process: &std::fs::DirEntry) -> String {
 
 impl Supervisor<'_> {
     fn start<'a>(scratch: &'a Scratch, watchdog: &str) -> Supervisor<'a> {
-        let arguments = ["packaging", "supervise", "root.toml", "--control"];
-        let log = std::fs::File::create(scratch.path("log-supervisor")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
-            .args(arguments)
-            .arg(scratch.path("root.sock"))
-            .args(["--watchdog", watchdog])
-            .current_dir(scratch.path("."))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let control = scratch.text("root.sock");
+        let arguments = ["packaging", "supervise", "root.toml", "--control", &control];
+        let arguments = [&arguments[..], &["--watchdog", watchdog]].concat();
+        let child = start_logging(scratch, &arguments, &[], "supervisor");
         Supervisor { child, scratch }
     }
 

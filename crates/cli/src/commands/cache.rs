@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{absolute, progress};
 use crate::args::{AddArgs, CacheCommand, ControlArgs, RemoveArgs, ResizeArgs, WantedSize};
+use crate::client::Client;
 use crate::units::{duration, size};
 
 pub(crate) fn run(command: &CacheCommand) -> Result<()> {
@@ -103,6 +104,7 @@ fn say_changed(control: &ControlArgs, answer: &Value, what: &str, file_wants: &s
 fn call(control: &ControlArgs, method: &str, parameters: &Value) -> Result<Value> {
     progress::call(
         control,
+        Client::connect(control.control.as_deref())?,
         method,
         parameters,
         "the cache stays as it was",

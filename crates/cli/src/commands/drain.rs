@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::progress::{self, Show};
 use crate::args::{ControlArgs, DrainArgs, StopArgs, VolumeArgs};
+use crate::client::Client;
 use crate::config::{CachePlan, HttpPlan, Plan, VolumePlan};
 use crate::units::{duration, size};
 
@@ -14,13 +15,24 @@ pub(crate) fn run(args: &DrainArgs) -> Result<()> {
     if let (true, Some(origin)) = (args.offline, &args.origin) {
         return offline(args, origin, &args.cache);
     }
-    let answer = call(&args.control, "Drain", &json!({ "name": args.name }))?;
+    let control = &args.control;
+    let client = match &args.name {
+        Some(name) => Client::serving(control.control.as_deref(), &[name])?,
+        None => Client::connect(control.control.as_deref())?,
+    };
+    let answer = call(control, client, "Drain", &json!({ "name": args.name }))?;
     print_drained(args.control.json, &answer);
     Ok(())
 }
 
 pub(crate) fn detach(args: &VolumeArgs) -> Result<()> {
-    let answer = call(&args.control, "Detach", &json!({ "name": args.name }))?;
+    let client = Client::serving(args.control.control.as_deref(), &[&args.name])?;
+    let answer = call(
+        &args.control,
+        client,
+        "Detach",
+        &json!({ "name": args.name }),
+    )?;
     if args.control.json {
         crate::output::line(format_args!("{answer}"));
     } else {
@@ -34,7 +46,8 @@ pub(crate) fn detach(args: &VolumeArgs) -> Result<()> {
 
 pub(crate) fn stop(args: &StopArgs) -> Result<()> {
     let parameters = json!({ "drain": args.drain, "keep_devices": args.keep_devices });
-    let answer = call(&args.control, "Stop", &parameters)?;
+    let client = Client::connect(args.control.control.as_deref())?;
+    let answer = call(&args.control, client, "Stop", &parameters)?;
     if args.control.json {
         crate::output::line(format_args!("{answer}"));
     } else {
@@ -44,13 +57,13 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
 }
 
 /// Calls a method that drains.
-fn call(control: &ControlArgs, method: &str, parameters: &Value) -> Result<Value> {
+fn call(control: &ControlArgs, client: Client, method: &str, parameters: &Value) -> Result<Value> {
     let goes_on = if method == "Stop" {
         "the daemon goes on"
     } else {
         "the volume goes on as it was"
     };
-    progress::call(control, method, parameters, goes_on, &words)
+    progress::call(control, client, method, parameters, goes_on, &words)
 }
 
 fn words(progress: &Value) -> String {

@@ -15,7 +15,8 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
         "mode": args.mode.map(forebay_engine::Mode::name),
         "emulate": args.origin_emulate,
     });
-    let answer = ask(&args.control, "Attach", &parameters)?;
+    let mut client = Client::connect(args.control.control.as_deref())?;
+    let answer = client.ask("Attach", &parameters)?;
     print(&args.control, &answer, || {
         words(&answer["exports"]).collect::<Vec<_>>().join("\n")
     });
@@ -23,11 +24,9 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
 }
 
 pub(crate) fn mode(args: &ModeArgs) -> Result<()> {
-    let answer = ask(
-        &args.control,
-        "Mode",
-        &json!({ "name": args.name, "mode": args.mode.name() }),
-    )?;
+    let mut client = Client::serving(args.control.control.as_deref(), &[&args.name])?;
+    let parameters = json!({ "name": args.name, "mode": args.mode.name() });
+    let answer = client.ask("Mode", &parameters)?;
     print(&args.control, &answer, || {
         format!("volume {} is in mode {}", args.name, args.mode.name())
     });
@@ -36,7 +35,9 @@ pub(crate) fn mode(args: &ModeArgs) -> Result<()> {
 
 pub(crate) fn rename(args: &RenameArgs) -> Result<()> {
     let parameters = json!({ "name": args.name, "new_name": args.new_name });
-    let answer = ask(&args.control, "Rename", &parameters)?;
+    let names = [args.name.as_str(), &args.new_name];
+    let mut client = Client::serving(args.control.control.as_deref(), &names)?;
+    let answer = client.ask("Rename", &parameters)?;
     print(&args.control, &answer, || {
         let since = if answer["renamed"] == true {
             "now"
@@ -54,11 +55,8 @@ pub(crate) fn rename(args: &RenameArgs) -> Result<()> {
 }
 
 pub(crate) fn set(args: &SetArgs) -> Result<()> {
-    let answer = ask(
-        &args.control,
-        "Set",
-        &json!({ "key": args.key, "value": args.value }),
-    )?;
+    let mut client = Client::connect(args.control.control.as_deref())?;
+    let answer = client.ask("Set", &json!({ "key": args.key, "value": args.value }))?;
     for note in words(&answer["notes"]) {
         eprintln!("forebay: warning: {note}");
     }
@@ -82,32 +80,35 @@ fn words_of_set(args: &SetArgs, answer: &Value) -> String {
 }
 
 pub(crate) fn reload(args: &ReloadArgs) -> Result<()> {
-    let answer = ask(&args.control, "Reload", &json!({}))?;
+    let mut client = Client::connect(args.control.control.as_deref())?;
+    let answer = client.ask("Reload", &json!({}))?;
     print(&args.control, &answer, || {
-        let lines = |key: &str, end: &str| {
-            let said = words(&answer[key]);
-            said.map(|what| format!("{what}{end}")).collect::<Vec<_>>()
-        };
-        let lines = [
-            lines("changed", ": in force"),
-            lines("needs_restart", ": needs a restart"),
-        ];
-        match lines.concat() {
-            lines if lines.is_empty() => "nothing has changed".to_owned(),
-            lines => lines.join("\n"),
-        }
+        words_of_reload(&answer).join("\n")
     });
     Ok(())
+}
+
+/// What a reload did, in lines.
+pub(super) fn words_of_reload(answer: &Value) -> Vec<String> {
+    let lines = |key: &str, end: &str| {
+        let said = words(&answer[key]);
+        said.map(|what| format!("{what}{end}")).collect::<Vec<_>>()
+    };
+    let mut lines = [
+        lines("changed", ": in force"),
+        lines("needs_restart", ": needs a restart"),
+    ]
+    .concat();
+    if lines.is_empty() {
+        lines.push("nothing has changed".to_owned());
+    }
+    lines
 }
 
 /// The texts of a list in an answer.
 fn words(list: &Value) -> impl Iterator<Item = &str> {
     let listed = list.as_array().into_iter().flatten();
     listed.filter_map(Value::as_str)
-}
-
-fn ask(control: &ControlArgs, method: &str, parameters: &Value) -> Result<Value> {
-    Client::connect(control.control.as_deref())?.ask(method, parameters)
 }
 
 fn print(control: &ControlArgs, answer: &Value, words: impl FnOnce() -> String) {

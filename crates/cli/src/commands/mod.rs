@@ -15,6 +15,7 @@ mod profile;
 mod progress;
 mod removal;
 mod repair;
+mod serve_directory;
 mod status;
 mod supervise;
 mod top;
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 pub(crate) use create::what_is_lost;
 
-use crate::args::Command;
+use crate::args::{Args, Command};
 use crate::{config, daemon, root_storage};
 
 /// The path of something, as a daemon with another working directory needs it.
@@ -35,10 +36,14 @@ fn absolute(path: &Path, what: &str) -> Result<PathBuf> {
 }
 
 /// Does what the command line says.
-pub(crate) fn run(command: Command) -> Result<()> {
-    match command {
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.command {
         Command::Create(args) => create::run(&args),
-        Command::Serve(args) => {
+        Command::Serve(serve) => {
+            if let Some(directory) = serve.config.as_deref().filter(|path| path.is_dir()) {
+                return serve_directory::run(&serve, directory, &args.log);
+            }
+            let args = serve;
             if args.root_storage.is_some() {
                 root_storage::settle()?;
             }

@@ -13,12 +13,12 @@ use crate::units::{duration, size};
 /// says what holds then.
 pub(super) fn call(
     control: &ControlArgs,
+    mut client: Client,
     method: &str,
     parameters: &Value,
     goes_on: &'static str,
     words: &dyn Fn(&Value) -> String,
 ) -> Result<Value> {
-    let mut client = Client::connect(control.control.as_deref())?;
     let show = Show::new(control.json);
     let watched = watch_interrupts(goes_on)?;
     let answer = client.call(method, parameters, &mut |progress| {

@@ -18,8 +18,10 @@ pub(crate) enum HttpPlan {
 }
 
 impl HttpPlan {
-    /// The usual address.
-    pub(crate) const USUAL: &str = "127.0.0.1:9837";
+    /// The usual addresses: the first that is free. Each daemon has one of its own.
+    pub(crate) fn usual() -> [SocketAddr; 10] {
+        std::array::from_fn(|place| SocketAddr::from(([127, 0, 0, 1], 9837 + place as u16)))
+    }
 
     /// Refuses an address that others can reach, unless that is wanted: who reaches it sees
     /// names of volumes and devices, without a password or encryption.

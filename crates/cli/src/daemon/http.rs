@@ -34,17 +34,17 @@ struct Response {
     body: Vec<u8>,
 }
 
-/// Listens, if the plan says so. The usual address may be taken by another daemon: this one is
-/// then without a dashboard. One that was asked for must be free.
+/// Listens, if the plan says so. The usual addresses may all be taken by other daemons: this one
+/// is then without a dashboard. One that was asked for must be free.
 pub(super) fn bind(plan: &HttpPlan) -> Result<Option<TcpListener>> {
     match plan {
         HttpPlan::Off => Ok(None),
-        HttpPlan::Usual => match TcpListener::bind(HttpPlan::USUAL) {
+        HttpPlan::Usual => match TcpListener::bind(&HttpPlan::usual()[..]) {
             Ok(listener) => Ok(Some(listener)),
             Err(error) => {
+                let [first, .., last] = HttpPlan::usual();
                 tracing::warn!(
-                    "no dashboard: cannot listen on {} ({}); choose another with --http ADDRESS:PORT",
-                    HttpPlan::USUAL,
+                    "no dashboard: cannot listen on {first} to {last} ({}); choose another with --http ADDRESS:PORT",
                     failure::in_words(&error)
                 );
                 Ok(None)

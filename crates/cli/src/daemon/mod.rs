@@ -20,9 +20,9 @@
 //! | [`history`], [`events`], [`heat`] | the last hour, in memory |
 //! | [`http`] | dashboard and metrics for browsers and Prometheus |
 //! | [`reload`] | a changed configuration, applied as far as that is possible live |
-//! | [`service`] | what the service manager is told |
 //! | [`shutdown`] | the orderly stop |
 //! | [`start`] | from a plan to running threads |
+//! | [`watchdog`] | telling the service manager that the daemon lives |
 
 mod advice;
 mod anticipation;
@@ -40,7 +40,6 @@ mod reload;
 mod rename;
 mod report;
 mod resize;
-mod service;
 mod settings;
 mod shard;
 mod shutdown;
@@ -50,6 +49,7 @@ mod start;
 mod tap;
 pub(crate) mod ublk;
 mod volumes;
+mod watchdog;
 mod worker;
 
 use std::path::PathBuf;

@@ -11,7 +11,8 @@ use anyhow::{Result, bail};
 use super::start::record_abandonment;
 use super::ublk::{in_use, path};
 use super::worker::Worker;
-use super::{Daemon, Devices, Notice, service};
+use super::{Daemon, Devices, Notice};
+use crate::service_manager;
 
 /// How long clients may take to have their last requests answered.
 const CLIENTS: Duration = Duration::from_secs(10);
@@ -30,7 +31,7 @@ pub(super) fn stop(
     threads: Vec<JoinHandle<()>>,
     devices: Devices,
 ) -> Result<()> {
-    service::stopping();
+    service_manager::stopping("stopping in order");
     daemon.events.note("stop", "stopping in order");
     let result = settle(daemon, notices, devices);
     let kept_rings = result.is_err();
@@ -142,7 +143,7 @@ fn end_recordings(daemon: &Daemon) -> Result<()> {
 /// Tells who watches, and the service manager, that the stop goes on.
 fn say(what: &str) {
     tracing::info!("stopping: {what}");
-    service::still_stopping(what);
+    service_manager::stopping(what);
 }
 
 /// Takes away the block devices that nobody uses. The users of the others wait for the next

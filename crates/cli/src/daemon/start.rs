@@ -25,18 +25,18 @@ use super::shard::Shard;
 use super::socket::{Listener, Listening, bind_unix};
 use super::worker::{Clock, ServedVolume, TimedDevice, Worker, WorkerParts};
 use super::{
-    Admin, CacheSide, Daemon, Devices, Notice, VolumeSide, control, http, service, shutdown,
+    Admin, CacheSide, Daemon, Devices, Notice, VolumeSide, control, http, shutdown, watchdog,
 };
 use crate::attach::{self, AttachedCache, Origin, Surroundings};
 use crate::cache_storage;
 use crate::config::{LEAST_MEMORY_BYTES, Plan};
 use crate::failure::{self, Usage, wrong_usage};
-use crate::profiles;
 use crate::shared_memory::ShardMemory;
 use crate::state_dir::{StateDir, run_dir};
 use crate::status::Recovery;
 use crate::thread;
 use crate::units;
+use crate::{profiles, service_manager};
 
 /// How many clients a thread can have.
 const CLIENTS: usize = 256;
@@ -61,8 +61,8 @@ pub(crate) fn serve(plan: Plan) -> Result<()> {
     for uri in &uris {
         crate::output::line(format_args!("{uri}"));
     }
-    service::start_watchdog(&daemon)?;
-    service::ready(&format!("serving {}", uris.join(", ")));
+    watchdog::start(&daemon)?;
+    service_manager::ready(&format!("serving {}", uris.join(", ")));
     run(&daemon, &notices, threads)
 }
 

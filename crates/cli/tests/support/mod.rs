@@ -4,6 +4,7 @@
 pub(crate) mod browser;
 pub(crate) mod fio;
 pub(crate) mod http;
+pub(crate) mod manager;
 pub(crate) mod model;
 pub(crate) mod nbd;
 pub(crate) mod power;
@@ -110,6 +111,23 @@ pub(crate) fn start(scratch: &Scratch, arguments: &[&str]) -> Child {
         .args(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Begins a command that says what it does in a file, `log-` and that name.
+pub(crate) fn start_logging(
+    scratch: &Scratch,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+    name: &str,
+) -> Child {
+    let log = std::fs::File::create(scratch.path(&format!("log-{name}"))).unwrap();
+    command(scratch)
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .stdout(Stdio::null())
+        .stderr(log)
         .spawn()
         .unwrap()
 }

@@ -141,7 +141,7 @@ fn of_trace(args: &AdviseArgs, format: Format) -> Result<Report> {
 
 fn of_volume(args: &AdviseArgs) -> Result<Report> {
     let name = args.subject.display().to_string();
-    let mut client = Client::connect(args.control.as_deref())?;
+    let mut client = Client::serving(args.control.as_deref(), &[&name])?;
     let asked = client.ask("Advise", &json!({ "name": name, "size_bytes": args.size }));
     let mut answer = match asked {
         Err(error) if error.is::<Usage>() && args.subject.is_file() => wrong_usage!(

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<()> {
         return Err(existing(&args.file));
     }
     let progress = Progress::start()?;
-    let client = Client::connect(args.control.control.as_deref())?;
+    let client = Client::serving(args.control.control.as_deref(), &[&args.volume])?;
     let Upgraded { answer, rest } = client.upgrade("Record", &json!({ "name": args.volume }))?;
     // Only now: a recording that cannot be made leaves no file.
     let mut file = create(&args.file, args.force)?;

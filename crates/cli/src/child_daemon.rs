@@ -1,0 +1,180 @@
+//! A daemon that another process of this program starts and looks after: it hears from it what a
+//! service manager would, as sd_notify(3) has it.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+/// How often it is looked whether the daemon still is, if nothing says that it may not be.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How long one may take that comes: it recovers the log first.
+const START: Duration = Duration::from_secs(180);
+
+/// Where daemons leave their messages.
+pub(crate) struct Mailbox {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+/// What a daemon says, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// It serves.
+    pub(crate) ready: bool,
+    /// Its orderly stop goes on.
+    pub(crate) stopping: bool,
+}
+
+impl Message {
+    fn parse(text: &[u8]) -> Message {
+        let says = |wanted: &[u8]| text.split(|byte| *byte == b'\n').any(|line| line == wanted);
+        Message {
+            ready: says(b"READY=1"),
+            stopping: says(b"STOPPING=1"),
+        }
+    }
+}
+
+impl Mailbox {
+    /// In the place of one that was left there.
+    pub(crate) fn open(path: PathBuf) -> Result<Mailbox> {
+        let failed = || format!("cannot listen at {}", path.display());
+        if let Err(error) = std::fs::remove_file(&path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(error).with_context(failed);
+        }
+        let socket = UnixDatagram::bind(&path).with_context(failed)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
+            .with_context(failed)?;
+        socket
+            .set_read_timeout(Some(INTERVAL))
+            .with_context(failed)?;
+        Ok(Mailbox { socket, path })
+    }
+
+    /// Has whoever waits for a message look around at once.
+    pub(crate) fn wake(&self) {
+        // If it does not arrive, the wait ends by itself soon.
+        let _ = self.socket.send_to(&[], &self.path);
+    }
+
+    /// The next message; none after a while, when woken, or when a signal was handled.
+    fn receive(&self) -> Option<Message> {
+        let mut text = [0; 4096];
+        let length = self.socket.recv(&mut text).ok()?;
+        (length > 0).then(|| Message::parse(&text[..length]))
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pause(&self, time: Duration, is_over: impl Fn() -> bool) {
+        let began = Instant::now();
+        while began.elapsed() < time && !is_over() {
+            self.receive();
+        }
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        // One that is gone already is as well.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// A daemon; whoever has this hears from it.
+pub(crate) struct ChildDaemon<'a> {
+    child: Child,
+    mailbox: &'a Mailbox,
+    watchdog: Duration,
+    heard: Instant,
+    served: bool,
+}
+
+/// What became known of a daemon.
+pub(crate) enum Sign {
+    Message(Message),
+    Nothing,
+    Ended(Ended),
+}
+
+/// What became of a daemon.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// It had served.
+    pub(crate) served: bool,
+}
+
+impl<'a> ChildDaemon<'a> {
+    /// Runs the command. Once it has said that it serves, it must say something within each
+    /// `watchdog`, or it hangs, and is killed.
+    pub(crate) fn start(
+        command: &mut Command,
+        mailbox: &'a Mailbox,
+        watchdog: Duration,
+    ) -> Result<ChildDaemon<'a>> {
+        let child = command
+            .env("NOTIFY_SOCKET", &mailbox.path)
+            .env("WATCHDOG_USEC", watchdog.as_micros().to_string())
+            // Of this process, if it is watched itself.
+            .env_remove("WATCHDOG_PID")
+            .spawn()
+            .context("cannot start the daemon")?;
+        Ok(ChildDaemon {
+            child,
+            mailbox,
+            watchdog,
+            heard: Instant::now(),
+            served: false,
+        })
+    }
+
+    /// Its process. Valid until [`Sign::Ended`] was returned.
+    pub(crate) fn child(&self) -> &Child {
+        &self.child
+    }
+
+    /// Waits for the next sign of it, at most for an interval.
+    pub(crate) fn wait(&mut self) -> Result<Sign> {
+        let message = self.mailbox.receive();
+        if let Some(message) = message {
+            self.heard = Instant::now();
+            self.served |= message.ready;
+        }
+        let status = self.child.try_wait();
+        if let Some(status) = status.context("cannot find out what became of the daemon")? {
+            return Ok(Sign::Ended(Ended {
+                status,
+                served: self.served,
+            }));
+        }
+        let patience = if self.served { self.watchdog } else { START };
+        if self.heard.elapsed() > patience {
+            tracing::error!("the daemon hangs, and is killed");
+            // It may have ended meanwhile.
+            let _ = self.child.kill();
+            self.heard = Instant::now();
+        }
+        Ok(message.map_or(Sign::Nothing, Sign::Message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_a_line_of_its_own() {
+        let ready = |text: &[u8]| Message::parse(text).ready;
+        assert!(ready(b"READY=1\nSTATUS=serving\n"));
+        assert!(ready(b"STATUS=x\nREADY=1"));
+        assert!(!ready(b"STATUS=READY=1\nWATCHDOG=1\n"));
+        assert!(Message::parse(b"STOPPING=1\nEXTEND_TIMEOUT_USEC=3").stopping);
+    }
+}

@@ -1,0 +1,83 @@
+//! Several daemons at once: commands show each, or find the one that is meant.
+
+mod support;
+
+use std::process::Child;
+
+use serde_json::Value;
+use support::nbd::Client;
+use support::{MIB, Scratch, forebay, forebay_ok, forebay_says, send_signal, start, text, until};
+
+/// At the usual place of its control socket, where those of other tests may be, too.
+struct Usual(Child);
+
+impl Usual {
+    fn start(scratch: &Scratch, volume: &str) -> Usual {
+        scratch.file(&format!("{volume}-disk"), 32 * MIB);
+        scratch.file(&format!("{volume}-ssd"), 16 * MIB);
+        let [disk, ssd] = ["disk", "ssd"].map(|kind| format!("{volume}-{kind}"));
+        let export = format!("unix:{}", scratch.text(volume));
+        let child = start(
+            scratch,
+            &[
+                "serve", "--origin", &disk, "--cache", &ssd, "--create", "--name", volume, "--nbd",
+                &export,
+            ],
+        );
+        let daemon = Usual(child);
+        until("its export", || {
+            Client::connect(&scratch.path(volume)).is_ok()
+        });
+        daemon
+    }
+}
+
+impl Drop for Usual {
+    fn drop(&mut self) {
+        send_signal(self.0.id(), "-TERM");
+        let _reaped = self.0.wait();
+    }
+}
+
+#[test]
+fn commands_about_a_volume_find_the_daemon_that_serves_it() {
+    let scratch = Scratch::new();
+    let [one, two] = ["one", "two"].map(|name| format!("{name}-{}", std::process::id()));
+    let _daemons = [&one, &two].map(|volume| Usual::start(&scratch, volume));
+
+    let said = forebay_ok(&scratch, &["status"]);
+    assert!(said.contains(&one) && said.contains(&two), "{said}");
+    let said = forebay_ok(&scratch, &["status", "--json"]);
+    let pages: Vec<Value> = said
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let serves = |page: &Value, volume: &str| page["volumes"][0]["name"] == volume;
+    for volume in [&one, &two] {
+        assert_eq!(pages.iter().filter(|page| serves(page, volume)).count(), 1);
+    }
+
+    let mode_of_two = || {
+        let said = text(&forebay(&scratch, &["status", "--json"]));
+        let pages = said
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let page = pages.into_iter().find(|page| serves(page, &two)).unwrap();
+        page["volumes"][0]["mode"].as_str().unwrap().to_owned()
+    };
+    forebay_ok(&scratch, &["mode", &two, "readonly"]);
+    assert_eq!(mode_of_two(), "readonly");
+    let new = format!("{two}-new");
+    forebay_ok(&scratch, &["rename", &two, &new]);
+    let again = forebay_ok(&scratch, &["rename", &two, &new]);
+    assert!(again.contains("already"), "{again}");
+    forebay_ok(&scratch, &["drain", &one]);
+    forebay_ok(&scratch, &["detach", &one]);
+    let words = [
+        "none of the daemons that run serves a volume",
+        "forebay status",
+    ];
+    forebay_says(&scratch, &["mode", &one, "readonly"], 2, &words);
+    let words = ["several daemons run; choose one with --control"];
+    forebay_says(&scratch, &["set", "age", "60"], 2, &words);
+}
