@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Rig, Rng};
-use forebay_engine::{Mode, Nanos, RequestKind, Settings};
+use forebay_engine::{BypassReason, Mode, Nanos, RequestKind, Settings};
 
 #[test]
 fn a_stream_past_a_full_cache_goes_on() {
@@ -44,4 +44,40 @@ fn write_back_reads_piece_by_piece_beside_a_stream() {
     rig.turn();
     let alone = rig.most_read_bytes;
     assert!(alone > 1 << 20, "nobody is there: {alone} bytes at once");
+}
+
+/// A disk takes long writes about as fast as write-back brings them there: they wait for nothing,
+/// and short ones still have the room that there is.
+#[test]
+fn above_the_mark_long_writes_go_past_the_cache_and_short_ones_do_not() {
+    let settings = Settings {
+        dirty_low_percent: 50,
+        ..Settings::default()
+    };
+    let mut rig = Rig::new(64 << 20, 256 << 20, settings, Mode::Writeback);
+    let (_, capacity_blocks) = rig.engine.occupancy();
+    let mut written = 0;
+    while rig.engine.stats().dirty_blocks * 100 < capacity_blocks * 60 {
+        // Every other place, so that nothing is a stream.
+        rig.write(written << 18, &[1; 128 << 10], false);
+        written += 1;
+    }
+    let past = |rig: &Rig| {
+        rig.engine
+            .stats()
+            .bypasses
+            .written_blocks(BypassReason::DirtyLimit)
+    };
+    assert_eq!(past(&rig), 0);
+    let long = vec![2; 256 << 10];
+    rig.write(200 << 20, &long, false);
+    assert_eq!(past(&rig), 64);
+    rig.write(220 << 20, &[3; 128 << 10], false);
+    rig.write(230 << 20, &[4; 4096], false);
+    assert_eq!(past(&rig), 64);
+    assert_eq!(rig.read(200 << 20, 256 << 10), long);
+    // I5: what is dirty is never bypassed.
+    rig.write(0, &long, false);
+    assert_eq!(past(&rig), 64);
+    assert_eq!(rig.read(0, 256 << 10), long);
 }

@@ -14,6 +14,8 @@ const ORIGIN_BYTES: u64 = 150_000_000_000;
 /// Lengths of requests, in KiB.
 pub const REQUEST_KIB: [u32; 3] = [64, 512, 4096];
 const BARE_NS: u64 = 60 * 1_000_000_000;
+/// Enough for a disk to fill its write cache.
+const LEAST_BARE_NS: u64 = 4 * 1_000_000_000;
 
 /// One request size in one direction.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,11 +89,14 @@ pub fn run(
 fn one(scale: u64, request_kib: u32, write: bool, cpu: CpuCost) -> Result<RaidResult, String> {
     let load = |pass| load(scale, request_kib, write, pass);
     let bare = |device: Box<dyn DeviceModel>| {
-        let part = Load {
-            limit: Limit::Time(BARE_NS / scale),
-            ..load(1)
+        let part = |pass| Load {
+            limit: Limit::Time((BARE_NS / scale).max(LEAST_BARE_NS)),
+            ..load(pass)
         };
-        part.run(&mut Bare::new(device), 0)
+        let mut bare = Bare::new(device);
+        // Its write cache is full afterwards, as it is for the rest of any longer load.
+        let first = part(1).run(&mut bare, 0);
+        part(2).run(&mut bare, first.end_ns)
     };
     let mut cached = Cached::new(Setup {
         ssd: ssd(scale),

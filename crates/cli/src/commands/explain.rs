@@ -125,7 +125,7 @@ fn words(reason: BypassReason) -> (&'static str, &'static str) {
             "To cache such streams too: forebay set sequential-cutoff off, or a larger size.",
         ),
         BypassReason::DirtyLimit => (
-            "Long sequential writes while as much is dirty as may be: the origin takes them faster than by way of the cache.",
+            "Long writes, in one request or in sequence, while as much is dirty as may be: the origin takes them faster than by way of the cache.",
             "Nothing need be done. More may be dirty with: forebay set dirty-high.",
         ),
         BypassReason::Mode => (

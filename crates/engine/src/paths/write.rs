@@ -24,6 +24,9 @@ use crate::settings::Mode;
 
 /// Sequential writes longer than this go to the origin while dirty data is at its high mark.
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
+/// So does each write of at least this length, wherever it goes: a disk spends most of its time on
+/// the data then, and takes it about as fast as write-back would bring it there.
+const LARGE_BYTES: u32 = 256 << 10;
 /// Write-zeroes up to this length are logged in write-back mode; longer ones the origin does
 /// better itself.
 const LOGGED_ZEROES_BYTES: u32 = 1 << 20;
@@ -205,7 +208,7 @@ impl Engine {
             return Some(BypassReason::NoRoom);
         }
         if mode == Mode::Writeback
-            && stream_bytes > SEQUENTIAL_BYTES
+            && (stream_bytes > SEQUENTIAL_BYTES || request.len_bytes >= LARGE_BYTES)
             && (self.dirty_is_high() || self.log_is_short())
         {
             return Some(BypassReason::DirtyLimit);
