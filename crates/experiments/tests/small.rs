@@ -80,6 +80,10 @@ fn the_other_tables_run_small() {
 
     let raid = raid::run(100, CpuCost::NBD, |_| ()).expect("a cache of 300 MB");
     assert_eq!(raid.len(), 6);
+    for result in raid.iter().filter(|result| result.write) {
+        let to_disk = result.cached.write.kibps / result.disk.write.kibps;
+        assert!(to_disk > 0.8, "{} KiB: {to_disk}", result.request_kib);
+    }
     let reads = raid
         .iter()
         .find(|result| !result.write)

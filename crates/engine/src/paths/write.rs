@@ -22,11 +22,15 @@ use crate::log::RECLAIM_RESERVE;
 use crate::planted::{self, Bug};
 use crate::settings::Mode;
 
-/// Sequential writes longer than this go to the origin while dirty data is at its high mark.
+/// Writes at least this long, in one request or in sequence, go to the origin while dirty data is at
+/// its high mark. Shorter ones write-back brings there faster than they would get there by
+/// themselves, as it sorts them.
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
-/// So does each write of at least this length, wherever it goes: a disk spends most of its time on
-/// the data then, and takes it about as fast as write-back would bring it there.
+/// Where the log has no room, single writes of at least this length go to the origin too.
 const LARGE_BYTES: u32 = 256 << 10;
+/// They do for so long after it had none: the next would find as little, where the origin is an
+/// array that takes them faster than one cache device.
+const NO_ROOM: Nanos = Nanos(200_000_000);
 /// Write-zeroes up to this length are logged in write-back mode; longer ones the origin does
 /// better itself.
 const LOGGED_ZEROES_BYTES: u32 = 1 << 20;
@@ -207,10 +211,7 @@ impl Engine {
         if mode == Mode::Writethrough && self.log_is_short() {
             return Some(BypassReason::NoRoom);
         }
-        if mode == Mode::Writeback
-            && (stream_bytes > SEQUENTIAL_BYTES || request.len_bytes >= LARGE_BYTES)
-            && (self.dirty_is_high() || self.log_is_short())
-        {
+        if mode == Mode::Writeback && self.is_faster_past(now, request, stream_bytes) {
             return Some(BypassReason::DirtyLimit);
         }
         if self.gate.guards(Direction::Write) && request.kind != RequestKind::Discard {
@@ -218,6 +219,20 @@ impl Engine {
             return self.turned_away(now, Direction::Write, first, end.0 - first.0);
         }
         None
+    }
+
+    /// Whether a long write is faster without the log.
+    fn is_faster_past(&mut self, now: Nanos, request: &Request, stream_bytes: u64) -> bool {
+        let long = stream_bytes >= SEQUENTIAL_BYTES;
+        let large = request.len_bytes >= LARGE_BYTES;
+        if !long && !large {
+            return false;
+        }
+        if self.log_is_short() {
+            self.throttle.no_room_until = now.after(NO_ROOM);
+            return true;
+        }
+        (long && self.dirty_is_high()) || (large && now < self.throttle.no_room_until)
     }
 
     /// Whether appends wait for reclaim: then a long sequential write is faster without the log.
