@@ -21,6 +21,20 @@ pub(crate) struct Mailbox {
     path: PathBuf,
 }
 
+/// Has whoever waits at a mailbox look around at once.
+pub(crate) struct Bell {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        // If it does not arrive, the wait ends by itself soon. It must not wait itself: the mailbox
+        // may be full, or nobody's any more.
+        let _ = self.socket.send_to(&[], &self.path);
+    }
+}
+
 /// What a daemon says, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
@@ -58,13 +72,15 @@ impl Mailbox {
         Ok(Mailbox { socket, path })
     }
 
-    /// Has whoever waits for a message look around at once.
-    pub(crate) fn wake(&self) {
-        // If it does not arrive, the wait ends by itself soon.
-        let _ = self.socket.send_to(&[], &self.path);
+    pub(crate) fn bell(&self) -> Result<Bell> {
+        let failed = || format!("cannot call {}", self.path.display());
+        let socket = UnixDatagram::unbound().with_context(failed)?;
+        socket.set_nonblocking(true).with_context(failed)?;
+        let path = self.path.clone();
+        Ok(Bell { socket, path })
     }
 
-    /// The next message; none after a while, when woken, or when a signal was handled.
+    /// The next message; none after a while, when the bell rings, or when a signal was handled.
     fn receive(&self) -> Option<Message> {
         let mut text = [0; 4096];
         let length = self.socket.recv(&mut text).ok()?;
@@ -100,6 +116,8 @@ pub(crate) struct ChildDaemon<'a> {
 pub(crate) enum Sign {
     Message(Message),
     Nothing,
+    /// It hung, and was killed. While the kernel waits for a device on its behalf it is there still.
+    Killed,
     Ended(Ended),
 }
 
@@ -160,6 +178,7 @@ impl<'a> ChildDaemon<'a> {
             // It may have ended meanwhile.
             let _ = self.child.kill();
             self.heard = Instant::now();
+            return Ok(Sign::Killed);
         }
         Ok(message.map_or(Sign::Nothing, Sign::Message))
     }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use serde::de::DeserializeOwned;
@@ -14,6 +15,9 @@ use crate::status::Status;
 
 /// What an NBD server says first.
 const NBD_GREETING: &[u8] = b"NBDMAGIC";
+
+/// How long one of several daemons may take to say what it serves.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Of an answer that makes no sense.
 const OTHER_VERSION: &str = "the daemon is of another version than this command: restart it, or \
@@ -57,8 +61,8 @@ impl Client {
             .into_iter()
             .map(|(path, stream)| (path, Client::of(stream)));
         let serves = |client: &mut Client| {
-            // One of another version says so when it is meant.
-            let status = client.status().ok();
+            // One of another version, or that does not answer, says so when it is meant.
+            let status = client.status_soon().ok();
             let mut served = status.into_iter().flat_map(|status| status.volumes);
             served.any(|volume| volumes.contains(&volume.name.as_str()))
         };
@@ -156,9 +160,15 @@ impl Client {
     /// The next answer, and whether another follows.
     fn receive(&mut self) -> Result<(Value, bool)> {
         let mut message = Vec::new();
-        self.stream
-            .read_until(0, &mut message)
-            .context("the daemon closed the connection; see its log")?;
+        let received = self.stream.read_until(0, &mut message);
+        if let Err(error) = &received
+            && error.kind() == ErrorKind::WouldBlock
+        {
+            return Err(anyhow!(
+                "it does not answer: it may still recover; see its log"
+            ));
+        }
+        received.context("the daemon closed the connection; see its log")?;
         if message.starts_with(NBD_GREETING) {
             wrong_usage!(
                 "that socket is an NBD export and takes no commands: --control wants the control socket \
@@ -187,6 +197,22 @@ impl Client {
     /// What the daemon reports about itself.
     pub(crate) fn status(&mut self) -> Result<Status> {
         understood(self.ask("Status", &json!({}))?)
+    }
+
+    /// The same, unless that takes long: one that recovers, or hangs, is in nobody else's way.
+    fn status_soon(&mut self) -> Result<Status> {
+        self.answers_within(Some(PATIENCE))?;
+        let status = self.status();
+        self.answers_within(None)?;
+        status
+    }
+
+    /// How long it may take to answer from now on.
+    pub(crate) fn answers_within(&mut self, time: Option<Duration>) -> Result<()> {
+        let stream = self.stream.get_ref();
+        stream
+            .set_read_timeout(time)
+            .context("cannot limit the time for an answer")
     }
 
     /// Calls a method that answers once.

@@ -148,7 +148,9 @@ fn each_cache_is_served_and_replaced_by_itself() {
         let checked = forebay_ok(&scratch, &["check", &format!("{name}-ssd")]);
         assert!(checked.contains("stopped in order"), "{checked}");
     }
-    assert!(!scratch.path("run/one.messages").exists());
+    let left = std::fs::read_dir(scratch.path("run")).unwrap().flatten();
+    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
@@ -231,4 +233,43 @@ fn a_directory_is_served_as_its_files_say() {
     configure(&scratch, "one", "");
     let words = ["etc is a directory", "no option but --control"];
     forebay_says(&scratch, &[&serve[..], &["--ublk"]].concat(), 2, &words);
+}
+
+#[test]
+fn a_second_service_leaves_the_first_ones_daemons_alone() {
+    let scratch = Scratch::new();
+    scratch.file("one-disk", 32 * MIB);
+    configure(&scratch, "one", "");
+    std::fs::write(scratch.path("etc/wrong.toml"), "x = 1\n").unwrap();
+    let mut service = Service::start(&scratch, "2000000");
+    service.manager.wait_for("READY=1", "WATCHDOG=1");
+    let one = service.daemon("one");
+    let serve = ["serve", "--config", "etc", "--control", "run"];
+    forebay_says(&scratch, &serve, 2, &["one: served by a daemon"]);
+    // Longer than a daemon may be silent.
+    for _ in 0..6 {
+        service.manager.wait_for("WATCHDOG=1", "STATUS");
+    }
+    assert_eq!(service.daemon("one"), one);
+    assert!(!service.log().contains("hangs"), "{}", service.log());
+
+    // Stopped and wanted again in one breath.
+    let socket = scratch.text("run/one.sock");
+    forebay_ok(&scratch, &["stop", "--control", &socket]);
+    service.signal("-HUP");
+    until("another daemon", || {
+        service.answering("one").is_some_and(|daemon| daemon != one)
+    });
+    service.signal("-TERM");
+    assert_eq!(service.child.wait().unwrap().code(), Some(2));
+}
+
+#[test]
+fn what_can_never_be_served_is_no_success() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("etc")).unwrap();
+    std::fs::write(scratch.path("etc/wrong.toml"), "x = 1\n").unwrap();
+    let mut service = Service::start(&scratch, "60000000");
+    assert_eq!(service.child.wait().unwrap().code(), Some(2));
+    service.manager.says_nothing_of("READY=1");
 }

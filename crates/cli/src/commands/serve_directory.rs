@@ -47,6 +47,8 @@ enum State {
     Serving,
     /// Its daemon ended, and another will come.
     Failed(String),
+    /// Its daemon was killed, and is not gone yet.
+    Hung,
     Stopping,
     Over(Outcome),
 }
@@ -86,14 +88,14 @@ pub(super) fn run(args: &ServeArgs, directory: &Path, log: &LogArgs) -> Result<(
         stopping: false,
         told: None,
     };
-    service.start_new_ones()?;
-    if service.caches.is_empty() {
+    if config::files_in(&service.directory)?.is_empty() {
         wrong_usage!(
             "there is no configuration file in {}: write one for each cache, NAME.toml (the manual and \
              /usr/share/doc/forebay/examples show how)",
             service.directory.display()
         );
     }
+    service.start_new_ones()?;
     service.run(&received, watched.map_or(BREATH, |interval| interval / 3))
 }
 
@@ -128,6 +130,9 @@ fn watch_signals(events: Sender<Event>) -> Result<()> {
 struct Cache {
     kept: Kept,
     state: State,
+    /// A reload came while its daemon could not be told: it is as soon as it serves, or another is
+    /// started when it has stopped.
+    again: bool,
 }
 
 impl Cache {
@@ -188,30 +193,65 @@ impl Service {
                 if let Some(cache) = self.caches.get_mut(&file) {
                     cache.state = state;
                 }
+                self.reload_late(&file);
             }
         }
     }
 
-    /// Starts a daemon for each file that has none.
+    /// What a reload could not do when it came.
+    fn reload_late(&mut self, file: &Path) {
+        let Some(cache) = self.caches.get_mut(file).filter(|cache| cache.again) else {
+            return;
+        };
+        match cache.state {
+            State::Serving => {
+                cache.again = false;
+                cache.keeper().reload();
+            }
+            State::Over(_) if !self.stopping => self.start_again(),
+            _ => {}
+        }
+    }
+
+    /// Starts a daemon for each file that has none, or whose last one has ended for good.
+    fn start_again(&mut self) {
+        self.forget_those_over();
+        if let Err(error) = self.start_new_ones() {
+            tracing::error!("{}", describe(&error));
+        }
+    }
+
+    /// Starts a daemon for each file that has none. An error is the last of those that could not be
+    /// looked after at all.
     fn start_new_ones(&mut self) -> Result<()> {
         let files = config::files_in(&self.directory)?;
         for fault in config::faults_between(&files) {
             tracing::error!("{fault}");
         }
+        let mut failed = None;
         for file in files {
             if self.caches.contains_key(&file) {
                 continue;
             }
-            let state = State::Starting;
             match Keeper::start(&self.site, &file, self.events.clone()) {
                 Ok(kept) => {
-                    self.caches.insert(file, Cache { kept, state });
+                    let cache = Cache {
+                        kept,
+                        state: State::Starting,
+                        again: false,
+                    };
+                    self.caches.insert(file, cache);
                 }
                 // The others must not wait for this one to be mended.
-                Err(error) => tracing::error!("{}", describe(&error)),
+                Err(error) => {
+                    tracing::error!("{}", describe(&error));
+                    failed = Some(error);
+                }
             }
         }
-        Ok(())
+        failed
+            .filter(|_| self.caches.is_empty())
+            .map_or(Ok(()), Err)
     }
 
     fn forget_those_over(&mut self) {
@@ -228,9 +268,10 @@ impl Service {
 
     fn reload(&mut self) {
         self.forget_those_over();
-        for (file, cache) in &self.caches {
+        for (file, cache) in &mut self.caches {
             match (&cache.state, file.exists()) {
                 (State::Serving, true) => cache.keeper().reload(),
+                (State::Starting | State::Stopping, true) => cache.again = true,
                 (State::Serving, false) => tracing::warn!(
                     "{} is gone; its cache is served until `forebay stop --control {}`",
                     file.display(),
@@ -241,9 +282,7 @@ impl Service {
                 _ => {}
             }
         }
-        if let Err(error) = self.start_new_ones() {
-            tracing::error!("{}", describe(&error));
-        }
+        self.start_again();
     }
 
     fn is_over(&self) -> bool {
@@ -254,8 +293,11 @@ impl Service {
     /// Says that this process lives, or that its stop goes on.
     fn breathe(&self) {
         if self.stopping {
-            // No daemon can have this process wait for ever: one that hangs is killed.
-            service_manager::stopping("waiting for daemons to stop in order");
+            // For those that get on. Whoever was killed and is not gone may never be.
+            let gets_on = |cache: &Cache| !matches!(cache.state, State::Hung | State::Over(_));
+            if self.caches.values().any(gets_on) {
+                service_manager::stopping("waiting for daemons to stop in order");
+            }
         } else {
             service_manager::alive();
         }
@@ -265,7 +307,8 @@ impl Service {
         let mut caches = self.caches.values();
         let starting = caches.any(|cache| matches!(cache.state, State::Starting));
         // What cannot be served must not keep the machine from booting.
-        if self.stopping || (self.told.is_none() && starting) {
+        let failed = self.is_over() && self.result().is_err();
+        if self.stopping || failed || (self.told.is_none() && starting) {
             return;
         }
         let summary = self.summary();
@@ -282,6 +325,7 @@ impl Service {
         let count = self.caches.values().filter(serving).count();
         let troubles = self.caches.values().filter_map(|cache| match &cache.state {
             State::Failed(why) => Some(format!("; {}: {why}, tried again", cache.keeper().name())),
+            State::Hung => Some(format!("; {}: hangs", cache.keeper().name())),
             State::Over(Outcome::Failed(status)) => {
                 Some(format!("; {}: {status}, for good", cache.keeper().name()))
             }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use crate::args::StatusArgs;
-use crate::client::Client;
+use crate::client::{Client, PATIENCE};
 use crate::status::Status;
 
 pub(crate) fn run(args: &StatusArgs) -> Result<()> {
@@ -65,6 +65,7 @@ fn show(daemons: &mut [Shown], as_json: bool, before: &str) -> Result<()> {
     let mut text = String::new();
     let mut result = Ok(());
     for daemon in daemons {
+        daemon.client.answers_within(several.then_some(PATIENCE))?;
         let said = match as_json {
             true => daemon
                 .client

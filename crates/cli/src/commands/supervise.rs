@@ -89,7 +89,7 @@ impl Supervisor {
         loop {
             match daemon.wait()? {
                 Sign::Message(message) if message.ready => self.note_served(),
-                Sign::Message(_) | Sign::Nothing => {}
+                Sign::Message(_) | Sign::Nothing | Sign::Killed => {}
                 Sign::Ended(ended) => return Ok(ended),
             }
         }

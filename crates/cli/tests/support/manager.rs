@@ -31,4 +31,14 @@ impl Manager {
             assert!(message.contains(passed), "{message} before {wanted}");
         }
     }
+
+    /// What is there to be heard does not say this.
+    pub(crate) fn says_nothing_of(&self, unwanted: &str) {
+        self.0.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 4096];
+        while let Ok(len) = self.0.recv(&mut buffer) {
+            let message = String::from_utf8_lossy(&buffer[..len]);
+            assert!(!message.contains(unwanted), "{message}");
+        }
+    }
 }

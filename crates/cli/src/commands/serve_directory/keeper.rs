@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -16,11 +17,11 @@ use serde_json::json;
 
 use super::{Event, State};
 use crate::args::LogArgs;
-use crate::child_daemon::{ChildDaemon, Ended, Mailbox, Sign};
+use crate::child_daemon::{Bell, ChildDaemon, Ended, Mailbox, Sign};
 use crate::client::Client;
 use crate::commands::live;
 use crate::failure::{DAMAGE, USAGE, describe, wrong_usage};
-use crate::{config, thread};
+use crate::thread;
 
 /// Before the next daemon of a cache whose last one did not come to serve: a device may come.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -74,7 +75,7 @@ pub(super) struct Keeper {
     name: String,
     control: PathBuf,
     site: Site,
-    mailbox: Mailbox,
+    bell: Bell,
     orders: Mutex<Orders>,
     events: Sender<Event>,
 }
@@ -107,19 +108,24 @@ impl Keeper {
                 file.display()
             );
         };
-        let usual = site.sockets.join(format!("{name}.sock"));
-        let planned = config::examine_file(file).ok();
+        // The name is this keeper's alone: another service, or the next keeper of this cache, must
+        // not be listened to in its place.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let messages = format!("{name}.{}-{number}.messages", std::process::id());
+        let mailbox = Mailbox::open(site.sockets.join(messages))?;
         let keeper = Arc::new(Keeper {
             file: file.to_owned(),
             name: name.to_owned(),
-            control: planned.and_then(|(plan, _)| plan.control).unwrap_or(usual),
+            // As forebay@NAME.service has it, whatever the file says.
+            control: site.sockets.join(format!("{name}.sock")),
             site: site.clone(),
-            mailbox: Mailbox::open(site.sockets.join(format!("{name}.messages")))?,
+            bell: mailbox.bell()?,
             orders: Mutex::default(),
             events,
         });
         let kept = Arc::clone(&keeper);
-        let thread = thread::start("forebay-keeper", move || kept.keep())?;
+        let thread = thread::start("forebay-keeper", move || kept.keep(mailbox))?;
         Ok(Kept { keeper, thread })
     }
 
@@ -138,12 +144,12 @@ impl Keeper {
             stop: Some(signal),
             times: orders.times + 1,
         };
-        self.mailbox.wake();
+        self.bell.ring();
     }
 
     /// Has the thread look at its daemon at once.
     pub(super) fn look(&self) {
-        self.mailbox.wake();
+        self.bell.ring();
     }
 
     /// Has the daemon read its file again, in a thread: that may take long.
@@ -183,8 +189,10 @@ impl Keeper {
         });
     }
 
-    fn keep(&self) {
-        let outcome = self.one_after_the_other();
+    fn keep(&self, mailbox: Mailbox) {
+        let outcome = self.one_after_the_other(&mailbox);
+        // Nobody listens any more, and nobody may wait until somebody does.
+        drop(mailbox);
         let name = &self.name;
         match outcome {
             Outcome::Failed(_) => tracing::error!("{name}: {outcome}"),
@@ -193,7 +201,7 @@ impl Keeper {
         self.tell(State::Over(outcome));
     }
 
-    fn one_after_the_other(&self) -> Outcome {
+    fn one_after_the_other(&self, mailbox: &Mailbox) -> Outcome {
         loop {
             if self.is_to_stop() {
                 return Outcome::Stopped;
@@ -201,7 +209,7 @@ impl Keeper {
             if self.is_served_elsewhere() {
                 return Outcome::Elsewhere;
             }
-            let (why, served) = match self.one_daemon() {
+            let (why, served) = match self.one_daemon(mailbox) {
                 Ok(Ended { status, .. })
                     if status.success() || self.stopped_before_it_could_hear(status) =>
                 {
@@ -221,7 +229,7 @@ impl Keeper {
             // Clients wait for one whose daemon broke down; for one that did not come to serve,
             // something must happen first.
             if !served {
-                self.mailbox.pause(PAUSE, || self.is_to_stop());
+                mailbox.pause(PAUSE, || self.is_to_stop());
             }
         }
     }
@@ -238,15 +246,15 @@ impl Keeper {
             || Client::connect(Some(&self.control)).is_ok()
     }
 
-    fn one_daemon(&self) -> Result<Ended> {
-        let mut daemon =
-            ChildDaemon::start(&mut self.command(), &self.mailbox, self.site.watchdog)?;
+    fn one_daemon(&self, mailbox: &Mailbox) -> Result<Ended> {
+        let mut daemon = ChildDaemon::start(&mut self.command(), mailbox, self.site.watchdog)?;
         let mut told = Orders::default();
         loop {
             match daemon.wait()? {
                 Sign::Message(message) if message.stopping => self.tell(State::Stopping),
                 Sign::Message(message) if message.ready => self.tell(State::Serving),
                 Sign::Message(_) | Sign::Nothing => {}
+                Sign::Killed => self.tell(State::Hung),
                 Sign::Ended(ended) => return Ok(ended),
             }
             let orders = self.orders();
