@@ -113,7 +113,7 @@ pub(crate) const KEYS: [Key; 15] = [
     Key {
         name: "dirty-high",
         values: "percent of the cache, up to `dirty-limit`",
-        effect: "writes slow down, and long sequential ones go past the cache, above this share",
+        effect: "above this share writes slow down, and those of 1 MiB or more, in one request or in sequence, go past the cache",
         change: |settings, value| set(&mut settings.dirty_high_percent, parse_percent(value)),
     },
     Key {
