@@ -365,7 +365,7 @@ fn what_is_no_cache_says_what_to_do() {
         &scratch,
         &["status", "--control", "nobody"],
         1,
-        &["no forebay daemon answers at nobody"],
+        &["no forebay daemon answers at", "/nobody.sock"],
     );
     let missing = forebay(
         &scratch,
