@@ -238,8 +238,11 @@ fn a_directory_is_served_as_its_files_say() {
 #[test]
 fn a_second_service_leaves_the_first_ones_daemons_alone() {
     let scratch = Scratch::new();
-    scratch.file("one-disk", 32 * MIB);
-    configure(&scratch, "one", "");
+    // The other is there for the service to go on when the first is stopped.
+    for name in ["one", "other"] {
+        scratch.file(&format!("{name}-disk"), 32 * MIB);
+        configure(&scratch, name, "");
+    }
     std::fs::write(scratch.path("etc/wrong.toml"), "x = 1\n").unwrap();
     let mut service = Service::start(&scratch, "2000000");
     service.manager.wait_for("READY=1", "WATCHDOG=1");
