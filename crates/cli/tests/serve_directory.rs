@@ -259,8 +259,8 @@ fn a_second_service_leaves_the_first_ones_daemons_alone() {
     // Stopped and wanted again in one breath.
     let socket = scratch.text("run/one.sock");
     forebay_ok(&scratch, &["stop", "--control", &socket]);
-    service.signal("-HUP");
     until("another daemon", || {
+        service.signal("-HUP");
         service.answering("one").is_some_and(|daemon| daemon != one)
     });
     service.signal("-TERM");
