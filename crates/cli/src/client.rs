@@ -17,7 +17,7 @@ use crate::status::Status;
 const NBD_GREETING: &[u8] = b"NBDMAGIC";
 
 /// How long one of several daemons may take to say what it serves.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Of an answer that makes no sense.
 const OTHER_VERSION: &str = "the daemon is of another version than this command: restart it, or \
@@ -85,7 +85,8 @@ impl Client {
         Ok(serving.remove(0).1)
     }
 
-    /// Connects to the daemon at this socket, or to each that this user runs.
+    /// Connects to the daemon at this socket, or to each that this user runs. Of several none may
+    /// keep the others waiting.
     pub(crate) fn each(control: Option<&Path>) -> Result<Vec<(PathBuf, Client)>> {
         if let Some(path) = control {
             return Ok(vec![(path.to_owned(), Client::connect(control)?)]);
@@ -94,10 +95,13 @@ impl Client {
         if running.is_empty() {
             return Err(none_runs(&run_dir()));
         }
-        let clients = running.into_iter();
-        Ok(clients
-            .map(|(path, stream)| (path, Client::of(stream)))
-            .collect())
+        let several = running.len() > 1;
+        let clients = running.into_iter().map(|(path, stream)| {
+            let mut client = Client::of(stream);
+            client.answers_within(several.then_some(PATIENCE))?;
+            Ok((path, client))
+        });
+        clients.collect()
     }
 
     fn at(path: &Path) -> Result<Client> {
@@ -208,7 +212,7 @@ impl Client {
     }
 
     /// How long it may take to answer from now on.
-    pub(crate) fn answers_within(&mut self, time: Option<Duration>) -> Result<()> {
+    fn answers_within(&mut self, time: Option<Duration>) -> Result<()> {
         let stream = self.stream.get_ref();
         stream
             .set_read_timeout(time)

@@ -29,6 +29,19 @@ fn configure(scratch: &Scratch, name: &str, more: &str) {
     std::fs::write(scratch.path(&format!("etc/{name}.toml")), text).unwrap();
 }
 
+fn configure_with_disks(scratch: &Scratch, names: [&str; 2]) {
+    for name in names {
+        scratch.file(&format!("{name}-disk"), 32 * MIB);
+        configure(scratch, name, "");
+    }
+}
+
+/// One that can never be served.
+fn configure_wrongly(scratch: &Scratch) {
+    std::fs::create_dir_all(scratch.path("etc")).unwrap();
+    std::fs::write(scratch.path("etc/wrong.toml"), "x = 1\n").unwrap();
+}
+
 impl Service<'_> {
     fn start<'a>(scratch: &'a Scratch, watchdog_usec: &str) -> Service<'a> {
         let manager = Manager::new(&scratch.path("notify"));
@@ -103,11 +116,8 @@ impl Drop for Service<'_> {
 #[test]
 fn each_cache_is_served_and_replaced_by_itself() {
     let scratch = Scratch::new();
-    for name in ["one", "two"] {
-        scratch.file(&format!("{name}-disk"), 32 * MIB);
-        configure(&scratch, name, "");
-    }
-    std::fs::write(scratch.path("etc/wrong.toml"), "x = 1\n").unwrap();
+    configure_with_disks(&scratch, ["one", "two"]);
+    configure_wrongly(&scratch);
     let mut service = Service::start(&scratch, "2000000");
     let ready = service.manager.wait_for("READY=1", "WATCHDOG=1");
     assert!(ready.contains("2 of 3 caches are served"), "{ready}");
@@ -194,10 +204,7 @@ fn what_is_missing_is_waited_for_and_what_is_new_is_served_after_a_reload() {
 #[test]
 fn a_cache_that_another_daemon_serves_is_left_alone() {
     let scratch = Scratch::new();
-    for name in ["mine", "theirs"] {
-        scratch.file(&format!("{name}-disk"), 32 * MIB);
-        configure(&scratch, name, "");
-    }
+    configure_with_disks(&scratch, ["mine", "theirs"]);
     let control = scratch.text("run/theirs.sock");
     let mut theirs = support::start(
         &scratch,
@@ -239,11 +246,8 @@ fn a_directory_is_served_as_its_files_say() {
 fn a_second_service_leaves_the_first_ones_daemons_alone() {
     let scratch = Scratch::new();
     // The other is there for the service to go on when the first is stopped.
-    for name in ["one", "other"] {
-        scratch.file(&format!("{name}-disk"), 32 * MIB);
-        configure(&scratch, name, "");
-    }
-    std::fs::write(scratch.path("etc/wrong.toml"), "x = 1\n").unwrap();
+    configure_with_disks(&scratch, ["one", "other"]);
+    configure_wrongly(&scratch);
     let mut service = Service::start(&scratch, "2000000");
     service.manager.wait_for("READY=1", "WATCHDOG=1");
     let one = service.daemon("one");
@@ -270,8 +274,7 @@ fn a_second_service_leaves_the_first_ones_daemons_alone() {
 #[test]
 fn what_can_never_be_served_is_no_success() {
     let scratch = Scratch::new();
-    std::fs::create_dir(scratch.path("etc")).unwrap();
-    std::fs::write(scratch.path("etc/wrong.toml"), "x = 1\n").unwrap();
+    configure_wrongly(&scratch);
     let mut service = Service::start(&scratch, "60000000");
     assert_eq!(service.child.wait().unwrap().code(), Some(2));
     service.manager.says_nothing_of("READY=1");

@@ -43,11 +43,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
             if let Some(directory) = serve.config.as_deref().filter(|path| path.is_dir()) {
                 return serve_directory::run(&serve, directory, &args.log);
             }
-            let args = serve;
-            if args.root_storage.is_some() {
+            if serve.root_storage.is_some() {
                 root_storage::settle()?;
             }
-            daemon::serve(config::plan_at_start(*args)?)
+            daemon::serve(config::plan_at_start(*serve)?)
         }
         Command::Attach(args) => live::attach(&args),
         Command::Detach(args) => drain::detach(&args),

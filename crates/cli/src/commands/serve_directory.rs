@@ -88,15 +88,24 @@ pub(super) fn run(args: &ServeArgs, directory: &Path, log: &LogArgs) -> Result<(
         stopping: false,
         told: None,
     };
-    if config::files_in(&service.directory)?.is_empty() {
+    let started = service.start_new_ones();
+    if service.caches.is_empty() {
+        started?;
         wrong_usage!(
             "there is no configuration file in {}: write one for each cache, NAME.toml (the manual and \
              /usr/share/doc/forebay/examples show how)",
             service.directory.display()
         );
     }
-    service.start_new_ones()?;
+    // The others must not wait for one to be mended.
+    say(started);
     service.run(&received, watched.map_or(BREATH, |interval| interval / 3))
+}
+
+fn say(result: Result<()>) {
+    if let Err(error) = result {
+        tracing::error!("{}", describe(&error));
+    }
 }
 
 fn only_a_directory(args: &ServeArgs) -> ServeArgs {
@@ -216,19 +225,17 @@ impl Service {
     /// Starts a daemon for each file that has none, or whose last one has ended for good.
     fn start_again(&mut self) {
         self.forget_those_over();
-        if let Err(error) = self.start_new_ones() {
-            tracing::error!("{}", describe(&error));
-        }
+        say(self.start_new_ones());
     }
 
-    /// Starts a daemon for each file that has none. An error is the last of those that could not be
-    /// looked after at all.
+    /// Starts a daemon for each file that has none. Of those that cannot be looked after at all the
+    /// last is the error, and the others are in the log.
     fn start_new_ones(&mut self) -> Result<()> {
         let files = config::files_in(&self.directory)?;
         for fault in config::faults_between(&files) {
             tracing::error!("{fault}");
         }
-        let mut failed = None;
+        let mut result = Ok(());
         for file in files {
             if self.caches.contains_key(&file) {
                 continue;
@@ -242,16 +249,10 @@ impl Service {
                     };
                     self.caches.insert(file, cache);
                 }
-                // The others must not wait for this one to be mended.
-                Err(error) => {
-                    tracing::error!("{}", describe(&error));
-                    failed = Some(error);
-                }
+                Err(error) => say(std::mem::replace(&mut result, Err(error))),
             }
         }
-        failed
-            .filter(|_| self.caches.is_empty())
-            .map_or(Ok(()), Err)
+        result
     }
 
     fn forget_those_over(&mut self) {
@@ -267,7 +268,6 @@ impl Service {
     }
 
     fn reload(&mut self) {
-        self.forget_those_over();
         for (file, cache) in &mut self.caches {
             match (&cache.state, file.exists()) {
                 (State::Serving, true) => cache.keeper().reload(),

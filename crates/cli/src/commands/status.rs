@@ -1,5 +1,6 @@
 //! `forebay status`.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use crate::args::StatusArgs;
-use crate::client::{Client, PATIENCE};
+use crate::client::Client;
 use crate::status::Status;
 
 pub(crate) fn run(args: &StatusArgs) -> Result<()> {
@@ -20,15 +21,25 @@ pub(crate) fn run(args: &StatusArgs) -> Result<()> {
         return Ok(());
     }
     let mut shown: Vec<Shown> = Client::each(control)?.into_iter().map(Shown::new).collect();
+    let as_json = args.control.json;
     if !args.watch {
-        return show(&mut shown, args.control.json, "");
+        let (text, result) = say_each(&mut shown, as_json);
+        if !text.is_empty() {
+            crate::output::line(text.trim_end());
+        }
+        return result;
     }
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))
         .context("cannot watch for Ctrl-C")?;
+    // Home, the pages, and nothing below them.
+    let before = if as_json { "" } else { "\x1b[H\x1b[J" };
     while !stop.load(Ordering::Relaxed) {
-        // Home, the pages, and nothing below them.
-        show(&mut shown, args.control.json, "\x1b[H\x1b[J")?;
+        let (text, result) = say_each(&mut shown, as_json);
+        let mut out = std::io::stdout();
+        let written = write!(out, "{before}{text}").and_then(|()| out.flush());
+        written.context("cannot write to standard output")?;
+        result?;
         std::thread::sleep(Duration::from_secs(1));
     }
     Ok(())
@@ -50,7 +61,11 @@ impl Shown {
         }
     }
 
-    fn page(&mut self) -> Result<String> {
+    fn says(&mut self, as_json: bool) -> Result<String> {
+        if as_json {
+            let answer = self.client.ask("Status", &json!({}))?;
+            return Ok(format!("{answer}\n"));
+        }
         let status = self.client.status()?;
         let page = status.page(self.before.as_ref());
         self.before = Some(status);
@@ -59,21 +74,13 @@ impl Shown {
 }
 
 /// What each says: of several, a page for each below its socket, or a line of JSON for each. One
-/// that does not answer is told when the others are shown.
-fn show(daemons: &mut [Shown], as_json: bool, before: &str) -> Result<()> {
+/// that does not answer is the error, and the others are heard all the same.
+fn say_each(daemons: &mut [Shown], as_json: bool) -> (String, Result<()>) {
     let several = daemons.len() > 1;
     let mut text = String::new();
     let mut result = Ok(());
     for daemon in daemons {
-        daemon.client.answers_within(several.then_some(PATIENCE))?;
-        let said = match as_json {
-            true => daemon
-                .client
-                .ask("Status", &json!({}))
-                .map(|answer| format!("{answer}\n")),
-            false => daemon.page(),
-        };
-        match said {
+        match daemon.says(as_json) {
             Ok(page) if several && !as_json => {
                 let blank = if text.is_empty() { "" } else { "\n" };
                 text.push_str(&format!("{blank}{}:\n{page}", daemon.socket.display()));
@@ -85,8 +92,5 @@ fn show(daemons: &mut [Shown], as_json: bool, before: &str) -> Result<()> {
             }
         }
     }
-    let before = if as_json { "" } else { before };
-    print!("{before}{text}");
-    std::io::Write::flush(&mut std::io::stdout()).context("cannot write to standard output")?;
-    result
+    (text, result)
 }
