@@ -353,7 +353,7 @@ impl Engine {
         }
         cycle.flushing = Some(covered);
         // I19 (5): what a renewal numbered is not known durable before its summary is.
-        if let Some(first) = self.renewals.flush_begins() {
+        if let Some(first) = self.renewals.flush_begins(cycle.upto) {
             cycle.upto = cycle.upto.min(first - 1);
         }
         self.durability.flushing_tails = self.durability.complete_tails;
