@@ -439,6 +439,7 @@ impl Engine {
         if let Some((old, flags)) = self.index.put(key, slot, checksum) {
             // Within one stream the older entry dies first, so no `Drop` is ever needed there but
             // for the newest.
+            let last_number = self.last_number();
             let segment = self.log.segment_of(old);
             shadows |= flags.shadows() | segment.stream.bit();
             // A write is a use as a read is. A copy starts main without hits, and pays for each
@@ -452,6 +453,7 @@ impl Engine {
             more = 0;
             segment.live -= 1;
             segment.dirty -= u32::from(flags.dirty());
+            segment.superseded_by = last_number;
         } else if dirty {
             hits = self.hits_of_written(key);
         }
@@ -471,8 +473,16 @@ impl Engine {
         more == 0
     }
 
-    /// A slot the index no longer names: its segment counts one block less.
+    /// A slot the index no longer names, for an entry that has its number: its segment counts one
+    /// block less.
     pub(crate) fn slot_dies(&mut self, slot: Slot, flags: SlotFlags) {
+        self.log.segment_of(slot).superseded_by = self.last_number();
+        self.slot_leaves(slot, flags);
+    }
+
+    /// The same where no entry says so: should the block come back after a crash, it is what the
+    /// origin holds.
+    pub(crate) fn slot_leaves(&mut self, slot: Slot, flags: SlotFlags) {
         let key = self.index.key(slot);
         let dirty = u32::from(flags.dirty());
         let segment = self.log.segment_of(slot);

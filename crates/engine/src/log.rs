@@ -92,6 +92,8 @@ pub(crate) struct Segment {
     pub(crate) live: u32,
     /// Dirty blocks among them.
     pub(crate) dirty: u32,
+    /// What supersedes the entries of blocks that were in it is numbered no higher.
+    pub(crate) superseded_by: u64,
     /// Reads in flight; the segment is not reused before they end (I8).
     pub(crate) pins: u32,
     /// Slots below this one are durable.
@@ -100,7 +102,6 @@ pub(crate) struct Segment {
     pub(crate) end_slot: u16,
     /// Which summary slot counts, if any (I19).
     pub(crate) summary: Option<u8>,
-    pub(crate) previous: Option<Link>,
     pub(crate) opened_at: Nanos,
     /// Its extent is being taken away (see `retire`).
     pub(crate) retiring: bool,
@@ -111,6 +112,8 @@ pub(crate) struct Segment {
 /// The part of a segment's state that ends with its seal.
 #[derive(Debug)]
 pub(crate) struct Filling {
+    /// The segment before it in its stream.
+    pub(crate) previous: Option<Link>,
     pub(crate) next_slot: u16,
     /// Every entry published so far, for the summary.
     pub(crate) entries: EntryList,
@@ -286,13 +289,13 @@ impl Log {
         self.geometry.slot_in_segment(slot) < segment.durable_slots
     }
 
-    /// What headers and summaries of `segment` say of the shard.
-    pub(crate) fn state(&self, segment: SegmentId) -> State {
+    /// What headers and summaries of a segment with this link say of the shard.
+    pub(crate) fn state(&self, previous: Option<Link>) -> State {
         State {
             known_durable: Sequence::new(self.epoch, self.durable_number),
             tails: self.tails,
             durable: self.durable,
-            previous: self.segments[segment.0 as usize].previous,
+            previous,
         }
     }
 
@@ -338,11 +341,12 @@ impl Log {
         segment.stream = stream;
         segment.generation = generation;
         segment.dirty = 0;
+        segment.superseded_by = 0;
         segment.durable_slots = 0;
         segment.end_slot = 0;
-        segment.previous = previous;
         segment.opened_at = now;
         segment.filling = Some(Box::new(Filling {
+            previous,
             next_slot: first_slot,
             entries: EntryList::with_capacity(capacity_bytes),
             capacity_bytes,
@@ -372,11 +376,11 @@ impl Segment {
             generation: Sequence::ZERO,
             live: 0,
             dirty: 0,
+            superseded_by: 0,
             pins: 0,
             durable_slots: 0,
             end_slot: 0,
             summary: None,
-            previous: None,
             opened_at: Nanos(0),
             retiring: false,
             filling: None,

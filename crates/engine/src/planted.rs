@@ -58,11 +58,13 @@ pub enum Bug {
     RetiredOpened,
     /// I8: segments leave that are empty, before a tail above them is durable.
     RetiredEarly,
+    /// I8: a tail moves before what supersedes the segment's entries is durable.
+    BuriedEarly,
 }
 
 impl Bug {
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 26] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 27] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -89,6 +91,7 @@ impl Bug {
         (Bug::StaleCopyServed, "I1", "stale-copy-served"),
         (Bug::RetiredOpened, "I8", "retired-opened"),
         (Bug::RetiredEarly, "I8", "retired-early"),
+        (Bug::BuriedEarly, "I8", "buried-early"),
     ];
 }
 

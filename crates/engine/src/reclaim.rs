@@ -20,13 +20,12 @@ use crate::planted::{self, Bug};
 
 /// How many blocks of a segment are read and appended again at a time.
 const BATCH_BLOCKS: usize = 64;
-/// How many segments of a stream wait for their tail at a time: what they held is remembered, in
-/// some 50 bytes a block, until it moves. Of the write stream more, or a long write waits for room.
-const MOST_DYING: [usize; Stream::COUNT] = {
-    let mut most = [2; Stream::COUNT];
-    most[Stream::Write as usize] = 8;
-    most
-};
+/// How many segments of a stream wait for their tail at a time. What they held is remembered, in
+/// some 50 bytes a block, until they are free.
+const MOST_WAITING: usize = 8;
+/// So of other streams than the write stream, where a long write would wait for room, this many
+/// blocks' segments and two at least.
+const MOST_WAITING_BLOCKS: usize = 256;
 /// How often a batch with unreadable dirty blocks is read again before they are carried on as
 /// they are.
 const RETAIN_ATTEMPTS: u8 = 4;
@@ -49,6 +48,8 @@ pub(crate) struct Reclaim {
     active: [Option<u32>; Stream::COUNT],
     dying: [VecDeque<Leaving>; Stream::COUNT],
     dead: Vec<Leaving>,
+    /// How many of them were of each stream.
+    dead_of: [usize; Stream::COUNT],
     next: u64,
 }
 
@@ -122,7 +123,7 @@ impl RetainJob {
 impl Engine {
     pub(crate) fn advance_reclaim(&mut self, now: Nanos, memory: &mut dyn Memory) {
         let segments = self.log.usable_segments();
-        let target = RECLAIM_RESERVE + (segments / 64).clamp(2, 16);
+        let target = RECLAIM_RESERVE + (segments / 64).clamp(3, 16);
         let retiring = self.retire.is_active();
         let at_rest = self.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
         if self.failed_cache() || at_rest {
@@ -234,7 +235,7 @@ impl Engine {
 
     pub(crate) fn can_reclaim(&self, stream: Stream) -> bool {
         let busy = self.reclaim.active[stream as usize].is_some();
-        if busy || self.reclaim.dying(stream) >= MOST_DYING[stream as usize] {
+        if busy || self.too_many_wait(stream) {
             return false;
         }
         let Some(oldest) = self.oldest(stream) else {
@@ -243,6 +244,16 @@ impl Engine {
         let sealed = self.log.segments[oldest.0 as usize].state == SegmentState::Sealed;
         let renewing = stream == Stream::Main && self.is_renewing();
         sealed && !renewing
+    }
+
+    fn too_many_wait(&self, stream: Stream) -> bool {
+        let dying = self.reclaim.dying(stream);
+        if stream == Stream::Write {
+            return dying >= MOST_WAITING;
+        }
+        let slots = self.log.geometry.slots_per_segment() as usize;
+        dying + self.reclaim.dead_of[stream as usize]
+            >= (MOST_WAITING_BLOCKS / slots).clamp(2, MOST_WAITING)
     }
 
     pub(crate) fn start_reclaim(&mut self, now: Nanos, stream: Stream, memory: &mut dyn Memory) {
@@ -352,7 +363,11 @@ impl Engine {
             return false;
         }
         self.index.remove_slot(slot);
-        self.slot_dies(slot, flags);
+        if shadows == 0 {
+            self.slot_leaves(slot, flags);
+        } else {
+            self.slot_dies(slot, flags);
+        }
         self.departed
             .evicted(key, stream.bit(), reclaim, self.last_number());
         self.stats.evicted_blocks += 1;
@@ -588,8 +603,12 @@ impl Engine {
             return;
         };
         self.reclaim.active[state.stream as usize] = None;
-        let needs = self.last_number();
         let leaving = self.log.segment(segment);
+        let needs = if planted::is(Bug::BuriedEarly) {
+            0
+        } else {
+            leaving.superseded_by
+        };
         leaving.state = SegmentState::Dying;
         let generation = leaving.generation;
         self.stats.reclaimed_segments += 1;
@@ -627,6 +646,7 @@ impl Engine {
                 assert!(tail > leaving.generation, "I2: tails rise");
                 self.log.tails[stream as usize] = tail;
                 self.log.segment(leaving.segment).state = SegmentState::Dead;
+                self.reclaim.dead_of[stream as usize] += 1;
                 self.reclaim.dead.push(leaving);
             }
         }
@@ -644,6 +664,7 @@ impl Engine {
                 continue;
             }
             let leaving = self.reclaim.dead.swap_remove(at);
+            self.reclaim.dead_of[leaving.stream as usize] -= 1;
             for key in leaving.evicted {
                 self.departed.reclaimed(key, leaving.reclaim);
             }

@@ -125,9 +125,9 @@ impl Engine {
         }
         self.number_renewal(segment);
         self.evict_cold(now, segment, memory);
-        let needs = self.last_number();
+        let needs = self.log.segment(segment).superseded_by;
         self.renewals.current.as_mut().expect("just begun").needs = needs;
-        self.force_flush();
+        self.want_renewal_covered();
         self.stats.renewed_segments += 1;
         true
     }
@@ -186,7 +186,6 @@ impl Engine {
             .summary
             .expect("a sealed segment has a summary that counts");
         segment.generation = generation;
-        segment.previous = previous;
         let end_slot = segment.end_slot;
         let order = &mut self.log.streams[Stream::Main as usize].order;
         let front = order.pop_front();
@@ -201,7 +200,7 @@ impl Engine {
             generation,
             end_slot,
             last_number: self.last_number(),
-            state: self.log.state(id),
+            state: self.log.state(previous),
             entries,
         };
         let name = self.reclaim.name();
@@ -308,8 +307,19 @@ impl Engine {
         match renewal.phase {
             Phase::Covered => self.write_renewal(memory),
             Phase::Flushing => self.renewal_durable(),
-            Phase::Numbered => self.force_flush(),
+            Phase::Numbered => self.want_renewal_covered(),
             Phase::Writing | Phase::Written => {}
+        }
+    }
+
+    /// Rule 3. Where no record has to be closed for that none is: a header for a few entries is
+    /// metadata for nothing.
+    fn want_renewal_covered(&mut self) {
+        let needs = self.renewals.current.as_ref().expect("in progress").needs;
+        if needs <= self.last_number_closed() {
+            self.want_partial_flush();
+        } else {
+            self.force_flush();
         }
     }
 
@@ -321,7 +331,7 @@ impl Engine {
             let Some(buf) = self.spare_summary.alloc(summary.encoded_bytes(), memory) else {
                 // It goes out after the next flush instead.
                 renewal.phase = Phase::Numbered;
-                return self.force_flush();
+                return self.want_renewal_covered();
             };
             let id = self.log.map.id_in(renewal.segment);
             summary.encode(id, memory.bytes_mut(buf));
@@ -378,7 +388,7 @@ impl Engine {
         if let Some(buf) = renewal.buf.take() {
             self.spare_summary.free(buf, memory);
         }
-        self.force_flush();
+        self.want_partial_flush();
     }
 
     fn renewal_durable(&mut self) {

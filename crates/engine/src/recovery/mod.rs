@@ -16,7 +16,7 @@ mod void;
 use crate::format::entry::NumberedEntry;
 use crate::format::header::State;
 use crate::format::{
-    BlockKey, DurablePosition, EntryList, SegmentId, Sequence, Stream, Superblock,
+    BlockKey, DurablePosition, EntryList, Link, SegmentId, Sequence, Stream, Superblock,
 };
 use crate::index::Index;
 use crate::interface::{DeviceError, Storage};
@@ -94,6 +94,8 @@ pub(crate) struct FoundSegment {
     pub(crate) end_slot: u16,
     pub(crate) lists: Vec<FoundList>,
     pub(crate) state: State,
+    /// The link it gets where it is restated.
+    pub(crate) link: Option<Link>,
     /// Everything in it was decided by an earlier recovery, or listed by a renewal.
     pub(crate) decided: bool,
     /// It was renewed: what it held had a lower generation before.
@@ -179,7 +181,7 @@ pub(crate) fn recover(
         void::void(device, superblock, shard, &mut found)?;
     }
     let rejected_blocks = judge::judge(device, superblock, shard, &mut found, daemon_crash)?;
-    let rebuilt = rebuild::rebuild(superblock, shard, &found);
+    let rebuilt = rebuild::rebuild(superblock, shard, &mut found);
     let lists = found.segments.iter().flat_map(|segment| &segment.lists);
     let replayed = lists
         .filter(|list| list.replayed)

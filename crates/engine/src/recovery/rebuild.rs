@@ -43,7 +43,7 @@ impl Ranks {
     }
 }
 
-pub(super) fn rebuild(superblock: &Superblock, shard: u16, found: &Found) -> Rebuilt {
+pub(super) fn rebuild(superblock: &Superblock, shard: u16, found: &mut Found) -> Rebuilt {
     let geometry = superblock.geometry;
     let mut log = Log::new(superblock, shard);
     log.tails = found.tails;
@@ -211,18 +211,18 @@ fn apply_cleans(geometry: Geometry, found: &Found, index: &mut Index) {
     }
 }
 
-fn fill_log(log: &mut Log, found: &Found, index: &Index, geometry: Geometry) {
+fn fill_log(log: &mut Log, found: &mut Found, index: &Index, geometry: Geometry) {
     for (segment, summary) in log.segments.iter_mut().zip(&found.summary_slots) {
         segment.summary = *summary;
     }
     // Sorted by stream and generation already: the order of each stream.
     let mut undecided = [false; Stream::COUNT];
-    for found in &found.segments {
+    for found in &mut found.segments {
         // The link it was opened with may name a segment that never became durable. Where that
         // one ends is being decided now: another crash can leave this verdict and not the other,
         // which a later recovery then decides anew, perhaps without the ring.
-        let mut previous = log.link_to_youngest(found.stream);
-        if let Some(link) = &mut previous
+        found.link = log.link_to_youngest(found.stream);
+        if let Some(link) = &mut found.link
             && undecided[found.stream as usize]
         {
             link.end_slot = 0;
@@ -234,7 +234,6 @@ fn fill_log(log: &mut Log, found: &Found, index: &Index, geometry: Geometry) {
         segment.generation = found.generation;
         segment.end_slot = found.end_slot;
         segment.durable_slots = geometry.slots_per_segment() as u16;
-        segment.previous = previous;
         log.streams[found.stream as usize].order.push_back(found.id);
     }
     for id in 0..geometry.segments_per_shard {

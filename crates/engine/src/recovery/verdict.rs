@@ -166,7 +166,7 @@ pub(super) fn restated(
             known_durable: Sequence::new(log.epoch, 0),
             tails,
             durable: log.durable,
-            previous: log.segments[found.id.0 as usize].previous,
+            previous: found.link,
         },
         entries,
     }
@@ -214,7 +214,6 @@ fn write_drops(
     state.generation = generation;
     state.end_slot = end_slot;
     state.durable_slots = slots;
-    state.previous = previous;
     state.summary = Some(which);
     log.streams[stream as usize].order.push_back(segment);
     Ok(())
