@@ -226,7 +226,7 @@ impl Engine {
             written: KeyMap::default(),
             numbered: KeyMap::default(),
             departed: Departed::default(),
-            ghost: Ghost::new(slots * 2 / 5),
+            ghost: Ghost::of(slots),
             allowance: Allowance::new(slots),
             gate: Gate::default(),
             buffer: MemoryBuffer::default(),

@@ -1,58 +1,81 @@
-//! The ghost: fingerprints of blocks that were evicted lately. A bounded FIFO in two bytes an
-//! entry, as S3-FIFO keeps it (Yang et al., SOSP 2023).
+//! The ghost: fingerprints of blocks that were evicted lately. A bounded FIFO in twelve bits an
+//! entry, where S3-FIFO keeps it (Yang et al., SOSP 2023).
 
 use crate::format::BlockKey;
 use crate::index;
 
 /// Places of one bucket; the oldest of them gives way.
-const WAYS: usize = 4;
+const WAYS: usize = 5;
+/// Bits of a place.
+const BITS: u32 = 12;
+/// Where the oldest place begins.
+const OLDEST: u32 = BITS * (WAYS as u32 - 1);
+/// A one in each place.
+const EACH: u64 = {
+    let mut each = 0;
+    let mut at = 0;
+    while at < WAYS {
+        each |= 1 << (BITS * at as u32);
+        at += 1;
+    }
+    each
+};
 
-/// A fixed-size filter that remembers recent keys, with about one false answer in 16,000.
+/// A fixed-size filter that remembers recent keys, with about one false answer in 800: what was
+/// never here is let into main then, as if it came back.
 #[derive(Debug)]
 pub(crate) struct Ghost {
-    fingerprints: Box<[[u16; WAYS]]>,
+    /// The places of each bucket, the youngest lowest.
+    buckets: Box<[u64]>,
 }
 
 impl Ghost {
-    /// A ghost that remembers about `entries` keys.
+    /// The ghost of a shard with so many slots.
     #[must_use]
-    pub(crate) fn new(entries: usize) -> Ghost {
+    pub(crate) fn of(slots: usize) -> Ghost {
+        Ghost::new(slots / 10 * 7)
+    }
+
+    /// A ghost that remembers about `entries` keys.
+    fn new(entries: usize) -> Ghost {
         Ghost {
-            fingerprints: vec![[0; WAYS]; (entries / WAYS).max(1)].into(),
+            buckets: vec![0; (entries / WAYS).max(1)].into(),
         }
     }
 
     /// Remembers a key; the oldest of its bucket is forgotten.
     pub(crate) fn insert(&mut self, key: BlockKey) {
         let (bucket, fingerprint) = self.place(key);
-        let ways = &mut self.fingerprints[bucket];
-        let from = ways
-            .iter()
-            .position(|way| *way == fingerprint)
-            .unwrap_or(WAYS - 1);
-        ways.copy_within(..from, 1);
-        ways[0] = fingerprint;
+        let word = self.buckets[bucket];
+        let at = position(word, fingerprint).unwrap_or(OLDEST);
+        let moved = (1 << (at + BITS)) - 1;
+        self.buckets[bucket] = word & !moved | word << BITS & moved | fingerprint;
     }
 
     /// Whether a key is remembered; it is forgotten with the answer.
     pub(crate) fn take(&mut self, key: BlockKey) -> bool {
         let (bucket, fingerprint) = self.place(key);
-        let ways = &mut self.fingerprints[bucket];
-        match ways.iter().position(|way| *way == fingerprint) {
-            Some(at) => {
-                ways.copy_within(at + 1.., at);
-                ways[WAYS - 1] = 0;
-                true
-            }
-            None => false,
-        }
+        let word = self.buckets[bucket];
+        let Some(at) = position(word, fingerprint) else {
+            return false;
+        };
+        let younger = (1 << at) - 1;
+        self.buckets[bucket] = word & younger | word >> BITS & !younger;
+        true
     }
 
-    fn place(&self, key: BlockKey) -> (usize, u16) {
+    fn place(&self, key: BlockKey) -> (usize, u64) {
         let hash = index::hash(key);
-        let bucket = ((u128::from(hash) * self.fingerprints.len() as u128) >> 64) as usize;
-        (bucket, (hash as u16).max(1))
+        let bucket = ((u128::from(hash) * self.buckets.len() as u128) >> 64) as usize;
+        (bucket, (hash & ((1 << BITS) - 1)).max(1))
     }
+}
+
+/// Where the place of a bucket that holds this fingerprint begins (a zero in a word: Mycroft 1987).
+fn position(word: u64, fingerprint: u64) -> Option<u32> {
+    let zero = word ^ fingerprint * EACH;
+    let found = zero.wrapping_sub(EACH) & !zero & EACH << (BITS - 1);
+    (found != 0).then(|| found.trailing_zeros() + 1 - BITS)
 }
 
 #[cfg(test)]
@@ -72,5 +95,31 @@ mod tests {
         let old = (0..5_000).filter(|key| ghost.take(BlockKey(*key))).count();
         assert!(old < 10, "{old} of 5000 not forgotten");
         assert!(!ghost.take(BlockKey(9_999)), "an answer forgets");
+    }
+
+    #[test]
+    fn a_bucket_is_in_order_of_age() {
+        let mut ghost = Ghost::new(WAYS);
+        let of = |fingerprint| {
+            let mut keys = (0..).map(BlockKey);
+            keys.find(|key| index::hash(*key) & 0xfff == fingerprint)
+                .unwrap()
+        };
+        let places = |ghost: &Ghost| {
+            let at = |at: usize| ghost.buckets[0] >> (BITS * at as u32) & 0xfff;
+            (0..WAYS).map(at).collect::<Vec<_>>()
+        };
+        for fingerprint in [1, 2, 3, 4, 4095, 2, 7] {
+            ghost.insert(of(fingerprint));
+        }
+        assert_eq!(places(&ghost), [7, 2, 4095, 4, 3], "1 was the oldest");
+        assert!(ghost.take(of(4)));
+        assert_eq!(places(&ghost), [7, 2, 4095, 3, 0]);
+        assert!(!ghost.take(of(4)) && !ghost.take(of(1)) && !ghost.take(of(8)));
+        ghost.insert(of(8));
+        assert_eq!(places(&ghost), [8, 7, 2, 4095, 3]);
+        ghost.insert(of(3));
+        ghost.insert(of(3));
+        assert_eq!(places(&ghost), [3, 8, 7, 2, 4095], "it is there once");
     }
 }

@@ -85,7 +85,7 @@ impl Engine {
         if end > before {
             let slots = self.log.geometry.slots();
             self.index.grow(slots);
-            self.ghost = Ghost::new(slots as usize * 2 / 5);
+            self.ghost = Ghost::of(slots as usize);
         }
         self.forget_retirement();
     }
