@@ -340,8 +340,8 @@ pub(crate) struct SettingArgs {
     /// How large the buffer of commit `memory` is: 1M to 64G. Takes effect where none is there yet.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) memory_buffer: Option<u64>,
-    /// Which blocks stay when room is made: `s3-fifo`, `clock` (what was hit since it was last
-    /// looked at), `2q` or `fifo`.
+    /// Which blocks stay when room is made: `adaptive` (`s3-fifo` in the manner that misses least
+    /// just now), `s3-fifo`, `clock` (what was hit since it was last looked at), `2q` or `fifo`.
     #[arg(long, value_name = "POLICY")]
     pub(crate) replacement: Option<forebay_engine::Replacement>,
     /// How many clean blocks may be copied on the cache device, to keep them, for each hundred

@@ -477,13 +477,12 @@ impl Engine {
     /// block less.
     pub(crate) fn slot_dies(&mut self, slot: Slot, flags: SlotFlags) {
         self.log.segment_of(slot).superseded_by = self.last_number();
-        self.slot_leaves(slot, flags);
+        self.slot_leaves(self.index.key(slot), slot, flags);
     }
 
     /// The same where no entry says so: should the block come back after a crash, it is what the
     /// origin holds.
-    pub(crate) fn slot_leaves(&mut self, slot: Slot, flags: SlotFlags) {
-        let key = self.index.key(slot);
+    pub(crate) fn slot_leaves(&mut self, key: BlockKey, slot: Slot, flags: SlotFlags) {
         let dirty = u32::from(flags.dirty());
         let segment = self.log.segment_of(slot);
         segment.live -= 1;

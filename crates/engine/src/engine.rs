@@ -18,6 +18,7 @@ use crate::interface::{
 use crate::jobs::Job;
 use crate::locks::{KeyMap, Locks, Owner};
 use crate::log::{Log, Version};
+use crate::main_hand::MainHand;
 use crate::paths::buffered::BUFFER_ENDED;
 use crate::paths::promote::Reader;
 use crate::paths::promote_one::PromoteOne;
@@ -35,6 +36,7 @@ use crate::slab::Slab;
 use crate::spare::Spare;
 use crate::stats::Stats;
 use crate::throttle::Throttle;
+use crate::trials::Trials;
 use crate::volume::{Volume, VolumeConfig};
 use crate::writeback::Writeback;
 
@@ -110,6 +112,8 @@ pub struct Engine {
     pub(crate) numbered: KeyMap<()>,
     pub(crate) departed: Departed,
     pub(crate) ghost: Ghost,
+    pub(crate) main_hand: MainHand,
+    pub(crate) trials: Trials,
     pub(crate) allowance: Allowance,
     pub(crate) gate: Gate,
     pub(crate) buffer: MemoryBuffer,
@@ -217,6 +221,7 @@ impl Engine {
         let block_bytes = log.geometry.block_bytes as usize;
         let spare_summary = Spare::new(log.geometry.summary_bytes() as usize, memory);
         let mut engine = Engine {
+            trials: Trials::new(slots, &settings),
             settings,
             log,
             index,
@@ -227,6 +232,7 @@ impl Engine {
             numbered: KeyMap::default(),
             departed: Departed::default(),
             ghost: Ghost::of(slots),
+            main_hand: MainHand::default(),
             allowance: Allowance::new(slots),
             gate: Gate::default(),
             buffer: MemoryBuffer::default(),
@@ -374,6 +380,10 @@ impl Engine {
         self.stirred = true;
         self.gate.set(&settings, self.log.usable_slots());
         self.buffer.in_use |= settings.commit == Commit::Memory;
+        let tried = |of: &Settings| (of.replacement, of.probation_percent, of.promotion_hits);
+        if tried(&settings) != tried(&self.settings) {
+            self.trials = Trials::new(self.log.geometry.slots() as usize, &settings);
+        }
         self.settings = settings;
         Ok(())
     }

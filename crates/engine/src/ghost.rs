@@ -1,9 +1,6 @@
 //! The ghost: fingerprints of blocks that were evicted lately. A bounded FIFO in twelve bits an
 //! entry, where S3-FIFO keeps it (Yang et al., SOSP 2023).
 
-use crate::format::BlockKey;
-use crate::index;
-
 /// Places of one bucket; the oldest of them gives way.
 const WAYS: usize = 5;
 /// Bits of a place.
@@ -43,18 +40,18 @@ impl Ghost {
         }
     }
 
-    /// Remembers a key; the oldest of its bucket is forgotten.
-    pub(crate) fn insert(&mut self, key: BlockKey) {
-        let (bucket, fingerprint) = self.place(key);
+    /// Remembers the key of this hash; the oldest of its bucket is forgotten.
+    pub(crate) fn insert(&mut self, hash: u64) {
+        let (bucket, fingerprint) = self.place(hash);
         let word = self.buckets[bucket];
         let at = position(word, fingerprint).unwrap_or(OLDEST);
         let moved = (1 << (at + BITS)) - 1;
         self.buckets[bucket] = word & !moved | word << BITS & moved | fingerprint;
     }
 
-    /// Whether a key is remembered; it is forgotten with the answer.
-    pub(crate) fn take(&mut self, key: BlockKey) -> bool {
-        let (bucket, fingerprint) = self.place(key);
+    /// Whether the key of this hash is remembered; it is forgotten with the answer.
+    pub(crate) fn take(&mut self, hash: u64) -> bool {
+        let (bucket, fingerprint) = self.place(hash);
         let word = self.buckets[bucket];
         let Some(at) = position(word, fingerprint) else {
             return false;
@@ -64,8 +61,7 @@ impl Ghost {
         true
     }
 
-    fn place(&self, key: BlockKey) -> (usize, u64) {
-        let hash = index::hash(key);
+    fn place(&self, hash: u64) -> (usize, u64) {
         let bucket = ((u128::from(hash) * self.buckets.len() as u128) >> 64) as usize;
         (bucket, (hash & ((1 << BITS) - 1)).max(1))
     }
@@ -73,7 +69,7 @@ impl Ghost {
 
 /// Where the place of a bucket that holds this fingerprint begins (a zero in a word: Mycroft 1987).
 fn position(word: u64, fingerprint: u64) -> Option<u32> {
-    let zero = word ^ fingerprint * EACH;
+    let zero = word ^ (fingerprint * EACH);
     let found = zero.wrapping_sub(EACH) & !zero & EACH << (BITS - 1);
     (found != 0).then(|| found.trailing_zeros() + 1 - BITS)
 }
@@ -81,45 +77,44 @@ fn position(word: u64, fingerprint: u64) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::BlockKey;
+    use crate::index::hash;
 
     #[test]
     fn remembers_the_recent_and_forgets_the_old() {
         let mut ghost = Ghost::new(1000);
         for key in 0..10_000 {
-            ghost.insert(BlockKey(key));
+            ghost.insert(hash(BlockKey(key)));
         }
         let recent = (9_800..10_000)
-            .filter(|key| ghost.take(BlockKey(*key)))
+            .filter(|key| ghost.take(hash(BlockKey(*key))))
             .count();
         assert!(recent > 190, "{recent} of 200 remembered");
-        let old = (0..5_000).filter(|key| ghost.take(BlockKey(*key))).count();
+        let old = (0..5_000)
+            .filter(|key| ghost.take(hash(BlockKey(*key))))
+            .count();
         assert!(old < 10, "{old} of 5000 not forgotten");
-        assert!(!ghost.take(BlockKey(9_999)), "an answer forgets");
+        assert!(!ghost.take(hash(BlockKey(9_999))), "an answer forgets");
     }
 
     #[test]
     fn a_bucket_is_in_order_of_age() {
         let mut ghost = Ghost::new(WAYS);
-        let of = |fingerprint| {
-            let mut keys = (0..).map(BlockKey);
-            keys.find(|key| index::hash(*key) & 0xfff == fingerprint)
-                .unwrap()
-        };
         let places = |ghost: &Ghost| {
             let at = |at: usize| ghost.buckets[0] >> (BITS * at as u32) & 0xfff;
             (0..WAYS).map(at).collect::<Vec<_>>()
         };
         for fingerprint in [1, 2, 3, 4, 4095, 2, 7] {
-            ghost.insert(of(fingerprint));
+            ghost.insert(fingerprint);
         }
         assert_eq!(places(&ghost), [7, 2, 4095, 4, 3], "1 was the oldest");
-        assert!(ghost.take(of(4)));
+        assert!(ghost.take(4));
         assert_eq!(places(&ghost), [7, 2, 4095, 3, 0]);
-        assert!(!ghost.take(of(4)) && !ghost.take(of(1)) && !ghost.take(of(8)));
-        ghost.insert(of(8));
+        assert!(!ghost.take(4) && !ghost.take(1) && !ghost.take(8));
+        ghost.insert(8);
         assert_eq!(places(&ghost), [8, 7, 2, 4095, 3]);
-        ghost.insert(of(3));
-        ghost.insert(of(3));
+        ghost.insert(3);
+        ghost.insert(3);
         assert_eq!(places(&ghost), [3, 8, 7, 2, 4095], "it is there once");
     }
 }

@@ -394,9 +394,8 @@ impl Index {
     }
 
     /// [`Index::remove`] for the block whose newest version is at this slot: needs no look at keys.
-    pub(crate) fn remove_slot(&mut self, slot: Slot) -> SlotFlags {
-        let key = self.key(slot);
-        let hash = hash(key);
+    /// `hash` is that of its key.
+    pub(crate) fn remove_slot(&mut self, key: BlockKey, hash: u64, slot: Slot) -> SlotFlags {
         let value = self.value(self.tag(hash), slot);
         let home = self.homes(hash).into_iter().find_map(|bucket| {
             let at = self.table[bucket].iter().position(|v| *v == value)?;
@@ -515,7 +514,8 @@ mod tests {
         assert_eq!(index.len(), slots);
         for key in 0..slots {
             if key % 2 == 0 {
-                index.remove_slot(Slot(slots + key));
+                let block = BlockKey(u64::from(key));
+                index.remove_slot(block, hash(block), Slot(slots + key));
             } else {
                 assert!(index.remove(BlockKey(u64::from(key))).is_some());
             }

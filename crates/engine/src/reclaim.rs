@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use crate::append::{Keys, Piece};
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, SegmentId, Sequence, Slot, Stream};
-use crate::index::foreign_shadows;
+use crate::index::{self, foreign_shadows};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::jobs::Job;
 use crate::locks::Owner;
@@ -123,7 +123,7 @@ impl RetainJob {
 impl Engine {
     pub(crate) fn advance_reclaim(&mut self, now: Nanos, memory: &mut dyn Memory) {
         let segments = self.log.usable_segments();
-        let target = RECLAIM_RESERVE + (segments / 64).clamp(3, 16);
+        let target = RECLAIM_RESERVE + (2 + segments / 64).min(16);
         let retiring = self.retire.is_active();
         let at_rest = self.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
         if self.failed_cache() || at_rest {
@@ -362,16 +362,16 @@ impl Engine {
         if !self.log_drops(now, key, shadows, Claim::Tails, memory) {
             return false;
         }
-        self.index.remove_slot(slot);
-        if shadows == 0 {
-            self.slot_leaves(slot, flags);
-        } else {
-            self.slot_dies(slot, flags);
+        let hash = index::hash(key);
+        self.index.remove_slot(key, hash, slot);
+        if shadows != 0 {
+            self.log.segment_of(slot).superseded_by = self.last_number();
         }
+        self.slot_leaves(key, slot, flags);
         self.departed
             .evicted(key, stream.bit(), reclaim, self.last_number());
         self.stats.evicted_blocks += 1;
-        self.remember_evicted(key, stream);
+        self.remember_evicted(hash, stream);
         true
     }
 

@@ -8,10 +8,11 @@
 
 use crate::engine::Engine;
 use crate::format::{BlockKey, SegmentId, Sequence, Slot, Stream};
-use crate::index::{MAX_HITS, SlotFlags};
+use crate::index::{MAX_HITS, SlotFlags, hash};
 use crate::log::{RECLAIM_RESERVE, SegmentState};
 use crate::planted::{self, Bug};
 use crate::settings::{name_of, named};
+use crate::trials::Manner;
 
 /// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent.
 const WRITE_SHARE_PERCENT: u64 = 30;
@@ -21,6 +22,8 @@ const TWO_Q_SHARE_PERCENT: u64 = 25;
 /// Which blocks stay when room is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Replacement {
+    /// S3-FIFO in the manner that misses least on a sample of the blocks (see `trials`).
+    Adaptive,
     /// S3-FIFO (Yang et al., SOSP 2023) in segments: new blocks are on probation; what is hit
     /// often enough there, or comes back soon after it left, belongs to main, where a hit keeps a
     /// block for another round.
@@ -37,7 +40,8 @@ pub enum Replacement {
 
 impl Replacement {
     /// All of them with their names.
-    pub const NAMES: [(Replacement, &'static str); 4] = [
+    pub const NAMES: [(Replacement, &'static str); 5] = [
+        (Replacement::Adaptive, "adaptive"),
         (Replacement::S3Fifo, "s3-fifo"),
         (Replacement::Fifo, "fifo"),
         (Replacement::Clock, "clock"),
@@ -57,7 +61,11 @@ impl Replacement {
 
     /// Whether it remembers what left.
     fn has_ghost(self) -> bool {
-        matches!(self, Replacement::S3Fifo | Replacement::TwoQ)
+        self.is_s3_fifo() || self == Replacement::TwoQ
+    }
+
+    fn is_s3_fifo(self) -> bool {
+        matches!(self, Replacement::Adaptive | Replacement::S3Fifo)
     }
 }
 
@@ -99,30 +107,46 @@ impl Allowance {
 }
 
 impl Engine {
+    /// A block was read or written.
+    #[inline]
+    pub(crate) fn note_use(&mut self, key: BlockKey) {
+        if self.trials.sample(key) {
+            self.trials.note_use(key);
+        }
+    }
+
     /// The stream a missed block belongs in: main if it left not long ago.
     pub(crate) fn stream_of_promoted(&mut self, key: BlockKey) -> Stream {
-        if self.settings.replacement.has_ghost() && self.ghost.take(key) {
+        self.note_use(key);
+        if self.settings.replacement.has_ghost()
+            && self.ghost.take(hash(key))
+            && self.main_has_room()
+        {
             Stream::Main
         } else {
             Stream::Probation
         }
     }
 
+    fn main_has_room(&mut self) -> bool {
+        self.trials.best() != Manner::Steady || self.main_makes_way()
+    }
+
     /// The count of hits a written block starts with that was not cached. It has to be in the
     /// write stream (I17); if it left not long ago it moves on from there.
     #[inline]
     pub(crate) fn hits_of_written(&mut self, key: BlockKey) -> u8 {
-        if self.settings.replacement.has_ghost() && self.ghost.take(key) {
+        if self.settings.replacement.has_ghost() && self.ghost.take(hash(key)) {
             MAX_HITS
         } else {
             0
         }
     }
 
-    /// A block was evicted from this stream.
-    pub(crate) fn remember_evicted(&mut self, key: BlockKey, stream: Stream) {
+    /// A block whose key has this hash was evicted from this stream.
+    pub(crate) fn remember_evicted(&mut self, hash: u64, stream: Stream) {
         if stream != Stream::Main && self.settings.replacement.has_ghost() {
-            self.ghost.insert(key);
+            self.ghost.insert(hash);
         }
     }
 
@@ -145,8 +169,10 @@ impl Engine {
         match self.settings.replacement {
             Replacement::Fifo => None,
             Replacement::Clock => Some(1),
-            Replacement::S3Fifo | Replacement::TwoQ if proved => Some(1),
-            Replacement::S3Fifo => Some(self.settings.promotion_hits),
+            _ if proved => Some(1),
+            Replacement::Adaptive | Replacement::S3Fifo => {
+                Some(self.trials.best().promotion_hits(&self.settings))
+            }
             Replacement::TwoQ => (stream == Stream::Write).then_some(MAX_HITS),
         }
     }
@@ -188,8 +214,8 @@ impl Engine {
         let write_is_clean = self.has_oldest(Stream::Write) && self.oldest_dirty_blocks() == 0;
         match self.settings.replacement {
             Replacement::Fifo | Replacement::Clock => self.oldest_stream(write_is_clean),
-            Replacement::S3Fifo => {
-                let share = u64::from(self.settings.probation_percent);
+            Replacement::Adaptive | Replacement::S3Fifo => {
+                let share = u64::from(self.probation_percent());
                 self.due_by_share(write_is_clean, share, WRITE_SHARE_PERCENT)
             }
             Replacement::TwoQ => {
@@ -201,11 +227,15 @@ impl Engine {
     /// Whether probation can give room while a renewal had better wait: it closes the segment of
     /// main that is open (rule 1 of I19), and much of that may be empty.
     pub(crate) fn probation_can_step_in(&self) -> bool {
-        let least = u64::from(self.settings.probation_percent / 4);
-        self.settings.replacement == Replacement::S3Fifo
+        let least = u64::from(self.probation_percent() / 4);
+        self.settings.replacement.is_s3_fifo()
             && self.renewal_wastes()
             && self.can_reclaim(Stream::Probation)
             && self.is_longer_than(Stream::Probation, least)
+    }
+
+    fn probation_percent(&self) -> u8 {
+        self.trials.best().probation_percent(&self.settings)
     }
 
     /// The stream with the oldest segment of all.

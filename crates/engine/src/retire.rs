@@ -24,6 +24,7 @@ use crate::interface::{Memory, Nanos};
 use crate::jobs::Job;
 use crate::log::{RECLAIM_RESERVE, Segment, SegmentState};
 use crate::planted::{self, Bug};
+use crate::trials::Trials;
 
 /// How often it is looked at while nothing else happens.
 const TICK: Nanos = Nanos(20_000_000);
@@ -86,6 +87,7 @@ impl Engine {
             let slots = self.log.geometry.slots();
             self.index.grow(slots);
             self.ghost = Ghost::of(slots as usize);
+            self.trials = Trials::new(slots as usize, &self.settings);
         }
         self.forget_retirement();
     }

@@ -1,7 +1,8 @@
 //! The engine's replacement, driven by loads from a seed: what it must not fall back behind.
 
 use forebay_engine::{Replacement, Settings};
-use forebay_experiments::policies::{Overwrites, Point, measure, settings, shape};
+use forebay_experiments::policies::{Overwrites, Point, Trace, measure, settings, shape};
+use forebay_trace::Format;
 
 const BLOCKS: u64 = 4096;
 
@@ -36,7 +37,8 @@ fn the_default_misses_about_as_seldom_as_the_ideal_and_writes_little_more() {
 
 #[test]
 fn each_policy_does_what_its_name_says() {
-    let [s3_fifo, fifo, clock, two_q] = [
+    let [adaptive, s3_fifo, fifo, clock, two_q] = [
+        Replacement::Adaptive,
         Replacement::S3Fifo,
         Replacement::Fifo,
         Replacement::Clock,
@@ -44,10 +46,24 @@ fn each_policy_does_what_its_name_says() {
     ]
     .map(|replacement| run(SKEWED, &with(replacement)));
     assert_eq!((fifo.retained, fifo.renewed), (0, 0), "nothing stays");
-    for better in [&s3_fifo, &clock, &two_q] {
+    for better in [&adaptive, &s3_fifo, &clock, &two_q] {
         assert!(better.retained > 0, "{better:?}");
         assert!(better.misses < fifo.misses, "{better:?} {fifo:?}");
     }
+}
+
+#[test]
+fn of_what_goes_round_a_larger_part_stays() {
+    let round = BLOCKS as usize * 6 / 5;
+    let reads = (0..round).cycle().take(round * 12);
+    let reads: String = reads.map(|block| format!("{block}\n")).collect();
+    let trace = Trace::read(reads.as_bytes(), Format::Blocks).expect("block numbers");
+    let [adaptive, fixed] = [Replacement::Adaptive, Replacement::S3Fifo]
+        .map(|policy| measure(&trace, BLOCKS, &with(policy)).expect("a cache of 4096 blocks"));
+    assert!(
+        adaptive.miss_ratio() < fixed.miss_ratio() - 0.05,
+        "{adaptive:?} {fixed:?}"
+    );
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn choose_replacement(settings: &mut Settings, rng: &mut Rng) {
     if !rng.percent(20) {
         return;
     }
-    settings.replacement = Replacement::NAMES[rng.below(4) as usize].0;
+    settings.replacement = Replacement::NAMES[rng.below(5) as usize].0;
     settings.retain_percent = rng.pick(&[0, 10, 40, 100]) as u8;
 }
 

@@ -88,7 +88,7 @@ pub(crate) const KEYS: [Key; 15] = [
     },
     Key {
         name: "replacement",
-        values: "`s3-fifo`, `clock`, `2q`, `fifo`",
+        values: "`adaptive`, `s3-fifo`, `clock`, `2q`, `fifo`",
         effect: "which blocks stay when room is made",
         change: |settings, value| set(&mut settings.replacement, value.parse()),
     },

@@ -115,6 +115,7 @@ impl Engine {
             if let Some(slot) = self.index.find(key) {
                 self.index.hit(slot);
             }
+            self.note_use(key);
         }
         self.writeback.cache_is_used(now);
         self.stats.read_requests += 1;

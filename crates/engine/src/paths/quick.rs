@@ -71,6 +71,7 @@ impl Engine {
             let locked = self.locks.try_lock(key.plus(i), owner);
             assert!(locked, "I11: the caller saw that nobody owns the block");
             hits += u64::from(self.index.find(key.plus(i)).is_some());
+            self.note_use(key.plus(i));
         }
         self.stats.write_blocks_hit += hits;
         self.stats.write_blocks_missed += u64::from(count) - hits;

@@ -150,6 +150,7 @@ impl Engine {
         self.writeback.cache_is_used(now);
         for i in 0..u32::from(extent.count) {
             self.index.hit(Slot(slot.0 + i));
+            self.note_use(extent.key.plus(u64::from(i)));
         }
         self.add_part(request);
         if self.index.flags(slot).zero() {

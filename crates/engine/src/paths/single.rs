@@ -105,6 +105,7 @@ impl Engine {
             zero: false,
             retained: false,
         };
+        self.note_use(key);
         let hit = self.index_block(key, slot, checksum, kind);
         self.stats.write_blocks_hit += u64::from(hit);
         self.stats.write_blocks_missed += u64::from(!hit);

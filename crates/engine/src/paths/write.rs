@@ -362,6 +362,7 @@ impl Engine {
         let mut all_cached = true;
         let mut cached_blocks = 0;
         for key in (first.0..end.0).map(BlockKey) {
+            self.note_use(key);
             match self.index.find(key) {
                 Some(slot) => {
                     any_dirty |= self.index.flags(slot).dirty() && !planted::is(Bug::DirtyBypassed);

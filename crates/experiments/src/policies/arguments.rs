@@ -15,7 +15,7 @@ Drives the engine with the block accesses of traces, its devices taking no time,
 it misses and writes with ideal block-granular S3-FIFO. FORMAT as for `forebay trace simulate`.
   --sizes LIST        cache sizes, in blocks or percent of the distinct blocks (1%,5%,10%,20%)
   --synthetic BLOCKS  overwrites over spans of 0.5 to 5 times a cache of so many blocks, too
-  --replacement LIST  policies: s3-fifo, fifo, clock, 2q (s3-fifo)
+  --replacement LIST  policies: adaptive, s3-fifo, fifo, clock, 2q (adaptive)
   --retain LIST       copies allowed for each hundred blocks let in (as set by default)
   --probation N       the share of blocks on probation, in percent (as set by default)
   --promotion N       hits that lead from there to main (as set by default)
@@ -117,7 +117,7 @@ fn measured(
 fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let mut traces = Vec::new();
     let mut sizes = "1%,5%,10%,20%".to_owned();
-    let mut replacement = Replacement::S3Fifo.name().to_owned();
+    let mut replacement = Replacement::Adaptive.name().to_owned();
     let mut retain = None;
     let mut synthetic_blocks = None;
     let mut json = false;
