@@ -431,7 +431,7 @@ impl Engine {
             zero,
             retained,
         } = kind;
-        let mut shadows = self.departed.take(key);
+        let (mut shadows, drop_number) = self.departed.take(key);
         self.writeback.replaced(key);
         let mut hits = 0;
         let mut dirtier = i64::from(dirty);
@@ -462,6 +462,7 @@ impl Engine {
         let segment = self.log.segment_of(slot);
         segment.live += 1;
         segment.dirty += u32::from(dirty);
+        segment.superseded_by = segment.superseded_by.max(drop_number);
         if dirtier != 0 || more != 0 {
             self.stats.dirty_blocks = self
                 .stats

@@ -69,14 +69,16 @@ impl Departed {
             .map(|departure| (departure.stream_bit, departure.drop_number))
     }
 
-    /// The block is cached again: returns the streams that now are its shadows.
-    pub(crate) fn take(&mut self, key: BlockKey) -> u8 {
+    /// The block is cached again: returns the streams that now are its shadows, and the number of
+    /// its last `Drop`. Whoever lets it leave again without one has to see to it that that one is
+    /// durable, as nobody waits for it here any more.
+    pub(crate) fn take(&mut self, key: BlockKey) -> (u8, u64) {
         if self.blocks.is_empty() {
-            return 0;
+            return (0, 0);
         }
-        self.blocks
-            .remove(&key)
-            .map_or(0, |departure| departure.stream_bit)
+        self.blocks.remove(&key).map_or((0, 0), |departure| {
+            (departure.stream_bit, departure.drop_number)
+        })
     }
 
     /// The segment a reclaim emptied is below a durable tail: what it evicted is gone.

@@ -27,6 +27,8 @@ pub(crate) enum Waiter {
 #[derive(Debug)]
 struct Cycle {
     upto: u64,
+    /// It closed the records that were open.
+    closed_all: bool,
     /// Records whose headers are awaited.
     waiting: u32,
     /// What the flush in flight covers.
@@ -173,7 +175,7 @@ impl Engine {
                 self.start_cycle(now, memory);
             } else if partial {
                 let upto = self.last_number_closed();
-                self.await_headers(now, upto);
+                self.await_headers(now, upto, false);
             }
         }
         self.advance_promise(now, memory);
@@ -280,11 +282,11 @@ impl Engine {
             self.write_empty_record(now, memory);
         }
         let upto = self.last_number();
-        self.await_headers(now, upto);
+        self.await_headers(now, upto, true);
     }
 
     /// The cycle goes on when the headers that are on their way are on the device.
-    fn await_headers(&mut self, now: Nanos, upto: u64) {
+    fn await_headers(&mut self, now: Nanos, upto: u64, closed_all: bool) {
         let mut waiting = 0;
         for id in 0..self.log.records.capacity() {
             if let Some(record) = self.log.records.get(id)
@@ -297,6 +299,7 @@ impl Engine {
         }
         self.durability.cycle = Some(Cycle {
             upto,
+            closed_all,
             waiting,
             flushing: None,
         });
@@ -352,12 +355,16 @@ impl Engine {
             covered.push((id, segment.generation, complete));
         }
         cycle.flushing = Some(covered);
+        let closed_all = cycle.closed_all;
         // I19 (5): what a renewal numbered is not known durable before its summary is.
         if let Some(first) = self.renewals.flush_begins(cycle.upto) {
             cycle.upto = cycle.upto.min(first - 1);
         }
         self.durability.flushing_tails = self.durability.complete_tails;
-        self.durability.deadline = None;
+        // What is in records that stay open has waited as long as before.
+        if closed_all {
+            self.durability.deadline = None;
+        }
         self.stats.cache_flushes += 1;
         self.issue(Op::CacheFlush, Device::Cache(0), Operation::Flush);
     }

@@ -382,7 +382,7 @@ impl Engine {
         self.buffer.in_use |= settings.commit == Commit::Memory;
         let tried = |of: &Settings| (of.replacement, of.probation_percent, of.promotion_hits);
         if tried(&settings) != tried(&self.settings) {
-            self.trials = Trials::new(self.log.geometry.slots() as usize, &settings);
+            self.trials = Trials::new(self.log.usable_slots(), &settings);
         }
         self.settings = settings;
         Ok(())

@@ -49,16 +49,15 @@ impl Ghost {
         self.buckets[bucket] = word & !moved | word << BITS & moved | fingerprint;
     }
 
-    /// Whether the key of this hash is remembered; it is forgotten with the answer.
-    pub(crate) fn take(&mut self, hash: u64) -> bool {
+    /// Whether the key of this hash is remembered, and how many of its bucket left after it; it is
+    /// forgotten with the answer.
+    pub(crate) fn take(&mut self, hash: u64) -> Option<u32> {
         let (bucket, fingerprint) = self.place(hash);
         let word = self.buckets[bucket];
-        let Some(at) = position(word, fingerprint) else {
-            return false;
-        };
+        let at = position(word, fingerprint)?;
         let younger = (1 << at) - 1;
         self.buckets[bucket] = word & younger | word >> BITS & !younger;
-        true
+        Some(at / BITS)
     }
 
     fn place(&self, hash: u64) -> (usize, u64) {
@@ -87,14 +86,15 @@ mod tests {
             ghost.insert(hash(BlockKey(key)));
         }
         let recent = (9_800..10_000)
-            .filter(|key| ghost.take(hash(BlockKey(*key))))
+            .filter(|key| ghost.take(hash(BlockKey(*key))).is_some())
             .count();
         assert!(recent > 190, "{recent} of 200 remembered");
         let old = (0..5_000)
-            .filter(|key| ghost.take(hash(BlockKey(*key))))
+            .filter(|key| ghost.take(hash(BlockKey(*key))).is_some())
             .count();
         assert!(old < 10, "{old} of 5000 not forgotten");
-        assert!(!ghost.take(hash(BlockKey(9_999))), "an answer forgets");
+        let again = ghost.take(hash(BlockKey(9_999)));
+        assert_eq!(again, None, "an answer forgets");
     }
 
     #[test]
@@ -108,9 +108,9 @@ mod tests {
             ghost.insert(fingerprint);
         }
         assert_eq!(places(&ghost), [7, 2, 4095, 4, 3], "1 was the oldest");
-        assert!(ghost.take(4));
+        assert_eq!(ghost.take(4), Some(3));
         assert_eq!(places(&ghost), [7, 2, 4095, 3, 0]);
-        assert!(!ghost.take(4) && !ghost.take(1) && !ghost.take(8));
+        assert_eq!([4, 1, 8].map(|gone| ghost.take(gone)), [None; 3]);
         ghost.insert(8);
         assert_eq!(places(&ghost), [8, 7, 2, 4095, 3]);
         ghost.insert(3);

@@ -92,7 +92,8 @@ pub(crate) struct Segment {
     pub(crate) live: u32,
     /// Dirty blocks among them.
     pub(crate) dirty: u32,
-    /// What supersedes the entries of blocks that were in it is numbered no higher.
+    /// What supersedes the entries of blocks that were in it, and the `Drop`s of an earlier life
+    /// of those that are, are numbered no higher.
     pub(crate) superseded_by: u64,
     /// Reads in flight; the segment is not reused before they end (I8).
     pub(crate) pins: u32,

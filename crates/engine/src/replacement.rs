@@ -16,6 +16,9 @@ use crate::trials::Manner;
 
 /// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent.
 const WRITE_SHARE_PERCENT: u64 = 30;
+/// A written block comes back only from the younger part of the ghost. Writes spread evenly over
+/// more than there is room for would each be copied into main otherwise.
+const WRITTEN_LEFT_BEFORE: u32 = 3;
 /// The share of 2Q's first queue (A1in), in percent.
 const TWO_Q_SHARE_PERCENT: u64 = 25;
 
@@ -119,7 +122,7 @@ impl Engine {
     pub(crate) fn stream_of_promoted(&mut self, key: BlockKey) -> Stream {
         self.note_use(key);
         if self.settings.replacement.has_ghost()
-            && self.ghost.take(hash(key))
+            && self.ghost.take(hash(key)).is_some()
             && self.main_has_room()
         {
             Stream::Main
@@ -129,17 +132,20 @@ impl Engine {
     }
 
     fn main_has_room(&mut self) -> bool {
-        self.trials.best() != Manner::Steady || self.main_makes_way()
+        let is_filling = self.log.free.len() * 8 > self.log.usable_segments();
+        self.trials.best() != Manner::Steady || is_filling || self.main_makes_way()
     }
 
     /// The count of hits a written block starts with that was not cached. It has to be in the
-    /// write stream (I17); if it left not long ago it moves on from there.
+    /// write stream (I17); if it left a short while ago it moves on from there, which is a copy.
     #[inline]
     pub(crate) fn hits_of_written(&mut self, key: BlockKey) -> u8 {
-        if self.settings.replacement.has_ghost() && self.ghost.take(hash(key)) {
-            MAX_HITS
-        } else {
-            0
+        if !self.settings.replacement.has_ghost() {
+            return 0;
+        }
+        match self.ghost.take(hash(key)) {
+            Some(later) if later < WRITTEN_LEFT_BEFORE => MAX_HITS,
+            _ => 0,
         }
     }
 

@@ -87,9 +87,9 @@ impl Engine {
             let slots = self.log.geometry.slots();
             self.index.grow(slots);
             self.ghost = Ghost::of(slots as usize);
-            self.trials = Trials::new(slots as usize, &self.settings);
         }
         self.forget_retirement();
+        self.trials = Trials::new(self.log.usable_slots(), &self.settings);
     }
 
     /// Begins to empty these segments, so that their extents can be taken away. Nothing happens to
