@@ -107,3 +107,23 @@ impl Departed {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block can be dropped, be cached again and leave before its `Drop` is durable. No script
+    /// of the simulator shows what forgetting the number costs: it takes a read that brings
+    /// something else once, and a stream that is gone round while a record of another is open.
+    #[test]
+    fn who_caches_a_block_again_is_told_of_its_drop() {
+        let mut departed = Departed::default();
+        let [dropped, evicted, other] = [1, 2, 3].map(BlockKey);
+        departed.dropped(dropped, 17);
+        departed.evicted(evicted, 0b10, 4, 19);
+        assert_eq!(departed.take(dropped), (0, 17));
+        assert_eq!(departed.take(evicted), (0b10, 19));
+        assert_eq!(departed.take(other), (0, 0));
+        assert_eq!(departed.take(dropped), (0, 0), "it is told once");
+    }
+}
