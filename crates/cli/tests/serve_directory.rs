@@ -43,6 +43,16 @@ fn configure_wrongly(scratch: &Scratch) {
 }
 
 impl Service<'_> {
+    /// Two caches of these names and one that can never be served, and what the manager was told
+    /// when they were.
+    fn of_two<'a>(scratch: &'a Scratch, names: [&str; 2]) -> (Service<'a>, String) {
+        configure_with_disks(scratch, names);
+        configure_wrongly(scratch);
+        let service = Service::start(scratch, "2000000");
+        let ready = service.manager.wait_for("READY=1", "WATCHDOG=1");
+        (service, ready)
+    }
+
     fn start<'a>(scratch: &'a Scratch, watchdog_usec: &str) -> Service<'a> {
         let manager = Manager::new(&scratch.path("notify"));
         let arguments = ["serve", "--config", "etc", "--control", "run"];
@@ -116,10 +126,7 @@ impl Drop for Service<'_> {
 #[test]
 fn each_cache_is_served_and_replaced_by_itself() {
     let scratch = Scratch::new();
-    configure_with_disks(&scratch, ["one", "two"]);
-    configure_wrongly(&scratch);
-    let mut service = Service::start(&scratch, "2000000");
-    let ready = service.manager.wait_for("READY=1", "WATCHDOG=1");
+    let (mut service, ready) = Service::of_two(&scratch, ["one", "two"]);
     assert!(ready.contains("2 of 3 caches are served"), "{ready}");
     assert!(ready.contains("wrong: exit status: 2"), "{ready}");
     for name in ["one", "two"] {
@@ -246,10 +253,7 @@ fn a_directory_is_served_as_its_files_say() {
 fn a_second_service_leaves_the_first_ones_daemons_alone() {
     let scratch = Scratch::new();
     // The other is there for the service to go on when the first is stopped.
-    configure_with_disks(&scratch, ["one", "other"]);
-    configure_wrongly(&scratch);
-    let mut service = Service::start(&scratch, "2000000");
-    service.manager.wait_for("READY=1", "WATCHDOG=1");
+    let (mut service, _) = Service::of_two(&scratch, ["one", "other"]);
     let one = service.daemon("one");
     let serve = ["serve", "--config", "etc", "--control", "run"];
     forebay_says(&scratch, &serve, 2, &["one: served by a daemon"]);

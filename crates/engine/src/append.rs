@@ -476,9 +476,9 @@ impl Engine {
 
     /// A slot the index no longer names, for an entry that has its number: its segment counts one
     /// block less.
-    pub(crate) fn slot_dies(&mut self, slot: Slot, flags: SlotFlags) {
+    pub(crate) fn slot_dies(&mut self, key: BlockKey, slot: Slot, flags: SlotFlags) {
         self.log.segment_of(slot).superseded_by = self.last_number();
-        self.slot_leaves(self.index.key(slot), slot, flags);
+        self.slot_leaves(key, slot, flags);
     }
 
     /// The same where no entry says so: should the block come back after a crash, it is what the

@@ -337,9 +337,10 @@ impl Engine {
         }
         for at in 0..self.log.geometry.slots() {
             let slot = Slot(at);
-            if self.index.flags(slot).live() && (first..end).contains(&self.index.key(slot)) {
-                let (slot, flags) = self.index.remove(self.index.key(slot)).expect("live");
-                self.slot_dies(slot, flags);
+            let key = self.index.key(slot);
+            if self.index.flags(slot).live() && (first..end).contains(&key) {
+                let (slot, flags) = self.index.remove(key).expect("live");
+                self.slot_dies(key, slot, flags);
             }
         }
         self.volumes[usize::from(slot.0)] = None;

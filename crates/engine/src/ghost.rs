@@ -18,6 +18,11 @@ const EACH: u64 = {
     each
 };
 
+/// How many blocks a ghost remembers of those that leave a cache of so many.
+pub(crate) const fn remembered(blocks: usize) -> usize {
+    blocks / 10 * 7
+}
+
 /// A fixed-size filter that remembers recent keys, with about one false answer in 800: what was
 /// never here is let into main then, as if it came back.
 #[derive(Debug)]
@@ -30,7 +35,7 @@ impl Ghost {
     /// The ghost of a shard with so many slots.
     #[must_use]
     pub(crate) fn of(slots: usize) -> Ghost {
-        Ghost::new(slots / 10 * 7)
+        Ghost::new(remembered(slots))
     }
 
     /// A ghost that remembers about `entries` keys.

@@ -300,6 +300,12 @@ impl Log {
         }
     }
 
+    /// The same of one that is being filled.
+    pub(crate) fn state_of_filling(&mut self, id: SegmentId) -> State {
+        let previous = self.filling(id).previous;
+        self.state(previous)
+    }
+
     pub(crate) fn filling(&mut self, id: SegmentId) -> &mut Filling {
         self.segment(id)
             .filling

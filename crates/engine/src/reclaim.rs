@@ -48,8 +48,6 @@ pub(crate) struct Reclaim {
     active: [Option<u32>; Stream::COUNT],
     dying: [VecDeque<Leaving>; Stream::COUNT],
     dead: Vec<Leaving>,
-    /// How many of them were of each stream.
-    dead_of: [usize; Stream::COUNT],
     next: u64,
 }
 
@@ -251,9 +249,10 @@ impl Engine {
         if stream == Stream::Write {
             return dying >= MOST_WAITING;
         }
+        let dead = self.reclaim.dead.iter();
+        let dead = dead.filter(|leaving| leaving.stream == stream).count();
         let slots = self.log.geometry.slots_per_segment() as usize;
-        dying + self.reclaim.dead_of[stream as usize]
-            >= (MOST_WAITING_BLOCKS / slots).clamp(2, MOST_WAITING)
+        dying + dead >= (MOST_WAITING_BLOCKS / slots).clamp(2, MOST_WAITING)
     }
 
     pub(crate) fn start_reclaim(&mut self, now: Nanos, stream: Stream, memory: &mut dyn Memory) {
@@ -364,10 +363,11 @@ impl Engine {
         }
         let hash = index::hash(key);
         self.index.remove_slot(key, hash, slot);
-        if shadows != 0 {
-            self.log.segment_of(slot).superseded_by = self.last_number();
+        if shadows == 0 {
+            self.slot_leaves(key, slot, flags);
+        } else {
+            self.slot_dies(key, slot, flags);
         }
-        self.slot_leaves(key, slot, flags);
         self.departed
             .evicted(key, stream.bit(), reclaim, self.last_number());
         self.stats.evicted_blocks += 1;
@@ -646,7 +646,6 @@ impl Engine {
                 assert!(tail > leaving.generation, "I2: tails rise");
                 self.log.tails[stream as usize] = tail;
                 self.log.segment(leaving.segment).state = SegmentState::Dead;
-                self.reclaim.dead_of[stream as usize] += 1;
                 self.reclaim.dead.push(leaving);
             }
         }
@@ -664,7 +663,6 @@ impl Engine {
                 continue;
             }
             let leaving = self.reclaim.dead.swap_remove(at);
-            self.reclaim.dead_of[leaving.stream as usize] -= 1;
             for key in leaving.evicted {
                 self.departed.reclaimed(key, leaving.reclaim);
             }

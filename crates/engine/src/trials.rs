@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use crate::format::BlockKey;
+use crate::ghost::remembered;
 use crate::index::MAX_HITS;
 use crate::locks::KeyMap;
 use crate::replacement::Replacement;
@@ -16,8 +17,6 @@ use crate::settings::Settings;
 
 /// Blocks of a miniature cache. From 64 on the choice hardly changes (docs/policies.md).
 const BLOCKS: usize = 256;
-/// How many of what left a miniature remembers: as many in proportion as the shard's ghost.
-const REMEMBERED: usize = BLOCKS / 10 * 7;
 /// After so many uses in the sample the manners are compared.
 const PERIOD: u32 = BLOCKS as u32 / 8;
 /// What a miss counts when it happens; an eighth of what was counted fades in each period.
@@ -240,7 +239,7 @@ impl Miniature {
         }
         *state = (Place::Ghost, 0);
         self.ghost.push_back(key);
-        if self.ghost.len() > REMEMBERED
+        if self.ghost.len() > remembered(BLOCKS)
             && let Some(forgotten) = self.ghost.pop_front()
         {
             self.blocks.remove(&forgotten);
@@ -256,12 +255,10 @@ mod tests {
 
     fn after(uses: impl Iterator<Item = u64>) -> Trials {
         let mut trials = Trials::new(SLOTS, &Settings::default());
-        for key in uses
-            .map(BlockKey)
-            .filter(|key| trials.sample(*key))
-            .collect::<Vec<_>>()
-        {
-            trials.note_use(key);
+        for key in uses.map(BlockKey) {
+            if trials.sample(key) {
+                trials.note_use(key);
+            }
         }
         trials
     }

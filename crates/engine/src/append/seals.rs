@@ -24,8 +24,7 @@ impl Engine {
     /// Writes the summary of a full segment into the slot that does not count (I19).
     pub(crate) fn write_seal(&mut self, id: SegmentId, memory: &mut dyn Memory) {
         let shard = self.log.shard;
-        let previous = self.log.filling(id).previous;
-        let state = self.log.state(previous);
+        let state = self.log.state_of_filling(id);
         let last_number = self.log.next_number - 1;
         let segment = self.log.segment(id);
         let which = segment.summary.map_or(0, |counts| 1 - counts);

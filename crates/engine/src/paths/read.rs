@@ -551,7 +551,7 @@ impl Engine {
             return None;
         }
         if let Some((slot, flags)) = self.index.remove(key) {
-            self.slot_dies(slot, flags);
+            self.slot_dies(key, slot, flags);
         }
         let number = self.last_number();
         self.departed.dropped(key, number);

@@ -457,7 +457,7 @@ impl Engine {
             if self.failed_cache() {
                 // The log takes nothing more; its abandonment voids what it says (I15).
                 if let Some((slot, flags)) = self.index.remove(key) {
-                    self.slot_dies(slot, flags);
+                    self.slot_dies(key, slot, flags);
                 }
                 continue;
             }
