@@ -222,6 +222,7 @@ impl Engine {
         let spare_summary = Spare::new(log.geometry.summary_bytes() as usize, memory);
         let mut engine = Engine {
             trials: Trials::new(slots, &settings),
+            allowance: Allowance::new(slots, settings.retain_percent),
             settings,
             log,
             index,
@@ -233,7 +234,6 @@ impl Engine {
             departed: Departed::default(),
             ghost: Ghost::of(slots),
             main_hand: MainHand::default(),
-            allowance: Allowance::new(slots),
             gate: Gate::default(),
             buffer: MemoryBuffer::default(),
             identity,

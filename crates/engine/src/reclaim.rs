@@ -121,7 +121,7 @@ impl RetainJob {
 impl Engine {
     pub(crate) fn advance_reclaim(&mut self, now: Nanos, memory: &mut dyn Memory) {
         let segments = self.log.usable_segments();
-        let target = RECLAIM_RESERVE + (2 + segments / 64).min(16);
+        let target = RECLAIM_RESERVE + (2 + segments / 64).min(13);
         let retiring = self.retire.is_active();
         let at_rest = self.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
         if self.failed_cache() || at_rest {
@@ -135,6 +135,9 @@ impl Engine {
             }
         }
         while self.free_that_stay() + self.to_be_free() < target {
+            // What is superseded durably already does not wait, and must not be in the way of the
+            // next of its stream: another would be taken instead.
+            self.bury_dying();
             let Some(stream) = self.stream_to_reclaim() else {
                 break;
             };
@@ -158,7 +161,7 @@ impl Engine {
         // What is dying is freed by flushes of its own when segments are short. As long as there is
         // time these leave open records open: a header for a few entries is metadata for nothing.
         let short = self.log.free.len() <= RECLAIM_RESERVE + 1 || !self.backlog.is_empty();
-        let soon = self.log.free.len() <= RECLAIM_RESERVE + (target - RECLAIM_RESERVE) / 2;
+        let soon = self.log.free.len() < target - (target - RECLAIM_RESERVE) / 8;
         self.bury_dying();
         if (short || soon || retiring) && !self.is_flushing() {
             if self.partial_flush_helps_reclaim() {
@@ -215,7 +218,7 @@ impl Engine {
             return None;
         }
         let write_is_clean = self.oldest_dirty_blocks() == 0;
-        for stream in [Stream::Main, Stream::Write, Stream::Probation] {
+        for stream in self.order_in_need() {
             if self.can_reclaim(stream) && (stream != Stream::Write || write_is_clean) {
                 return Some(stream);
             }

@@ -91,21 +91,22 @@ pub(crate) struct Allowance {
     copied: u64,
 }
 
-/// What can be saved up, as a share of the shard: one 32nd.
-const SAVED_PART: i64 = 32;
+/// What is earned while the cache is filled so often, in halves, can be saved up: loads that need
+/// copies need them in turns, with hours of none between.
+const SAVED_HALVES: i64 = 5;
 
 impl Allowance {
     /// That of a shard which starts: a recovered cache keeps what is hot from its first moment.
-    pub(crate) fn new(slots: usize) -> Allowance {
+    pub(crate) fn new(slots: usize, retain_percent: u8) -> Allowance {
         Allowance {
-            left: Allowance::most(slots),
+            left: Allowance::most(slots, retain_percent),
             written: 0,
             copied: 0,
         }
     }
 
-    fn most(slots: usize) -> i64 {
-        (slots as i64 * 100 / SAVED_PART).max(1)
+    fn most(slots: usize, retain_percent: u8) -> i64 {
+        slots as i64 * i64::from(retain_percent) * SAVED_HALVES / 2
     }
 }
 
@@ -198,7 +199,7 @@ impl Engine {
     }
 
     fn most_allowance(&self) -> i64 {
-        Allowance::most(self.log.usable_slots())
+        Allowance::most(self.log.usable_slots(), self.settings.retain_percent)
     }
 
     /// Reckons up what was let in and copied since the last time.
@@ -242,6 +243,17 @@ impl Engine {
 
     fn probation_percent(&self) -> u8 {
         self.trials.best().probation_percent(&self.settings)
+    }
+
+    /// From which streams a segment is taken, and in which order, when the one whose turn it is has
+    /// none to give yet and appends would stop. A long write pays for its own haste as long as it
+    /// has more than its share: what is read again and again would be gone for it.
+    pub(crate) fn order_in_need(&self) -> [Stream; Stream::COUNT] {
+        if self.is_longer_than(Stream::Write, WRITE_SHARE_PERCENT) {
+            [Stream::Write, Stream::Main, Stream::Probation]
+        } else {
+            [Stream::Main, Stream::Write, Stream::Probation]
+        }
     }
 
     /// The stream with the oldest segment of all.

@@ -289,7 +289,7 @@ impl Default for Settings {
             writeback_depth: 32,
             writeback_run_bytes: 1 << 20,
             replacement: Replacement::Adaptive,
-            retain_percent: 30,
+            retain_percent: 20,
             probation_percent: 10,
             promotion_hits: 3,
             renew_percent: 90,

@@ -82,9 +82,10 @@ fn copies_keep_to_their_limit() {
             },
         )
     };
-    let [none, some, many] = [0, 40, 100].map(at);
+    let [none, some, many] = [0, 20, 100].map(at);
     assert!(none.copies_part() < 0.01, "{none:?}");
-    assert!((0.1..0.45).contains(&some.copies_part()), "{some:?}");
+    // A fifth of what is let in, and what half a cache could save up.
+    assert!((0.1..0.28).contains(&some.copies_part()), "{some:?}");
     assert!(many.copies_part() > some.copies_part(), "{many:?}");
     // Past some point more copies save no more misses.
     assert!(some.misses < none.misses && many.misses < none.misses);

@@ -1,10 +1,14 @@
 //! The experiments at a hundredth of their size: the same answer each time, and what they must
 //! show.
 
+use forebay_engine::{Mode, Settings};
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
-use forebay_experiments::{limit, mail, memory, missed_by_limit, missed_by_memory, raid};
-use forebay_virtual::CpuCost;
+use forebay_experiments::{
+    Limit, Load, Order, limit, mail, memory, missed_by_limit, missed_by_memory, raid,
+};
+use forebay_model::{Disk, DiskParameters, Ssd, SsdParameters};
+use forebay_virtual::{Cached, CpuCost, Setup};
 
 const SCALE: u64 = 128;
 
@@ -50,6 +54,57 @@ fn the_jobs_give_the_same_answer_to_the_digit_and_meet_their_conditions() {
     assert!(least > 0.9 * 170_110.0, "less than the disk: {kibps:?}");
     let full = kibps[5..].iter().sum::<f64>() / 3.0;
     assert!(full > 0.93 * 170_110.0, "less than the disk: {kibps:?}");
+}
+
+/// A load of requests of 128 KiB in sequence, or of 4 KiB in no order, over a span of its own.
+fn load(offset_bytes: u64, span_bytes: u64, read_percent: u8, shuffled: bool) -> Load {
+    Load {
+        offset_bytes,
+        span_bytes,
+        request_bytes: if shuffled { 4 << 10 } else { 128 << 10 },
+        depth: if shuffled { 32 } else { 1 },
+        read_percent,
+        order: if shuffled {
+            Order::Shuffled { seed: 1 }
+        } else {
+            Order::Sequential
+        },
+        limit: Limit::Bytes(span_bytes),
+    }
+}
+
+/// Found in the lab, where the hot reads are an eighth of the cache: while a long write waited for
+/// its own segments to come free it took those of main, and every sixteenth of them was gone.
+#[test]
+fn what_is_read_often_outlasts_a_long_write() {
+    const CACHE_BYTES: u64 = 2 << 30;
+    const ORIGIN_BYTES: u64 = 64 << 30;
+    let mut cached = Cached::new(Setup {
+        ssd: Box::new(Ssd::new(SsdParameters {
+            size_bytes: CACHE_BYTES,
+            ..SsdParameters::sata_850pro()
+        })),
+        cache_bytes: CACHE_BYTES,
+        disk: Box::new(Disk::new(DiskParameters::sata_7200rpm(ORIGIN_BYTES))),
+        origin_bytes: ORIGIN_BYTES,
+        mode: Mode::Writeback,
+        settings: Settings::default(),
+        cpu: CpuCost::ENGINE,
+    })
+    .expect("a cache of 2 GiB");
+    let hot = |shuffled| load(ORIGIN_BYTES / 2, CACHE_BYTES / 8, 100, shuffled);
+    let mut now_ns = 0;
+    for shuffled in [false, false, false, true, true] {
+        now_ns = hot(shuffled).run(&mut cached, now_ns).end_ns;
+    }
+    for part in 0..8 {
+        let write = load(part * (CACHE_BYTES / 4), CACHE_BYTES / 4, 0, false);
+        now_ns = write.run(&mut cached, now_ns).end_ns;
+    }
+    let before = cached.traffic();
+    hot(false).run(&mut cached, now_ns);
+    let read = cached.traffic().since(&before).origin_read_bytes;
+    assert!(read * 100 < CACHE_BYTES / 8, "{read} bytes had left");
 }
 
 #[test]
