@@ -121,7 +121,7 @@ impl RetainJob {
 impl Engine {
     pub(crate) fn advance_reclaim(&mut self, now: Nanos, memory: &mut dyn Memory) {
         let segments = self.log.usable_segments();
-        let target = RECLAIM_RESERVE + (2 + segments / 64).min(13);
+        let target = RECLAIM_RESERVE + (2 + segments / 64).min(10);
         let retiring = self.retire.is_active();
         let at_rest = self.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
         if self.failed_cache() || at_rest {
