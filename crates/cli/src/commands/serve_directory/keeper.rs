@@ -2,7 +2,7 @@
 //! that is of use.
 
 use std::fmt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -210,8 +210,10 @@ impl Keeper {
                 return Outcome::Elsewhere;
             }
             let (why, served) = match self.one_daemon(mailbox) {
-                Ok(Ended { status, .. })
-                    if status.success() || self.stopped_before_it_could_hear(status) =>
+                // One that is to stop and has served nobody has stopped, whatever ended it: the
+                // signal, before it watched for it, or what kept it from serving.
+                Ok(Ended { status, served })
+                    if status.success() || (self.is_to_stop() && !served) =>
                 {
                     return Outcome::Stopped;
                 }
@@ -232,12 +234,6 @@ impl Keeper {
                 mailbox.pause(PAUSE, || self.is_to_stop());
             }
         }
-    }
-
-    /// A signal ends a process that does not watch for it yet, and so serves nobody.
-    fn stopped_before_it_could_hear(&self, status: ExitStatus) -> bool {
-        let signal = self.orders().stop.map(Signal::as_raw);
-        signal.is_some() && status.signal() == signal
     }
 
     /// By a service of its own, or since the initramfs.
