@@ -210,10 +210,12 @@ impl Keeper {
                 return Outcome::Elsewhere;
             }
             let (why, served) = match self.one_daemon(mailbox) {
-                // One that is to stop and has served nobody has stopped, whatever ended it: the
-                // signal, before it watched for it, or what kept it from serving.
+                // One that nobody waits for any more and that has served nobody has stopped,
+                // whatever ended it: the signal, before it watched for it, what kept it from
+                // serving, or that its file is gone before the reload that tells of it.
                 Ok(Ended { status, served })
-                    if status.success() || (self.is_to_stop() && !served) =>
+                    if status.success()
+                        || (!served && (self.is_to_stop() || !self.file.exists())) =>
                 {
                     return Outcome::Stopped;
                 }
