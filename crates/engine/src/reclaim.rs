@@ -135,9 +135,6 @@ impl Engine {
             }
         }
         while self.free_that_stay() + self.to_be_free() < target {
-            // What is superseded durably already does not wait, and must not be in the way of the
-            // next of its stream: another would be taken instead.
-            self.bury_dying();
             let Some(stream) = self.stream_to_reclaim() else {
                 break;
             };
@@ -162,7 +159,6 @@ impl Engine {
         // time these leave open records open: a header for a few entries is metadata for nothing.
         let short = self.log.free.len() <= RECLAIM_RESERVE + 1 || !self.backlog.is_empty();
         let soon = self.log.free.len() < target - (target - RECLAIM_RESERVE) / 8;
-        self.bury_dying();
         if (short || soon || retiring) && !self.is_flushing() {
             if self.partial_flush_helps_reclaim() {
                 self.want_partial_flush();
@@ -623,6 +619,9 @@ impl Engine {
             generation,
             stream: state.stream,
         });
+        // If it is superseded durably already it does not wait, and must not be in the way of the
+        // next of its stream: another stream's would be taken instead.
+        self.bury_dying();
     }
 
     /// Moves tails past segments whose entries are all superseded durably (I8).
