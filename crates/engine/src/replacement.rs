@@ -266,7 +266,8 @@ impl Engine {
     }
 
     /// A segment that is mostly dead; probation and what was written, while they are longer than
-    /// their shares, the older of them first; else main.
+    /// their shares, the one that has more above its own first: a long write gives up its blocks,
+    /// not what was read before it. Else main.
     fn due_by_share(&self, write_is_clean: bool, probation: u64, write: u64) -> Option<Stream> {
         if let Some(deadest) = self.deadest_stream(write_is_clean) {
             return Some(deadest);
@@ -276,9 +277,13 @@ impl Engine {
             self.has_oldest(Stream::Probation) && self.is_longer_than(Stream::Probation, probation);
         match (probation_due, write_due) {
             (true, true) => {
-                let write_is_older = self.oldest_generation(Stream::Write)
-                    < self.oldest_generation(Stream::Probation);
-                Some(if write_is_older {
+                let above_share = |stream: Stream, percent: u64| {
+                    let share = self.log.usable_segments() as u64 * percent;
+                    (self.segments_that_stay(stream) * 100).saturating_sub(share)
+                };
+                let write_first =
+                    above_share(Stream::Write, write) >= above_share(Stream::Probation, probation);
+                Some(if write_first {
                     Stream::Write
                 } else {
                     Stream::Probation
@@ -309,10 +314,13 @@ impl Engine {
 
     /// Whether a stream has more than this share of the shard, what is on its way out left out.
     fn is_longer_than(&self, stream: Stream, percent: u64) -> bool {
-        let all = self.log.streams[stream as usize].order.len();
-        let stays = all - self.reclaim.on_their_way_out(stream);
         let segments = self.log.usable_segments() as u64;
-        stays as u64 * 100 > (segments * percent).max(100)
+        self.segments_that_stay(stream) * 100 > (segments * percent).max(100)
+    }
+
+    fn segments_that_stay(&self, stream: Stream) -> u64 {
+        let all = self.log.streams[stream as usize].order.len();
+        (all - self.reclaim.on_their_way_out(stream)) as u64
     }
 
     /// The oldest segment of a stream that is not dying already (I2: they die in order).

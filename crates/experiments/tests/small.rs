@@ -92,17 +92,18 @@ fn what_is_read_often_outlasts_a_long_write() {
         cpu: CpuCost::ENGINE,
     })
     .expect("a cache of 2 GiB");
-    let hot = |shuffled| load(ORIGIN_BYTES / 2, CACHE_BYTES / 8, 100, shuffled);
+    let hot = load(ORIGIN_BYTES / 2, CACHE_BYTES / 8, 100, false);
     let mut now_ns = 0;
-    for shuffled in [false, false, false, true, true] {
-        now_ns = hot(shuffled).run(&mut cached, now_ns).end_ns;
+    // Not often enough for main: a long write must leave what is on probation alone, too.
+    for _ in 0..3 {
+        now_ns = hot.run(&mut cached, now_ns).end_ns;
     }
     for part in 0..8 {
         let write = load(part * (CACHE_BYTES / 4), CACHE_BYTES / 4, 0, false);
         now_ns = write.run(&mut cached, now_ns).end_ns;
     }
     let before = cached.traffic();
-    hot(false).run(&mut cached, now_ns);
+    hot.run(&mut cached, now_ns);
     let read = cached.traffic().since(&before).origin_read_bytes;
     assert!(read * 100 < CACHE_BYTES / 8, "{read} bytes had left");
 }
