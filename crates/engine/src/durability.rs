@@ -201,7 +201,7 @@ impl Engine {
             Promise::None => {}
             Promise::Wanted if self.all_durable() => {
                 self.durability.promise = Promise::Written;
-                self.write_empty_record(now, memory);
+                self.write_empty_record(now, None, memory);
                 self.start_cycle(now, memory);
             }
             Promise::Wanted => self.want_durable(self.last_number()),
@@ -278,8 +278,13 @@ impl Engine {
             }
         }
         // Segments wait for a header that carries their tail: if none would go out, one must.
-        if self.log.tails != self.durability.encoded_tails {
-            self.write_empty_record(now, memory);
+        let (tails, mains_only_in) = self.tails_to_say();
+        let is_news = |stream: Stream| {
+            tails[stream as usize] > self.durability.encoded_tails[stream as usize]
+        };
+        if Stream::ALL.into_iter().any(is_news) {
+            let only_in = mains_only_in.filter(|_| is_news(Stream::Main));
+            self.write_empty_record(now, only_in, memory);
         }
         let upto = self.last_number();
         self.await_headers(now, upto, true);
@@ -306,10 +311,15 @@ impl Engine {
         self.flush_if_ready(now);
     }
 
-    fn write_empty_record(&mut self, now: Nanos, memory: &mut dyn Memory) {
+    /// A header that says how far everything is, in a stream of its own if it can be said in that
+    /// alone.
+    fn write_empty_record(&mut self, now: Nanos, only_in: Option<Stream>, memory: &mut dyn Memory) {
         let mut streams = [Stream::Write, Stream::Main, Stream::Probation];
         // Where a segment is open none has to be opened.
-        streams.sort_by_key(|stream| self.log.streams[*stream as usize].open.is_none());
+        streams.sort_by_key(|stream| {
+            let is_open = self.log.streams[*stream as usize].open.is_some();
+            (only_in.is_some_and(|only| only != *stream), !is_open)
+        });
         for stream in streams {
             if self.ensure_entry_room(now, stream, 1, Claim::Tails, memory) {
                 let segment = self.log.streams[stream as usize]
@@ -399,6 +409,7 @@ impl Engine {
             &mut self.durability.durable_tails,
             self.durability.flushing_tails,
         );
+        self.end_promised();
         let durable = self.log.durable_number;
         self.departed.durable(durable);
         let mut ready = Vec::new();

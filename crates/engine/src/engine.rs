@@ -27,6 +27,7 @@ use crate::paths::single::SingleWrite;
 use crate::reclaim::Reclaim;
 use crate::recovery::Recovered;
 use crate::renew::Renewals;
+use crate::renew_below::Promises;
 use crate::replacement::Allowance;
 use crate::requests::RequestState;
 use crate::retire::Retire;
@@ -146,6 +147,7 @@ pub struct Engine {
     pub(crate) reclaim: Reclaim,
     pub(crate) retire: Retire,
     pub(crate) renewals: Renewals,
+    pub(crate) promises: Promises,
     pub(crate) writeback: Writeback,
     pub(crate) throttle: Throttle,
     pub(crate) sync_writer: SyncWriter,
@@ -263,6 +265,7 @@ impl Engine {
             reclaim: Reclaim::default(),
             retire: Retire::default(),
             renewals: Renewals::default(),
+            promises: Promises::default(),
             writeback: Writeback::default(),
             throttle: Throttle::default(),
             sync_writer: SyncWriter::default(),
@@ -506,7 +509,7 @@ impl Engine {
                 segment,
                 which,
                 buf,
-            } => self.seal_done(segment, which, buf, result, memory),
+            } => self.seal_done(now, segment, which, buf, result, memory),
             Op::CacheFlush => self.cache_flush_done(now, result, memory),
             Op::OriginFlush(volume) => self.origin_flush_done(now, volume, result, memory),
             Op::HitRead(read) => self.hit_read_done(now, read, result, memory),

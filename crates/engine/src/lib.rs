@@ -33,6 +33,7 @@ pub mod planted;
 mod reclaim;
 mod recovery;
 mod renew;
+mod renew_below;
 mod replacement;
 mod requests;
 mod retire;

@@ -11,6 +11,7 @@ use crate::format::{
 };
 use crate::interface::{Buf, Nanos};
 use crate::planted::{self, Bug};
+use crate::renew_below::Below;
 use crate::ring::{PAGES, RingPage};
 use crate::slab::Slab;
 
@@ -130,6 +131,8 @@ pub(crate) struct Filling {
     pub(crate) complete_slots: u16,
     /// How often its seal was tried.
     pub(crate) attempts: u8,
+    /// What is set aside for renewals that go before it.
+    pub(crate) below: Below,
 }
 
 /// A record that is being filled or written.
@@ -315,13 +318,17 @@ impl Log {
 
     /// The link that the next segment of a stream carries.
     pub(crate) fn link_to_youngest(&self, stream: Stream) -> Option<Link> {
-        let segment = *self.streams[stream as usize].order.back()?;
-        let youngest = &self.segments[segment.0 as usize];
-        Some(Link {
-            segment,
-            generation: youngest.generation,
-            end_slot: youngest.end_slot,
-        })
+        let youngest = *self.streams[stream as usize].order.back()?;
+        Some(self.link_to(youngest))
+    }
+
+    pub(crate) fn link_to(&self, id: SegmentId) -> Link {
+        let segment = &self.segments[id.0 as usize];
+        Link {
+            segment: id,
+            generation: segment.generation,
+            end_slot: segment.end_slot,
+        }
     }
 
     /// Opens a free segment for a stream that has none open.
@@ -331,6 +338,7 @@ impl Log {
             .pop_front()
             .expect("the caller saw a free segment");
         let previous = self.link_to_youngest(stream);
+        let below = self.set_aside_below(stream);
         let generation = Sequence::new(self.epoch, self.next_number);
         // The number is the segment's alone: two segments opened one after the other with
         // nothing appended between them still have an order.
@@ -362,6 +370,7 @@ impl Log {
             outstanding: VecDeque::new(),
             complete_slots: 0,
             attempts: 0,
+            below,
         }));
         let state = &mut self.streams[stream as usize];
         state.order.push_back(id);

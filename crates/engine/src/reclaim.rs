@@ -139,13 +139,8 @@ impl Engine {
                 break;
             };
             if stream == Stream::Main && self.renewal_is_due() {
-                if self.probation_can_step_in() {
-                    self.start_reclaim(now, Stream::Probation, memory);
-                    continue;
-                }
-                // One that has to wait for an older segment of main is not copied meanwhile.
-                let waits =
-                    self.reclaim.is_busy(Stream::Main) && self.log.free.len() > RECLAIM_RESERVE;
+                // One that has to wait is not copied meanwhile.
+                let waits = self.renewal_has_to_wait() && self.log.free.len() > RECLAIM_RESERVE;
                 if waits || self.renew_oldest(now, memory) {
                     break;
                 }

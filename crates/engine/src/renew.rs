@@ -31,7 +31,11 @@ enum Phase {
 struct Renewal {
     segment: SegmentId,
     phase: Phase,
+    /// The open segment that it goes before; `None` at the young end.
+    before: Option<SegmentId>,
     first_number: u64,
+    /// The next of the numbers that were set aside for it, if it goes before another.
+    set_aside: Option<u64>,
     /// What supersedes the blocks it leaves out is numbered no higher.
     needs: u64,
     which: u8,
@@ -57,8 +61,15 @@ impl Renewals {
             .is_some_and(|renewal| renewal.segment == segment)
     }
 
+    /// Whether a renewal that goes before this segment is not durable yet.
+    pub(crate) fn is_renewing_before(&self, open: SegmentId) -> bool {
+        let current = self.current.as_ref();
+        current.is_some_and(|renewal| renewal.before == Some(open))
+    }
+
     /// A flush of the cache device begins that makes what is numbered up to `upto` durable. Returns
-    /// the first number that it does not, if a renewal holds it back.
+    /// the first number that it does not, if a renewal holds it back: not one with numbers that were
+    /// set aside, which nothing is known durable by (its entries count if its summary is there).
     pub(crate) fn flush_begins(&mut self, upto: u64) -> Option<u64> {
         let renewal = self.current.as_mut()?;
         match renewal.phase {
@@ -66,7 +77,8 @@ impl Renewals {
             Phase::Written => renewal.phase = Phase::Flushing,
             Phase::Numbered | Phase::Covered | Phase::Writing | Phase::Flushing => {}
         }
-        (renewal.phase != Phase::Flushing).then_some(renewal.first_number)
+        let holds_back = renewal.phase != Phase::Flushing && renewal.before.is_none();
+        holds_back.then_some(renewal.first_number)
     }
 }
 
@@ -96,20 +108,9 @@ impl Engine {
         self.renewals.looked_at = None;
     }
 
-    /// Whether a renewal now would close an open segment of main (rule 1) with much of it empty.
-    pub(crate) fn renewal_wastes(&self) -> bool {
-        let Some(open) = self.log.streams[Stream::Main as usize].open else {
-            return false;
-        };
-        let slots = self.log.geometry.slots_per_segment();
-        let filling = self.log.segments[open.0 as usize].filling.as_ref();
-        filling.is_some_and(|filling| u32::from(filling.next_slot) * 4 < slots * 3)
-    }
-
     /// Renews the oldest segment of main if that pays and may be done. True if it was.
     pub(crate) fn renew_oldest(&mut self, now: Nanos, memory: &mut dyn Memory) -> bool {
-        // Not while an older segment of the stream is on its way out, nor another renewal.
-        if self.is_renewing() || self.reclaim.is_busy(Stream::Main) {
+        if self.is_renewing() || self.renewal_has_to_wait() {
             return false;
         }
         let Some(&segment) = self.log.streams[Stream::Main as usize].order.front() else {
@@ -118,18 +119,26 @@ impl Engine {
         if !self.pays_to_renew(segment) {
             return false;
         }
+        let below = self.log.take_below(segment);
         // Rule 1: what the open segment takes from now on would be numbered above the renewal
         // and yet lie below it in the stream.
-        if let Some(open) = self.log.streams[Stream::Main as usize].open {
+        if below.is_none()
+            && let Some(open) = self.log.streams[Stream::Main as usize].open
+        {
             self.fill_segment(now, open, memory);
         }
-        self.number_renewal(segment);
+        self.number_renewal(segment, below);
         self.evict_cold(now, segment, memory);
         let needs = self.log.segment(segment).superseded_by;
         self.renewals.current.as_mut().expect("just begun").needs = needs;
         self.want_renewal_covered();
         self.stats.renewed_segments += 1;
         true
+    }
+
+    /// Whether an older segment of main is on its way out, or earlier renewals wait for a seal.
+    pub(crate) fn renewal_has_to_wait(&self) -> bool {
+        self.reclaim.is_busy(Stream::Main) || self.seal_is_to_promise()
     }
 
     fn pays_to_renew(&self, id: SegmentId) -> bool {
@@ -162,15 +171,39 @@ impl Engine {
     }
 
     /// Gives the segment a new generation and its hot blocks new numbers, and moves it to the
-    /// young end of main.
-    fn number_renewal(&mut self, id: SegmentId) {
-        let previous = self
-            .log
-            .link_to_youngest(Stream::Main)
-            .filter(|link| link.segment != id);
-        let generation = Sequence::new(self.log.epoch, self.log.next_number);
-        let first_number = self.log.next_number;
-        self.log.next_number += 1;
+    /// young end of main, or below the open segment there.
+    fn number_renewal(&mut self, id: SegmentId, below: Option<(SegmentId, u64)>) {
+        let first_number = below.map_or(self.log.next_number, |(_, first)| first);
+        let generation = Sequence::new(self.log.epoch, first_number);
+        let segment = self.log.segment(id);
+        segment.generation = generation;
+        let end_slot = segment.end_slot;
+        let which = 1 - segment
+            .summary
+            .expect("a sealed segment has a summary that counts");
+        let order = &mut self.log.streams[Stream::Main as usize].order;
+        let front = order.pop_front();
+        assert_eq!(front, Some(id), "I19: only the oldest is renewed");
+        order.insert(order.len() - usize::from(below.is_some()), id);
+        let previous = self.log.link_before(Stream::Main, id);
+        let state = self.log.state(previous);
+        let state = self.with_promised_tail(state, below.map_or(id, |(open, _)| open));
+        let name = self.reclaim.name();
+        self.renewals.current = Some(Renewal {
+            segment: id,
+            phase: Phase::Numbered,
+            before: below.map(|(open, _)| open),
+            first_number,
+            set_aside: below.map(|(_, first)| first),
+            needs: u64::MAX,
+            which,
+            summary: None,
+            buf: None,
+            attempts: 0,
+            name,
+            evicted: Vec::new(),
+        });
+        let mut last_number = self.take_number();
         let mut entries = EntryList::with_capacity(self.log.geometry.summary_bytes() as usize);
         for slot in self.slots_of(id) {
             let flags = self.index.flags(slot);
@@ -178,20 +211,11 @@ impl Engine {
                 continue;
             }
             assert!(!flags.dirty(), "I17: dirty lives in write");
-            self.list(slot, &mut entries);
+            last_number = self.list(slot, &mut entries);
             self.index.set_hits(slot, flags.hits() - 1);
         }
-        let segment = self.log.segment(id);
-        let which = 1 - segment
-            .summary
-            .expect("a sealed segment has a summary that counts");
-        segment.generation = generation;
-        let end_slot = segment.end_slot;
-        let order = &mut self.log.streams[Stream::Main as usize].order;
-        let front = order.pop_front();
-        assert_eq!(front, Some(id), "I19: only the oldest is renewed");
-        order.push_back(id);
-        let summary = Summary {
+        let renewal = self.renewals.current.as_mut().expect("just begun");
+        renewal.summary = Some(Summary {
             shard: self.log.shard,
             segment: id,
             which,
@@ -199,23 +223,21 @@ impl Engine {
             stream: Stream::Main,
             generation,
             end_slot,
-            last_number: self.last_number(),
-            state: self.log.state(previous),
+            last_number,
+            state,
             entries,
-        };
-        let name = self.reclaim.name();
-        self.renewals.current = Some(Renewal {
-            segment: id,
-            phase: Phase::Numbered,
-            first_number,
-            needs: u64::MAX,
-            which,
-            summary: Some(summary),
-            buf: None,
-            attempts: 0,
-            name,
-            evicted: Vec::new(),
         });
+    }
+
+    /// The next number for the renewal, of those set aside for it or of all.
+    fn take_number(&mut self) -> u64 {
+        let renewal = self.renewals.current.as_mut().expect("just begun");
+        let next = match &mut renewal.set_aside {
+            Some(next) => next,
+            None => &mut self.log.next_number,
+        };
+        *next += 1;
+        *next - 1
     }
 
     /// What the renewal does not list leaves; it counts as cached until the renewal is durable.
@@ -276,8 +298,7 @@ impl Engine {
     fn list(&mut self, slot: Slot, entries: &mut EntryList) -> u64 {
         let key = self.index.key(slot);
         let in_segment = self.log.geometry.slot_in_segment(slot);
-        let number = self.log.next_number;
-        self.log.next_number += 1;
+        let number = self.take_number();
         let (count, dirty) = (1, false);
         if self.index.flags(slot).zero() {
             let entry = Entry::Zero {
@@ -306,7 +327,7 @@ impl Engine {
         };
         match renewal.phase {
             Phase::Covered => self.write_renewal(memory),
-            Phase::Flushing => self.renewal_durable(),
+            Phase::Flushing => self.renewal_durable(memory),
             Phase::Numbered => self.want_renewal_covered(),
             Phase::Writing | Phase::Written => {}
         }
@@ -391,7 +412,7 @@ impl Engine {
         self.want_partial_flush();
     }
 
-    fn renewal_durable(&mut self) {
+    fn renewal_durable(&mut self, memory: &mut dyn Memory) {
         let renewal = self.renewals.current.take().expect("in progress");
         let segment = self.log.segment(renewal.segment);
         segment.summary = Some(renewal.which);
@@ -401,9 +422,6 @@ impl Engine {
         };
         self.log.durable[Stream::Main as usize] =
             self.log.durable[Stream::Main as usize].max(position);
-        for key in renewal.evicted {
-            self.departed.reclaimed(key, renewal.name);
-        }
         // Rule 5: the old position is empty for good.
         let oldest = self.log.streams[Stream::Main as usize].order.front();
         let oldest = *oldest.expect("the renewed segment is in it");
@@ -413,6 +431,13 @@ impl Engine {
             "I2: tails rise"
         );
         self.log.tails[Stream::Main as usize] = tail;
+        if let Some(open) = renewal.before {
+            let (name, evicted) = (renewal.name, renewal.evicted);
+            return self.await_promise(renewal.segment, open, name, evicted, memory);
+        }
+        for key in renewal.evicted {
+            self.departed.reclaimed(key, renewal.name);
+        }
     }
 }
 
@@ -428,7 +453,9 @@ mod tests {
             current: Some(Renewal {
                 segment: SegmentId(7),
                 phase: Phase::Numbered,
+                before: None,
                 first_number: 8,
+                set_aside: None,
                 needs: 12,
                 which: 0,
                 summary: None,

@@ -231,16 +231,6 @@ impl Engine {
         }
     }
 
-    /// Whether probation can give room while a renewal had better wait: it closes the segment of
-    /// main that is open (rule 1 of I19), and much of that may be empty.
-    pub(crate) fn probation_can_step_in(&self) -> bool {
-        let least = u64::from(self.probation_percent() / 4);
-        self.settings.replacement.is_s3_fifo()
-            && self.renewal_wastes()
-            && self.can_reclaim(Stream::Probation)
-            && self.is_longer_than(Stream::Probation, least)
-    }
-
     fn probation_percent(&self) -> u8 {
         self.trials.best().probation_percent(&self.settings)
     }

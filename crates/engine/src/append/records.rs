@@ -140,7 +140,7 @@ impl Engine {
         let shard = self.log.shard;
         let segment = self.log.records.at(id).segment;
         let cache_id = self.log.map.id_in(segment);
-        let state = self.log.state_of_filling(segment);
+        let state = self.state_in(segment);
         let generation = self.log.segment(segment).generation;
         let record = self.log.records.at(id);
         let entries = std::mem::take(&mut record.entries);

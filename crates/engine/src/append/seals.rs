@@ -3,11 +3,11 @@
 use crate::append::ATTEMPTS;
 use crate::engine::{Engine, Op};
 use crate::format::{SegmentId, Summary, SummaryKind};
-use crate::interface::{Buf, Device, DeviceError, Memory, Operation, one_buf};
+use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::log::SegmentState;
 
 impl Engine {
-    pub(super) fn seal_if_complete(&mut self, id: SegmentId, memory: &mut dyn Memory) {
+    pub(crate) fn seal_if_complete(&mut self, id: SegmentId, memory: &mut dyn Memory) {
         let segment = self.log.segment(id);
         if segment.state != SegmentState::Filled {
             return;
@@ -15,7 +15,9 @@ impl Engine {
         let Some(filling) = &segment.filling else {
             return;
         };
-        if !filling.outstanding.is_empty() || self.failed_cache() {
+        // The link to a renewal that goes before it must be in its seal (see `renew_below`).
+        let waits = !filling.outstanding.is_empty() || self.renewals.is_renewing_before(id);
+        if waits || self.failed_cache() {
             return;
         }
         self.write_seal(id, memory);
@@ -24,7 +26,7 @@ impl Engine {
     /// Writes the summary of a full segment into the slot that does not count (I19).
     pub(crate) fn write_seal(&mut self, id: SegmentId, memory: &mut dyn Memory) {
         let shard = self.log.shard;
-        let state = self.log.state_of_filling(id);
+        let state = self.state_in(id);
         let last_number = self.log.next_number - 1;
         let segment = self.log.segment(id);
         let which = segment.summary.map_or(0, |counts| 1 - counts);
@@ -67,6 +69,7 @@ impl Engine {
 
     pub(crate) fn seal_done(
         &mut self,
+        now: Nanos,
         segment: SegmentId,
         which: u8,
         buf: Buf,
@@ -81,10 +84,18 @@ impl Engine {
             if filling.attempts < ATTEMPTS && !self.failed_cache() {
                 return self.write_seal(segment, memory);
             }
+            if self.is_to_promise(segment) {
+                return self.fail_cache(
+                    "summaries cannot be written to the cache device",
+                    now,
+                    memory,
+                );
+            }
             // The headers say the same; recovery will scan them. What the slot holds now is not
             // known, so it counts as taken and the other one is not touched by mistake.
         } else {
             self.log.segment(segment).summary = Some(which);
+            self.seal_promises(segment);
         }
         let segment = self.log.segment(segment);
         segment.state = SegmentState::Sealed;
