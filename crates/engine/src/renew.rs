@@ -1,12 +1,12 @@
 //! Renewal (I19): the oldest segment of main, when nearly all of it is hot, is not copied but
 //! listed anew. A new summary gives its live blocks new numbers, as if they had just been
-//! appended, and the segment goes to the young end of its stream.
+//! appended, and the segment goes to the young end of its stream. The few that were not hit stay
+//! with the others: their places could be used for nothing else.
 
 use crate::append::ATTEMPTS;
 use crate::engine::{Engine, Op};
 use crate::format::{
-    BlockKey, DurablePosition, Entry, EntryList, SegmentId, Sequence, Slot, Stream, Summary,
-    SummaryKind,
+    DurablePosition, Entry, EntryList, SegmentId, Sequence, Slot, Stream, Summary, SummaryKind,
 };
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::log::SegmentState;
@@ -42,8 +42,6 @@ struct Renewal {
     summary: Option<Summary>,
     buf: Option<Buf>,
     attempts: u8,
-    name: u64,
-    evicted: Vec<BlockKey>,
 }
 
 #[derive(Debug, Default)]
@@ -128,7 +126,6 @@ impl Engine {
             self.fill_segment(now, open, memory);
         }
         self.number_renewal(segment, below);
-        self.evict_cold(now, segment, memory);
         let needs = self.log.segment(segment).superseded_by;
         self.renewals.current.as_mut().expect("just begun").needs = needs;
         self.want_renewal_covered();
@@ -170,7 +167,7 @@ impl Engine {
             .map(move |at| geometry.slot(segment, at))
     }
 
-    /// Gives the segment a new generation and its hot blocks new numbers, and moves it to the
+    /// Gives the segment a new generation and its blocks new numbers, and moves it to the
     /// young end of main, or below the open segment there.
     fn number_renewal(&mut self, id: SegmentId, below: Option<(SegmentId, u64)>) {
         let first_number = below.map_or(self.log.next_number, |(_, first)| first);
@@ -188,7 +185,6 @@ impl Engine {
         let previous = self.log.link_before(Stream::Main, id);
         let state = self.log.state(previous);
         let state = self.with_promised_tail(state, below.map_or(id, |(open, _)| open));
-        let name = self.reclaim.name();
         self.renewals.current = Some(Renewal {
             segment: id,
             phase: Phase::Numbered,
@@ -200,19 +196,17 @@ impl Engine {
             summary: None,
             buf: None,
             attempts: 0,
-            name,
-            evicted: Vec::new(),
         });
         let mut last_number = self.take_number();
         let mut entries = EntryList::with_capacity(self.log.geometry.summary_bytes() as usize);
         for slot in self.slots_of(id) {
             let flags = self.index.flags(slot);
-            if !flags.live() || flags.hits() == 0 {
+            if !flags.live() {
                 continue;
             }
             assert!(!flags.dirty(), "I17: dirty lives in write");
             last_number = self.list(slot, &mut entries);
-            self.index.set_hits(slot, flags.hits() - 1);
+            self.index.set_hits(slot, flags.hits().saturating_sub(1));
         }
         let renewal = self.renewals.current.as_mut().expect("just begun");
         renewal.summary = Some(Summary {
@@ -238,60 +232,6 @@ impl Engine {
         };
         *next += 1;
         *next - 1
-    }
-
-    /// What the renewal does not list leaves; it counts as cached until the renewal is durable.
-    fn evict_cold(&mut self, now: Nanos, id: SegmentId, memory: &mut dyn Memory) {
-        let listed = self.listed_slots();
-        let name = self.renewals.current.as_ref().expect("just begun").name;
-        for slot in self.slots_of(id) {
-            let flags = self.index.flags(slot);
-            if !flags.live() || listed.contains(&self.log.geometry.slot_in_segment(slot)) {
-                continue;
-            }
-            let key = self.index.key(slot);
-            if self.evict(now, key, slot, Stream::Main, name, memory) {
-                self.renewals
-                    .current
-                    .as_mut()
-                    .expect("just begun")
-                    .evicted
-                    .push(key);
-            } else {
-                // No room for its `Drop`s: it stays, listed like the hot ones.
-                self.list_after_all(slot);
-            }
-        }
-    }
-
-    fn listed_slots(&self) -> std::collections::BTreeSet<u16> {
-        let summary = self
-            .renewals
-            .current
-            .as_ref()
-            .and_then(|renewal| renewal.summary.as_ref())
-            .expect("just begun");
-        let entries = summary.entries.iter().filter_map(Result::ok);
-        entries
-            .filter_map(|entry| match entry.entry {
-                Entry::Data { slot, count, .. } | Entry::Zero { slot, count, .. } => {
-                    Some(slot..slot + count)
-                }
-                _ => None,
-            })
-            .flatten()
-            .collect()
-    }
-
-    fn list_after_all(&mut self, slot: Slot) {
-        let renewal = self.renewals.current.as_mut().expect("just begun");
-        let summary = renewal.summary.as_mut().expect("not written yet");
-        let mut entries = std::mem::take(&mut summary.entries);
-        let number = self.list(slot, &mut entries);
-        let renewal = self.renewals.current.as_mut().expect("just begun");
-        let summary = renewal.summary.as_mut().expect("not written yet");
-        summary.entries = entries;
-        summary.last_number = number;
     }
 
     /// Lists a live block with a new number, which is returned.
@@ -432,11 +372,7 @@ impl Engine {
         );
         self.log.tails[Stream::Main as usize] = tail;
         if let Some(open) = renewal.before {
-            let (name, evicted) = (renewal.name, renewal.evicted);
-            return self.await_promise(renewal.segment, open, name, evicted, memory);
-        }
-        for key in renewal.evicted {
-            self.departed.reclaimed(key, renewal.name);
+            self.await_promise(renewal.segment, open, memory);
         }
     }
 }
@@ -461,8 +397,6 @@ mod tests {
                 summary: None,
                 buf: None,
                 attempts: 0,
-                name: 0,
-                evicted: Vec::new(),
             }),
             looked_at: None,
         };

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use crate::engine::Engine;
 use crate::format::header::State;
-use crate::format::{BlockKey, Link, SegmentId, Sequence, Stream};
+use crate::format::{Link, SegmentId, Sequence, Stream};
 use crate::interface::Memory;
 use crate::log::{Log, SegmentState};
 
@@ -42,8 +42,6 @@ struct Unpromised {
     by: SegmentId,
     /// Main's tail after the last of them. They are promised when it is durable.
     tail: Sequence,
-    /// What they left out, by the name of the renewal. It counts as cached until then.
-    evicted: Vec<(u64, Vec<BlockKey>)>,
 }
 
 /// See [`Unpromised`].
@@ -113,21 +111,17 @@ impl Engine {
         &mut self,
         renewed: SegmentId,
         open: SegmentId,
-        name: u64,
-        evicted: Vec<BlockKey>,
         memory: &mut dyn Memory,
     ) {
         let link = self.log.link_to(renewed);
         self.log.filling(open).previous = Some(link);
         let tail = self.log.tails[Stream::Main as usize];
-        let unpromised = self.promises.open.get_or_insert(Unpromised {
-            by: open,
-            tail,
-            evicted: Vec::new(),
-        });
-        assert_eq!(unpromised.by, open, "I14: one link leads to all of them");
-        unpromised.tail = tail;
-        unpromised.evicted.push((name, evicted));
+        let by = self.promises.open.as_ref().map(|unpromised| unpromised.by);
+        assert!(
+            by.is_none_or(|by| by == open),
+            "I14: one link leads to all of them"
+        );
+        self.promises.open = Some(Unpromised { by: open, tail });
         self.seal_if_complete(open, memory);
     }
 
@@ -185,14 +179,7 @@ impl Engine {
     pub(crate) fn end_promised(&mut self) {
         let durable = self.durable_tail(Stream::Main);
         let promised = |unpromised: &mut Unpromised| durable >= unpromised.tail;
-        let Some(unpromised) = self.promises.open.take_if(promised) else {
-            return;
-        };
-        for (name, evicted) in unpromised.evicted {
-            for key in evicted {
-                self.departed.reclaimed(key, name);
-            }
-        }
+        self.promises.open.take_if(promised);
     }
 }
 
