@@ -14,8 +14,9 @@ use crate::planted::{self, Bug};
 use crate::settings::{name_of, named};
 use crate::trials::Manner;
 
-/// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent.
-const WRITE_SHARE_PERCENT: u64 = 30;
+/// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent. What
+/// is written once is like what is read once: it has as long as probation has to be used again.
+const WRITE_SHARE_PERCENT: u64 = 10;
 /// A written block comes back only from the younger part of the ghost. Writes spread evenly over
 /// more than there is room for would each be copied into main otherwise.
 const WRITTEN_LEFT_BEFORE: u32 = 3;
@@ -177,6 +178,9 @@ impl Engine {
             Replacement::Fifo => None,
             Replacement::Clock => Some(1),
             _ if proved => Some(1),
+            // Clean by then, it was written and used since: a turn in probation would be a copy
+            // too, and main has room for what is written over and over.
+            Replacement::Adaptive | Replacement::S3Fifo if stream == Stream::Write => Some(1),
             Replacement::Adaptive | Replacement::S3Fifo => {
                 Some(self.trials.best().promotion_hits(&self.settings))
             }
