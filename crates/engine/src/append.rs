@@ -431,12 +431,16 @@ impl Engine {
             zero,
             retained,
         } = kind;
-        let (mut shadows, drop_number) = self.departed.take(key);
+        let mut shadows = 0;
+        let mut drop_number = self.dropped.take(key);
         self.writeback.replaced(key);
         let mut hits = 0;
         let mut dirtier = i64::from(dirty);
         let mut more = 1;
-        if let Some((old, flags)) = self.index.put(key, slot, checksum) {
+        let old = self.index.put(key, slot, checksum);
+        if let Some((old, flags)) = old
+            && flags.live()
+        {
             // Within one stream the older entry dies first, so no `Drop` is ever needed there but
             // for the newest.
             let last_number = self.last_number();
@@ -454,8 +458,15 @@ impl Engine {
             segment.live -= 1;
             segment.dirty -= u32::from(flags.dirty());
             segment.superseded_by = last_number;
-        } else if dirty {
-            hits = self.hits_of_written(key);
+        } else {
+            if let Some((evicted, _)) = old {
+                let (stream, number) = self.log.segment_of(evicted).survives();
+                shadows = stream;
+                drop_number = drop_number.max(number);
+            }
+            if dirty {
+                hits = self.hits_of_written(key);
+            }
         }
         self.index
             .set_flags(slot, SlotFlags::new(dirty, zero, shadows).with_hits(hits));

@@ -1,110 +1,110 @@
-//! Blocks that left the cache but whose older entries may still survive a crash. Until their
-//! `Drop`s and the tail are durable they count as cached: nothing may write them to the origin
-//! before (I4).
+//! Blocks that were dropped, or evicted, and whose older entries may still survive a crash. Until
+//! their `Drop`s and the tail are durable they count as cached: nothing may write them to the
+//! origin before (I4).
 
-use std::collections::hash_map::Entry;
-
-use crate::format::BlockKey;
+use crate::engine::Engine;
+use crate::format::{BlockKey, SegmentId, Slot};
 use crate::locks::KeyMap;
+use crate::log::{Segment, SegmentState};
+use crate::planted::{self, Bug};
 
-#[derive(Clone, Copy, Debug)]
-struct Departure {
-    /// The stream of the dying segment that still holds an entry, as a bit; 0 if a `Drop` was
-    /// logged there too.
-    stream_bit: u8,
-    /// The reclaim that evicted it.
-    reclaim: u64,
-    /// The number of its last `Drop`.
-    drop_number: u64,
-}
-
-/// What departed and is not safely gone.
+/// Blocks that were dropped in every stream, until that is durable.
 #[derive(Debug, Default)]
-pub(crate) struct Departed {
-    blocks: KeyMap<Departure>,
-    /// Departures that end when their `Drop` is durable, by number.
+pub(crate) struct Dropped {
+    /// The number of the last `Drop` of each.
+    blocks: KeyMap<u64>,
+    /// The same in the order of the numbers.
     by_number: Vec<(u64, BlockKey)>,
 }
 
-impl Departed {
-    /// A block was evicted from a dying segment; its `Drop`s, if any, end at `drop_number`.
-    pub(crate) fn evicted(
-        &mut self,
-        key: BlockKey,
-        stream_bit: u8,
-        reclaim: u64,
-        drop_number: u64,
-    ) {
-        self.blocks.insert(
-            key,
-            Departure {
-                stream_bit,
-                reclaim,
-                drop_number,
-            },
-        );
-    }
-
+impl Dropped {
     /// A block was dropped in every stream.
-    pub(crate) fn dropped(&mut self, key: BlockKey, drop_number: u64) {
-        self.blocks.insert(
-            key,
-            Departure {
-                stream_bit: 0,
-                reclaim: 0,
-                drop_number,
-            },
-        );
-        self.by_number.push((drop_number, key));
+    pub(crate) fn insert(&mut self, key: BlockKey, number: u64) {
+        self.blocks.insert(key, number);
+        self.by_number.push((number, key));
     }
 
-    /// The streams in which the block needs a `Drop` and the number that must be durable first;
-    /// `None` if it is gone for good.
-    pub(crate) fn get(&self, key: BlockKey) -> Option<(u8, u64)> {
+    /// The number that must be durable first; `None` if the block is gone for good.
+    pub(crate) fn get(&self, key: BlockKey) -> Option<u64> {
         if self.blocks.is_empty() {
             return None;
         }
-        self.blocks
-            .get(&key)
-            .map(|departure| (departure.stream_bit, departure.drop_number))
+        self.blocks.get(&key).copied()
     }
 
-    /// The block is cached again: returns the streams that now are its shadows, and the number of
-    /// its last `Drop`. Whoever lets it leave again without one has to see to it that that one is
-    /// durable, as nobody waits for it here any more.
-    pub(crate) fn take(&mut self, key: BlockKey) -> (u8, u64) {
+    /// The block is cached again: returns the number of its last `Drop`. Whoever lets it leave
+    /// again without one has to see to it that that one is durable, as nobody waits for it here
+    /// any more.
+    pub(crate) fn take(&mut self, key: BlockKey) -> u64 {
         if self.blocks.is_empty() {
-            return (0, 0);
+            return 0;
         }
-        self.blocks.remove(&key).map_or((0, 0), |departure| {
-            (departure.stream_bit, departure.drop_number)
-        })
-    }
-
-    /// The segment a reclaim emptied is below a durable tail: what it evicted is gone.
-    pub(crate) fn reclaimed(&mut self, key: BlockKey, reclaim: u64) {
-        if let Entry::Occupied(entry) = self.blocks.entry(key)
-            && entry.get().stream_bit != 0
-            && entry.get().reclaim == reclaim
-        {
-            entry.remove();
-        }
+        self.blocks.remove(&key).unwrap_or(0)
     }
 
     /// Everything up to `number` is durable.
     pub(crate) fn durable(&mut self, number: u64) {
         let blocks = &mut self.blocks;
-        self.by_number.retain(|(drop_number, key)| {
-            if *drop_number > number {
+        self.by_number.retain(|(dropped, key)| {
+            if *dropped > number {
                 return true;
             }
-            if blocks.get(key).is_some_and(|departure| {
-                departure.stream_bit == 0 && departure.drop_number <= number
-            }) {
+            if blocks.get(key).is_some_and(|dropped| *dropped <= number) {
                 blocks.remove(key);
             }
             false
         });
+    }
+}
+
+impl Segment {
+    /// The stream of the segment, as a bit, if an entry in it may survive a crash although nothing
+    /// in it is cached; and the number up to which the `Drop`s of what was evicted from it must be
+    /// durable.
+    pub(crate) fn survives(&self) -> (u8, u64) {
+        match self.state {
+            SegmentState::Reclaiming | SegmentState::Dying | SegmentState::Dead => {
+                (self.stream.bit(), self.superseded_by)
+            }
+            _ => (0, 0),
+        }
+    }
+}
+
+impl Engine {
+    /// The slot a block was evicted from, if its segment was not used again since.
+    pub(crate) fn evicted_slot(&self, key: BlockKey) -> Option<Slot> {
+        let slot = self.index.named(key)?;
+        (!self.index.flags(slot).live()).then_some(slot)
+    }
+
+    /// The streams in which a block that is not cached needs a `Drop`, and the number that must be
+    /// durable first; `None` if it is gone for good.
+    pub(crate) fn departed(&self, key: BlockKey) -> Option<(u8, u64)> {
+        let evicted = self.evicted_slot(key).map_or((0, 0), |slot| {
+            let segment = self.log.geometry.segment_of(slot);
+            self.log.segments[segment.0 as usize].survives()
+        });
+        if evicted.0 != 0 {
+            return Some(evicted);
+        }
+        self.dropped.get(key).map(|number| (0, number))
+    }
+
+    /// A segment that holds nothing cached is going to be filled, or left: nothing that was evicted
+    /// from it is there any more.
+    pub(crate) fn forget_evicted(&mut self, id: SegmentId) {
+        if !std::mem::take(&mut self.log.segment(id).evicted) {
+            return;
+        }
+        if planted::is(Bug::EvictedRemembered) {
+            return;
+        }
+        let geometry = self.log.geometry;
+        for in_segment in geometry.first_slot()..geometry.slots_per_segment() {
+            self.index
+                .forget_evicted(geometry.slot(id, in_segment as u16));
+        }
     }
 }
 
@@ -117,13 +117,12 @@ mod tests {
     /// something else once, and a stream that is gone round while a record of another is open.
     #[test]
     fn who_caches_a_block_again_is_told_of_its_drop() {
-        let mut departed = Departed::default();
-        let [dropped, evicted, other] = [1, 2, 3].map(BlockKey);
-        departed.dropped(dropped, 17);
-        departed.evicted(evicted, 0b10, 4, 19);
-        assert_eq!(departed.take(dropped), (0, 17));
-        assert_eq!(departed.take(evicted), (0b10, 19));
-        assert_eq!(departed.take(other), (0, 0));
-        assert_eq!(departed.take(dropped), (0, 0), "it is told once");
+        let mut dropped = Dropped::default();
+        let [first, other] = [1, 2].map(BlockKey);
+        dropped.insert(first, 17);
+        assert_eq!(dropped.get(first), Some(17));
+        assert_eq!(dropped.take(first), 17);
+        assert_eq!(dropped.take(other), 0);
+        assert_eq!(dropped.take(first), 0, "it is told once");
     }
 }

@@ -411,7 +411,7 @@ impl Engine {
         );
         self.end_promised();
         let durable = self.log.durable_number;
-        self.departed.durable(durable);
+        self.dropped.durable(durable);
         let mut ready = Vec::new();
         self.durability.waiters.retain(|(number, waiter)| {
             if *number > durable {

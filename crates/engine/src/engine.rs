@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::append::{Piece, PlacedPiece, SPARE_PAGES};
 use crate::append_one::Placed;
 use crate::buffer::MemoryBuffer;
-use crate::departed::Departed;
+use crate::departed::Dropped;
 use crate::durability::Durability;
 use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, SegmentId, Slot};
 use crate::gate::Gate;
@@ -20,6 +20,7 @@ use crate::locks::{KeyMap, Locks, Owner};
 use crate::log::{Log, Version};
 use crate::main_hand::MainHand;
 use crate::paths::buffered::BUFFER_ENDED;
+use crate::paths::late::LateRead;
 use crate::paths::promote::Reader;
 use crate::paths::promote_one::PromoteOne;
 use crate::paths::read::{HitRead, MissRead};
@@ -64,6 +65,8 @@ pub(crate) enum Op {
     DoubtfulRead(Box<Op>),
     PromoteOneRead(PromoteOne, Reader),
     PromoteOneWrite(PromoteOne, Placed),
+    /// Boxed as above; it is rare.
+    LateRead(Box<LateRead>),
     PromoteRead(u32),
     FillFromCache {
         job: u32,
@@ -111,7 +114,7 @@ pub struct Engine {
     pub(crate) written: KeyMap<Slot>,
     /// Blocks of combined writes that have their number and are being written.
     pub(crate) numbered: KeyMap<()>,
-    pub(crate) departed: Departed,
+    pub(crate) dropped: Dropped,
     pub(crate) ghost: Ghost,
     pub(crate) main_hand: MainHand,
     pub(crate) trials: Trials,
@@ -233,7 +236,7 @@ impl Engine {
             origin_lock_waiters: Vec::new(),
             written: KeyMap::default(),
             numbered: KeyMap::default(),
-            departed: Departed::default(),
+            dropped: Dropped::default(),
             ghost: Ghost::of(slots),
             main_hand: MainHand::default(),
             gate: Gate::default(),
@@ -341,9 +344,15 @@ impl Engine {
         for at in 0..self.log.geometry.slots() {
             let slot = Slot(at);
             let key = self.index.key(slot);
-            if self.index.flags(slot).live() && (first..end).contains(&key) {
+            if !(first..end).contains(&key) {
+                continue;
+            }
+            if self.index.flags(slot).live() {
                 let (slot, flags) = self.index.remove(key).expect("live");
                 self.slot_dies(key, slot, flags);
+            } else if self.index.named(key) == Some(slot) {
+                // Its keys may be those of another volume next.
+                self.index.hide_evicted(slot);
             }
         }
         self.volumes[usize::from(slot.0)] = None;
@@ -521,6 +530,7 @@ impl Engine {
             Op::PromoteOneWrite(promotion, placed) => {
                 self.promote_one_written(now, promotion, placed, result, memory)
             }
+            Op::LateRead(read) => self.late_read_done(now, *read, result, memory),
             Op::PromoteRead(job) => self.promote_read_done(now, job, result, memory),
             Op::FillFromCache { job, edge, slot } => {
                 self.fill_from_cache_done(now, job, edge, slot, result, memory)

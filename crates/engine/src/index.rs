@@ -8,6 +8,9 @@
 //! an entry moves to its other bucket (cuckoo hashing with buckets; Dietzfelbinger, Weidling
 //! 2007). So the table can be nine tenths full and still no operation walks far; the few entries for
 //! which there is no room even so are in a map. All else is allocated once; nothing pauses.
+//!
+//! An evicted block keeps its entry until its segment is used again. Its slot is not live, so the
+//! block is not cached; but what it left on the device is known (see `evicted`).
 
 use crate::format::{BlockKey, Slot, Stream};
 use crate::locks::KeyMap;
@@ -156,10 +159,18 @@ impl Index {
         self.live
     }
 
-    /// The slot that holds the newest version of a block.
+    /// The slot that holds the newest version of a cached block.
     #[inline]
     #[must_use]
     pub(crate) fn find(&self, key: BlockKey) -> Option<Slot> {
+        self.named(key).filter(|slot| self.flags(*slot).live())
+    }
+
+    /// The slot that holds the newest version of a block, or did when that was evicted, if it is
+    /// not live.
+    #[inline]
+    #[must_use]
+    pub(crate) fn named(&self, key: BlockKey) -> Option<Slot> {
         let hash = hash(key);
         match self.place_of(key, hash) {
             Some((bucket, at)) => Some(self.slot_of(self.table[bucket][at])),
@@ -261,11 +272,12 @@ impl Index {
     ) -> Option<Slot> {
         let old = self.put(key, slot, checksum);
         self.set_flags(slot, flags);
-        old.map(|(slot, _)| slot)
+        old.and_then(|(slot, flags)| flags.live().then_some(slot))
     }
 
     /// The first half of [`Index::insert`]: also returns the old slot's flags, from which the
-    /// caller makes the new ones; they must follow at once.
+    /// caller makes the new ones; they must follow at once. If those are not of a live slot, the
+    /// block had been evicted from it.
     ///
     /// # Panics
     /// If `slot` is live already.
@@ -285,16 +297,24 @@ impl Index {
         if let Some((bucket, at)) = self.place_of(key, hash) {
             let old = self.slot_of(self.table[bucket][at]);
             self.table[bucket][at] = value;
-            return Some((old, std::mem::take(&mut self.flags[old.0 as usize])));
+            return self.leave(old);
         }
         if !self.spilled.is_empty()
             && let Some(old) = self.replace_spilled(key, slot)
         {
-            return Some((old, std::mem::take(&mut self.flags[old.0 as usize])));
+            return self.leave(old);
         }
         self.live += 1;
         self.place(key, hash, value, slot);
         None
+    }
+
+    /// An entry names another slot now: what it was before.
+    #[inline]
+    fn leave(&mut self, old: Slot) -> Option<(Slot, SlotFlags)> {
+        let flags = std::mem::take(&mut self.flags[old.0 as usize]);
+        self.live += u32::from(!flags.live());
+        Some((old, flags))
     }
 
     /// Enters a key that is not in the table.
@@ -347,10 +367,7 @@ impl Index {
     }
 
     fn free_place(&self, bucket: usize) -> Option<(usize, usize)> {
-        self.table[bucket]
-            .iter()
-            .position(|value| *value == 0)
-            .map(|at| (bucket, at))
+        position(&self.table[bucket], 0).map(|at| (bucket, at))
     }
 
     /// Moves an entry of one of two full buckets to its other bucket.
@@ -379,7 +396,7 @@ impl Index {
         self.flags[slot.0 as usize] = flags;
     }
 
-    /// Forgets a block. Returns its slot and flags, if it was cached.
+    /// Forgets a block, whether cached or evicted. Returns its slot and flags, if it was cached.
     pub(crate) fn remove(&mut self, key: BlockKey) -> Option<(Slot, SlotFlags)> {
         let slot = match self.place_of(key, hash(key)) {
             Some((bucket, at)) => {
@@ -389,27 +406,49 @@ impl Index {
             None => self.take_spilled(key)?,
         };
         let flags = std::mem::take(&mut self.flags[slot.0 as usize]);
+        if !flags.live() {
+            return None;
+        }
         self.live -= 1;
         Some((slot, flags))
     }
 
-    /// [`Index::remove`] for the block whose newest version is at this slot: needs no look at keys.
-    /// `hash` is that of its key.
-    pub(crate) fn remove_slot(&mut self, key: BlockKey, hash: u64, slot: Slot) -> SlotFlags {
+    /// The block whose newest version is at this slot is not cached any more.
+    ///
+    /// # Panics
+    /// If the slot is not live.
+    pub(crate) fn evict(&mut self, slot: Slot) {
+        let flags = &mut self.flags[slot.0 as usize];
+        assert!(flags.live(), "only what is cached is evicted");
+        *flags = SlotFlags(flags.0 & ZERO);
+        self.live -= 1;
+    }
+
+    /// What is stored at the slot of an evicted block is not to be read any more.
+    pub(crate) fn hide_evicted(&mut self, slot: Slot) {
+        let flags = &mut self.flags[slot.0 as usize];
+        assert!(!flags.live(), "what is cached is not hidden");
+        *flags = SlotFlags(ZERO);
+    }
+
+    /// The slot is going to be filled anew: if a block was evicted from it, nothing names it any
+    /// more.
+    pub(crate) fn forget_evicted(&mut self, slot: Slot) {
+        if self.flags(slot).live() {
+            return;
+        }
+        let key = self.key(slot);
+        let hash = hash(key);
         let value = self.value(self.tag(hash), slot);
-        let home = self.homes(hash).into_iter().find_map(|bucket| {
-            let at = self.table[bucket].iter().position(|v| *v == value)?;
-            Some((bucket, at))
-        });
-        match home {
-            Some((bucket, at)) => self.table[bucket][at] = 0,
-            None => {
-                let spilled = self.take_spilled(key);
-                assert_eq!(spilled, Some(slot), "the index names a live slot");
+        for bucket in self.homes(hash) {
+            if let Some(at) = position(&self.table[bucket], value) {
+                self.table[bucket][at] = 0;
+                return;
             }
         }
-        self.live -= 1;
-        std::mem::take(&mut self.flags[slot.0 as usize])
+        if self.find_spilled(key) == Some(slot) {
+            self.take_spilled(key);
+        }
     }
 
     /// The two buckets of a key: each from one half of its hash, by multiply-shift (Lemire 2019,
@@ -439,6 +478,13 @@ impl Index {
     fn slot_of(&self, value: u32) -> Slot {
         Slot((value & self.slot_mask) - 1)
     }
+}
+
+/// Where in a bucket an entry is. Over the places, not over the entries: that loop is made without
+/// a counter.
+#[inline]
+fn position(entries: &[u32; BUCKET], wanted: u32) -> Option<usize> {
+    (0..BUCKET).find(|at| entries[*at] == wanted)
 }
 
 /// The streams other than `own` that `flags` says hold shadows.
@@ -513,15 +559,44 @@ mod tests {
         assert_eq!(index.find(BlockKey(u64::from(slots))), None);
         assert_eq!(index.len(), slots);
         for key in 0..slots {
+            let block = BlockKey(u64::from(key));
             if key % 2 == 0 {
-                let block = BlockKey(u64::from(key));
-                index.remove_slot(block, hash(block), Slot(slots + key));
+                index.evict(Slot(slots + key));
+                assert_eq!(index.find(block), None);
+                assert_eq!(index.named(block), Some(Slot(slots + key)));
+                index.forget_evicted(Slot(slots + key));
             } else {
-                assert!(index.remove(BlockKey(u64::from(key))).is_some());
+                assert!(index.remove(block).is_some());
             }
-            assert_eq!(index.find(BlockKey(u64::from(key))), None);
+            assert_eq!(index.named(block), None);
         }
         assert_eq!((index.len(), index.spilled.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_evicted_block_is_not_cached_and_still_known() {
+        let mut index = Index::new(8);
+        let clean = SlotFlags::new(false, false, 0);
+        let [first, second, third] = [1, 2, 3].map(BlockKey);
+        for (slot, key) in (0..).map(Slot).zip([first, second, third]) {
+            index.insert(key, slot, slot.0 + 70, clean);
+            index.evict(slot);
+        }
+        assert_eq!(index.len(), 0);
+        assert_eq!(
+            (index.find(first), index.named(first)),
+            (None, Some(Slot(0)))
+        );
+        assert_eq!(index.checksum(Slot(0)), 70);
+        assert_eq!(index.insert(first, Slot(5), 75, clean), None, "it is new");
+        assert_eq!((index.find(first), index.len()), (Some(Slot(5)), 1));
+        assert_eq!(index.remove(second), None);
+        assert_eq!((index.named(second), index.len()), (None, 1));
+        for slot in (0..8).map(Slot) {
+            index.forget_evicted(slot);
+        }
+        assert_eq!(index.named(third), None);
+        assert_eq!(index.find(first), Some(Slot(5)), "what is cached stays");
     }
 
     #[test]

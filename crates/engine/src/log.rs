@@ -93,6 +93,8 @@ pub(crate) struct Segment {
     pub(crate) live: u32,
     /// Dirty blocks among them.
     pub(crate) dirty: u32,
+    /// Whether blocks were evicted from it that can still be read there.
+    pub(crate) evicted: bool,
     /// What supersedes the entries of blocks that were in it, and the `Drop`s of an earlier life
     /// of those that are, are numbered no higher.
     pub(crate) superseded_by: u64,
@@ -392,6 +394,7 @@ impl Segment {
             generation: Sequence::ZERO,
             live: 0,
             dirty: 0,
+            evicted: false,
             superseded_by: 0,
             pins: 0,
             durable_slots: 0,

@@ -60,11 +60,15 @@ pub enum Bug {
     RetiredEarly,
     /// I8: a tail moves before what supersedes the segment's entries is durable.
     BuriedEarly,
+    /// I1: an evicted block is read where it was although the origin was written since.
+    EvictedServedStale,
+    /// I8: nothing is forgotten of what was evicted from a segment that is used again.
+    EvictedRemembered,
 }
 
 impl Bug {
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 27] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 29] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -92,6 +96,8 @@ impl Bug {
         (Bug::RetiredOpened, "I8", "retired-opened"),
         (Bug::RetiredEarly, "I8", "retired-early"),
         (Bug::BuriedEarly, "I8", "buried-early"),
+        (Bug::EvictedServedStale, "I1", "evicted-served-stale"),
+        (Bug::EvictedRemembered, "I8", "evicted-remembered"),
     ];
 }
 

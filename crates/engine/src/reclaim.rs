@@ -20,8 +20,7 @@ use crate::planted::{self, Bug};
 
 /// How many blocks of a segment are read and appended again at a time.
 const BATCH_BLOCKS: usize = 64;
-/// How many segments of a stream wait for their tail at a time. What they held is remembered, in
-/// some 50 bytes a block, until they are free.
+/// How many segments of a stream wait for their tail at a time.
 const MOST_WAITING: usize = 8;
 /// So of other streams than the write stream, where a long write would wait for room, this many
 /// blocks' segments and two at least.
@@ -34,8 +33,6 @@ const RETAIN_ATTEMPTS: u8 = 4;
 #[derive(Debug)]
 struct Leaving {
     segment: SegmentId,
-    reclaim: u64,
-    evicted: Vec<BlockKey>,
     /// Everything up to here supersedes its entries; while dying.
     needs: u64,
     /// Its generation and stream; the tail must be above it.
@@ -48,16 +45,9 @@ pub(crate) struct Reclaim {
     active: [Option<u32>; Stream::COUNT],
     dying: [VecDeque<Leaving>; Stream::COUNT],
     dead: Vec<Leaving>,
-    next: u64,
 }
 
 impl Reclaim {
-    /// The name of a new departure (see `departed`).
-    pub(crate) fn name(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
     /// Whether a segment of this stream is being reclaimed and its tail has not moved yet.
     pub(crate) fn is_busy(&self, stream: Stream) -> bool {
         self.active[stream as usize].is_some() || !self.dying[stream as usize].is_empty()
@@ -99,7 +89,6 @@ impl Reclaim {
 /// A segment being emptied.
 #[derive(Debug)]
 pub(crate) struct RetainJob {
-    reclaim: u64,
     segment: SegmentId,
     stream: Stream,
     next_slot: u16,
@@ -109,7 +98,6 @@ pub(crate) struct RetainJob {
     reads: u32,
     attempts: u8,
     outstanding: u32,
-    evicted: Vec<BlockKey>,
 }
 
 impl RetainJob {
@@ -257,9 +245,7 @@ impl Engine {
             self.writeback.hurry();
         }
         self.log.segment(segment).state = SegmentState::Reclaiming;
-        let reclaim = self.reclaim.name();
         let job = self.jobs.insert(Job::Retain(Box::new(RetainJob {
-            reclaim,
             segment,
             stream,
             next_slot: self.log.geometry.first_slot() as u16,
@@ -268,7 +254,6 @@ impl Engine {
             reads: 0,
             attempts: 0,
             outstanding: 0,
-            evicted: Vec::new(),
         })));
         self.reclaim.active[stream as usize] = Some(job);
         self.empty_segment(now, job, memory);
@@ -284,7 +269,7 @@ impl Engine {
             // No buffer was to be had the last time.
             return self.read_batch(job, memory);
         }
-        let (segment, stream, reclaim) = (state.segment, state.stream, state.reclaim);
+        let (segment, stream) = (state.segment, state.stream);
         let mut in_segment = state.next_slot;
         let mut batch = Vec::new();
         let slots = self.log.geometry.slots_per_segment() as u16;
@@ -303,9 +288,7 @@ impl Engine {
                 }
                 match self.retain_where(stream, slot) {
                     Some(to) => batch.push((key, slot, to)),
-                    None if self.evict(now, key, slot, stream, reclaim, memory) => {
-                        self.retain_job(job).evicted.push(key);
-                    }
+                    None if self.evict(now, key, slot, stream, memory) => {}
                     None => break,
                 }
             }
@@ -335,15 +318,14 @@ impl Engine {
     }
 
     /// Evicts a clean block of a dying segment: a `Drop` in every other stream that may hold an
-    /// entry of it (I3). It counts as cached until the segment is free (I4). False if there is
-    /// no room for the `Drop`s.
+    /// entry of it (I3). It counts as cached until the segment is free (I4, `departed`), and can be
+    /// read there even longer (`paths::late`). False if there is no room for the `Drop`s.
     pub(crate) fn evict(
         &mut self,
         now: Nanos,
         key: BlockKey,
         slot: Slot,
         stream: Stream,
-        reclaim: u64,
         memory: &mut dyn Memory,
     ) -> bool {
         let flags = self.index.flags(slot);
@@ -356,14 +338,13 @@ impl Engine {
             return false;
         }
         let hash = index::hash(key);
-        self.index.remove_slot(key, hash, slot);
+        self.index.evict(slot);
+        self.log.segment_of(slot).evicted = true;
         if shadows == 0 {
             self.slot_leaves(key, slot, flags);
         } else {
             self.slot_dies(key, slot, flags);
         }
-        self.departed
-            .evicted(key, stream.bit(), reclaim, self.last_number());
         self.stats.evicted_blocks += 1;
         self.remember_evicted(hash, stream);
         true
@@ -483,7 +464,7 @@ impl Engine {
         let state = self.retain_job(job);
         let batch = std::mem::take(&mut state.batch);
         let buf = state.buf.expect("a batch was read");
-        let (stream, reclaim) = (state.stream, state.reclaim);
+        let stream = state.stream;
         state.outstanding = 1;
         let mut pieces: Vec<(Piece, usize)> = Vec::new();
         for (at, (key, slot, to)) in batch.iter().copied().enumerate() {
@@ -497,9 +478,9 @@ impl Engine {
                 self.stats.checksum_errors += 1;
                 if !flags.dirty() {
                     if !self.numbered.contains_key(&key)
-                        && self.evict(now, key, slot, stream, reclaim, memory)
+                        && self.evict(now, key, slot, stream, memory)
                     {
-                        self.retain_job(job).evicted.push(key);
+                        self.index.hide_evicted(slot);
                     }
                     continue;
                 }
@@ -608,8 +589,6 @@ impl Engine {
         self.stats.reclaimed_segments += 1;
         self.reclaim.dying[state.stream as usize].push_back(Leaving {
             segment,
-            reclaim: state.reclaim,
-            evicted: state.evicted,
             needs,
             generation,
             stream: state.stream,
@@ -660,15 +639,13 @@ impl Engine {
                 continue;
             }
             let leaving = self.reclaim.dead.swap_remove(at);
-            for key in leaving.evicted {
-                self.departed.reclaimed(key, leaving.reclaim);
-            }
             self.free_segment(leaving.segment);
         }
     }
 
     fn free_segment(&mut self, id: SegmentId) {
         if self.settings.discard_freed_segments {
+            self.forget_evicted(id);
             let offset_bytes = self.log.map.segment_address(id);
             let len_bytes = u64::from(self.log.geometry.segment_bytes);
             self.issue(

@@ -186,7 +186,7 @@ impl Engine {
         let segment = self.log.segment(id);
         if segment.retiring && self.retire.withdrawn {
             segment.state = SegmentState::Retired;
-            return;
+            return self.forget_evicted(id);
         }
         segment.state = SegmentState::Free;
         if self.log.segment(id).retiring {
@@ -252,6 +252,7 @@ impl Engine {
             let segment = &mut self.log.segments[id];
             if segment.state == SegmentState::Free && !planted::is(Bug::RetiredOpened) {
                 segment.state = SegmentState::Retired;
+                self.forget_evicted(SegmentId(id as u32));
             }
         }
         let segments = &self.log.segments;

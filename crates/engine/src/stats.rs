@@ -122,6 +122,8 @@ pub struct Stats {
     pub promoted_blocks: u64,
     pub retained_blocks: u64,
     pub evicted_blocks: u64,
+    /// Evicted blocks that were read where they had been, and are among the hits.
+    pub late_reads: u64,
     pub renewed_segments: u64,
     pub reclaimed_segments: u64,
     pub written_back_blocks: u64,

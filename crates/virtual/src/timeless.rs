@@ -62,13 +62,14 @@ impl Timeless {
     }
 
     /// Reads or writes one block and lets everything happen that comes of it. Returns whether it
-    /// was cached.
+    /// was a hit: a read that the cache served, a write of what was cached.
     ///
     /// # Panics
     /// If the engine does not answer.
     pub fn access(&mut self, block: u64, write: bool) -> bool {
         let block_bytes = u64::from(self.data.len_bytes);
         let (cached, _) = self.engine.block_state(self.volume, block * block_bytes);
+        let hits = self.engine.stats().read_blocks_hit;
         self.now = self.now.after(ACCESS);
         let request = Request {
             id: RequestId(self.sent),
@@ -94,7 +95,11 @@ impl Timeless {
         }
         self.sent += 1;
         self.pause_if_due();
-        cached
+        if write {
+            cached
+        } else {
+            self.engine.stats().read_blocks_hit > hits
+        }
     }
 
     /// Lets the origin have its turn where much is dirty, as any load does that is not at its

@@ -28,7 +28,8 @@ impl Engine {
                 if self.log.free.len() <= claim.leaves() {
                     return None;
                 }
-                self.log.open_segment(stream, now);
+                let opened = self.log.open_segment(stream, now);
+                self.forget_evicted(opened);
                 continue;
             };
             if let Some(record) = self.log.filling(segment).record {

@@ -2,6 +2,7 @@
 
 pub(crate) mod buffered;
 pub(crate) mod flush;
+pub(crate) mod late;
 pub(crate) mod promote;
 pub(crate) mod promote_one;
 pub(crate) mod quick;

@@ -18,7 +18,7 @@ use crate::planted::{self, Bug};
 pub(crate) struct PromoteOne {
     pub(super) volume: VolumeSlot,
     pub(super) key: BlockKey,
-    buf: Buf,
+    pub(super) buf: Buf,
     /// How much of the block the origin has.
     valid_bytes: u32,
     owner: Owner,
@@ -34,26 +34,38 @@ impl Engine {
         buf: Buf,
         reader: Reader,
     ) {
-        let owner = self.locks.promotion();
-        let locked = self.locks.lock_free(key, owner);
-        assert!(locked, "I11: the caller saw that nobody owns the block");
-        self.singles_in_flight += 1;
-        self.add_part(reader.request);
-        self.foreground_read(now, volume);
         let (offset_bytes, len_bytes) = self.origin_range(volume, key, 1);
         let bufs = one_buf(buf.slice(0, len_bytes));
-        let promotion = PromoteOne {
-            volume,
-            key,
-            buf,
-            valid_bytes: len_bytes as u32,
-            owner,
-        };
+        let promotion = self.begin_promotion_of_one(volume, key, buf, len_bytes as u32);
+        self.add_part(reader.request);
+        self.foreground_read(now, volume);
         self.issue(
             Op::PromoteOneRead(promotion, reader),
             Device::Origin(volume),
             Operation::Read { offset_bytes, bufs },
         );
+    }
+
+    /// Takes the block, of which the first bytes are going to be read.
+    #[inline(always)]
+    pub(super) fn begin_promotion_of_one(
+        &mut self,
+        volume: VolumeSlot,
+        key: BlockKey,
+        buf: Buf,
+        valid_bytes: u32,
+    ) -> PromoteOne {
+        let owner = self.locks.promotion();
+        let locked = self.locks.lock_free(key, owner);
+        assert!(locked, "I11: the caller saw that nobody owns the block");
+        self.singles_in_flight += 1;
+        PromoteOne {
+            volume,
+            key,
+            buf,
+            valid_bytes,
+            owner,
+        }
     }
 
     pub(crate) fn promote_one_read_done(
@@ -64,19 +76,31 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let PromoteOne {
-            volume,
-            key,
-            buf,
-            valid_bytes,
-            ..
-        } = promotion;
+        let PromoteOne { volume, key, .. } = promotion;
         self.origin_was_read(now, volume);
         if result.is_err() {
             self.stats.origin_read_errors += 1;
             self.end_promotion_of_one(promotion, memory);
             return self.read_again_for(now, volume, key, reader);
         }
+        self.promote_what_was_read(now, promotion, reader, memory);
+    }
+
+    /// Answers the reader, then writes the block to the cache.
+    #[inline(always)]
+    pub(super) fn promote_what_was_read(
+        &mut self,
+        now: Nanos,
+        promotion: PromoteOne,
+        reader: Reader,
+        memory: &mut dyn Memory,
+    ) {
+        let PromoteOne {
+            key,
+            buf,
+            valid_bytes,
+            ..
+        } = promotion;
         self.answer_reader(now, reader, buf, memory);
         if valid_bytes < buf.len_bytes {
             memory.bytes_mut(buf)[valid_bytes as usize..].fill(0);
@@ -86,8 +110,10 @@ impl Engine {
         let place = if self.failed_cache() {
             None
         } else {
-            self.reserve_one(stream)
-                .or_else(|| self.reserve_any(now, key, stream, memory))
+            match self.reserve_one(stream) {
+                None => self.reserve_any(now, key, stream, memory),
+                place => place,
+            }
         };
         let Some((record, slot)) = place else {
             // Nobody waits for a promotion.

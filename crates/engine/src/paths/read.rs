@@ -9,6 +9,7 @@ use crate::interface::{
 };
 use crate::log::{Claim, SegmentState};
 use crate::paths::promote::Reader;
+use crate::planted::{self, Bug};
 use crate::settings::Mode;
 
 /// How often a bad read of the cache device is repeated before the slot counts as damaged: a
@@ -50,7 +51,7 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    fn reader(&self, request: u32) -> Reader {
+    pub(super) fn reader(&self, request: u32) -> Reader {
         Reader {
             request,
             skip_bytes: self.skip_bytes as u32,
@@ -91,8 +92,12 @@ impl Engine {
                 dest,
             };
             match found {
-                Some(slot) => self.read_hit(now, name, request.volume, extent, slot, memory),
-                None => self.read_miss(now, name, request.volume, extent, sequential, memory),
+                Some(slot) if self.index.flags(slot).live() => {
+                    self.read_hit(now, name, request.volume, extent, slot, memory);
+                }
+                found => {
+                    self.read_miss(now, name, request.volume, extent, found, sequential, memory);
+                }
             }
             at_bytes = end_bytes;
             key = key.plus(u64::from(count));
@@ -115,12 +120,13 @@ impl Engine {
         self.volume(volume).config.mode == Mode::Passthrough || self.failed_cache()
     }
 
-    /// The slot to read a block from, if not the origin. Where the cache is passed by, only what
-    /// the origin does not have comes from it.
+    /// The slot to read a block from, if not the origin: not live if the block was evicted from
+    /// it. Where the cache is passed by, only what the origin does not have comes from it.
     #[inline]
     pub(super) fn servable_slot(&self, key: BlockKey, dirty_only: bool) -> Option<Slot> {
-        let slot = self.index.find(key)?;
-        (!dirty_only || self.index.flags(slot).dirty()).then_some(slot)
+        let slot = self.index.named(key)?;
+        let flags = self.index.flags(slot);
+        (!dirty_only || flags.dirty()).then_some(slot)
     }
 
     /// Whether the block `count` after one found at `first` can be read in the same transfer.
@@ -129,9 +135,12 @@ impl Engine {
         match (first, next) {
             (None, None) => true,
             (Some(first), Some(next)) => {
+                let flags = self.index.flags(first);
                 next.0 == first.0 + u32::from(count)
                     && self.log.geometry.segment_of(first) == self.log.geometry.segment_of(next)
-                    && self.index.flags(first).zero() == self.index.flags(next).zero()
+                    && flags.live()
+                    && self.index.flags(next).live()
+                    && flags.zero() == self.index.flags(next).zero()
             }
             _ => false,
         }
@@ -381,32 +390,54 @@ impl Engine {
         }
     }
 
+    // On its own, so that a hit needs fewer registers.
+    #[inline(never)]
     fn read_miss(
         &mut self,
         now: Nanos,
         request: u32,
         volume: VolumeSlot,
         extent: Extent,
+        evicted: Option<Slot>,
         sequential: bool,
         memory: &mut dyn Memory,
     ) {
-        let blocks = u64::from(extent.count);
-        self.stats.read_blocks_missed += blocks;
         if let Err(reason) = self.admit(now, volume, extent.key, extent.count, sequential) {
-            self.note_read_past(now, volume, extent, reason);
-            return self.read_origin(now, request, volume, extent);
+            return self.read_past(now, request, volume, extent, reason);
         }
-        if !self.start_promotion(
-            now,
-            volume,
-            extent.key,
-            extent.count,
-            extent.reader(request),
-            memory,
-        ) {
-            self.note_read_past(now, volume, extent, BypassReason::NoMemory);
-            self.read_origin(now, request, volume, extent);
+        let Extent { key, count, .. } = extent;
+        let reader = extent.reader(request);
+        // Of what was evicted zeroes are not stored, and what is hidden counts as such.
+        let evicted = evicted.filter(|slot| !self.index.flags(*slot).zero());
+        let (is_read, hits) = match evicted {
+            Some(slot) => {
+                let is_read = self.start_late_read(now, volume, key, slot, reader, memory);
+                (is_read, 1)
+            }
+            None => {
+                let is_read = self.start_promotion(now, volume, key, count, reader, memory);
+                (is_read, 0)
+            }
+        };
+        if !is_read {
+            return self.read_past(now, request, volume, extent, BypassReason::NoMemory);
         }
+        self.stats.read_blocks_hit += hits;
+        self.stats.read_blocks_missed += u64::from(count) - hits;
+    }
+
+    /// Reads a missed extent past the cache.
+    fn read_past(
+        &mut self,
+        now: Nanos,
+        request: u32,
+        volume: VolumeSlot,
+        extent: Extent,
+        reason: BypassReason,
+    ) {
+        self.stats.read_blocks_missed += u64::from(extent.count);
+        self.note_read_past(now, volume, extent, reason);
+        self.read_origin(now, request, volume, extent);
     }
 
     fn note_read_past(
@@ -537,7 +568,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) -> Option<u64> {
         let cached = self.index.find(key);
-        let departed = self.departed.get(key);
+        let departed = self.departed(key);
         let mut streams = departed.map_or(0, |(bit, _)| bit);
         if let Some(slot) = cached {
             let flags = self.index.flags(slot);
@@ -545,6 +576,10 @@ impl Engine {
             streams |= flags.shadows() | self.log.stream_of(slot).bit();
         }
         if streams == 0 {
+            // It may still be read where it was (see `late`), and the origin gets something newer.
+            if !planted::is(Bug::EvictedServedStale) {
+                self.index.remove(key);
+            }
             return Some(departed.map_or(0, |(_, number)| number));
         }
         if !self.log_drops(now, key, streams, Claim::of(reclaim), memory) {
@@ -554,7 +589,7 @@ impl Engine {
             self.slot_dies(key, slot, flags);
         }
         let number = self.last_number();
-        self.departed.dropped(key, number);
+        self.dropped.insert(key, number);
         Some(number)
     }
 }

@@ -507,7 +507,7 @@ impl Engine {
     /// Whether recovery could find an older entry of one of these blocks.
     fn may_survive(&self, run: Run) -> bool {
         run.keys()
-            .any(|key| self.index.find(key).is_some() || self.departed.get(key).is_some())
+            .any(|key| self.index.find(key).is_some() || self.departed(key).is_some())
     }
 
     /// Appends a run: partial blocks from their own buffers, the rest from the request's.

@@ -1,0 +1,106 @@
+//! Reads of blocks that were evicted, from where they were.
+//!
+//! A segment that was given up is not used again at once: its tail has to become durable, and some
+//! segments are always kept free (I18). Until it is opened again what was evicted from it can be
+//! read there, and is brought in anew as if it came from the origin. So what is kept free for
+//! appends still serves reads.
+//!
+//! It is clean and the newest there is: it was when it was evicted, and whatever changes the block
+//! since takes its entry out of the index or gives it another slot, as if it were cached. The
+//! segment is not pinned, since appends must not wait for a read; one that was opened meanwhile
+//! has another generation, and the origin is read instead.
+
+use crate::engine::{Engine, Op};
+use crate::format::{BlockKey, Sequence, Slot};
+use crate::interface::{Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
+use crate::paths::promote::Reader;
+use crate::paths::promote_one::PromoteOne;
+
+/// A read of a slot that is not live.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LateRead {
+    promotion: PromoteOne,
+    reader: Reader,
+    slot: Slot,
+    /// Of what the slot held when the read began.
+    checksum: u32,
+    /// Of the segment then.
+    generation: Sequence,
+}
+
+impl Engine {
+    /// Reads an evicted block where it was, to answer the reader and then cache it again. False if
+    /// there is no memory for that.
+    pub(super) fn start_late_read(
+        &mut self,
+        now: Nanos,
+        volume: VolumeSlot,
+        key: BlockKey,
+        slot: Slot,
+        reader: Reader,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let Some(buf) = memory.alloc(self.block_bytes()) else {
+            return false;
+        };
+        self.stats.late_reads += 1;
+        self.writeback.cache_is_used(now);
+        self.add_part(reader.request);
+        let read = LateRead {
+            promotion: self.begin_promotion_of_one(volume, key, buf, buf.len_bytes),
+            reader,
+            slot,
+            checksum: self.index.checksum(slot),
+            generation: self.log.segment_of(slot).generation,
+        };
+        let operation = Operation::Read {
+            offset_bytes: self.log.map.slot_address(slot),
+            bufs: one_buf(buf),
+        };
+        self.issue(Op::LateRead(Box::new(read)), Device::Cache(0), operation);
+        true
+    }
+
+    // Out of the way of promotions from the origin, which are counted in instructions.
+    #[cold]
+    pub(crate) fn late_read_done(
+        &mut self,
+        now: Nanos,
+        read: LateRead,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let LateRead {
+            promotion, reader, ..
+        } = read;
+        if self.is_what_was_there(&read, result, memory) {
+            return self.promote_what_was_read(now, promotion, reader, memory);
+        }
+        let (volume, key) = (promotion.volume, promotion.key);
+        self.end_promotion_of_one(promotion, memory);
+        self.read_again_for(now, volume, key, reader);
+    }
+
+    fn is_what_was_there(
+        &mut self,
+        read: &LateRead,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let slot = read.slot;
+        if self.log.segment_of(slot).generation != read.generation {
+            return false;
+        }
+        match result {
+            Ok(()) if crc32c::crc32c(memory.bytes(read.promotion.buf)) == read.checksum => {
+                return true;
+            }
+            Ok(()) => self.stats.checksum_errors += 1,
+            Err(_) => self.stats.cache_read_errors += 1,
+        }
+        if self.evicted_slot(read.promotion.key) == Some(slot) {
+            self.index.hide_evicted(slot);
+        }
+        false
+    }
+}
