@@ -8,6 +8,8 @@
 mod bury;
 mod damage;
 mod judge;
+#[cfg(test)]
+mod promised;
 mod rebuild;
 mod scan;
 mod verdict;
