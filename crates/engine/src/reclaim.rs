@@ -127,9 +127,10 @@ impl Engine {
                 break;
             };
             if stream == Stream::Main && self.renewal_is_due() {
+                let renewed = self.renew_oldest(now, memory);
                 // One that has to wait is not copied meanwhile.
                 let waits = self.renewal_has_to_wait() && self.log.free.len() > RECLAIM_RESERVE;
-                if waits || self.renew_oldest(now, memory) {
+                if renewed || waits {
                     break;
                 }
             }

@@ -124,6 +124,9 @@ impl Engine {
             && let Some(open) = self.log.streams[Stream::Main as usize].open
         {
             self.fill_segment(now, open, memory);
+            if self.seal_is_to_promise() {
+                return false;
+            }
         }
         self.number_renewal(segment, below);
         let needs = self.log.segment(segment).superseded_by;
@@ -170,6 +173,12 @@ impl Engine {
     /// Gives the segment a new generation and its blocks new numbers, and moves it to the
     /// young end of main, or below the open segment there.
     fn number_renewal(&mut self, id: SegmentId, below: Option<(SegmentId, u64)>) {
+        // It leaves out what was dropped since an older segment was renewed: that the old summary
+        // there is void has to be certain first.
+        assert!(
+            below.is_some() || self.promises.are_kept(),
+            "I14: nothing leads from the young end to what is not promised"
+        );
         let first_number = below.map_or(self.log.next_number, |(_, first)| first);
         let generation = Sequence::new(self.log.epoch, first_number);
         let segment = self.log.segment(id);

@@ -50,6 +50,13 @@ pub(crate) struct Promises {
     open: Option<Unpromised>,
 }
 
+impl Promises {
+    /// Whether whatever was renewed is promised by something durable.
+    pub(crate) fn are_kept(&self) -> bool {
+        self.open.is_none()
+    }
+}
+
 impl Log {
     /// Sets numbers aside for renewals below a segment that is about to be opened.
     pub(crate) fn set_aside_below(&mut self, stream: Stream) -> Below {
@@ -98,8 +105,9 @@ impl Log {
 }
 
 impl Engine {
-    /// Whether renewals wait for the seal of a segment that takes no more headers: another below
-    /// the next one would wait for both.
+    /// Whether renewals wait for the seal of a segment that takes no more headers. Another waits
+    /// too: below the next segment it would have two to wait for, and at the young end no link from
+    /// it leads to them.
     pub(crate) fn seal_is_to_promise(&self) -> bool {
         let open = self.log.streams[Stream::Main as usize].open;
         let unpromised = self.promises.open.as_ref();

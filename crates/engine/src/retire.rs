@@ -238,7 +238,7 @@ impl Engine {
             {
                 // What stays and is hot only moves to the young end.
                 let renews = stream == Stream::Main && self.renewal_is_due();
-                if renews && (self.renewal_has_to_wait() || self.renew_oldest(now, memory)) {
+                if renews && (self.renew_oldest(now, memory) || self.renewal_has_to_wait()) {
                     break;
                 }
                 self.start_reclaim(now, stream, memory);

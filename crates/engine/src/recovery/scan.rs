@@ -3,8 +3,8 @@
 use super::{Found, FoundList, FoundSegment, RecoveryError};
 use crate::format::header::State;
 use crate::format::{
-    EntryList, Geometry, Header, PAGE_BYTES, SegmentId, SegmentMap, Sequence, Stream, Summary,
-    SummaryKind, Superblock,
+    EntryList, Geometry, Header, Link, PAGE_BYTES, SegmentId, SegmentMap, Sequence, Stream,
+    Summary, SummaryKind, Superblock,
 };
 use crate::interface::{ReadAt, Storage};
 use crate::ring::ReplayedRecord;
@@ -153,8 +153,18 @@ fn scan_segment(
     Ok(())
 }
 
+/// The link that was written last, of two that headers of one segment say. It changes when a
+/// renewal goes before the segment (see `renew_below`), and only when that is durable; a header may
+/// be encoded sooner than one of an earlier place, whose data took longer.
+fn latest(first: Option<Link>, second: Option<Link>) -> Option<Link> {
+    first
+        .into_iter()
+        .chain(second)
+        .max_by_key(|link| link.generation)
+}
+
 /// I14: records behind one that is missing do not count (I13), but what their headers say of the
-/// shard is true: they can promise what is missing.
+/// shard is true: they can promise what is missing. Returns the latest of their links.
 fn learn_beyond(
     device: &mut dyn Storage,
     context: Context<'_>,
@@ -162,12 +172,12 @@ fn learn_beyond(
     from: u16,
     wanted: impl Fn(&Header) -> bool,
     found: &mut Found,
-) -> Result<(), RecoveryError> {
+) -> Result<Option<Link>, RecoveryError> {
     let geometry = context.superblock.geometry;
     let block_bytes = geometry.block_bytes as usize;
     let slots = geometry.slots_per_segment() as u16;
     if from >= slots {
-        return Ok(());
+        return Ok(None);
     }
     let mut rest = vec![0u8; usize::from(slots - from) * block_bytes];
     let offset_bytes = context.map.slot_address(geometry.slot(id, from));
@@ -176,8 +186,9 @@ fn learn_beyond(
         Err(crate::interface::DeviceError::Gone) => {
             return Err(crate::interface::DeviceError::Gone.into());
         }
-        Err(_) => return Ok(()),
+        Err(_) => return Ok(None),
     }
+    let mut previous = None;
     found.bytes_read += rest.len() as u64;
     for (slot, block) in (from..).zip(rest.chunks_exact(block_bytes)) {
         let page = &block[block_bytes - PAGE_BYTES..];
@@ -185,9 +196,10 @@ fn learn_beyond(
             && wanted(&header)
         {
             found.learn(&header.state);
+            previous = latest(previous, header.state.previous);
         }
     }
-    Ok(())
+    Ok(previous)
 }
 
 fn from_summary(superblock: &Superblock, summary: Summary) -> FoundSegment {
@@ -283,7 +295,11 @@ fn scan_records(
             (Some(header), _) => {
                 found.learn(&header.state);
                 segment.stream = header.stream;
-                segment.state = header.state;
+                let previous = latest(segment.state.previous, header.state.previous);
+                segment.state = State {
+                    previous,
+                    ..header.state
+                };
                 let list = sound_list(header.entries, header.combined, false);
                 if list.is_none() {
                     segment.damage = Some(format!(
@@ -303,7 +319,8 @@ fn scan_records(
             }
             (None, None) => {
                 let same = |header: &Header| header.generation == generation;
-                learn_beyond(device, context, id, at + 1, same, found)?;
+                let beyond = learn_beyond(device, context, id, at + 1, same, found)?;
+                segment.state.previous = latest(segment.state.previous, beyond);
                 break;
             }
         };
