@@ -10,7 +10,7 @@
 //! which there is no room even so are in a map. All else is allocated once; nothing pauses.
 //!
 //! An evicted block keeps its entry until its segment is used again. Its slot is not live, so the
-//! block is not cached; but what it left on the device is known (see `evicted`).
+//! block is not cached; but what it left on the device is known (see `departed`).
 
 use crate::format::{BlockKey, Slot, Stream};
 use crate::locks::KeyMap;

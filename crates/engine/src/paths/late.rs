@@ -10,11 +10,13 @@
 //! segment is not pinned, since appends must not wait for a read; one that was opened meanwhile
 //! has another generation, and the origin is read instead.
 
+use crate::bypass::BypassReason;
 use crate::engine::{Engine, Op};
-use crate::format::{BlockKey, Sequence, Slot};
+use crate::format::{Sequence, Slot};
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::paths::promote::Reader;
 use crate::paths::promote_one::PromoteOne;
+use crate::paths::read::Extent;
 
 /// A read of a slot that is not live.
 #[derive(Clone, Copy, Debug)]
@@ -29,26 +31,30 @@ pub(crate) struct LateRead {
 }
 
 impl Engine {
-    /// Reads an evicted block where it was, to answer the reader and then cache it again. False if
-    /// there is no memory for that.
-    pub(super) fn start_late_read(
+    /// Reads an evicted block where it was, to answer the reader and then cache it again.
+    pub(super) fn read_late(
         &mut self,
         now: Nanos,
+        request: u32,
         volume: VolumeSlot,
-        key: BlockKey,
+        block: Extent,
         slot: Slot,
-        reader: Reader,
         memory: &mut dyn Memory,
-    ) -> bool {
+    ) {
+        let key = block.key;
+        if let Err(reason) = self.admit(now, volume, key, 1, false) {
+            return self.read_past(now, request, volume, block, reason);
+        }
         let Some(buf) = memory.alloc(self.block_bytes()) else {
-            return false;
+            return self.read_past(now, request, volume, block, BypassReason::NoMemory);
         };
+        self.stats.read_blocks_hit += 1;
         self.stats.late_reads += 1;
         self.writeback.cache_is_used(now);
-        self.add_part(reader.request);
+        self.add_part(request);
         let read = LateRead {
             promotion: self.begin_promotion_of_one(volume, key, buf, buf.len_bytes),
-            reader,
+            reader: block.reader(request),
             slot,
             checksum: self.index.checksum(slot),
             generation: self.log.segment_of(slot).generation,
@@ -58,7 +64,6 @@ impl Engine {
             bufs: one_buf(buf),
         };
         self.issue(Op::LateRead(Box::new(read)), Device::Cache(0), operation);
-        true
     }
 
     // Out of the way of promotions from the origin, which are counted in instructions.

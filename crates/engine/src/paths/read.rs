@@ -15,6 +15,10 @@ use crate::settings::Mode;
 /// How often a bad read of the cache device is repeated before the slot counts as damaged: a
 /// misdirected read does not happen twice.
 const READ_ATTEMPTS: u8 = 2;
+/// The longest read of which evicted blocks are read where they were: each is a transfer of its
+/// own, there and back to the cache. A longer one is a few by itself, and a disk is hardly slower
+/// with those.
+const MOST_LATE_BYTES: u32 = 64 << 10;
 
 /// A read of consecutive slots in flight.
 #[derive(Clone, Debug)]
@@ -69,15 +73,16 @@ impl Engine {
         let first = self.key_at(request.volume, request.offset_bytes);
         let mut skip_bytes = request.offset_bytes as usize % block_bytes;
         let passthrough = self.passes_by(request.volume);
+        let late = !sequential && request.len_bytes <= MOST_LATE_BYTES;
         let mut at_bytes = 0;
         let mut key = first;
         let total = request.len_bytes as usize;
         while at_bytes < total {
-            let found = self.servable_slot(key, passthrough);
+            let found = self.servable_slot(key, passthrough, late);
             let mut count: u16 = 1;
             let mut end_bytes = (at_bytes + block_bytes - skip_bytes).min(total);
             while end_bytes < total {
-                let next = self.servable_slot(key.plus(u64::from(count)), passthrough);
+                let next = self.servable_slot(key.plus(u64::from(count)), passthrough, late);
                 if !self.continues(found, next, count) {
                     break;
                 }
@@ -95,9 +100,8 @@ impl Engine {
                 Some(slot) if self.index.flags(slot).live() => {
                     self.read_hit(now, name, request.volume, extent, slot, memory);
                 }
-                found => {
-                    self.read_miss(now, name, request.volume, extent, found, sequential, memory);
-                }
+                Some(slot) => self.read_late(now, name, request.volume, extent, slot, memory),
+                None => self.read_miss(now, name, request.volume, extent, sequential, memory),
             }
             at_bytes = end_bytes;
             key = key.plus(u64::from(count));
@@ -120,13 +124,25 @@ impl Engine {
         self.volume(volume).config.mode == Mode::Passthrough || self.failed_cache()
     }
 
-    /// The slot to read a block from, if not the origin: not live if the block was evicted from
-    /// it. Where the cache is passed by, only what the origin does not have comes from it.
+    /// The slot to read a block from, if not the origin: one that is not live if the block was
+    /// evicted from it, and is read `late`. Where the cache is passed by, only what the origin does
+    /// not have comes from it.
     #[inline]
-    pub(super) fn servable_slot(&self, key: BlockKey, dirty_only: bool) -> Option<Slot> {
+    pub(super) fn servable_slot(
+        &self,
+        key: BlockKey,
+        dirty_only: bool,
+        late: bool,
+    ) -> Option<Slot> {
         let slot = self.index.named(key)?;
         let flags = self.index.flags(slot);
-        (!dirty_only || flags.dirty()).then_some(slot)
+        // Of what was evicted zeroes are not stored, and what is hidden counts as such.
+        let serves = if flags.live() {
+            !dirty_only || flags.dirty()
+        } else {
+            late && !dirty_only && !flags.zero()
+        };
+        serves.then_some(slot)
     }
 
     /// Whether the block `count` after one found at `first` can be read in the same transfer.
@@ -398,7 +414,6 @@ impl Engine {
         request: u32,
         volume: VolumeSlot,
         extent: Extent,
-        evicted: Option<Slot>,
         sequential: bool,
         memory: &mut dyn Memory,
     ) {
@@ -407,27 +422,15 @@ impl Engine {
         }
         let Extent { key, count, .. } = extent;
         let reader = extent.reader(request);
-        // Of what was evicted zeroes are not stored, and what is hidden counts as such.
-        let evicted = evicted.filter(|slot| !self.index.flags(*slot).zero());
-        let (is_read, hits) = match evicted {
-            Some(slot) => {
-                let is_read = self.start_late_read(now, volume, key, slot, reader, memory);
-                (is_read, 1)
-            }
-            None => {
-                let is_read = self.start_promotion(now, volume, key, count, reader, memory);
-                (is_read, 0)
-            }
-        };
-        if !is_read {
-            return self.read_past(now, request, volume, extent, BypassReason::NoMemory);
+        if self.start_promotion(now, volume, key, count, reader, memory) {
+            self.stats.read_blocks_missed += u64::from(count);
+        } else {
+            self.read_past(now, request, volume, extent, BypassReason::NoMemory);
         }
-        self.stats.read_blocks_hit += hits;
-        self.stats.read_blocks_missed += u64::from(count) - hits;
     }
 
     /// Reads a missed extent past the cache.
-    fn read_past(
+    pub(super) fn read_past(
         &mut self,
         now: Nanos,
         request: u32,

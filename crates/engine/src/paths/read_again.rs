@@ -86,11 +86,9 @@ impl Engine {
                 skip_bytes,
                 dest: reader.dest.slice(at_bytes, len_bytes),
             };
-            match self.servable_slot(key, passthrough) {
-                Some(slot) if self.index.flags(slot).live() => {
-                    self.read_hit(now, reader.request, volume, extent, slot, memory);
-                }
-                _ => self.read_origin(now, reader.request, volume, extent),
+            match self.servable_slot(key, passthrough, false) {
+                Some(slot) => self.read_hit(now, reader.request, volume, extent, slot, memory),
+                None => self.read_origin(now, reader.request, volume, extent),
             }
             at_bytes += len_bytes;
             key = key.plus(1);
