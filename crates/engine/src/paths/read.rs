@@ -73,7 +73,7 @@ impl Engine {
         let first = self.key_at(request.volume, request.offset_bytes);
         let mut skip_bytes = request.offset_bytes as usize % block_bytes;
         let passthrough = self.passes_by(request.volume);
-        let late = !sequential && request.len_bytes <= MOST_LATE_BYTES;
+        let late = || !sequential && request.len_bytes <= MOST_LATE_BYTES;
         let mut at_bytes = 0;
         let mut key = first;
         let total = request.len_bytes as usize;
@@ -132,7 +132,7 @@ impl Engine {
         &self,
         key: BlockKey,
         dirty_only: bool,
-        late: bool,
+        late: impl Fn() -> bool,
     ) -> Option<Slot> {
         let slot = self.index.named(key)?;
         let flags = self.index.flags(slot);
@@ -140,7 +140,7 @@ impl Engine {
         let serves = if flags.live() {
             !dirty_only || flags.dirty()
         } else {
-            late && !dirty_only && !flags.zero()
+            !dirty_only && !flags.zero() && late()
         };
         serves.then_some(slot)
     }

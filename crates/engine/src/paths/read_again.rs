@@ -86,7 +86,7 @@ impl Engine {
                 skip_bytes,
                 dest: reader.dest.slice(at_bytes, len_bytes),
             };
-            match self.servable_slot(key, passthrough, false) {
+            match self.servable_slot(key, passthrough, || false) {
                 Some(slot) => self.read_hit(now, reader.request, volume, extent, slot, memory),
                 None => self.read_origin(now, reader.request, volume, extent),
             }
