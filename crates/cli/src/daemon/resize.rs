@@ -296,9 +296,6 @@ impl Daemon {
     ) -> Result<()> {
         loop {
             let (left, all) = self.retiring()?;
-            if left == 0 {
-                return Ok(());
-            }
             let emptying = Emptying {
                 left_bytes: left * segment_bytes,
                 all_bytes: all * segment_bytes,
@@ -306,6 +303,9 @@ impl Daemon {
             };
             if !tell(emptying) {
                 return Err(Interrupted("the cache keeps the size it had".to_owned()).into());
+            }
+            if left == 0 {
+                return Ok(());
             }
             std::thread::sleep(LOOK);
         }
