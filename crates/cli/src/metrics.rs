@@ -266,6 +266,11 @@ fn inside(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
             bytes(traffic.evicted_blocks),
         ),
         (
+            "late_read_bytes",
+            "Hits that had been evicted and were still where they had been.",
+            bytes(traffic.late_blocks),
+        ),
+        (
             "retained_bytes",
             "Data written again to the cache because it was used.",
             bytes(traffic.retained_blocks),

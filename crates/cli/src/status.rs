@@ -2,6 +2,8 @@
 
 mod page;
 
+use std::collections::BTreeMap;
+
 use forebay_engine::{
     BypassReason, Bypassed, Bypasses, Histogram, RecoveryReport, Settings, Stats,
 };
@@ -139,6 +141,9 @@ pub(crate) struct CacheStatus {
     /// Acknowledged, and in memory alone because storing it failed.
     #[serde(default)]
     pub(crate) unstored_bytes: u64,
+    /// The manners that `adaptive` replacement is in just now, and how many shards are in each.
+    #[serde(default)]
+    pub(crate) manners: BTreeMap<String, u16>,
     /// Why the cache was given up, if it was.
     pub(crate) failure: Option<String>,
     pub(crate) recovery: Recovery,
@@ -155,6 +160,18 @@ impl CacheStatus {
             size(self.dirty_bytes),
             share(self.dirty_bytes, self.capacity_bytes),
         )
+    }
+
+    /// `replacement adaptive: steady in 2 shard(s)`, or nothing where it does not adapt.
+    pub(crate) fn replacement(&self) -> Option<String> {
+        if self.manners.is_empty() {
+            return None;
+        }
+        let each = self.manners.iter();
+        let each: Vec<String> = each
+            .map(|(manner, shards)| format!("{manner} in {shards} shard(s)"))
+            .collect();
+        Some(format!("replacement adaptive: {}", each.join(", ")))
     }
 }
 
@@ -339,6 +356,9 @@ pub(crate) struct Traffic {
     pub(crate) promoted_blocks: u64,
     pub(crate) retained_blocks: u64,
     pub(crate) evicted_blocks: u64,
+    /// Of the hits, what had been evicted and was still where it had been.
+    #[serde(default)]
+    pub(crate) late_blocks: u64,
     pub(crate) written_back_blocks: u64,
     pub(crate) renewed_segments: u64,
     pub(crate) reclaimed_segments: u64,
@@ -403,6 +423,7 @@ impl Traffic {
             promoted_blocks: sum(|shard| shard.promoted_blocks),
             retained_blocks: sum(|shard| shard.retained_blocks),
             evicted_blocks: sum(|shard| shard.evicted_blocks),
+            late_blocks: sum(|shard| shard.late_reads),
             written_back_blocks: sum(|shard| shard.written_back_blocks),
             renewed_segments: sum(|shard| shard.renewed_segments),
             reclaimed_segments: sum(|shard| shard.reclaimed_segments),
@@ -480,6 +501,7 @@ pub(crate) fn example() -> Status {
             cached_bytes: 80 << 20,
             dirty_bytes: 8 << 20,
             unstored_bytes: 0,
+            manners: BTreeMap::from([("steady".to_owned(), 1)]),
             failure: None,
             recovery: Recovery::default(),
         }),

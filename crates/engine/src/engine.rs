@@ -29,7 +29,7 @@ use crate::reclaim::Reclaim;
 use crate::recovery::Recovered;
 use crate::renew::Renewals;
 use crate::renew_below::Promises;
-use crate::replacement::Allowance;
+use crate::replacement::{Allowance, Replacement};
 use crate::requests::RequestState;
 use crate::retire::Retire;
 use crate::ring::{self, RingIdentity};
@@ -724,6 +724,13 @@ impl Engine {
     #[must_use]
     pub fn occupancy(&self) -> (u64, u64) {
         (u64::from(self.index.len()), self.capacity_blocks)
+    }
+
+    /// The manner that `adaptive` replacement is in just now; none under another policy.
+    #[must_use]
+    pub fn manner(&self) -> Option<&'static str> {
+        let adapts = self.settings.replacement == Replacement::Adaptive;
+        adapts.then(|| self.trials.best().name())
     }
 
     /// Whether a block of a volume is cached, and whether it is dirty.

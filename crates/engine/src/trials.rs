@@ -45,6 +45,15 @@ pub(crate) enum Manner {
 }
 
 impl Manner {
+    /// As users read it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Manner::Plain => "plain",
+            Manner::Steady => "steady",
+            Manner::Eager => "eager",
+        }
+    }
+
     const ALL: [Manner; 3] = [Manner::Plain, Manner::Steady, Manner::Eager];
 
     /// The share of the cache that is for blocks on probation, in percent.

@@ -1,5 +1,7 @@
 //! What the daemon reports about itself.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
 
@@ -27,6 +29,7 @@ struct Part {
     capacity_blocks: u64,
     unstored_blocks: u64,
     clients: usize,
+    manners: Vec<&'static str>,
     failure: Option<&'static str>,
     now: Nanos,
 }
@@ -39,6 +42,7 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
         capacity_blocks: 0,
         unstored_blocks: 0,
         clients: worker.client_count(),
+        manners: Vec::new(),
         failure: None,
         now: worker.now,
     };
@@ -47,6 +51,7 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
         part.cached_blocks += cached;
         part.capacity_blocks += capacity;
         part.unstored_blocks += engine.buffer_stuck_blocks();
+        part.manners.extend(engine.manner());
         part.failure = part.failure.or(engine.failure());
         for &slot in slots {
             let (dirty_blocks, cached_blocks) = engine.volume_blocks(slot).unwrap_or_default();
@@ -59,6 +64,14 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
         }
     }
     part
+}
+
+fn count<'a>(names: impl Iterator<Item = &'a &'static str>) -> BTreeMap<String, u16> {
+    let mut counts = BTreeMap::new();
+    for name in names {
+        *counts.entry((*name).to_owned()).or_default() += 1;
+    }
+    counts
 }
 
 /// What a volume has to write back, all shards together.
@@ -161,6 +174,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         cached_bytes: parts.iter().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
         dirty_bytes: stats.iter().map(|stats| stats.dirty_blocks).sum::<u64>() * block_bytes,
         unstored_bytes: parts.iter().map(|part| part.unstored_blocks).sum::<u64>() * block_bytes,
+        manners: count(parts.iter().flat_map(|part| &part.manners)),
         failure: parts
             .iter()
             .find_map(|part| part.failure)

@@ -31,6 +31,9 @@ impl Status {
                 cache.device, cache.id, cache.epoch, cache.shards
             )?;
             writeln!(out, "  {}", cache.occupancy())?;
+            if let Some(replacement) = cache.replacement() {
+                writeln!(out, "  {replacement}")?;
+            }
             if cache.devices.len() > 1 {
                 for device in &cache.devices {
                     writeln!(
@@ -170,6 +173,10 @@ mod tests {
         let page = status.page(None);
         assert!(
             page.contains("hit ratio in the last 1 min 00 s: reads 99.0 %, writes -"),
+            "{page}"
+        );
+        assert!(
+            page.contains("replacement adaptive: steady in 1 shard(s)"),
             "{page}"
         );
         assert!(page.ends_with("no trouble\n"), "{page}");
