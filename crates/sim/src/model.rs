@@ -148,24 +148,16 @@ impl Model {
         for sector in self.sectors(range) {
             sector.flying.push(Held { value, since: at });
             sector.changed = at;
-            match sector.kept.iter_mut().find(|kept| kept.value == value) {
-                Some(kept) => {
-                    *kept = Kept {
-                        value,
-                        acked: NEVER,
-                        superseded: NEVER,
-                        alternative: false,
-                        uncertain: false,
-                    }
-                }
-                None => sector.kept.push(Kept {
-                    value,
-                    acked: NEVER,
-                    superseded: NEVER,
-                    alternative: false,
-                    uncertain: false,
-                }),
-            }
+            let before = sector.kept.iter().position(|kept| kept.value == value);
+            // Of zeroes an earlier write may be uncertain still.
+            let before = before.map(|index| sector.kept.swap_remove(index));
+            sector.kept.push(Kept {
+                value,
+                acked: NEVER,
+                superseded: NEVER,
+                alternative: false,
+                uncertain: before.is_some_and(|kept| kept.uncertain),
+            });
         }
         at
     }
@@ -612,6 +604,26 @@ mod tests {
         model.written(RANGE, Effect::Discard, at, true, false);
         assert!(reads(&mut model.clone(), INITIAL));
         assert!(reads(&mut model, ZERO) && !reads(&mut model, INITIAL));
+    }
+
+    #[test]
+    fn zeroes_that_failed_stay_uncertain_when_others_follow() {
+        let mut model = Model::new(&[1]);
+        let zeroes = model.write(RANGE, Effect::Store(ZERO));
+        model.written(RANGE, Effect::Store(ZERO), zeroes, false, true);
+        stored(&mut model, 3);
+        let flush = model.begin();
+        model.flushed(0, flush, false, false);
+        let discard = model.write(RANGE, Effect::Discard);
+        model.written(RANGE, Effect::Discard, discard, true, false);
+        assert!(reads(&mut model, 3), "it was no discard then");
+        let flush = model.begin();
+        model.flushed(0, flush, true, false);
+        assert_eq!(model.origin_alone(0, 0, ZERO, false), Ok(()));
+        stored(&mut model, 4);
+        let flush = model.begin();
+        model.flushed(0, flush, true, false);
+        assert!(model.origin_alone(0, 0, ZERO, false).is_err());
     }
 
     #[test]
