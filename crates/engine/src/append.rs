@@ -298,6 +298,7 @@ impl Engine {
         } = placed;
         self.release(record, cost_bytes, piece.keys.len());
         if self.comes_too_late(&piece, record) {
+            self.forget_copies(&piece);
             self.transfer_ended(now, record, memory);
             return self.append_rest(now, piece, memory);
         }
@@ -339,6 +340,9 @@ impl Engine {
                     checksum,
                     piece.kind(dirty),
                 );
+                if piece.copies.is_some() && piece.stream == Stream::Write {
+                    self.locks.note_copied(piece.keys.get(at + i));
+                }
             }
             at += run;
         }
@@ -349,27 +353,26 @@ impl Engine {
     /// I2: within a stream older entries die first, so the newest entry of a block may not get
     /// into a segment below one that holds an older entry. It can try to when its data takes long:
     /// its segment is full, and the next one has taken a copy of the version it replaces.
+    ///
+    /// Only reclaim publishes a block that somebody else owns, and only the write stream takes
+    /// copies of what a write can be under way to: promotions are of blocks that are not cached,
+    /// and a copy that was overtaken by another is not published. Nothing less may count: writes
+    /// that fill each other's segments would be written again and again, and for ever.
     fn comes_too_late(&self, piece: &Piece, record: u32) -> bool {
         let id = self.log.records.get(record).expect("in progress").segment;
-        let segment = &self.log.segments[id.0 as usize];
-        if segment.state == SegmentState::Open {
-            return false;
-        }
-        (0..piece.keys.len()).any(|at| self.block_comes_too_late(piece.keys.get(at), id))
+        piece.stream == Stream::Write
+            && piece.copies.is_none()
+            && (0..piece.keys.len()).any(|at| self.block_comes_too_late(piece.keys.get(at), id))
     }
 
-    /// The same for one block and the full segment it was to be in.
+    /// The same for one block of a write and the segment it was to be in.
     pub(crate) fn block_comes_too_late(&self, key: BlockKey, id: SegmentId) -> bool {
-        let segment = &self.log.segments[id.0 as usize];
-        let own = segment.stream;
-        let Some(slot) = self.index.find(key) else {
-            return false;
-        };
-        let holder = &self.log.segments[self.log.geometry.segment_of(slot).0 as usize];
-        if holder.stream == own {
-            holder.generation > segment.generation
-        } else {
-            self.index.flags(slot).shadows() & own.bit() != 0
+        self.locks.was_copied(key) && self.log.segments[id.0 as usize].state != SegmentState::Open
+    }
+
+    fn forget_copies(&mut self, piece: &Piece) {
+        for at in 0..piece.keys.len() {
+            self.locks.forget_copied(piece.keys.get(at));
         }
     }
 

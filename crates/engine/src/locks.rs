@@ -54,6 +54,8 @@ pub(crate) struct Locks {
     owners: Owners,
     promotions: u32,
     waiting: KeyMap<VecDeque<Owner>>,
+    /// Owned blocks of which reclaim published a copy since, in the write stream.
+    copied: KeyMap<()>,
 }
 
 impl Locks {
@@ -88,6 +90,24 @@ impl Locks {
         self.owners.set(key, owner);
     }
 
+    /// Reclaim has published a copy of a block in the write stream.
+    pub(crate) fn note_copied(&mut self, key: BlockKey) {
+        if self.owners.get(key).is_some() {
+            self.copied.insert(key, ());
+        }
+    }
+
+    /// Whether it has since the owner of the block owns it, or since this was forgotten.
+    #[inline]
+    pub(crate) fn was_copied(&self, key: BlockKey) -> bool {
+        !self.copied.is_empty() && self.copied.contains_key(&key)
+    }
+
+    /// The owner of the block takes a new place for it, above all copies so far.
+    pub(crate) fn forget_copied(&mut self, key: BlockKey) {
+        self.copied.remove(&key);
+    }
+
     /// Puts `owner` in the queue for a block somebody else owns.
     pub(crate) fn wait(&mut self, key: BlockKey, owner: Owner) {
         // Once: whoever is woken for nothing wakes nobody else.
@@ -102,6 +122,9 @@ impl Locks {
     pub(crate) fn unlock(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {
         if !self.owners.remove(key, owner) {
             return None;
+        }
+        if !self.copied.is_empty() {
+            self.copied.remove(&key);
         }
         if self.waiting.is_empty() {
             return None;

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Rig, Rng};
-use forebay_engine::{Memory, Mode, Nanos, RequestKind, Settings};
+use common::{Fate, Rig, Rng};
+use forebay_engine::{Device, Memory, Mode, Nanos, Operation, RequestKind, Settings};
 
 const BLOCK: u64 = 4096;
 
@@ -60,4 +60,47 @@ fn writes_at_the_same_time_are_written_once() {
     let written = after.cache_data_written_bytes - before.cache_data_written_bytes;
     assert_eq!(written / BLOCK, blocks + retained);
     assert_eq!(rig.read(500 * BLOCK, BLOCK as u32), vec![2; 4096]);
+}
+
+/// Data takes long, and what it replaces is carried on by reclaim meanwhile, into a younger
+/// segment: the data has to go above it (I2).
+#[test]
+fn a_write_that_a_copy_overtook_is_written_again() {
+    let settings = Settings {
+        dirty_low_percent: 60,
+        ..Settings::default()
+    };
+    let mut rig = Rig::new(32 << 20, 96 << 20, settings, Mode::Writeback);
+    let (slow, others) = (0, 1..40);
+    for block in 0..others.end {
+        rig.write(block * BLOCK, &[1; BLOCK as usize], false);
+    }
+    rig.fate = |action| match (action.device, &action.operation) {
+        (Device::Cache(_), Operation::Write { .. }) => Fate::Held,
+        _ => Fate::Done,
+    };
+    let buf = rig.ram.alloc(BLOCK as usize).unwrap();
+    rig.ram.bytes_mut(buf).fill(2);
+    let write = RequestKind::Write { fua: false };
+    let write = rig.start(write, slow * BLOCK, BLOCK as u32, buf);
+    rig.turn();
+    // The copy in the cache stays the only one.
+    rig.fate = |action| match (action.device, &action.operation) {
+        (Device::Origin(_), Operation::Write { .. }) => Fate::Fails,
+        _ => Fate::Done,
+    };
+    for block in others.cycle() {
+        rig.write(block * BLOCK, &[3; BLOCK as usize], false);
+        if rig.engine.stats().retained_blocks > 0 {
+            break;
+        }
+    }
+    while rig.turn() {}
+    assert_eq!(rig.engine.stats().single_writes_requeued, 0);
+    rig.release();
+    assert_eq!(rig.finish(write), Ok(()));
+    assert_eq!(rig.engine.stats().single_writes_requeued, 1);
+    assert_eq!(rig.read(slow * BLOCK, BLOCK as u32), vec![2; 4096]);
+    let mut rig = rig.kill(Settings::default(), Mode::Writeback);
+    assert_eq!(rig.read(slow * BLOCK, BLOCK as u32), vec![2; 4096]);
 }

@@ -5,10 +5,6 @@
 //!
 //! No short script shows these fixes, whatever is aimed at (each was taken away and looked for):
 //!
-//! - 8355: a retained copy of the older version has to get into the segment after that of a write
-//!   that is under way, and to outlive the newer version there; while data is awaited the log of a
-//!   script stands still before it comes to that. In 8,000 random runs the first happened 14
-//!   times, the second never.
 //! - 59306: a write around the cache has to look at a block after its write-back and to drop it
 //!   after the copy is indexed; it drops in the call in which it looks, unless room or an owner is
 //!   missing just then.
@@ -21,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 45] = [
+const FOUND: [(u64, &str); 51] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -168,6 +164,18 @@ const FOUND: [(u64, &str); 45] = [
     (
         7_338_652,
         "a write answered from memory is stored before an older one that still waits for its first block, and read after it (`commit = memory`)",
+    ),
+    (
+        735_184,
+        "writes under way at the same time fill each other's segments and are written again and again",
+    ),
+    (407_124, "as 735184"),
+    (5_004_436, "as 735184"),
+    (9_134_867, "as 735184"),
+    (9_316_367, "as 735184, in a cache that was shrunk"),
+    (
+        30_060_763,
+        "the model forgot that zeroes of a failed write may still be there, once more zeroes came",
     ),
 ];
 

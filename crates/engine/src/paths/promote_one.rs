@@ -9,7 +9,6 @@ use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::locks::{NO_JOB, Owner};
-use crate::log::SegmentState;
 use crate::paths::promote::{Reader, promoted_piece};
 use crate::planted::{self, Bug};
 
@@ -160,10 +159,7 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let segment = self.log.geometry.segment_of(placed.slot);
-        let too_late = self.log.segment(segment).state != SegmentState::Open
-            && self.block_comes_too_late(placed.key, segment);
-        if result.is_err() || too_late {
+        if result.is_err() {
             let piece = self.promotion_as_piece(promotion, placed);
             return self.append_data_done(now, piece, result, memory);
         }

@@ -15,7 +15,6 @@ use crate::interface::{
     VolumeSlot, one_buf,
 };
 use crate::locks::NO_JOB;
-use crate::log::SegmentState;
 use crate::paths::quick::quick_piece;
 
 /// The write of one block on its way into the log.
@@ -92,8 +91,7 @@ impl Engine {
             checksum,
         } = write.placed;
         let segment = self.log.geometry.segment_of(slot);
-        let too_late = self.log.segment(segment).state != SegmentState::Open
-            && self.block_comes_too_late(key, segment);
+        let too_late = self.block_comes_too_late(key, segment);
         if result.is_err() || too_late {
             self.stats.single_writes_requeued += 1;
             let placed = self.write_as_piece(&write);

@@ -102,6 +102,15 @@ impl Storage for Disk {
     }
 }
 
+/// What a device makes of an operation.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Fate {
+    Done,
+    Fails,
+    /// Nothing, until [`Rig::release`].
+    Held,
+}
+
 pub struct Rig {
     pub cache: Disk,
     pub origin: Disk,
@@ -111,6 +120,9 @@ pub struct Rig {
     pub now: Nanos,
     /// The most that was read from the cache device at the same time, in bytes.
     pub most_read_bytes: u32,
+    /// What becomes of an operation.
+    pub fate: fn(&Action) -> Fate,
+    held: Vec<Action>,
     next_id: u64,
 }
 
@@ -163,6 +175,8 @@ impl Rig {
             volume,
             now: Nanos(1),
             most_read_bytes: 0,
+            fate: |_| Fate::Done,
+            held: Vec::new(),
             next_id: 1,
         }
     }
@@ -215,44 +229,68 @@ impl Rig {
             _ => 0,
         });
         self.most_read_bytes = self.most_read_bytes.max(read_bytes.sum());
-        let did = !actions.is_empty();
+        let mut did = false;
         for action in actions {
-            let disk = if matches!(action.device, Device::Cache(_)) {
-                &mut self.cache
-            } else {
-                &mut self.origin
-            };
-            let result = match action.operation {
-                Operation::Read {
-                    mut offset_bytes,
-                    bufs,
-                } => bufs.iter().try_for_each(|buf| {
+            match (self.fate)(&action) {
+                Fate::Held => self.held.push(action),
+                fate => {
+                    did = true;
+                    self.end(action, fate);
+                }
+            }
+        }
+        did
+    }
+
+    /// Carries out what was held.
+    pub fn release(&mut self) {
+        for action in std::mem::take(&mut self.held) {
+            self.end(action, Fate::Done);
+        }
+    }
+
+    fn end(&mut self, action: Action, fate: Fate) {
+        let result = match fate {
+            Fate::Fails => Err(DeviceError::Io),
+            _ => self.result(&action),
+        };
+        self.engine
+            .complete(self.now, action.op, result, &mut self.ram);
+    }
+
+    fn result(&mut self, action: &Action) -> Result<(), DeviceError> {
+        let disk = if matches!(action.device, Device::Cache(_)) {
+            &mut self.cache
+        } else {
+            &mut self.origin
+        };
+        match &action.operation {
+            Operation::Read { offset_bytes, bufs } => {
+                let mut offset_bytes = *offset_bytes;
+                bufs.iter().try_for_each(|buf| {
                     let result = disk.read(offset_bytes, self.ram.bytes_mut(*buf));
                     offset_bytes += u64::from(buf.len_bytes);
                     result
-                }),
-                Operation::Write {
-                    mut offset_bytes,
-                    bufs,
-                } => bufs.iter().try_for_each(|buf| {
+                })
+            }
+            Operation::Write { offset_bytes, bufs } => {
+                let mut offset_bytes = *offset_bytes;
+                bufs.iter().try_for_each(|buf| {
                     let result = disk.write(offset_bytes, self.ram.bytes(*buf));
                     offset_bytes += u64::from(buf.len_bytes);
                     result
-                }),
-                Operation::Flush => Ok(()),
-                Operation::Discard {
-                    offset_bytes,
-                    len_bytes,
-                }
-                | Operation::WriteZeroes {
-                    offset_bytes,
-                    len_bytes,
-                } => disk.write(offset_bytes, &vec![0; len_bytes as usize]),
-            };
-            self.engine
-                .complete(self.now, action.op, result, &mut self.ram);
+                })
+            }
+            Operation::Flush => Ok(()),
+            Operation::Discard {
+                offset_bytes,
+                len_bytes,
+            }
+            | Operation::WriteZeroes {
+                offset_bytes,
+                len_bytes,
+            } => disk.write(*offset_bytes, &vec![0; *len_bytes as usize]),
         }
-        did
     }
 
     pub fn finish(&mut self, id: RequestId) -> Result<(), Failure> {
