@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::engine::{Engine, Op};
 use crate::format::entry::{CHECKSUM_BYTES, HEAD_BYTES};
 use crate::format::header::ENTRY_BYTES;
-use crate::format::{BlockKey, Entry, EntryList, SegmentId, Slot, Stream};
+use crate::format::{BlockKey, Entry, EntryList, Slot, Stream};
 use crate::index::SlotFlags;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::jobs::Job;
@@ -359,15 +359,14 @@ impl Engine {
     /// and a copy that was overtaken by another is not published. Nothing less may count: writes
     /// that fill each other's segments would be written again and again, and for ever.
     fn comes_too_late(&self, piece: &Piece, record: u32) -> bool {
-        let id = self.log.records.get(record).expect("in progress").segment;
-        piece.stream == Stream::Write
+        let was_copied = piece.stream == Stream::Write
             && piece.copies.is_none()
-            && (0..piece.keys.len()).any(|at| self.block_comes_too_late(piece.keys.get(at), id))
-    }
-
-    /// The same for one block of a write and the segment it was to be in.
-    pub(crate) fn block_comes_too_late(&self, key: BlockKey, id: SegmentId) -> bool {
-        self.locks.was_copied(key) && self.log.segments[id.0 as usize].state != SegmentState::Open
+            && (0..piece.keys.len()).any(|at| self.locks.was_copied(piece.keys.get(at)));
+        if !was_copied {
+            return false;
+        }
+        let id = self.log.records.get(record).expect("in progress").segment;
+        self.log.segments[id.0 as usize].state != SegmentState::Open
     }
 
     fn forget_copies(&mut self, piece: &Piece) {

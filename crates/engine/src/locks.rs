@@ -123,12 +123,15 @@ impl Locks {
         if !self.owners.remove(key, owner) {
             return None;
         }
-        if !self.copied.is_empty() {
-            self.copied.remove(&key);
-        }
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() && self.copied.is_empty() {
             return None;
         }
+        self.unlocked(key)
+    }
+
+    #[cold]
+    fn unlocked(&mut self, key: BlockKey) -> Option<Owner> {
+        self.copied.remove(&key);
         let queue = self.waiting.get_mut(&key)?;
         let next = queue.pop_front();
         if queue.is_empty() {

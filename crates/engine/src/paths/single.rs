@@ -76,6 +76,8 @@ impl Engine {
         true
     }
 
+    // By itself: within `complete` its registers are saved for every read too.
+    #[inline(never)]
     pub(crate) fn single_done(
         &mut self,
         now: Nanos,
@@ -90,12 +92,8 @@ impl Engine {
             slot,
             checksum,
         } = write.placed;
-        let segment = self.log.geometry.segment_of(slot);
-        let too_late = self.block_comes_too_late(key, segment);
-        if result.is_err() || too_late {
-            self.stats.single_writes_requeued += 1;
-            let placed = self.write_as_piece(&write);
-            return self.append_data_done(now, placed, result, memory);
+        if result.is_err() || self.locks.was_copied(key) {
+            return self.single_as_piece_done(now, &write, result, memory);
         }
         let ends = self.publish_one(&write.placed, true, memory);
         let kind = BlockKind {
@@ -125,6 +123,20 @@ impl Engine {
         if self.gate.watches {
             self.gate.answered(Direction::Write, now, took);
         }
+    }
+
+    /// The same of one that failed, or that is too late where it is if its segment is full.
+    #[cold]
+    fn single_as_piece_done(
+        &mut self,
+        now: Nanos,
+        write: &SingleWrite,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        self.stats.single_writes_requeued += 1;
+        let placed = self.write_as_piece(write);
+        self.append_data_done(now, placed, result, memory);
     }
 
     /// The same write as a piece with a job and a request, for what goes another way.
