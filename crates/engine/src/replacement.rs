@@ -180,12 +180,23 @@ impl Engine {
             _ if proved => Some(1),
             // Clean by then, it was written and used since: a turn in probation would be a copy
             // too, and main has room for what is written over and over.
-            Replacement::Adaptive | Replacement::S3Fifo if stream == Stream::Write => Some(1),
+            Replacement::Adaptive | Replacement::S3Fifo
+                if stream == Stream::Write && self.has_room_for_written() =>
+            {
+                Some(1)
+            }
             Replacement::Adaptive | Replacement::S3Fifo => {
                 Some(self.trials.best().promotion_hits(&self.settings))
             }
             Replacement::TwoQ => (stream == Stream::Write).then_some(MAX_HITS),
         }
+    }
+
+    /// Near the mark at which writers are held back, the cache writes as fast as it can be emptied,
+    /// and a copy takes from that.
+    fn has_room_for_written(&self) -> bool {
+        let near_percent = self.settings.dirty_high_percent / 4 * 3;
+        self.stats.dirty_blocks < self.share(near_percent)
     }
 
     /// The bar for all clean blocks, by what is left of the allowance.
