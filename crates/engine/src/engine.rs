@@ -24,6 +24,7 @@ use crate::paths::late::LateRead;
 use crate::paths::promote::Reader;
 use crate::paths::promote_one::PromoteOne;
 use crate::paths::read::{HitRead, MissRead};
+use crate::paths::read_ahead::ReadAhead;
 use crate::paths::single::SingleWrite;
 use crate::reclaim::Reclaim;
 use crate::recovery::Recovered;
@@ -67,6 +68,7 @@ pub(crate) enum Op {
     PromoteOneWrite(PromoteOne, Placed),
     /// Boxed as above; it is rare.
     LateRead(Box<LateRead>),
+    ReadAhead(u32),
     PromoteRead(u32),
     FillFromCache {
         job: u32,
@@ -116,6 +118,7 @@ pub struct Engine {
     pub(crate) numbered: KeyMap<()>,
     pub(crate) dropped: Dropped,
     pub(crate) ghost: Ghost,
+    pub(crate) ahead: ReadAhead,
     pub(crate) main_hand: MainHand,
     pub(crate) trials: Trials,
     pub(crate) allowance: Allowance,
@@ -238,6 +241,7 @@ impl Engine {
             numbered: KeyMap::default(),
             dropped: Dropped::default(),
             ghost: Ghost::of(slots),
+            ahead: ReadAhead::default(),
             main_hand: MainHand::default(),
             gate: Gate::default(),
             buffer: MemoryBuffer::default(),
@@ -531,6 +535,7 @@ impl Engine {
                 self.promote_one_written(now, promotion, placed, result, memory)
             }
             Op::LateRead(read) => self.late_read_done(now, *read, result, memory),
+            Op::ReadAhead(piece) => self.read_ahead_done(now, piece, result, memory),
             Op::PromoteRead(job) => self.promote_read_done(now, job, result, memory),
             Op::FillFromCache { job, edge, slot } => {
                 self.fill_from_cache_done(now, job, edge, slot, result, memory)
@@ -559,6 +564,13 @@ impl Engine {
             return;
         }
         self.stirred = false;
+        if self
+            .ahead
+            .deadline()
+            .is_some_and(|deadline| deadline <= now)
+        {
+            self.ahead.give_up(memory);
+        }
         if !self.throttle.is_empty() {
             self.release_throttled(now, memory);
         }
@@ -647,6 +659,7 @@ impl Engine {
             self.origins_deadline(),
             self.throttle.deadline(),
             self.writeback_deadline(),
+            self.ahead.deadline(),
             self.retire.deadline().filter(|_| !self.failed_cache()),
         ] {
             next = earlier(next, deadline);

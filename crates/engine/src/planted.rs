@@ -64,11 +64,13 @@ pub enum Bug {
     EvictedServedStale,
     /// I8: nothing is forgotten of what was evicted from a segment that is used again.
     EvictedRemembered,
+    /// I1: what was read ahead is served although the block was written since.
+    AheadServedStale,
 }
 
 impl Bug {
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 29] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 30] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -98,6 +100,7 @@ impl Bug {
         (Bug::BuriedEarly, "I8", "buried-early"),
         (Bug::EvictedServedStale, "I1", "evicted-served-stale"),
         (Bug::EvictedRemembered, "I8", "evicted-remembered"),
+        (Bug::AheadServedStale, "I1", "ahead-served-stale"),
     ];
 }
 

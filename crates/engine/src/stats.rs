@@ -124,6 +124,10 @@ pub struct Stats {
     pub evicted_blocks: u64,
     /// Evicted blocks that were read where they had been, and are among the hits.
     pub late_reads: u64,
+    /// Blocks read from the cache device before anyone asked for them.
+    pub blocks_read_ahead: u64,
+    /// Of these, how many were asked for then; they are among the hits.
+    pub blocks_served_ahead: u64,
     pub renewed_segments: u64,
     pub reclaimed_segments: u64,
     pub written_back_blocks: u64,

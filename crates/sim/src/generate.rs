@@ -23,6 +23,7 @@ pub fn plan(seed: u64) -> Plan {
     let mut steps = steps(&mut rng, &config);
     buffer(&mut config, &mut steps, &mut Rng::of(seed, BUFFER_SALT));
     resize(&mut config, &mut steps, &mut Rng::of(seed, RESIZE_SALT));
+    streams(&mut config, &mut steps, &mut Rng::of(seed, STREAMS_SALT));
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -71,6 +72,46 @@ fn resize(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
             _ => Step::Keep,
         };
         steps.insert(at, step);
+    }
+}
+
+/// Chosen in the same way: none of them has streams.
+const STREAMS_SALT: u64 = 33_175;
+
+/// Clients that read in sequence, on a fifth of the seeds: what they will ask for is read ahead.
+fn streams(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    if !rng.percent(20) {
+        return;
+    }
+    if rng.percent(60) {
+        config.depth = 1;
+    }
+    let block_sectors = u64::from(config.geometry.block_bytes) / 512;
+    for _ in 0..rng.pick(&[2, 4, 8, 16]) {
+        let volume = rng.below(config.volume_sectors.len() as u64) as u16;
+        let blocks = config.volume_sectors[usize::from(volume)] / block_sectors;
+        let of_request = rng.pick(&[2, 2, 3, 4]);
+        let mut at = rng.below(steps.len() as u64 + 1) as usize;
+        let first = rng.below(blocks);
+        let mut block = first;
+        // The second time it is cached.
+        for _ in 0..2 * rng.between(4, 12) {
+            if block + of_request > blocks {
+                block = first;
+            }
+            if block + of_request > blocks {
+                break;
+            }
+            let read = Step::Read {
+                volume,
+                sector: block * block_sectors,
+                count: of_request * block_sectors,
+            };
+            steps.insert(at, read);
+            block += of_request;
+            // Others come in between.
+            at = (at + 1 + rng.pick(&[0, 0, 1, 2]) as usize).min(steps.len());
+        }
     }
 }
 

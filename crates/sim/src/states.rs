@@ -26,6 +26,8 @@ pub(crate) fn collect(counts: &mut Counts, engine: &Engine) {
     counts.add("throttled requests", stats.throttled_requests);
     counts.add("promotions overtaken", stats.promotions_overtaken);
     counts.add("late reads", stats.late_reads);
+    counts.add("blocks read ahead", stats.blocks_read_ahead);
+    counts.add("blocks served ahead", stats.blocks_served_ahead);
     counts.add("single writes requeued", stats.single_writes_requeued);
     counts.add("cache read errors", stats.cache_read_errors);
     counts.add("cache write errors", stats.cache_write_errors);

@@ -8,5 +8,6 @@ pub(crate) mod promote_one;
 pub(crate) mod quick;
 pub(crate) mod read;
 pub(crate) mod read_again;
+pub(crate) mod read_ahead;
 pub(crate) mod single;
 pub(crate) mod write;

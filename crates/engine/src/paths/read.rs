@@ -7,7 +7,7 @@ use crate::gate::Direction;
 use crate::interface::{
     Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
-use crate::log::{Claim, SegmentState};
+use crate::log::Claim;
 use crate::paths::promote::Reader;
 use crate::planted::{self, Bug};
 use crate::settings::Mode;
@@ -31,8 +31,25 @@ pub(crate) struct HitRead {
     /// Where the client wants the data.
     dest: Buf,
     /// For a part of a block: the whole block, and where in it the part starts.
-    bounce: Option<(Buf, usize)>,
+    pub(super) bounce: Option<(Buf, usize)>,
     attempts: u8,
+}
+
+impl HitRead {
+    /// Of whole blocks, straight into the request's buffer.
+    #[inline(always)]
+    pub(super) fn of_run(request: u32, volume: VolumeSlot, extent: &Extent, slot: Slot) -> HitRead {
+        HitRead {
+            request,
+            volume,
+            key: extent.key,
+            slot,
+            count: extent.count,
+            dest: extent.dest,
+            bounce: None,
+            attempts: 0,
+        }
+    }
 }
 
 /// A read from the origin straight into the request's buffer.
@@ -81,11 +98,13 @@ impl Engine {
             let found = self.servable_slot(key, passthrough, late);
             let mut count: u16 = 1;
             let mut end_bytes = (at_bytes + block_bytes - skip_bytes).min(total);
+            let mut is_run = false;
             while end_bytes < total {
                 let next = self.servable_slot(key.plus(u64::from(count)), passthrough, late);
                 if !self.continues(found, next, count) {
                     break;
                 }
+                is_run = true;
                 count += 1;
                 end_bytes = (end_bytes + block_bytes).min(total);
             }
@@ -98,7 +117,11 @@ impl Engine {
             };
             match found {
                 Some(slot) if self.index.flags(slot).live() => {
-                    self.read_hit(now, name, request.volume, extent, slot, memory);
+                    if is_run {
+                        self.read_many(now, name, &request, extent, slot, memory);
+                    } else {
+                        self.read_hit(now, name, request.volume, extent, slot, memory);
+                    }
                 }
                 Some(slot) => self.read_late(now, name, request.volume, extent, slot, memory),
                 None => self.read_miss(now, name, request.volume, extent, sequential, memory),
@@ -147,7 +170,7 @@ impl Engine {
 
     /// Whether the block `count` after one found at `first` can be read in the same transfer.
     #[inline]
-    fn continues(&self, first: Option<Slot>, next: Option<Slot>, count: u16) -> bool {
+    pub(super) fn continues(&self, first: Option<Slot>, next: Option<Slot>, count: u16) -> bool {
         match (first, next) {
             (None, None) => true,
             (Some(first), Some(next)) => {
@@ -171,12 +194,7 @@ impl Engine {
         slot: Slot,
         memory: &mut dyn Memory,
     ) {
-        self.stats.read_blocks_hit += u64::from(extent.count);
-        self.writeback.cache_is_used(now);
-        for i in 0..u32::from(extent.count) {
-            self.index.hit(Slot(slot.0 + i));
-            self.note_use(extent.key.plus(u64::from(i)));
-        }
+        self.note_hits(now, &extent, slot);
         self.add_part(request);
         if self.index.flags(slot).zero() {
             memory.bytes_mut(extent.dest).fill(0);
@@ -185,16 +203,7 @@ impl Engine {
         let block_bytes = self.block_bytes();
         let dest_bytes = extent.dest.len_bytes as usize;
         if extent.skip_bytes == 0 && dest_bytes == usize::from(extent.count) * block_bytes {
-            self.start_hit_read(HitRead {
-                request,
-                volume,
-                key: extent.key,
-                slot,
-                count: extent.count,
-                dest: extent.dest,
-                bounce: None,
-                attempts: 0,
-            });
+            self.start_hit_read(HitRead::of_run(request, volume, &extent, slot));
             return;
         }
         // A checksum covers a whole block, so parts of blocks are read whole: first and last
@@ -238,6 +247,16 @@ impl Engine {
         }
     }
 
+    #[inline(always)]
+    pub(super) fn note_hits(&mut self, now: Nanos, extent: &Extent, slot: Slot) {
+        self.stats.read_blocks_hit += u64::from(extent.count);
+        self.writeback.cache_is_used(now);
+        for i in 0..u32::from(extent.count) {
+            self.index.hit(Slot(slot.0 + i));
+            self.note_use(extent.key.plus(u64::from(i)));
+        }
+    }
+
     fn start_partial_read(
         &mut self,
         mut read: HitRead,
@@ -266,7 +285,7 @@ impl Engine {
         }
     }
 
-    fn start_hit_read(&mut self, read: HitRead) {
+    pub(super) fn start_hit_read(&mut self, read: HitRead) {
         self.log.segment_of(read.slot).pins += 1;
         let offset_bytes = self.log.map.slot_address(read.slot);
         let bufs = one_buf(read.bounce.map_or(read.dest, |(buf, _)| buf));
@@ -284,12 +303,7 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let segment = self.log.segment_of(read.slot);
-        segment.pins -= 1;
-        if segment.state == SegmentState::Dead {
-            // Reclaim may have waited for this read alone, and others for reclaim.
-            self.stir();
-        }
+        self.unpin(read.slot);
         if read.count == 1 && result.is_ok() {
             let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
             if crc32c::crc32c(memory.bytes(buf)) == self.index.checksum(read.slot) {
@@ -337,7 +351,7 @@ impl Engine {
         bad
     }
 
-    fn deliver_hit(&mut self, now: Nanos, read: HitRead, memory: &mut dyn Memory) {
+    pub(super) fn deliver_hit(&mut self, now: Nanos, read: HitRead, memory: &mut dyn Memory) {
         if let Some((buf, skip_bytes)) = read.bounce {
             memory.copy(
                 buf.slice(skip_bytes, read.dest.len_bytes as usize),

@@ -1,0 +1,297 @@
+//! Reading ahead from the cache device. A client that reads in sequence and has one request at a
+//! time waits for the device at each, and the device for the client. So what it will ask for next
+//! is read into memory meanwhile, as far as it is cached: nothing is read from the origin, nor let
+//! into the cache, that nobody asked for.
+//!
+//! A slot is filled once a generation, so what was read from it is what a hit would read there, for
+//! as long as the index names the slot in that generation. That is looked at when a client asks,
+//! and no write has to know of what was read ahead (I1).
+
+use std::collections::VecDeque;
+
+use crate::engine::{Engine, Op};
+use crate::format::{BlockKey, Sequence, Slot};
+use crate::interface::{
+    Buf, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
+};
+use crate::log::SegmentState;
+use crate::paths::read::{Extent, HitRead};
+use crate::planted::{self, Bug};
+use crate::slab::Slab;
+
+/// Requests that began where the one before ended, before anything is read ahead.
+const LEAST_IN_ROW: u8 = 2;
+/// How many requests are read ahead at most; one more with each that came in sequence.
+const MOST_REQUESTS: u64 = 4;
+/// How much is read ahead at most, in bytes.
+const MOST_BYTES: u64 = 512 << 10;
+/// What nobody has asked for by then is given up: it holds memory.
+const PATIENCE: Nanos = Nanos(50_000_000);
+
+/// Consecutive slots that are being read ahead, or were.
+#[derive(Debug)]
+struct Piece {
+    key: BlockKey,
+    count: u16,
+    slot: Slot,
+    /// Of the slots' segment when they were read.
+    generation: Sequence,
+    buf: Buf,
+    /// It is in memory.
+    is_read: bool,
+    /// Nobody will ask for it.
+    is_given_up: bool,
+    /// Who asked for it while it was being read.
+    reader: Option<HitRead>,
+}
+
+/// The one stream of a shard that is read ahead.
+#[derive(Debug, Default)]
+pub(crate) struct ReadAhead {
+    /// Where the last request ended.
+    next: BlockKey,
+    in_row: u8,
+    /// Everything before is read ahead, as far as it was cached.
+    planned: BlockKey,
+    pieces: Slab<Piece>,
+    /// Those that can be asked for, in order.
+    wanted: VecDeque<u32>,
+    expires: Option<Nanos>,
+}
+
+impl ReadAhead {
+    /// When what was not asked for is given up.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        self.expires
+    }
+
+    /// Gives up what was not asked for.
+    pub(crate) fn give_up(&mut self, memory: &mut dyn Memory) {
+        self.expires = None;
+        self.planned = BlockKey::default();
+        self.give_up_before(BlockKey(BlockKey::END), memory);
+    }
+
+    /// The same of what the stream has passed: it was written since.
+    fn give_up_before(&mut self, key: BlockKey, memory: &mut dyn Memory) {
+        while let Some(&name) = self.wanted.front() {
+            let piece = self.pieces.at(name);
+            if piece.key >= key {
+                return;
+            }
+            self.wanted.pop_front();
+            if piece.is_read {
+                self.forget(name, memory);
+            } else {
+                piece.is_given_up = true;
+            }
+        }
+    }
+
+    fn forget(&mut self, name: u32, memory: &mut dyn Memory) {
+        if let Some(piece) = self.pieces.remove(name) {
+            memory.free(piece.buf);
+        }
+    }
+
+    /// Whether a request goes on where the one before ended.
+    fn is_next(&mut self, first: BlockKey, end: BlockKey) -> bool {
+        let follows = first == self.next;
+        self.in_row = if follows {
+            self.in_row.saturating_add(1)
+        } else {
+            0
+        };
+        self.next = end;
+        follows
+    }
+}
+
+impl Engine {
+    /// Reads several cached blocks: from memory if they were read ahead. What follows is read
+    /// ahead then, if they are in sequence.
+    // Hits of one block are counted in instructions.
+    #[inline(never)]
+    pub(super) fn read_many(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        request: &Request,
+        extent: Extent,
+        slot: Slot,
+        memory: &mut dyn Memory,
+    ) {
+        let is_first = extent.dest.start_sector == request.buf.start_sector;
+        let first = extent.key;
+        let whole = extent.skip_bytes == 0
+            && extent.dest.len_bytes as usize == usize::from(extent.count) * self.block_bytes();
+        if !whole || !self.serve_ahead(now, name, request.volume, extent, slot, memory) {
+            self.read_hit(now, name, request.volume, extent, slot, memory);
+        }
+        if !whole || !is_first {
+            return;
+        }
+        self.ahead.give_up_before(first, memory);
+        let blocks = u64::from(request.len_bytes) / self.block_bytes() as u64;
+        if !self.ahead.is_next(first, first.plus(blocks)) {
+            return self.ahead.give_up(memory);
+        }
+        // With more than one request in progress the client keeps the device busy itself.
+        if self.ahead.in_row >= LEAST_IN_ROW && self.requests.len() <= 1 {
+            self.read_ahead(now, blocks, memory);
+        }
+    }
+
+    /// Answers a part of a request with what was read ahead. False if that is not what is cached
+    /// now.
+    fn serve_ahead(
+        &mut self,
+        now: Nanos,
+        request: u32,
+        volume: VolumeSlot,
+        extent: Extent,
+        slot: Slot,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let ahead = &mut self.ahead;
+        let of_key = |name: &u32| ahead.pieces.get(*name).map(|piece| piece.key);
+        let at = ahead
+            .wanted
+            .iter()
+            .position(|name| of_key(name) == Some(extent.key));
+        let Some(at) = at else {
+            return false;
+        };
+        let name = ahead.wanted[at];
+        let piece = ahead.pieces.at(name);
+        let is_same = piece.slot == slot
+            && piece.generation == self.log.segment_of(slot).generation
+            || planted::is(Bug::AheadServedStale);
+        if !is_same || piece.count != extent.count {
+            return false;
+        }
+        ahead.wanted.remove(at);
+        let read = HitRead::of_run(request, volume, &extent, slot);
+        let is_read = piece.is_read;
+        if is_read {
+            memory.copy(piece.buf, extent.dest);
+            ahead.forget(name, memory);
+        } else {
+            piece.reader = Some(read);
+        }
+        self.stats.blocks_served_ahead += u64::from(extent.count);
+        self.note_hits(now, &extent, slot);
+        if !is_read {
+            self.add_part(request);
+        }
+        true
+    }
+
+    /// Reads what the next requests of so many blocks will ask for.
+    fn read_ahead(&mut self, now: Nanos, blocks: u64, memory: &mut dyn Memory) {
+        let block_bytes = self.block_bytes();
+        let next = self.ahead.next;
+        let requests = u64::from(self.ahead.in_row - LEAST_IN_ROW + 1).min(MOST_REQUESTS);
+        let end = next.plus((requests * blocks).min(MOST_BYTES / block_bytes as u64));
+        let mut key = self.ahead.planned.max(next);
+        while key < end {
+            let Some(slot) = self.index.find(key) else {
+                break;
+            };
+            // Cut as the request will be.
+            let request_end = next.plus(((key.0 - next.0) / blocks + 1) * blocks).min(end);
+            let mut count: u16 = 1;
+            while key.0 + u64::from(count) < request_end.0
+                && self.continues(
+                    Some(slot),
+                    self.index.find(key.plus(u64::from(count))),
+                    count,
+                )
+            {
+                count += 1;
+            }
+            if count > 1 && !self.index.flags(slot).zero() {
+                let Some(buf) = memory.alloc(usize::from(count) * block_bytes) else {
+                    break;
+                };
+                self.start_reading_ahead(now, key, count, slot, buf);
+            }
+            key = key.plus(u64::from(count));
+        }
+        self.ahead.planned = key;
+    }
+
+    fn start_reading_ahead(&mut self, now: Nanos, key: BlockKey, count: u16, slot: Slot, buf: Buf) {
+        self.ahead.expires = Some(Nanos(now.0 + PATIENCE.0));
+        let segment = self.log.segment_of(slot);
+        segment.pins += 1;
+        let name = self.ahead.pieces.insert(Piece {
+            key,
+            count,
+            slot,
+            generation: segment.generation,
+            buf,
+            is_read: false,
+            is_given_up: false,
+            reader: None,
+        });
+        self.ahead.wanted.push_back(name);
+        self.stats.blocks_read_ahead += u64::from(count);
+        let offset_bytes = self.log.map.slot_address(slot);
+        self.issue(
+            Op::ReadAhead(name),
+            Device::Cache(0),
+            Operation::Read {
+                offset_bytes,
+                bufs: one_buf(buf),
+            },
+        );
+    }
+
+    pub(crate) fn read_ahead_done(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let piece = self.ahead.pieces.at(name);
+        let (slot, buf, is_given_up) = (piece.slot, piece.buf, piece.is_given_up);
+        let reader = piece.reader.take();
+        self.unpin(slot);
+        let is_whole = result.is_ok() && self.is_what_is_stored(slot, memory.bytes(buf));
+        let Some(mut read) = reader else {
+            if is_whole && !is_given_up {
+                self.ahead.pieces.at(name).is_read = true;
+                return;
+            }
+            self.ahead.wanted.retain(|wanted| *wanted != name);
+            return self.ahead.forget(name, memory);
+        };
+        if is_whole {
+            // The buffer is given back with the answer.
+            self.ahead.pieces.remove(name);
+            read.bounce = Some((buf, 0));
+            return self.deliver_hit(now, read, memory);
+        }
+        // It has its own tries, and its own ways if they fail.
+        self.ahead.forget(name, memory);
+        self.start_hit_read(read);
+    }
+
+    fn is_what_is_stored(&self, slot: Slot, bytes: &[u8]) -> bool {
+        let mut blocks = bytes.chunks_exact(self.block_bytes()).zip(slot.0..);
+        blocks.all(|(block, slot)| crc32c::crc32c(block) == self.index.checksum(Slot(slot)))
+    }
+
+    /// A read of a slot has ended.
+    #[inline(always)]
+    pub(super) fn unpin(&mut self, slot: Slot) {
+        let segment = self.log.segment_of(slot);
+        segment.pins -= 1;
+        if segment.state == SegmentState::Dead {
+            // Reclaim may have waited for this read alone, and others for reclaim.
+            self.stir();
+        }
+    }
+}
