@@ -271,6 +271,16 @@ fn inside(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
             bytes(traffic.late_blocks),
         ),
         (
+            "read_ahead_bytes",
+            "Cached data that was read before anyone asked for it.",
+            bytes(traffic.blocks_read_ahead),
+        ),
+        (
+            "served_ahead_bytes",
+            "Hits that had been read before anyone asked for them.",
+            bytes(traffic.blocks_served_ahead),
+        ),
+        (
             "retained_bytes",
             "Data written again to the cache because it was used.",
             bytes(traffic.retained_blocks),

@@ -359,6 +359,12 @@ pub(crate) struct Traffic {
     /// Of the hits, what had been evicted and was still where it had been.
     #[serde(default)]
     pub(crate) late_blocks: u64,
+    /// Read from the cache device before anyone asked for them.
+    #[serde(default)]
+    pub(crate) blocks_read_ahead: u64,
+    /// Of these, what was asked for then.
+    #[serde(default)]
+    pub(crate) blocks_served_ahead: u64,
     pub(crate) written_back_blocks: u64,
     pub(crate) renewed_segments: u64,
     pub(crate) reclaimed_segments: u64,
@@ -424,6 +430,8 @@ impl Traffic {
             retained_blocks: sum(|shard| shard.retained_blocks),
             evicted_blocks: sum(|shard| shard.evicted_blocks),
             late_blocks: sum(|shard| shard.late_reads),
+            blocks_read_ahead: sum(|shard| shard.blocks_read_ahead),
+            blocks_served_ahead: sum(|shard| shard.blocks_served_ahead),
             written_back_blocks: sum(|shard| shard.written_back_blocks),
             renewed_segments: sum(|shard| shard.renewed_segments),
             reclaimed_segments: sum(|shard| shard.reclaimed_segments),

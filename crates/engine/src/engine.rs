@@ -700,13 +700,15 @@ impl Engine {
         self.stirred = true;
     }
 
-    /// Whether no request, job or operation is in progress.
+    /// Whether no request, job or operation is in progress, nor anything kept for a client that
+    /// reads in sequence.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.ops.is_empty()
             && self.requests.is_empty()
             && self.jobs.is_empty()
             && self.throttle.is_empty()
+            && self.ahead.is_empty()
             && self.buffer_is_at_rest()
     }
 

@@ -91,26 +91,47 @@ fn streams(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
         let volume = rng.below(config.volume_sectors.len() as u64) as u16;
         let blocks = config.volume_sectors[usize::from(volume)] / block_sectors;
         let of_request = rng.pick(&[2, 2, 3, 4]);
+        let requests = rng.between(4, 12).min(blocks / of_request);
+        if requests == 0 {
+            continue;
+        }
+        let first = rng.below(blocks - requests * of_request + 1);
         let mut at = rng.below(steps.len() as u64 + 1) as usize;
-        let first = rng.below(blocks);
-        let mut block = first;
-        // The second time it is cached.
-        for _ in 0..2 * rng.between(4, 12) {
-            if block + of_request > blocks {
-                block = first;
-            }
-            if block + of_request > blocks {
-                break;
-            }
-            let read = Step::Read {
+        if rng.percent(70) {
+            let write = Step::Write {
                 volume,
-                sector: block * block_sectors,
-                count: of_request * block_sectors,
+                sector: first * block_sectors,
+                count: requests * of_request * block_sectors,
+                fua: false,
             };
-            steps.insert(at, read);
-            block += of_request;
+            steps.insert(at, write);
+            at += 1;
+        }
+        // The second time it is cached, whoever wrote it.
+        for request in (0..requests).chain(0..requests) {
+            let sector = (first + request * of_request) * block_sectors;
+            let count = of_request * block_sectors;
+            steps.insert(
+                at,
+                Step::Read {
+                    volume,
+                    sector,
+                    count,
+                },
+            );
+            if rng.percent(10) && request + 1 < requests {
+                // What may have been read ahead is written.
+                at += 1;
+                let next = Step::Write {
+                    volume,
+                    sector: sector + count,
+                    count,
+                    fua: false,
+                };
+                steps.insert(at, next);
+            }
             // Others come in between.
-            at = (at + 1 + rng.pick(&[0, 0, 1, 2]) as usize).min(steps.len());
+            at = (at + 1 + rng.pick(&[0, 0, 0, 0, 0, 1, 2]) as usize).min(steps.len());
         }
     }
 }

@@ -204,7 +204,7 @@ pub(super) const PROFILE: Profile = Profile {
         Foreign::nothing(
             "readahead",
             "bytes",
-            "what was not asked for is not read: the file system above reads ahead itself",
+            "what was not asked for is not read from an origin: the file system above reads ahead itself",
         ),
         Foreign::nothing(
             "readahead_cache_policy",

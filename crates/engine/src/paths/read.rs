@@ -61,6 +61,23 @@ pub(crate) struct MissRead {
     pub(crate) reader: Reader,
 }
 
+/// A request that is being served.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading<'a> {
+    pub(super) name: u32,
+    pub(super) request: &'a Request,
+    passthrough: bool,
+    sequential: bool,
+}
+
+impl Reading<'_> {
+    #[inline(always)]
+    fn slot_of(&self, engine: &Engine, key: BlockKey) -> Option<Slot> {
+        let late = || !self.sequential && self.request.len_bytes <= MOST_LATE_BYTES;
+        engine.servable_slot(key, self.passthrough, late)
+    }
+}
+
 /// Consecutive bytes of a request that one transfer can serve.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
@@ -88,49 +105,82 @@ impl Engine {
         let sequential = self.reads_in_sequence(&request);
         let block_bytes = self.block_bytes();
         let first = self.key_at(request.volume, request.offset_bytes);
-        let mut skip_bytes = request.offset_bytes as usize % block_bytes;
+        let skip_bytes = request.offset_bytes as usize % block_bytes;
         let passthrough = self.passes_by(request.volume);
-        let late = || !sequential && request.len_bytes <= MOST_LATE_BYTES;
+        let reading = Reading {
+            name,
+            request: &request,
+            passthrough,
+            sequential,
+        };
+        if skip_bytes + request.len_bytes as usize > block_bytes {
+            self.read_several(now, &reading, first, skip_bytes, memory);
+            return self.finish_part(now, name, Ok(()));
+        }
+        let extent = Extent {
+            key: first,
+            count: 1,
+            skip_bytes,
+            dest: request.buf,
+        };
+        match reading.slot_of(self, first) {
+            Some(slot) if self.index.flags(slot).live() => {
+                self.read_hit(now, name, request.volume, extent, slot, memory);
+            }
+            Some(slot) => self.read_late(now, name, request.volume, extent, slot, memory),
+            None => self.read_miss(now, name, request.volume, extent, sequential, memory),
+        }
+        self.finish_part(now, name, Ok(()));
+    }
+
+    /// Reads more than one block, those that lie together in one transfer.
+    // On its own: reads of one block are counted in instructions.
+    #[inline(never)]
+    fn read_several(
+        &mut self,
+        now: Nanos,
+        reading: &Reading,
+        first: BlockKey,
+        mut skip_bytes: usize,
+        memory: &mut dyn Memory,
+    ) {
+        let block_bytes = self.block_bytes();
+        let (name, request) = (reading.name, reading.request);
+        let total = request.len_bytes as usize;
         let mut at_bytes = 0;
         let mut key = first;
-        let total = request.len_bytes as usize;
         while at_bytes < total {
-            let found = self.servable_slot(key, passthrough, late);
+            let found = reading.slot_of(self, key);
             let mut count: u16 = 1;
             let mut end_bytes = (at_bytes + block_bytes - skip_bytes).min(total);
-            let mut is_run = false;
             while end_bytes < total {
-                let next = self.servable_slot(key.plus(u64::from(count)), passthrough, late);
+                let next = reading.slot_of(self, key.plus(u64::from(count)));
                 if !self.continues(found, next, count) {
                     break;
                 }
-                is_run = true;
                 count += 1;
                 end_bytes = (end_bytes + block_bytes).min(total);
             }
-            let dest = request.buf.slice(at_bytes, end_bytes - at_bytes);
             let extent = Extent {
                 key,
                 count,
                 skip_bytes,
-                dest,
+                dest: request.buf.slice(at_bytes, end_bytes - at_bytes),
             };
             match found {
                 Some(slot) if self.index.flags(slot).live() => {
-                    if is_run {
-                        self.read_many(now, name, &request, extent, slot, memory);
-                    } else {
-                        self.read_hit(now, name, request.volume, extent, slot, memory);
-                    }
+                    self.read_hits(now, reading, extent, slot, memory);
                 }
                 Some(slot) => self.read_late(now, name, request.volume, extent, slot, memory),
-                None => self.read_miss(now, name, request.volume, extent, sequential, memory),
+                None => {
+                    let sequential = reading.sequential;
+                    self.read_miss(now, name, request.volume, extent, sequential, memory);
+                }
             }
             at_bytes = end_bytes;
             key = key.plus(u64::from(count));
             skip_bytes = 0;
         }
-        self.finish_part(now, name, Ok(()));
     }
 
     fn reads_in_sequence(&mut self, request: &Request) -> bool {

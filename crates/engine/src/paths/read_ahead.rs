@@ -11,11 +11,9 @@ use std::collections::VecDeque;
 
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Sequence, Slot};
-use crate::interface::{
-    Buf, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
-};
+use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::log::SegmentState;
-use crate::paths::read::{Extent, HitRead};
+use crate::paths::read::{Extent, HitRead, Reading};
 use crate::planted::{self, Bug};
 use crate::slab::Slab;
 
@@ -49,7 +47,7 @@ struct Piece {
 #[derive(Debug, Default)]
 pub(crate) struct ReadAhead {
     /// Where the last request ended.
-    next: BlockKey,
+    next: Option<BlockKey>,
     in_row: u8,
     /// Everything before is read ahead, as far as it was cached.
     planned: BlockKey,
@@ -60,6 +58,11 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
+    /// Whether nothing is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
     /// When what was not asked for is given up.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.expires
@@ -96,31 +99,29 @@ impl ReadAhead {
 
     /// Whether a request goes on where the one before ended.
     fn is_next(&mut self, first: BlockKey, end: BlockKey) -> bool {
-        let follows = first == self.next;
+        let follows = self.next == Some(first);
         self.in_row = if follows {
             self.in_row.saturating_add(1)
         } else {
             0
         };
-        self.next = end;
+        self.next = Some(end);
         follows
     }
 }
 
 impl Engine {
-    /// Reads several cached blocks: from memory if they were read ahead. What follows is read
-    /// ahead then, if they are in sequence.
-    // Hits of one block are counted in instructions.
-    #[inline(never)]
-    pub(super) fn read_many(
+    /// Reads cached blocks of a request for several: from memory if they were read ahead. What
+    /// follows is read ahead then, if they are in sequence.
+    pub(super) fn read_hits(
         &mut self,
         now: Nanos,
-        name: u32,
-        request: &Request,
+        reading: &Reading,
         extent: Extent,
         slot: Slot,
         memory: &mut dyn Memory,
     ) {
+        let (name, request) = (reading.name, reading.request);
         let is_first = extent.dest.start_sector == request.buf.start_sector;
         let first = extent.key;
         let whole = extent.skip_bytes == 0
@@ -133,12 +134,13 @@ impl Engine {
         }
         self.ahead.give_up_before(first, memory);
         let blocks = u64::from(request.len_bytes) / self.block_bytes() as u64;
-        if !self.ahead.is_next(first, first.plus(blocks)) {
+        let end = first.plus(blocks);
+        if !self.ahead.is_next(first, end) {
             return self.ahead.give_up(memory);
         }
         // With more than one request in progress the client keeps the device busy itself.
         if self.ahead.in_row >= LEAST_IN_ROW && self.requests.len() <= 1 {
-            self.read_ahead(now, blocks, memory);
+            self.read_ahead(now, end, blocks, memory);
         }
     }
 
@@ -187,10 +189,9 @@ impl Engine {
         true
     }
 
-    /// Reads what the next requests of so many blocks will ask for.
-    fn read_ahead(&mut self, now: Nanos, blocks: u64, memory: &mut dyn Memory) {
+    /// Reads what the next requests of so many blocks, from `next` on, will ask for.
+    fn read_ahead(&mut self, now: Nanos, next: BlockKey, blocks: u64, memory: &mut dyn Memory) {
         let block_bytes = self.block_bytes();
-        let next = self.ahead.next;
         let requests = u64::from(self.ahead.in_row - LEAST_IN_ROW + 1).min(MOST_REQUESTS);
         let end = next.plus((requests * blocks).min(MOST_BYTES / block_bytes as u64));
         let mut key = self.ahead.planned.max(next);
@@ -210,7 +211,7 @@ impl Engine {
             {
                 count += 1;
             }
-            if count > 1 && !self.index.flags(slot).zero() {
+            if !self.index.flags(slot).zero() {
                 let Some(buf) = memory.alloc(usize::from(count) * block_bytes) else {
                     break;
                 };
