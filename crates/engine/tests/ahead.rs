@@ -118,3 +118,31 @@ fn memory_is_given_back() {
     rig.settle();
     assert!(rig.engine.is_idle());
 }
+
+/// Whatever the length of its requests, a client's blocks are read once, but for those it did not
+/// come for.
+#[test]
+fn requests_of_any_length_are_read_once() {
+    for blocks in [2, 3, 24, 48, 96, 127, 128, 129, 256] {
+        let mut rig = rig();
+        let len_bytes = blocks * BLOCK;
+        let requests = 512 * BLOCK / len_bytes;
+        for request in 0..requests {
+            let data = rig.read(request * len_bytes, len_bytes as u32);
+            let of_block = |block: u64| data[(block * BLOCK) as usize];
+            let right = |block: u64| of_block(block) == ((request * blocks + block) / 8) as u8;
+            assert!((0..blocks).all(right), "{blocks} blocks, request {request}");
+        }
+        let stats = rig.engine.stats();
+        let left = stats.blocks_read_ahead - stats.blocks_served_ahead;
+        assert!(left <= 128, "{blocks} blocks each: {left} for nothing");
+        let read = stats.cache_data_read_bytes / BLOCK;
+        assert_eq!(read, requests * blocks + left, "{blocks} blocks each");
+        let expected = if blocks > 128 {
+            0
+        } else {
+            requests.saturating_sub(3) * blocks
+        };
+        assert_eq!(stats.blocks_served_ahead, expected, "{blocks} blocks each");
+    }
+}

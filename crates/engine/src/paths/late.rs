@@ -95,7 +95,9 @@ impl Engine {
         memory: &mut dyn Memory,
     ) -> bool {
         let slot = read.slot;
-        if self.log.segment_of(slot).generation != read.generation {
+        let segment = self.log.segment_of(slot);
+        // Discarded or taken away meanwhile, its contents say nothing of the device either.
+        if segment.generation != read.generation || !segment.evicted {
             return false;
         }
         match result {

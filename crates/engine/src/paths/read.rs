@@ -66,7 +66,7 @@ pub(crate) struct MissRead {
 pub(super) struct Reading<'a> {
     pub(super) name: u32,
     pub(super) request: &'a Request,
-    passthrough: bool,
+    pub(super) passthrough: bool,
     sequential: bool,
 }
 

@@ -138,8 +138,10 @@ impl Engine {
         if !self.ahead.is_next(first, end) {
             return self.ahead.give_up(memory);
         }
-        // With more than one request in progress the client keeps the device busy itself.
-        if self.ahead.in_row >= LEAST_IN_ROW && self.requests.len() <= 1 {
+        // With more than one request in progress the client keeps the device busy itself. Past the
+        // cache, what is clean there serves nobody.
+        let is_due = self.ahead.in_row >= LEAST_IN_ROW && self.requests.len() <= 1;
+        if is_due && !reading.passthrough {
             self.read_ahead(now, end, blocks, memory);
         }
     }
@@ -192,15 +194,17 @@ impl Engine {
     /// Reads what the next requests of so many blocks, from `next` on, will ask for.
     fn read_ahead(&mut self, now: Nanos, next: BlockKey, blocks: u64, memory: &mut dyn Memory) {
         let block_bytes = self.block_bytes();
-        let requests = u64::from(self.ahead.in_row - LEAST_IN_ROW + 1).min(MOST_REQUESTS);
-        let end = next.plus((requests * blocks).min(MOST_BYTES / block_bytes as u64));
+        // Whole requests: a piece serves one that asks for just its blocks.
+        let fit = MOST_BYTES / (blocks * block_bytes as u64);
+        let due = u64::from(self.ahead.in_row - LEAST_IN_ROW + 1);
+        let end = next.plus(due.min(MOST_REQUESTS).min(fit) * blocks);
         let mut key = self.ahead.planned.max(next);
         while key < end {
             let Some(slot) = self.index.find(key) else {
                 break;
             };
             // Cut as the request will be.
-            let request_end = next.plus(((key.0 - next.0) / blocks + 1) * blocks).min(end);
+            let request_end = next.plus(((key.0 - next.0) / blocks + 1) * blocks);
             let mut count: u16 = 1;
             while key.0 + u64::from(count) < request_end.0
                 && self.continues(
