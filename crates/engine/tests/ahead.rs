@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Rig;
+use common::{Fate, Rig};
 use forebay_engine::{Device, Mode, Operation, RequestKind, Settings};
 
 const BLOCK: u64 = 4096;
@@ -145,4 +145,31 @@ fn requests_of_any_length_are_read_once() {
         };
         assert_eq!(stats.blocks_served_ahead, expected, "{blocks} blocks each");
     }
+}
+
+#[test]
+fn who_has_no_memory_gets_that_of_what_was_read_ahead() {
+    let mut rig = rig();
+    rig.drain();
+    for request in 0..8 {
+        read(&mut rig, request);
+    }
+    while rig.turn() {}
+    rig.fate = |action| match (action.device, &action.operation) {
+        (Device::Cache(_), Operation::Read { .. }) => Fate::Held,
+        _ => Fate::Done,
+    };
+    read(&mut rig, 8);
+    while rig.turn() {}
+    let free = rig.ram.free_bytes();
+    let mut given_up = || rig.engine.give_up_reading_ahead(&mut rig.ram);
+    assert!(given_up());
+    assert!(given_up(), "one is still on its way");
+    let in_memory = rig.ram.free_bytes() - free;
+    assert_eq!(in_memory, 3 * REQUEST as usize);
+    rig.release();
+    assert_eq!(rig.ram.free_bytes() - free, 4 * REQUEST as usize);
+    assert!(!rig.engine.give_up_reading_ahead(&mut rig.ram));
+    rig.fate = |_| Fate::Done;
+    read(&mut rig, 9);
 }

@@ -99,6 +99,19 @@ impl Worker {
         offset_bytes: u64,
         len_bytes: u32,
     ) -> Option<Parts> {
+        self.alloc_parts_at_hand(volume, offset_bytes, len_bytes)
+            .or_else(|| {
+                self.give_up_spare_memory()
+                    .then(|| self.alloc_parts_at_hand(volume, offset_bytes, len_bytes))?
+            })
+    }
+
+    fn alloc_parts_at_hand(
+        &mut self,
+        volume: VolumeSlot,
+        offset_bytes: u64,
+        len_bytes: u32,
+    ) -> Option<Parts> {
         let reserve_bytes = self.arena.view().len_bytes() / self.peers.len().max(1) / 4;
         if self.arena.free_bytes() < reserve_bytes + len_bytes as usize {
             return None;

@@ -41,6 +41,14 @@ impl Shard {
         }
     }
 
+    /// Gives back memory that serves no request yet; says whether there was any.
+    pub(super) fn give_up_spare_memory(&mut self, memory: &mut dyn Memory) -> bool {
+        match self {
+            Shard::Cached(engine) => engine.give_up_reading_ahead(memory),
+            Shard::Plain(_) => false,
+        }
+    }
+
     pub(super) fn next_action(&mut self) -> Option<Action> {
         match self {
             Shard::Cached(engine) => engine.next_action(),

@@ -306,6 +306,20 @@ impl Worker {
     }
 
     /// The counters of this worker's shards, added to `total`.
+    fn is_short_of_memory(&self) -> bool {
+        !self.starving.is_empty() || self.ublk.any_waits()
+    }
+
+    /// Gives back memory that serves no request yet; says whether there was any, of which what a
+    /// device is reading into follows.
+    pub(super) fn give_up_spare_memory(&mut self) -> bool {
+        let mut any = false;
+        for shard in self.shards.iter_mut().flatten() {
+            any |= shard.give_up_spare_memory(&mut self.arena);
+        }
+        any
+    }
+
     pub(super) fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards.iter().flatten()
     }
@@ -444,9 +458,9 @@ impl Worker {
         }
         self.completions = completions;
         self.housekeep();
-        self.wake_starving();
         // Replies free slots and buffers, so that requests which waited can go on.
         loop {
+            self.wake_starving();
             self.serve_clients();
             self.serve_queues();
             if !self.drive_shards() {
@@ -527,9 +541,10 @@ impl Worker {
     }
 
     /// Lets every shard do what became possible, until none has anything left that needs no
-    /// waiting. Says whether a client was answered.
+    /// waiting. Says whether a request may go on that waited: a client was answered, or memory
+    /// may have come back that one waits for.
     fn drive_shards(&mut self) -> bool {
-        let mut answered = false;
+        let mut goes_on = !self.done.is_empty() && self.is_short_of_memory();
         let mut failed = false;
         loop {
             for done in self.done.drain(..) {
@@ -557,12 +572,12 @@ impl Worker {
                     .as_mut()
                     .and_then(Shard::next_ack)
                 {
-                    answered = true;
+                    goes_on = true;
                     self.answered(ack);
                 }
             }
             if self.done.is_empty() {
-                return answered;
+                return goes_on;
             }
         }
     }

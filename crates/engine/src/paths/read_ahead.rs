@@ -111,6 +111,14 @@ impl ReadAhead {
 }
 
 impl Engine {
+    /// Gives back the memory of what was read ahead, for who has none. What is being read follows
+    /// when the device has answered; says whether that or anything was held.
+    pub fn give_up_reading_ahead(&mut self, memory: &mut dyn Memory) -> bool {
+        let held = !self.ahead.is_empty();
+        self.ahead.give_up(memory);
+        held
+    }
+
     /// Reads cached blocks of a request for several: from memory if they were read ahead. What
     /// follows is read ahead then, if they are in sequence.
     pub(super) fn read_hits(

@@ -26,6 +26,13 @@ impl Ram {
     }
 }
 
+impl Ram {
+    pub fn free_bytes(&self) -> usize {
+        let lent = self.next - self.free.iter().map(|(_, pages)| pages).sum::<usize>();
+        self.bytes.len() - lent * PAGE_BYTES
+    }
+}
+
 impl Memory for Ram {
     fn alloc(&mut self, len_bytes: usize) -> Option<Buf> {
         let pages = len_bytes.div_ceil(PAGE_BYTES);

@@ -68,6 +68,13 @@ pub(in super::super) struct Queues {
     held: bool,
 }
 
+impl Queues {
+    /// Whether a request has arrived that is not begun.
+    pub(in super::super) fn any_waits(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+}
+
 impl Worker {
     /// Serves a queue from now on.
     pub(super) fn add_queue(&mut self, queue: Queue) {
