@@ -149,6 +149,7 @@ start() {
     forebay-nbd-wt) forebay_nbd --create --mode writethrough ;;
     forebay-ublk) forebay_ublk --create --mode ${MODE:-writeback} ;;
     forebay-ublk-wt) forebay_ublk --create --mode writethrough ;;
+    forebay-ublk-memory) forebay_ublk --create --mode ${MODE:-writeback} --commit memory ;;
     *) give_up "no system is called $SYSTEM" ;;
     esac
     say "started $SYSTEM $TARGET $(now)"
@@ -165,6 +166,7 @@ resume() {
     dm-writecache) writecache_assemble ;;
     nbdkit-cache) nbdkit_start ;;
     forebay-nbd*) forebay_nbd ;;
+    forebay-ublk-memory) forebay_ublk --commit memory ;;
     forebay-ublk*) forebay_ublk ;;
     *) give_up "no system is called $SYSTEM" ;;
     esac

@@ -15,6 +15,7 @@
 #include <link.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -40,12 +41,14 @@ enum { MAX_DEVICES = 8, WORDS = WORD_NEXT + MAX_DEVICES };
 enum { MAX_CPUS = 16, MAX_LOOPS = 8, MAX_FDS = 64 };
 enum {
     NS_PER_S = 1000000000,
-    LOOK_BUSY_NS = 80000,       /* how often idleness is looked for */
+    LOOK_BUSY_NS = 300000,      /* how often idleness is looked for */
     LOOK_IDLE_NS = 30000,       /* the same when it may be about to be found */
     SETTLE_NS = 100000,         /* host time without any activity that counts as idle */
     SETTLE_UNSURE_NS = 3000000, /* the same with no device event ahead: a worker may be busy */
     LEAST_SKIP_NS = 15000,
     MOST_SKIP_NS = 50000000,
+    HALT_POLL_NS = 200000, /* guest time; what KVM does by default */
+    PAUSES_PER_LOOK = 16,
 };
 
 static _Atomic int64_t *shared_words;
@@ -491,13 +494,38 @@ int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, cons
     return real_ppoll(fds, count, timeout ? &duration : NULL, mask);
 }
 
+/* A halted virtual CPU stays awake for a while, as under KVM (halt_poll_ns). On a virtual host, to
+ * put a processor to sleep and to wake it again takes up to a millisecond, which a real host's
+ * does not: handing over from one thread of the guest to another would look fifty times as dear
+ * as it is. */
+static int poll_before_sleep(pthread_cond_t *condition)
+{
+    int64_t end = host_now() + (int64_t)(HALT_POLL_NS * rate_now());
+    do {
+        for (int i = 0; i < PAUSES_PER_LOOK; i++) {
+            if (atomic_load(&cpus[own_index].halted_on) != condition)
+                return 1;
+            __builtin_ia32_pause();
+        }
+        /* QEMU's loops and the devices need a processor too. */
+        sched_yield();
+    } while (host_now() < end);
+    return 0;
+}
+
 int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
 {
     if (!shared_words || kind() != CPU)
         return real_cond_wait(condition, mutex);
     note_activity();
     atomic_store(&cpus[own_index].halted_on, condition);
-    int result = real_cond_wait(condition, mutex);
+    /* Whoever signals clears that first, and holds the mutex or is seen under it. */
+    pthread_mutex_unlock(mutex);
+    int is_signalled = poll_before_sleep(condition);
+    pthread_mutex_lock(mutex);
+    int result = 0;
+    if (!is_signalled && atomic_load(&cpus[own_index].halted_on) == condition)
+        result = real_cond_wait(condition, mutex);
     atomic_store(&cpus[own_index].halted_on, NULL);
     note_activity();
     return result;

@@ -62,6 +62,11 @@ pub const SYSTEMS: &[System] = &[
         false,
         "Forebay, write-through, as /dev/ublkb0",
     ),
+    system(
+        "forebay-ublk-memory",
+        true,
+        "Forebay, write-back, commit = memory, as /dev/ublkb0",
+    ),
 ];
 
 impl Named for System {
