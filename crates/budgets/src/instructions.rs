@@ -21,7 +21,7 @@ struct Scenario {
     reached: f64,
 }
 
-const SCENARIOS: [Scenario; 5] = [
+const SCENARIOS: [Scenario; 6] = [
     Scenario {
         name: "read-hit",
         figure: "instructions: 4 KiB read hit, depth 32",
@@ -51,6 +51,12 @@ const SCENARIOS: [Scenario; 5] = [
         figure: "instructions: 4 KiB write hit, depth 1",
         limit: 1800.0,
         reached: 2200.0,
+    },
+    Scenario {
+        name: "long-write-1",
+        figure: "instructions: each 4 KiB of a 128 KiB write, depth 1",
+        limit: f64::INFINITY,
+        reached: f64::INFINITY,
     },
 ];
 
@@ -213,6 +219,17 @@ pub(crate) fn run(scenario: &str) -> bool {
                     kind,
                     (batch * depth..(batch + 1) * depth).map(scattered),
                     4096,
+                );
+            }
+        }
+        "long-write" => {
+            let mut rig = Rig::new(CACHE_BYTES, CACHE_BYTES, settings);
+            let requests = resident / 32;
+            for i in 0..requests + operations / 32 {
+                rig.request(
+                    RequestKind::Write { fua: false },
+                    (i % requests) << 17,
+                    128 << 10,
                 );
             }
         }
