@@ -112,8 +112,9 @@ nbdkit_start() {
     nbd_connect /run/nbdkit.sock "" 4 /tmp/nbdkit
 }
 
+case $SYSTEM in *-memory) COMMIT="--commit memory" ;; esac
 forebay_serve() {
-    forebay serve --origin /dev/$HDD --cache /dev/$SSD "$@" --name volume --state-dir /run/state \
+    forebay serve --origin /dev/$HDD --cache /dev/$SSD $COMMIT "$@" --name volume --state-dir /run/state \
         --control /run/forebay.control --log-level warn > /tmp/forebay 2>&1 &
     FOREBAY=$!
     dirty_kib() { forebay_dirty_bytes | awk '{ printf "%d\n", $1 / 1024 }'; }
@@ -147,9 +148,8 @@ start() {
     nbdkit-cache) nbdkit_start ;;
     forebay-nbd) forebay_nbd --create --mode ${MODE:-writeback} ;;
     forebay-nbd-wt) forebay_nbd --create --mode writethrough ;;
-    forebay-ublk) forebay_ublk --create --mode ${MODE:-writeback} ;;
+    forebay-ublk|forebay-ublk-memory) forebay_ublk --create --mode ${MODE:-writeback} ;;
     forebay-ublk-wt) forebay_ublk --create --mode writethrough ;;
-    forebay-ublk-memory) forebay_ublk --create --mode ${MODE:-writeback} --commit memory ;;
     *) give_up "no system is called $SYSTEM" ;;
     esac
     say "started $SYSTEM $TARGET $(now)"
@@ -166,7 +166,6 @@ resume() {
     dm-writecache) writecache_assemble ;;
     nbdkit-cache) nbdkit_start ;;
     forebay-nbd*) forebay_nbd ;;
-    forebay-ublk-memory) forebay_ublk --commit memory ;;
     forebay-ublk*) forebay_ublk ;;
     *) give_up "no system is called $SYSTEM" ;;
     esac
