@@ -38,6 +38,10 @@ pub const FORMAT_VERSION: u16 = 1;
 /// The version of a superblock that lists extents and devices.
 pub const EXTENTS_VERSION: u16 = 2;
 
+/// The version of the superblock of a cache that was given up: no earlier program may take what it
+/// holds for the newest there is.
+pub const GIVEN_UP_VERSION: u16 = 3;
+
 /// The unit of every metadata structure and the smallest block, in bytes.
 pub const PAGE_BYTES: usize = 4096;
 

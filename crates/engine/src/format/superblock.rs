@@ -4,7 +4,7 @@ use super::codec::{Reader, Writer, checksum};
 use super::extents::{Extent, Extents, MAX_DEVICES, MAX_EXTENTS, SegmentMap, address};
 use super::geometry::{BlockKey, Geometry, GeometryError};
 use super::header::page_checksum;
-use super::{EXTENTS_VERSION, FORMAT_VERSION};
+use super::{EXTENTS_VERSION, FORMAT_VERSION, GIVEN_UP_VERSION};
 use crate::interface::{DeviceError, Storage};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FOREBAY1");
@@ -127,6 +127,9 @@ pub struct Superblock {
     /// Everything from epochs below this one was decided by a recovery whose verdict is durable
     /// (I12).
     pub decided_epoch: u32,
+    /// The volumes went on without the cache: what it holds counts only as far as a record outside
+    /// of it says so (I15).
+    pub given_up: bool,
     /// The devices.
     pub devices: Vec<CacheDevice>,
     /// The id the next volume gets.
@@ -157,7 +160,7 @@ pub enum SuperblockError {
     Blank,
     /// A newer program wrote it.
     #[error(
-        "the cache has format version {found}, this program knows version {EXTENTS_VERSION}: use a newer forebay"
+        "the cache has format version {found}, this program knows version {GIVEN_UP_VERSION}: use a newer forebay"
     )]
     Newer {
         /// Its version.
@@ -214,6 +217,7 @@ impl Superblock {
             geometry,
             extents: Extents::of_new(&geometry),
             next_serial: 1,
+            given_up: false,
             volumes: Vec::new(),
         }
     }
@@ -356,19 +360,36 @@ impl Superblock {
             .collect();
         for is_second in [0, 1] {
             for (on, page) in &pages {
+                // As it was before this write: the half that is not known to be whole goes first.
                 let half = on.whole_half ^ 1 ^ is_second;
                 for copy in (0..COPIES).filter(|copy| copy % 2 == half) {
                     device.write(address(on.number, copy * COPY_STRIDE_BYTES), page)?;
                 }
             }
             device.flush()?;
-        }
-        // Both are whole now. Which goes first alternates, so that a copy that is always torn
-        // cannot be the one that is always relied on.
-        for on in self.devices.iter_mut().filter(|on| wanted(on)) {
-            on.whole_half ^= 1;
+            if is_second == 1 {
+                break;
+            }
+            // I24: believed from its own flush on, whatever becomes of the other. Which goes first
+            // alternates, so that a copy that is always torn cannot be the one always relied on.
+            for on in self.devices.iter_mut().filter(|on| wanted(on)) {
+                on.whole_half ^= 1;
+            }
         }
         Ok(())
+    }
+
+    /// Writes down that the cache is given up, on every device that takes it (I22). Returns how many
+    /// did: each that can be written says so to whoever finds it.
+    pub fn give_up(&mut self, device: &mut dyn Storage) -> usize {
+        self.given_up = true;
+        self.sequence += 1;
+        let numbers: Vec<u8> = self.devices.iter().map(|on| on.number).collect();
+        let taken = numbers.iter().filter(|number| {
+            let written = self.write_on(|on| on.number == **number, device);
+            written.is_ok()
+        });
+        taken.count()
     }
 
     /// Removes all copies from a device that the superblock no longer names.
@@ -413,6 +434,18 @@ impl Superblock {
             }
             Err(error) => {
                 self.sequence = changed.sequence;
+                // A device to which a failed change has written copies is told apart from the next
+                // that is added.
+                self.next_serial = changed.next_serial;
+                self.next_volume_id = changed.next_volume_id;
+                for on in &mut self.devices {
+                    let mut written = changed.devices.iter();
+                    if let Some(written) = written
+                        .find(|written| (written.number, written.serial) == (on.number, on.serial))
+                    {
+                        on.whole_half = written.whole_half;
+                    }
+                }
                 Err(error)
             }
         }
@@ -591,11 +624,11 @@ impl Superblock {
         let mut page = vec![0; COPY_BYTES];
         let mut out = Writer::new(&mut page);
         out.u64(MAGIC);
-        let as_created = self.is_as_created();
-        out.u16(if as_created {
-            FORMAT_VERSION
-        } else {
-            EXTENTS_VERSION
+        let has_table = self.given_up || !self.is_as_created();
+        out.u16(match (self.given_up, has_table) {
+            (true, _) => GIVEN_UP_VERSION,
+            (false, true) => EXTENTS_VERSION,
+            (false, false) => FORMAT_VERSION,
         });
         out.u16(0);
         out.u32(0); // checksum, below
@@ -628,7 +661,7 @@ impl Superblock {
             out.position(),
             FIXED_BYTES + self.volumes.len() * VOLUME_BYTES
         );
-        if !as_created {
+        if has_table {
             self.encode_table(on, &mut page[TABLE_OFFSET..]);
         }
         let sum = checksum(self.id, &page);
@@ -667,7 +700,7 @@ impl Superblock {
         if sum != page_checksum(id, page, 12) {
             return Err(not_ours());
         }
-        if version > EXTENTS_VERSION {
+        if version > GIVEN_UP_VERSION {
             return Err(SuperblockError::Newer { found: version });
         }
         let sequence = input.u64();
@@ -695,6 +728,7 @@ impl Superblock {
             sequence,
             epoch,
             decided_epoch,
+            given_up: version == GIVEN_UP_VERSION,
             devices: table.devices,
             next_volume_id,
             next_base,
