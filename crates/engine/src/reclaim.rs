@@ -436,6 +436,17 @@ impl Engine {
         state.reads -= 1;
         let buf = state.buf.expect("a batch is being read");
         let slot = state.batch[usize::from(first)].1;
+        if result.is_err() && count > 1 {
+            // One bad sector is enough for that: each block is read by itself before anything is
+            // concluded (I23).
+            self.stats.cache_read_errors += 1;
+            for i in 0..count {
+                let block = Slot(slot.0 + u32::from(i));
+                self.issue_retain_read(job, usize::from(first + i), 1, block, buf);
+            }
+            self.log.segment_of(slot).pins -= 1;
+            return;
+        }
         if result.is_err() {
             // The contents stay uncertain; the checksums say so to whoever reads them.
             self.stats.cache_read_errors += 1;

@@ -155,6 +155,9 @@ impl Engine {
     ) {
         let block_bytes = self.block_bytes();
         self.writeback.reads.in_flight -= 1;
+        if result.is_err() && count > 1 {
+            return self.take_piece_apart(now, name, first, count);
+        }
         self.start_reads(now);
         let job = self.writeback_job(name);
         job.reads -= 1;
@@ -179,6 +182,29 @@ impl Engine {
         } else {
             self.give_up_unreadable(now, name, memory);
         }
+    }
+
+    /// A transfer of several blocks failed: one bad sector is enough for that, so each block is
+    /// read by itself before anything is concluded (I23).
+    fn take_piece_apart(&mut self, now: Nanos, name: u32, first: u16, count: u16) {
+        let block_bytes = self.block_bytes();
+        let job = self.writeback_job(name);
+        let buf = job.buf.expect("data was read");
+        let slot = job.versions[usize::from(first)].slot;
+        job.reads += u32::from(count) - 1;
+        self.log.segment_of(slot).pins += u32::from(count) - 1;
+        self.stats.cache_read_errors += 1;
+        for i in 0..count {
+            let at_bytes = usize::from(first + i) * block_bytes;
+            self.writeback.reads.waiting.push_back(Piece {
+                job: name,
+                first: first + i,
+                count: 1,
+                slot: Slot(slot.0 + u32::from(i)),
+                buf: buf.slice(at_bytes, block_bytes),
+            });
+        }
+        self.start_reads(now);
     }
 
     /// Blocks that cannot be read stay dirty; the rest of the run is written back by a later
