@@ -4,14 +4,15 @@
 //! (I12), read the superblock, honour an abandonment (I15), compare each origin with what the
 //! cache knows of it, recover, make the shared memory, enter new volumes.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use forebay_engine::format::{NAME_BYTES, VolumeState};
 use forebay_engine::{
-    AttachOptions, Attached, CacheId, Geometry, Mode, Recovered, RecoveryReport, Settings, Storage,
-    Superblock, SuperblockError, VolumeConfig, VolumeRecord,
+    AttachOptions, Attached, BlockKey, CacheId, Geometry, Mode, Recovered, RecoveryReport,
+    Settings, Storage, Superblock, SuperblockError, VolumeConfig, VolumeRecord,
 };
 use forebay_io::{BlockingStorage, DirectIo, OpenError, OpenHow, RealDevice, Recording};
 
@@ -22,7 +23,7 @@ use crate::holder;
 use crate::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 use crate::shared_memory::{self, Left, ShardMemory};
 use crate::signature::{self, Contents};
-use crate::state_dir::StateDir;
+use crate::state_dir::{Abandonment, StateDir};
 use crate::units;
 use crate::wall_clock::since_1970;
 
@@ -163,21 +164,84 @@ pub(crate) fn open_cache(
     Ok((storage, superblock))
 }
 
+/// Refuses a cache that was given up, whoever remembers it.
 fn check_abandonment(
     superblock: &Superblock,
     surroundings: &Surroundings,
     names: &str,
 ) -> Result<()> {
-    let Some(abandonment) = surroundings.state.abandonment(superblock.id)? else {
+    let Some(note) = surroundings.state.abandonment(superblock.id)? else {
+        if superblock.given_up {
+            refuse!(
+                "the cache on {names} was given up by a daemon with another state directory: its volumes went on without \
+                 it, so what it holds is old. Where that directory is, `forebay drain --offline` writes out what may be \
+                 newer in the cache; name it with --state-dir. Without it, make the cache anew with \
+                 `forebay create --force`"
+            );
+        }
         return Ok(());
     };
+    let ago = since_1970().as_secs().saturating_sub(note.time) as f64;
+    let then = match note.unsaved_bytes() {
+        0 => "nothing is lost: all that was written is on the origins. Make the cache anew with \
+              `forebay create --force`"
+            .to_owned(),
+        bytes => format!(
+            "but {} of {} are newer in it than on their origins: write them out with `forebay drain --offline`, then \
+             make it anew with `forebay create --force`",
+            units::size(bytes),
+            volumes_of(&note)
+        ),
+    };
     refuse!(
-        "the cache on {} was given up {} ago ({}): its volumes went on without it, so what it holds is old; \
-         make it anew with `forebay create --force`",
-        names,
-        units::duration(since_1970().as_secs().saturating_sub(abandonment.time) as f64),
-        abandonment.reason,
+        "the cache on {names} was given up {} ago ({}): its volumes went on without it, so what it holds is old; {then}",
+        units::duration(ago),
+        note.reason,
     )
+}
+
+fn volumes_of(note: &Abandonment) -> String {
+    let mut names: Vec<&str> = note
+        .unsaved
+        .iter()
+        .map(|range| range.volume.as_str())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    format!("volume {}", names.join(", "))
+}
+
+/// Opens a cache to write out what is dirty in it. Of one that was given up, only what the note in
+/// the state directory names counts.
+pub(crate) fn open_to_save(
+    paths: &[PathBuf],
+    surroundings: &Surroundings,
+) -> Result<(CacheStorage, Superblock, Option<Abandonment>)> {
+    let opened = paths.iter().map(|path| surroundings.open(path));
+    let mut storage = cache_storage::join(opened.collect::<Result<Vec<_>>>()?)?;
+    let names = cache_storage::names(&storage);
+    let superblock = Superblock::read(&mut storage)
+        .with_context(|| format!("cannot use the cache device {names}"))?;
+    let note = surroundings.state.abandonment(superblock.id)?;
+    let has_unsaved = note.as_ref().is_some_and(|note| note.unsaved_bytes() > 0);
+    if !has_unsaved {
+        check_abandonment(&superblock, surroundings, &names)?;
+    }
+    Ok((storage, superblock, note))
+}
+
+/// The blocks that a note says are newer in the log of the cache than on their origins.
+pub(crate) fn unsaved_blocks(superblock: &Superblock, note: &Abandonment) -> Vec<Range<BlockKey>> {
+    let block_bytes = u64::from(superblock.geometry.block_bytes);
+    let in_log = note.unsaved.iter().filter(|range| !range.in_memory);
+    let blocks = in_log.filter_map(|range| {
+        let mut volumes = attached_volumes(superblock);
+        let base = volumes.find(|known| known.name == range.volume)?.base;
+        let first = base.plus(range.offset_bytes / block_bytes);
+        let end = (range.offset_bytes + range.len_bytes).div_ceil(block_bytes);
+        Some(first..base.plus(end))
+    });
+    blocks.collect()
 }
 
 /// The shape of a new cache.

@@ -10,7 +10,6 @@ use forebay_engine::CacheId;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::refuse;
-use crate::wall_clock::since_1970;
 
 /// The directory of such files.
 #[derive(Clone, Debug)]
@@ -30,6 +29,27 @@ pub(crate) struct Abandonment {
     pub(crate) reason: String,
     /// When, in seconds since 1970.
     pub(crate) time: u64,
+    /// What is newer in the cache than on its origins.
+    #[serde(default)]
+    pub(crate) unsaved: Vec<UnsavedRange>,
+}
+
+impl Abandonment {
+    /// How much is newer in the cache than on its origins, in bytes.
+    pub(crate) fn unsaved_bytes(&self) -> u64 {
+        self.unsaved.iter().map(|range| range.len_bytes).sum()
+    }
+}
+
+/// A range of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UnsavedRange {
+    pub(crate) volume: String,
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u64,
+    /// It is in the memory buffer, which a start of this machine replays by itself.
+    #[serde(default)]
+    pub(crate) in_memory: bool,
 }
 
 impl StateDir {
@@ -82,14 +102,9 @@ impl StateDir {
     }
 
     /// Remembers durably that a cache is given up; only then may its volumes go on without it.
-    pub(crate) fn abandon(&self, cache: CacheId, epoch: u32, reason: &str) -> Result<()> {
-        let abandonment = Abandonment {
-            epoch,
-            reason: reason.to_owned(),
-            time: since_1970().as_secs(),
-        };
+    pub(crate) fn abandon(&self, cache: CacheId, abandonment: &Abandonment) -> Result<()> {
         let path = self.path.join(note_name(cache));
-        let text = serde_json::to_vec(&abandonment)?;
+        let text = serde_json::to_vec(abandonment)?;
         let failed = || format!("cannot write {}", path.display());
         let Some(in_memory) = &self.in_memory else {
             return self.write_durably(&path, &text).with_context(failed);
@@ -109,6 +124,11 @@ impl StateDir {
             fs::remove_file(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
         }
         written.with_context(failed)
+    }
+
+    /// Where it is remembered that a cache was given up.
+    pub(crate) fn note_path(&self, cache: CacheId) -> PathBuf {
+        self.path.join(note_name(cache))
     }
 
     /// The cache was made anew: nothing old is left of it.
@@ -191,18 +211,29 @@ fn user_name() -> String {
 mod tests {
     use super::*;
 
+    fn note() -> Abandonment {
+        Abandonment {
+            epoch: 3,
+            reason: "the cache device failed".to_owned(),
+            time: 0,
+            unsaved: vec![UnsavedRange {
+                volume: "v".to_owned(),
+                offset_bytes: 4096,
+                len_bytes: 8192,
+                in_memory: false,
+            }],
+        }
+    }
+
     #[test]
     fn abandonment_is_remembered_until_forgotten() {
         let path = std::env::temp_dir().join(format!("forebay-state-{}", std::process::id()));
         let state = StateDir::open(Some(&path)).unwrap();
         let cache = CacheId([7; 16]);
         assert_eq!(state.abandonment(cache).unwrap(), None);
-        state.abandon(cache, 3, "the cache device failed").unwrap();
+        state.abandon(cache, &note()).unwrap();
         let found = state.abandonment(cache).unwrap().unwrap();
-        assert_eq!(
-            (found.epoch, found.reason.as_str()),
-            (3, "the cache device failed")
-        );
+        assert_eq!((&found, found.unsaved_bytes()), (&note(), 8192));
         assert_eq!(state.abandonment(CacheId([8; 16])).unwrap(), None);
         state.forget(cache).unwrap();
         state.forget(cache).unwrap();
@@ -219,10 +250,10 @@ mod tests {
         let state = StateDir::of_root_storage(durable.clone(), memory);
         let cache = CacheId([7; 16]);
         // What cannot be kept is not remembered in memory alone.
-        assert!(state.abandon(cache, 3, "it failed").is_err());
+        assert!(state.abandon(cache, &note()).is_err());
         assert_eq!(state.abandonment(cache).unwrap(), None);
         fs::create_dir_all(&durable).unwrap();
-        state.abandon(cache, 3, "it failed").unwrap();
+        state.abandon(cache, &note()).unwrap();
         let kept = StateDir::open(Some(&durable)).unwrap();
         assert_eq!(
             kept.abandonment(cache).unwrap(),
@@ -237,10 +268,7 @@ mod tests {
         fs::remove_dir_all(&scratch).unwrap();
 
         let hidden = StateDir::of_root_storage("/etc".into(), scratch);
-        let said = hidden
-            .abandon(cache, 3, "it failed")
-            .unwrap_err()
-            .to_string();
+        let said = hidden.abandon(cache, &note()).unwrap_err().to_string();
         assert!(said.contains("/etc is on the root file system"), "{said}");
     }
 }

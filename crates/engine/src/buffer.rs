@@ -431,6 +431,14 @@ impl MemoryBuffer {
         }
     }
 
+    /// All blocks that are nowhere else yet.
+    pub(crate) fn unfinished_keys(&self) -> impl Iterator<Item = BlockKey> {
+        self.unfinished().flat_map(|write| {
+            let (first, end) = write.keys();
+            (first.0..end.0).map(BlockKey)
+        })
+    }
+
     /// How many blocks from `first` to before `end` are nowhere else yet.
     pub(crate) fn blocks_unfinished(&self, first: BlockKey, end: BlockKey) -> u64 {
         let held = self.unfinished().filter(|write| write.meets(first, end));

@@ -390,8 +390,8 @@ impl Engine {
             .cycle
             .take()
             .expect("a flush belongs to a cycle");
-        if result.is_err() {
-            self.failed_flushes.push(Device::Cache(0));
+        // I10: what another shard lost meanwhile, this flush does not speak for.
+        if result.is_err() || self.failed_cache() {
             return self.cache_flush_failed(now, memory);
         }
         self.log.durable_number = self.log.durable_number.max(cycle.upto);
@@ -426,8 +426,8 @@ impl Engine {
         self.renewals_flushed(now, memory);
     }
 
-    /// A flush of the cache device failed, here or in another shard: the driver tells every shard
-    /// before it hands in anything that ended later.
+    /// A flush of the cache device failed, here or in another shard: every shard is told before it
+    /// is given the end of a later one (I21).
     ///
     /// I10: what was in flight is uncertain for ever; nothing of it is believed.
     pub fn cache_flush_failed(&mut self, now: Nanos, memory: &mut dyn Memory) {
@@ -478,6 +478,7 @@ impl Engine {
         for (_, waiter) in std::mem::take(&mut self.durability.waiters) {
             self.wake(now, waiter, Err(crate::interface::Failure::Io));
         }
+        self.finish_flushes_given_up(now);
     }
 }
 

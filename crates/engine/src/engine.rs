@@ -40,6 +40,7 @@ use crate::spare::Spare;
 use crate::stats::Stats;
 use crate::throttle::Throttle;
 use crate::trials::Trials;
+use crate::unsaved::Listed;
 use crate::volume::{Volume, VolumeConfig};
 use crate::writeback::Writeback;
 
@@ -162,7 +163,6 @@ pub struct Engine {
     pub(crate) stirred: bool,
     /// Otherwise nothing becomes due before.
     quiet_until: Nanos,
-    pub(crate) failed_flushes: Vec<Device>,
     pub(crate) acks: VecDeque<Ack>,
     pub(crate) stats: Stats,
     pub(crate) ops: Slab<Op>,
@@ -170,11 +170,19 @@ pub struct Engine {
 }
 
 /// Why and how far the cache is given up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct FailedCache {
     pub(crate) reason: &'static str,
     /// "Abandoned at this epoch" is durable outside the cache device (I15).
     pub(crate) recorded: bool,
+    /// What is on record as newer in the cache than on its origin.
+    pub(crate) listed: Listed,
+    /// The same of the last report, which is not on record yet.
+    pub(crate) reported: Listed,
+    /// Blocks of writes that failed and may be in the log all the same.
+    pub(crate) landed: KeyMap<()>,
+    /// Requests to flush a volume that wait for that list to be empty.
+    pub(crate) flushes: Vec<(u32, VolumeSlot)>,
 }
 
 /// Notices a client that flushes after each write, which then pays one write and one flush.
@@ -279,7 +287,6 @@ impl Engine {
             failed: None,
             stirred: true,
             quiet_until: Nanos(0),
-            failed_flushes: Vec::new(),
             acks: VecDeque::new(),
             stats: Stats::default(),
             ops: Slab::default(),
@@ -430,6 +437,7 @@ impl Engine {
             self.acks.push_back(Ack {
                 id: request.id,
                 result: Err(failure),
+                around: false,
             });
             return;
         }
@@ -638,13 +646,6 @@ impl Engine {
         self.actions.pop_front()
     }
 
-    /// A device of which a flush failed here since the last call: the driver of a cache with
-    /// several shards tells the others, with [`Engine::origin_flush_failed`] and
-    /// [`Engine::cache_flush_failed`] (I10).
-    pub fn next_failed_flush(&mut self) -> Option<Device> {
-        self.failed_flushes.pop()
-    }
-
     /// The next answer to a request.
     pub fn next_ack(&mut self) -> Option<Ack> {
         self.acks.pop_front()
@@ -777,7 +778,7 @@ impl Engine {
     /// Why the cache stepped aside, if it did (I15).
     #[must_use]
     pub fn failure(&self) -> Option<&'static str> {
-        self.failed.map(|failed| failed.reason)
+        self.failed.as_ref().map(|failed| failed.reason)
     }
 
     /// Whether the driver must record, durably and outside the cache device, that the cache is
@@ -785,16 +786,18 @@ impl Engine {
     /// nothing that the log cannot record is written.
     #[must_use]
     pub fn wants_abandonment(&self) -> Option<u32> {
-        self.failed
+        let failed = self.failed.as_ref();
+        failed
             .filter(|failed| !failed.recorded)
             .map(|_| self.log.epoch)
     }
 
-    /// The abandonment is durable.
+    /// The abandonment is durable, with what [`Engine::list_unsaved`] said last.
     pub fn abandonment_recorded(&mut self) {
         self.stirred = true;
         if let Some(failed) = &mut self.failed {
             failed.recorded = true;
+            failed.listed = std::mem::take(&mut failed.reported);
         }
     }
 
@@ -821,9 +824,17 @@ impl Engine {
         _now: Nanos,
         _memory: &mut dyn Memory,
     ) {
-        self.failed.get_or_insert(FailedCache {
+        self.give_up(reason);
+    }
+
+    pub(crate) fn give_up(&mut self, reason: &'static str) {
+        self.failed.get_or_insert_with(|| FailedCache {
             reason,
             recorded: false,
+            listed: Listed::default(),
+            reported: Listed::default(),
+            landed: KeyMap::default(),
+            flushes: Vec::new(),
         });
     }
 

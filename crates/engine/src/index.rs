@@ -202,6 +202,11 @@ impl Index {
             && self.key_high.get(at) == Some(&((key.0 >> 32) as u8))
     }
 
+    /// How many slots there are.
+    pub(crate) fn slots(&self) -> u32 {
+        self.flags.len() as u32
+    }
+
     /// The key last stored at a slot.
     #[inline]
     #[must_use]

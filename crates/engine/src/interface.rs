@@ -190,6 +190,8 @@ pub struct Ack {
     pub id: RequestId,
     /// Whether it was done.
     pub result: Result<(), Failure>,
+    /// Of a write: some of it went past the cache, so that the origin alone has it.
+    pub around: bool,
 }
 
 /// Why a request could not be done.

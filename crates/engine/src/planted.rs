@@ -38,7 +38,8 @@ pub enum Bug {
     GapsIgnored,
     /// I14: what is missing counts as never written.
     DamageIsAbsence,
-    /// I15: the origin is written before the abandonment is on record.
+    /// I15, I22: the origin is written, and clients are answered, before the abandonment is on
+    /// record. Either wait hides that the other is missing.
     AbandonedSilently,
     /// I16: the ring of another life is replayed.
     AnyRing,
@@ -66,11 +67,29 @@ pub enum Bug {
     EvictedRemembered,
     /// I1: what was read ahead is served although the block was written since.
     AheadServedStale,
+    /// I21: a flush that succeeds is believed by who has not heard of one that failed before it.
+    LaterFlushBelieved,
+    /// I22: other shards go on with a cache that one has given up.
+    ShardGoesOn,
+    /// I15: origins are written where the record still says that the cache is newer.
+    ListIgnored,
+    /// I15: of a cache that was given up everything dirty counts.
+    ListNotAsked,
+    /// I10: a write that failed is answered while the next start may find it.
+    LandedAnswered,
+    /// I10: a write that went past the cache is answered although a flush lost it meanwhile.
+    LossUnheard,
 }
 
 impl Bug {
+    /// Whether it takes several threads, so that seeds which have but one cannot find it.
+    #[must_use]
+    pub fn is_between_threads(self) -> bool {
+        self as u8 >= Bug::LaterFlushBelieved as u8 && self != Bug::LandedAnswered
+    }
+
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 30] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 36] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -101,6 +120,12 @@ impl Bug {
         (Bug::EvictedServedStale, "I1", "evicted-served-stale"),
         (Bug::EvictedRemembered, "I8", "evicted-remembered"),
         (Bug::AheadServedStale, "I1", "ahead-served-stale"),
+        (Bug::LaterFlushBelieved, "I21", "later-flush-believed"),
+        (Bug::ShardGoesOn, "I22", "shard-goes-on"),
+        (Bug::ListIgnored, "I15", "list-ignored"),
+        (Bug::ListNotAsked, "I15", "list-not-asked"),
+        (Bug::LandedAnswered, "I10", "landed-answered"),
+        (Bug::LossUnheard, "I10", "loss-unheard"),
     ];
 }
 
@@ -117,13 +142,15 @@ pub fn plant(bug: Option<Bug>) {
 /// Whether this bug is planted.
 #[cfg(feature = "planted")]
 #[inline]
-pub(crate) fn is(bug: Bug) -> bool {
+#[must_use]
+pub fn is(bug: Bug) -> bool {
     PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as u8
 }
 
 /// Whether this bug is planted: never.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
-pub(crate) fn is(_bug: Bug) -> bool {
+#[must_use]
+pub fn is(_bug: Bug) -> bool {
     false
 }

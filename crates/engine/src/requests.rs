@@ -9,6 +9,8 @@ pub(crate) struct RequestState {
     pub(crate) request: Request,
     outstanding: u32,
     failure: Option<Failure>,
+    /// Some of it went past the cache.
+    around: bool,
     started: Nanos,
 }
 
@@ -20,12 +22,18 @@ impl Engine {
             request,
             outstanding: 1,
             failure: None,
+            around: false,
             started: now,
         })
     }
 
     pub(crate) fn request(&mut self, name: u32) -> Request {
         self.requests.at(name).request
+    }
+
+    /// Notes that some of a write went past the cache.
+    pub(crate) fn went_around(&mut self, name: u32) {
+        self.requests.at(name).around = true;
     }
 
     /// When a request was submitted.
@@ -55,6 +63,7 @@ impl Engine {
         self.acks.push_back(Ack {
             id: state.request.id,
             result,
+            around: state.around,
         });
         let latency = now.since(state.started);
         match state.request.kind {

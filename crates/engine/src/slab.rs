@@ -54,6 +54,11 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// All values.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten()
+    }
+
     /// One past the highest name in use.
     #[must_use]
     pub(crate) fn capacity(&self) -> u32 {

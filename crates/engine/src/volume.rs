@@ -306,7 +306,6 @@ impl Engine {
         self.volume(slot).flush_in_flight = false;
         if result.is_err() && !planted::is(Bug::FailedFlushBelieved) {
             self.stats.origin_write_errors += 1;
-            self.failed_flushes.push(Device::Origin(slot));
             return self.origin_flush_failed(now, slot, memory);
         }
         let volume = self.volume(slot);
@@ -324,8 +323,8 @@ impl Engine {
         self.tell_origin_waiters(now, waiting, Ok(()), memory);
     }
 
-    /// A flush of this volume's origin failed, here or in another shard: the driver tells every
-    /// shard before it hands in anything that ended later.
+    /// A flush of this volume's origin failed, here or in another shard: every shard is told before
+    /// it is given the end of a later one (I21).
     ///
     /// I10: all unflushed writes are uncertain for ever, those that ended while the flush ran
     /// among them. What the log holds stays dirty and is written again; what it does not hold is

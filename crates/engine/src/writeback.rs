@@ -321,7 +321,7 @@ impl Engine {
 
     /// As [`Engine::may_write_back`], for a block whose slot is known.
     fn is_due(&self, key: BlockKey, slot: Slot) -> bool {
-        let abandoned = self.failed.is_some_and(|failed| failed.recorded);
+        let abandoned = self.failed.as_ref().is_some_and(|failed| failed.recorded);
         self.index.flags(slot).dirty()
             && (self.log.is_durable(slot) || abandoned || planted::is(Bug::WriteBackEarly))
             && !self.origin_locks.contains_key(&key)

@@ -17,20 +17,27 @@ use crate::map::Map;
 use crate::recording::{self, Begun, Recorder};
 use crate::slots::Slots;
 use crate::uring::{Completion, DISCARDER_TAG, DRIVER_TAG, TIMER_TAG, Token, Uring};
-use attached::{Attached, DiscardWay, FlushFor, Routes, ZeroWay};
+use attached::{Attached, DiscardWay, Routes, ZeroWay};
 use work::{Task, Work};
 
 /// A device as its driver numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DriverDevice(u32);
 
-/// An operation carried out.
+/// What was carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// An operation of a shard's engine, by the engine's name for it.
+    Transfer(u16, OpId),
+    /// A flush of a device.
+    Flush(DriverDevice),
+}
+
+/// Something carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// The shard whose engine asked for it.
-    pub shard: u16,
-    /// What that engine calls it.
-    pub op: OpId,
+    /// What.
+    pub what: Carried,
     /// How it went.
     pub result: Result<(), DeviceError>,
 }
@@ -42,10 +49,8 @@ pub struct DriverCounters {
     pub reads: u64,
     /// Write operations finished.
     pub writes: u64,
-    /// Flushes asked for.
-    pub flushes_asked: u64,
-    /// Flushes the devices were given; the rest were served by these.
-    pub flushes_submitted: u64,
+    /// Flushes the devices were given.
+    pub flushes: u64,
     /// Transfers the kernel cut short, so that the rest had to be submitted again.
     pub short_transfers: u64,
     /// Operations that failed.
@@ -75,7 +80,6 @@ pub struct Driver {
     devices: Slots<Attached>,
     routes: Routes,
     works: Slots<Work>,
-    groups: Slots<FlushGroup>,
     max_in_flight: usize,
     discarder: Option<Discarder>,
     zeroes: Option<Map>,
@@ -96,7 +100,6 @@ impl Driver {
             devices: Slots::default(),
             routes: Routes::default(),
             works: Slots::default(),
-            groups: Slots::default(),
             max_in_flight: max_in_flight.max(1),
             discarder: None,
             zeroes: None,
@@ -148,8 +151,7 @@ impl Driver {
         self.routes.clear(shard, name);
     }
 
-    /// How many operations have been taken and not yet answered, flushes of one device that are
-    /// served together counting as one.
+    /// How many operations have been taken and not yet answered.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.works.len()
@@ -161,7 +163,7 @@ impl Driver {
         self.counters
     }
 
-    /// Starts an action. Its answer comes with a completion, or at once in `done` where there is
+    /// Starts an action that is no flush. Its answer comes with a completion, or at once in `done` where there is
     /// nothing to wait for. The buffers belong to the kernel until the answer.
     pub fn submit(&mut self, ring: &mut Uring, shard: u16, action: Action, done: &mut Vec<Done>) {
         let Action {
@@ -169,11 +171,9 @@ impl Driver {
             device: name,
             operation,
         } = action;
-        if matches!((name, &operation), (Device::Cache(_), Operation::Flush)) {
-            return self.flush_cache(ring, shard, op, done);
-        }
         let (name, operation) = placed(name, operation);
-        let mut refuse = |result| done.push(Done { shard, op, result });
+        let what = Carried::Transfer(shard, op);
+        let mut refuse = |result| done.push(Done { what, result });
         let Some(index) = self.routes.get(shard, name) else {
             return refuse(Err(DeviceError::Gone));
         };
@@ -181,12 +181,8 @@ impl Driver {
             return refuse(Err(DeviceError::Gone));
         };
         let (task, offset_bytes, len_bytes, bufs) = match operation {
-            Operation::Flush => {
-                self.counters.flushes_asked += 1;
-                let group = None;
-                attached.flush_waiting.push(FlushFor { shard, op, group });
-                return self.start_flush(ring, index);
-            }
+            // Who flushes a device for which shards is decided above this (I21).
+            Operation::Flush => return refuse(Err(DeviceError::Unsupported)),
             Operation::Read { offset_bytes, bufs } => {
                 (Task::Read, offset_bytes, total_bytes(&bufs), bufs)
             }
@@ -232,42 +228,18 @@ impl Driver {
         self.begin_all(ring, done);
     }
 
-    /// Flushes all devices of a cache: what one flush covers may be on any of them.
-    fn flush_cache(&mut self, ring: &mut Uring, shard: u16, op: OpId, done: &mut Vec<Done>) {
-        self.counters.flushes_asked += 1;
-        let devices = self.routes.caches(shard);
-        if devices.is_empty() {
-            let result = Err(DeviceError::Gone);
-            return done.push(Done { shard, op, result });
-        }
-        let group = (devices.len() > 1).then(|| {
-            self.groups.insert(FlushGroup {
-                left: devices.len(),
-                result: Ok(()),
-            })
-        });
-        for device in devices {
-            if let Some(attached) = self.devices.get_mut(device) {
-                attached.flush_waiting.push(FlushFor { shard, op, group });
-                self.start_flush(ring, device);
-            }
-        }
-    }
-
-    /// One of the flushes that make up one of a cache has ended; the answer, if it was the last.
-    fn flushed(&mut self, flush: FlushFor, result: Result<(), DeviceError>) -> Option<Done> {
-        let FlushFor { shard, op, group } = flush;
-        let Some(group) = group else {
-            return Some(Done { shard, op, result });
+    /// Flushes a device: one flush of it at a time.
+    pub fn flush(&mut self, ring: &mut Uring, device: DriverDevice, done: &mut Vec<Done>) {
+        let Some(attached) = self.devices.get_mut(device.0) else {
+            let (what, result) = (Carried::Flush(device), Err(DeviceError::Gone));
+            return done.push(Done { what, result });
         };
-        let state = self.groups.get_mut(group)?;
-        state.left -= 1;
-        state.result = state.result.and(result);
-        if state.left > 0 {
-            return None;
-        }
-        let result = self.groups.remove(group)?.result;
-        Some(Done { shard, op, result })
+        assert!(!attached.flushing, "one flush of a device at a time (I21)");
+        attached.flushing = true;
+        self.counters.flushes += 1;
+        let slot = self.works.insert(Work::new(Task::Flush, device.0, 0, 0));
+        self.begin(ring, slot, done);
+        self.begin_all(ring, done);
     }
 
     /// Takes a completion if it is the driver's own, and says whether it was. What is thereby
@@ -344,16 +316,16 @@ impl Driver {
                     self.zeroes = Map::anonymous(ZEROES_BYTES).ok();
                 }
                 let Some(zeroes) = &self.zeroes else {
-                    return self.finish(ring, slot, Err(DeviceError::NoSpace), done);
+                    return self.finish(slot, Err(DeviceError::NoSpace), done);
                 };
                 entry::write_zeroes(target, work, zeroes)
             }
-            Task::Discard => match attached.discard_way {
+            Task::Discard => match work.tried_as(attached.discard_way) {
                 DiscardWay::PunchHole => entry::punch_hole(target, work),
                 DiscardWay::Ring => entry::discard(target, work),
                 DiscardWay::Thread => return self.discard_in_thread(ring, slot, done),
                 DiscardWay::None => {
-                    return self.finish(ring, slot, Err(DeviceError::Unsupported), done);
+                    return self.finish(slot, Err(DeviceError::Unsupported), done);
                 }
             },
         };
@@ -376,14 +348,14 @@ impl Driver {
             Task::Read | Task::Write | Task::Zero(ZeroWay::Write)
         );
         if !by_count {
-            return self.finish(ring, slot, Ok(()), done);
+            return self.finish(slot, Ok(()), done);
         }
         work.done_bytes += u64::from(result.unsigned_abs());
         if work.done_bytes >= work.len_bytes {
-            self.finish(ring, slot, Ok(()), done);
+            self.finish(slot, Ok(()), done);
         } else if result == 0 {
             // The device ends here, whatever its size was when it was opened.
-            self.finish(ring, slot, Err(DeviceError::Io), done);
+            self.finish(slot, Err(DeviceError::Io), done);
         } else {
             self.counters.short_transfers += 1;
             self.push(ring, slot, done);
@@ -415,27 +387,20 @@ impl Driver {
                 }
             }
             Task::Discard if unsupported || errno == libc::EINVAL => {
-                let was_ring = attached.discard_way == DiscardWay::Ring;
-                attached.discard_way = if was_ring {
-                    DiscardWay::Thread
-                } else {
-                    DiscardWay::None
-                };
+                // Several may have been tried in the same way before the first came back.
+                let next = work.discard_way.next();
+                if attached.discard_way == work.discard_way {
+                    attached.discard_way = next;
+                }
                 return self.push(ring, slot, done);
             }
             _ => {}
         }
-        self.finish(ring, slot, Err(device_error(errno)), done);
+        self.finish(slot, Err(device_error(errno)), done);
     }
 
     /// The real device has answered; the model may yet have to.
-    fn finish(
-        &mut self,
-        ring: &mut Uring,
-        slot: u32,
-        result: Result<(), DeviceError>,
-        done: &mut Vec<Done>,
-    ) {
+    fn finish(&mut self, slot: u32, result: Result<(), DeviceError>, done: &mut Vec<Done>) {
         let Some(work) = self.works.get_mut(slot) else {
             return;
         };
@@ -448,11 +413,11 @@ impl Driver {
             _ => result,
         });
         if work.modelled {
-            self.deliver(ring, slot, done);
+            self.deliver(slot, done);
         }
     }
 
-    fn deliver(&mut self, ring: &mut Uring, slot: u32, done: &mut Vec<Done>) {
+    fn deliver(&mut self, slot: u32, done: &mut Vec<Done>) {
         let Some(mut work) = self.works.remove(slot) else {
             return;
         };
@@ -468,46 +433,21 @@ impl Driver {
         match work.task {
             Task::Flush => {
                 attached.flushing = false;
-                let mut served = std::mem::take(&mut attached.flush_serving);
-                for flush in served.drain(..) {
-                    done.extend(self.flushed(flush, result));
-                }
-                if let Some(attached) = self.devices.get_mut(work.device) {
-                    // Its memory is used again.
-                    attached.flush_serving = served;
-                }
-                return self.start_flush(ring, work.device);
+                let what = Carried::Flush(DriverDevice(work.device));
+                return done.push(Done { what, result });
             }
             Task::Read => self.counters.reads += 1,
             Task::Write => self.counters.writes += 1,
             Task::Discard | Task::Zero(_) => {}
         }
         done.push(Done {
-            shard: work.shard,
-            op: work.op,
+            what: Carried::Transfer(work.shard, work.op),
             result,
         });
         match attached.waiting.pop_front() {
             Some(next) => self.to_begin.push_back(next),
             None => attached.in_flight -= 1,
         }
-    }
-
-    /// Starts one flush for all that wait for one, unless one is on its way: that one may have
-    /// begun before writes these are to cover.
-    fn start_flush(&mut self, ring: &mut Uring, device: u32) {
-        let Some(attached) = self.devices.get_mut(device) else {
-            return;
-        };
-        if attached.flushing || attached.flush_waiting.is_empty() {
-            return;
-        }
-        attached.flushing = true;
-        std::mem::swap(&mut attached.flush_waiting, &mut attached.flush_serving);
-        self.counters.flushes_submitted += 1;
-        let slot = self.works.insert(Work::new(Task::Flush, device, 0, 0));
-        // A flush never finishes at once, so nothing is appended here.
-        self.begin(ring, slot, &mut Vec::new());
     }
 
     fn timer_fired(&mut self, ring: &mut Uring, device: u32, done: &mut Vec<Done>) {
@@ -527,7 +467,7 @@ impl Driver {
             };
             work.modelled = true;
             if work.result.is_some() {
-                self.deliver(ring, slot, done);
+                self.deliver(slot, done);
             }
         }
         self.modelled = slots;
@@ -553,7 +493,7 @@ impl Driver {
             .as_ref()
             .is_some_and(|thread| thread.submit(slot, Arc::clone(&attached.device), range));
         if !taken {
-            self.finish(ring, slot, Err(DeviceError::Unsupported), done);
+            self.finish(slot, Err(DeviceError::Unsupported), done);
         }
     }
 
@@ -583,13 +523,6 @@ impl Drop for Driver {
             std::mem::forget(self.zeroes.take());
         }
     }
-}
-
-/// The flushes of several devices that make up one of their cache.
-#[derive(Debug)]
-struct FlushGroup {
-    left: usize,
-    result: Result<(), DeviceError>,
 }
 
 /// On which of a cache's devices an operation is, and where: engines give addresses.

@@ -109,7 +109,7 @@ fn a_block_device_is_told_apart_held_and_used() {
     let buf = rig.buf(16_384, 0);
     assert_eq!(rig.read(8192, &[buf]), Ok(()));
     assert!(all(&rig, buf, 5));
-    assert_eq!(rig.run(Operation::Flush), Ok(()));
+    assert_eq!(rig.flush(), Ok(()));
     let discard = Operation::Discard {
         offset_bytes: 8192,
         len_bytes: 16_384,

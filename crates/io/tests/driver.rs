@@ -5,7 +5,7 @@ mod common;
 use common::{NAME, Rig, SHARD, Scratch};
 use forebay_engine::format::extents::address;
 use forebay_engine::{Action, Buf, Bufs, Device, DeviceError, Memory, OpId, Operation};
-use forebay_io::DriverError;
+use forebay_io::{Carried, DriverError};
 
 const SIZE: u64 = 16 << 20;
 
@@ -26,7 +26,7 @@ fn what_is_written_is_read() {
                 Ok(())
             );
             assert_eq!(rig.write(0, &[one.slice(0, 4096)]), Ok(()));
-            assert_eq!(rig.run(Operation::Flush), Ok(()));
+            assert_eq!(rig.flush(), Ok(()));
             let back = rig.buf(77_824, 0);
             assert_eq!(rig.read(0, &[back]), Ok(()));
             let bytes = rig.arena.bytes(back);
@@ -107,7 +107,7 @@ fn unknown_devices_are_gone() {
         offset_bytes: address(1, 0),
         bufs: Bufs::from_slice(&[buf]),
     };
-    for (shard, operation) in [(SHARD, elsewhere), (99, Operation::Flush)] {
+    for (shard, operation) in [(SHARD, elsewhere.clone()), (99, elsewhere)] {
         let action = Action {
             op: OpId(5),
             device: NAME,
@@ -116,9 +116,10 @@ fn unknown_devices_are_gone() {
         rig.driver
             .submit(&mut rig.ring, shard, action, &mut rig.done);
         let done = rig.wait(1);
+        let what = Carried::Transfer(shard, OpId(5));
         assert_eq!(
-            (done[0].shard, done[0].result),
-            (shard, Err(DeviceError::Gone))
+            (done[0].what, done[0].result),
+            (what, Err(DeviceError::Gone))
         );
     }
 }
@@ -149,10 +150,9 @@ fn zeroes_and_discards_read_as_zeroes() {
     }
 }
 
-/// An address says which of a cache's devices is meant; a flush is of all of them, and answered
-/// once.
+/// An address says which of a cache's devices is meant.
 #[test]
-fn devices_of_a_cache_are_addressed_and_flushed_together() {
+fn devices_of_a_cache_are_addressed() {
     let (first, second) = (Scratch::file("/tmp", SIZE), Scratch::file("/tmp", SIZE));
     let mut rig = Rig::new(&first.0);
     let device = forebay_io::RealDevice::open(&second.0, common::IF_POSSIBLE).expect("a device");
@@ -163,35 +163,13 @@ fn devices_of_a_cache_are_addressed_and_flushed_together() {
     assert_eq!(rig.write(address(1, 8192), &[there]), Ok(()));
     let past = address(1, SIZE);
     assert_eq!(rig.write(past, &[there]), Err(DeviceError::Io));
-    let flushed = rig.submit(Operation::Flush);
-    let done = rig.wait(1);
-    assert_eq!((done[0].op, done[0].result), (flushed, Ok(())));
-    let counters = rig.driver.counters();
-    assert_eq!((counters.flushes_asked, counters.flushes_submitted), (1, 2));
     for (scratch, byte) in [(&first, 1), (&second, 2)] {
         let held = std::fs::read(&scratch.0).expect("a file");
         assert!(held[8192..12_288].iter().all(|held| *held == byte));
     }
     assert_eq!(rig.driver.remove_device(&mut rig.ring, added), Ok(()));
     assert_eq!(rig.write(address(1, 0), &[there]), Err(DeviceError::Gone));
-    assert_eq!(rig.run(Operation::Flush), Ok(()));
-}
-
-/// A flush that comes while one is on its way is not served by that one, but by the next, which
-/// starts after it and serves all that came meanwhile.
-#[test]
-fn flushes_are_served_together_by_one_that_starts_later() {
-    let scratch = Scratch::file("/tmp", SIZE);
-    let mut rig = Rig::new(&scratch.0);
-    let ops: Vec<OpId> = (0..5).map(|_| rig.submit(Operation::Flush)).collect();
-    let first = rig.wait(1);
-    assert_eq!(first.len(), 1);
-    assert_eq!(first[0].op, ops[0]);
-    let rest = rig.wait(4);
-    assert!(rest.iter().map(|done| done.op).eq(ops[1..].iter().copied()));
-    assert!(rest.iter().all(|done| done.result.is_ok()));
-    let counters = rig.driver.counters();
-    assert_eq!((counters.flushes_asked, counters.flushes_submitted), (5, 2));
+    assert_eq!(rig.flush(), Ok(()));
 }
 
 #[test]
@@ -224,7 +202,7 @@ fn what_exceeds_the_bound_waits_its_turn() {
         rig.driver.remove_device(&mut rig.ring, rig.device),
         Err(DriverError::Unknown)
     );
-    assert_eq!(rig.run(Operation::Flush), Err(DeviceError::Gone));
+    assert_eq!(rig.flush(), Err(DeviceError::Gone));
 }
 
 /// The kernel takes rings apart in its own time; devices must be free all the same.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::{IF_POSSIBLE, Rig, Scratch};
 use forebay_engine::{Bufs, Memory, Operation};
-use forebay_io::{Emulation, RealDevice};
+use forebay_io::{Carried, Emulation, RealDevice};
 use forebay_model::ModelOptions;
 
 const SIZE: u64 = 256 << 20;
@@ -38,7 +38,10 @@ fn time_reads(rig: &mut Rig, count: u64, depth: u64, read: impl Fn(u64) -> (u64,
         }
         for done in rig.wait(1) {
             assert_eq!(done.result, Ok(()));
-            free.push(names.remove(&done.op).expect("known"));
+            let Carried::Transfer(_, op) = done.what else {
+                panic!("nothing is flushed here")
+            };
+            free.push(names.remove(&op).expect("known"));
             finished += 1;
         }
     }
@@ -69,7 +72,7 @@ fn data_goes_through_unharmed() {
     let mut rig = rig(&scratch, "ssd");
     let buf = rig.buf(65_536, 0x42);
     assert_eq!(rig.write(1 << 20, &[buf]), Ok(()));
-    assert_eq!(rig.run(Operation::Flush), Ok(()));
+    assert_eq!(rig.flush(), Ok(()));
     rig.arena.bytes_mut(buf).fill(0);
     assert_eq!(rig.read(1 << 20, &[buf]), Ok(()));
     assert!(rig.arena.bytes(buf).iter().all(|byte| *byte == 0x42));

@@ -56,7 +56,7 @@ fn everything_that_changes_a_device_is_in_the_log() {
         len_bytes,
     })
     .expect("discarded");
-    rig.run(Operation::Flush).expect("flushed");
+    rig.flush().expect("flushed");
     let ok = |number| (6, 1, number, 0, 0, Vec::new());
     let mut gathered = vec![1; 512];
     gathered.extend([2; 1024]);
@@ -112,5 +112,5 @@ fn what_cannot_be_recorded_fails() {
     let mut rig = Rig::with(device, None, 4);
     let buf = rig.buf(512, 1);
     assert_eq!(rig.write(0, &[buf]), Err(DeviceError::NoSpace));
-    assert_eq!(rig.run(Operation::Flush), Err(DeviceError::NoSpace));
+    assert_eq!(rig.flush(), Err(DeviceError::NoSpace));
 }

@@ -326,18 +326,43 @@ impl Device {
     /// # Errors
     /// As its fate says, or if the device is gone.
     pub fn flush(&mut self, order: u64, fate: Fate, rng: &mut Rng) -> Result<(), DeviceError> {
+        self.flush_part(order, 0..u64::MAX, fate, rng)
+    }
+
+    /// The same of one of several devices on the disk.
+    ///
+    /// # Errors
+    /// As its fate says, or if the device is gone.
+    pub fn flush_one(
+        &mut self,
+        number: u8,
+        order: u64,
+        fate: Fate,
+        rng: &mut Rng,
+    ) -> Result<(), DeviceError> {
+        let start = u64::from(number) * self.span_bytes;
+        self.flush_part(order, start..start + self.span_bytes, fate, rng)
+    }
+
+    fn flush_part(
+        &mut self,
+        order: u64,
+        part: std::ops::Range<u64>,
+        fate: Fate,
+        rng: &mut Rng,
+    ) -> Result<(), DeviceError> {
         if self.gone {
             return Err(DeviceError::Gone);
         }
         if matches!(fate, Fate::Fails { .. }) {
             self.tally.flushes += 1;
             if rng.percent(u64::from(self.rates.flush_loss_percent)) {
-                self.disk.cut(Survival::Any, rng);
+                self.disk.cut_part(Survival::Any, part, rng);
                 self.lost = true;
             }
             return Err(DeviceError::Io);
         }
-        self.disk.flush(order);
+        self.disk.flush_part(order, part);
         Ok(())
     }
 
@@ -421,6 +446,19 @@ impl<'a> Control<'a> {
             self.device.settle_zombies(false, self.rng);
         }
         Ok(())
+    }
+}
+
+impl Control<'_> {
+    /// Flushes one of several devices.
+    ///
+    /// # Errors
+    /// As [`Storage::flush`].
+    pub fn flush_device(&mut self, number: u8) -> Result<(), DeviceError> {
+        self.step()?;
+        let fate = self.device.plain_fate(self.device.rates.flush, self.rng);
+        let order = self.device.disk.order();
+        self.device.flush_one(number, order, fate, self.rng)
     }
 }
 

@@ -5,6 +5,7 @@
 //! unit independently keeps its durable value or takes any volatile version: torn, lost and
 //! reordered writes are one rule.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::rng::Rng;
@@ -181,8 +182,16 @@ impl Disk {
 
     /// Makes durable what was written up to `order`.
     pub fn flush(&mut self, order: u64) {
+        self.flush_part(order, 0..u64::MAX);
+    }
+
+    /// The same of a stretch of the disk, in bytes.
+    pub fn flush_part(&mut self, order: u64, part: Range<u64>) {
         let pages = &mut self.pages;
         self.volatile.retain(|page| {
+            if !part.contains(&(u64::from(*page) * PAGE_BYTES as u64)) {
+                return true;
+            }
             let state = &mut pages[*page as usize];
             let covered = state
                 .versions
@@ -196,8 +205,17 @@ impl Disk {
 
     /// A power cut, or a reset of the device: nothing is volatile any more.
     pub fn cut(&mut self, survival: Survival, rng: &mut Rng) {
+        self.cut_part(survival, 0..u64::MAX, rng);
+    }
+
+    /// The same of a stretch of the disk, in bytes.
+    pub fn cut_part(&mut self, survival: Survival, part: Range<u64>, rng: &mut Rng) {
         let unit = self.unit_bytes;
-        for page in std::mem::take(&mut self.volatile) {
+        let is_part = |page: &u32| part.contains(&(u64::from(*page) * PAGE_BYTES as u64));
+        let (cut, kept) = self.volatile.iter().partition(|page| is_part(page));
+        self.volatile = kept;
+        let cut: Vec<u32> = cut;
+        for page in cut {
             let state = &mut self.pages[page as usize];
             let versions = std::mem::take(&mut state.versions);
             let count = versions.len() as u64;

@@ -22,6 +22,9 @@ pub fn plan(seed: u64) -> Plan {
     choose_replacement(&mut config.settings, &mut Rng::of(seed, REPLACEMENT_SALT));
     let mut steps = steps(&mut rng, &config);
     buffer(&mut config, &mut steps, &mut Rng::of(seed, BUFFER_SALT));
+    if seed > ONE_THREAD {
+        threads(&mut config, &mut Rng::of(seed, THREADS_SALT));
+    }
     resize(&mut config, &mut steps, &mut Rng::of(seed, RESIZE_SALT));
     streams(&mut config, &mut steps, &mut Rng::of(seed, STREAMS_SALT));
     Plan {
@@ -30,6 +33,11 @@ pub fn plan(seed: u64) -> Plan {
         schedule: seed,
     }
 }
+
+/// What seeds up to this one found before there were threads stays what they find.
+const ONE_THREAD: u64 = 1_000_000;
+
+const THREADS_SALT: u64 = 22;
 
 /// Chosen so that no seed that found something (tests/found.rs) gets a guarded gate: it would do
 /// something else from then on.
@@ -256,7 +264,24 @@ fn config(rng: &mut Rng) -> Config {
         forgive_rot: true,
         verify_percent: rng.pick(&[0, 30, 100]),
         record_delay: Nanos(0),
+        threads: 1,
+        message_latency: Latency::NONE,
     }
+}
+
+/// Several shards on several threads.
+fn threads(config: &mut Config, rng: &mut Rng) {
+    if !rng.percent(50) {
+        return;
+    }
+    config.geometry.shards = rng.pick(&[2, 2, 3, 3, 4, 5, 8]) as u16;
+    config.threads = rng.between(1, 4) as u16;
+    config.memory_bytes *= usize::from(config.geometry.shards);
+    config.message_latency = Latency {
+        least_ns: rng.pick(&[0, 1_000, 50_000]),
+        spread_ns: rng.pick(&[0, 10_000, 1_000_000, 20_000_000]),
+        spikes: rng.pick(&[0, 0, 100]) as u32,
+    };
 }
 
 fn start_mode(rng: &mut Rng) -> Mode {

@@ -204,7 +204,13 @@ impl Model {
                 sector
                     .kept
                     .retain(|kept| kept.value == value || kept.acked > submitted);
-                sector.lost.clear();
+                // A read in flight may have found what the origin fell back to.
+                for held in std::mem::take(&mut sector.lost) {
+                    sector.past.push(Held {
+                        value: held.value,
+                        since: at,
+                    });
+                }
                 sector.remember(at, true);
             }
             if ok && effect != Effect::Discard {
@@ -359,6 +365,13 @@ impl Model {
             sector.forgotten = true;
             sector.rewritten = None;
         }
+    }
+
+    /// The same of one sector.
+    pub fn forget_sector(&mut self, volume: u16, sector: u64) {
+        let sector = &mut self.volumes[usize::from(volume)][sector as usize];
+        sector.forgotten = true;
+        sector.rewritten = None;
     }
 
     /// The origin lost an unflushed write of this sector and now holds `value`.

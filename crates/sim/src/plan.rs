@@ -58,6 +58,15 @@ pub struct Latency {
     pub spikes: u32,
 }
 
+impl Latency {
+    /// None at all.
+    pub const NONE: Latency = Latency {
+        least_ns: 0,
+        spread_ns: 0,
+        spikes: 0,
+    };
+}
+
 /// What stays the same through a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -107,6 +116,10 @@ pub struct Config {
     pub verify_percent: u64,
     /// How long it takes until an abandonment is on record.
     pub record_delay: Nanos,
+    /// Threads that the shards are divided among.
+    pub threads: u16,
+    /// How long a message between threads takes.
+    pub message_latency: Latency,
 }
 
 impl Default for Config {
@@ -146,6 +159,8 @@ impl Default for Config {
             forgive_rot: true,
             verify_percent: 100,
             record_delay: Nanos(100_000),
+            threads: 1,
+            message_latency: Latency::NONE,
         }
     }
 }

@@ -12,6 +12,8 @@ use forebay_sim::{Config, Crash, Options, Plan, Step, run, search};
 
 /// No bug may need more seeds than this.
 const MOST_SEEDS: u64 = 20_000;
+/// From here on half of the seeds have several threads.
+const FIRST_WITH_THREADS: u64 = 1_000_001;
 /// Nor longer.
 const LONGEST: Duration = Duration::from_secs(240);
 /// Schedules of the script for I14.
@@ -32,7 +34,12 @@ fn every_planted_bug_is_found() {
                 format!("{silent} of {SCHEDULES} losses are silent, {honest} without it"),
             )
         } else {
-            let report = search(1, MOST_SEEDS, LONGEST, 1, false, threads);
+            let first = if bug.is_between_threads() {
+                FIRST_WITH_THREADS
+            } else {
+                1
+            };
+            let report = search(first, first + MOST_SEEDS, LONGEST, 1, false, threads);
             let what = report
                 .failures
                 .first()

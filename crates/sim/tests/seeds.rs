@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use forebay_sim::{generate, search, shrink};
+use forebay_sim::{Report, generate, search, shrink};
 
 const SEEDS: u64 = 2_000;
 const LIMIT: Duration = Duration::from_secs(300);
@@ -67,6 +67,36 @@ fn random_runs_keep_every_promise() {
         .ok()
         .and_then(|seed| seed.parse().ok())
         .unwrap_or(1);
+    let report = keeps_every_promise(first);
+    assert_reached(&report, &STATES);
+}
+
+/// From here on half of the seeds have several shards on several threads.
+#[test]
+fn random_runs_of_several_threads_keep_every_promise() {
+    let report = keeps_every_promise(1_000_001);
+    let states = [
+        "abandoned",
+        "abandonment revised",
+        "grown",
+        "messages between threads",
+        "rescues",
+    ];
+    assert_reached(&report, &states);
+}
+
+fn assert_reached(report: &Report, states: &[&str]) {
+    if report.seeds == SEEDS {
+        for state in states {
+            assert!(
+                report.counts.get(state) > 0,
+                "no run reached the state `{state}`"
+            );
+        }
+    }
+}
+
+fn keeps_every_promise(first: u64) -> Report {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let report = search(first, first + SEEDS - 1, LIMIT, 1, true, threads);
     println!(
@@ -93,12 +123,5 @@ fn random_runs_keep_every_promise() {
             kept.join(",")
         );
     }
-    if report.seeds == SEEDS {
-        for state in STATES {
-            assert!(
-                report.counts.get(state) > 0,
-                "no run reached the state `{state}`"
-            );
-        }
-    }
+    report
 }

@@ -25,6 +25,8 @@ pub(crate) struct Inspection {
     pub(crate) device: String,
     pub(crate) id: String,
     pub(crate) epoch: u32,
+    /// Its volumes went on without it.
+    pub(crate) given_up: bool,
     pub(crate) device_bytes: u64,
     pub(crate) block_bytes: u32,
     pub(crate) segment_bytes: u32,
@@ -120,6 +122,7 @@ pub(crate) fn inspect(storage: &mut dyn Storage, names: &str) -> Result<Inspecti
     Ok(Inspection {
         device: names.to_owned(),
         id: superblock.id.to_string(),
+        given_up: superblock.given_up,
         epoch: superblock.epoch,
         device_bytes: storage.size_bytes(),
         block_bytes: geometry.block_bytes,
@@ -176,6 +179,11 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
             size(found.device_bytes),
             found.epoch
         ));
+        if found.given_up {
+            crate::output::line(format_args!(
+                "  given up: its volumes went on without it, so what it holds is old, but for what `forebay drain --offline` writes out"
+            ));
+        }
         let recovery = &found.recovery;
         crate::output::line(format_args!(
             "  {} of {} segments used, {} to be scanned, {} read",

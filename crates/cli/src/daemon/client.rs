@@ -212,7 +212,7 @@ impl Worker {
 
     /// Whether something holds memory that gives it back in time.
     pub(super) fn memory_will_return(&mut self) -> bool {
-        self.flights.len() > 0
+        self.host.requests() > 0
             || self.clients.iter_mut().any(|client| client.sending)
             || self.give_up_spare_memory()
     }

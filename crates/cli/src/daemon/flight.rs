@@ -1,48 +1,27 @@
-//! A client's request on its way: cut into one request per shard, answered when all of those
-//! are.
+//! A client's request on its way: with its buffers to the cache, and with the answer back.
 
-use forebay_engine::{
-    Ack, Buf, Failure, MAX_REQUEST_BYTES, Memory, Request, RequestId, RequestKind, VolumeSlot,
-};
+use forebay_cache::{Asked, Joined};
+use forebay_engine::{Buf, Failure, MAX_REQUEST_BYTES, Memory, RequestKind, VolumeSlot};
 use forebay_frontend::nbd::{
     BlockState, Command, ErrorCode, Extent, Lent, Parts, Request as NbdRequest, Ticket,
 };
 
+use smallvec::SmallVec;
+
 use super::link::{Message, Question};
 use super::worker::Worker;
 
-/// The longest discard or write-zeroes a shard takes at once.
-const MAX_RANGE_BYTES: u32 = 64 << 20;
 /// The longest range that one answer to block status covers.
 const MAX_STATUS_BYTES: u64 = 32 << 20;
 /// Buffer addresses and volume offsets agree modulo this, so that whole blocks move uncopied.
 const PLACEMENT_BYTES: u64 = 4096;
 
-/// One request and what it waits for.
+/// One request, as the cache gives it back with its answer.
 #[derive(Debug)]
 pub(super) struct Flight {
-    pub(super) asker: Asker,
-    volume: VolumeSlot,
-    outstanding: u32,
-    failure: Option<Failure>,
-    /// A flush still follows (a trim with FUA).
-    flush_after: bool,
+    asker: Asker,
     /// The data's buffers.
     parts: Parts,
-}
-
-impl Flight {
-    /// A request that has no parts yet; it is outstanding by itself until they are submitted.
-    fn new(asker: Asker, volume: VolumeSlot) -> Flight {
-        Flight {
-            asker,
-            volume,
-            outstanding: 1,
-            failure: None,
-            flush_after: false,
-            parts: Parts::new(),
-        }
-    }
 }
 
 /// Who gets the answer.
@@ -116,17 +95,10 @@ impl Worker {
         if self.arena.free_bytes() < reserve_bytes + len_bytes as usize {
             return None;
         }
-        let base = self
-            .volumes
-            .get(usize::from(volume.0))?
-            .as_ref()?
-            .0
-            .config
-            .base;
         let mut parts = Parts::new();
-        let pieces =
-            self.geometry
-                .split(base, offset_bytes, u64::from(len_bytes), MAX_REQUEST_BYTES);
+        let pieces = self
+            .host
+            .pieces(volume, offset_bytes, len_bytes, MAX_REQUEST_BYTES)?;
         for (_, offset_bytes, len_bytes) in pieces {
             let before = (offset_bytes % PLACEMENT_BYTES) as usize;
             let Some(whole) = self.arena.alloc(before + len_bytes as usize) else {
@@ -168,104 +140,24 @@ impl Worker {
         let Some(kind) = command.engine_kind() else {
             return;
         };
-        let flight = Flight {
-            flush_after: command.needs_flush_after(),
-            ..Flight::new(asker, volume)
-        };
-        self.launch_flight(flight, kind, (offset_bytes, len_bytes), parts);
-    }
-
-    /// Sends a request off that is one of the engine's; otherwise as [`Worker::take_off`].
-    pub(super) fn launch(
-        &mut self,
-        asker: Asker,
-        volume: VolumeSlot,
-        kind: RequestKind,
-        range: (u64, u32),
-        parts: Parts,
-    ) {
-        self.launch_flight(Flight::new(asker, volume), kind, range, parts);
-    }
-
-    fn launch_flight(
-        &mut self,
-        flight: Flight,
-        kind: RequestKind,
-        range: (u64, u32),
-        parts: Parts,
-    ) {
-        let volume = flight.volume;
-        self.show(volume, kind, range);
-        let flight = self.flights.insert(flight);
-        if kind == RequestKind::Flush {
-            self.flush_shards(flight, volume);
-        } else {
-            self.submit_pieces(flight, volume, kind, range, &parts);
-        }
-        if let Some(flight) = self.flights.get_mut(flight) {
-            flight.parts = parts;
-        }
-        self.part_answered(flight, Ok(()));
-    }
-
-    fn submit_pieces(
-        &mut self,
-        flight: u32,
-        volume: VolumeSlot,
-        kind: RequestKind,
-        (offset_bytes, len_bytes): (u64, u32),
-        parts: &Parts,
-    ) {
-        let Some(Some((served, _))) = self.volumes.get(usize::from(volume.0)) else {
-            return self.part_failed(flight, Failure::Detached);
-        };
-        let max_bytes = match kind {
-            RequestKind::Discard | RequestKind::WriteZeroes { .. } => MAX_RANGE_BYTES,
-            _ => MAX_REQUEST_BYTES,
-        };
-        let pieces = self.geometry.split(
-            served.config.base,
+        let asked = Asked {
+            volume,
+            kind,
             offset_bytes,
-            u64::from(len_bytes),
-            max_bytes,
-        );
-        let id = self.request_id(flight);
-        let mut bufs = parts.iter();
-        for (shard, offset_bytes, len_bytes) in pieces {
-            let buf = bufs.next().map_or(Buf::EMPTY, |part| part.buf);
-            self.part_begins(flight);
-            self.submit(
-                shard,
-                Request {
-                    id,
-                    volume,
-                    kind,
-                    offset_bytes,
-                    len_bytes,
-                    buf,
-                },
-            );
-        }
+            len_bytes,
+            flush_after: command.needs_flush_after(),
+        };
+        self.launch(asker, asked, parts);
     }
 
-    /// A flush is for all shards: any of them may hold what was written before it.
-    fn flush_shards(&mut self, flight: u32, volume: VolumeSlot) {
-        let id = self.request_id(flight);
-        for shard in 0..self.owners.len() as u16 {
-            self.part_begins(flight);
-            let kind = RequestKind::Flush;
-            self.submit(
-                shard,
-                Request {
-                    id,
-                    volume,
-                    kind,
-                    offset_bytes: 0,
-                    len_bytes: 0,
-                    buf: Buf::EMPTY,
-                },
-            );
-        }
+    /// Sends a request off that is one of the cache's; otherwise as [`Worker::take_off`].
+    pub(super) fn launch(&mut self, asker: Asker, asked: Asked, parts: Parts) {
+        let range = (asked.offset_bytes, asked.len_bytes);
+        self.show(asked.volume, asked.kind, range);
+        let bufs: SmallVec<[Buf; 2]> = parts.iter().map(|part| part.buf).collect();
+        let flight = Flight { asker, parts };
+        self.host
+            .launch(self.now, flight, asked, bufs, &mut self.arena);
     }
 
     /// Makes everything written to a volume durable, for the daemon itself.
@@ -274,66 +166,22 @@ impl Worker {
         volume: VolumeSlot,
         answer: std::sync::mpsc::Sender<Result<(), Failure>>,
     ) {
-        let flight = self
-            .flights
-            .insert(Flight::new(Asker::Daemon(answer), volume));
-        self.flush_shards(flight, volume);
-        self.part_answered(flight, Ok(()));
-    }
-
-    fn request_id(&self, flight: u32) -> RequestId {
-        RequestId((self.index as u64) << 32 | u64::from(flight))
-    }
-
-    fn part_begins(&mut self, flight: u32) {
-        if let Some(flight) = self.flights.get_mut(flight) {
-            flight.outstanding += 1;
-        }
-    }
-
-    fn part_failed(&mut self, flight: u32, failure: Failure) {
-        if let Some(flight) = self.flights.get_mut(flight) {
-            flight.failure.get_or_insert(failure);
-        }
-    }
-
-    /// A shard has answered, here or on another thread.
-    pub(super) fn answered(&mut self, ack: Ack) {
-        let asker = (ack.id.0 >> 32) as usize;
-        if asker == self.index {
-            self.part_answered(ack.id.0 as u32, ack.result);
-        } else {
-            self.peers[asker].send(Message::Answer(ack));
-        }
-    }
-
-    fn part_answered(&mut self, name: u32, result: Result<(), Failure>) {
-        let Some(flight) = self.flights.get_mut(name) else {
-            return;
+        let flight = Flight {
+            asker: Asker::Daemon(answer),
+            parts: Parts::new(),
         };
-        if let Err(failure) = result {
-            flight.failure.get_or_insert(failure);
-        }
-        flight.outstanding -= 1;
-        if flight.outstanding > 0 {
-            return;
-        }
-        if flight.flush_after && flight.failure.is_none() {
-            flight.flush_after = false;
-            flight.outstanding = 1;
-            let volume = flight.volume;
-            self.flush_shards(name, volume);
-            return self.part_answered(name, Ok(()));
-        }
-        let Some(flight) = self.flights.remove(name) else {
-            return;
-        };
-        self.land(flight);
+        let (asked, none) = (Asked::flush(volume), []);
+        self.host
+            .launch(self.now, flight, asked, none, &mut self.arena);
     }
 
-    fn land(&mut self, flight: Flight) {
+    /// The answer to a request, for whoever asked.
+    pub(super) fn land(&mut self, answer: Joined<Flight>) {
         self.landed = true;
-        let result = flight.failure.map_or(Ok(()), Err);
+        let Joined {
+            payload: flight,
+            result,
+        } = answer;
         match flight.asker {
             Asker::Client {
                 client,
@@ -394,22 +242,21 @@ impl Worker {
     /// Block status: the state of the first blocks, as far as they are in one shard. The client
     /// asks again for the rest.
     fn ask(&mut self, asker: Asker, volume: VolumeSlot, offset_bytes: u64, len_bytes: u32) {
-        let flight = self.flights.insert(Flight::new(asker, volume));
-        let served = self
-            .volumes
-            .get(usize::from(volume.0))
-            .and_then(Option::as_ref);
-        let Some((served, _)) = served else {
-            return self.part_answered(flight, Err(Failure::Detached));
+        let len_bytes = u64::from(len_bytes).min(MAX_STATUS_BYTES) as u32;
+        let pieces = self.host.pieces(
+            volume,
+            offset_bytes,
+            len_bytes,
+            MAX_REQUEST_BYTES.max(len_bytes),
+        );
+        let Some(mut pieces) = pieces else {
+            return self.not_told(asker, Failure::Detached);
         };
-        let len_bytes = u64::from(len_bytes).min(MAX_STATUS_BYTES);
-        let first = self
-            .geometry
-            .split(served.config.base, offset_bytes, len_bytes, u32::MAX)
-            .next();
+        let first = pieces.next();
         let Some((shard, offset_bytes, len_bytes)) = first else {
-            return self.part_answered(flight, Err(Failure::Invalid));
+            return self.not_told(asker, Failure::Invalid);
         };
+        let flight = self.questions.insert(asker);
         let question = Question {
             shard,
             volume,
@@ -418,7 +265,7 @@ impl Worker {
             asker: self.index,
             flight,
         };
-        let owner = self.owners[usize::from(shard)];
+        let owner = usize::from(self.host.owner_of(shard));
         if owner == self.index {
             self.asked(question);
         } else {
@@ -427,7 +274,7 @@ impl Worker {
     }
 
     pub(super) fn asked(&mut self, question: Question) {
-        let block_bytes = u64::from(self.geometry.block_bytes);
+        let block_bytes = u64::from(self.host.geometry().block_bytes);
         let (start, end) = (
             question.offset_bytes,
             question.offset_bytes + u64::from(question.len_bytes),
@@ -436,10 +283,7 @@ impl Worker {
         let mut at = start;
         while at < end {
             let next = ((at / block_bytes + 1) * block_bytes).min(end);
-            let (cached, dirty) = match self
-                .shard(question.shard)
-                .and_then(super::shard::Shard::engine)
-            {
+            let (cached, dirty) = match self.host.engine(question.shard) {
                 Some(engine) => engine.block_state(question.volume, at),
                 None => (false, false),
             };
@@ -464,12 +308,20 @@ impl Worker {
         }
     }
 
+    /// There is no answer to a question.
+    fn not_told(&mut self, asker: Asker, failure: Failure) {
+        let flight = Flight {
+            asker,
+            parts: Parts::new(),
+        };
+        self.land(Joined {
+            payload: flight,
+            result: Err(failure),
+        });
+    }
+
     pub(super) fn told(&mut self, flight: u32, extents: &[Extent]) {
-        let Some(Flight {
-            asker: Asker::Client { client, ticket, .. },
-            ..
-        }) = self.flights.remove(flight)
-        else {
+        let Some(Asker::Client { client, ticket, .. }) = self.questions.remove(flight) else {
             return;
         };
         if let Some(client) = self.clients.get_mut(client) {

@@ -3,7 +3,7 @@
 
 use std::sync::mpsc::{Sender, channel};
 
-use forebay_engine::{Ack, Request, VolumeSlot};
+use forebay_engine::VolumeSlot;
 use forebay_frontend::nbd::{Extent, TlsPolicy};
 use forebay_io::Waker;
 
@@ -14,10 +14,8 @@ use super::worker::Worker;
 pub(super) enum Message {
     /// A client to look after.
     Client(Socket, TlsPolicy),
-    /// A request for a shard of this worker, from another worker's client.
-    Submit(u16, Request),
-    /// The answer to such a request, for the worker that sent it.
-    Answer(Ack),
+    /// What another worker's part of the cache has to say to this one's.
+    Host(forebay_cache::Message),
     /// A question about blocks of a shard of this worker.
     Ask(Question),
     /// The answer to such a question.

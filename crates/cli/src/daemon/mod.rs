@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`worker`] | one thread of the data path |
 //! | [`client`] | an NBD client on that thread |
-//! | [`flight`] | a request on its way through the shards |
-//! | [`shard`], [`plain`] | what decides: an engine, or its stand-in without a cache |
+//! | [`given_up`] | putting on record that the cache is given up |
+//! | [`flight`] | a request on its way through the cache |
 //! | [`anticipation`] | staying awake for a client's next request |
 //! | [`link`] | messages between threads |
 //! | [`socket`] | listening |
@@ -13,6 +13,7 @@
 //! | [`control`] | the control socket |
 //! | [`volumes`] | attach, detach, mode, drain |
 //! | [`rename`] | another name for a volume |
+//! | [`served_storage`] | superblocks written while the cache is served |
 //! | [`settings`] | settings changed live |
 //! | [`resize`] | the cache's space, changed live |
 //! | [`report`] | status |
@@ -30,20 +31,19 @@ mod client;
 mod control;
 mod events;
 mod flight;
+mod given_up;
 mod heat;
 mod history;
 mod http;
 mod link;
-mod plain;
 mod record;
 mod reload;
 mod rename;
 mod report;
 mod resize;
+mod served_storage;
 mod settings;
-mod shard;
 mod shutdown;
-mod slots;
 mod socket;
 mod start;
 mod tap;
@@ -58,6 +58,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use forebay_cache::Report;
 use forebay_engine::{Settings, Superblock, VolumeSlot};
 use forebay_io::RealDevice;
 
@@ -73,6 +74,7 @@ use crate::profiles::Profile;
 use crate::status::{PLAIN_BLOCK_BYTES, Recovery};
 use advice::Advisers;
 use events::Events;
+use given_up::GivingUp;
 use history::History;
 use link::Link;
 use record::Recordings;
@@ -99,12 +101,8 @@ enum Notice {
         told: Receiver<()>,
         devices: Devices,
     },
-    /// A shard gives its cache up and waits for that to be on record (I15).
-    Abandonment {
-        worker: usize,
-        epoch: u32,
-        reason: &'static str,
-    },
+    /// The cache is given up, which is to be on record as far as this worker knows (I15).
+    GivenUp { worker: usize, report: Report },
     /// A worker cannot go on.
     Failed { worker: usize, reason: String },
 }
@@ -113,6 +111,8 @@ enum Notice {
 struct CacheSide {
     superblock: Superblock,
     storage: CacheStorage,
+    /// A worker, which flushes the devices for whoever writes superblocks.
+    link: Link,
     /// It has the timing of another device.
     emulated: bool,
     recovery: Recovery,
@@ -170,6 +170,8 @@ struct Daemon {
     /// If volumes are block devices: the longest transfer of those, in bytes.
     block_devices: Option<u32>,
     notices: Mutex<Sender<Notice>>,
+    /// What is to be on record of a cache that is given up.
+    given_up: Mutex<GivingUp>,
     /// Held by the one command that resizes the cache.
     resizing: Mutex<()>,
 }

@@ -86,7 +86,7 @@ pub(super) fn backlog(daemon: &Daemon, slot: VolumeSlot) -> Result<Backlog> {
     let mut backlog = Backlog::default();
     for link in &daemon.links {
         let (dirty, unflushed) = link.call(move |worker| {
-            let block_bytes = u64::from(worker.geometry.block_bytes);
+            let block_bytes = u64::from(worker.host.geometry().block_bytes);
             let mut bytes = (0, 0);
             for engine in worker.engines() {
                 let dirty = engine.volume_blocks(slot).map_or(0, |(dirty, _)| dirty);

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::start::record_abandonment;
 use super::ublk::{in_use, path};
 use super::worker::Worker;
 use super::{Daemon, Devices, Notice};
@@ -59,10 +58,17 @@ pub(super) fn stop(
     let _ = std::fs::remove_file(&daemon.control_path);
     match &result {
         Ok(()) => tracing::info!("stopped"),
-        Err(error) => tracing::error!(
-            "not stopped in order: {}; what was acknowledged is recovered at the next start",
-            crate::failure::describe(error)
-        ),
+        Err(error) => {
+            let then = if daemon.is_given_up() {
+                "the cache is given up: what is newer in it than on its origins stays there, and `forebay drain --offline` writes it out"
+            } else {
+                "what was acknowledged is recovered at the next start"
+            };
+            tracing::error!(
+                "not stopped in order: {}; {then}",
+                crate::failure::describe(error)
+            );
+        }
     }
     result
 }
@@ -242,16 +248,11 @@ impl Wait<'_> {
     }
 
     fn look_at_notices(&mut self) {
+        self.daemon.put_on_record();
         while let Ok(notice) = self.notices.try_recv() {
             match notice {
                 Notice::Signal(_) => self.hurried = true,
-                Notice::Abandonment {
-                    worker,
-                    epoch,
-                    reason,
-                } => {
-                    record_abandonment(self.daemon, worker, epoch, reason);
-                }
+                Notice::GivenUp { worker, report } => self.daemon.given_up_by(worker, report),
                 Notice::Stop { done, .. } => {
                     // Whoever asked twice is told by the end of the process.
                     let _ = done.send(Err("the daemon is stopping already".to_owned()));

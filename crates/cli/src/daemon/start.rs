@@ -1,11 +1,13 @@
 //! From a plan to running threads.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use forebay_cache::{Plain, Shard, Shared};
 use forebay_engine::{
     BlockKey, Engine, Geometry, Mode, Recovered, Settings, VolumeConfig, VolumeSlot,
 };
@@ -18,10 +20,10 @@ use signal_hook::iterator::Signals;
 use super::advice::{self, Advisers};
 use super::client::INLET_BYTES;
 use super::events::Events;
+use super::given_up::GivingUp;
 use super::history::{self, History};
 use super::link::Link;
 use super::record::Recordings;
-use super::shard::Shard;
 use super::socket::{Listener, Listening, bind_unix};
 use super::worker::{Clock, ServedVolume, TimedDevice, Worker, WorkerParts};
 use super::{
@@ -48,7 +50,7 @@ pub(crate) fn serve(plan: Plan) -> Result<()> {
         daemon,
         notices,
         threads,
-    } = launch(plan)?;
+    } = launch(plan, false)?;
     history::start(&daemon)?;
     if let Some(listener) = http {
         http::start(&daemon, listener)?;
@@ -72,7 +74,7 @@ pub(crate) fn drain_offline(plan: Plan, show: &mut dyn FnMut(&Value)) -> Result<
         daemon,
         notices,
         threads,
-    } = launch(plan)?;
+    } = launch(plan, true)?;
     let drained = daemon.find_volume(None).and_then(|volume| {
         let progress = daemon.drain(&volume, &mut |progress| {
             show(&control::progress_parameters(progress));
@@ -81,6 +83,9 @@ pub(crate) fn drain_offline(plan: Plan, show: &mut dyn FnMut(&Value)) -> Result<
         Ok(control::drained(&volume.name, progress))
     });
     shutdown::stop(&daemon, &notices, threads, Devices::KeepUsed)?;
+    if drained.is_ok() {
+        daemon.note_all_saved()?;
+    }
     drained
 }
 
@@ -100,7 +105,8 @@ fn end_with_any_panic() {
     }));
 }
 
-fn launch(plan: Plan) -> Result<Launched> {
+/// `saves` what is unsaved of a cache that was given up, where a daemon that serves it refuses.
+fn launch(plan: Plan, saves: bool) -> Result<Launched> {
     end_with_any_panic();
     for note in &plan.notes {
         tracing::warn!("{note}");
@@ -126,7 +132,7 @@ fn launch(plan: Plan) -> Result<Launched> {
         .map(|address| Listener::bind(address, &plan.tls))
         .collect::<Result<Vec<_>>>()?;
     let mut origins = open_origins(&plan, &surroundings)?;
-    let cache = open_cache(&plan, &mut origins, &surroundings)?;
+    let cache = open_cache(&plan, saves, &mut origins, &surroundings)?;
     let clock = Clock(Instant::now());
     let Started {
         links,
@@ -150,6 +156,7 @@ fn launch(plan: Plan) -> Result<Launched> {
             units::size(volume.size_bytes)
         );
     }
+    let workers = links.len();
     let daemon = Arc::new(Daemon {
         links,
         admin: Mutex::new(Admin {
@@ -170,6 +177,7 @@ fn launch(plan: Plan) -> Result<Launched> {
         surroundings,
         block_devices: plan.ublk.then_some(limits.max_request_bytes),
         notices: Mutex::new(notices),
+        given_up: Mutex::new(GivingUp::new(workers)),
         resizing: Mutex::new(()),
         plan: Mutex::new(plan),
     });
@@ -223,11 +231,19 @@ fn run(
     threads: Vec<JoinHandle<()>>,
 ) -> Result<()> {
     loop {
-        // The daemon holds a sender itself, so that this never fails.
-        match notices
-            .recv()
-            .context("the daemon cannot be told anything any more; start it again")?
-        {
+        let patience = daemon.next_record().unwrap_or(Duration::MAX);
+        let notice = match notices.recv_timeout(patience) {
+            Ok(notice) => notice,
+            Err(RecvTimeoutError::Timeout) => {
+                daemon.put_on_record();
+                continue;
+            }
+            // The daemon holds a sender itself, so that this never comes.
+            Err(RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("the daemon cannot be told anything any more; start it again")
+            }
+        };
+        match notice {
             Notice::Signal(devices) => {
                 tracing::info!("a signal came: stopping in order");
                 return shutdown::stop(daemon, notices, threads, devices);
@@ -247,43 +263,13 @@ fn run(
                 let _ = told.recv_timeout(std::time::Duration::from_secs(2));
                 return result;
             }
-            Notice::Abandonment {
-                worker,
-                epoch,
-                reason,
-            } => record_abandonment(daemon, worker, epoch, reason),
+            Notice::GivenUp { worker, report } => daemon.given_up_by(worker, report),
             Notice::Failed { worker, reason } => {
                 anyhow::bail!(
                     "thread {worker} of the daemon cannot go on: {reason}; nothing acknowledged is lost, start it again"
                 );
             }
         }
-    }
-}
-
-/// I15: before anything is written that the log does not know, "given up" is durable elsewhere.
-pub(super) fn record_abandonment(daemon: &Daemon, worker: usize, epoch: u32, reason: &str) {
-    let id = daemon
-        .admin()
-        .cache
-        .as_ref()
-        .map(|cache| cache.superblock.id);
-    let Some(id) = id else { return };
-    tracing::error!("the cache is given up: {reason}");
-    daemon
-        .events
-        .note("given-up", format!("the cache is given up: {reason}"));
-    match daemon.surroundings.state.abandon(id, epoch, reason) {
-        Ok(()) => {
-            let recorded = daemon.links[worker].call(Worker::abandonment_recorded);
-            if let Err(error) = recorded {
-                tracing::error!("{error}");
-            }
-        }
-        Err(error) => tracing::error!(
-            "that the cache is given up cannot be put on record, so that writes which need it wait: {}; stop the daemon, mend the cause, and start it again",
-            crate::failure::describe(&error)
-        ),
     }
 }
 
@@ -353,13 +339,21 @@ fn open_origins(plan: &Plan, surroundings: &Surroundings) -> Result<Vec<Origin>>
 
 fn open_cache(
     plan: &Plan,
+    saves: bool,
     origins: &mut [Origin],
     surroundings: &Surroundings,
 ) -> Result<Option<OpenCache>> {
     let Some(wanted) = &plan.cache else {
         return Ok(None);
     };
-    let (storage, superblock) = attach::open_cache(&wanted.devices, wanted.create, surroundings)?;
+    let (storage, superblock, note) = if saves {
+        attach::open_to_save(&wanted.devices, surroundings)?
+    } else {
+        let (storage, superblock) =
+            attach::open_cache(&wanted.devices, wanted.create, surroundings)?;
+        (storage, superblock, None)
+    };
+    let unsaved = note.map(|note| attach::unsaved_blocks(&superblock, &note));
     let file = plan.source.as_ref().and_then(|args| args.config.as_deref());
     attach::check_origins(&superblock, origins, file)?;
     let mut attached = attach::attach(storage, &superblock, false, &plan.settings)?;
@@ -394,6 +388,7 @@ fn open_cache(
     let devices = attached.storage.devices().map(timed).collect();
     Ok(Some(OpenCache {
         attached,
+        unsaved,
         configs,
         devices,
     }))
@@ -401,6 +396,8 @@ fn open_cache(
 
 struct OpenCache {
     attached: AttachedCache,
+    /// Of a cache that was given up: the only blocks of it that count.
+    unsaved: Option<Vec<Range<BlockKey>>>,
     configs: Vec<VolumeConfig>,
     devices: Vec<(u8, TimedDevice)>,
 }
@@ -418,6 +415,7 @@ struct Share {
     parts: WorkerParts,
     shards: Vec<(u16, Option<(Recovered, ShardMemory)>)>,
     cache: Vec<(u8, TimedDevice)>,
+    unsaved: Option<Vec<Range<BlockKey>>>,
     settings: Settings,
     boot_id: [u8; 16],
     started: Sender<Result<(usize, Link)>>,
@@ -447,9 +445,10 @@ fn start_workers(
     let limits = limits(plan.memory_bytes / threads as u64)?;
     // Without a cache each worker has a stand-in of its own, all called shard 0.
     let owners = |worker: usize| match &cache {
-        Some(_) => (0..shards).map(|shard| shard % threads).collect(),
-        None => vec![worker],
+        Some(_) => (0..shards).map(|shard| (shard % threads) as u16).collect(),
+        None => vec![worker as u16],
     };
+    let shared = Arc::new(Shared::default());
     let (mut shares, started) = (Vec::new(), channel());
     for (index, (arena, inlet)) in arenas.into_iter().enumerate() {
         let (sender, inbox) = channel();
@@ -468,6 +467,8 @@ fn start_workers(
                 inbox,
                 notices: notices.clone(),
                 owners,
+                workers: threads as u16,
+                shared: Arc::clone(&shared),
                 geometry,
                 limits,
             },
@@ -475,6 +476,7 @@ fn start_workers(
             cache: cache
                 .as_ref()
                 .map_or_else(Vec::new, |cache| cache.devices.clone()),
+            unsaved: cache.as_ref().and_then(|cache| cache.unsaved.clone()),
             settings: plan.settings.clone(),
             boot_id: attach::boot_id()?,
             started: started.0.clone(),
@@ -487,6 +489,7 @@ fn start_workers(
             attached,
             configs,
             devices,
+            ..
         }) => {
             let AttachedCache {
                 storage,
@@ -500,10 +503,12 @@ fn start_workers(
                     .shards
                     .push((number as u16, Some((recovered, memory))));
             }
-            let side = CacheSide {
+            let emulated = devices.iter().any(|(_, device)| device.emulation.is_some());
+            let side = move |link: Link| CacheSide {
                 superblock,
                 storage,
-                emulated: devices.iter().any(|(_, device)| device.emulation.is_some()),
+                link,
+                emulated,
                 recovery: Recovery::of(&report),
             };
             (Some(side), configs)
@@ -546,6 +551,7 @@ fn start_workers(
         let slot = add_volume(&links, served_volume(origin, config, emulation)?)?;
         volumes.push(volume_side(origin, slot));
     }
+    let cache = cache.map(|side| side(links[0].clone()));
     Ok(Started {
         links,
         threads: handles,
@@ -609,6 +615,7 @@ fn run_worker(share: Share) {
         parts,
         shards,
         cache,
+        unsaved,
         settings,
         boot_id,
         started,
@@ -627,6 +634,9 @@ fn run_worker(share: Share) {
     if storage {
         prepare_for_own_devices(&mut worker);
     }
+    for (number, _) in &cache {
+        worker.host.add_cache_device(*number);
+    }
     for (number, cached) in shards {
         let shard = match cached {
             Some((recovered, memory)) => {
@@ -634,10 +644,14 @@ fn run_worker(share: Share) {
                 if let Some(buffer) = memory.buffer {
                     worker.arena.attach_buffer(number, buffer);
                 }
-                let engine = Engine::new(settings.clone(), recovered, boot_id, &mut worker.arena);
+                let mut engine =
+                    Engine::new(settings.clone(), recovered, boot_id, &mut worker.arena);
+                if let Some(unsaved) = &unsaved {
+                    engine.keep_only(unsaved);
+                }
                 Shard::Cached(Box::new(engine))
             }
-            None => Shard::Plain(Box::default()),
+            None => Shard::Plain(Box::<Plain>::default()),
         };
         worker.add_shard(number, shard, &cache);
     }

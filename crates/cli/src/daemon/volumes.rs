@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use forebay_engine::format::VolumeState;
-use forebay_engine::{Mode, Superblock, VolumeSlot};
+use forebay_engine::{Device, Mode, Storage, Superblock, VolumeSlot};
 use forebay_io::Emulation;
 use forebay_model::ModelOptions;
 
 use super::report::{Backlog, backlog};
+use super::served_storage::{ServedStorage, failures_of, flush_served};
 use super::worker::Worker;
 use super::{Admin, CacheSide, Daemon, VolumeSide, start};
 use crate::attach::{self, Origin};
@@ -338,7 +339,15 @@ impl Daemon {
                 .context("no memory to read the origin device; free some")?;
             // Clients' flushes leave out what write-back wrote: a power cut right after must not
             // make another origin of this one.
-            attach::flush_origin(&mut storage, volume.device.path())?;
+            let origin = Device::Origin(volume.slot);
+            flush_served(&cache.link, origin, failures_of(&cache.link, origin))
+                .unwrap_or_else(|| storage.flush())
+                .with_context(|| {
+                    format!(
+                        "cannot flush the origin device {}",
+                        volume.device.path().display()
+                    )
+                })?;
             let taken =
                 fingerprint::take(&mut storage, volume.device.identity(), volume.size_bytes)
                     .with_context(|| {
@@ -418,9 +427,10 @@ pub(super) fn change_record(
 }
 
 pub(super) fn write_superblock(cache: &mut CacheSide, superblock: Superblock) -> Result<()> {
+    let mut storage = ServedStorage::new(&mut cache.storage, &cache.link);
     cache
         .superblock
-        .replace(superblock, &mut cache.storage)
+        .replace(superblock, &mut storage)
         .with_context(|| {
             format!(
                 "cannot write the superblock of the cache on {}",

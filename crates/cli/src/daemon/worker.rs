@@ -3,10 +3,10 @@
 //! The path of a request, all of it on the client's thread unless its shard lives on another:
 //!
 //! ```text
-//! socket ─ recv ─> client.rs: NBD bytes to requests ─> flight.rs: cut to shards
+//! socket ─ recv ─> client.rs: NBD bytes to requests ─> flight.rs: buffers
 //! (ublk driver ─> ublk/queue.rs: descriptors to requests ─> flight.rs)
-//!     ─> Shard::submit ─> next_action ─> Driver ─ io_uring ─> complete ─> next_ack
-//!     ─> flight.rs: all parts answered ─> client.rs: reply ─ send ─> socket
+//!     ─> Host::launch ─> next_order ─> Driver ─ io_uring ─> complete ─> next_answer
+//!     ─> flight.rs ─> client.rs: reply ─ send ─> socket
 //! ```
 //!
 //! Everything that has piled up is done in one turn; there is one system call per turn.
@@ -15,22 +15,21 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use forebay_cache::{ControlFlush, Host, Order, Shard, Shared, Slots};
 use forebay_engine::{
-    Commit, Device, Engine, Geometry, Nanos, Settings, Stats, VolumeConfig, VolumeSlot,
+    Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Stats, VolumeConfig, VolumeSlot,
 };
 use forebay_frontend::nbd::{Export, ExportId, ExportName, ExportTable, Limits};
 use forebay_io::{
-    Arena, Completion, Done, Driver, DriverDevice, DriverError, Emulation, RealDevice, Token,
-    Uring, UringError,
+    Arena, Carried, Completion, Done, Driver, DriverDevice, DriverError, Emulation, RealDevice,
+    Token, Uring, UringError,
 };
 
 use super::Notice;
 use super::anticipation::Anticipation;
 use super::client::Client;
-use super::flight::Flight;
+use super::flight::{Asker, Flight};
 use super::link::{Link, Message};
-use super::shard::Shard;
-use super::slots::Slots;
 use super::socket::{Listener, Tls};
 use super::tap::Taps;
 use super::ublk::queue::Queues;
@@ -88,11 +87,8 @@ pub(super) struct Worker {
     inbox: Receiver<Message>,
     notices: Sender<Notice>,
     pub(super) peers: Vec<Link>,
-    /// Which worker has each shard.
-    pub(super) owners: Vec<usize>,
-    pub(super) geometry: Geometry,
-    shards: Vec<Option<Shard>>,
-    own_shards: Vec<u16>,
+    /// This thread's part of the cache.
+    pub(super) host: Host<Flight>,
     /// The cache's devices by number, one of the driver's for each shard.
     cache_devices: Vec<(u8, DriverDevice)>,
     pub(super) volumes: Vec<Option<(ServedVolume, DriverDevice)>>,
@@ -100,7 +96,10 @@ pub(super) struct Worker {
     pub(super) limits: Limits,
     /// Who watches which volume.
     pub(super) taps: Taps,
-    pub(super) flights: Slots<Flight>,
+    /// Who asked about blocks that another worker knows of.
+    pub(super) questions: Slots<Asker>,
+    /// Who waits for flushes of the control plane.
+    control_flushes: Vec<(Device, Sender<ControlFlush>)>,
     pub(super) clients: Slots<Box<Client>>,
     /// Queues of block devices.
     pub(super) ublk: Queues,
@@ -120,7 +119,6 @@ pub(super) struct Worker {
     completions: Vec<Completion>,
     done: Vec<Done>,
     housekept: Nanos,
-    reported_abandonment: bool,
     stop: bool,
 }
 
@@ -132,7 +130,10 @@ pub(super) struct WorkerParts {
     pub(super) inlet: Arena,
     pub(super) inbox: Receiver<Message>,
     pub(super) notices: Sender<Notice>,
-    pub(super) owners: Vec<usize>,
+    /// Which worker has each shard.
+    pub(super) owners: Vec<u16>,
+    pub(super) workers: u16,
+    pub(super) shared: Arc<Shared>,
     pub(super) geometry: Geometry,
     pub(super) limits: Limits,
 }
@@ -141,7 +142,8 @@ impl Worker {
     /// Makes the worker in the thread that will run it.
     pub(super) fn new(parts: WorkerParts) -> Result<Worker, UringError> {
         let ring = Uring::new(RING_ENTRIES, parts.arena.view().clone())?;
-        let shards = parts.owners.len();
+        let place = (parts.index as u16, parts.workers);
+        let host = Host::new(place, parts.owners, parts.geometry, parts.shared);
         Ok(Worker {
             index: parts.index,
             clock: parts.clock,
@@ -153,16 +155,14 @@ impl Worker {
             inbox: parts.inbox,
             notices: parts.notices,
             peers: Vec::new(),
-            owners: parts.owners,
-            geometry: parts.geometry,
-            shards: (0..shards).map(|_| None).collect(),
-            own_shards: Vec::new(),
+            host,
             cache_devices: Vec::new(),
             volumes: Vec::new(),
             exports: ExportTable::default(),
             limits: parts.limits,
             taps: Taps::default(),
-            flights: Slots::default(),
+            questions: Slots::default(),
+            control_flushes: Vec::new(),
             clients: Slots::default(),
             ublk: Queues::default(),
             busy: Vec::new(),
@@ -176,15 +176,13 @@ impl Worker {
             completions: Vec::new(),
             done: Vec::new(),
             housekept: Nanos(0),
-            reported_abandonment: false,
             stop: false,
         })
     }
 
     /// Takes a shard over.
     pub(super) fn add_shard(&mut self, number: u16, shard: Shard, cache: &[(u8, TimedDevice)]) {
-        self.shards[usize::from(number)] = Some(shard);
-        self.own_shards.push(number);
+        self.host.add_shard(number, shard);
         for (device, timed) in cache {
             self.route_cache_device(number, *device, timed);
         }
@@ -201,13 +199,17 @@ impl Worker {
 
     /// Takes a device of the cache in, which its shards use once they hear of its extents.
     pub(super) fn add_cache_device(&mut self, number: u8, device: &TimedDevice) {
-        for at in 0..self.own_shards.len() {
-            self.route_cache_device(self.own_shards[at], number, device);
+        for shard in self.host.own_shards().to_vec() {
+            self.route_cache_device(shard, number, device);
         }
+        self.host.add_cache_device(number);
     }
 
     /// Lets a device of the cache go that holds nothing any more; false as long as it has work.
     pub(super) fn remove_cache_device(&mut self, number: u8) -> bool {
+        if !self.host.remove_cache_device(number) {
+            return false;
+        }
         let Worker {
             cache_devices,
             driver,
@@ -223,21 +225,13 @@ impl Worker {
     /// Serves a volume from now on; all workers give it the same slot, as they add and remove
     /// volumes in the same order.
     pub(super) fn add_volume(&mut self, volume: ServedVolume) -> VolumeSlot {
-        let free = self.volumes.iter().position(Option::is_none);
-        let slot = VolumeSlot(free.unwrap_or(self.volumes.len()) as u16);
+        let slot = self.host.add_volume(volume.config);
         let TimedDevice { device, emulation } = &volume.origin;
         let device = self
             .driver
             .add_device(&mut self.ring, Arc::clone(device), emulation.as_ref());
-        for &number in &self.own_shards {
-            self.driver.route(number, Device::Origin(slot), device);
-            if let Some(engine) = self.shards[usize::from(number)]
-                .as_mut()
-                .and_then(Shard::engine)
-            {
-                let own = engine.add_volume(volume.config);
-                assert_eq!(own, slot, "engines number volumes as their workers do");
-            }
+        for number in self.host.own_shards() {
+            self.driver.route(*number, Device::Origin(slot), device);
         }
         if usize::from(slot.0) == self.volumes.len() {
             self.volumes.push(None);
@@ -269,9 +263,7 @@ impl Worker {
     pub(super) fn retire_volume(&mut self, slot: VolumeSlot) {
         self.exports.remove(ExportId(u32::from(slot.0)));
         self.taps.end(slot);
-        for engine in self.engines() {
-            engine.set_detaching(slot, true);
-        }
+        self.host.retire_volume(slot);
         self.close_clients_of(slot);
     }
 
@@ -282,12 +274,11 @@ impl Worker {
             .iter_mut()
             .filter(|client| client.volume == Some(slot))
             .count();
-        if used > 0 || self.flights.len() > 0 {
-            return Err(used as u64 + self.flights.len() as u64);
+        let used = used + self.questions.len();
+        if used > 0 {
+            return Err(used as u64);
         }
-        for engine in self.engines() {
-            engine.remove_volume(slot)?;
-        }
+        self.host.remove_volume(slot)?;
         let Some(Some((_, device))) = self.volumes.get(usize::from(slot.0)) else {
             return Ok(());
         };
@@ -302,10 +293,9 @@ impl Worker {
 
     /// The engines of this worker.
     pub(super) fn engines(&mut self) -> impl Iterator<Item = &mut Engine> {
-        self.shards.iter_mut().flatten().filter_map(Shard::engine)
+        self.host.engines()
     }
 
-    /// The counters of this worker's shards, added to `total`.
     fn is_short_of_memory(&self) -> bool {
         !self.starving.is_empty() || self.ublk.any_waits()
     }
@@ -314,19 +304,14 @@ impl Worker {
     /// device is reading into follows.
     pub(super) fn give_up_spare_memory(&mut self) -> bool {
         let mut any = false;
-        for shard in self.shards.iter_mut().flatten() {
+        for shard in self.host.shards_mut() {
             any |= shard.give_up_spare_memory(&mut self.arena);
         }
         any
     }
 
     pub(super) fn shards(&self) -> impl Iterator<Item = &Shard> {
-        self.shards.iter().flatten()
-    }
-
-    /// The shard of this number, if it is this worker's.
-    pub(super) fn shard(&mut self, number: u16) -> Option<&mut Shard> {
-        self.shards.get_mut(usize::from(number))?.as_mut()
+        self.host.shards()
     }
 
     /// Copies of the counters of every shard here.
@@ -345,9 +330,9 @@ impl Worker {
     /// Makes the memory buffers of shards that have none.
     fn make_buffers(&mut self, settings: &Settings) -> Result<(), String> {
         settings.validate()?;
-        let shards = self.owners.len();
-        for &number in &self.own_shards {
-            let Some(Some(Shard::Cached(engine))) = self.shards.get_mut(usize::from(number)) else {
+        let shards = self.host.shard_count();
+        for number in self.host.own_shards().to_vec() {
+            let Some(Shard::Cached(engine)) = self.host.shard(number) else {
                 continue;
             };
             if self.arena.has_buffer(number) {
@@ -369,20 +354,15 @@ impl Worker {
 
     /// Whether nothing is on its way and everything published is durable.
     pub(super) fn is_settled(&self) -> bool {
-        self.flights.len() == 0
-            && self.driver.in_flight() == 0
-            && self.shards().all(Shard::is_settled)
+        self.driver.in_flight() == 0 && self.host.is_settled()
     }
 
     /// Gives the rings and memory buffers of this worker's shards back, removing their files. A
     /// buffer that still holds what is nowhere else stays, for the next daemon.
     pub(super) fn remove_shared_memory(&mut self) {
-        for &number in &self.own_shards {
-            let shard = self.shards.get(usize::from(number));
-            let held = match shard.and_then(Option::as_ref) {
-                Some(Shard::Cached(engine)) => engine.buffer_occupancy().1,
-                _ => 0,
-            };
+        for number in self.host.own_shards().to_vec() {
+            let engine = self.host.engine(number);
+            let held = engine.map_or(0, |engine| engine.buffer_occupancy().1);
             let buffer = self.arena.detach_buffer(number).filter(|_| held == 0);
             if held > 0 {
                 tracing::warn!(
@@ -414,16 +394,6 @@ impl Worker {
         self.stop = true;
     }
 
-    /// Submits a request to a shard here, or sends it to where the shard is.
-    pub(super) fn submit(&mut self, number: u16, request: forebay_engine::Request) {
-        let owner = self.owners[usize::from(number)];
-        if owner != self.index {
-            self.peers[owner].send(Message::Submit(number, request));
-        } else if let Some(shard) = &mut self.shards[usize::from(number)] {
-            shard.submit(self.now, request, &mut self.arena);
-        }
-    }
-
     /// Runs until it is told to stop.
     pub(super) fn run(mut self) {
         while !self.stop {
@@ -443,7 +413,7 @@ impl Worker {
     fn turn(&mut self) -> Result<(), UringError> {
         let timeout = self.time_to_wait();
         let work_left = self.busy.is_empty();
-        if std::mem::take(&mut self.landed) && work_left && self.flights.len() == 0 {
+        if std::mem::take(&mut self.landed) && work_left && self.host.requests() == 0 {
             self.ring.submit_and_wait(0, None)?;
             let ring = &mut self.ring;
             self.anticipation.look(|| ring.has_completions());
@@ -468,12 +438,12 @@ impl Worker {
             }
         }
         self.report_abandonment();
+        self.answer_control();
         Ok(())
     }
 
     fn time_to_wait(&self) -> Duration {
-        let deadline = self.shards().filter_map(Shard::next_deadline).min();
-        let Some(deadline) = deadline else {
+        let Some(deadline) = self.host.next_deadline() else {
             return HOUSEKEEPING;
         };
         Duration::from_nanos(deadline.since(self.clock.now()).0).min(HOUSEKEEPING)
@@ -502,8 +472,7 @@ impl Worker {
     fn read_inbox(&mut self) {
         while let Ok(message) = self.inbox.try_recv() {
             match message {
-                Message::Submit(number, request) => self.submit(number, request),
-                Message::Answer(ack) => self.answered(ack),
+                Message::Host(message) => self.host.receive(self.now, message, &mut self.arena),
                 Message::Client(socket, tls) => self.add_client(socket, tls),
                 Message::Ask(question) => self.asked(question),
                 Message::Told(flight, extents) => self.told(flight, &extents),
@@ -545,36 +514,22 @@ impl Worker {
     /// may have come back that one waits for.
     fn drive_shards(&mut self) -> bool {
         let mut goes_on = !self.done.is_empty() && self.is_short_of_memory();
-        let mut failed = false;
         loop {
-            for done in self.done.drain(..) {
-                if let Some(shard) = &mut self.shards[usize::from(done.shard)] {
-                    shard.complete(self.now, done.op, done.result, &mut self.arena);
-                }
-                if done.result.is_err() {
-                    failed = true;
-                }
+            let mut done = std::mem::take(&mut self.done);
+            for Done { what, result } in done.drain(..) {
+                self.carried_out(what, result);
             }
-            if std::mem::take(&mut failed) {
-                self.tell_failed_flushes();
+            self.done = done;
+            self.host.advance(self.now, &mut self.arena);
+            while let Some(order) = self.host.next_order() {
+                self.carry_out(order);
             }
-            for at in 0..self.own_shards.len() {
-                let number = self.own_shards[at];
-                let Some(shard) = &mut self.shards[usize::from(number)] else {
-                    continue;
-                };
-                shard.advance(self.now, &mut self.arena);
-                while let Some(action) = shard.next_action() {
-                    self.driver
-                        .submit(&mut self.ring, number, action, &mut self.done);
-                }
-                while let Some(ack) = self.shards[usize::from(number)]
-                    .as_mut()
-                    .and_then(Shard::next_ack)
-                {
-                    goes_on = true;
-                    self.answered(ack);
-                }
+            while let Some((peer, message)) = self.host.next_message() {
+                self.peers[usize::from(peer)].send(Message::Host(message));
+            }
+            while let Some(answer) = self.host.next_answer() {
+                goes_on = true;
+                self.land(answer);
             }
             if self.done.is_empty() {
                 return goes_on;
@@ -582,36 +537,83 @@ impl Worker {
         }
     }
 
-    /// Tells every other shard of the cache, here and on other threads, of flushes that failed
-    /// in one (I10).
-    fn tell_failed_flushes(&mut self) {
-        for number in 0..self.shards.len() {
-            while let Some(Shard::Cached(engine)) = &mut self.shards[number]
-                && let Some(device) = engine.next_failed_flush()
-            {
-                self.flush_failed(device, Some(number));
-                for (at, peer) in self.peers.iter().enumerate() {
-                    if at != self.index {
-                        let task = move |worker: &mut Worker| worker.flush_failed(device, None);
-                        peer.send(Message::Task(Box::new(task)));
-                    }
-                }
+    fn carried_out(&mut self, what: Carried, result: Result<(), DeviceError>) {
+        match what {
+            Carried::Transfer(shard, op) => {
+                let memory = &mut self.arena;
+                self.host.complete(self.now, shard, op, result, memory);
+            }
+            Carried::Flush(device) => {
+                let name = self.name_of(device);
+                let name = name.expect("a device is let go when no flush of it is wanted");
+                self.host.flushed(self.now, name, result, &mut self.arena);
             }
         }
     }
 
-    /// A flush of a device failed, in the shard `known` if it is one of these.
-    fn flush_failed(&mut self, device: Device, known: Option<usize>) {
-        for (number, shard) in self.shards.iter_mut().enumerate() {
-            let Some(Shard::Cached(engine)) = shard else {
-                continue;
-            };
-            match device {
-                _ if Some(number) == known => {}
-                Device::Cache(_) => engine.cache_flush_failed(self.now, &mut self.arena),
-                Device::Origin(volume) => {
-                    engine.origin_flush_failed(self.now, volume, &mut self.arena);
-                }
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Transfer(shard, action) => {
+                self.driver
+                    .submit(&mut self.ring, shard, action, &mut self.done);
+            }
+            Order::Flush(name) => {
+                let device = self.device_of(name);
+                let device = device.expect("a device is let go when no flush of it is wanted");
+                self.driver.flush(&mut self.ring, device, &mut self.done);
+            }
+        }
+    }
+
+    /// The driver's device for a name of the cache's: any one, where each shard has its own.
+    fn device_of(&self, name: Device) -> Option<DriverDevice> {
+        match name {
+            Device::Cache(number) => {
+                let mut devices = self.cache_devices.iter();
+                devices
+                    .find(|(known, _)| *known == number)
+                    .map(|(_, device)| *device)
+            }
+            Device::Origin(slot) => {
+                let volume = self.volumes.get(usize::from(slot.0))?.as_ref();
+                volume.map(|(_, device)| *device)
+            }
+        }
+    }
+
+    fn name_of(&self, device: DriverDevice) -> Option<Device> {
+        let mut caches = self.cache_devices.iter();
+        if let Some((number, _)) = caches.find(|(_, known)| *known == device) {
+            return Some(Device::Cache(*number));
+        }
+        let is_it = |volume: &Option<(ServedVolume, DriverDevice)>| {
+            volume.as_ref().is_some_and(|(_, known)| *known == device)
+        };
+        let at = self.volumes.iter().position(is_it)?;
+        Some(Device::Origin(VolumeSlot(at as u16)))
+    }
+
+    /// Flushes a device for the control plane, through the gate that all threads share (I21).
+    /// False if it is none that is served.
+    pub(super) fn flush_for_control(
+        &mut self,
+        device: Device,
+        answer: Sender<ControlFlush>,
+    ) -> bool {
+        let served = self.host.flush_for_control(device);
+        if served {
+            self.control_flushes.push((device, answer));
+        }
+        served
+    }
+
+    fn answer_control(&mut self) {
+        while let Some(flush) = self.host.next_control_flush() {
+            let mut waiting = self.control_flushes.iter();
+            if let Some(at) = waiting.position(|(known, _)| *known == flush.device) {
+                let (_, answer) = self.control_flushes.remove(at);
+                // Whoever asked may have stopped waiting.
+                let _ = answer.send(flush);
             }
         }
     }
@@ -635,31 +637,14 @@ impl Worker {
     }
 
     fn report_abandonment(&mut self) {
-        if self.reported_abandonment {
-            return;
-        }
-        let wanted = self.shards.iter().flatten().find_map(|shard| match shard {
-            Shard::Cached(engine) => Some((engine.wants_abandonment()?, engine.failure()?)),
-            Shard::Plain(_) => None,
-        });
-        if let Some((epoch, reason)) = wanted {
-            self.reported_abandonment = true;
-            let notice = Notice::Abandonment {
+        if let Some(report) = self.host.next_report() {
+            let notice = Notice::GivenUp {
                 worker: self.index,
-                epoch,
-                reason,
+                report,
             };
             // Without a main thread nothing is recorded, and nothing is written.
             let _ = self.notices.send(notice);
         }
-    }
-
-    /// The abandonment is durable: the engines here may go on without their cache.
-    pub(super) fn abandonment_recorded(&mut self) {
-        for engine in self.engines() {
-            engine.abandonment_recorded();
-        }
-        self.reported_abandonment = false;
     }
 }
 

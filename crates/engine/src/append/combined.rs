@@ -92,7 +92,9 @@ impl Engine {
     pub(super) fn fail_combined(&mut self, now: Nanos, record: u32, memory: &mut dyn Memory) {
         for placed in std::mem::take(&mut self.log.records.at(record).combined) {
             for i in 0..placed.piece.keys.len() {
-                self.numbered.remove(&placed.piece.keys.get(i));
+                let key = placed.piece.keys.get(i);
+                self.numbered.remove(&key);
+                self.may_have_landed(key);
             }
             self.piece_failed(now, &placed.piece, memory);
         }

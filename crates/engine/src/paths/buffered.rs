@@ -83,6 +83,7 @@ impl Engine {
         self.acks.push_back(Ack {
             id: request.id,
             result: Ok(()),
+            around: false,
         });
     }
 

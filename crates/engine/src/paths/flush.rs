@@ -13,7 +13,9 @@ impl Engine {
         self.sync_writer.flushed();
         let volume = request.volume;
         let name = self.begin_request(since, request);
-        if !self.all_durable() {
+        if self.failed_cache() {
+            self.flush_given_up(now, name, volume);
+        } else if !self.all_durable() {
             self.add_part(name);
             self.await_durable(self.last_number(), Waiter::Request(name));
         }
@@ -27,6 +29,37 @@ impl Engine {
             self.await_origin(volume, OriginWaiter::Request(name));
         }
         self.finish_part(now, name, Ok(()));
+    }
+
+    /// A flush of a volume whose cache is given up: the origin alone makes anything durable now.
+    /// What is on record as newer in the cache must not come back over it (I15).
+    fn flush_given_up(&mut self, now: Nanos, name: u32, volume: VolumeSlot) {
+        let dirty = self
+            .volume_blocks(volume)
+            .is_some_and(|(dirty, _)| dirty > 0);
+        self.add_part(name);
+        if dirty {
+            self.finish_part(now, name, Err(Failure::Io));
+        } else if let Some(failed) = &mut self.failed {
+            failed.flushes.push((name, volume));
+            self.finish_flushes_given_up(now);
+        }
+    }
+
+    /// Goes on with flushes that waited for the record of what is newer in the cache.
+    pub(crate) fn finish_flushes_given_up(&mut self, now: Nanos) {
+        let waiting = self
+            .failed
+            .as_mut()
+            .map(|failed| std::mem::take(&mut failed.flushes));
+        for (name, volume) in waiting.unwrap_or_default() {
+            let (first, end) = self.volume(volume).keys();
+            let must_wait = self.wants_abandonment().is_some() || self.is_listed(first, end);
+            match &mut self.failed {
+                Some(failed) if must_wait => failed.flushes.push((name, volume)),
+                _ => self.finish_part(now, name, Ok(())),
+            }
+        }
     }
 
     /// Whether something acknowledged may be in the origin's volatile cache only.

@@ -124,7 +124,10 @@ impl Engine {
     /// Answers, once what failed is void (I10, I15).
     pub(crate) fn end_quick(&mut self, now: Nanos, name: u32) {
         let failed = self.quick_job(name).failure.is_some();
-        if failed && self.wants_abandonment().is_some() {
+        let job = self.quick_job(name);
+        let (request, first, end) = (job.name, job.key, job.key.plus(u64::from(job.count)));
+        if failed && (self.wants_abandonment().is_some() || self.may_come_back(request, first, end))
+        {
             self.stalled_jobs.push(name);
             return;
         }

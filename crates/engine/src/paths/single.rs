@@ -117,6 +117,7 @@ impl Engine {
         self.acks.push_back(Ack {
             id: write.id,
             result: Ok(()),
+            around: false,
         });
         let took = now.since(write.started);
         self.stats.write_latency.record(took);

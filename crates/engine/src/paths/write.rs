@@ -440,6 +440,18 @@ impl Engine {
             self.stalled_jobs.push(job);
             return false;
         }
+        let (first, end) = (self.write_job(job).first, self.write_job(job).end);
+        if self.failed_cache() && (first.0..end.0).any(|key| self.is_dirty(BlockKey(key))) {
+            // As when it was routed; the cache may have failed since (I5).
+            self.write_job(job).failure = Some(Failure::Io);
+            self.write_job(job).stage = Stage::Ended;
+            return true;
+        }
+        if self.failed_cache() && self.is_listed(first, end) {
+            // I15: what is on record as newer in the cache must be so no more, on record.
+            self.stalled_jobs.push(job);
+            return false;
+        }
         if !self.write_job(job).logged.is_empty() && !self.fill_edges(now, job, volume, memory) {
             self.stalled_jobs.push(job);
             return false;
@@ -638,7 +650,9 @@ impl Engine {
     fn end_write(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
         let state = self.write_job(job);
         let failed = state.failure.is_some();
-        if failed && self.wants_abandonment().is_some() {
+        let (request, first, end) = (state.name, state.first, state.end);
+        if failed && (self.wants_abandonment().is_some() || self.may_come_back(request, first, end))
+        {
             // I10, I15: the append may have landed; before anyone hears that it failed, the log
             // must be void.
             self.stalled_jobs.push(job);
@@ -647,6 +661,9 @@ impl Engine {
         let Some(Job::Write(state)) = self.jobs.remove(job) else {
             return;
         };
+        if !state.around.is_empty() {
+            self.went_around(state.name);
+        }
         for edge in state.edges.into_iter().flatten() {
             memory.free(edge.buf);
         }

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use forebay_engine::{Device, OpId};
-use smallvec::SmallVec;
+use forebay_engine::Device;
 
 use crate::device::{DeviceKind, RealDevice};
 use crate::emulated::Client;
@@ -37,13 +36,14 @@ pub(super) enum DiscardWay {
     None,
 }
 
-/// Who asked for a flush.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FlushFor {
-    pub(super) shard: u16,
-    pub(super) op: OpId,
-    /// It is one of several that make up a flush.
-    pub(super) group: Option<u32>,
+impl DiscardWay {
+    /// What to try where this is not supported.
+    pub(super) fn next(self) -> DiscardWay {
+        match self {
+            DiscardWay::Ring => DiscardWay::Thread,
+            _ => DiscardWay::None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -57,8 +57,6 @@ pub(super) struct Attached {
     pub(super) in_flight: usize,
     pub(super) waiting: VecDeque<u32>,
     pub(super) flushing: bool,
-    pub(super) flush_waiting: Vec<FlushFor>,
-    pub(super) flush_serving: Vec<FlushFor>,
     pub(super) zero_way: ZeroWay,
     pub(super) discard_way: DiscardWay,
 }
@@ -82,8 +80,6 @@ impl Attached {
             in_flight: 0,
             waiting: VecDeque::new(),
             flushing: false,
-            flush_waiting: Vec::new(),
-            flush_serving: Vec::new(),
             zero_way: ZeroWay::ZeroRange,
             discard_way,
         }
@@ -148,13 +144,6 @@ impl Routes {
             Device::Cache(index) => *routes.caches.get(usize::from(index))?,
             Device::Origin(volume) => *routes.origins.get(usize::from(volume.0))?,
         }
-    }
-
-    /// All devices of a shard's cache.
-    pub(super) fn caches(&self, shard: u16) -> SmallVec<[u32; 4]> {
-        let routes = self.shards.get(usize::from(shard));
-        let caches = routes.into_iter().flat_map(|routes| &routes.caches);
-        caches.flatten().copied().collect()
     }
 
     pub(super) fn clear(&mut self, shard: u16, name: Device) {

@@ -69,8 +69,7 @@ fn check(
     assert_eq!(
         done,
         [Done {
-            shard: 0,
-            op: OpId(1),
+            what: Carried::Transfer(0, OpId(1)),
             result: expected
         }]
     );
@@ -166,7 +165,11 @@ fn a_long_queue_of_refusals_is_no_deep_stack() {
     for completion in completions {
         driver.complete(&mut ring, &completion, &mut done);
     }
-    assert!(done.iter().map(|done| done.op.0).eq(0..COUNT));
+    assert!(
+        done.iter()
+            .map(|done| done.what)
+            .eq((0..COUNT).map(|op| Carried::Transfer(0, OpId(op))))
+    );
     assert!(
         done[1..]
             .iter()

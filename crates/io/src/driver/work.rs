@@ -2,14 +2,13 @@
 
 use forebay_engine::{Bufs, DeviceError, OpId};
 
-use super::attached::ZeroWay;
+use super::attached::{DiscardWay, ZeroWay};
 use crate::recording::Begun;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     Read,
     Write,
-    /// Serves every flush in the device's list; has no name of an engine's itself.
     Flush,
     Discard,
     Zero(ZeroWay),
@@ -28,6 +27,8 @@ pub(super) struct Work {
     /// What the kernel reads of a transfer with several buffers, until it completes.
     pub(super) vector: Vec<libc::iovec>,
     pub(super) retries: u32,
+    /// How a discard was tried last.
+    pub(super) discard_way: DiscardWay,
     /// Its place in the device's recording, if there is one.
     pub(super) begun: Option<Begun>,
     /// The real device's answer.
@@ -37,6 +38,12 @@ pub(super) struct Work {
 }
 
 impl Work {
+    /// Notes how a discard is tried.
+    pub(super) fn tried_as(&mut self, way: DiscardWay) -> DiscardWay {
+        self.discard_way = way;
+        way
+    }
+
     pub(super) fn new(task: Task, device: u32, offset_bytes: u64, len_bytes: u64) -> Work {
         Work {
             task,
@@ -49,6 +56,7 @@ impl Work {
             bufs: Bufs::new(),
             vector: Vec::new(),
             retries: 0,
+            discard_way: DiscardWay::None,
             begun: None,
             result: None,
             modelled: false,

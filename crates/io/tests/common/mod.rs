@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use forebay_engine::{Action, Buf, Bufs, Device, DeviceError, Memory, OpId, Operation};
 use forebay_io::{
-    Arena, Completion, DirectIo, Done, Driver, DriverDevice, Emulation, OpenHow, Pool, RealDevice,
-    Uring,
+    Arena, Carried, Completion, DirectIo, Done, Driver, DriverDevice, Emulation, OpenHow, Pool,
+    RealDevice, Uring,
 };
 
 /// A path that is removed at the end of the test.
@@ -134,7 +134,17 @@ impl Rig {
     pub(crate) fn run(&mut self, operation: Operation) -> Result<(), DeviceError> {
         let op = self.submit(operation);
         let done = self.wait(1);
-        assert_eq!((done.len(), done[0].shard, done[0].op), (1, SHARD, op));
+        assert_eq!(done.len(), 1);
+        assert_eq!(done[0].what, Carried::Transfer(SHARD, op));
+        done[0].result
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
+        let device = self.device;
+        self.driver.flush(&mut self.ring, device, &mut self.done);
+        let done = self.wait(1);
+        assert_eq!(done.len(), 1);
+        assert_eq!(done[0].what, Carried::Flush(device));
         done[0].result
     }
 

@@ -9,6 +9,9 @@ use super::{Check, VolumeState, World};
 use crate::device::Control;
 use crate::disk::Survival;
 use crate::rng::Rng;
+use std::sync::Arc;
+
+use forebay_cache::{GivenUp, Host, Shard};
 
 impl World<'_> {
     /// Makes the cache, over what another one left if the plan says so.
@@ -80,6 +83,7 @@ impl World<'_> {
     /// Attaches, after recoveries that are cut short as `cuts` says: after how many operations,
     /// and whether by a power cut.
     pub(super) fn attach(&mut self, cuts: &[(u32, bool)]) -> Check {
+        self.rescue()?;
         for (depth, (cut, power)) in cuts.iter().enumerate() {
             self.settle_origins();
             let finished = self.attach_once(Some(*cut), depth)?.is_some();
@@ -109,7 +113,7 @@ impl World<'_> {
         self.start(attached)
     }
 
-    fn recovered(&mut self) {
+    pub(super) fn recovered(&mut self) {
         let block_sectors = self.plan.config.geometry.block_bytes as usize / 512;
         let buffered = &self.buffered;
         self.model
@@ -117,7 +121,7 @@ impl World<'_> {
     }
 
     /// I12: what an earlier life sent to the origins is durable or gone.
-    fn settle_origins(&mut self) {
+    pub(super) fn settle_origins(&mut self) {
         let mut rng = Rng::of(self.rng.bits(), 6);
         for origin in &mut self.origins {
             origin.settle_zombies(true, &mut rng);
@@ -125,11 +129,14 @@ impl World<'_> {
         }
     }
 
-    fn attach_once(&mut self, cut: Option<u32>, depth: usize) -> Check<Option<Attached>> {
+    pub(super) fn attach_once(
+        &mut self,
+        cut: Option<u32>,
+        depth: usize,
+    ) -> Check<Option<Attached>> {
         let mut boot_id = [0; 16];
         boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
         self.cache.numbers = self.devices_named();
-        self.give_up_if_abandoned()?;
         let mut accept_damage = false;
         let mut last = String::new();
         for attempt in 0..8 {
@@ -195,6 +202,12 @@ impl World<'_> {
                         self.cache.faulty = false;
                     }
                 }
+                Err(AttachError::Superblock(
+                    SuperblockError::NotACache { .. } | SuperblockError::Blank,
+                )) if self.cache.numbers != self.devices_named() => {
+                    // What named a device went with it.
+                    self.cache.numbers = self.devices_named();
+                }
                 Err(error) => return Err(format!("attach failed: {error}")),
             }
         }
@@ -213,41 +226,33 @@ impl World<'_> {
         Ok(())
     }
 
-    /// I15: nothing of the abandoned epochs counts.
-    fn give_up_if_abandoned(&mut self) -> Check {
-        let Some(epoch) = self.abandoned else {
-            return Ok(());
-        };
-        let mut rng = Rng::of(self.rng.bits(), 8);
-        let was_faulty = std::mem::take(&mut self.cache.faulty);
-        let mut control = Control::new(&mut self.cache, None, &mut rng);
-        let mut superblock = Superblock::read(&mut control)
-            .map_err(|error| format!("the superblock is lost: {error}"))?;
-        for volume in &mut superblock.volumes {
-            volume.valid_from_epoch = volume.valid_from_epoch.max(epoch + 1);
-        }
-        superblock
-            .write(&mut control)
-            .map_err(|error| format!("the superblock cannot be written: {error}"))?;
-        self.cache.faulty = was_faulty;
-        self.abandoned = None;
-        Ok(())
-    }
-
-    fn start(&mut self, attached: Attached) -> Check {
+    pub(super) fn start(&mut self, attached: Attached) -> Check {
         let Attached {
             superblock, shards, ..
         } = attached;
         let mut boot_id = [0; 16];
         boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
         let settings = self.settings_in_force();
-        for recovered in shards {
-            self.engines.push(Engine::new(
-                settings.clone(),
-                recovered,
-                boot_id,
-                &mut self.memory,
-            ));
+        let geometry = superblock.geometry;
+        let threads = self.plan.config.threads.min(geometry.shards);
+        let owners: Vec<u16> = (0..geometry.shards).map(|shard| shard % threads).collect();
+        self.boot_of_daemon += 1;
+        self.shared = Arc::default();
+        self.given_up = GivenUp::new(usize::from(threads));
+        self.served_devices = superblock.devices.iter().map(|on| on.number).collect();
+        for index in 0..threads {
+            let shared = Arc::clone(&self.shared);
+            let mut host = Host::new((index, threads), owners.clone(), geometry, shared);
+            for number in &self.served_devices {
+                host.add_cache_device(*number);
+            }
+            self.hosts.push(host);
+        }
+        for (number, recovered) in (0..).zip(shards) {
+            let memory = &mut self.memory;
+            let engine = Engine::new(settings.clone(), recovered, boot_id, memory);
+            let host = usize::from(owners[usize::from(number)]);
+            self.hosts[host].add_shard(number, Shard::Cached(Box::new(engine)));
         }
         let previous = std::mem::take(&mut self.volumes);
         let attached: Vec<_> = superblock
@@ -269,8 +274,8 @@ impl World<'_> {
                 size_bytes: sectors * 512,
                 mode,
             };
-            for engine in &mut self.engines {
-                engine.add_volume(config);
+            for host in &mut self.hosts {
+                host.add_volume(config);
             }
             self.volumes.push(VolumeState {
                 record_id: record.id,
@@ -301,9 +306,12 @@ impl World<'_> {
 
     /// The daemon ends: its engines are dropped, their counts kept.
     pub(super) fn stop(&mut self) {
-        for engine in std::mem::take(&mut self.engines) {
-            crate::states::collect(&mut self.outcome.counts, &engine);
+        for mut host in std::mem::take(&mut self.hosts) {
+            for engine in host.engines() {
+                crate::states::collect(&mut self.outcome.counts, engine);
+            }
         }
+        self.mail = super::mail::Mail::default();
         self.shrinking = None;
         self.flights.clear();
         self.free_flights.clear();

@@ -10,15 +10,14 @@ impl World<'_> {
     /// Dirty blocks of a volume, over all shards.
     pub(super) fn dirty_blocks(&self, volume: u16) -> u64 {
         let blocks = self
-            .engines
-            .iter()
+            .engines()
             .filter_map(|engine| engine.volume_blocks(VolumeSlot(volume)));
         blocks.map(|(dirty, _)| dirty).sum()
     }
 
     /// Notices volumes that became clean.
     pub(super) fn look_for_clean(&mut self) -> Check {
-        if self.engines.is_empty() {
+        if self.hosts.is_empty() {
             return Ok(());
         }
         for volume in 0..self.volumes.len() as u16 {

@@ -1,12 +1,14 @@
 //! The clients: what they ask, and whether the answers are right.
 
+use forebay_cache::{Asked, Joined};
 use forebay_engine::{
-    Ack, BlockKey, Buf, Failure, Memory, Request, RequestId, RequestKind, VolumeSlot,
+    BlockKey, Buf, Device as DeviceName, Failure, MAX_REQUEST_BYTES, Memory, RequestKind,
+    VolumeSlot,
 };
 
 use super::{Ask, Check, Pending, World};
 use crate::device::Tally;
-use crate::model::{Effect, Range};
+use crate::model::{Effect, Event, Range};
 use crate::payload::{self, SECTOR_BYTES, Value, ZERO};
 
 impl World<'_> {
@@ -16,57 +18,16 @@ impl World<'_> {
         self.next_value
     }
 
-    /// Submits what a client asks, in one request for each shard it touches.
+    /// Submits what a client asks, on some thread.
     pub(super) fn ask(&mut self, range: Range, ask: Ask) -> Check {
         let depth = self.plan.config.depth;
         self.wait_for_requests(depth - 1)?;
-        if ask == Ask::Flush {
-            return self.ask_flush(range);
-        }
-        let geometry = self.plan.config.geometry;
-        let base = self.volumes[usize::from(range.volume)].base;
-        let (offset, len) = (range.sector * 512, range.count * 512);
-        let pieces: Vec<_> = geometry.split(base, offset, len, 1 << 20).collect();
-        for (shard, offset_bytes, len_bytes) in pieces {
-            let piece = Range {
-                sector: offset_bytes / 512,
-                count: u64::from(len_bytes) / 512,
-                ..range
-            };
-            self.ask_piece(shard, piece, ask)?;
-        }
-        Ok(())
-    }
-
-    fn ask_piece(&mut self, shard: u16, range: Range, ask: Ask) -> Check {
-        let offset_bytes = range.sector * 512;
-        let len_bytes = (range.count * 512) as u32;
-        let (kind, buf) = match ask {
-            Ask::Read { prefetch: true } => (RequestKind::Prefetch, Buf::EMPTY),
-            Ask::Read { .. } => (RequestKind::Read, self.memory.take(len_bytes as usize)),
-            Ask::Write {
-                effect: Effect::Store(ZERO),
-                fua,
-            } => (RequestKind::WriteZeroes { fua }, Buf::EMPTY),
-            Ask::Write {
-                effect: Effect::Store(value),
-                fua,
-            } => {
-                let buf = self.memory.take(len_bytes as usize);
-                payload::fill(
-                    self.memory.bytes_mut(buf),
-                    range.volume,
-                    range.sector,
-                    value,
-                );
-                (RequestKind::Write { fua }, buf)
-            }
-            Ask::Write {
-                effect: Effect::Discard,
-                ..
-            } => (RequestKind::Discard, Buf::EMPTY),
-            Ask::Flush => unreachable!("a flush has no range"),
+        let host = match self.hosts.len() as u64 {
+            1 => 0,
+            hosts => self.rng.below(hosts) as usize,
         };
+        let (kind, offset_bytes, len_bytes) = request_of(range, ask);
+        let bufs = self.buffers(host, range, ask);
         let submitted = match ask {
             Ask::Write { effect, .. } => self.model.write(range, effect),
             _ => self.model.begin(),
@@ -74,54 +35,80 @@ impl World<'_> {
         let id = self.register(Pending {
             ask,
             range,
-            buf,
+            bufs: bufs.clone(),
             submitted,
-            parts: 1,
-            failed: false,
+            untold: self.has_untold_failure(range.volume),
             cache_tally: self.cache.tally,
             origin_tally: self.origins[usize::from(range.volume)].tally,
         });
-        self.tell(|_| format!("ask {id} shard {shard} {ask:?} {range:?}"));
-        let volume = VolumeSlot(range.volume);
-        let request = Request {
-            id: RequestId(id),
-            volume,
+        self.tell(|_| format!("ask {id} on thread {host} {ask:?} {range:?}"));
+        if ask != Ask::Flush {
+            self.hash(offset_bytes, u64::from(len_bytes));
+        }
+        let asked = Asked {
+            volume: VolumeSlot(range.volume),
             kind,
             offset_bytes,
             len_bytes,
-            buf,
+            flush_after: false,
         };
-        self.hash(offset_bytes, u64::from(len_bytes));
-        self.engines[usize::from(shard)].submit(self.now, request, &mut self.memory);
-        self.pump(shard)
+        let bufs = bufs.into_iter().map(|(_, buf)| buf);
+        self.hosts[host].launch(self.now, id, asked, bufs, &mut self.memory);
+        self.pump(host)
     }
 
-    fn ask_flush(&mut self, range: Range) -> Check {
-        let submitted = self.model.begin();
-        let id = self.register(Pending {
-            ask: Ask::Flush,
-            range,
-            buf: Buf::EMPTY,
-            submitted,
-            parts: self.plan.config.geometry.shards,
-            failed: false,
-            cache_tally: self.cache.tally,
-            origin_tally: self.origins[usize::from(range.volume)].tally,
-        });
-        self.tell(|_| format!("ask {id} flush volume {}", range.volume));
-        for shard in 0..self.engines.len() as u16 {
-            let request = Request {
-                id: RequestId(id),
-                volume: VolumeSlot(range.volume),
-                kind: RequestKind::Flush,
-                offset_bytes: 0,
-                len_bytes: 0,
-                buf: Buf::EMPTY,
-            };
-            self.engines[usize::from(shard)].submit(self.now, request, &mut self.memory);
-            self.pump(shard)?;
+    /// Buffers for what is read or written, one for each piece it is cut into, with the data.
+    fn buffers(&mut self, host: usize, range: Range, ask: Ask) -> Vec<(Range, Buf)> {
+        let carries_data = matches!(
+            ask,
+            Ask::Read { prefetch: false }
+                | Ask::Write {
+                    effect: Effect::Store(_),
+                    ..
+                }
+        );
+        let is_zero = matches!(
+            ask,
+            Ask::Write {
+                effect: Effect::Store(ZERO),
+                ..
+            }
+        );
+        if !carries_data || is_zero {
+            return Vec::new();
         }
-        Ok(())
+        let (volume, offset, len) = (
+            VolumeSlot(range.volume),
+            range.sector * 512,
+            (range.count * 512) as u32,
+        );
+        let pieces = self.hosts[host].pieces(volume, offset, len, MAX_REQUEST_BYTES);
+        let pieces: Vec<_> = pieces.into_iter().flatten().collect();
+        let mut bufs = Vec::new();
+        for (_, offset_bytes, len_bytes) in pieces {
+            let piece = Range {
+                sector: offset_bytes / 512,
+                count: u64::from(len_bytes) / 512,
+                ..range
+            };
+            let buf = self.memory.take(len_bytes as usize);
+            if let Ask::Write {
+                effect: Effect::Store(value),
+                ..
+            } = ask
+            {
+                let bytes = self.memory.bytes_mut(buf);
+                payload::fill(bytes, range.volume, piece.sector, value);
+            }
+            bufs.push((piece, buf));
+        }
+        bufs
+    }
+
+    fn has_untold_failure(&self, volume: u16) -> bool {
+        let origin = DeviceName::Origin(VolumeSlot(volume));
+        let mut hosts = self.hosts.iter();
+        hosts.any(|host| host.has_untold_failure(origin))
     }
 
     fn register(&mut self, pending: Pending) -> u64 {
@@ -133,20 +120,18 @@ impl World<'_> {
     }
 
     /// Takes an answer.
-    pub(super) fn answered(&mut self, ack: Ack) -> Check {
-        let Some(pending) = self.requests.get_mut(&ack.id.0) else {
-            return Err(format!("request {} was answered twice", ack.id.0));
+    pub(super) fn answered(&mut self, answer: Joined<u64>) -> Check {
+        let Joined {
+            payload: id,
+            result,
+        } = answer;
+        let Some(pending) = self.requests.remove(&id) else {
+            return Err(format!("request {id} was answered twice"));
         };
-        pending.parts -= 1;
-        pending.failed |= ack.result.is_err();
-        if pending.parts > 0 {
-            return Ok(());
-        }
-        let pending = self.requests.remove(&ack.id.0).expect("just seen");
-        self.hash(ack.id.0, u64::from(pending.failed));
-        self.tell(|_| format!("answer {} {:?}", ack.id.0, ack.result));
-        let ok = !pending.failed;
-        if let Err(failure) = ack.result {
+        let ok = result.is_ok();
+        self.hash(id, u64::from(!ok));
+        self.tell(|_| format!("answer {id} {result:?}"));
+        if let Err(failure) = result {
             self.counts().add("failed requests", 1);
             self.explained(&pending, failure)?;
         }
@@ -182,21 +167,27 @@ impl World<'_> {
                 }
             }
         }
-        if pending.buf != Buf::EMPTY {
-            self.memory.give(pending.buf);
+        for (_, buf) in pending.bufs {
+            self.memory.give(buf);
         }
         Ok(())
     }
 
     fn check_read(&mut self, pending: &Pending) -> Check {
+        for (piece, buf) in &pending.bufs {
+            self.check_piece(*piece, *buf, pending.submitted)?;
+        }
+        Ok(())
+    }
+
+    fn check_piece(&mut self, piece: Range, buf: Buf, submitted: Event) -> Check {
         let Range {
             volume,
             sector,
             count,
-        } = pending.range;
+        } = piece;
         for i in 0..count {
-            let bytes =
-                &self.memory.bytes(pending.buf)[i as usize * SECTOR_BYTES..][..SECTOR_BYTES];
+            let bytes = &self.memory.bytes(buf)[i as usize * SECTOR_BYTES..][..SECTOR_BYTES];
             let place = format!(
                 "volume {volume} sector {} (block {})",
                 sector + i,
@@ -210,7 +201,7 @@ impl World<'_> {
             })?;
             self.hash(sector + i, u64::from(value));
             self.model
-                .read(volume, sector + i, pending.submitted, value)
+                .read(volume, sector + i, submitted, value)
                 .map_err(|what| format!("{place}: {what}"))?;
         }
         Ok(())
@@ -243,7 +234,7 @@ impl World<'_> {
         let bad_reads = cache.bad_reads - pending.cache_tally.bad_reads;
         let cache_broken =
             self.cache.gone || cache.damage > 0 || cache.writes > 0 || cache.flushes > 0;
-        let given_up = self.engines.iter().any(|engine| {
+        let given_up = self.engines().any(|engine| {
             engine.stats().unreadable_dirty_blocks > 0
                 || !engine
                     .unreadable_dirty(VolumeSlot(pending.range.volume))
@@ -257,6 +248,7 @@ impl World<'_> {
                 Ask::Read { .. } => origin_reads > 0 || cache_unreadable || cache_broken,
                 Ask::Write { .. } => {
                     origin_reads + origin_writes + origin_flushes > 0
+                        || pending.untold
                         || cache_unreadable
                         || cache_broken
                 }
@@ -276,4 +268,26 @@ impl World<'_> {
             pending.ask, pending.range, key.0
         ))
     }
+}
+
+/// A request as a client's thread takes it: what, from where on and how much, in bytes.
+fn request_of(range: Range, ask: Ask) -> (RequestKind, u64, u32) {
+    let kind = match ask {
+        Ask::Flush => return (RequestKind::Flush, 0, 0),
+        Ask::Read { prefetch: true } => RequestKind::Prefetch,
+        Ask::Read { .. } => RequestKind::Read,
+        Ask::Write {
+            effect: Effect::Store(ZERO),
+            fua,
+        } => RequestKind::WriteZeroes { fua },
+        Ask::Write {
+            effect: Effect::Store(_),
+            fua,
+        } => RequestKind::Write { fua },
+        Ask::Write {
+            effect: Effect::Discard,
+            ..
+        } => RequestKind::Discard,
+    };
+    (kind, range.sector * 512, (range.count * 512) as u32)
 }

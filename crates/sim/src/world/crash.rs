@@ -15,16 +15,12 @@ impl World<'_> {
         self.tell(|_| format!("{crash:?}"));
         let dirty = self.dirty_total();
         let in_flight = self.blocks_in_flight();
-        let stepped_aside = self.engines.iter().any(|engine| engine.failure().is_some());
+        let stepped_aside = self.engines().any(|engine| engine.failure().is_some());
         self.leave_flights(crash.power);
         self.model.killed();
         if std::mem::take(&mut self.cache.lost) {
             // The cache device lost what it had not flushed, as in a power cut.
             self.model.power_cut();
-        }
-        if self.abandoned.is_some() && dirty > 0 {
-            // What was dirty on the abandoned cache is given up.
-            self.model.forget();
         }
         if self.lied {
             // Now, and at every later crash: damage to a summary can show much later.
@@ -82,7 +78,7 @@ impl World<'_> {
         for (volume, state) in self.volumes.iter().enumerate() {
             let slot = VolumeSlot(volume as u16);
             for block in 0..(state.sectors * 512).div_ceil(block_bytes) {
-                let mut engines = self.engines.iter();
+                let mut engines = self.engines();
                 if engines.any(|engine| engine.is_buffered(slot, block * block_bytes)) {
                     blocks.insert((volume, block as usize));
                 }

@@ -5,15 +5,21 @@ mod attach;
 mod check;
 mod client;
 mod crash;
+mod given_up;
+mod mail;
 mod resize;
+mod served;
 mod steps;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
+use std::sync::Arc;
+
+use forebay_cache::{GivenUp, Host, Order, Shared};
 use forebay_engine::{
-    Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Memory, Mode, Nanos, Operation,
-    Superblock, VolumeSlot,
+    Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Memory, Mode, Nanos, OpId,
+    Operation, Superblock, VolumeSlot,
 };
 
 use crate::device::{Device, Fate, Tally};
@@ -47,7 +53,9 @@ pub(crate) type Check<T = ()> = Result<T, String>;
 /// A device operation in flight.
 #[derive(Debug)]
 struct Flight {
-    shard: u16,
+    host: usize,
+    /// Whose operation it is; a flush is its host's.
+    shard: Option<u16>,
     action: Action,
     fate: Fate,
     /// Of a flush: what it covers. Of others: unused.
@@ -63,16 +71,16 @@ enum Ask {
     Flush,
 }
 
-/// A client's request in progress; one for each shard it touches.
+/// A client's request in progress.
 #[derive(Debug)]
 struct Pending {
     ask: Ask,
     range: Range,
-    buf: Buf,
+    /// A buffer for each piece that carries data.
+    bufs: Vec<(Range, Buf)>,
     submitted: Event,
-    /// Parts not answered yet: a flush has one for each shard.
-    parts: u16,
-    failed: bool,
+    /// A flush of the origin had failed that not all shards had heard of.
+    untold: bool,
     /// Faults before it.
     cache_tally: Tally,
     origin_tally: Tally,
@@ -103,7 +111,14 @@ pub(crate) struct World<'a> {
     cache: Device,
     origins: Vec<Device>,
     memory: SimMemory,
-    engines: Vec<Engine>,
+    /// The threads of the daemon.
+    hosts: Vec<Host<u64>>,
+    shared: Arc<Shared>,
+    /// Cache devices that the hosts flush.
+    served_devices: Vec<u8>,
+    /// Counts daemons.
+    boot_of_daemon: u64,
+    mail: mail::Mail,
     superblock: Option<Superblock>,
     cache_id: CacheId,
     volumes: Vec<VolumeState>,
@@ -118,8 +133,11 @@ pub(crate) struct World<'a> {
     boot: u64,
     /// What was in memory buffers alone when the daemon was killed.
     buffered: BTreeSet<(usize, usize)>,
-    /// Recorded outside the cache device: the cache is abandoned at this epoch (I15).
-    abandoned: Option<u32>,
+    /// What is on record outside the cache device: that the cache is given up, and what is newer
+    /// in it than on its origins (I15).
+    abandoned: Option<given_up::Record>,
+    /// The reports of this life's hosts.
+    given_up: GivenUp,
     /// Reads failed in a recovery: it may have taken what it could not read for there.
     misread: bool,
     /// Buffers of engines that have nothing to do.
@@ -128,8 +146,8 @@ pub(crate) struct World<'a> {
     lied: bool,
     /// Faults that wait for their operation.
     traps: Vec<Trap>,
-    /// When the abandonments that are wanted will be on record.
-    record_due: Option<Nanos>,
+    /// What will be on record, and when.
+    record_due: Option<(Nanos, given_up::Record)>,
     /// What is on its way out of the cache.
     shrinking: Option<resize::Shrinking>,
     step: u32,
@@ -183,7 +201,11 @@ impl<'a> World<'a> {
                 config.memory_bytes,
                 config.buffer_bytes,
             ),
-            engines: Vec::new(),
+            hosts: Vec::new(),
+            shared: Arc::default(),
+            served_devices: Vec::new(),
+            boot_of_daemon: 0,
+            mail: mail::Mail::default(),
             superblock: None,
             cache_id: CacheId([7; 16]),
             volumes: Vec::new(),
@@ -198,6 +220,7 @@ impl<'a> World<'a> {
             boot: 1,
             buffered: BTreeSet::new(),
             abandoned: None,
+            given_up: GivenUp::new(0),
             misread: false,
             held_at_rest: 0,
             lied: false,
@@ -255,22 +278,39 @@ impl<'a> World<'a> {
         &mut self.outcome.counts
     }
 
-    /// Lets a shard do what became possible, and takes what it wants done.
-    fn pump(&mut self, shard: u16) -> Check {
-        let at = usize::from(shard);
+    /// The shards of the cache, by number.
+    fn engines(&self) -> impl Iterator<Item = &Engine> {
+        let shards =
+            (0..self.plan.config.geometry.shards).map(|shard| (shard, self.host_of(shard)));
+        shards.filter_map(|(shard, host)| self.hosts.get(host)?.engine(shard))
+    }
+
+    /// The same, to change.
+    fn engines_mut(&mut self) -> impl Iterator<Item = &mut Engine> {
+        self.hosts.iter_mut().flat_map(Host::engines)
+    }
+
+    fn host_of(&self, shard: u16) -> usize {
+        usize::from(shard) % self.hosts.len().max(1)
+    }
+
+    /// Lets a thread do what became possible, and takes what it wants done.
+    fn pump(&mut self, host: usize) -> Check {
         loop {
-            self.engines[at].advance(self.now, &mut self.memory);
+            self.hosts[host].advance(self.now, &mut self.memory);
             let mut idle = true;
-            while let Some(ack) = self.engines[at].next_ack() {
+            while let Some(answer) = self.hosts[host].next_answer() {
                 idle = false;
-                self.answered(ack)?;
+                self.answered(answer)?;
             }
-            while let Some(action) = self.engines[at].next_action() {
-                self.fly(shard, action)?;
+            while let Some(order) = self.hosts[host].next_order() {
+                self.fly(host, order)?;
             }
-            if self.record_due.is_none() && self.engines[at].wants_abandonment().is_some() {
-                // The record is made somewhere else and takes its time.
-                self.record_due = Some(self.now.after(self.plan.config.record_delay));
+            while let Some((to, message)) = self.hosts[host].next_message() {
+                self.post(host, usize::from(to), mail::Letter::FromHost(message));
+            }
+            if let Some(report) = self.hosts[host].next_report() {
+                self.reported(host as u16, report)?;
             }
             if idle {
                 return Ok(());
@@ -278,34 +318,18 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The abandonments that are wanted are on record now.
-    fn abandon_all(&mut self) -> Check {
-        self.record_due = None;
-        for shard in 0..self.engines.len() {
-            if self.engines[shard].wants_abandonment().is_some() {
-                self.abandon(shard)?;
-                self.pump(shard as u16)?;
+    fn fly(&mut self, host: usize, order: Order) -> Check {
+        let (shard, action) = match order {
+            Order::Transfer(shard, action) => (Some(shard), action),
+            Order::Flush(device) => {
+                let action = Action {
+                    op: OpId(0),
+                    device,
+                    operation: Operation::Flush,
+                };
+                (None, action)
             }
-        }
-        Ok(())
-    }
-
-    fn abandon(&mut self, shard: usize) -> Check {
-        let epoch = self.engines[shard]
-            .wants_abandonment()
-            .expect("asked before");
-        let reason = self.engines[shard].failure().unwrap_or("?");
-        self.tell(|_| format!("shard {shard} steps aside at epoch {epoch}: {reason}"));
-        if self.cache.tally.total() == 0 && !self.cache.gone && self.options.fail_at.is_none() {
-            return Err(format!("the cache stepped aside without a fault: {reason}"));
-        }
-        self.abandoned = Some(epoch);
-        self.counts().add("abandoned", 1);
-        self.engines[shard].abandonment_recorded();
-        Ok(())
-    }
-
-    fn fly(&mut self, shard: u16, action: Action) -> Check {
+        };
         self.submissions += 1;
         self.outcome.operations += 1;
         let (is_cache, latency) = match action.device {
@@ -366,6 +390,7 @@ impl<'a> World<'a> {
             self.flights.push(None);
         }
         self.flights[at] = Some(Flight {
+            host,
             shard,
             action,
             fate,
@@ -397,13 +422,9 @@ impl<'a> World<'a> {
 
     fn next_event(&mut self, until: Option<Nanos>) -> Check<bool> {
         let landing = self.due.peek().map(|Reverse((due, ..))| *due);
-        let deadline = self
-            .engines
-            .iter()
-            .filter_map(Engine::next_deadline)
-            .min()
-            .map(|at| at.max(self.now));
-        let Some(next) = [landing, deadline, self.record_due]
+        let deadline = self.next_deadline().map(|at| at.max(self.now));
+        let record = self.record_due.as_ref().map(|(due, _)| *due);
+        let Some(next) = [landing, deadline, record, self.mail.next_due()]
             .into_iter()
             .flatten()
             .min()
@@ -423,8 +444,10 @@ impl<'a> World<'a> {
         }
         let advanced = next > self.now;
         self.now = next;
-        if self.record_due == Some(next) {
-            self.abandon_all()?;
+        if record == Some(next) {
+            self.put_on_record()?;
+        } else if self.mail.next_due() == Some(next) {
+            self.deliver()?;
         } else if landing == Some(next) {
             let Some(Reverse((_, _, at))) = self.due.pop() else {
                 return Ok(false);
@@ -432,15 +455,13 @@ impl<'a> World<'a> {
             self.land(at)?;
         } else {
             let before = self.submissions;
-            for shard in 0..self.engines.len() as u16 {
-                if self.engines[usize::from(shard)]
-                    .next_deadline()
-                    .is_some_and(|at| at <= self.now)
-                {
-                    self.pump(shard)?;
+            for host in 0..self.hosts.len() {
+                let due = self.hosts[host].next_deadline();
+                if due.is_some_and(|at| at <= self.now) {
+                    self.pump(host)?;
                 }
             }
-            let still = self.engines.iter().filter_map(Engine::next_deadline).min();
+            let still = self.next_deadline();
             if !advanced && before == self.submissions && still.is_some_and(|at| at <= self.now) {
                 // Nothing happens at this deadline, and it does not move.
                 if let Some(landing) = landing {
@@ -475,41 +496,36 @@ impl<'a> World<'a> {
                 describe(&flight.action.operation)
             )
         });
-        let shard = flight.shard;
-        self.engines[usize::from(shard)].complete(
-            self.now,
-            flight.action.op,
-            result,
-            &mut self.memory,
-        );
-        while let Some(device) = self.engines[usize::from(shard)].next_failed_flush() {
-            self.tell_of_failed_flush(shard, device)?;
+        let Flight {
+            host,
+            shard,
+            action,
+            ..
+        } = flight;
+        let (thread, memory) = (&mut self.hosts[host], &mut self.memory);
+        match shard {
+            Some(shard) => thread.complete(self.now, shard, action.op, result, memory),
+            None => thread.flushed(self.now, action.device, result, memory),
         }
-        self.pump(shard)?;
-        if self.memory.refusals > 0 {
-            // Somebody waits for memory, which this may have freed.
-            self.memory.refusals = 0;
-            self.outcome.counts.add("memory refused", 1);
-            for other in (0..self.engines.len() as u16).filter(|other| *other != shard) {
-                self.pump(other)?;
-            }
-        }
+        self.pump(host)?;
+        self.pump_starving(host)?;
         self.look_for_clean()
     }
 
-    /// I10: the shards share their devices; what one loses, all may have lost.
-    fn tell_of_failed_flush(&mut self, shard: u16, device: DeviceName) -> Check {
-        for other in (0..self.engines.len() as u16).filter(|other| *other != shard) {
-            let engine = &mut self.engines[usize::from(other)];
-            match device {
-                DeviceName::Origin(volume) => {
-                    engine.origin_flush_failed(self.now, volume, &mut self.memory)
-                }
-                DeviceName::Cache(_) => engine.cache_flush_failed(self.now, &mut self.memory),
+    /// If somebody waits for memory, what a thread did may have freed it.
+    fn pump_starving(&mut self, host: usize) -> Check {
+        if self.memory.refusals > 0 {
+            self.memory.refusals = 0;
+            self.outcome.counts.add("memory refused", 1);
+            for other in (0..self.hosts.len()).filter(|other| *other != host) {
+                self.pump(other)?;
             }
-            self.pump(other)?;
         }
         Ok(())
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.hosts.iter().filter_map(Host::next_deadline).min()
     }
 
     fn carry_out(&mut self, flight: &Flight) -> Result<(), forebay_engine::DeviceError> {
@@ -542,7 +558,10 @@ impl<'a> World<'a> {
             }
             Operation::Flush => match flight.action.device {
                 DeviceName::Origin(volume) => self.flush_origin(volume, flight, &mut rng),
-                DeviceName::Cache(_) => self.cache.flush(flight.order, flight.fate, &mut rng),
+                DeviceName::Cache(number) => {
+                    let fate = flight.fate;
+                    self.cache.flush_one(number, flight.order, fate, &mut rng)
+                }
             },
             Operation::Discard {
                 offset_bytes,
@@ -623,7 +642,7 @@ impl<'a> World<'a> {
     /// Lets everything in flight end.
     fn quiesce(&mut self) -> Check {
         self.wait_for_requests(0)?;
-        let idle = self.engines.iter().all(Engine::is_idle);
+        let idle = self.engines().all(Engine::is_idle);
         if idle && self.memory.held != self.held_at_rest {
             let (held, start) = (self.memory.held, self.held_at_rest);
             return Err(format!(

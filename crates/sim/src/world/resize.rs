@@ -3,10 +3,9 @@
 use forebay_engine::format::extents::place_of;
 use forebay_engine::{DATA_OFFSET_BYTES, DeviceError, Engine, Storage, Superblock};
 
+use super::served::Served;
 use super::{Check, World};
-use crate::device::Control;
 use crate::disk::Disk;
-use crate::rng::Rng;
 
 /// More looks than emptying a cache takes.
 const LOOK_LIMIT: u32 = 100_000;
@@ -22,7 +21,7 @@ pub(super) struct Shrinking {
 
 impl World<'_> {
     fn may_resize(&self) -> bool {
-        let failed = self.engines.iter().any(|engine| engine.failure().is_some());
+        let failed = self.engines().any(|engine| engine.failure().is_some());
         self.shrinking.is_none() && !failed && !self.cache.gone
     }
 
@@ -70,11 +69,12 @@ impl World<'_> {
             return Ok(());
         }
         changed.shrink(&gone);
-        for shard in 0..self.engines.len() {
-            if self.engines[shard].retire(gone.clone()).is_err() {
-                self.keep_all();
-                return Ok(());
-            }
+        if self
+            .engines_mut()
+            .any(|engine| engine.retire(gone.clone()).is_err())
+        {
+            self.keep_all();
+            return Ok(());
         }
         self.tell(|_| format!("shrink by {gone:?}"));
         self.counts().add("shrinking", 1);
@@ -93,7 +93,7 @@ impl World<'_> {
     }
 
     fn keep_all(&mut self) {
-        for engine in &mut self.engines {
+        for engine in self.engines_mut() {
             engine.keep_retiring();
         }
     }
@@ -103,11 +103,11 @@ impl World<'_> {
         if self.shrinking.is_none() {
             return Ok(());
         }
-        if self.engines.iter().any(|engine| engine.failure().is_some()) {
+        if self.engines().any(|engine| engine.failure().is_some()) {
             return self.keep();
         }
         let left = |engine: &Engine| engine.retiring().map_or(0, |(left, _)| left);
-        if self.cache.gone || self.engines.iter().any(|engine| left(engine) > 0) {
+        if self.cache.gone || self.engines().any(|engine| left(engine) > 0) {
             return Ok(());
         }
         let Some(Shrinking { mut changed, cut }) = self.shrinking.take() else {
@@ -122,7 +122,7 @@ impl World<'_> {
         if self.write_changed(changed, cut)? {
             self.counts().add("shrunk", 1);
             self.use_extents()?;
-        } else if !self.engines.is_empty() && self.engines[0].retiring().is_some() {
+        } else if self.engines().any(|engine| engine.retiring().is_some()) {
             // It counts or not; so what is empty stays empty, and it is tried again.
             self.shrinking = Some(Shrinking {
                 changed: again,
@@ -137,9 +137,13 @@ impl World<'_> {
         let mut looks = 0;
         while self.shrinking.is_some() {
             looks += 1;
-            if looks > LOOK_LIMIT || !self.event(None)? {
+            let goes_on = self.event(None)?;
+            if self.shrinking.is_none() {
+                break;
+            }
+            if looks > LOOK_LIMIT || !goes_on {
                 if self.cache.tally.total() == 0 {
-                    let left: Vec<_> = self.engines.iter().map(Engine::retiring).collect();
+                    let left: Vec<_> = self.engines().map(Engine::retiring).collect();
                     return Err(format!("what is to leave is not emptied: {left:?}"));
                 }
                 return self.keep();
@@ -162,10 +166,14 @@ impl World<'_> {
         numbers.sort_unstable();
         numbers.dedup();
         self.cache.numbers = numbers;
-        let mut rng = Rng::of(self.rng.bits(), 14);
-        let mut control = Control::new(&mut self.cache, cut, &mut rng);
+        let life = self.boot_of_daemon;
+        let mut control = Served::new(self, cut);
         let result = superblock.replace(changed, &mut control);
-        let was_cut = control.cut;
+        let (was_cut, trouble) = (control.cut, control.trouble.take());
+        trouble.map_or(Ok(()), Err)?;
+        if self.boot_of_daemon != life {
+            return Ok(false);
+        }
         self.superblock = Some(superblock);
         if was_cut {
             self.counts().add("resize cut short", 1);
@@ -173,23 +181,43 @@ impl World<'_> {
             self.crash_here(power)?;
             return Ok(false);
         }
-        if self.cache.lost {
-            // The control plane's flush lost what others had written.
-            for engine in &mut self.engines {
-                engine.cache_flush_failed(self.now, &mut self.memory);
-            }
-            self.pump_all()?;
-        }
         Ok(result.is_ok())
     }
 
     fn use_extents(&mut self) -> Check {
-        let superblock = self.superblock.as_ref().expect("just written");
-        for engine in &mut self.engines {
-            engine.set_extents(superblock);
+        let superblock = self.superblock.clone().expect("just written");
+        let known = std::mem::take(&mut self.served_devices);
+        self.served_devices = superblock.devices.iter().map(|on| on.number).collect();
+        for number in self.served_devices.clone() {
+            if !known.contains(&number) {
+                for host in &mut self.hosts {
+                    host.add_cache_device(number);
+                }
+            }
         }
+        for engine in self.engines_mut() {
+            engine.set_extents(&superblock);
+        }
+        self.let_go(&known)?;
         self.cache.numbers = superblock.devices.iter().map(|on| on.number).collect();
         self.pump_all()
+    }
+
+    /// Devices that are in the cache no more are flushed no more.
+    fn let_go(&mut self, known: &[u8]) -> Check {
+        for number in known {
+            if self.served_devices.contains(number) {
+                continue;
+            }
+            for host in 0..self.hosts.len() {
+                while !self.hosts[host].remove_cache_device(*number) {
+                    if !self.event(None)? {
+                        return Err(format!("a flush of device {number} never ends"));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Which devices belong to the cache: those that the newest superblock of all names.

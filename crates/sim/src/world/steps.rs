@@ -124,8 +124,8 @@ impl World<'_> {
     }
 
     pub(super) fn pump_all(&mut self) -> Check {
-        for shard in 0..self.engines.len() as u16 {
-            self.pump(shard)?;
+        for host in 0..self.hosts.len() {
+            self.pump(host)?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl World<'_> {
 
     fn set_mode(&mut self, volume: u16, mode: Mode) -> Check {
         self.tell(|_| format!("volume {volume} becomes {}", mode.name()));
-        for engine in &mut self.engines {
+        for engine in self.engines_mut() {
             engine.set_mode(VolumeSlot(volume), mode);
         }
         self.volumes[usize::from(volume)].mode = mode;
@@ -157,13 +157,13 @@ impl World<'_> {
 
     fn set_draining(&mut self, volume: u16, on: bool) {
         self.volumes[usize::from(volume)].draining = on;
-        for engine in &mut self.engines {
+        for engine in self.engines_mut() {
             engine.set_draining(VolumeSlot(volume), on);
         }
     }
 
     fn set(&mut self, settings: &Settings) -> Check {
-        for engine in &mut self.engines {
+        for engine in self.engines_mut() {
             engine
                 .set_settings(settings.clone())
                 .map_err(|error| format!("settings refused: {error}"))?;
@@ -262,12 +262,12 @@ impl World<'_> {
         self.ask(Range::of(volume, 0, 0), Ask::Flush)?;
         self.quiesce()?;
         let slot = VolumeSlot(volume);
-        for engine in &mut self.engines {
-            engine.set_detaching(slot, true);
+        for host in &mut self.hosts {
+            host.retire_volume(slot);
         }
-        for shard in 0..self.engines.len() {
+        for host in 0..self.hosts.len() {
             let mut events = 0;
-            while let Err(left) = self.engines[shard].remove_volume(slot) {
+            while let Err(left) = self.hosts[host].remove_volume(slot) {
                 events += 1;
                 if events > 10_000 || !self.event(None)? {
                     return Err(format!(
@@ -322,8 +322,8 @@ impl World<'_> {
         (state.record_id, state.base, state.reserved_blocks) =
             (record.id, record.base, record.reserved_blocks);
         self.superblock = Some(superblock);
-        for engine in &mut self.engines {
-            assert_eq!(engine.add_volume(config), slot);
+        for host in &mut self.hosts {
+            assert_eq!(host.add_volume(config), slot);
         }
         self.note_through(volume);
         Ok(())
@@ -395,7 +395,7 @@ impl World<'_> {
         for origin in &mut self.origins {
             origin.heal();
         }
-        if self.cache.gone || self.engines.iter().any(|engine| engine.failure().is_some()) {
+        if self.cache.gone || self.engines().any(|engine| engine.failure().is_some()) {
             let crash = crate::plan::Crash {
                 power: false,
                 survival: Survival::Any,
@@ -458,7 +458,7 @@ impl World<'_> {
             }
         }
         self.quiesce()?;
-        if self.engines.iter().any(|engine| engine.failure().is_some()) {
+        if self.engines().any(|engine| engine.failure().is_some()) {
             return Ok(());
         }
         for volume in 0..self.volumes.len() as u16 {

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use forebay_cache::{Asked, Slots};
 use forebay_engine::{Buf, Failure, RequestKind, VolumeSlot};
 use forebay_frontend::nbd::Parts;
 use forebay_frontend::ublk::commands;
@@ -18,7 +19,7 @@ use forebay_io::{PoolView, Token};
 use smallvec::SmallVec;
 
 use super::super::flight::Asker;
-use super::super::slots::Slots;
+
 use super::super::worker::Worker;
 use crate::failure::in_words;
 
@@ -173,7 +174,14 @@ impl Worker {
             kind: request.kind,
             len_bytes: request.len_bytes,
         };
-        self.launch(asker, volume, request.kind, range, parts);
+        let asked = Asked {
+            volume,
+            kind: request.kind,
+            offset_bytes: range.0,
+            len_bytes: range.1,
+            flush_after: false,
+        };
+        self.launch(asker, asked, parts);
         true
     }
 
@@ -235,7 +243,7 @@ impl Worker {
     /// Begins no more requests of block devices; says how many requests are on their way.
     pub(in super::super) fn hold_queues(&mut self) -> usize {
         self.ublk.held = true;
-        self.flights.len()
+        self.host.requests()
     }
 }
 

@@ -1,14 +1,14 @@
 //! An origin without a cache: requests become device operations as they are. Takes the place of
-//! an engine in the worker's loop, with the same few calls.
+//! an engine in a host's loop, with the same few calls.
 
 use std::collections::VecDeque;
 
 use forebay_engine::{
     Ack, Action, Bufs, Device, DeviceError, Failure, Nanos, OpId, Operation, Request, RequestKind,
-    Stats,
+    Stats, VolumeSlot,
 };
 
-use super::slots::Slots;
+use crate::slots::Slots;
 
 #[derive(Debug)]
 struct Pending {
@@ -16,19 +16,24 @@ struct Pending {
     started: Nanos,
     /// A flush still follows (FUA).
     flush_after: bool,
+    /// What it waits for is a flush.
+    has_flushed: bool,
 }
 
 /// Passes requests through and counts them.
 #[derive(Debug, Default)]
-pub(super) struct Plain {
+pub struct Plain {
     pending: Slots<Pending>,
     actions: VecDeque<Action>,
+    /// Volumes of which a flush failed that was another's: what was written here may be lost, and
+    /// the next to ask must hear of it.
+    doubted: Vec<VolumeSlot>,
     acks: VecDeque<Ack>,
-    pub(super) stats: Stats,
+    pub(crate) stats: Stats,
 }
 
 impl Plain {
-    pub(super) fn submit(&mut self, now: Nanos, request: Request) {
+    pub(crate) fn submit(&mut self, now: Nanos, request: Request) {
         let range = (request.offset_bytes, u64::from(request.len_bytes));
         let bufs = Bufs::from_slice(&[request.buf]);
         let (operation, flush_after) = match request.kind {
@@ -82,6 +87,7 @@ impl Plain {
                 self.acks.push_back(Ack {
                     id: request.id,
                     result: Ok(()),
+                    around: false,
                 });
                 return;
             }
@@ -90,6 +96,7 @@ impl Plain {
             request,
             started: now,
             flush_after,
+            has_flushed: false,
         }));
         self.actions.push_back(Action {
             op,
@@ -98,12 +105,13 @@ impl Plain {
         });
     }
 
-    pub(super) fn complete(&mut self, now: Nanos, op: OpId, result: Result<(), DeviceError>) {
+    pub(crate) fn complete(&mut self, now: Nanos, op: OpId, result: Result<(), DeviceError>) {
         let Some(pending) = self.pending.get_mut(op.0) else {
             return;
         };
         if result.is_ok() && pending.flush_after {
             pending.flush_after = false;
+            pending.has_flushed = true;
             let device = Device::Origin(pending.request.volume);
             self.stats.origin_flushes += 1;
             self.actions.push_back(Action {
@@ -113,6 +121,11 @@ impl Plain {
             });
             return;
         }
+        let result = if pending.request.kind == RequestKind::Flush || pending.has_flushed {
+            self.believed(op, result)
+        } else {
+            result
+        };
         let Some(Pending {
             request, started, ..
         }) = self.pending.remove(op.0)
@@ -142,18 +155,40 @@ impl Plain {
         self.acks.push_back(Ack {
             id: request.id,
             result,
+            around: !matches!(request.kind, RequestKind::Read | RequestKind::Flush),
         });
     }
 
-    pub(super) fn next_action(&mut self) -> Option<Action> {
+    /// A flush of the volume's origin failed that was not asked for here (I10).
+    pub(crate) fn flush_failed(&mut self, volume: VolumeSlot) {
+        if !self.doubted.contains(&volume) {
+            self.doubted.push(volume);
+        }
+    }
+
+    /// The result of a flush, as far as it says something about all that was written here.
+    fn believed(&mut self, op: OpId, result: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        let volume = self
+            .pending
+            .get_mut(op.0)
+            .map(|pending| pending.request.volume);
+        let before = self.doubted.len();
+        self.doubted.retain(|doubted| Some(*doubted) != volume);
+        if self.doubted.len() < before {
+            return Err(DeviceError::Io);
+        }
+        result
+    }
+
+    pub(crate) fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    pub(super) fn next_ack(&mut self) -> Option<Ack> {
+    pub(crate) fn next_ack(&mut self) -> Option<Ack> {
         self.acks.pop_front()
     }
 
-    pub(super) fn is_settled(&self) -> bool {
-        self.pending.len() == 0 && self.acks.is_empty()
+    pub(crate) fn is_settled(&self) -> bool {
+        self.pending.is_empty() && self.acks.is_empty()
     }
 }

@@ -2,7 +2,7 @@
 
 /// A table whose places are used again.
 #[derive(Debug)]
-pub(super) struct Slots<T> {
+pub struct Slots<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,
 }
@@ -17,7 +17,8 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    pub(super) fn insert(&mut self, thing: T) -> u32 {
+    /// Keeps a thing; returns its name.
+    pub fn insert(&mut self, thing: T) -> u32 {
         match self.free.pop() {
             Some(place) => {
                 self.places[place as usize] = Some(thing);
@@ -30,27 +31,38 @@ impl<T> Slots<T> {
         }
     }
 
-    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
+    /// The thing of this name.
+    pub fn get_mut(&mut self, place: u32) -> Option<&mut T> {
         self.places.get_mut(place as usize)?.as_mut()
     }
 
-    pub(super) fn remove(&mut self, place: u32) -> Option<T> {
+    /// Takes a thing out; its name is given again.
+    pub fn remove(&mut self, place: u32) -> Option<T> {
         let thing = self.places.get_mut(place as usize)?.take()?;
         self.free.push(place);
         Some(thing)
     }
 
     /// The names of all.
-    pub(super) fn places(&self) -> impl Iterator<Item = u32> {
+    pub fn places(&self) -> impl Iterator<Item = u32> {
         let taken = |(place, thing): (usize, &Option<T>)| thing.as_ref().map(|_| place as u32);
         self.places.iter().enumerate().filter_map(taken)
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    /// All of them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().flatten()
     }
 }

@@ -1,12 +1,14 @@
-//! What a worker drives: the engine of a shard, or the stand-in of an origin without a cache.
+//! What a host drives: the engine of a shard, or the stand-in of an origin without a cache.
 
-use forebay_engine::{Ack, Action, DeviceError, Engine, Memory, Nanos, OpId, Request, Stats};
+use forebay_engine::{
+    Ack, Action, Device, DeviceError, Engine, Memory, Nanos, OpId, Request, Stats,
+};
 
-use super::plain::Plain;
+use crate::plain::Plain;
 
 /// One part of the data path that decides.
 #[derive(Debug)]
-pub(super) enum Shard {
+pub enum Shard {
     /// A shard of a cache.
     Cached(Box<Engine>),
     /// No cache.
@@ -14,14 +16,14 @@ pub(super) enum Shard {
 }
 
 impl Shard {
-    pub(super) fn submit(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
+    pub(crate) fn submit(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         match self {
             Shard::Cached(engine) => engine.submit(now, request, memory),
             Shard::Plain(plain) => plain.submit(now, request),
         }
     }
 
-    pub(super) fn complete(
+    pub(crate) fn complete(
         &mut self,
         now: Nanos,
         op: OpId,
@@ -34,7 +36,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
+    pub(crate) fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
         match self {
             Shard::Cached(engine) => engine.advance(now, memory),
             Shard::Plain(_) => {}
@@ -42,51 +44,76 @@ impl Shard {
     }
 
     /// Gives back memory that serves no request yet; says whether there was any.
-    pub(super) fn give_up_spare_memory(&mut self, memory: &mut dyn Memory) -> bool {
+    pub fn give_up_spare_memory(&mut self, memory: &mut dyn Memory) -> bool {
         match self {
             Shard::Cached(engine) => engine.give_up_reading_ahead(memory),
             Shard::Plain(_) => false,
         }
     }
 
-    pub(super) fn next_action(&mut self) -> Option<Action> {
+    pub(crate) fn next_action(&mut self) -> Option<Action> {
         match self {
             Shard::Cached(engine) => engine.next_action(),
             Shard::Plain(plain) => plain.next_action(),
         }
     }
 
-    pub(super) fn next_ack(&mut self) -> Option<Ack> {
+    pub(crate) fn next_ack(&mut self) -> Option<Ack> {
         match self {
             Shard::Cached(engine) => engine.next_ack(),
             Shard::Plain(plain) => plain.next_ack(),
         }
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         match self {
             Shard::Cached(engine) => engine.next_deadline(),
             Shard::Plain(_) => None,
         }
     }
 
-    pub(super) fn is_settled(&self) -> bool {
+    /// Whether nothing is on its way and everything published is durable.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
         match self {
             Shard::Cached(engine) => engine.is_settled(),
             Shard::Plain(plain) => plain.is_settled(),
         }
     }
 
-    pub(super) fn stats(&self) -> &Stats {
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
         match self {
             Shard::Cached(engine) => engine.stats(),
             Shard::Plain(plain) => &plain.stats,
         }
     }
 
-    pub(super) fn engine(&mut self) -> Option<&mut Engine> {
+    /// The engine, if there is a cache.
+    pub fn engine(&mut self) -> Option<&mut Engine> {
         match self {
             Shard::Cached(engine) => Some(engine),
+            Shard::Plain(_) => None,
+        }
+    }
+
+    /// A flush of a device failed that this shard did not ask for itself.
+    pub(crate) fn flush_failed(&mut self, now: Nanos, device: Device, memory: &mut dyn Memory) {
+        match (self, device) {
+            (Shard::Cached(engine), Device::Cache(_)) => engine.cache_flush_failed(now, memory),
+            (Shard::Cached(engine), Device::Origin(volume)) => {
+                engine.origin_flush_failed(now, volume, memory);
+            }
+            (Shard::Plain(plain), Device::Origin(volume)) => plain.flush_failed(volume),
+            (Shard::Plain(_), Device::Cache(_)) => {}
+        }
+    }
+
+    /// Why the shard stepped aside, if it did.
+    pub(crate) fn failure(&self) -> Option<&'static str> {
+        match self {
+            Shard::Cached(engine) => engine.failure(),
             Shard::Plain(_) => None,
         }
     }

@@ -1,0 +1,100 @@
+//! What is put on record of a cache that is given up: the reports of all its hosts together.
+
+use forebay_engine::Unsaved;
+
+use crate::aside::Report;
+
+/// Gathers the reports of all hosts.
+#[derive(Clone, Debug)]
+pub struct GivenUp {
+    reports: Vec<Option<Report>>,
+}
+
+impl GivenUp {
+    /// For a cache with so many hosts.
+    #[must_use]
+    pub fn new(hosts: usize) -> GivenUp {
+        GivenUp {
+            reports: vec![None; hosts],
+        }
+    }
+
+    /// Takes the report of a host. If there is one of every host now, all of them together: it is
+    /// to be put on record, in place of what may be there, and then every host is told.
+    pub fn take(&mut self, host: u16, report: Report) -> Option<Abandonment> {
+        self.reports[usize::from(host)] = Some(report);
+        let reports: Option<Vec<&Report>> = self.reports.iter().map(Option::as_ref).collect();
+        let reports = reports?;
+        let first = reports.first()?;
+        let unsaved = reports.iter().flat_map(|report| &report.unsaved);
+        Some(Abandonment {
+            epoch: first.epoch,
+            reason: first.reason,
+            unsaved: merged(unsaved.copied().collect()),
+            serials: reports.iter().map(|report| report.serial).collect(),
+        })
+    }
+}
+
+/// What is put on record (I15).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Abandonment {
+    /// The epoch in which the cache is given up.
+    pub epoch: u32,
+    /// Why.
+    pub reason: &'static str,
+    /// What is newer in the cache than on its origin.
+    pub unsaved: Vec<Unsaved>,
+    /// Of each host, which of its reports is in it: what [`crate::Host::recorded`] is told.
+    pub serials: Vec<u64>,
+}
+
+/// Sorted, with neighbours as one.
+fn merged(mut unsaved: Vec<Unsaved>) -> Vec<Unsaved> {
+    unsaved.sort_unstable_by_key(|range| (range.in_memory, range.volume.0, range.offset_bytes));
+    let mut merged: Vec<Unsaved> = Vec::new();
+    for range in unsaved {
+        match merged.last_mut() {
+            Some(last)
+                if (last.in_memory, last.volume) == (range.in_memory, range.volume)
+                    && last.offset_bytes + last.len_bytes == range.offset_bytes =>
+            {
+                last.len_bytes += range.len_bytes;
+            }
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_engine::VolumeSlot;
+
+    use super::*;
+
+    fn report(offset_bytes: u64) -> Report {
+        Report {
+            serial: 1,
+            epoch: 3,
+            reason: "a test",
+            unsaved: vec![Unsaved {
+                volume: VolumeSlot(0),
+                offset_bytes,
+                len_bytes: 4096,
+                in_memory: false,
+            }],
+        }
+    }
+
+    #[test]
+    fn nothing_is_recorded_before_every_host_has_reported() {
+        let mut given_up = GivenUp::new(2);
+        assert_eq!(given_up.take(1, report(4096)), None);
+        let all = given_up.take(0, report(0)).expect("both have reported");
+        let [only] = all.unsaved.as_slice() else {
+            panic!("neighbours are one range: {all:?}")
+        };
+        assert_eq!((only.offset_bytes, only.len_bytes), (0, 8192));
+    }
+}

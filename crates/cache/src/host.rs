@@ -1,0 +1,308 @@
+//! One thread's part of a cache: its shards, the requests of its clients, and what it tells the
+//! other threads.
+//!
+//! The driver calls [`Host::launch`], [`Host::complete`], [`Host::flushed`] and [`Host::receive`]
+//! as things happen, then [`Host::advance`] once per batch, and takes what comes of it: orders for
+//! devices, messages for other hosts, answers for clients, and, when the cache is given up, what
+//! is to be put on record.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use forebay_engine::{
+    Action, BlockKey, Device, DeviceError, Engine, Geometry, Memory, Nanos, OpId, Operation,
+    Request, VolumeConfig, VolumeSlot,
+};
+
+use crate::aside::Aside;
+use crate::flushes::Flushes;
+use crate::join::{Join, Joined};
+use crate::message::Message;
+use crate::shard::Shard;
+use crate::shared::Shared;
+use crate::slots::Slots;
+
+/// Something for a device to do.
+#[derive(Debug)]
+pub enum Order {
+    /// An operation of a shard that is no flush; its end goes to [`Host::complete`].
+    Transfer(u16, Action),
+    /// Flush this device; the end goes to [`Host::flushed`].
+    Flush(Device),
+}
+
+/// See the module. `T` is what the driver knows a request by.
+#[derive(Debug)]
+pub struct Host<T> {
+    pub(crate) index: u16,
+    hosts: u16,
+    /// Which host has each shard.
+    pub(crate) owners: Vec<u16>,
+    pub(crate) geometry: Geometry,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) shards: Vec<Option<Shard>>,
+    pub(crate) own: Vec<u16>,
+    /// The first block of each volume.
+    pub(crate) bases: Vec<Option<BlockKey>>,
+    pub(crate) joins: Slots<Join<T>>,
+    pub(crate) flushes: Flushes,
+    pub(crate) aside: Aside<T>,
+    pub(crate) orders: VecDeque<Order>,
+    pub(crate) outbox: VecDeque<(u16, Message)>,
+    pub(crate) answers: VecDeque<Joined<T>>,
+}
+
+impl<T> Host<T> {
+    /// Host `index` of so many, before it has its shards. `owners` says which host each shard of
+    /// the cache is with.
+    #[must_use]
+    pub fn new(
+        (index, hosts): (u16, u16),
+        owners: Vec<u16>,
+        geometry: Geometry,
+        shared: Arc<Shared>,
+    ) -> Host<T> {
+        Host {
+            index,
+            hosts,
+            geometry,
+            shared,
+            shards: owners.iter().map(|_| None).collect(),
+            owners,
+            own: Vec::new(),
+            bases: Vec::new(),
+            joins: Slots::default(),
+            flushes: Flushes::default(),
+            aside: Aside::default(),
+            orders: VecDeque::new(),
+            outbox: VecDeque::new(),
+            answers: VecDeque::new(),
+        }
+    }
+
+    /// Takes a shard over.
+    pub fn add_shard(&mut self, number: u16, shard: Shard) {
+        self.shards[usize::from(number)] = Some(shard);
+        self.own.push(number);
+    }
+
+    /// The shards here, by number.
+    #[must_use]
+    pub fn own_shards(&self) -> &[u16] {
+        &self.own
+    }
+
+    /// How many shards the cache has.
+    #[must_use]
+    pub fn shard_count(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Which host has a shard.
+    #[must_use]
+    pub fn owner_of(&self, shard: u16) -> u16 {
+        self.owners[usize::from(shard)]
+    }
+
+    /// The shape of the cache.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The shards here.
+    pub fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().flatten()
+    }
+
+    /// The same, to change.
+    pub fn shards_mut(&mut self) -> impl Iterator<Item = &mut Shard> {
+        self.shards.iter_mut().flatten()
+    }
+
+    /// The shard of this number, if it is here.
+    pub fn shard(&mut self, number: u16) -> Option<&mut Shard> {
+        self.shards.get_mut(usize::from(number))?.as_mut()
+    }
+
+    /// The engine of a shard, if it is here and there is a cache.
+    #[must_use]
+    pub fn engine(&self, number: u16) -> Option<&Engine> {
+        match self.shards.get(usize::from(number))?.as_ref()? {
+            Shard::Cached(engine) => Some(engine),
+            Shard::Plain(_) => None,
+        }
+    }
+
+    /// The engines here.
+    pub fn engines(&mut self) -> impl Iterator<Item = &mut Engine> {
+        self.shards_mut().filter_map(Shard::engine)
+    }
+
+    /// A device of the cache that is flushed with the others from now on.
+    pub fn add_cache_device(&mut self, number: u8) {
+        self.flushes.add_cache_device(number, &self.shared);
+    }
+
+    /// A device of the cache that holds nothing any more; false as long as a flush of it is
+    /// wanted.
+    pub fn remove_cache_device(&mut self, number: u8) -> bool {
+        self.flushes.remove_cache_device(number)
+    }
+
+    /// Serves a volume from now on. All hosts give it the same slot, as they add and remove
+    /// volumes in the same order.
+    pub fn add_volume(&mut self, config: VolumeConfig) -> VolumeSlot {
+        let free = self.bases.iter().position(Option::is_none);
+        let slot = VolumeSlot(free.unwrap_or(self.bases.len()) as u16);
+        for engine in self.engines() {
+            let own = engine.add_volume(config);
+            assert_eq!(own, slot, "engines number volumes as their hosts do");
+        }
+        if usize::from(slot.0) == self.bases.len() {
+            self.bases.push(None);
+        }
+        self.bases[usize::from(slot.0)] = Some(config.base);
+        self.flushes.add_volume(slot, &self.shared);
+        slot
+    }
+
+    /// Has requests of a volume refused from now on.
+    pub fn retire_volume(&mut self, slot: VolumeSlot) {
+        for engine in self.engines() {
+            engine.set_detaching(slot, true);
+        }
+    }
+
+    /// Forgets a retired volume.
+    ///
+    /// # Errors
+    /// How much still stands in the way.
+    pub fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
+        let wanted = self.flushes.wanted(Device::Origin(slot));
+        if !self.joins.is_empty() || wanted > 0 {
+            return Err((self.joins.len() + wanted) as u64);
+        }
+        for engine in self.engines() {
+            engine.remove_volume(slot)?;
+        }
+        if let Some(base) = self.bases.get_mut(usize::from(slot.0)) {
+            *base = None;
+        }
+        Ok(())
+    }
+
+    /// How many requests are on their way.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.joins.len()
+    }
+
+    /// When [`Host::advance`] must be called next, if nothing else happens.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.shards().filter_map(Shard::next_deadline).min()
+    }
+
+    /// Whether nothing is on its way and everything published is durable.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.joins.is_empty() && self.shards().all(Shard::is_settled)
+    }
+
+    /// Takes the end of an operation of a shard.
+    pub fn complete(
+        &mut self,
+        now: Nanos,
+        shard: u16,
+        op: OpId,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        if let Some(shard) = &mut self.shards[usize::from(shard)] {
+            shard.complete(now, op, result, memory);
+        }
+    }
+
+    /// Takes a message of another host.
+    pub fn receive(&mut self, now: Nanos, message: Message, memory: &mut dyn Memory) {
+        match message {
+            Message::Submit(shard, request) => self.submit(now, shard, request, memory),
+            Message::Answer(ack) => self.answered(now, ack, memory),
+            Message::Flush(device) => self.flush_now(device),
+            Message::Flushed {
+                device,
+                failed,
+                failures,
+            } => self.flushed_by_another(now, device, failed, failures, memory),
+            Message::FlushFailed { device, failures } => {
+                self.tell_shards(now, device, failures, &[], memory);
+            }
+            Message::StepAside(reason) => self.step_aside(reason),
+        }
+    }
+
+    /// Does what became possible or due on every shard here, and takes what they want done.
+    pub fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        for at in 0..self.own.len() {
+            let number = self.own[at];
+            if let Some(shard) = &mut self.shards[usize::from(number)] {
+                shard.advance(now, memory);
+            }
+            // Before an answer of any shard here leaves (I22).
+            self.look_for_failure();
+            while let Some(ack) = self.own_shard(number).and_then(Shard::next_ack) {
+                self.answered(now, ack, memory);
+            }
+            while let Some(action) = self.own_shard(number).and_then(Shard::next_action) {
+                self.take_action(number, action);
+            }
+        }
+    }
+
+    fn own_shard(&mut self, number: u16) -> Option<&mut Shard> {
+        self.shards[usize::from(number)].as_mut()
+    }
+
+    fn take_action(&mut self, shard: u16, action: Action) {
+        match action.operation {
+            Operation::Flush => self.want_flush(shard, action.op, action.device),
+            _ => self.orders.push_back(Order::Transfer(shard, action)),
+        }
+    }
+
+    /// Submits a request to a shard here, or sends it to where the shard is.
+    pub(crate) fn submit(
+        &mut self,
+        now: Nanos,
+        number: u16,
+        request: Request,
+        memory: &mut dyn Memory,
+    ) {
+        let owner = self.owners[usize::from(number)];
+        if owner != self.index {
+            self.send(owner, Message::Submit(number, request));
+        } else if let Some(shard) = &mut self.shards[usize::from(number)] {
+            shard.submit(now, request, memory);
+        }
+    }
+
+    pub(crate) fn other_hosts(&self) -> impl Iterator<Item = u16> + use<T> {
+        let own = self.index;
+        (0..self.hosts).filter(move |host| *host != own)
+    }
+
+    pub(crate) fn send(&mut self, host: u16, message: Message) {
+        self.outbox.push_back((host, message));
+    }
+
+    /// The next thing for a device to do.
+    pub fn next_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    /// The next message, and which host it is for.
+    pub fn next_message(&mut self) -> Option<(u16, Message)> {
+        self.outbox.pop_front()
+    }
+}

@@ -1,0 +1,42 @@
+//! A client's request, cut into one piece for each stretch of a shard, and answered when all of
+//! those are.
+
+use forebay_engine::{Failure, VolumeSlot};
+
+/// One request and what it waits for.
+#[derive(Debug)]
+pub(crate) struct Join<T> {
+    pub(crate) payload: T,
+    pub(crate) volume: VolumeSlot,
+    pub(crate) outstanding: u32,
+    pub(crate) failure: Option<Failure>,
+    /// A flush still follows (a trim with FUA).
+    pub(crate) flush_after: bool,
+    /// A piece is on the origin alone.
+    pub(crate) around: bool,
+    /// The origin's mark when it came. A flush of the origin that fails meanwhile may have lost what
+    /// is done already, and whoever hears of that flush does not know of this write yet (I10).
+    pub(crate) origin_mark: u64,
+    /// Of a flush: up to which mark clients had heard of failures when it came. A failure that
+    /// nobody had heard of concerns what it is asked to make durable.
+    pub(crate) heard: Option<u64>,
+    /// Its answer says that something is kept.
+    pub(crate) promises: bool,
+}
+
+/// An answer that promises that something is kept.
+#[derive(Debug)]
+pub(crate) struct Promised<T> {
+    pub(crate) joined: Joined<T>,
+    /// Of a flush: of which volume.
+    pub(crate) flushed: Option<VolumeSlot>,
+}
+
+/// A request that is answered.
+#[derive(Debug)]
+pub struct Joined<T> {
+    /// What it was launched with.
+    pub payload: T,
+    /// The first failure of its pieces.
+    pub result: Result<(), Failure>,
+}

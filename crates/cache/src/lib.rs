@@ -1,0 +1,42 @@
+//! What concerns a cache and not one shard of it: requests cut over shards and joined again, one
+//! flush of a device at a time, stepping aside as a whole.
+//!
+//! Like the engine it does no I/O, has no clock and starts no threads: [`Host`] is one thread's
+//! part, and what hosts tell each other is a [`Message`] that the driver delivers. The daemon and
+//! the simulator are two drivers of it.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `host` | one thread's part, and its calls |
+//! | `requests`, `join` | a request cut into pieces, and joined |
+//! | `flushes`, `gate` | flushes of devices, one at a time |
+//! | `aside`, `given_up` | stepping aside, and its record |
+//! | `shared`, `message` | what hosts see at once, and what they tell each other |
+//! | `shard`, `plain` | what decides: an engine, or its stand-in without a cache |
+
+#![forbid(unsafe_code)]
+
+mod aside;
+mod flushes;
+mod gate;
+mod given_up;
+mod host;
+mod join;
+mod message;
+mod plain;
+mod requests;
+mod shard;
+mod shared;
+mod slots;
+
+pub use aside::Report;
+pub use flushes::ControlFlush;
+pub use given_up::{Abandonment, GivenUp};
+pub use host::{Host, Order};
+pub use join::Joined;
+pub use message::Message;
+pub use plain::Plain;
+pub use requests::Asked;
+pub use shard::Shard;
+pub use shared::Shared;
+pub use slots::Slots;

@@ -1,0 +1,33 @@
+//! What the hosts of a cache tell each other. The driver delivers it, in any time and, between
+//! different hosts, in any order; messages from one host to another keep theirs.
+
+use forebay_engine::{Ack, Device, Request};
+
+/// From one host to another.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// A piece of a request, for a shard of the receiver.
+    Submit(u16, Request),
+    /// The answer to such a piece.
+    Answer(Ack),
+    /// The receiver holds the gate of the device now, and is to flush it (I21).
+    Flush(Device),
+    /// A flush of another served the receiver too.
+    Flushed {
+        /// What was flushed.
+        device: Device,
+        /// It failed.
+        failed: bool,
+        /// Failures of the device's flushes up to this one.
+        failures: u64,
+    },
+    /// A flush of a device failed: the shards of the receiver are told.
+    FlushFailed {
+        /// What was flushed.
+        device: Device,
+        /// Failures of the device's flushes up to this one.
+        failures: u64,
+    },
+    /// A shard gives the cache up for this reason: all do (I22).
+    StepAside(&'static str),
+}

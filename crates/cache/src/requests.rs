@@ -1,0 +1,246 @@
+//! A request from its client to the shards and back.
+
+use forebay_engine::planted::{self, Bug};
+use forebay_engine::{
+    Ack, BlockKey, Buf, Failure, MAX_RANGE_BYTES, MAX_REQUEST_BYTES, Memory, Nanos, Request,
+    RequestId, RequestKind, VolumeSlot,
+};
+
+use crate::host::Host;
+use crate::join::{Join, Joined, Promised};
+use crate::message::Message;
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Of which volume.
+    pub volume: VolumeSlot,
+    /// What.
+    pub kind: RequestKind,
+    /// From where on, in bytes.
+    pub offset_bytes: u64,
+    /// How much, in bytes.
+    pub len_bytes: u32,
+    /// The answer waits for a flush as well.
+    pub flush_after: bool,
+}
+
+impl Asked {
+    /// A flush of a volume.
+    #[must_use]
+    pub fn flush(volume: VolumeSlot) -> Asked {
+        Asked {
+            volume,
+            kind: RequestKind::Flush,
+            offset_bytes: 0,
+            len_bytes: 0,
+            flush_after: false,
+        }
+    }
+}
+
+impl<T> Host<T> {
+    /// Where a volume begins among the blocks of the cache, if it is served.
+    #[must_use]
+    pub fn base_of(&self, volume: VolumeSlot) -> Option<BlockKey> {
+        *self.bases.get(usize::from(volume.0))?
+    }
+
+    /// The pieces a range of a volume is cut into: the shard, the offset and the length in bytes
+    /// of each. Reads and writes bring a buffer for each.
+    pub fn pieces(
+        &self,
+        volume: VolumeSlot,
+        offset_bytes: u64,
+        len_bytes: u32,
+        max_bytes: u32,
+    ) -> Option<impl Iterator<Item = (u16, u64, u32)> + use<T>> {
+        let base = self.base_of(volume)?;
+        let len_bytes = u64::from(len_bytes);
+        Some(
+            self.geometry
+                .split(base, offset_bytes, len_bytes, max_bytes),
+        )
+    }
+
+    /// Sends a request off; what `payload` makes of the buffers comes back with the answer.
+    pub fn launch(
+        &mut self,
+        now: Nanos,
+        payload: T,
+        asked: Asked,
+        bufs: impl IntoIterator<Item = Buf>,
+        memory: &mut dyn Memory,
+    ) {
+        let Asked {
+            volume,
+            kind,
+            flush_after,
+            ..
+        } = asked;
+        let join = self.joins.insert(Join {
+            payload,
+            volume,
+            // It is outstanding by itself until its pieces are submitted.
+            outstanding: 1,
+            failure: None,
+            flush_after,
+            around: false,
+            origin_mark: self.shared.origin_mark(volume),
+            heard: (kind == RequestKind::Flush).then(|| self.shared.heard(volume)),
+            promises: !matches!(kind, RequestKind::Read | RequestKind::Prefetch),
+        });
+        if kind == RequestKind::Flush {
+            self.submit_flush(now, join, volume, memory);
+        } else {
+            self.submit_pieces(now, join, asked, bufs, memory);
+        }
+        self.part_answered(now, join, Ok(()), memory);
+    }
+
+    fn submit_pieces(
+        &mut self,
+        now: Nanos,
+        join: u32,
+        asked: Asked,
+        bufs: impl IntoIterator<Item = Buf>,
+        memory: &mut dyn Memory,
+    ) {
+        let Asked {
+            volume,
+            kind,
+            offset_bytes,
+            len_bytes,
+            ..
+        } = asked;
+        let max_bytes = match kind {
+            RequestKind::Discard | RequestKind::WriteZeroes { .. } => MAX_RANGE_BYTES,
+            _ => MAX_REQUEST_BYTES,
+        };
+        let Some(pieces) = self.pieces(volume, offset_bytes, len_bytes, max_bytes) else {
+            if let Some(join) = self.joins.get_mut(join) {
+                join.failure = Some(Failure::Detached);
+            }
+            return;
+        };
+        let id = self.request_id(join);
+        let mut bufs = bufs.into_iter();
+        for (shard, offset_bytes, len_bytes) in pieces {
+            let buf = bufs.next().unwrap_or(Buf::EMPTY);
+            self.part_begins(join);
+            let request = Request {
+                id,
+                volume,
+                kind,
+                offset_bytes,
+                len_bytes,
+                buf,
+            };
+            self.submit(now, shard, request, memory);
+        }
+    }
+
+    /// A flush is for all shards: any of them may hold what was written before it (I7).
+    fn submit_flush(&mut self, now: Nanos, join: u32, volume: VolumeSlot, memory: &mut dyn Memory) {
+        let id = self.request_id(join);
+        for shard in 0..self.owners.len() as u16 {
+            self.part_begins(join);
+            let request = Request {
+                id,
+                volume,
+                kind: RequestKind::Flush,
+                offset_bytes: 0,
+                len_bytes: 0,
+                buf: Buf::EMPTY,
+            };
+            self.submit(now, shard, request, memory);
+        }
+    }
+
+    fn request_id(&self, join: u32) -> RequestId {
+        RequestId(u64::from(self.index) << 32 | u64::from(join))
+    }
+
+    fn part_begins(&mut self, join: u32) {
+        if let Some(join) = self.joins.get_mut(join) {
+            join.outstanding += 1;
+        }
+    }
+
+    /// A shard has answered, here or on another host.
+    pub(crate) fn answered(&mut self, now: Nanos, ack: Ack, memory: &mut dyn Memory) {
+        let asker = (ack.id.0 >> 32) as u16;
+        if asker == self.index {
+            if ack.around
+                && let Some(join) = self.joins.get_mut(ack.id.0 as u32)
+            {
+                join.around = true;
+            }
+            self.part_answered(now, ack.id.0 as u32, ack.result, memory);
+        } else {
+            self.send(asker, Message::Answer(ack));
+        }
+    }
+
+    fn part_answered(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        result: Result<(), Failure>,
+        memory: &mut dyn Memory,
+    ) {
+        let join = self.joins.get_mut(name);
+        let join = join.expect("a part of a request that has not been answered");
+        if let Err(failure) = result {
+            join.failure.get_or_insert(failure);
+        }
+        join.outstanding -= 1;
+        if join.outstanding > 0 {
+            return;
+        }
+        if join.around
+            && !planted::is(Bug::LossUnheard)
+            && self.shared.origin_mark(join.volume) != join.origin_mark
+        {
+            join.failure.get_or_insert(Failure::Io);
+        }
+        if let Some(heard) = join.heard
+            && self.shared.origin_mark(join.volume) > heard
+        {
+            join.failure.get_or_insert(Failure::Io);
+        }
+        if std::mem::take(&mut join.flush_after) && join.failure.is_none() {
+            join.outstanding = 1;
+            let volume = join.volume;
+            self.submit_flush(now, name, volume, memory);
+            return self.part_answered(now, name, Ok(()), memory);
+        }
+        let join = self.joins.remove(name).expect("just seen");
+        let joined = Joined {
+            payload: join.payload,
+            result: join.failure.map_or(Ok(()), Err),
+        };
+        if join.promises {
+            let flushed = join.heard.map(|_| join.volume);
+            self.aside.promises.push_back(Promised { joined, flushed });
+        } else {
+            self.answers.push_back(joined);
+        }
+    }
+
+    /// The next request that is answered. What promises that something is kept waits while the
+    /// cache is being given up (I22).
+    pub fn next_answer(&mut self) -> Option<Joined<T>> {
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
+        }
+        if self.aside.promises.is_empty() || self.may_not_promise() {
+            return None;
+        }
+        let Promised { joined, flushed } = self.aside.promises.pop_front()?;
+        if let (Err(_), Some(volume)) = (joined.result, flushed) {
+            self.shared.hears(volume);
+        }
+        Some(joined)
+    }
+}

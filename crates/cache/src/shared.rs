@@ -1,0 +1,109 @@
+//! What all threads of a cache see at once: the flush gates of its devices, and whether it is
+//! given up. Everything else is told by messages.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use forebay_engine::{Device, VolumeSlot};
+
+use crate::gate::{Gate, Left};
+
+/// See the module. Each call is one step: threads come one after the other.
+#[derive(Debug)]
+pub struct Shared {
+    gates: Mutex<HashMap<Device, Gate>>,
+    /// Failures of origins' flushes, by volume modulo their number: read without a lock by whoever
+    /// only asks whether there was one.
+    failed: [AtomicU64; 64],
+    /// The same: up to which failure clients have heard of one.
+    heard: [AtomicU64; 64],
+    /// Some shard gives its cache up: read before every answer that relies on the cache (I22).
+    given_up: AtomicBool,
+}
+
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared {
+            gates: Mutex::default(),
+            failed: [const { AtomicU64::new(0) }; 64],
+            heard: [const { AtomicU64::new(0) }; 64],
+            given_up: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Shared {
+    fn gates(&self) -> MutexGuard<'_, HashMap<Device, Gate>> {
+        // Every change of a gate is whole before anything could panic.
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// See `Gate::enter`.
+    pub(crate) fn enter(&self, device: Device, host: u16) -> bool {
+        self.gates().entry(device).or_default().enter(host)
+    }
+
+    /// See `Gate::leave`.
+    pub(crate) fn leave(&self, device: Device, host: u16, failed: bool) -> Left {
+        let mut gates = self.gates();
+        if failed {
+            self.count(device);
+        }
+        gates.entry(device).or_default().leave(host, failed)
+    }
+
+    /// How many flushes of the device failed.
+    pub(crate) fn failures(&self, device: Device) -> u64 {
+        self.gates().get(&device).map_or(0, Gate::failures)
+    }
+
+    /// Whether nobody flushes the device.
+    #[must_use]
+    pub fn is_open(&self, device: Device) -> bool {
+        self.gates().get(&device).is_none_or(Gate::is_open)
+    }
+
+    /// A flush of the control plane failed, which it made while nobody else flushed the device. No
+    /// later success is believed by who has not been told of it.
+    ///
+    /// # Panics
+    /// If somebody flushes the device (I21).
+    pub fn count_failure(&self, device: Device) {
+        let mut gates = self.gates();
+        self.count(device);
+        gates.entry(device).or_default().count_failure();
+    }
+
+    fn count(&self, device: Device) {
+        if let Device::Origin(volume) = device {
+            self.failed[usize::from(volume.0) % self.failed.len()].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A number that is another after a flush of the volume's origin has failed.
+    pub(crate) fn origin_mark(&self, volume: VolumeSlot) -> u64 {
+        self.failed[usize::from(volume.0) % self.failed.len()].load(Ordering::SeqCst)
+    }
+
+    /// A client hears that a flush of the volume failed.
+    pub(crate) fn hears(&self, volume: VolumeSlot) {
+        let mark = self.origin_mark(volume);
+        self.heard[usize::from(volume.0) % self.heard.len()].fetch_max(mark, Ordering::SeqCst);
+    }
+
+    /// The mark up to which clients have heard of failures.
+    pub(crate) fn heard(&self, volume: VolumeSlot) -> u64 {
+        self.heard[usize::from(volume.0) % self.heard.len()].load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether some shard gave the cache up.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,150 @@
+//! Flushes between the threads of one cache (I21), with messages delivered by hand.
+
+use std::sync::Arc;
+
+use forebay_cache::{Asked, Host, Message, Order, Plain, Shard, Shared};
+use forebay_engine::{
+    BlockKey, Buf, Device, DeviceError, Failure, Geometry, Memory, Mode, Nanos, VolumeConfig,
+    VolumeSlot,
+};
+
+const VOLUME: VolumeSlot = VolumeSlot(0);
+const ORIGIN: Device = Device::Origin(VOLUME);
+const NOW: Nanos = Nanos(0);
+
+/// Nothing here needs any.
+struct NoMemory;
+
+impl Memory for NoMemory {
+    fn alloc(&mut self, _len_bytes: usize) -> Option<Buf> {
+        None
+    }
+    fn free(&mut self, _buf: Buf) {}
+    fn bytes(&self, _buf: Buf) -> &[u8] {
+        &[]
+    }
+    fn bytes_mut(&mut self, _buf: Buf) -> &mut [u8] {
+        &mut []
+    }
+    fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
+        &mut []
+    }
+}
+
+/// Threads that share one origin, and nothing else.
+fn hosts(count: u16) -> Vec<Host<u32>> {
+    let shared = Arc::new(Shared::default());
+    let geometry = Geometry::for_device(1 << 30, 4096, Some(1), 1).expect("a geometry");
+    let host = |index| {
+        let mut host = Host::new((index, count), vec![index], geometry, Arc::clone(&shared));
+        host.add_shard(0, Shard::Plain(Box::<Plain>::default()));
+        host.add_volume(VolumeConfig {
+            base: BlockKey(0),
+            reserved_blocks: 256,
+            size_bytes: 1 << 20,
+            mode: Mode::Passthrough,
+        });
+        host
+    };
+    (0..count).map(host).collect()
+}
+
+/// Asks for a flush; whether the device is to be flushed at once.
+fn flush(host: &mut Host<u32>, name: u32) -> bool {
+    host.launch(NOW, name, Asked::flush(VOLUME), [], &mut NoMemory);
+    host.advance(NOW, &mut NoMemory);
+    is_ordered(host)
+}
+
+fn is_ordered(host: &mut Host<u32>) -> bool {
+    matches!(host.next_order(), Some(Order::Flush(device)) if device == ORIGIN)
+}
+
+fn ended(host: &mut Host<u32>, result: Result<(), DeviceError>) {
+    host.flushed(NOW, ORIGIN, result, &mut NoMemory);
+    host.advance(NOW, &mut NoMemory);
+}
+
+fn hears(host: &mut Host<u32>, message: Message) {
+    host.receive(NOW, message, &mut NoMemory);
+    host.advance(NOW, &mut NoMemory);
+}
+
+fn answers(host: &mut Host<u32>) -> Vec<(u32, Result<(), Failure>)> {
+    let mut answers = Vec::new();
+    while let Some(answer) = host.next_answer() {
+        answers.push((answer.payload, answer.result));
+    }
+    answers
+}
+
+#[test]
+fn flushes_wait_for_each_other_and_the_next_serves_all_who_waited() {
+    let mut hosts = hosts(3);
+    assert!(flush(&mut hosts[0], 1));
+    assert!(!flush(&mut hosts[1], 2));
+    assert!(!flush(&mut hosts[2], 3));
+    ended(&mut hosts[0], Ok(()));
+    assert_eq!(answers(&mut hosts[0]), [(1, Ok(()))]);
+    let (to, message) = hosts[0].next_message().expect("the gate is handed on");
+    assert_eq!(to, 1);
+    hears(&mut hosts[1], message);
+    assert!(is_ordered(&mut hosts[1]));
+    ended(&mut hosts[1], Ok(()));
+    let (to, message) = hosts[1].next_message().expect("a result for who waited");
+    assert_eq!(to, 2);
+    hears(&mut hosts[2], message);
+    assert!(!is_ordered(&mut hosts[2]), "one flush served both");
+    assert_eq!(answers(&mut hosts[1]), [(2, Ok(()))]);
+    assert_eq!(answers(&mut hosts[2]), [(3, Ok(()))]);
+}
+
+/// What the first flush lost, the second does not bring back: whoever relied on it must hear of it,
+/// though the second succeeds and the message about the first is still on its way.
+#[test]
+fn a_later_success_is_not_believed_before_the_failure_is_known() {
+    let mut hosts = hosts(2);
+    assert!(flush(&mut hosts[0], 1));
+    ended(&mut hosts[0], Err(DeviceError::Io));
+    assert!(flush(&mut hosts[1], 2), "the gate is open");
+    ended(&mut hosts[1], Ok(()));
+    assert_eq!(answers(&mut hosts[1]), [(2, Err(Failure::Io))]);
+    assert_eq!(answers(&mut hosts[0]), [(1, Err(Failure::Io))]);
+    // Everybody has heard of it now, and what is asked from here on is about newer writes.
+    assert!(flush(&mut hosts[1], 3));
+    ended(&mut hosts[1], Ok(()));
+    assert_eq!(answers(&mut hosts[1]), [(3, Ok(()))]);
+}
+
+#[test]
+fn the_control_planes_flush_goes_through_the_gate_and_its_failure_is_everybodys() {
+    let mut hosts = hosts(2);
+    let before = hosts[0].failures_of(ORIGIN);
+    assert!(hosts[0].flush_for_control(ORIGIN));
+    assert!(is_ordered(&mut hosts[0]));
+    assert!(!flush(&mut hosts[1], 1), "one flush at a time");
+    ended(&mut hosts[0], Err(DeviceError::Io));
+    let ended_flush = hosts[0].next_control_flush().expect("it ended");
+    assert_eq!(ended_flush.result, Err(DeviceError::Io));
+    assert!(ended_flush.failures > before);
+    while let Some((_, message)) = hosts[0].next_message() {
+        hears(&mut hosts[1], message);
+    }
+    assert!(is_ordered(&mut hosts[1]));
+    ended(&mut hosts[1], Ok(()));
+    assert_eq!(answers(&mut hosts[1]), [(1, Err(Failure::Io))]);
+}
+
+/// A command that wrote before somebody else's flush failed must not believe its own.
+#[test]
+fn the_control_plane_learns_of_failures_since_it_wrote() {
+    let mut hosts = hosts(2);
+    let before = hosts[0].failures_of(ORIGIN);
+    assert!(flush(&mut hosts[1], 1));
+    ended(&mut hosts[1], Err(DeviceError::Io));
+    assert!(hosts[0].flush_for_control(ORIGIN));
+    assert!(is_ordered(&mut hosts[0]));
+    ended(&mut hosts[0], Ok(()));
+    let ended_flush = hosts[0].next_control_flush().expect("it ended");
+    assert!(ended_flush.failures > before, "{ended_flush:?}");
+}

@@ -1,0 +1,198 @@
+//! What is dirty in a cache that is given up (I15): it stays the newest there is until it is
+//! written back, so it is put on record with the abandonment, and the list gets shorter on record
+//! before anything newer goes to the origin.
+//!
+//! Example: block 7 is dirty when the cache is given up, and on record. Write-back saves it. A
+//! write of block 7 then waits until the record is written again without it: a crash in between
+//! would have the next start take block 7 from the cache, over what the write left on the origin.
+
+use std::ops::Range;
+
+use crate::buffer::MemoryBuffer;
+use crate::engine::{Engine, Op};
+use crate::format::{BlockKey, Slot};
+use crate::interface::VolumeSlot;
+use crate::planted::{self, Bug};
+
+/// A range of a volume that is newer in the cache than on its origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsaved {
+    /// Of which volume.
+    pub volume: VolumeSlot,
+    /// From where on, in bytes.
+    pub offset_bytes: u64,
+    /// How much, in bytes.
+    pub len_bytes: u64,
+    /// It is in the memory buffer, which the next start replays by itself; in the log there may be
+    /// something older.
+    pub in_memory: bool,
+}
+
+/// Blocks in ranges: `(first, end)`, sorted, none meeting another.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listed {
+    ranges: Vec<(BlockKey, BlockKey)>,
+    /// Somebody waits for the list to get shorter.
+    pub(crate) revision_wanted: bool,
+}
+
+impl Listed {
+    fn of(keys: Vec<BlockKey>) -> Listed {
+        Listed {
+            ranges: ranges_of(keys),
+            ..Listed::default()
+        }
+    }
+
+    /// Whether a block from `first` to before `end` is listed.
+    pub(crate) fn meets(&self, first: BlockKey, end: BlockKey) -> bool {
+        let after = self.ranges.partition_point(|(_, stop)| *stop <= first);
+        let next = self.ranges.get(after);
+        next.is_some_and(|(start, _)| *start < end)
+    }
+}
+
+fn ranges_of(mut keys: Vec<BlockKey>) -> Vec<(BlockKey, BlockKey)> {
+    keys.sort_unstable();
+    keys.dedup();
+    let mut ranges: Vec<(BlockKey, BlockKey)> = Vec::new();
+    for key in keys {
+        match ranges.last_mut() {
+            Some((_, end)) if *end == key => *end = key.plus(1),
+            _ => ranges.push((key, key.plus(1))),
+        }
+    }
+    ranges
+}
+
+impl Engine {
+    /// The cache is given up, for another shard's reason: this one relies on it no more.
+    pub fn step_aside(&mut self, reason: &'static str) {
+        self.stir();
+        self.give_up(reason);
+    }
+
+    /// Whether data is on its way to the cache device of which it is open whether it lands.
+    #[must_use]
+    pub fn is_appending(&self) -> bool {
+        let mut ops = self.ops.iter();
+        ops.any(|op| matches!(op, Op::AppendData(_) | Op::SingleWrite(_)))
+    }
+
+    /// The epoch of this life of the cache.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.log.epoch
+    }
+
+    /// What is dirty now, to be put on record. Once it is, [`Engine::abandonment_recorded`].
+    pub fn list_unsaved(&mut self) -> Vec<Unsaved> {
+        let Engine { index, buffer, .. } = &*self;
+        let slots = (0..index.slots()).map(Slot);
+        let dirty = slots.filter(|slot| index.flags(*slot).live() && index.flags(*slot).dirty());
+        let listed = Listed::of(dirty.map(|slot| index.key(slot)).collect());
+        let buffered = ranges_of(buffer.unfinished_keys().collect());
+        let logged = listed.ranges.iter().map(|range| (*range, false));
+        let ranges = logged.chain(buffered.into_iter().map(|range| (range, true)));
+        let unsaved = ranges.flat_map(|(range, in_memory)| self.named(range, in_memory));
+        let unsaved = unsaved.collect();
+        if let Some(failed) = &mut self.failed {
+            failed.reported = listed;
+        }
+        unsaved
+    }
+
+    /// Believes of the cache only what is dirty and listed: the rest is older than what the origin
+    /// holds, or may be. What a cache that was given up is opened with, to save what is unsaved.
+    pub fn keep_only(&mut self, unsaved: &[Range<BlockKey>]) {
+        let keys = unsaved.iter().flat_map(|range| range.start.0..range.end.0);
+        let listed = Listed::of(keys.map(BlockKey).collect());
+        for slot in (0..self.index.slots()).map(Slot) {
+            let (key, flags) = (self.index.key(slot), self.index.flags(slot));
+            let is_listed = listed.meets(key, key.plus(1)) || planted::is(Bug::ListNotAsked);
+            let is_wanted = flags.dirty() && is_listed;
+            if flags.live() && !is_wanted && self.index.find(key) == Some(slot) {
+                self.index.remove(key);
+                self.slot_dies(key, slot, flags);
+            }
+        }
+        self.stir();
+    }
+
+    /// A range of blocks as the volume it belongs to has it.
+    fn named(&self, (first, end): (BlockKey, BlockKey), in_memory: bool) -> Option<Unsaved> {
+        let volume = self.volume_of(first)?;
+        let base = self.volumes[usize::from(volume.0)].as_ref()?.config.base;
+        let block_bytes = self.block_bytes() as u64;
+        Some(Unsaved {
+            volume,
+            offset_bytes: (first.0 - base.0) * block_bytes,
+            len_bytes: (end.0 - first.0) * block_bytes,
+            in_memory,
+        })
+    }
+
+    /// Whether somebody waits for a shorter list to be on record: [`Engine::list_unsaved`] has it.
+    #[must_use]
+    pub fn wants_revision(&self) -> bool {
+        let failed = self.failed.as_ref();
+        failed.is_some_and(|failed| failed.recorded && failed.listed.revision_wanted)
+    }
+
+    /// A write of this block failed, and recovery may find it in the log all the same.
+    pub(crate) fn may_have_landed(&mut self, key: BlockKey) {
+        if let Some(failed) = &mut self.failed {
+            failed.landed.insert(key, ());
+        }
+    }
+
+    /// Whether a write that failed must not be answered yet (I10): as long as an older version of
+    /// one of its blocks is on record, the next start would take what landed for that.
+    /// The memory buffer has what it logs, and tries again.
+    pub(crate) fn may_come_back(&mut self, name: u32, first: BlockKey, end: BlockKey) -> bool {
+        let is_buffered = MemoryBuffer::part_of(self.request(name).id).is_some();
+        if is_buffered || planted::is(Bug::LandedAnswered) {
+            return false;
+        }
+        let Some(failed) = &mut self.failed else {
+            return false;
+        };
+        let mut comes_back = false;
+        for key in (first.0..end.0).map(BlockKey) {
+            if !failed.landed.contains_key(&key) || !failed.listed.meets(key, key.plus(1)) {
+                continue;
+            }
+            let slot = self.index.find(key);
+            let unreadable = slot.is_some() && self.writeback.unreadable.get(&key) == slot.as_ref();
+            comes_back |= !unreadable;
+            let dirty = slot.is_some_and(|slot| self.index.flags(slot).dirty());
+            failed.listed.revision_wanted |= !dirty;
+        }
+        comes_back
+    }
+
+    /// Whether blocks that are to be written to the origin are on record as newer in the cache:
+    /// then the record has to change first.
+    pub(crate) fn is_listed(&mut self, first: BlockKey, end: BlockKey) -> bool {
+        let Some(failed) = &mut self.failed else {
+            return false;
+        };
+        let meets = failed.listed.meets(first, end) && !planted::is(Bug::ListIgnored);
+        failed.listed.revision_wanted |= meets;
+        meets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_meet_what_they_hold_and_no_neighbour() {
+        let listed = Listed::of([3, 4, 5, 9].map(BlockKey).to_vec());
+        assert_eq!(listed.ranges.len(), 2);
+        let meets = |first, end| listed.meets(BlockKey(first), BlockKey(end));
+        assert!(meets(5, 6) && meets(0, 4) && meets(9, 12) && meets(0, 100));
+        assert!(!meets(0, 3) && !meets(6, 9) && !meets(10, 12));
+    }
+}

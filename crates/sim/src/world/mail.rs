@@ -1,0 +1,71 @@
+//! Messages between the threads of the daemon: each takes its time, those from one thread to
+//! another keep their order, and no others do.
+
+use std::collections::{BTreeMap, HashMap};
+
+use forebay_cache::Message;
+use forebay_engine::Nanos;
+
+use super::{Check, World};
+
+/// What is delivered to a thread.
+#[derive(Debug)]
+pub(super) enum Letter {
+    FromHost(Message),
+    /// The control plane: what the host reported is on record.
+    Recorded(u64),
+}
+
+/// Where letters come from that no host sends.
+pub(super) const CONTROL: usize = usize::MAX;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Mail {
+    /// By when they arrive, and the order they were sent in.
+    letters: BTreeMap<(Nanos, u64), (usize, Letter)>,
+    sent: u64,
+    /// When the last from one host to another arrives.
+    last: HashMap<(usize, usize), Nanos>,
+}
+
+impl Mail {
+    pub(super) fn next_due(&self) -> Option<Nanos> {
+        self.letters.keys().next().map(|(due, _)| *due)
+    }
+}
+
+impl World<'_> {
+    /// Sends a letter.
+    pub(super) fn post(&mut self, from: usize, to: usize, letter: Letter) {
+        let latency = self.plan.config.message_latency;
+        let mut delay = latency.least_ns + self.rng.below(latency.spread_ns + 1);
+        if self.rng.in_10_000(latency.spikes) {
+            delay *= 1000;
+        }
+        let last = self.mail.last.entry((from, to)).or_default();
+        let due = self.now.after(Nanos(delay)).max(*last);
+        *last = due;
+        self.mail.sent += 1;
+        self.outcome.counts.add("messages between threads", 1);
+        self.mail
+            .letters
+            .insert((due, self.mail.sent), (to, letter));
+    }
+
+    /// Hands over the letter that is due.
+    pub(super) fn deliver(&mut self) -> Check {
+        let Some((_, (to, letter))) = self.mail.letters.pop_first() else {
+            return Ok(());
+        };
+        self.tell(|_| format!("thread {to} hears {letter:?}"));
+        let host = &mut self.hosts[to];
+        match letter {
+            Letter::FromHost(message) => host.receive(self.now, message, &mut self.memory),
+            Letter::Recorded(serial) => host.recorded(serial),
+        }
+        self.pump(to)?;
+        self.pump_starving(to)?;
+        self.look_for_clean()
+    }
+}
