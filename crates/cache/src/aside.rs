@@ -146,10 +146,4 @@ impl<T> Host<T> {
             engine.abandonment_recorded();
         }
     }
-
-    /// Whether the shards here gave the cache up.
-    #[must_use]
-    pub fn is_aside(&self) -> bool {
-        self.aside.stage != Stage::Sound
-    }
 }

@@ -63,7 +63,8 @@ impl<T> Host<T> {
         )
     }
 
-    /// Sends a request off; what `payload` makes of the buffers comes back with the answer.
+    /// Sends a request off; `payload` comes back with the answer. Reads and writes bring a buffer
+    /// for each of their [`Host::pieces`].
     pub fn launch(
         &mut self,
         now: Nanos,

@@ -58,23 +58,6 @@ impl Shared {
         self.gates().get(&device).map_or(0, Gate::failures)
     }
 
-    /// Whether nobody flushes the device.
-    #[must_use]
-    pub fn is_open(&self, device: Device) -> bool {
-        self.gates().get(&device).is_none_or(Gate::is_open)
-    }
-
-    /// A flush of the control plane failed, which it made while nobody else flushed the device. No
-    /// later success is believed by who has not been told of it.
-    ///
-    /// # Panics
-    /// If somebody flushes the device (I21).
-    pub fn count_failure(&self, device: Device) {
-        let mut gates = self.gates();
-        self.count(device);
-        gates.entry(device).or_default().count_failure();
-    }
-
     fn count(&self, device: Device) {
         if let Device::Origin(volume) = device {
             self.failed[usize::from(volume.0) % self.failed.len()].fetch_add(1, Ordering::SeqCst);
@@ -102,8 +85,7 @@ impl Shared {
     }
 
     /// Whether some shard gave the cache up.
-    #[must_use]
-    pub fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::SeqCst)
     }
 }
