@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use forebay_engine::ring::RING_BYTES;
 use forebay_engine::{CacheId, Commit, Settings, Superblock, Surviving};
 use forebay_io::{RingMemory, RingMemoryError};
@@ -52,7 +52,11 @@ fn open_if_there(
     path: &Path,
     open: impl Fn(&Path) -> Result<RingMemory, RingMemoryError>,
 ) -> Result<Option<RingMemory>> {
-    if !path.try_exists().unwrap_or(false) {
+    // Not to know whether there is one is no reason to go on without what it may hold.
+    let is_there = path
+        .try_exists()
+        .with_context(|| format!("cannot look for the shared memory {}", path.display()))?;
+    if !is_there {
         return Ok(None);
     }
     let opened = patiently(

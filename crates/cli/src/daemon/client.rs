@@ -17,7 +17,8 @@ const DIRECT_BYTES: usize = 16 << 10;
 /// How long a client may take to open an export.
 const NEGOTIATION: Nanos = Nanos(30 * Nanos::SECOND.0);
 
-/// How long a client may leave its answers unread while others wait for the memory in them.
+/// How long a client may leave its answers unread, or a payload unsent, while others wait for the
+/// memory that holds them.
 const PATIENCE: Nanos = Nanos(10 * Nanos::SECOND.0);
 
 /// What a client's next request waits for memory with.
@@ -42,6 +43,8 @@ pub(super) struct Client {
     /// What of the inlet is received and not consumed.
     unread: std::ops::Range<usize>,
     receiving: bool,
+    /// When something was received last, or memory was lent for a payload.
+    received_at: Nanos,
     /// How much of the receive under way goes to a payload, in bytes.
     direct_bytes: usize,
     sending: bool,
@@ -60,6 +63,12 @@ impl Client {
             self.queued = true;
             busy.push(self.name);
         }
+    }
+
+    /// Whether memory is lent to it for a payload that is still to come. Of one that is gone it
+    /// comes back when it is buried.
+    fn owes_payload(&mut self) -> bool {
+        self.nbd.payload_space().next().is_some()
     }
 
     /// Ends the connection; what is in flight is finished first, but not answered.
@@ -91,6 +100,7 @@ impl Worker {
             inlet,
             unread: 0..0,
             receiving: false,
+            received_at: self.now,
             direct_bytes: 0,
             sending: false,
             sending_since: self.now,
@@ -200,7 +210,8 @@ impl Worker {
                     .reply_done(request.ticket, Err(ErrorCode::NoMemory));
             }
             (Some(Blocked::Payload { ticket, .. }), Some(parts)) => {
-                client.nbd.lend_payload(ticket, parts)
+                client.nbd.lend_payload(ticket, parts);
+                client.received_at = self.now;
             }
             (Some(Blocked::Payload { ticket, .. }), None) => {
                 client.nbd.refuse_payload(ticket, ErrorCode::NoMemory);
@@ -213,7 +224,10 @@ impl Worker {
     /// Whether something holds memory that gives it back in time.
     pub(super) fn memory_will_return(&mut self) -> bool {
         self.host.requests() > 0
-            || self.clients.iter_mut().any(|client| client.sending)
+            || self
+                .clients
+                .iter_mut()
+                .any(|client| client.sending || client.owes_payload())
             || self.give_up_spare_memory()
     }
 
@@ -317,6 +331,7 @@ impl Worker {
         match usize::try_from(result) {
             Ok(0) => client.nbd.end_of_stream(),
             Ok(bytes) => {
+                client.received_at = self.now;
                 let direct_bytes = bytes.min(client.direct_bytes);
                 if direct_bytes > 0 && !client.gone {
                     client.nbd.payload_received(direct_bytes as u32);
@@ -376,11 +391,19 @@ impl Worker {
 
     /// Closes the connections of clients that hold up others.
     pub(super) fn end_slow_clients(&mut self) {
-        let (now, starving) = (self.now, !self.starving.is_empty());
+        let (now, starving) = (self.now, self.is_short_of_memory());
         for client in self.clients.iter_mut() {
             if starving && client.sending && now.since(client.sending_since) > PATIENCE {
                 tracing::warn!(
                     "a client does not read its answers while others wait for memory; its connection is closed"
+                );
+                client.cut();
+                client.queue(&mut self.busy);
+            }
+            let stalls = now.since(client.received_at) > PATIENCE && client.owes_payload();
+            if starving && stalls && !client.gone {
+                tracing::warn!(
+                    "a client does not send the data of its write while others wait for memory; its connection is closed"
                 );
                 client.cut();
                 client.queue(&mut self.busy);

@@ -296,7 +296,8 @@ impl Worker {
         self.host.engines()
     }
 
-    fn is_short_of_memory(&self) -> bool {
+    /// Whether a request waits for memory.
+    pub(super) fn is_short_of_memory(&self) -> bool {
         !self.starving.is_empty() || self.ublk.any_waits()
     }
 

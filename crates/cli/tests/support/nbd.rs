@@ -115,6 +115,11 @@ impl Client {
         self.request((WRITE, FUA), offset, data.len() as u32, data, 0)
     }
 
+    /// Announces a write, and sends nothing of it.
+    pub(crate) fn announce_write(&mut self, offset: u64, len: u32) -> io::Result<u64> {
+        self.request((WRITE, 0), offset, len, &[], 0)
+    }
+
     pub(crate) fn begin_zeroes(&mut self, offset: u64, len: u32) -> io::Result<u64> {
         self.request((WRITE_ZEROES, 0), offset, len, &[], 0)
     }
