@@ -78,7 +78,7 @@ pub(crate) fn drain_offline(plan: Plan, show: &mut dyn FnMut(&Value)) -> Result<
     let drained = daemon.find_volume(None).and_then(|volume| {
         let progress = daemon.drain(&volume, &mut |progress| {
             show(&control::progress_parameters(progress));
-            !matches!(notices.try_recv(), Ok(Notice::Signal(_)))
+            !is_interrupted(&daemon, &notices)
         })?;
         Ok(control::drained(&volume.name, progress))
     });
@@ -87,6 +87,25 @@ pub(crate) fn drain_offline(plan: Plan, show: &mut dyn FnMut(&Value)) -> Result<
         daemon.note_all_saved()?;
     }
     drained
+}
+
+/// Whether a signal came; does what else the daemon was told.
+fn is_interrupted(daemon: &Daemon, notices: &Receiver<Notice>) -> bool {
+    daemon.put_on_record();
+    let mut interrupted = false;
+    while let Ok(notice) = notices.try_recv() {
+        match notice {
+            Notice::Signal(_) => interrupted = true,
+            Notice::GivenUp { worker, report } => daemon.given_up_by(worker, report),
+            Notice::Failed { worker, reason } => {
+                tracing::error!("thread {worker} of the daemon: {reason}");
+                interrupted = true;
+            }
+            // Nobody but this command knows of the daemon.
+            Notice::Stop { .. } => interrupted = true,
+        }
+    }
+    interrupted
 }
 
 struct Launched {
