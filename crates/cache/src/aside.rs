@@ -123,7 +123,7 @@ impl<T> Host<T> {
         let mut unsaved = Vec::new();
         for engine in self.engines() {
             epoch = engine.epoch();
-            unsaved.append(&mut engine.list_unsaved());
+            unsaved.append(&mut engine.list_unsaved()?);
         }
         self.aside.stage = Stage::Reported;
         self.aside.serial += 1;

@@ -85,8 +85,10 @@ impl Engine {
         self.log.epoch
     }
 
-    /// What is dirty now, to be put on record. Once it is, [`Engine::abandonment_recorded`].
-    pub fn list_unsaved(&mut self) -> Vec<Unsaved> {
+    /// What is dirty now, to be put on record. Once it is, [`Engine::abandonment_recorded`]. None as
+    /// long as the volume of some of it is not there: a list without that would replace one that
+    /// has it (I15).
+    pub fn list_unsaved(&mut self) -> Option<Vec<Unsaved>> {
         let Engine { index, buffer, .. } = &*self;
         let slots = (0..index.slots()).map(Slot);
         let dirty = slots.filter(|slot| index.flags(*slot).live() && index.flags(*slot).dirty());
@@ -94,12 +96,13 @@ impl Engine {
         let buffered = ranges_of(buffer.unfinished_keys().collect());
         let logged = listed.ranges.iter().map(|range| (*range, false));
         let ranges = logged.chain(buffered.into_iter().map(|range| (range, true)));
-        let unsaved = ranges.flat_map(|(range, in_memory)| self.named(range, in_memory));
-        let unsaved = unsaved.collect();
+        let unsaved = ranges.map(|(range, in_memory)| self.named(range, in_memory));
+        let unsaved: Option<Vec<Unsaved>> = unsaved.collect();
+        let unsaved = unsaved?;
         if let Some(failed) = &mut self.failed {
             failed.reported = listed;
         }
-        unsaved
+        Some(unsaved)
     }
 
     /// Believes of the cache only what is dirty and listed: the rest is older than what the origin

@@ -43,3 +43,33 @@ fn a_volume_that_is_not_there_yet_holds_up_nobody() {
     engine.advance(Nanos::SECOND, &mut ram);
     assert!(engine.next_action().is_some());
 }
+
+/// A cache that is given up before its volumes are there: a list without their blocks would say
+/// that nothing is newer in it, in place of one that knows better.
+#[test]
+fn what_is_unsaved_is_not_listed_before_its_volume_is_there() {
+    let settings = Settings::default();
+    let mut rig = Rig::new(16 << 20, 64 << 20, settings.clone(), Mode::Writeback);
+    rig.write(0, &[7; 4096], true);
+    let mut ram = Ram::new(64 << 20);
+    let options = AttachOptions {
+        boot_id: BOOT,
+        accept_damage: false,
+    };
+    let mut attached = attach(&mut rig.cache, &mut [], &options).unwrap();
+    let record = attached.superblock.volumes[0].clone();
+    let mut engine = Engine::new(settings, attached.shards.remove(0), BOOT, &mut ram);
+    engine.step_aside("a test");
+    assert_eq!(engine.list_unsaved(), None);
+    engine.add_volume(VolumeConfig {
+        base: record.base,
+        reserved_blocks: record.reserved_blocks,
+        size_bytes: record.size_bytes,
+        mode: Mode::Writeback,
+    });
+    let listed = engine.list_unsaved().expect("its volume is there");
+    assert_eq!(
+        listed.iter().map(|range| range.len_bytes).sum::<u64>(),
+        4096
+    );
+}
