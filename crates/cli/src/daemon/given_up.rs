@@ -4,7 +4,7 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use forebay_cache::{Abandonment, GivenUp, Report};
 use forebay_engine::Unsaved;
 
@@ -113,9 +113,10 @@ impl Daemon {
                 .find(|volume| volume.slot == range.volume)
                 .map(|volume| volume.name.clone())
         };
-        let unsaved = abandonment.unsaved.iter().filter_map(|range| {
-            Some(UnsavedRange {
-                volume: name(range)?,
+        let unsaved = abandonment.unsaved.iter().map(|range| {
+            Ok(UnsavedRange {
+                // A list without it would say that nothing is newer in the cache.
+                volume: name(range).context("a volume has no name yet")?,
                 offset_bytes: range.offset_bytes,
                 len_bytes: range.len_bytes,
                 in_memory: range.in_memory,
@@ -125,7 +126,7 @@ impl Daemon {
             epoch: abandonment.epoch,
             reason: abandonment.reason.to_owned(),
             time: since_1970().as_secs(),
-            unsaved: unsaved.collect(),
+            unsaved: unsaved.collect::<Result<_>>()?,
         };
         let Some(cache) = &mut admin.cache else {
             return Ok(());
