@@ -62,9 +62,22 @@ pub struct ControlFlush {
     pub device: Device,
     /// How it went.
     pub result: Result<(), DeviceError>,
-    /// Failures of the device's flushes up to this one: more than before what it is to cover was
-    /// written, and that may be lost (I10).
+    /// Failures of the device's flushes up to this one.
     pub failures: u64,
+}
+
+impl ControlFlush {
+    /// What it says of something written when `before` flushes of the device had failed: one that
+    /// failed since may have lost it (I10).
+    ///
+    /// # Errors
+    /// If this flush failed, or one since then.
+    pub fn covers(&self, before: u64) -> Result<(), DeviceError> {
+        if self.failures > before {
+            return Err(DeviceError::Io);
+        }
+        self.result
+    }
 }
 
 #[derive(Debug, Default)]
@@ -126,14 +139,15 @@ impl<T> Host<T> {
             let group = None;
             return self.queue_flush(device, FlushFor::Shard { shard, op, group });
         };
-        let devices = self.flushes.cache_devices.clone();
-        let group = (devices.len() > 1).then(|| {
+        let count = self.flushes.cache_devices.len();
+        let group = (count > 1).then(|| {
             self.flushes.groups.insert(Group {
-                left: devices.len(),
+                left: count,
                 result: Ok(()),
             })
         });
-        for number in devices {
+        for at in 0..count {
+            let number = self.flushes.cache_devices[at];
             let wanted = FlushFor::Shard { shard, op, group };
             self.queue_flush(Device::Cache(number), wanted);
         }

@@ -101,7 +101,7 @@ impl Shard {
     /// A flush of a device failed that this shard did not ask for itself.
     pub(crate) fn flush_failed(&mut self, now: Nanos, device: Device, memory: &mut dyn Memory) {
         match (self, device) {
-            (Shard::Cached(engine), Device::Cache(_)) => engine.cache_flush_failed(now, memory),
+            (Shard::Cached(engine), Device::Cache(_)) => engine.cache_flush_failed(),
             (Shard::Cached(engine), Device::Origin(volume)) => {
                 engine.origin_flush_failed(now, volume, memory);
             }

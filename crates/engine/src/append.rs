@@ -280,7 +280,7 @@ impl Engine {
         if piece.places < ATTEMPTS && !self.failed_cache() {
             self.append_rest(now, piece, memory);
         } else {
-            self.fail_cache("writes to the cache device fail", now, memory);
+            self.fail_cache("writes to the cache device fail");
             self.piece_failed(now, &piece, memory);
         }
     }

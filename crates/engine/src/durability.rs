@@ -392,7 +392,7 @@ impl Engine {
             .expect("a flush belongs to a cycle");
         // I10: what another shard lost meanwhile, this flush does not speak for.
         if result.is_err() || self.failed_cache() {
-            return self.cache_flush_failed(now, memory);
+            return self.cache_flush_failed();
         }
         self.log.durable_number = self.log.durable_number.max(cycle.upto);
         for (id, generation, slots) in cycle.flushing.unwrap_or_default() {
@@ -430,9 +430,9 @@ impl Engine {
     /// is given the end of a later one (I21).
     ///
     /// I10: what was in flight is uncertain for ever; nothing of it is believed.
-    pub fn cache_flush_failed(&mut self, now: Nanos, memory: &mut dyn Memory) {
+    pub fn cache_flush_failed(&mut self) {
         self.stirred = true;
-        self.fail_cache("a flush of the cache device failed", now, memory);
+        self.fail_cache("a flush of the cache device failed");
     }
 
     /// I13, I14: a stream is durable up to the first of its segments that is not durable whole.

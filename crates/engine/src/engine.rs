@@ -530,7 +530,7 @@ impl Engine {
                 segment,
                 which,
                 buf,
-            } => self.seal_done(now, segment, which, buf, result, memory),
+            } => self.seal_done(segment, which, buf, result, memory),
             Op::CacheFlush => self.cache_flush_done(now, result, memory),
             Op::OriginFlush(volume) => self.origin_flush_done(now, volume, result, memory),
             Op::HitRead(read) => self.hit_read_done(now, read, result, memory),
@@ -559,7 +559,7 @@ impl Engine {
             Op::RetainRead { job, first, count } => {
                 self.retain_read_done(now, job, first, count, result, memory)
             }
-            Op::Renewal(segment) => self.renewal_done(now, segment, result, memory),
+            Op::Renewal(segment) => self.renewal_done(segment, result, memory),
             Op::SegmentDiscard(segment) => self.segment_discarded(segment),
         }
         self.run(now, memory);
@@ -818,16 +818,7 @@ impl Engine {
     }
 
     /// The cache device can no longer be relied on: it steps aside.
-    pub(crate) fn fail_cache(
-        &mut self,
-        reason: &'static str,
-        _now: Nanos,
-        _memory: &mut dyn Memory,
-    ) {
-        self.give_up(reason);
-    }
-
-    pub(crate) fn give_up(&mut self, reason: &'static str) {
+    pub(crate) fn fail_cache(&mut self, reason: &'static str) {
         self.failed.get_or_insert_with(|| FailedCache {
             reason,
             recorded: false,

@@ -82,10 +82,17 @@ pub enum Bug {
 }
 
 impl Bug {
-    /// Whether it takes several threads, so that seeds which have but one cannot find it.
+    /// Whether runs of several threads find it, and those of one only late or never.
     #[must_use]
     pub fn is_between_threads(self) -> bool {
-        self as u8 >= Bug::LaterFlushBelieved as u8 && self != Bug::LandedAnswered
+        matches!(
+            self,
+            Bug::LaterFlushBelieved
+                | Bug::ShardGoesOn
+                | Bug::ListIgnored
+                | Bug::ListNotAsked
+                | Bug::LossUnheard
+        )
     }
 
     /// All of them: the invariant each breaks, and its name.

@@ -322,7 +322,6 @@ impl Engine {
 
     pub(crate) fn renewal_done(
         &mut self,
-        now: Nanos,
         segment: SegmentId,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
@@ -348,11 +347,7 @@ impl Engine {
             if let Some(buf) = buf {
                 self.spare_summary.free(buf, memory);
             }
-            return self.fail_cache(
-                "summaries cannot be written to the cache device",
-                now,
-                memory,
-            );
+            return self.fail_cache("summaries cannot be written to the cache device");
         }
         renewal.phase = Phase::Written;
         if let Some(buf) = renewal.buf.take() {

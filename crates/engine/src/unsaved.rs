@@ -69,7 +69,7 @@ impl Engine {
     /// The cache is given up, for another shard's reason: this one relies on it no more.
     pub fn step_aside(&mut self, reason: &'static str) {
         self.stir();
-        self.give_up(reason);
+        self.fail_cache(reason);
     }
 
     /// Whether data is on its way to the cache device of which it is open whether it lands.

@@ -5,7 +5,6 @@ use forebay_engine::{Buf, Failure, MAX_REQUEST_BYTES, Memory, RequestKind, Volum
 use forebay_frontend::nbd::{
     BlockState, Command, ErrorCode, Extent, Lent, Parts, Request as NbdRequest, Ticket,
 };
-
 use smallvec::SmallVec;
 
 use super::link::{Message, Question};

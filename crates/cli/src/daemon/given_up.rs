@@ -134,10 +134,10 @@ impl Daemon {
         self.surroundings
             .state
             .abandon(cache.superblock.id, &note)?;
-        // Where another host or another state directory finds it. A device that takes it no more is
-        // what the note in the state directory is for.
-        let mut storage = ServedStorage::new(&mut cache.storage, &cache.link);
         if !cache.superblock.given_up {
+            // Where another host or another state directory finds it. A device that takes it no
+            // more is what the note in the state directory is for.
+            let mut storage = ServedStorage::new(&mut cache.storage, &cache.link);
             let taken = cache.superblock.give_up(&mut storage);
             let count = cache.superblock.devices.len();
             if taken < count {

@@ -62,8 +62,7 @@ pub(super) fn flush_served(
     match link.call(move |worker| worker.flush_for_control(device, answer)) {
         // The worker answers, or has ended with everything else.
         Ok(true) => Some(match answered.recv() {
-            Ok(flush) if flush.failures > before => Err(DeviceError::Io),
-            Ok(flush) => flush.result,
+            Ok(flush) => flush.covers(before),
             Err(_) => Err(DeviceError::Gone),
         }),
         Ok(false) => None,

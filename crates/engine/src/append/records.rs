@@ -201,7 +201,7 @@ impl Engine {
             if let Some(page) = self.log.records.at(id).header.take() {
                 self.free_page(page, memory);
             }
-            self.fail_cache("headers cannot be written to the cache device", now, memory);
+            self.fail_cache("headers cannot be written to the cache device");
             self.fail_combined(now, id, memory);
             // What is complete behind it never counts either (I13).
             for other in 0..self.log.records.capacity() {

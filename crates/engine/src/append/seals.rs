@@ -3,7 +3,7 @@
 use crate::append::ATTEMPTS;
 use crate::engine::{Engine, Op};
 use crate::format::{SegmentId, Summary, SummaryKind};
-use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
+use crate::interface::{Buf, Device, DeviceError, Memory, Operation, one_buf};
 use crate::log::SegmentState;
 
 impl Engine {
@@ -69,7 +69,6 @@ impl Engine {
 
     pub(crate) fn seal_done(
         &mut self,
-        now: Nanos,
         segment: SegmentId,
         which: u8,
         buf: Buf,
@@ -85,11 +84,7 @@ impl Engine {
                 return self.write_seal(segment, memory);
             }
             if self.is_to_promise(segment) {
-                return self.fail_cache(
-                    "summaries cannot be written to the cache device",
-                    now,
-                    memory,
-                );
+                return self.fail_cache("summaries cannot be written to the cache device");
             }
             // The headers say the same; recovery will scan them. What the slot holds now is not
             // known, so it counts as taken and the other one is not touched by mistake.

@@ -367,13 +367,13 @@ impl Superblock {
                 }
             }
             device.flush()?;
-            if is_second == 1 {
-                break;
-            }
-            // I24: believed from its own flush on, whatever becomes of the other. Which goes first
-            // alternates, so that a copy that is always torn cannot be the one always relied on.
-            for on in self.devices.iter_mut().filter(|on| wanted(on)) {
-                on.whole_half ^= 1;
+            if is_second == 0 {
+                // I24: believed from its own flush on, whatever becomes of the other. Which goes
+                // first alternates, so that a copy that is always torn cannot be the one always
+                // relied on.
+                for on in self.devices.iter_mut().filter(|on| wanted(on)) {
+                    on.whole_half ^= 1;
+                }
             }
         }
         Ok(())
@@ -385,11 +385,12 @@ impl Superblock {
         self.given_up = true;
         self.sequence += 1;
         let numbers: Vec<u8> = self.devices.iter().map(|on| on.number).collect();
-        let taken = numbers.iter().filter(|number| {
-            let written = self.write_on(|on| on.number == **number, device);
-            written.is_ok()
-        });
-        taken.count()
+        let mut taken = 0;
+        for number in numbers {
+            let written = self.write_on(|on| on.number == number, device);
+            taken += usize::from(written.is_ok());
+        }
+        taken
     }
 
     /// Removes all copies from a device that the superblock no longer names.

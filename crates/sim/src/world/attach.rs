@@ -1,5 +1,8 @@
 //! Creation and attach, cut short as often as the plan says.
 
+use std::sync::Arc;
+
+use forebay_cache::{GivenUp, Host, Shard};
 use forebay_engine::{
     AttachError, AttachOptions, Attached, CacheId, DeviceError, Engine, Extents, Mode, Superblock,
     SuperblockError, VolumeConfig, VolumeState as RecordState, attach, create,
@@ -9,9 +12,6 @@ use super::{Check, VolumeState, World};
 use crate::device::Control;
 use crate::disk::Survival;
 use crate::rng::Rng;
-use std::sync::Arc;
-
-use forebay_cache::{GivenUp, Host, Shard};
 
 impl World<'_> {
     /// Makes the cache, over what another one left if the plan says so.

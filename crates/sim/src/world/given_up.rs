@@ -1,6 +1,6 @@
 //! The cache is given up: what is put on record, and what the next life makes of it.
 
-use forebay_cache::{Abandonment, GivenUp, Report};
+use forebay_cache::{Abandonment, Report};
 use forebay_engine::{Superblock, VolumeSlot};
 
 use super::mail::{CONTROL, Letter};
@@ -62,8 +62,6 @@ impl World<'_> {
         let attached = self.attach_once(None, 0)?;
         self.recovered();
         self.start(attached.ok_or("attach was cut short without a cut")?)?;
-        // Another daemon steps aside for reasons of its own.
-        self.given_up = GivenUp::new(self.hosts.len());
         let block_bytes = u64::from(self.plan.config.geometry.block_bytes);
         let in_log = record.unsaved.iter().filter(|range| !range.in_memory);
         let keys = in_log.map(|range| {

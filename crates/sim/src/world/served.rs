@@ -92,11 +92,7 @@ impl<'w, 'a> Served<'w, 'a> {
             if let Some(flush) = self.world.hosts[0].next_control_flush() {
                 let mut known = self.failures.iter().filter(|(known, _)| *known == number);
                 let before = known.next().map_or(0, |(_, failures)| *failures);
-                return if flush.failures > before {
-                    Err(DeviceError::Io)
-                } else {
-                    flush.result
-                };
+                return flush.covers(before);
             }
             went = self.world.event(None);
         }
