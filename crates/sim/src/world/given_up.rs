@@ -73,6 +73,7 @@ impl World<'_> {
         for engine in self.engines_mut() {
             engine.keep_only(&keys);
         }
+        let cache_was_faulty = self.cache.faulty;
         let faulty: Vec<bool> = self.origins.iter().map(|origin| origin.faulty).collect();
         for origin in &mut self.origins {
             origin.heal();
@@ -94,6 +95,7 @@ impl World<'_> {
         }
         self.stop();
         self.make_anew()?;
+        self.cache.faulty = cache_was_faulty;
         self.abandoned = None;
         Ok(())
     }
