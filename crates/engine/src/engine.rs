@@ -306,6 +306,17 @@ impl Engine {
 
     /// Attaches a volume and says how requests name it.
     pub fn add_volume(&mut self, config: VolumeConfig) -> VolumeSlot {
+        let free = self.volumes.iter().position(Option::is_none);
+        let slot = VolumeSlot(free.unwrap_or(self.volumes.len()) as u16);
+        self.add_volume_at(slot, config);
+        slot
+    }
+
+    /// Attaches a volume that requests name so.
+    ///
+    /// # Panics
+    /// If they name another one so.
+    pub fn add_volume_at(&mut self, slot: VolumeSlot, config: VolumeConfig) {
         let mut volume = Volume::new(config);
         for slot in 0..self.log.geometry.slots() {
             let flags = self.index.flags(Slot(slot));
@@ -314,14 +325,12 @@ impl Engine {
                 volume.dirty_blocks += u64::from(flags.dirty());
             }
         }
-        let free = self.volumes.iter().position(Option::is_none);
-        let at = free.unwrap_or(self.volumes.len());
-        if at == self.volumes.len() {
-            self.volumes.push(None);
-        }
+        let at = usize::from(slot.0);
+        let count = self.volumes.len().max(at + 1);
+        self.volumes.resize_with(count, || None);
+        assert!(self.volumes[at].is_none(), "volume {at} is served already");
         self.volumes[at] = Some(volume);
         self.stirred = true;
-        VolumeSlot(at as u16)
     }
 
     /// Forgets a volume that has no dirty data and no requests in progress. Its clean blocks
@@ -388,9 +397,12 @@ impl Engine {
     pub fn set_draining(&mut self, slot: VolumeSlot, draining: bool) {
         self.stirred = true;
         self.volume(slot).draining = draining;
+        if draining {
+            self.try_unreadable_again(slot);
+        }
     }
 
-    /// Takes no more requests for a volume; they fail with [`Failure::Detached`].
+    /// Takes no more requests for a volume but flushes; others fail with [`Failure::Detached`].
     pub fn set_detaching(&mut self, slot: VolumeSlot, detaching: bool) {
         self.volume(slot).detaching = detaching;
     }
@@ -477,11 +489,11 @@ impl Engine {
             .get(usize::from(request.volume.0))
             .and_then(Option::as_ref);
         let volume = volume.ok_or(Failure::Detached)?;
-        if volume.detaching {
-            return Err(Failure::Detached);
-        }
         if request.kind == RequestKind::Flush {
             return Ok(());
+        }
+        if volume.detaching {
+            return Err(Failure::Detached);
         }
         let sector = SECTOR_BYTES as u64;
         let end = request
@@ -762,6 +774,17 @@ impl Engine {
         self.index.find(key).map_or((false, false), |slot| {
             (true, self.index.flags(slot).dirty())
         })
+    }
+
+    /// Where on the cache devices the newest copy of a block is, as an address
+    /// ([`crate::format::extents`]); none if it is not cached.
+    #[must_use]
+    pub fn address_of(&self, slot: VolumeSlot, offset_bytes: u64) -> Option<u64> {
+        let volume = self.volumes.get(usize::from(slot.0))?.as_ref()?;
+        let found = self
+            .index
+            .find(volume.key_at(offset_bytes, self.block_bytes()))?;
+        Some(self.log.map.slot_address(found))
     }
 
     /// Whether the newest contents of a block are in the memory buffer alone.

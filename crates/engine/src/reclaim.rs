@@ -112,7 +112,10 @@ impl Engine {
         let target = RECLAIM_RESERVE + (2 + segments / 64).min(10);
         let retiring = self.retire.is_active();
         let at_rest = self.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
-        if self.failed_cache() || at_rest {
+        if self.failed_cache() {
+            return self.end_reclaim(memory);
+        }
+        if at_rest {
             return;
         }
         self.bury_dying();
@@ -152,6 +155,25 @@ impl Engine {
         }
         if short && self.reclaim.leaving() == 0 {
             self.writeback.hurry();
+        }
+    }
+
+    /// Ends the emptying of segments of a cache that was given up, in which nothing moves any more:
+    /// a stop, or who takes a volume off, would wait for it.
+    fn end_reclaim(&mut self, memory: &mut dyn Memory) {
+        for stream in Stream::ALL {
+            let Some(job) = self.reclaim.active[stream as usize] else {
+                continue;
+            };
+            let state = self.retain_job(job);
+            if state.reads > 0 || state.outstanding > 0 {
+                continue;
+            }
+            if let Some(buf) = state.buf.take() {
+                self.spare_retain.free(buf, memory);
+            }
+            self.jobs.remove(job);
+            self.reclaim.active[stream as usize] = None;
         }
     }
 

@@ -61,7 +61,8 @@ pub(crate) struct Writeback {
     backoff: Option<Nanos>,
     /// Reclaim waits for the write stream's tail to become clean.
     hurried: bool,
-    /// Dirty blocks that cannot be read: they stay dirty and are never written back.
+    /// Dirty blocks that cannot be read: they stay dirty, and are written back only if somebody has
+    /// the volume drained and they can be read then.
     pub(crate) unreadable: KeyMap<Slot>,
     /// How often blocks could not be read that are tried again.
     pub(crate) bad_reads: KeyMap<(Slot, u8)>,
@@ -101,6 +102,13 @@ impl Writeback {
             self.bad_reads.remove(&key);
             self.unreadable.remove(&key);
         }
+    }
+
+    /// What is known of reading these blocks is void.
+    pub(crate) fn forget_unreadable(&mut self, first: BlockKey, end: BlockKey) {
+        let is_other = |key: &BlockKey| !(first..end).contains(key);
+        self.bad_reads.retain(|key, _| is_other(key));
+        self.unreadable.retain(|key, _| is_other(key));
     }
 
     /// Whether there are dirty blocks that write-back can never make clean. (While the origin
@@ -593,6 +601,15 @@ impl Engine {
                 self.log_entry(Stream::Write, entry, memory);
             }
             self.unlogged_cleans.pop_front();
+        }
+    }
+
+    /// Has what could not be read of a volume tried again: somebody who has it written back may
+    /// have mended the cause.
+    pub(crate) fn try_unreadable_again(&mut self, slot: VolumeSlot) {
+        if self.writeback.has_unreadable() {
+            let (first, end) = self.volume(slot).keys();
+            self.writeback.forget_unreadable(first, end);
         }
     }
 
