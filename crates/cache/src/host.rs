@@ -150,28 +150,15 @@ impl<T> Host<T> {
         self.flushes.remove_cache_device(number)
     }
 
-    /// Serves a volume from now on. All hosts give it the same slot, as they add and remove
-    /// volumes in the same order.
-    pub fn add_volume(&mut self, config: VolumeConfig) -> VolumeSlot {
-        let free = self.bases.iter().position(Option::is_none);
-        let slot = VolumeSlot(free.unwrap_or(self.bases.len()) as u16);
+    /// Serves a volume from now on, under this number, which is free.
+    pub fn add_volume(&mut self, slot: VolumeSlot, config: VolumeConfig) {
         for engine in self.engines() {
-            let own = engine.add_volume(config);
-            assert_eq!(own, slot, "engines number volumes as their hosts do");
+            engine.add_volume_at(slot, config);
         }
-        if usize::from(slot.0) == self.bases.len() {
-            self.bases.push(None);
-        }
-        self.bases[usize::from(slot.0)] = Some(config.base);
+        let at = usize::from(slot.0);
+        self.bases.resize(self.bases.len().max(at + 1), None);
+        self.bases[at] = Some(config.base);
         self.flushes.add_volume(slot, &self.shared);
-        slot
-    }
-
-    /// Has requests of a volume refused from now on.
-    pub fn retire_volume(&mut self, slot: VolumeSlot) {
-        for engine in self.engines() {
-            engine.set_detaching(slot, true);
-        }
     }
 
     /// Forgets a retired volume.

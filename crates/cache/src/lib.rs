@@ -1,5 +1,5 @@
 //! What concerns a cache and not one shard of it: requests cut over shards and joined again, one
-//! flush of a device at a time, stepping aside as a whole.
+//! flush of a device at a time, stepping aside as a whole, and what commands do to volumes and space.
 //!
 //! Like the engine it does no I/O, has no clock and starts no threads: [`Host`] is one thread's
 //! part, and what hosts tell each other is a [`Message`] that the driver delivers. The daemon and
@@ -12,15 +12,19 @@
 //! | `flushes`, `gate` | flushes of devices, one at a time |
 //! | `aside`, `given_up` | stepping aside, and its record |
 //! | `shared`, `message` | what hosts see at once, and what they tell each other |
+//! | [`control`] | what commands do to volumes and space, step by step |
+//! | `instruction` | what commands have hosts do |
 //! | `shard`, `plain` | what decides: an engine, or its stand-in without a cache |
 
 #![forbid(unsafe_code)]
 
 mod aside;
+pub mod control;
 mod flushes;
 mod gate;
 mod given_up;
 mod host;
+mod instruction;
 mod join;
 mod message;
 mod plain;
@@ -33,6 +37,7 @@ pub use aside::Report;
 pub use flushes::ControlFlush;
 pub use given_up::{Abandonment, GivenUp};
 pub use host::{Host, Order};
+pub use instruction::{Answer, Backlog, Instruction};
 pub use join::Joined;
 pub use message::Message;
 pub use plain::Plain;

@@ -38,12 +38,13 @@ fn hosts(count: u16) -> Vec<Host<u32>> {
     let host = |index| {
         let mut host = Host::new((index, count), vec![index], geometry, Arc::clone(&shared));
         host.add_shard(0, Shard::Plain(Box::<Plain>::default()));
-        host.add_volume(VolumeConfig {
+        let config = VolumeConfig {
             base: BlockKey(0),
             reserved_blocks: 256,
             size_bytes: 1 << 20,
             mode: Mode::Passthrough,
-        });
+        };
+        host.add_volume(VOLUME, config);
         host
     };
     (0..count).map(host).collect()

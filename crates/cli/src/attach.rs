@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use forebay_cache::control::NewVolume;
 use forebay_engine::format::{NAME_BYTES, VolumeState};
 use forebay_engine::{
     AttachOptions, Attached, BlockKey, CacheId, Geometry, Mode, Recovered, RecoveryReport,
@@ -504,33 +505,34 @@ pub(crate) fn boot_id() -> Result<[u8; 16]> {
         .with_context(|| format!("{path} is not as expected"))
 }
 
-/// Enters a volume into the superblock, or finds it there, as it is from now on: in use, so that
-/// its contents have no fingerprint. A new one is in `first_mode` unless its origin comes with
-/// another. The caller writes the superblock.
+/// A volume on this origin, in `first_mode` if the cache does not know it and nobody asked for
+/// another.
+pub(crate) fn new_volume(origin: &Origin, first_mode: Mode) -> NewVolume {
+    NewVolume {
+        name: origin.name.clone(),
+        size_bytes: origin.size_bytes(),
+        mode: origin.mode,
+        first_mode,
+        identity: fingerprint::of_identity(origin.opened.device.identity()),
+    }
+}
+
+/// Enters a volume at the start; its id, and how it is served. The caller writes the superblock.
 pub(crate) fn enter_volume(
     superblock: &mut Superblock,
     origin: &Origin,
     first_mode: Mode,
-) -> Result<VolumeConfig> {
-    let size_bytes = origin.size_bytes();
-    let known = superblock
-        .volumes
-        .iter()
-        .position(|volume| volume.state == VolumeState::Attached && volume.name == origin.name);
-    let record = match known {
-        Some(at) => &mut superblock.volumes[at],
-        None => superblock.add_volume(&origin.name, size_bytes, first_mode as u8)?,
-    };
-    if let Some(mode) = origin.mode {
-        record.mode = mode as u8;
-    }
-    record.size_bytes = size_bytes;
-    record.fingerprint = fingerprint::of_identity(origin.opened.device.identity());
-    record.fingerprint_at = 0;
-    Ok(VolumeConfig {
+) -> Result<(u32, VolumeConfig)> {
+    let id = new_volume(origin, first_mode).enter(superblock)?;
+    let mut records = superblock.volumes.iter();
+    let record = records
+        .find(|record| record.id == id)
+        .context("the volume is not on record")?;
+    let config = VolumeConfig {
         base: record.base,
         reserved_blocks: record.reserved_blocks,
-        size_bytes,
+        size_bytes: record.size_bytes,
         mode: Mode::from_number(record.mode).unwrap_or(Mode::Writethrough),
-    })
+    };
+    Ok((id, config))
 }

@@ -58,6 +58,32 @@ impl Tally {
     }
 }
 
+/// A fault, and what it touched.
+#[derive(Clone, Debug)]
+pub struct Harmed {
+    /// What failed.
+    pub how: How,
+    /// Where on the disk.
+    pub place: u64,
+    /// How much.
+    pub len_bytes: u64,
+    /// What was there, or was to be, if it is there no more.
+    pub contents: Vec<u8>,
+}
+
+/// How a fault shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// A read failed, or returned something else.
+    Read,
+    /// A write failed, or a discard.
+    Write,
+    /// A flush failed.
+    Flush,
+    /// What is there stays wrong, or cannot be read.
+    Lasting,
+}
+
 /// A write that was in flight when its daemon died and may still land.
 #[derive(Clone, Debug)]
 pub struct Zombie {
@@ -88,6 +114,8 @@ pub struct Device {
     bad_pages: BTreeSet<u64>,
     /// These pages cannot be read until they are written.
     unreadable_pages: BTreeSet<u64>,
+    /// Faults that nobody has looked at yet.
+    pub harmed: Vec<Harmed>,
     /// A failed flush lost what was volatile.
     pub lost: bool,
     /// Writes of a daemon that is dead.
@@ -120,6 +148,7 @@ impl Device {
             tally: Tally::default(),
             bad_pages: BTreeSet::new(),
             unreadable_pages: BTreeSet::new(),
+            harmed: Vec::new(),
             lost: false,
             zombies: Vec::new(),
         }
@@ -225,11 +254,22 @@ impl Device {
         offset_bytes % self.span_bytes < self.superblocks_bytes
     }
 
+    /// Notes a fault.
+    pub fn harm(&mut self, how: How, place: u64, len_bytes: u64, contents: &[u8]) {
+        self.harmed.push(Harmed {
+            how,
+            place,
+            len_bytes,
+            contents: contents.to_vec(),
+        });
+    }
+
     fn spoil(&mut self, offset_bytes: u64, len_bytes: u64, sticky: bool) {
         if sticky && self.faulty && !self.is_superblock(offset_bytes) {
             self.bad_pages
                 .extend(Device::pages(offset_bytes, len_bytes));
             self.tally.damage += 1;
+            self.harm(How::Lasting, offset_bytes, len_bytes, &[]);
         }
     }
 
@@ -246,6 +286,7 @@ impl Device {
         let len_bytes = into.len() as u64;
         let offset_bytes = self.place(offset_bytes);
         if self.gone {
+            self.harm(How::Read, offset_bytes, len_bytes, &[]);
             return Err(DeviceError::Gone);
         }
         let unreadable = self
@@ -253,23 +294,27 @@ impl Device {
             .range(Device::pages(offset_bytes, len_bytes));
         if self.is_bad(offset_bytes, len_bytes) || unreadable.count() > 0 {
             self.tally.reads += 1;
+            self.harm(How::Read, offset_bytes, len_bytes, &[]);
             return Err(DeviceError::Io);
         }
         match fate {
             Fate::Fails { sticky, .. } => {
                 self.tally.reads += 1;
+                self.harm(How::Read, offset_bytes, len_bytes, &[]);
                 self.spoil(offset_bytes, len_bytes, sticky);
                 return Err(DeviceError::Io);
             }
             Fate::Stale => {
                 self.tally.bad_reads += 1;
+                self.harm(How::Read, offset_bytes, len_bytes, &[]);
                 self.disk.read_stale(offset_bytes, into);
             }
-            Fate::Elsewhere { offset_bytes }
-                if offset_bytes + len_bytes <= self.disk.size_bytes() =>
-            {
+            Fate::Elsewhere {
+                offset_bytes: other,
+            } if other + len_bytes <= self.disk.size_bytes() => {
                 self.tally.bad_reads += 1;
-                self.disk.read(offset_bytes, into);
+                self.harm(How::Read, offset_bytes, len_bytes, &[]);
+                self.disk.read(other, into);
             }
             _ => self.disk.read(offset_bytes, into),
         }
@@ -290,10 +335,12 @@ impl Device {
         let len_bytes = data.len() as u64;
         let offset_bytes = self.place(offset_bytes);
         if self.gone {
+            self.harm(How::Write, offset_bytes, len_bytes, data);
             return Err(DeviceError::Gone);
         }
         if self.is_bad(offset_bytes, len_bytes) {
             self.tally.writes += 1;
+            self.harm(How::Write, offset_bytes, len_bytes, data);
             return Err(DeviceError::Io);
         }
         self.unreadable_pages
@@ -301,6 +348,7 @@ impl Device {
         match fate {
             Fate::Fails { landing, sticky } => {
                 self.tally.writes += 1;
+                self.harm(How::Write, offset_bytes, len_bytes, data);
                 match landing {
                     0 => {}
                     1 => self.disk.write_torn(offset_bytes, data, rng),
@@ -309,13 +357,20 @@ impl Device {
                 self.spoil(offset_bytes, len_bytes, sticky);
                 return Err(DeviceError::Io);
             }
-            Fate::Elsewhere { offset_bytes }
-                if offset_bytes + len_bytes <= self.disk.size_bytes() =>
-            {
+            Fate::Elsewhere {
+                offset_bytes: other,
+            } if other + len_bytes <= self.disk.size_bytes() => {
                 self.tally.damage += 1;
-                self.disk.write(offset_bytes, data);
+                let mut before = vec![0; data.len()];
+                self.disk.read(other, &mut before);
+                self.harm(How::Lasting, offset_bytes, len_bytes, data);
+                self.harm(How::Lasting, other, len_bytes, &before);
+                self.disk.write(other, data);
             }
-            Fate::Lost => self.tally.damage += 1,
+            Fate::Lost => {
+                self.tally.damage += 1;
+                self.harm(How::Lasting, offset_bytes, len_bytes, data);
+            }
             _ => self.disk.write(offset_bytes, data),
         }
         Ok(())
@@ -357,6 +412,11 @@ impl Device {
         if matches!(fate, Fate::Fails { .. }) {
             self.tally.flushes += 1;
             if rng.percent(u64::from(self.rates.flush_loss_percent)) {
+                for place in self.disk.volatile_pages(&part) {
+                    let mut contents = vec![0; PAGE_BYTES];
+                    self.disk.read(place, &mut contents);
+                    self.harm(How::Lasting, place, PAGE_BYTES as u64, &contents);
+                }
                 self.disk.cut_part(Survival::Any, part, rng);
                 self.lost = true;
             }
@@ -377,6 +437,7 @@ impl Device {
         self.unreadable_pages
             .extend(Device::pages(offset_bytes, len_bytes));
         self.tally.damage += 1;
+        self.harm(How::Lasting, offset_bytes, len_bytes, &[]);
     }
 
     /// Its pages answer again.

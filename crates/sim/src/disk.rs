@@ -203,6 +203,16 @@ impl Disk {
         });
     }
 
+    /// Where what is volatile is, in bytes, of a stretch of the disk.
+    #[must_use]
+    pub fn volatile_pages(&self, part: &Range<u64>) -> Vec<u64> {
+        let places = self
+            .volatile
+            .iter()
+            .map(|page| u64::from(*page) * PAGE_BYTES as u64);
+        places.filter(|place| part.contains(place)).collect()
+    }
+
     /// A power cut, or a reset of the device: nothing is volatile any more.
     pub fn cut(&mut self, survival: Survival, rng: &mut Rng) {
         self.cut_part(survival, 0..u64::MAX, rng);

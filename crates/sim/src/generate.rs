@@ -24,6 +24,7 @@ pub fn plan(seed: u64) -> Plan {
     buffer(&mut config, &mut steps, &mut Rng::of(seed, BUFFER_SALT));
     if seed > ONE_THREAD {
         threads(&mut config, &mut Rng::of(seed, THREADS_SALT));
+        commands(&config, &mut steps, &mut Rng::of(seed, COMMANDS_SALT));
     }
     resize(&mut config, &mut steps, &mut Rng::of(seed, RESIZE_SALT));
     streams(&mut config, &mut steps, &mut Rng::of(seed, STREAMS_SALT));
@@ -38,6 +39,39 @@ pub fn plan(seed: u64) -> Plan {
 const ONE_THREAD: u64 = 1_000_000;
 
 const THREADS_SALT: u64 = 22;
+
+const COMMANDS_SALT: u64 = 23;
+
+/// Commands among the requests, on two fifths of the seeds: several at a time, with machines that
+/// die while a superblock is written.
+fn commands(config: &Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    if !rng.percent(40) {
+        return;
+    }
+    let cut_percent = rng.pick(&[0, 10, 40]);
+    for _ in 0..rng.pick(&[1, 3, 8, 20]) {
+        let at = rng.below(steps.len() as u64 + 1) as usize;
+        let volume = rng.below(config.volume_sectors.len() as u64) as u16;
+        let cut = rng.percent(cut_percent).then(|| rng.below(16) as u32);
+        let step = match rng.below(10) {
+            0..3 => Step::SetMode {
+                volume,
+                mode: any_mode(rng),
+                cut,
+            },
+            3..5 => Step::Rename { volume, cut },
+            5..7 => Step::Detach { volume, cut },
+            7 => Step::Drain {
+                volume,
+                on: rng.percent(70),
+            },
+            _ => Step::Stop {
+                power: rng.percent(50),
+            },
+        };
+        steps.insert(at, step);
+    }
+}
 
 /// Chosen so that no seed that found something (tests/found.rs) gets a guarded gate: it would do
 /// something else from then on.
@@ -546,6 +580,7 @@ fn step(
         Kind::Mode => Step::SetMode {
             volume,
             mode: any_mode(rng),
+            cut: None,
         },
         Kind::Drain => Step::Drain {
             volume,

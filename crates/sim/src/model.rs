@@ -359,15 +359,7 @@ impl Model {
     }
 
     /// A device lied where no checksum helps (a lost or misdirected write of metadata, an old
-    /// image): every sector may hold anything it ever held.
-    pub fn forget(&mut self) {
-        for sector in self.volumes.iter_mut().flatten() {
-            sector.forgotten = true;
-            sector.rewritten = None;
-        }
-    }
-
-    /// The same of one sector.
+    /// image): this sector may hold anything it ever held.
     pub fn forget_sector(&mut self, volume: u16, sector: u64) {
         let sector = &mut self.volumes[usize::from(volume)][sector as usize];
         sector.forgotten = true;

@@ -82,6 +82,13 @@ fn word(bytes: &[u8], index: usize) -> u64 {
     )
 }
 
+/// Of which volume and sector this is, whatever it says of it.
+#[must_use]
+pub fn place_in(bytes: &[u8]) -> Option<(u16, u64)> {
+    let place = word(bytes, 2);
+    (word(bytes, 0) == MAGIC).then_some(((place >> 48) as u16, place & ((1 << 48) - 1)))
+}
+
 /// Which value a sector of this place holds.
 ///
 /// # Errors

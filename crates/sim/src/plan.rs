@@ -292,6 +292,22 @@ pub enum Step {
         volume: u16,
         /// Its new mode.
         mode: Mode,
+        /// The superblock's write is cut short after this many device operations.
+        cut: Option<u32>,
+    },
+    /// A volume gets another name.
+    Rename {
+        /// Which volume.
+        volume: u16,
+        /// The superblock's write is cut short after this many device operations.
+        cut: Option<u32>,
+    },
+    /// Commands in progress end.
+    Await,
+    /// The daemon stops in order, and starts again.
+    Stop {
+        /// Power is off in between.
+        power: bool,
     },
     /// Writing everything back starts or stops.
     Drain {

@@ -183,7 +183,12 @@ impl Script {
     /// Changes the mode.
     #[must_use]
     pub fn mode(self, mode: Mode) -> Script {
-        self.step(Step::SetMode { volume: 0, mode })
+        let change = Step::SetMode {
+            volume: 0,
+            mode,
+            cut: None,
+        };
+        self.step(change).step(Step::Await)
     }
 
     /// Begins to write everything back.

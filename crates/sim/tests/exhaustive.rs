@@ -89,7 +89,9 @@ fn modes() -> Vec<Step> {
                 Step::SetMode {
                     volume: 0,
                     mode: *mode,
+                    cut: None,
                 },
+                Step::Await,
                 write(0, 24),
                 read(8, 24),
                 forced(12, 8),

@@ -96,11 +96,11 @@ impl Daemon {
             return Ok(());
         };
         let state = &self.surroundings.state;
-        match state.abandonment(cache.superblock.id)? {
+        match state.abandonment(cache.superblock().id)? {
             None => Ok(()),
             Some(mut note) => {
                 note.unsaved.clear();
-                state.abandon(cache.superblock.id, &note)
+                state.abandon(cache.superblock().id, &note)
             }
         }
     }
@@ -133,13 +133,16 @@ impl Daemon {
         };
         self.surroundings
             .state
-            .abandon(cache.superblock.id, &note)?;
-        if !cache.superblock.given_up {
+            .abandon(cache.superblock().id, &note)?;
+        if !cache.superblock().given_up {
             // Where another host or another state directory finds it. A device that takes it no
             // more is what the note in the state directory is for.
+            let superblock = cache.control.take_superblock();
+            let mut superblock = superblock.context("the superblock is being written")?;
             let mut storage = ServedStorage::new(&mut cache.storage, &cache.link);
-            let taken = cache.superblock.give_up(&mut storage);
-            let count = cache.superblock.devices.len();
+            let taken = superblock.give_up(&mut storage);
+            let count = superblock.devices.len();
+            cache.control.give_superblock(superblock);
             if taken < count {
                 tracing::warn!(
                     "{} of {count} cache devices could not be told that the cache is given up: keep the state directory with them",
@@ -154,7 +157,7 @@ impl Daemon {
                 units::size(unsaved_bytes),
                 self.surroundings
                     .state
-                    .note_path(cache.superblock.id)
+                    .note_path(cache.superblock().id)
                     .display()
             );
         }

@@ -11,6 +11,7 @@
 //! | [`socket`] | listening |
 //! | [`ublk`] | volumes as block devices |
 //! | [`control`] | the control socket |
+//! | [`commands`] | commands carried out, step by step |
 //! | [`volumes`] | attach, detach, mode, drain |
 //! | [`rename`] | another name for a volume |
 //! | [`served_storage`] | superblocks written while the cache is served |
@@ -28,6 +29,7 @@
 mod advice;
 mod anticipation;
 mod client;
+mod commands;
 mod control;
 mod events;
 mod flight;
@@ -59,6 +61,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use forebay_cache::Report;
+use forebay_cache::control::Control;
 use forebay_engine::{Settings, Superblock, VolumeSlot};
 use forebay_io::RealDevice;
 
@@ -109,13 +112,21 @@ enum Notice {
 
 /// The cache as the control plane knows it.
 struct CacheSide {
-    superblock: Superblock,
+    /// What commands do to it, and what is on record.
+    control: Control,
     storage: CacheStorage,
     /// A worker, which flushes the devices for whoever writes superblocks.
     link: Link,
     /// It has the timing of another device.
     emulated: bool,
     recovery: Recovery,
+}
+
+impl CacheSide {
+    /// What is on record.
+    fn superblock(&self) -> &Superblock {
+        self.control.superblock()
+    }
 }
 
 /// A volume as the control plane knows it.
@@ -144,7 +155,7 @@ impl Admin {
     fn block_bytes(&self) -> u64 {
         let cache = self.cache.as_ref();
         cache.map_or(PLAIN_BLOCK_BYTES, |cache| {
-            u64::from(cache.superblock.geometry.block_bytes)
+            u64::from(cache.superblock().geometry.block_bytes)
         })
     }
 }
@@ -172,8 +183,6 @@ struct Daemon {
     notices: Mutex<Sender<Notice>>,
     /// What is to be on record of a cache that is given up.
     given_up: Mutex<GivingUp>,
-    /// Held by the one command that resizes the cache.
-    resizing: Mutex<()>,
 }
 
 impl Daemon {

@@ -3,11 +3,11 @@
 use std::sync::PoisonError;
 
 use anyhow::{Context, Result};
+use forebay_cache::control::Command;
 use forebay_engine::VolumeSlot;
 use forebay_frontend::nbd::ExportName;
 use serde_json::{Value, json};
 
-use super::volumes::change_record;
 use super::{Admin, Daemon, VolumeSide};
 use crate::attach;
 use crate::config::Plan;
@@ -53,7 +53,7 @@ impl Daemon {
             return Ok(self.answer(old, &volume, false, &[]));
         }
         let slot = self.find_volume(Some(old))?.slot;
-        let renamed = enter(&mut self.admin(), slot, new)?;
+        let renamed = self.enter_name(slot, new)?;
         self.each_worker(move |worker| worker.rename_volume(slot, export_name.clone()))?;
         self.rename_block_device(&renamed);
         let to_do = what_to_change(&plan, old, &renamed);
@@ -62,6 +62,34 @@ impl Daemon {
         tracing::info!("{said}");
         self.events.note("rename", said);
         Ok(self.answer(old, &renamed, true, &to_do))
+    }
+
+    fn enter_name(&self, slot: VolumeSlot, new: &str) -> Result<VolumeSide> {
+        let old = {
+            let admin = self.admin();
+            let old = admin.name_of(slot)?;
+            if admin.volumes.iter().any(|other| other.name == new) {
+                wrong_usage!("there is a volume `{new}` already; choose another name");
+            }
+            if admin.cache.is_none() {
+                wrong_usage!(
+                    "volume `{old}` is served without a cache, which is what remembers names: give it another one with --name, \
+                     or name = \"{new}\" in its configuration file, at its next start"
+                );
+            }
+            old
+        };
+        self.carry_out_at_once(Command::Rename(slot, new.to_owned()))
+            .with_context(|| format!("volume `{old}` keeps its name for now"))?;
+        let mut admin = self.admin();
+        admin.give_name_away(new);
+        let mut volumes = admin.volumes.iter_mut();
+        let volume = volumes
+            .find(|volume| volume.slot == slot)
+            .context("the volume was detached meanwhile")?;
+        volume.name = new.to_owned();
+        volume.formerly.push(old);
+        Ok(volume.clone())
     }
 
     fn answer(&self, old: &str, volume: &VolumeSide, renamed: bool, to_do: &[String]) -> Value {
@@ -73,34 +101,6 @@ impl Daemon {
             "to_do": to_do,
         })
     }
-}
-
-/// On record first: a name that clients know and a crash takes back would be another volume's.
-fn enter(admin: &mut Admin, slot: VolumeSlot, new: &str) -> Result<VolumeSide> {
-    let old = admin.name_of(slot)?;
-    if admin.volumes.iter().any(|other| other.name == new) {
-        wrong_usage!("there is a volume `{new}` already; choose another name");
-    }
-    if admin.cache.is_none() {
-        wrong_usage!(
-            "volume `{old}` is served without a cache, which is what remembers names: give it another one with --name, \
-             or name = \"{new}\" in its configuration file, at its next start"
-        );
-    }
-    change_record(admin, slot, |record| record.name = new.to_owned()).with_context(|| {
-        format!(
-            "volume `{old}` keeps its name for now, and may be called `{new}` after the next start; \
-             mend the cause and rename it again"
-        )
-    })?;
-    admin.give_name_away(new);
-    let mut volumes = admin.volumes.iter_mut();
-    let volume = volumes
-        .find(|volume| volume.slot == slot)
-        .context("the volume was detached meanwhile")?;
-    volume.name = new.to_owned();
-    volume.formerly.push(old);
-    Ok(volume.clone())
 }
 
 /// What names the volume beside the cache, and would be wrong from now on.

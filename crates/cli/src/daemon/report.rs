@@ -74,36 +74,9 @@ fn count<'a>(names: impl Iterator<Item = &'a &'static str>) -> BTreeMap<String, 
     counts
 }
 
-/// What a volume has to write back, all shards together.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Backlog {
-    pub(super) dirty_bytes: u64,
-    /// Of these, what the origin has already but may still lose: clean with its next flush.
-    pub(super) unflushed_bytes: u64,
-}
-
-pub(super) fn backlog(daemon: &Daemon, slot: VolumeSlot) -> Result<Backlog> {
-    let mut backlog = Backlog::default();
-    for link in &daemon.links {
-        let (dirty, unflushed) = link.call(move |worker| {
-            let block_bytes = u64::from(worker.host.geometry().block_bytes);
-            let mut bytes = (0, 0);
-            for engine in worker.engines() {
-                let dirty = engine.volume_blocks(slot).map_or(0, |(dirty, _)| dirty);
-                bytes.0 += dirty * block_bytes;
-                bytes.1 += engine.unflushed_blocks(slot).min(dirty) * block_bytes;
-            }
-            bytes
-        })?;
-        backlog.dirty_bytes += dirty;
-        backlog.unflushed_bytes += unflushed;
-    }
-    Ok(backlog)
-}
-
 /// The devices of a cache, and how much of each it uses.
 fn devices_of(cache: &super::CacheSide) -> Vec<CacheDeviceStatus> {
-    let superblock = &cache.superblock;
+    let superblock = cache.superblock();
     let geometry = &superblock.geometry;
     let devices = cache.storage.devices().map(|(number, storage)| {
         let on_it = superblock
@@ -166,10 +139,10 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
     let cache = admin.cache.as_ref().map(|cache| CacheStatus {
         device: cache_storage::names(&cache.storage),
         devices: devices_of(cache),
-        id: cache.superblock.id.to_string(),
-        epoch: cache.superblock.epoch,
-        block_bytes: cache.superblock.geometry.block_bytes,
-        shards: cache.superblock.geometry.shards,
+        id: cache.superblock().id.to_string(),
+        epoch: cache.superblock().epoch,
+        block_bytes: cache.superblock().geometry.block_bytes,
+        shards: cache.superblock().geometry.shards,
         capacity_bytes: parts.iter().map(|part| part.capacity_blocks).sum::<u64>() * block_bytes,
         cached_bytes: parts.iter().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
         dirty_bytes: stats.iter().map(|stats| stats.dirty_blocks).sum::<u64>() * block_bytes,

@@ -2,23 +2,21 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
-use forebay_engine::{Engine, MIN_SEGMENTS, Superblock};
+use forebay_cache::control::Command;
+use forebay_engine::{MIN_SEGMENTS, Superblock};
 
-use super::volumes::write_superblock;
-use super::worker::{TimedDevice, Worker};
-use super::{Admin, CacheSide, Daemon};
+use super::commands::{Hooks, Progress, cache_of};
+use super::worker::TimedDevice;
+use super::{CacheSide, Daemon};
 use crate::cache_storage;
 use crate::commands;
-use crate::failure::{Interrupted, refuse, wrong_usage};
+use crate::failure::{refuse, wrong_usage};
 use crate::same_device::Identity;
 use crate::units::size;
-
-/// How often progress is looked at.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// How far the emptying of what is to leave is.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +41,8 @@ pub(super) struct Resized {
 /// What is to be done to reach a size.
 enum Change {
     Nothing,
-    Grow(Superblock),
+    /// Up to this offset, in bytes.
+    Grow(u64),
     Shrink(Vec<Range<u32>>),
 }
 
@@ -56,33 +55,25 @@ impl Daemon {
         wanted_bytes: Option<u64>,
         tell: &mut dyn FnMut(Emptying) -> bool,
     ) -> Result<Resized> {
-        let _alone = self.alone()?;
         let began = Instant::now();
         let mut admin = self.admin();
         let cache = cache_of(&mut admin)?;
         let number = device_of(cache, device)?;
-        let before_bytes = space_bytes(&cache.superblock);
-        match plan_change(cache, number, wanted_bytes)? {
-            Change::Nothing => drop(admin),
-            Change::Grow(changed) => {
-                write_superblock(cache, changed)?;
-                let superblock = cache.superblock.clone();
-                self.use_extents(&superblock)?;
-                drop(admin);
+        let before_bytes = space_bytes(cache.superblock());
+        let change = plan_change(cache, number, wanted_bytes)?;
+        drop(admin);
+        match change {
+            Change::Nothing => {}
+            Change::Grow(end_bytes) => {
+                self.carry_out_at_once(Command::Grow(number, end_bytes))?;
             }
-            Change::Shrink(gone) => {
-                let segment_bytes = segment_bytes(&cache.superblock);
-                drop(admin);
-                self.empty(&gone, segment_bytes, began, tell)?;
-                self.take_away(&gone)?;
-            }
+            Change::Shrink(gone) => self.shrink(gone, tell)?,
         }
         self.resized(number, before_bytes, began)
     }
 
     /// Adds a device to the cache. What it holds is lost, which is refused without `force`.
     pub(super) fn add_cache_device(&self, path: &Path, force: bool) -> Result<Resized> {
-        let _alone = self.alone()?;
         let began = Instant::now();
         self.check_new_device(path)?;
         if let Some(cache) = &self.admin().cache {
@@ -100,31 +91,26 @@ impl Daemon {
                 path.display()
             );
         }
-        let mut admin = self.admin();
-        let cache = cache_of(&mut admin)?;
-        let before_bytes = space_bytes(&cache.superblock);
         let size_bytes = opened.device.size_bytes();
-        let mut changed = cache.superblock.clone();
-        let number = changed.add_device(size_bytes)?;
-        changed
-            .grow(number, size_bytes)
-            .with_context(|| format!("cannot add {} to the cache", path.display()))?;
-        let device = TimedDevice {
-            device: Arc::clone(&opened.device),
-            emulation: None,
+        let (number, before_bytes) = {
+            let mut admin = self.admin();
+            let superblock = cache_of(&mut admin)?.superblock();
+            let mut changed = superblock.clone();
+            let number = changed.add_device(size_bytes)?;
+            changed
+                .grow(number, size_bytes)
+                .with_context(|| format!("cannot add {} to the cache", path.display()))?;
+            (number, space_bytes(superblock))
         };
-        cache.storage.add(number, opened.storage);
-        if let Err(error) = write_superblock(cache, changed) {
-            cache.storage.remove(number);
-            return Err(error);
-        }
-        let superblock = cache.superblock.clone();
-        for link in &self.links {
-            let device = device.clone();
-            link.call(move |worker| worker.add_cache_device(number, &device))?;
-        }
-        self.use_extents(&superblock)?;
-        drop(admin);
+        let hooks = Hooks {
+            device: Some(TimedDevice {
+                device: Arc::clone(&opened.device),
+                emulation: None,
+            }),
+            storage: Some(opened.storage),
+            ..Hooks::quiet()
+        };
+        self.carry_out(Command::AddDevice(size_bytes), hooks)?;
         self.change_planned_devices(|devices| devices.push(path.to_owned()));
         self.resized(number, before_bytes, began)
     }
@@ -135,12 +121,11 @@ impl Daemon {
         path: &Path,
         tell: &mut dyn FnMut(Emptying) -> bool,
     ) -> Result<Resized> {
-        let _alone = self.alone()?;
         let began = Instant::now();
         let mut admin = self.admin();
         let cache = cache_of(&mut admin)?;
         let number = device_of(cache, Some(path))?;
-        let superblock = &cache.superblock;
+        let superblock = cache.superblock();
         let before_bytes = space_bytes(superblock);
         if superblock.devices.len() == 1 {
             refuse!(
@@ -157,22 +142,29 @@ impl Daemon {
                 size(space_of(superblock, MIN_SEGMENTS)),
             );
         }
-        let segment_bytes = segment_bytes(superblock);
         drop(admin);
-        self.empty(&gone, segment_bytes, began, tell)?;
-        self.take_away(&gone)?;
-        self.let_go(number)?;
+        self.shrink(gone, tell)?;
+        self.close(number)?;
         self.change_planned_devices(|devices| devices.retain(|known| !is_same(known, path)));
         self.resized(number, before_bytes, began)
     }
 
+    fn shrink(&self, gone: Vec<Range<u32>>, tell: &mut dyn FnMut(Emptying) -> bool) -> Result<()> {
+        let segment_bytes = segment_bytes(cache_of(&mut self.admin())?.superblock());
+        let tell = |progress: Progress| {
+            tell(Emptying {
+                left_bytes: progress.of.segments_left * segment_bytes,
+                all_bytes: progress.of.segments * segment_bytes,
+                seconds: progress.seconds,
+            })
+        };
+        self.carry_out(Command::Shrink(gone), Hooks::telling(tell))
+            .context("the cache keeps the size it had")?;
+        Ok(())
+    }
+
     /// A device that the superblock no longer names is closed, and says nothing of the cache.
-    fn let_go(&self, number: u8) -> Result<()> {
-        for link in &self.links {
-            while !link.call(move |worker| worker.remove_cache_device(number))? {
-                std::thread::sleep(LOOK);
-            }
-        }
+    fn close(&self, number: u8) -> Result<()> {
         let mut admin = self.admin();
         let cache = cache_of(&mut admin)?;
         let Some(mut storage) = cache.storage.remove(number) else {
@@ -188,16 +180,6 @@ impl Daemon {
         Ok(())
     }
 
-    fn alone(&self) -> Result<MutexGuard<'_, ()>> {
-        match self.resizing.try_lock() {
-            Ok(guard) => Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => {
-                refuse!("the cache is being resized already; wait for that, or interrupt it")
-            }
-        }
-    }
-
     /// What the daemon would be started with: a reload compares with that.
     fn change_planned_devices(&self, change: impl FnOnce(&mut Vec<PathBuf>)) {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
@@ -208,7 +190,7 @@ impl Daemon {
 
     fn resized(&self, number: u8, before_bytes: u64, began: Instant) -> Result<Resized> {
         let mut admin = self.admin();
-        let superblock = &cache_of(&mut admin)?.superblock;
+        let superblock = cache_of(&mut admin)?.superblock();
         let end_bytes = superblock.extents.end_bytes(number, &superblock.geometry);
         let after_bytes = space_bytes(superblock);
         drop(admin);
@@ -231,142 +213,6 @@ impl Daemon {
             configuration: source.and_then(|source| source.config.clone()),
         })
     }
-
-    fn use_extents(&self, superblock: &Superblock) -> Result<()> {
-        for link in &self.links {
-            let superblock = superblock.clone();
-            link.call(move |worker| {
-                worker
-                    .engines()
-                    .for_each(|engine| engine.set_extents(&superblock));
-            })?;
-        }
-        Ok(())
-    }
-
-    fn keep_retiring(&self) -> Result<()> {
-        self.each_worker(|worker| worker.engines().for_each(Engine::keep_retiring))
-    }
-
-    /// Has every shard empty its segments of these ids. Put back if that is interrupted or fails.
-    fn empty(
-        &self,
-        gone: &[Range<u32>],
-        segment_bytes: u64,
-        began: Instant,
-        tell: &mut dyn FnMut(Emptying) -> bool,
-    ) -> Result<()> {
-        for link in &self.links {
-            let gone = gone.to_vec();
-            let begun = link.call(move |worker| {
-                worker
-                    .engines()
-                    .all(|engine| engine.retire(gone.clone()).is_ok())
-            })?;
-            if !begun {
-                self.keep_retiring()?;
-                refuse!(
-                    "too little of the cache would remain; leave it more, or add a device first"
-                );
-            }
-        }
-        let watched = self.watch_emptying(segment_bytes, began, tell);
-        if watched.is_err() {
-            self.keep_retiring()?;
-        }
-        watched
-    }
-
-    /// How many segments of all shards are to leave and not empty yet, and of how many.
-    fn retiring(&self) -> Result<(u64, u64)> {
-        let (mut left, mut all) = (0, 0);
-        for link in &self.links {
-            let counted = link.call(Worker::retiring)??;
-            left += u64::from(counted.0);
-            all += u64::from(counted.1);
-        }
-        Ok((left, all))
-    }
-
-    fn watch_emptying(
-        &self,
-        segment_bytes: u64,
-        began: Instant,
-        tell: &mut dyn FnMut(Emptying) -> bool,
-    ) -> Result<()> {
-        loop {
-            let (left, all) = self.retiring()?;
-            let emptying = Emptying {
-                left_bytes: left * segment_bytes,
-                all_bytes: all * segment_bytes,
-                seconds: began.elapsed().as_secs_f64(),
-            };
-            if !tell(emptying) {
-                return Err(Interrupted("the cache keeps the size it had".to_owned()).into());
-            }
-            if left == 0 {
-                return Ok(());
-            }
-            std::thread::sleep(LOOK);
-        }
-    }
-
-    /// Writes the superblock without what every shard has emptied.
-    fn take_away(&self, gone: &[Range<u32>]) -> Result<()> {
-        let mut admin = self.admin();
-        let cache = cache_of(&mut admin)?;
-        // An orderly stop, which holds the same lock, may have put it all back.
-        if self.retiring()?.0 > 0 {
-            anyhow::bail!("the cache keeps the size it had");
-        }
-        let mut changed = cache.superblock.clone();
-        changed.shrink(gone);
-        if let Err(error) = write_superblock(cache, changed) {
-            // Which of the two counts is not known until the old one is written anew; if it cannot
-            // be, what is empty stays out of use, which fits both.
-            let again = cache.superblock.clone();
-            if write_superblock(cache, again).is_ok() {
-                self.keep_retiring()?;
-            }
-            return Err(error).context("the cache keeps the size it had");
-        }
-        let superblock = cache.superblock.clone();
-        self.use_extents(&superblock)
-    }
-
-    /// An orderly stop does not wait for what is being emptied.
-    pub(super) fn end_resizing(&self) -> Result<()> {
-        let _admin = self.admin();
-        self.keep_retiring()
-    }
-}
-
-impl Worker {
-    /// How many segments of the shards here are to leave and not empty yet, and of how many; an
-    /// error if that came to an end meanwhile.
-    fn retiring(&mut self) -> Result<(u32, u32)> {
-        let (mut left, mut all) = (0, 0);
-        for engine in self.engines() {
-            if let Some(reason) = engine.failure() {
-                anyhow::bail!("the cache stepped aside: {reason}");
-            }
-            let Some((of_it, of_all)) = engine.retiring() else {
-                anyhow::bail!("the daemon stops; the cache keeps the size it had");
-            };
-            left += of_it;
-            all += of_all;
-        }
-        Ok((left, all))
-    }
-}
-
-fn cache_of(admin: &mut Admin) -> Result<&mut CacheSide> {
-    match &mut admin.cache {
-        Some(cache) => Ok(cache),
-        None => wrong_usage!(
-            "this daemon serves no cache that could be resized; start one with --cache"
-        ),
-    }
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {
@@ -376,7 +222,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 /// The number of the device that is meant; without a path the only one.
 fn device_of(cache: &CacheSide, path: Option<&Path>) -> Result<u8> {
     let Some(path) = path else {
-        let [only] = cache.superblock.devices.as_slice() else {
+        let [only] = cache.superblock().devices.as_slice() else {
             wrong_usage!(
                 "the cache has several devices; say which with --device: {}",
                 cache_storage::names(&cache.storage)
@@ -424,10 +270,10 @@ fn segment_bytes(superblock: &Superblock) -> u64 {
 /// Everything is checked here, before anything is changed.
 fn plan_change(cache: &mut CacheSide, number: u8, wanted_bytes: Option<u64>) -> Result<Change> {
     check_not_emulated(cache)?;
-    let storage = cache
-        .storage
-        .device_mut(number)
-        .context("the device is gone")?;
+    let CacheSide {
+        storage, control, ..
+    } = cache;
+    let storage = storage.device_mut(number).context("the device is gone")?;
     let device_bytes = cache_storage::look_at_size(storage)?;
     let path = storage.device().path().display();
     let wanted_bytes = wanted_bytes.unwrap_or(device_bytes);
@@ -437,18 +283,18 @@ fn plan_change(cache: &mut CacheSide, number: u8, wanted_bytes: Option<u64>) -> 
             size(device_bytes)
         );
     }
-    let superblock = &cache.superblock;
+    let superblock = control.superblock();
     let geometry = &superblock.geometry;
     let end_bytes = superblock.extents.end_bytes(number, geometry);
     if wanted_bytes >= end_bytes {
         if superblock.segments_in(wanted_bytes - end_bytes) == 0 {
             return Ok(Change::Nothing);
         }
-        let mut changed = superblock.clone();
-        changed
+        superblock
+            .clone()
             .grow(number, wanted_bytes)
             .with_context(|| format!("the cache on {path} cannot grow"))?;
-        return Ok(Change::Grow(changed));
+        return Ok(Change::Grow(wanted_bytes));
     }
     let gone = superblock
         .extents

@@ -7,7 +7,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use forebay_cache::control::Command;
 
+use super::commands::{Hooks, Progress};
 use super::ublk::{in_use, path};
 use super::worker::Worker;
 use super::{Daemon, Devices, Notice};
@@ -80,11 +82,11 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Resu
     for link in &daemon.links {
         link.call(Worker::refuse_requests)?;
     }
-    daemon.end_resizing()?;
     let mut wait = Wait {
         daemon,
         notices,
         hurried: false,
+        said: Instant::now(),
     };
     wait.until(
         "clients to take their last answers",
@@ -108,30 +110,25 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Resu
             DEVICES.as_secs()
         );
     }
-    flush(daemon, &mut wait)?;
-    for link in &daemon.links {
-        link.call(Worker::settle)?;
+    if daemon.admin().cache.is_none() {
+        return flush(daemon, &mut wait);
     }
-    finish_devices(&mut wait)?;
-    // Requests may have waited for write-back until then. What it began since has to end too.
-    for link in &daemon.links {
-        link.call(Worker::hold_writeback)?;
-    }
-    finish_devices(&mut wait)?;
-    daemon.record_fingerprints()
-}
-
-fn finish_devices(wait: &mut Wait<'_>) -> Result<()> {
-    let settled = wait.until("devices to finish", DEVICES, false, |link| {
-        link.call(|worker| usize::from(!worker.is_settled()))
-    })?;
-    if !settled {
-        bail!(
+    let began = Instant::now();
+    let tell = |_: Progress| {
+        wait.look_at_notices();
+        wait.say_now_and_then("waiting for devices to finish");
+        began.elapsed() < DEVICES
+    };
+    let stopped = daemon.carry_out(Command::Stop, Hooks::telling(tell));
+    stopped.map(drop).map_err(|error| {
+        if began.elapsed() < DEVICES {
+            return error;
+        }
+        anyhow::anyhow!(
             "devices did not finish within {} seconds",
             DEVICES.as_secs()
-        );
-    }
-    Ok(())
+        )
+    })
 }
 
 /// Lets recordings have their end.
@@ -213,6 +210,8 @@ struct Wait<'a> {
     notices: &'a Receiver<Notice>,
     /// Another signal came: clients are not waited for.
     hurried: bool,
+    /// When it was last said what is waited for.
+    said: Instant,
 }
 
 impl Wait<'_> {
@@ -244,6 +243,13 @@ impl Wait<'_> {
                 say(&format!("waiting for {what} ({count} left)"));
             }
             std::thread::sleep(LOOK);
+        }
+    }
+
+    fn say_now_and_then(&mut self, what: &str) {
+        if self.said.elapsed() > SAY {
+            self.said = Instant::now();
+            say(what);
         }
     }
 

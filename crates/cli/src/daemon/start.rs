@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use forebay_cache::control::Control;
 use forebay_cache::{Plain, Shard, Shared};
 use forebay_engine::{
     BlockKey, Engine, Geometry, Mode, Recovered, Settings, VolumeConfig, VolumeSlot,
@@ -197,7 +198,6 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         block_devices: plan.ublk.then_some(limits.max_request_bytes),
         notices: Mutex::new(notices),
         given_up: Mutex::new(GivingUp::new(workers)),
-        resizing: Mutex::new(()),
         plan: Mutex::new(plan),
     });
     advice::start(&daemon)?;
@@ -417,7 +417,8 @@ struct OpenCache {
     attached: AttachedCache,
     /// Of a cache that was given up: the only blocks of it that count.
     unsaved: Option<Vec<Range<BlockKey>>>,
-    configs: Vec<VolumeConfig>,
+    /// Of each volume its id and how it is served.
+    configs: Vec<(u32, VolumeConfig)>,
     devices: Vec<(u8, TimedDevice)>,
 }
 
@@ -523,20 +524,20 @@ fn start_workers(
                     .push((number as u16, Some((recovered, memory))));
             }
             let emulated = devices.iter().any(|(_, device)| device.emulation.is_some());
-            let side = move |link: Link| CacheSide {
-                superblock,
+            let side = move |control: Control, link: Link| CacheSide {
+                control,
                 storage,
                 link,
                 emulated,
                 recovery: Recovery::of(&report),
             };
-            (Some(side), configs)
+            (Some((superblock, side)), configs)
         }
         None => (
             None,
             origins
                 .iter()
-                .map(|origin| plain_config(origin.size_bytes()))
+                .map(|origin| (0, plain_config(origin.size_bytes())))
                 .collect(),
         ),
     };
@@ -561,16 +562,29 @@ fn start_workers(
         let peers = links.clone();
         link.call(move |worker| worker.peers = peers)?;
     }
+    let mut control = cache
+        .as_ref()
+        .map(|(superblock, _)| Control::new(superblock.clone()));
     let mut volumes = Vec::new();
-    for ((origin, config), planned) in origins.iter().zip(configs).zip(&plan.volumes) {
+    for ((origin, (id, config)), planned) in origins.iter().zip(configs).zip(&plan.volumes) {
         let emulation = planned
             .emulate
             .as_ref()
             .map(|options| Emulation::new(options, origin.size_bytes()));
-        let slot = add_volume(&links, served_volume(origin, config, emulation)?)?;
+        let slot = match &mut control {
+            Some(control) => control.add_volume(id),
+            None => VolumeSlot(volumes.len() as u16),
+        };
+        let volume = ServedVolume {
+            config,
+            ..served_volume(origin, emulation)?
+        };
+        add_volume(&links, slot, &volume)?;
         volumes.push(volume_side(origin, slot));
     }
-    let cache = cache.map(|side| side(links[0].clone()));
+    let cache = cache
+        .zip(control)
+        .map(|((_, side), control)| side(control, links[0].clone()));
     Ok(Started {
         links,
         threads: handles,
@@ -591,22 +605,20 @@ pub(super) fn volume_side(origin: &Origin, slot: VolumeSlot) -> VolumeSide {
     }
 }
 
-/// Has every worker serve a volume.
-pub(super) fn add_volume(links: &[Link], volume: ServedVolume) -> Result<VolumeSlot> {
-    let mut slot = VolumeSlot(0);
+/// Has every worker serve a volume from the start.
+fn add_volume(links: &[Link], slot: VolumeSlot, volume: &ServedVolume) -> Result<()> {
     for link in links {
         let volume = volume.clone();
-        slot = link.call(move |worker| worker.add_volume(volume))?;
+        link.call(move |worker| {
+            worker.add_volume(slot, volume);
+            worker.offer_volume(slot);
+        })?;
     }
-    Ok(slot)
+    Ok(())
 }
 
-/// A volume as workers serve it.
-pub(super) fn served_volume(
-    origin: &Origin,
-    config: VolumeConfig,
-    emulation: Option<Emulation>,
-) -> Result<ServedVolume> {
+/// A volume as workers serve it, without a cache.
+pub(super) fn served_volume(origin: &Origin, emulation: Option<Emulation>) -> Result<ServedVolume> {
     let device = &origin.opened.device;
     let export = Export {
         id: ExportId(0),
@@ -619,7 +631,7 @@ pub(super) fn served_volume(
         fast_zero: false,
     };
     Ok(ServedVolume {
-        config,
+        config: plain_config(origin.size_bytes()),
         origin: TimedDevice {
             device: Arc::clone(device),
             emulation,

@@ -1,31 +1,29 @@
 //! What commands do to volumes while clients use them: attach, detach, mode, drain.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use forebay_engine::format::VolumeState;
-use forebay_engine::{Device, Mode, Storage, Superblock, VolumeSlot};
+use forebay_cache::control::Command;
+use forebay_engine::Mode;
 use forebay_io::Emulation;
 use forebay_model::ModelOptions;
 
-use super::report::{Backlog, backlog};
-use super::served_storage::{ServedStorage, failures_of, flush_served};
+use super::commands::{self, Hooks};
 use super::worker::Worker;
 use super::{Admin, CacheSide, Daemon, VolumeSide, start};
 use crate::attach::{self, Origin};
-use crate::cache_storage;
-use crate::failure::{Interrupted, wrong_usage};
-use crate::fingerprint;
+use crate::failure::wrong_usage;
 use crate::nearest::suggestion;
 use crate::profiles;
 use crate::same_device::Identity;
-use crate::wall_clock::since_1970;
 
-/// How often progress is looked at.
-const LOOK: Duration = Duration::from_millis(100);
-/// How long a volume may take to become free once its clients are gone.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// What a volume has to write back, all shards together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Backlog {
+    pub(super) dirty_bytes: u64,
+    /// Of these, what the origin has already but may still lose: clean with its next flush.
+    pub(super) unflushed_bytes: u64,
+}
 
 /// How far a drain is.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +34,18 @@ pub(super) struct Progress {
 }
 
 impl Progress {
+    pub(super) fn of(progress: commands::Progress, block_bytes: u64) -> Progress {
+        let commands::Progress { of, seconds } = progress;
+        Progress {
+            backlog: Backlog {
+                dirty_bytes: of.backlog.dirty_blocks * block_bytes,
+                unflushed_bytes: of.backlog.unflushed_blocks * block_bytes,
+            },
+            began_with_bytes: of.began_with_blocks * block_bytes,
+            seconds,
+        }
+    }
+
     /// What has been written back: clean, or on the origin and clean with its next flush. An
     /// origin with a large cache takes its time for that, and a drain would seem to stand still.
     pub(super) fn drained_bytes(&self) -> u64 {
@@ -116,20 +126,12 @@ impl Daemon {
     /// Switches a volume's mode, now and for the next attach.
     pub(super) fn set_mode(&self, name: &str, mode: Mode) -> Result<()> {
         let volume = self.find_volume(Some(name))?;
-        let mut admin = self.admin();
-        if admin.cache.is_none() {
+        if self.admin().cache.is_none() {
             wrong_usage!(
                 "volume `{name}` is served without a cache: a mode means nothing; start it with --cache"
             )
         }
-        // On record first: a mode that is in force and not on record would be gone with a crash.
-        change_record(&mut admin, volume.slot, |record| record.mode = mode as u8)?;
-        drop(admin);
-        self.each_worker(move |worker| {
-            worker
-                .engines()
-                .for_each(|engine| engine.set_mode(volume.slot, mode))
-        })?;
+        self.carry_out_at_once(Command::SetMode(volume.slot, mode))?;
         tracing::info!("volume {name} is now in mode {}", mode.name());
         self.events.note(
             "mode",
@@ -144,43 +146,16 @@ impl Daemon {
         volume: &VolumeSide,
         tell: &mut dyn FnMut(Progress) -> bool,
     ) -> Result<Progress> {
-        let slot = volume.slot;
-        let drain = move |on| {
-            move |worker: &mut Worker| {
-                worker
-                    .engines()
-                    .for_each(|engine| engine.set_draining(slot, on));
-            }
-        };
-        self.each_worker(drain(true))?;
+        let block_bytes = self.admin().block_bytes();
+        if self.admin().cache.is_none() {
+            // Without a cache nothing is newer anywhere.
+            return Ok(Progress::of(commands::Progress::default(), block_bytes));
+        }
         self.events
             .note("drain", format!("volume {} is drained", volume.name));
-        let result = self.watch_drain(slot, tell);
-        self.each_worker(drain(false))?;
-        result
-    }
-
-    fn watch_drain(
-        &self,
-        slot: VolumeSlot,
-        tell: &mut dyn FnMut(Progress) -> bool,
-    ) -> Result<Progress> {
-        let began = Instant::now();
-        let began_with_bytes = backlog(self, slot)?.dirty_bytes;
-        loop {
-            let progress = Progress {
-                backlog: backlog(self, slot)?,
-                began_with_bytes,
-                seconds: began.elapsed().as_secs_f64(),
-            };
-            if progress.backlog.dirty_bytes == 0 {
-                return Ok(progress);
-            }
-            if !tell(progress) {
-                return Err(Interrupted("the volume goes on as it was".to_owned()).into());
-            }
-            std::thread::sleep(LOOK);
-        }
+        let hooks = Hooks::telling(|progress| tell(Progress::of(progress, block_bytes)));
+        let done = self.carry_out(Command::Drain(volume.slot), hooks)?;
+        Ok(Progress::of(done.progress, block_bytes))
     }
 
     /// Opens an origin that is to be added to the running cache, with every check that can be made
@@ -232,24 +207,24 @@ impl Daemon {
         emulate: Option<ModelOptions>,
     ) -> Result<Vec<String>> {
         let emulation = emulate.map(|options| Emulation::new(&options, origin.size_bytes()));
-        let mut admin = self.admin();
+        let admin = self.admin();
         // Another command may have taken the name since the origin was opened.
         check_may_attach(&admin, origin)?;
-        let first_mode = profiles::first_mode(admin.profile);
-        let Some(cache) = &mut admin.cache else {
-            wrong_usage!("this daemon serves no cache to attach to; start one with --cache")
+        let new = attach::new_volume(origin, profiles::first_mode(admin.profile));
+        drop(admin);
+        let volume = start::served_volume(origin, emulation)?;
+        let hooks = Hooks {
+            volume: Some(volume),
+            ..Hooks::quiet()
         };
-        let mut superblock = cache.superblock.clone();
-        let config = attach::enter_volume(&mut superblock, origin, first_mode)?;
-        write_superblock(cache, superblock)?;
-        let slot = start::add_volume(
-            &self.links,
-            start::served_volume(origin, config, emulation)?,
-        )?;
+        let slot = self.carry_out(Command::Attach(new), hooks)?.slot;
+        let slot = slot.context("the volume has no number")?;
         let side = start::volume_side(origin, slot);
+        let mut admin = self.admin();
         admin.give_name_away(&side.name);
         admin.volumes.push(side.clone());
         drop(admin);
+        self.each_worker(move |worker| worker.offer_volume(slot))?;
         tracing::info!("volume {} is attached", origin.name);
         self.events
             .note("attach", format!("volume {} is attached", origin.name));
@@ -276,95 +251,23 @@ impl Daemon {
         }
         let unused = || Self::check_unused(volume, "unmount it or take it out of use first");
         unused()?;
-        // Most of it while clients go on; the rest when no more can come.
-        self.drain(volume, tell)?;
-        unused()?;
-        self.remove_block_device(volume)?;
-        let slot = volume.slot;
-        self.each_worker(move |worker| worker.retire_volume(slot))?;
-        self.drain(volume, &mut |_| true)?;
-        self.record_detached(volume)?;
-        self.each_worker(|worker| worker.paused = true)?;
-        let removed = self.remove_from_workers(slot);
-        self.each_worker(Worker::resume)?;
-        removed?;
-        self.admin().volumes.retain(|other| other.slot != slot);
+        let block_bytes = self.admin().block_bytes();
+        let release = || {
+            unused()?;
+            self.remove_block_device(volume)
+        };
+        let hooks = Hooks {
+            release: Box::new(release),
+            ..Hooks::telling(|progress| tell(Progress::of(progress, block_bytes)))
+        };
+        self.carry_out(Command::Detach(volume.slot), hooks)?;
+        self.admin()
+            .volumes
+            .retain(|other| other.slot != volume.slot);
         tracing::info!("volume {} is detached", volume.name);
         self.events
             .note("detach", format!("volume {} is detached", volume.name));
         Ok(())
-    }
-
-    fn remove_from_workers(&self, slot: VolumeSlot) -> Result<()> {
-        let began = Instant::now();
-        for link in &self.links {
-            while let Err(left) = link.call(move |worker| worker.remove_volume(slot))? {
-                if began.elapsed() > PATIENCE {
-                    anyhow::bail!(
-                        "{left} operations are still in progress: the origin is whole by itself, and let go when the daemon stops"
-                    );
-                }
-                std::thread::sleep(LOOK / 10);
-            }
-        }
-        Ok(())
-    }
-
-    /// I15: nothing of this volume counts any more. The fingerprint is not needed again: should
-    /// the origin come back, it comes as a new volume.
-    fn record_detached(&self, volume: &VolumeSide) -> Result<()> {
-        let mut admin = self.admin();
-        let Some(cache) = &admin.cache else {
-            return Ok(());
-        };
-        let next_epoch = cache.superblock.epoch.saturating_add(1);
-        change_record(&mut admin, volume.slot, |record| {
-            record.state = VolumeState::Detached;
-            record.valid_from_epoch = next_epoch;
-        })
-    }
-
-    /// Notes what each origin looks like, now that nobody writes to it any more.
-    pub(super) fn record_fingerprints(&self) -> Result<()> {
-        let mut admin = self.admin();
-        let volumes = admin.volumes.clone();
-        let Some(cache) = &mut admin.cache else {
-            return Ok(());
-        };
-        let mut superblock = cache.superblock.clone();
-        for volume in &volumes {
-            let mut storage = volume
-                .device
-                .storage()
-                .context("no memory to read the origin device; free some")?;
-            // Clients' flushes leave out what write-back wrote: a power cut right after must not
-            // make another origin of this one.
-            let origin = Device::Origin(volume.slot);
-            flush_served(&cache.link, origin, failures_of(&cache.link, origin))
-                .unwrap_or_else(|| storage.flush())
-                .with_context(|| {
-                    format!(
-                        "cannot flush the origin device {}",
-                        volume.device.path().display()
-                    )
-                })?;
-            let taken =
-                fingerprint::take(&mut storage, volume.device.identity(), volume.size_bytes)
-                    .with_context(|| {
-                        format!(
-                            "cannot read the origin device {}",
-                            volume.device.path().display()
-                        )
-                    })?;
-            let attached = |record: &&mut forebay_engine::VolumeRecord| {
-                record.state == VolumeState::Attached && record.name == volume.name
-            };
-            if let Some(record) = superblock.volumes.iter_mut().find(attached) {
-                record.fingerprint = taken;
-                record.fingerprint_at = since_1970().as_secs().max(1);
-            }
-        }
-        write_superblock(cache, superblock)
     }
 
     pub(super) fn uris_for(&self, volume: &VolumeSide) -> Vec<String> {
@@ -401,40 +304,8 @@ fn check_may_attach(admin: &Admin, origin: &mut Origin) -> Result<()> {
     let Some(cache) = &admin.cache else {
         wrong_usage!("this daemon serves no cache to attach to; start one with --cache")
     };
-    match attach::attached_volumes(&cache.superblock).find(|known| known.name == origin.name) {
-        Some(known) => attach::check_origin(&cache.superblock, known, origin),
+    match attach::attached_volumes(cache.superblock()).find(|known| known.name == origin.name) {
+        Some(known) => attach::check_origin(cache.superblock(), known, origin),
         None => Ok(()),
     }
-}
-
-/// Changes what the cache has on record of a volume: by the name it has now, since it may have been
-/// renamed after a command found it.
-pub(super) fn change_record(
-    admin: &mut Admin,
-    slot: VolumeSlot,
-    change: impl FnOnce(&mut forebay_engine::VolumeRecord),
-) -> Result<()> {
-    let name = admin.name_of(slot)?;
-    let cache = admin.cache.as_mut().context("there is no cache")?;
-    let mut superblock = cache.superblock.clone();
-    let record = superblock
-        .volumes
-        .iter_mut()
-        .find(|record| record.state == VolumeState::Attached && record.name == name)
-        .with_context(|| format!("the cache has no record of volume `{name}`"))?;
-    change(record);
-    write_superblock(cache, superblock)
-}
-
-pub(super) fn write_superblock(cache: &mut CacheSide, superblock: Superblock) -> Result<()> {
-    let mut storage = ServedStorage::new(&mut cache.storage, &cache.link);
-    cache
-        .superblock
-        .replace(superblock, &mut storage)
-        .with_context(|| {
-            format!(
-                "cannot write the superblock of the cache on {}",
-                cache_storage::names(&cache.storage)
-            )
-        })
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use forebay_cache::{ControlFlush, Host, Order, Shard, Shared, Slots};
+use forebay_cache::{Answer, ControlFlush, Host, Instruction, Order, Shard, Shared, Slots};
 use forebay_engine::{
     Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Stats, VolumeConfig, VolumeSlot,
 };
@@ -197,16 +197,52 @@ impl Worker {
         self.cache_devices.push((number, added));
     }
 
-    /// Takes a device of the cache in, which its shards use once they hear of its extents.
-    pub(super) fn add_cache_device(&mut self, number: u8, device: &TimedDevice) {
-        for shard in self.host.own_shards().to_vec() {
-            self.route_cache_device(shard, number, device);
+    /// Does what a command wants of this worker: its part of the cache, and the driver beside it.
+    pub(super) fn instruct(
+        &mut self,
+        instruction: &Instruction,
+        volume: Option<&ServedVolume>,
+        device: Option<&TimedDevice>,
+    ) -> Answer {
+        match (instruction, volume, device) {
+            (Instruction::AddVolume(slot, config), Some(volume), _) => {
+                let volume = ServedVolume {
+                    config: *config,
+                    ..volume.clone()
+                };
+                self.add_volume(*slot, volume);
+                Answer::Done
+            }
+            (Instruction::SetDetaching(slot, true), ..) => {
+                self.exports.remove(ExportId(u32::from(slot.0)));
+                self.taps.end(*slot);
+                self.close_clients_of(*slot);
+                self.host.instruct(instruction)
+            }
+            (Instruction::SetDetaching(slot, false), ..) => {
+                self.offer_volume(*slot);
+                self.host.instruct(instruction)
+            }
+            (Instruction::RemoveVolume(slot), ..) => match self.remove_volume(*slot) {
+                Ok(()) => Answer::Done,
+                Err(left) => Answer::Left(left),
+            },
+            (Instruction::AddDevice(number), _, Some(device)) => {
+                for shard in self.host.own_shards().to_vec() {
+                    self.route_cache_device(shard, *number, device);
+                }
+                self.host.instruct(instruction)
+            }
+            (Instruction::RemoveDevice(number), ..) => {
+                Answer::Left(u64::from(!self.remove_cache_device(*number)))
+            }
+            (Instruction::CountUnsettled, ..) => Answer::Left(u64::from(!self.is_settled())),
+            _ => self.host.instruct(instruction),
         }
-        self.host.add_cache_device(number);
     }
 
     /// Lets a device of the cache go that holds nothing any more; false as long as it has work.
-    pub(super) fn remove_cache_device(&mut self, number: u8) -> bool {
+    fn remove_cache_device(&mut self, number: u8) -> bool {
         if !self.host.remove_cache_device(number) {
             return false;
         }
@@ -222,10 +258,10 @@ impl Worker {
         cache_devices.iter().all(|(known, _)| *known != number)
     }
 
-    /// Serves a volume from now on; all workers give it the same slot, as they add and remove
-    /// volumes in the same order.
-    pub(super) fn add_volume(&mut self, volume: ServedVolume) -> VolumeSlot {
-        let slot = self.host.add_volume(volume.config);
+    /// Serves a volume from now on, under this number. Clients see it once it is offered
+    /// ([`Worker::offer_volume`]), when all workers serve it.
+    pub(super) fn add_volume(&mut self, slot: VolumeSlot, volume: ServedVolume) {
+        self.host.add_volume(slot, volume.config);
         let TimedDevice { device, emulation } = &volume.origin;
         let device = self
             .driver
@@ -233,19 +269,26 @@ impl Worker {
         for number in self.host.own_shards() {
             self.driver.route(*number, Device::Origin(slot), device);
         }
-        if usize::from(slot.0) == self.volumes.len() {
-            self.volumes.push(None);
+        let at = usize::from(slot.0);
+        if self.volumes.len() <= at {
+            self.volumes.resize_with(at + 1, || None);
         }
+        self.volumes[at] = Some((volume, device));
+    }
+
+    /// Has clients see a volume.
+    pub(super) fn offer_volume(&mut self, slot: VolumeSlot) {
+        let Some(Some((volume, _))) = self.volumes.get(usize::from(slot.0)) else {
+            return;
+        };
         let export = Export {
             id: ExportId(u32::from(slot.0)),
             ..volume.export.clone()
         };
-        self.volumes[usize::from(slot.0)] = Some((volume, device));
         if let Err(error) = self.exports.add(export) {
             // Names were checked against those in use; the volume is whole, only not exported.
             tracing::error!("{error}");
         }
-        slot
     }
 
     /// Offers a volume under another name. Clients that have it open keep it.
@@ -259,16 +302,8 @@ impl Worker {
         }
     }
 
-    /// Offers a volume no longer, closes its clients and has its engines refuse requests.
-    pub(super) fn retire_volume(&mut self, slot: VolumeSlot) {
-        self.exports.remove(ExportId(u32::from(slot.0)));
-        self.taps.end(slot);
-        self.host.retire_volume(slot);
-        self.close_clients_of(slot);
-    }
-
     /// Forgets a retired volume; says how much still stands in the way.
-    pub(super) fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
+    fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
         let used = self
             .clients
             .iter_mut()
@@ -617,16 +652,6 @@ impl Worker {
                 let _ = answer.send(flush);
             }
         }
-    }
-
-    /// Has every shard write down how far it is durable, as the last thing of an orderly stop.
-    pub(super) fn settle(&mut self) {
-        self.engines().for_each(Engine::settle);
-    }
-
-    /// Leaves the origins as they are from now on.
-    pub(super) fn hold_writeback(&mut self) {
-        self.engines().for_each(Engine::hold_writeback);
     }
 
     fn housekeep(&mut self) {

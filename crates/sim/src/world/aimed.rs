@@ -5,7 +5,7 @@ use forebay_engine::format::geometry::DATA_OFFSET_BYTES;
 use forebay_engine::{Device as DeviceName, Nanos, Operation};
 
 use super::World;
-use crate::device::Fate;
+use crate::device::{Fate, How};
 use crate::disk::PAGE_BYTES;
 use crate::payload::{self, SECTOR_BYTES};
 use crate::plan::{Harm, Target, Trap};
@@ -69,10 +69,12 @@ impl World<'_> {
         self.outcome.counts.add("aimed faults", 1);
         match harm {
             Harm::Rot => {
+                self.harm_here(offset_bytes);
                 self.cache.disk.rot(offset_bytes, 3);
                 self.cache.tally.damage += 1;
             }
             Harm::HeaderRot => {
+                self.harm_here(offset_bytes - PAGE_BYTES as u64);
                 self.cache.disk.rot(offset_bytes - PAGE_BYTES as u64, 3);
                 self.cache.tally.damage += 1;
             }
@@ -83,5 +85,12 @@ impl World<'_> {
                 self.cache.make_unreadable(start, segment_bytes);
             }
         }
+    }
+
+    /// What is there now is about to be wrong.
+    fn harm_here(&mut self, offset_bytes: u64) {
+        self.cache
+            .harm(How::Lasting, offset_bytes, PAGE_BYTES as u64, &[]);
+        self.look_at_harm();
     }
 }

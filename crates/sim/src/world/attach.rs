@@ -5,10 +5,10 @@ use std::sync::Arc;
 use forebay_cache::{GivenUp, Host, Shard};
 use forebay_engine::{
     AttachError, AttachOptions, Attached, CacheId, DeviceError, Engine, Extents, Mode, Superblock,
-    SuperblockError, VolumeConfig, VolumeState as RecordState, attach, create,
+    SuperblockError, VolumeConfig, VolumeSlot, attach, create,
 };
 
-use super::{Check, VolumeState, World};
+use super::{Check, Life, World};
 use crate::device::Control;
 use crate::disk::Survival;
 use crate::rng::Rng;
@@ -73,7 +73,7 @@ impl World<'_> {
         let result = create_with_volumes(&mut control, self.cache_id, self.plan);
         let was_cut = control.cut;
         match result {
-            Ok(superblock) => self.superblock = Some(superblock),
+            Ok(_) => {}
             Err(_) if was_cut => {}
             Err(error) => return Err(format!("creation failed: {error}")),
         }
@@ -147,11 +147,12 @@ impl World<'_> {
             };
             let mut surviving = self.memory.surviving();
             self.cache.lost = false;
-            let reads_before = self.cache.tally.reads;
             let mut control = Control::new(&mut self.cache, cut, &mut rng);
             let result = attach(&mut control, &mut surviving, &options);
             let (was_cut, done) = (control.cut, control.done);
-            self.misread |= self.cache.tally.reads > reads_before;
+            self.touched.in_recovery = true;
+            self.look_at_harm();
+            self.touched.in_recovery = false;
             if std::mem::take(&mut self.cache.lost) {
                 // As good as a power cut, for what was not flushed.
                 self.model.power_cut();
@@ -172,6 +173,8 @@ impl World<'_> {
                         .collect();
                     if !damage.is_empty() {
                         self.damage_is_explained(&damage.join("; "))?;
+                        // What this attempt could not read was accepted with the rest.
+                        self.forget_touched();
                     }
                     return Ok(Some(attached));
                 }
@@ -188,7 +191,7 @@ impl World<'_> {
                     }
                     if accept_damage {
                         self.counts().add("damage accepted", 1);
-                        self.model.forget();
+                        self.forget_touched();
                     }
                 }
                 Err(
@@ -228,8 +231,14 @@ impl World<'_> {
 
     pub(super) fn start(&mut self, attached: Attached) -> Check {
         let Attached {
-            superblock, shards, ..
+            mut superblock,
+            shards,
+            ..
         } = attached;
+        self.check_fingerprints(&superblock)?;
+        self.enter_volumes(&mut superblock)?;
+        self.write_at_start(&mut superblock)?;
+        let mut control = forebay_cache::control::Control::new(superblock.clone());
         let mut boot_id = [0; 16];
         boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
         let settings = self.settings_in_force();
@@ -237,6 +246,8 @@ impl World<'_> {
         let threads = self.plan.config.threads.min(geometry.shards);
         let owners: Vec<u16> = (0..geometry.shards).map(|shard| shard % threads).collect();
         self.boot_of_daemon += 1;
+        self.look_at_harm();
+        self.touched.another_life();
         self.shared = Arc::default();
         self.given_up = GivenUp::new(usize::from(threads));
         self.served_devices = superblock.devices.iter().map(|on| on.number).collect();
@@ -254,47 +265,48 @@ impl World<'_> {
             let host = usize::from(owners[usize::from(number)]);
             self.hosts[host].add_shard(number, Shard::Cached(Box::new(engine)));
         }
-        let previous = std::mem::take(&mut self.volumes);
-        let attached: Vec<_> = superblock
-            .volumes
-            .iter()
-            .filter(|volume| volume.state == RecordState::Attached)
-            .collect();
-        for (at, sectors) in self.plan.config.volume_sectors.iter().enumerate() {
-            let record = attached
-                .iter()
-                .find(|volume| volume.name == name(at))
-                .ok_or("a volume is missing")?;
-            let mode = previous
-                .get(at)
-                .map_or(self.plan.config.modes[at], |volume| volume.mode);
+        for (at, volume) in (0..).zip(&mut self.volumes) {
+            let mut records = superblock.volumes.iter();
+            let record = records.find(|record| record.id == volume.record_id);
+            let record = record.ok_or("a volume is missing")?;
+            let mode = Mode::from_number(record.mode).ok_or("a volume has no mode")?;
             let config = VolumeConfig {
                 base: record.base,
                 reserved_blocks: record.reserved_blocks,
-                size_bytes: sectors * 512,
+                size_bytes: volume.sectors * 512,
                 mode,
             };
             for host in &mut self.hosts {
-                host.add_volume(config);
+                host.add_volume(VolumeSlot(at), config);
             }
-            self.volumes.push(VolumeState {
-                record_id: record.id,
-                base: record.base,
-                reserved_blocks: record.reserved_blocks,
-                mode,
-                sectors: *sectors,
-                through: false,
-                was_clean: false,
-                flush_errors_before: self.origins[at].tally.flushes,
-                draining: false,
-            });
+            let slot = control.add_volume(record.id);
+            assert_eq!(slot, VolumeSlot(at), "volumes keep their numbers");
+            (volume.base, volume.mode, volume.life) = (record.base, mode, Life::Served);
+            (volume.through, volume.was_clean) = (false, false);
+            volume.heard = 0;
         }
-        self.superblock = Some(superblock);
+        self.commands.control = Some(control);
         self.held_at_rest = self.memory.held;
         for volume in 0..self.volumes.len() as u16 {
             self.note_through(volume);
         }
         self.look_for_clean()
+    }
+
+    /// What the daemon writes before it serves.
+    fn write_at_start(&mut self, superblock: &mut Superblock) -> Check {
+        for attempt in 0..8 {
+            let mut rng = Rng::of(self.rng.bits(), 15);
+            let mut control = Control::new(&mut self.cache, None, &mut rng);
+            if superblock.write(&mut control).is_ok() {
+                return Ok(());
+            }
+            if attempt >= 3 {
+                self.cache.heal();
+                self.cache.faulty = false;
+            }
+        }
+        Err("the superblock cannot be written at the start".to_owned())
     }
 
     /// If nothing is dirty and the mode writes through, the origin is whole from now on.
@@ -312,7 +324,8 @@ impl World<'_> {
             }
         }
         self.mail = super::mail::Mail::default();
-        self.shrinking = None;
+        self.commands = super::commands::Commands::default();
+        self.control_flushes.clear();
         self.flights.clear();
         self.free_flights.clear();
         self.due.clear();

@@ -1,13 +1,16 @@
 //! The clients: what they ask, and whether the answers are right.
 
+use std::collections::BTreeSet;
+
 use forebay_cache::{Asked, Joined};
 use forebay_engine::{
     BlockKey, Buf, Device as DeviceName, Failure, MAX_REQUEST_BYTES, Memory, RequestKind,
     VolumeSlot,
 };
 
-use super::{Ask, Check, Pending, World};
-use crate::device::Tally;
+use super::touched::Block;
+use super::{Ask, Check, Life, Pending, World};
+use crate::device::How;
 use crate::model::{Effect, Event, Range};
 use crate::payload::{self, SECTOR_BYTES, Value, ZERO};
 
@@ -18,10 +21,27 @@ impl World<'_> {
         self.next_value
     }
 
-    /// Submits what a client asks, on some thread.
+    /// Submits what a client asks, on some thread; nothing of a volume that is not there.
     pub(super) fn ask(&mut self, range: Range, ask: Ask) -> Check {
         let depth = self.plan.config.depth;
         self.wait_for_requests(depth - 1)?;
+        self.wait_for_removal()?;
+        if self.volumes[usize::from(range.volume)].life == Life::Served {
+            self.submit(range, ask, None)?;
+        }
+        Ok(())
+    }
+
+    /// Clients ask for nothing while a volume is removed.
+    fn wait_for_removal(&mut self) -> Check {
+        if self.commands.remove() {
+            self.wait_for("a volume to be removed", |world| !world.commands.remove())?;
+        }
+        Ok(())
+    }
+
+    /// Submits a request, a client's or a command's; says which it is.
+    pub(super) fn submit(&mut self, range: Range, ask: Ask, command: Option<u32>) -> Check<u64> {
         let host = match self.hosts.len() as u64 {
             1 => 0,
             hosts => self.rng.below(hosts) as usize,
@@ -37,10 +57,17 @@ impl World<'_> {
             range,
             bufs: bufs.clone(),
             submitted,
+            command,
+            leaving: self.is_leaving(range.volume),
             untold: self.has_untold_failure(range.volume),
-            cache_tally: self.cache.tally,
-            origin_tally: self.origins[usize::from(range.volume)].tally,
+            since: self.touched.now(),
+            heard: self.volumes[usize::from(range.volume)].heard,
+            met_dirty: self.meets_dirty_given_up(range, ask),
         });
+        if self.plan.config.buffer_bytes > 0 && matches!(ask, Ask::Write { .. }) {
+            let blocks = self.blocks_of(range);
+            self.touched.written.push(blocks);
+        }
         self.tell(|_| format!("ask {id} on thread {host} {ask:?} {range:?}"));
         if ask != Ask::Flush {
             self.hash(offset_bytes, u64::from(len_bytes));
@@ -54,7 +81,8 @@ impl World<'_> {
         };
         let bufs = bufs.into_iter().map(|(_, buf)| buf);
         self.hosts[host].launch(self.now, id, asked, bufs, &mut self.memory);
-        self.pump(host)
+        self.pump(host)?;
+        Ok(id)
     }
 
     /// Buffers for what is read or written, one for each piece it is cut into, with the data.
@@ -129,6 +157,9 @@ impl World<'_> {
             return Err(format!("request {id} was answered twice"));
         };
         let ok = result.is_ok();
+        if let Some(command) = pending.command {
+            self.flush_answered(command, ok);
+        }
         self.hash(id, u64::from(!ok));
         self.tell(|_| format!("answer {id} {result:?}"));
         if let Err(failure) = result {
@@ -150,6 +181,11 @@ impl World<'_> {
                 }
             }
             Ask::Flush => {
+                if !pending.untold {
+                    // What had failed before it was asked has been told by its answer.
+                    let heard = &mut self.volumes[usize::from(range.volume)].heard;
+                    *heard = pending.since.max(*heard);
+                }
                 let flushes = self
                     .requests
                     .values()
@@ -211,62 +247,120 @@ impl World<'_> {
         sector * 512 / u64::from(self.plan.config.geometry.block_bytes)
     }
 
-    /// Whether injected faults explain that a request failed.
+    /// Whether injected faults explain that a request failed: faults of its own blocks, or what the
+    /// contract says of a cache that is given up. Each explanation is counted.
     fn explained(&mut self, pending: &Pending, failure: Failure) -> Check {
-        if self
-            .options
-            .fail_at
-            .is_some_and(|at| self.submissions >= at)
-        {
-            return Ok(());
-        }
-        let origin = self.origins[usize::from(pending.range.volume)].tally;
-        let cache = self.cache.tally;
-        let since = |now: Tally, then: Tally| {
-            (
-                now.reads - then.reads,
-                now.writes - then.writes,
-                now.flushes - then.flushes,
-            )
+        self.look_at_harm();
+        let explanation = match failure {
+            Failure::Detached => pending
+                .leaving
+                .then_some("explained: its volume is detached"),
+            Failure::Invalid => None,
+            Failure::Io | Failure::NoSpace => self.explanation(pending),
         };
-        let (origin_reads, origin_writes, origin_flushes) = since(origin, pending.origin_tally);
-        let (cache_reads, ..) = since(cache, pending.cache_tally);
-        let bad_reads = cache.bad_reads - pending.cache_tally.bad_reads;
-        let cache_broken =
-            self.cache.gone || cache.damage > 0 || cache.writes > 0 || cache.flushes > 0;
-        let given_up = self.engines().any(|engine| {
-            engine.stats().unreadable_dirty_blocks > 0
-                || !engine
-                    .unreadable_dirty(VolumeSlot(pending.range.volume))
-                    .is_empty()
-        });
-        // A write that was answered from memory can fail later; who touches its blocks hears of it.
-        let late = self.plan.config.buffer_bytes > 0 && origin.writes > 0;
-        let cache_unreadable = cache_reads + bad_reads >= 2 || given_up || self.misread;
-        let explained = late
-            || match pending.ask {
-                Ask::Read { .. } => origin_reads > 0 || cache_unreadable || cache_broken,
-                Ask::Write { .. } => {
-                    origin_reads + origin_writes + origin_flushes > 0
-                        || pending.untold
-                        || cache_unreadable
-                        || cache_broken
-                }
-                Ask::Flush => {
-                    // Each shard tells of its own failed flush, once.
-                    origin.flushes
-                        > self.volumes[usize::from(pending.range.volume)].flush_errors_before
-                        || cache_broken
-                }
-            };
-        if explained && failure != Failure::Invalid && failure != Failure::Detached {
+        if let Some(explanation) = explanation {
+            self.counts().add(explanation, 1);
             return Ok(());
         }
         let key = BlockKey(self.block_of(pending.range.sector));
         Err(format!(
-            "{:?} {:?} (block {}) failed with `{failure}`, and no fault explains it",
+            "{:?} {:?} (block {}) failed with `{failure}`, and no fault of its own explains it",
             pending.ask, pending.range, key.0
         ))
+    }
+
+    fn explanation(&self, pending: &Pending) -> Option<&'static str> {
+        let touched = &self.touched;
+        let blocks = self.blocks_of(pending.range);
+        let faults = &touched.faults[pending.since..];
+        let own = |on_cache: bool, how: How| {
+            let mut faults = faults.iter();
+            faults.any(|fault| {
+                (fault.on_cache, fault.how) == (on_cache, Some(how))
+                    && !fault.blocks.is_disjoint(&blocks)
+                    && (fault.is_single || fault.blocks.is_subset(&blocks))
+            })
+        };
+        if own(false, How::Read) {
+            return Some("explained: read of the origin");
+        }
+        if own(true, How::Read) {
+            return Some("explained: read of the cache");
+        }
+        if !touched.lasting.is_disjoint(&blocks) {
+            return Some("explained: damage to the cache");
+        }
+        if !touched.late.is_disjoint(&blocks) {
+            return Some("explained: what memory holds cannot be stored");
+        }
+        let in_memory = self.plan.config.buffer_bytes > 0 && touched.given_up.is_some();
+        if in_memory && self.any_dirty(&blocks) {
+            // It was answered from memory, and what it would replace cannot be written back.
+            return Some("explained: what memory holds cannot be stored");
+        }
+        match pending.ask {
+            Ask::Read { .. } => None,
+            Ask::Write { .. } => self.explanation_of_write(pending, &blocks, &own),
+            Ask::Flush => self.explanation_of_flush(pending),
+        }
+    }
+
+    fn explanation_of_write(
+        &self,
+        pending: &Pending,
+        blocks: &BTreeSet<Block>,
+        own: &dyn Fn(bool, How) -> bool,
+    ) -> Option<&'static str> {
+        if own(false, How::Write) {
+            return Some("explained: write to the origin");
+        }
+        if own(true, How::Write) {
+            return Some("explained: write to the cache");
+        }
+        if pending.untold || self.flush_failed_since(pending.range.volume, pending.since) {
+            return Some("explained: flush of the origin");
+        }
+        self.explanation_of_given_up(pending, self.any_dirty(blocks))
+    }
+
+    fn explanation_of_flush(&self, pending: &Pending) -> Option<&'static str> {
+        let volume = pending.range.volume;
+        if self.flush_failed_since(volume, pending.heard) {
+            return Some("explained: flush of the origin");
+        }
+        if self.touched.late.iter().any(|(late, _)| *late == volume) {
+            return Some("explained: what memory holds cannot be stored");
+        }
+        self.explanation_of_given_up(pending, self.dirty_blocks(volume) > 0)
+    }
+
+    fn flush_failed_since(&self, volume: u16, since: usize) -> bool {
+        let mut faults = self.touched.faults[since..].iter();
+        faults.any(|fault| fault.how == Some(How::Flush) && fault.volume == Some(volume))
+    }
+
+    /// What was in progress when the cache was given up, and what meets dirty blocks in it.
+    fn explanation_of_given_up(
+        &self,
+        pending: &Pending,
+        meets_dirty: bool,
+    ) -> Option<&'static str> {
+        let given_up = self.touched.given_up?;
+        if given_up >= pending.since {
+            Some("explained: the cache is given up")
+        } else {
+            (meets_dirty || pending.met_dirty)
+                .then_some("explained: dirty in a cache that is given up")
+        }
+    }
+
+    /// Whether a request comes upon dirty data in a cache that is given up.
+    fn meets_dirty_given_up(&self, range: Range, ask: Ask) -> bool {
+        self.touched.given_up.is_some()
+            && match ask {
+                Ask::Flush => self.dirty_blocks(range.volume) > 0,
+                _ => self.any_dirty(&self.blocks_of(range)),
+            }
     }
 }
 

@@ -24,7 +24,7 @@ impl World<'_> {
         }
         if self.lied {
             // Now, and at every later crash: damage to a summary can show much later.
-            self.model.forget();
+            self.forget_touched();
         }
         self.buffered = self.buffered_blocks();
         self.stop();
@@ -72,7 +72,7 @@ impl World<'_> {
     }
 
     /// Blocks whose newest contents are in a memory buffer alone, by volume.
-    fn buffered_blocks(&self) -> BTreeSet<(usize, usize)> {
+    pub(super) fn buffered_blocks(&self) -> BTreeSet<(usize, usize)> {
         let block_bytes = u64::from(self.plan.config.geometry.block_bytes);
         let mut blocks = BTreeSet::new();
         for (volume, state) in self.volumes.iter().enumerate() {
@@ -110,7 +110,7 @@ impl World<'_> {
     }
 
     /// What was in flight happened, in part, or not; after a kill it may still happen.
-    fn leave_flights(&mut self, power: bool) {
+    pub(super) fn leave_flights(&mut self, power: bool) {
         let mut rng = Rng::of(self.rng.bits(), 10);
         for flight in std::mem::take(&mut self.flights).into_iter().flatten() {
             let zombie = match &flight.action.operation {

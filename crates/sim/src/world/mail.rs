@@ -3,20 +3,29 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use forebay_cache::Message;
+use forebay_cache::control::{Happened, Step};
+use forebay_cache::{Answer, Instruction, Message};
 use forebay_engine::Nanos;
 
 use super::{Check, World};
 
-/// What is delivered to a thread.
+/// What is delivered to a thread, or to the control plane.
 #[derive(Debug)]
 pub(super) enum Letter {
     FromHost(Message),
     /// The control plane: what the host reported is on record.
     Recorded(u64),
+    /// The control plane: a command wants this of the host.
+    Instruction(u32, Instruction),
+    /// To the control plane, as the ones below: a host's answer.
+    Answer(u32, Answer),
+    /// Something happened that a command waited for.
+    Happened(u32, Happened),
+    /// Something is to be done for a command, which could not be done before.
+    Next(u32, Step),
 }
 
-/// Where letters come from that no host sends.
+/// Where the control plane's letters come from and go to.
 pub(super) const CONTROL: usize = usize::MAX;
 
 /// See the module.
@@ -38,13 +47,18 @@ impl Mail {
 impl World<'_> {
     /// Sends a letter.
     pub(super) fn post(&mut self, from: usize, to: usize, letter: Letter) {
+        self.post_after(Nanos(0), from, to, letter);
+    }
+
+    /// Sends a letter after a while.
+    pub(super) fn post_after(&mut self, wait: Nanos, from: usize, to: usize, letter: Letter) {
         let latency = self.plan.config.message_latency;
         let mut delay = latency.least_ns + self.rng.below(latency.spread_ns + 1);
         if self.rng.in_10_000(latency.spikes) {
             delay *= 1000;
         }
         let last = self.mail.last.entry((from, to)).or_default();
-        let due = self.now.after(Nanos(delay)).max(*last);
+        let due = self.now.after(wait).after(Nanos(delay)).max(*last);
         *last = due;
         self.mail.sent += 1;
         self.outcome.counts.add("messages between threads", 1);
@@ -58,11 +72,18 @@ impl World<'_> {
         let Some((_, (to, letter))) = self.mail.letters.pop_first() else {
             return Ok(());
         };
+        if to == CONTROL {
+            self.tell(|_| format!("the control plane hears {letter:?}"));
+            self.control_hears(letter)?;
+            return self.look_for_clean();
+        }
         self.tell(|_| format!("thread {to} hears {letter:?}"));
         let host = &mut self.hosts[to];
         match letter {
             Letter::FromHost(message) => host.receive(self.now, message, &mut self.memory),
             Letter::Recorded(serial) => host.recorded(serial),
+            Letter::Instruction(id, instruction) => self.instructed(to, id, &instruction)?,
+            other => return Err(format!("a thread is sent {other:?}")),
         }
         self.pump(to)?;
         self.pump_starving(to)?;

@@ -4,25 +4,27 @@ mod aimed;
 mod attach;
 mod check;
 mod client;
+mod commands;
 mod crash;
 mod given_up;
 mod mail;
 mod resize;
 mod served;
 mod steps;
+mod touched;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use std::sync::Arc;
 
-use forebay_cache::{GivenUp, Host, Order, Shared};
+use forebay_cache::{ControlFlush, GivenUp, Host, Order, Shared};
 use forebay_engine::{
     Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Memory, Mode, Nanos, OpId,
-    Operation, Superblock, VolumeSlot,
+    Operation, VolumeSlot,
 };
 
-use crate::device::{Device, Fate, Tally};
+use crate::device::{Device, Fate, How};
 use crate::disk::Disk;
 use crate::memory::SimMemory;
 use crate::model::{Effect, Event, Model, Range};
@@ -79,27 +81,61 @@ struct Pending {
     /// A buffer for each piece that carries data.
     bufs: Vec<(Range, Buf)>,
     submitted: Event,
+    /// The command that asks.
+    command: Option<u32>,
+    /// Its volume was being detached while it was in progress.
+    leaving: bool,
     /// A flush of the origin had failed that not all shards had heard of.
     untold: bool,
-    /// Faults before it.
-    cache_tally: Tally,
-    origin_tally: Tally,
+    /// How many faults there were before it.
+    since: usize,
+    /// Up to which of them failures of the origin's flushes had been told.
+    heard: usize,
+    /// It came upon dirty data in a cache that is given up.
+    met_dirty: bool,
 }
 
 #[derive(Debug)]
 struct VolumeState {
     record_id: u32,
     base: BlockKey,
-    reserved_blocks: u64,
+    name: String,
+    life: Life,
     mode: Mode,
     sectors: u64,
     /// Nothing was dirty at some time since when the mode always wrote through.
     through: bool,
     /// Nothing was dirty when last looked.
     was_clean: bool,
-    /// Failed flushes of the origin before this life.
-    flush_errors_before: u64,
-    draining: bool,
+    /// Failures of the origin's flushes up to this fault have been told.
+    heard: usize,
+}
+
+impl VolumeState {
+    /// A volume before the first attach, by the name it was created with.
+    fn new(at: usize, sectors: u64) -> VolumeState {
+        VolumeState {
+            record_id: 0,
+            base: BlockKey(0),
+            name: attach::name(at),
+            life: Life::Served,
+            mode: Mode::Writeback,
+            sectors,
+            through: false,
+            was_clean: false,
+            heard: 0,
+        }
+    }
+}
+
+/// Whether clients may ask for anything of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Served,
+    /// Whether it is detached is not known: it takes no requests until it is, or the next start.
+    Refusing,
+    /// Its origin is whole by itself, and used by itself.
+    Detached,
 }
 
 /// See the module.
@@ -119,7 +155,11 @@ pub(crate) struct World<'a> {
     /// Counts daemons.
     boot_of_daemon: u64,
     mail: mail::Mail,
-    superblock: Option<Superblock>,
+    commands: commands::Commands,
+    control_flushes: Vec<ControlFlush>,
+    /// How an orderly stop ended.
+    stopped: Option<bool>,
+    names_given: u32,
     cache_id: CacheId,
     volumes: Vec<VolumeState>,
     model: Model,
@@ -138,8 +178,8 @@ pub(crate) struct World<'a> {
     abandoned: Option<given_up::Record>,
     /// The reports of this life's hosts.
     given_up: GivenUp,
-    /// Reads failed in a recovery: it may have taken what it could not read for there.
-    misread: bool,
+    /// What faults touched.
+    touched: touched::Touched,
     /// Buffers of engines that have nothing to do.
     held_at_rest: u64,
     /// A device lied where only a checksum of what is gone could tell.
@@ -148,8 +188,6 @@ pub(crate) struct World<'a> {
     traps: Vec<Trap>,
     /// What will be on record, and when.
     record_due: Option<(Nanos, given_up::Record)>,
-    /// What is on its way out of the cache.
-    shrinking: Option<resize::Shrinking>,
     step: u32,
     outcome: Outcome,
 }
@@ -206,9 +244,14 @@ impl<'a> World<'a> {
             served_devices: Vec::new(),
             boot_of_daemon: 0,
             mail: mail::Mail::default(),
-            superblock: None,
+            commands: commands::Commands::default(),
+            control_flushes: Vec::new(),
+            stopped: None,
+            names_given: 0,
             cache_id: CacheId([7; 16]),
-            volumes: Vec::new(),
+            volumes: (config.volume_sectors.iter().enumerate())
+                .map(|(at, sectors)| VolumeState::new(at, *sectors))
+                .collect(),
             model: Model::new(&config.volume_sectors),
             flights: Vec::new(),
             free_flights: Vec::new(),
@@ -221,12 +264,11 @@ impl<'a> World<'a> {
             buffered: BTreeSet::new(),
             abandoned: None,
             given_up: GivenUp::new(0),
-            misread: false,
+            touched: touched::Touched::default(),
             held_at_rest: 0,
             lied: false,
             traps: Vec::new(),
             record_due: None,
-            shrinking: None,
             step: 0,
             outcome: Outcome::default(),
         }
@@ -298,6 +340,7 @@ impl<'a> World<'a> {
     fn pump(&mut self, host: usize) -> Check {
         loop {
             self.hosts[host].advance(self.now, &mut self.memory);
+            self.look_for_failure();
             let mut idle = true;
             while let Some(answer) = self.hosts[host].next_answer() {
                 idle = false;
@@ -415,12 +458,6 @@ impl<'a> World<'a> {
 
     /// The next thing that happens by itself. False if nothing will, or not before `until`.
     fn event(&mut self, until: Option<Nanos>) -> Check<bool> {
-        let happened = self.next_event(until)?;
-        self.advance_shrink()?;
-        Ok(happened)
-    }
-
-    fn next_event(&mut self, until: Option<Nanos>) -> Check<bool> {
         let landing = self.due.peek().map(|Reverse((due, ..))| *due);
         let deadline = self.next_deadline().map(|at| at.max(self.now));
         let record = self.record_due.as_ref().map(|(due, _)| *due);
@@ -485,6 +522,12 @@ impl<'a> World<'a> {
         let flight = self.flights[at].take().expect("a flight lands once");
         self.free_flights.push(at);
         let result = self.carry_out(&flight);
+        self.look_at_harm();
+        if let (Operation::Flush, DeviceName::Origin(volume), Err(_)) =
+            (&flight.action.operation, flight.action.device, &result)
+        {
+            self.note_failure(Some(How::Flush), Some(volume.0));
+        }
         self.hash(
             7,
             u64::from(flight.action.op.0) << 1 | u64::from(result.is_ok()),
@@ -602,6 +645,7 @@ impl<'a> World<'a> {
         }
         if let Fate::Fails { landing, .. } = flight.fate {
             device.tally.writes += 1;
+            device.harm(How::Write, place, len_bytes, &[]);
             if landing > 0 && rng.percent(50) {
                 device.disk.zero(place, len_bytes);
             }

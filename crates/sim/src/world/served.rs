@@ -1,6 +1,7 @@
 //! The control plane's view of the cache devices while the cache is served: what it flushes goes
 //! through the gates that all threads share, and things go on meanwhile.
 
+use forebay_cache::ControlFlush;
 use forebay_engine::format::extents::place_of;
 use forebay_engine::{Device as DeviceName, DeviceError, Storage};
 
@@ -63,11 +64,21 @@ impl<'w, 'a> Served<'w, 'a> {
     }
 
     fn flush_device(&mut self, number: u8) -> Result<(), DeviceError> {
-        let device = DeviceName::Cache(number);
         if !self.world.served_devices.contains(&number) {
             // Nobody else writes to it yet.
             return self.on_device(|control| control.flush_device(number));
         }
+        let mut known = self.failures.iter().filter(|(known, _)| *known == number);
+        let before = known.next().map_or(0, |(_, failures)| *failures);
+        self.flush_served(DeviceName::Cache(number), before)
+    }
+
+    /// Flushes a device that is served, which had so many failed flushes before.
+    pub(super) fn flush_served(
+        &mut self,
+        device: DeviceName,
+        before: u64,
+    ) -> Result<(), DeviceError> {
         if !self.world.hosts[0].flush_for_control(device) {
             return Err(DeviceError::Gone);
         }
@@ -89,13 +100,23 @@ impl<'w, 'a> Served<'w, 'a> {
                     return Err(DeviceError::Gone);
                 }
             }
-            if let Some(flush) = self.world.hosts[0].next_control_flush() {
-                let mut known = self.failures.iter().filter(|(known, _)| *known == number);
-                let before = known.next().map_or(0, |(_, failures)| *failures);
+            if let Some(flush) = self.world.control_flush(device) {
                 return flush.covers(before);
             }
             went = self.world.event(None);
         }
+    }
+}
+
+impl World<'_> {
+    /// The end of a flush of this device for the control plane.
+    fn control_flush(&mut self, device: DeviceName) -> Option<ControlFlush> {
+        while let Some(flush) = self.hosts[0].next_control_flush() {
+            self.control_flushes.push(flush);
+        }
+        let mut ended = self.control_flushes.iter();
+        let at = ended.position(|flush| flush.device == device)?;
+        Some(self.control_flushes.remove(at))
     }
 }
 

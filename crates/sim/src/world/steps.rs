@@ -1,12 +1,11 @@
 //! The steps of a plan.
 
+use forebay_cache::control::Command;
 use forebay_engine::format::geometry::DATA_OFFSET_BYTES;
-use forebay_engine::{
-    Memory, Mode, Nanos, Settings, VolumeConfig, VolumeSlot, VolumeState as RecordState,
-};
+use forebay_engine::{Memory, Nanos, Settings, VolumeSlot};
 
-use super::{Ask, Check, World};
-use crate::device::Control;
+use super::{Ask, Check, Life, World};
+use crate::device::How;
 use crate::disk::{PAGE_BYTES, Survival};
 use crate::model::{Effect, Range};
 use crate::payload::{self, ZERO};
@@ -71,10 +70,16 @@ impl World<'_> {
             Step::Settle => self.quiesce(),
             Step::Pass { ms } => self.pass(*ms),
             Step::Crash(crash) => self.crash(crash),
-            Step::SetMode { volume, mode } => self.set_mode(*volume, *mode),
-            Step::Drain { volume, on } => {
-                self.set_draining(*volume, *on);
-                self.pump_all()
+            Step::SetMode { volume, mode, cut } => self
+                .command(Command::SetMode(VolumeSlot(*volume), *mode), *cut)
+                .map(drop),
+            Step::Drain { volume, on: true } => self
+                .command(Command::Drain(VolumeSlot(*volume)), None)
+                .map(drop),
+            Step::Drain { volume, on: false } => {
+                let drains = Command::Drain(VolumeSlot(*volume));
+                self.interrupt(|what| matches!((what, &drains), (Command::Drain(one), Command::Drain(other)) if one == other));
+                Ok(())
             }
             Step::Set(settings) => self.set(settings),
             Step::Faults { on } => {
@@ -118,8 +123,18 @@ impl World<'_> {
                 cut,
             } => self.grow(*device, *segments, *cut),
             Step::Shrink { device, keep, cut } => self.shrink(*device, *keep, *cut),
-            Step::Keep => self.keep(),
+            Step::Keep => {
+                self.interrupt(|what| matches!(what, Command::Shrink(_)));
+                Ok(())
+            }
             Step::Detach { volume, cut } => self.detach(*volume, *cut),
+            Step::Rename { volume, cut } => {
+                let name = self.another_name(usize::from(*volume));
+                self.command(Command::Rename(VolumeSlot(*volume), name), *cut)
+                    .map(drop)
+            }
+            Step::Await => self.finish_commands(),
+            Step::Stop { power } => self.stop_in_order(*power),
         }
     }
 
@@ -143,23 +158,6 @@ impl World<'_> {
         }
         self.now = self.now.max(until);
         Ok(())
-    }
-
-    fn set_mode(&mut self, volume: u16, mode: Mode) -> Check {
-        self.tell(|_| format!("volume {volume} becomes {}", mode.name()));
-        for engine in self.engines_mut() {
-            engine.set_mode(VolumeSlot(volume), mode);
-        }
-        self.volumes[usize::from(volume)].mode = mode;
-        self.note_through(volume);
-        self.pump_all()
-    }
-
-    fn set_draining(&mut self, volume: u16, on: bool) {
-        self.volumes[usize::from(volume)].draining = on;
-        for engine in self.engines_mut() {
-            engine.set_draining(VolumeSlot(volume), on);
-        }
     }
 
     fn set(&mut self, settings: &Settings) -> Check {
@@ -197,6 +195,9 @@ impl World<'_> {
             if page.iter().all(|byte| *byte == 0) || is_metadata != metadata {
                 continue;
             }
+            self.cache
+                .harm(How::Lasting, offset_bytes, PAGE_BYTES as u64, &page);
+            self.look_at_harm();
             self.cache.disk.rot(
                 offset_bytes + rng.below(PAGE_BYTES as u64),
                 rng.below(8) as u8,
@@ -220,153 +221,33 @@ impl World<'_> {
 
     /// Writes everything of a volume back. False if faults keep it from ending.
     pub(super) fn drain(&mut self, volume: u16) -> Check<bool> {
-        self.set_draining(volume, true);
-        self.pump_all()?;
+        let drains = |what: &Command| matches!(what, Command::Drain(slot) if slot.0 == volume);
         let began = self.now;
         let mut events = 0u32;
-        let mut ended = true;
-        while self.dirty_blocks(volume) > 0 {
-            events += 1;
-            let late = events > 100_000 || self.now.since(began) > Nanos(600 * Nanos::SECOND.0);
-            if late || !self.event(None)? {
-                ended = false;
+        let mut life = None;
+        loop {
+            if life != Some(self.boot_of_daemon) {
+                // Another daemon has not been told.
+                life = Some(self.boot_of_daemon);
+                self.command(Command::Drain(VolumeSlot(volume)), None)?;
+            }
+            if !self.commands_run_of(drains) {
                 break;
             }
-        }
-        self.set_draining(volume, false);
-        Ok(ended)
-    }
-
-    fn is_sound(&self) -> bool {
-        let quiet = !self.cache.faulty && self.origins.iter().all(|origin| !origin.faulty);
-        quiet
-            && !self.cache.gone
-            && self.cache.tally.total() == 0
-            && self.origins.iter().all(|origin| origin.tally.damage == 0)
-    }
-
-    fn detach(&mut self, volume: u16, cut: Option<u32>) -> Check {
-        // A daemon that starts in the middle has not been told to detach.
-        self.finish_deadly_shrink()?;
-        self.quiesce()?;
-        if !self.is_sound() {
-            return Ok(());
-        }
-        self.tell(|_| format!("detach volume {volume}"));
-        if !self.drain(volume)? {
-            return Err(format!(
-                "volume {volume} does not drain: {} dirty blocks stay",
-                self.dirty_blocks(volume)
-            ));
-        }
-        self.ask(Range::of(volume, 0, 0), Ask::Flush)?;
-        self.quiesce()?;
-        let slot = VolumeSlot(volume);
-        for host in &mut self.hosts {
-            host.retire_volume(slot);
-        }
-        for host in 0..self.hosts.len() {
-            let mut events = 0;
-            while let Err(left) = self.hosts[host].remove_volume(slot) {
-                events += 1;
-                if events > 10_000 || !self.event(None)? {
-                    return Err(format!(
-                        "volume {volume} is drained and cannot be removed: {left} left"
-                    ));
-                }
+            events += 1;
+            let late = events > 100_000 || self.now.since(began) > Nanos(600 * Nanos::SECOND.0);
+            if late {
+                self.interrupt(drains);
+            }
+            if events > 200_000 || !self.event(None)? {
+                return Err(format!("a drain of volume {volume} does not end"));
             }
         }
-        // The cache must not matter any more before the superblock says so, nor after.
-        self.origin_alone(volume, "the volume is detached")?;
-        self.counts().add("detached", 1);
-        let mut superblock = self.superblock.clone().expect("attached");
-        let id = self.volumes[usize::from(volume)].record_id;
-        let record = superblock
-            .volumes
-            .iter_mut()
-            .find(|record| record.id == id)
-            .expect("a record");
-        record.state = RecordState::Detached;
-        record.valid_from_epoch = superblock.epoch + 1;
-        let sectors = self.volumes[usize::from(volume)].sectors;
-        let mode = self.volumes[usize::from(volume)].mode;
-        let mut rng = Rng::of(self.rng.bits(), 11);
-        let mut control = Control::new(&mut self.cache, cut, &mut rng);
-        let written = superblock.write(&mut control);
-        if control.cut {
-            // The machine dies; the volume is attached or not, and whole either way.
-            self.counts().add("detach cut short", 1);
-            return self.die_in_detach(volume);
-        }
-        written.map_err(|error| format!("the superblock cannot be written: {error}"))?;
-        self.use_alone(volume);
-        superblock
-            .add_volume(
-                &super::attach::name(usize::from(volume)),
-                sectors * 512,
-                mode as u8,
-            )
-            .map_err(|error| error.to_string())?;
-        let mut rng = Rng::of(self.rng.bits(), 12);
-        superblock
-            .write(&mut Control::new(&mut self.cache, None, &mut rng))
-            .map_err(|error| format!("the superblock cannot be written: {error}"))?;
-        let record = superblock.volumes.last().expect("just added");
-        let config = VolumeConfig {
-            base: record.base,
-            reserved_blocks: record.reserved_blocks,
-            size_bytes: sectors * 512,
-            mode,
-        };
-        let state = &mut self.volumes[usize::from(volume)];
-        (state.record_id, state.base, state.reserved_blocks) =
-            (record.id, record.base, record.reserved_blocks);
-        self.superblock = Some(superblock);
-        for host in &mut self.hosts {
-            assert_eq!(host.add_volume(config), slot);
-        }
-        self.note_through(volume);
-        Ok(())
-    }
-
-    fn die_in_detach(&mut self, volume: u16) -> Check {
-        self.model.killed();
-        self.stop();
-        self.power_goes(Survival::Any);
-        // If the superblock says detached, the volume is attached anew.
-        let mut rng = Rng::of(self.rng.bits(), 13);
-        let mut control = Control::new(&mut self.cache, None, &mut rng);
-        let mut superblock = forebay_engine::Superblock::read(&mut control)
-            .map_err(|error| format!("the superblock is lost: {error}"))?;
-        let id = self.volumes[usize::from(volume)].record_id;
-        let detached = superblock
-            .volumes
-            .iter()
-            .any(|record| record.id == id && record.state == RecordState::Detached);
-        if detached {
-            let (sectors, mode) = (
-                self.volumes[usize::from(volume)].sectors,
-                self.volumes[usize::from(volume)].mode,
-            );
-            superblock
-                .add_volume(
-                    &super::attach::name(usize::from(volume)),
-                    sectors * 512,
-                    mode as u8,
-                )
-                .map(|_| ())
-                .map_err(|error| error.to_string())?;
-            superblock
-                .write(&mut control)
-                .map_err(|error| error.to_string())?;
-            self.use_alone(volume);
-        }
-        self.attach(&[])?;
-        self.verify(100)
+        Ok(self.dirty_blocks(volume) == 0)
     }
 
     /// Somebody uses the origin without its cache.
-    fn use_alone(&mut self, volume: u16) {
+    pub(super) fn use_alone(&mut self, volume: u16) {
         let value = self.fresh();
         let sectors = self.volumes[usize::from(volume)].sectors;
         let sector = self.rng.below(sectors);
@@ -390,12 +271,17 @@ impl World<'_> {
         for origin in &mut self.origins {
             origin.heal();
         }
-        self.finish_shrink()?;
+        self.finish_commands()?;
         self.quiesce()?;
         for origin in &mut self.origins {
             origin.heal();
         }
-        if self.cache.gone || self.engines().any(|engine| engine.failure().is_some()) {
+        let refuses = self
+            .volumes
+            .iter()
+            .any(|volume| volume.life != Life::Served);
+        let failed = self.engines().any(|engine| engine.failure().is_some());
+        if self.cache.gone || failed || refuses {
             let crash = crate::plan::Crash {
                 power: false,
                 survival: Survival::Any,

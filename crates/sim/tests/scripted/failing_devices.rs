@@ -199,3 +199,32 @@ fn headers_behind_a_missing_one_promise_it() {
         assert!(counts.get("damage reported") > 0, "\n{counts}");
     }
 }
+
+/// A dirty block that cannot be read stays where it is while clean blocks hold room (I23), and is
+/// written back by who asks for that once its sector is mended: it was never tried again.
+#[test]
+fn a_segment_that_cannot_be_read_is_not_buried_while_there_is_room() {
+    let counts = Script::new(260)
+        .settings(|settings| settings.dirty_high_percent = 20)
+        .config(|config| config.geometry.segments_per_shard = 40)
+        .read(40, 210)
+        .settle()
+        .write(0, 1)
+        .flush()
+        .harm(0, Harm::Unreadable)
+        .drain()
+        .pass(2_000)
+        .drain_no_more()
+        .repeat(18, |script, round| {
+            script.write(8 + round % 3 * 8, 7).pass(200)
+        })
+        .settle()
+        .step(Step::Heal)
+        .drain()
+        .pass(20_000)
+        .step(Step::ExpectClean { volume: 0 })
+        .read(0, 1)
+        .holds();
+    assert!(counts.get("segments reclaimed") > 4, "\n{counts}");
+    assert_eq!(counts.get("unreadable dirty blocks carried on"), 0);
+}

@@ -22,6 +22,8 @@ fn what_becomes_dirty_during_a_pause_is_written_back_after_it() {
         .mode(Mode::Writeback)
         .write(5, 1)
         .flush()
+        // The first one ended in that moment.
+        .drain()
         .pass(60_000)
         .step(Step::ExpectClean { volume: 0 })
         .holds();

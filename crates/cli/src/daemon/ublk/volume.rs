@@ -95,7 +95,7 @@ fn as_it_is<'a>(admin: &'a Admin, volume: &VolumeSide) -> Result<&'a VolumeSide>
 fn wanted(volume: &VolumeSide, cache: Option<&CacheSide>, most_bytes: u32) -> Wanted {
     let device = &volume.device;
     let logical_block_bytes = device.logical_block_bytes().clamp(512, 4096);
-    let physical_block_bytes = cache.map_or(4096, |cache| cache.superblock.geometry.block_bytes);
+    let physical_block_bytes = cache.map_or(4096, |cache| cache.superblock().geometry.block_bytes);
     let optimal_bytes = device
         .optimal_bytes()
         .filter(|bytes| bytes.is_power_of_two() && *bytes >= physical_block_bytes)
@@ -122,10 +122,10 @@ fn owner(volume: &VolumeSide, cache: Option<&CacheSide>) -> Owner {
     let mut identity = Context::new(&SHA256);
     let record = cache.and_then(|cache| {
         let attached =
-            cache.superblock.volumes.iter().find(|record| {
+            cache.superblock().volumes.iter().find(|record| {
                 record.state == VolumeState::Attached && record.name == volume.name
             })?;
-        Some((cache.superblock.id, attached.id))
+        Some((cache.superblock().id, attached.id))
     });
     match record {
         Some((cache, volume)) => {

@@ -1,0 +1,129 @@
+//! What commands change in the superblock. A change is made to what is on record at that moment, so
+//! that of two commands neither takes back what the other did.
+
+use std::ops::Range;
+
+use forebay_engine::format::VolumeState;
+use forebay_engine::{Mode, Superblock, SuperblockError, VolumeRecord};
+
+/// A volume that is to be served from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewVolume {
+    /// The user's name for it.
+    pub name: String,
+    /// The origin's size, in bytes.
+    pub size_bytes: u64,
+    /// The mode asked for, if one was.
+    pub mode: Option<Mode>,
+    /// The mode of a volume that the cache does not know.
+    pub first_mode: Mode,
+    /// Which device its origin is. What it contains is unknown while it is served.
+    pub identity: [u8; 32],
+}
+
+impl NewVolume {
+    /// Enters the volume, or finds it there, as it is from now on: in use, so that its contents
+    /// have no fingerprint. Returns its id.
+    ///
+    /// # Errors
+    /// If the cache has no room for another volume.
+    pub fn enter(&self, superblock: &mut Superblock) -> Result<u32, SuperblockError> {
+        let known = superblock
+            .volumes
+            .iter()
+            .position(|volume| volume.state == VolumeState::Attached && volume.name == self.name);
+        let record = match known {
+            Some(at) => &mut superblock.volumes[at],
+            None => superblock.add_volume(&self.name, self.size_bytes, self.first_mode as u8)?,
+        };
+        if let Some(mode) = self.mode {
+            record.mode = mode as u8;
+        }
+        record.size_bytes = self.size_bytes;
+        record.fingerprint = self.identity;
+        record.fingerprint_at = 0;
+        Ok(record.id)
+    }
+}
+
+/// What an origin looks like now that it is let go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// The volume's id.
+    pub volume: u32,
+    /// What it looks like.
+    pub contents: [u8; 32],
+    /// When that was, seconds since 1970.
+    pub at: u64,
+}
+
+/// One change of the superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// None: what is on record is written anew, so that what a failed change may have left no
+    /// longer counts.
+    Again,
+    /// A volume's mode at its next attach.
+    Mode(u32, Mode),
+    /// A volume's name.
+    Name(u32, String),
+    /// A volume that is to be served.
+    Enter(NewVolume),
+    /// Nothing of this volume counts any more (I15).
+    Detach(u32),
+    /// What the origins look like at the end.
+    Fingerprints(Vec<Fingerprint>),
+    /// More space on a device, up to this offset (bytes).
+    Grow(u8, u64),
+    /// Another device of this size (bytes), all of it.
+    AddDevice(u64),
+    /// Segments that every shard has emptied leave.
+    Shrink(Vec<Range<u32>>),
+}
+
+impl Change {
+    /// The superblock with this change.
+    ///
+    /// # Errors
+    /// If it cannot be: the volume is gone, or there is no room. Nothing was written then.
+    pub fn of(&self, superblock: &Superblock) -> Result<Superblock, SuperblockError> {
+        let mut changed = superblock.clone();
+        match self {
+            Change::Again => {}
+            Change::Mode(volume, mode) => record_of(&mut changed, *volume)?.mode = *mode as u8,
+            Change::Name(volume, name) => record_of(&mut changed, *volume)?.name.clone_from(name),
+            Change::Enter(volume) => drop(volume.enter(&mut changed)?),
+            Change::Detach(volume) => {
+                let next_epoch = changed.epoch.saturating_add(1);
+                let record = record_of(&mut changed, *volume)?;
+                // The fingerprint is not needed again: should the origin come back, it comes as a
+                // new volume.
+                record.state = VolumeState::Detached;
+                record.valid_from_epoch = next_epoch;
+            }
+            Change::Fingerprints(taken) => {
+                for print in taken {
+                    let record = record_of(&mut changed, print.volume)?;
+                    record.fingerprint = print.contents;
+                    record.fingerprint_at = print.at;
+                }
+            }
+            Change::Grow(device, end_bytes) => drop(changed.grow(*device, *end_bytes)?),
+            Change::AddDevice(size_bytes) => {
+                let number = changed.add_device(*size_bytes)?;
+                changed.grow(number, *size_bytes)?;
+            }
+            Change::Shrink(gone) => changed.shrink(gone),
+        }
+        Ok(changed)
+    }
+}
+
+fn record_of(superblock: &mut Superblock, id: u32) -> Result<&mut VolumeRecord, SuperblockError> {
+    let mut records = superblock.volumes.iter_mut();
+    records
+        .find(|record| record.id == id && record.state == VolumeState::Attached)
+        .ok_or(SuperblockError::Full(
+            "the cache has no record of the volume",
+        ))
+}

@@ -1,0 +1,116 @@
+//! Commands that are one change of the superblock and what hosts make of it: a volume's mode, its
+//! name, another volume.
+
+use forebay_engine::{Mode, SuperblockError, VolumeRecord, VolumeSlot, VolumeState};
+
+use super::{Books, Change, Happened, NewVolume, Refusal, Step};
+use crate::instruction::Instruction;
+
+#[derive(Debug)]
+enum At {
+    Begun,
+    Recording,
+    Undoing(SuperblockError),
+    Telling,
+}
+
+/// 1. On record first: what is in force and not on record would be gone with a crash. 2. Hosts are
+///    told. Where 1 fails, what is on record is written anew, and nothing has changed.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    volume: Option<VolumeSlot>,
+    /// What a volume is about to be called.
+    name: Option<String>,
+    change: Change,
+    at: At,
+}
+
+impl Recorded {
+    pub(super) fn mode(
+        books: &mut Books,
+        volume: VolumeSlot,
+        mode: Mode,
+    ) -> Result<Recorded, Refusal> {
+        let id = books.hold(volume)?;
+        Ok(Recorded::new(Some(volume), None, Change::Mode(id, mode)))
+    }
+
+    pub(super) fn name(
+        books: &mut Books,
+        volume: VolumeSlot,
+        name: String,
+    ) -> Result<Recorded, Refusal> {
+        books.staying(volume)?;
+        books.reserve_name(&name)?;
+        let id = books.hold(volume)?;
+        let change = Change::Name(id, name.clone());
+        Ok(Recorded::new(Some(volume), Some(name), change))
+    }
+
+    pub(super) fn enter(books: &mut Books, volume: NewVolume) -> Result<Recorded, Refusal> {
+        books.reserve_name(&volume.name)?;
+        let name = Some(volume.name.clone());
+        Ok(Recorded::new(None, name, Change::Enter(volume)))
+    }
+
+    fn new(volume: Option<VolumeSlot>, name: Option<String>, change: Change) -> Recorded {
+        Recorded {
+            volume,
+            name,
+            change,
+            at: At::Begun,
+        }
+    }
+
+    pub(super) fn go_on(&mut self, books: &mut Books, happened: Happened) -> Step {
+        match (&self.at, happened) {
+            (At::Begun, _) => {
+                self.at = At::Recording;
+                Step::Record(self.change.clone())
+            }
+            (At::Recording, Happened::Recorded(Ok(()))) => self.tell(books),
+            (At::Recording, Happened::Recorded(Err(error))) => {
+                self.at = At::Undoing(error);
+                Step::Record(Change::Again)
+            }
+            (At::Undoing(error), Happened::Recorded(Ok(()))) => {
+                let why = Refusal::NotRecorded(error.clone());
+                self.ended(books, Err(why))
+            }
+            (At::Undoing(error), _) => {
+                let why = Refusal::Uncertain(error.clone());
+                self.ended(books, Err(why))
+            }
+            _ => self.ended(books, Ok(())),
+        }
+    }
+
+    fn tell(&mut self, books: &mut Books) -> Step {
+        self.at = At::Telling;
+        match (&self.change, self.volume) {
+            (Change::Mode(_, mode), Some(volume)) => {
+                Step::Tell(Instruction::SetMode(volume, *mode))
+            }
+            (Change::Enter(volume), _) => {
+                let is_it = |record: &&VolumeRecord| {
+                    record.state == VolumeState::Attached && record.name == volume.name
+                };
+                let mut records = books.superblock.volumes.iter();
+                let id = records.find(is_it).expect("it was entered").id;
+                let slot = books.add_volume(id);
+                Step::Tell(Instruction::AddVolume(slot, books.config_of(id)))
+            }
+            _ => self.ended(books, Ok(())),
+        }
+    }
+
+    fn ended(&mut self, books: &mut Books, result: Result<(), Refusal>) -> Step {
+        if let Some(volume) = self.volume {
+            books.let_go(volume);
+        }
+        if let Some(name) = &self.name {
+            books.names.retain(|taken| taken != name);
+        }
+        Step::Ended(result)
+    }
+}

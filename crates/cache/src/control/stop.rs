@@ -1,0 +1,105 @@
+//! Ending in order, so that the next start is quick and notices an origin that changed meanwhile.
+
+use std::collections::VecDeque;
+
+use forebay_engine::VolumeSlot;
+
+use super::{Books, Change, Happened, Refusal, Step, left};
+use crate::instruction::Instruction;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum At {
+    #[default]
+    Begun,
+    Waiting,
+    Flushing,
+    Settling,
+    Unsettled,
+    Holding,
+    Unheld,
+    Seeing,
+    Recording,
+}
+
+/// The driver takes no more requests before it begins. Then:
+///
+/// 1. Other commands end. 2. Each volume is flushed, as by a client. 3. Every shard writes down how
+///    far it is durable, and everything on its way ends. 4. Write-back ceases, and what it began
+///    ends. 5. Origins are flushed and looked at. 6. What they look like is on record.
+///
+/// 4 comes after 3 because requests may have waited for write-back. 5 comes after 4, or the
+/// fingerprint would be of an origin that changes.
+#[derive(Debug, Default)]
+pub(super) struct Stop {
+    at: At,
+    to_flush: VecDeque<VolumeSlot>,
+    flushing: Option<VolumeSlot>,
+}
+
+impl Stop {
+    pub(super) fn go_on(
+        &mut self,
+        books: &mut Books,
+        happened: Happened,
+        interrupted: bool,
+        others: usize,
+    ) -> Step {
+        if interrupted {
+            return Step::Ended(Err(Refusal::Interrupted));
+        }
+        match (self.at, happened) {
+            (At::Begun | At::Waiting, _) if others > 0 => {
+                self.at = At::Waiting;
+                Step::Wait
+            }
+            (At::Begun | At::Waiting, _) => {
+                self.to_flush = served(books).map(|(_, slot)| slot).collect();
+                self.at = At::Flushing;
+                self.flush_next()
+            }
+            (At::Flushing, Happened::Flushed(true)) => self.flush_next(),
+            (At::Flushing, _) => {
+                let volume = self.flushing.expect("a flush was sent");
+                Step::Ended(Err(Refusal::Flush(volume)))
+            }
+            (At::Settling, _) => self.to(At::Unsettled, Step::Look(Instruction::CountUnsettled)),
+            (At::Unsettled, Happened::Told(answers)) => match left(&answers) {
+                0 => self.to(At::Holding, Step::Tell(Instruction::HoldWriteback)),
+                _ => Step::Look(Instruction::CountUnsettled),
+            },
+            (At::Holding, _) => self.to(At::Unheld, Step::Look(Instruction::CountUnsettled)),
+            (At::Unheld, Happened::Told(answers)) => match left(&answers) {
+                0 => self.to(At::Seeing, Step::See(served(books).collect())),
+                _ => Step::Look(Instruction::CountUnsettled),
+            },
+            (At::Seeing, Happened::Seen(Ok(seen))) => {
+                self.to(At::Recording, Step::Record(Change::Fingerprints(seen)))
+            }
+            (At::Seeing, Happened::Seen(Err(error))) => Step::Ended(Err(Refusal::Unseen(error))),
+            (At::Recording, Happened::Recorded(Err(error))) => {
+                Step::Ended(Err(Refusal::Uncertain(error)))
+            }
+            (At::Recording, _) => Step::Ended(Ok(())),
+            (at, happened) => unreachable!("{happened:?} while {at:?}"),
+        }
+    }
+
+    fn to(&mut self, at: At, step: Step) -> Step {
+        self.at = at;
+        step
+    }
+
+    fn flush_next(&mut self) -> Step {
+        self.flushing = self.to_flush.pop_front();
+        match self.flushing {
+            Some(volume) => Step::Flush(volume),
+            None => self.to(At::Settling, Step::Tell(Instruction::Settle)),
+        }
+    }
+}
+
+/// The volumes that are served: their ids and numbers.
+fn served(books: &Books) -> impl Iterator<Item = (u32, VolumeSlot)> {
+    let volumes = (0..).zip(&books.volumes);
+    volumes.filter_map(|(slot, volume)| Some((volume.as_ref()?.id, VolumeSlot(slot))))
+}

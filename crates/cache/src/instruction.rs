@@ -1,0 +1,160 @@
+//! What a command has every host do, and what a host answers. The driver delivers both, as it
+//! delivers messages between hosts.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_engine::{Engine, Mode, Superblock, VolumeConfig, VolumeSlot};
+
+use crate::host::Host;
+
+/// What every host does between two of its turns.
+#[derive(Clone, Debug)]
+pub enum Instruction {
+    /// Serve a volume from now on, under this number.
+    AddVolume(VolumeSlot, VolumeConfig),
+    /// Requests of the volume from now on are in this mode.
+    SetMode(VolumeSlot, Mode),
+    /// Begin or cease to write everything of the volume back.
+    SetDraining(VolumeSlot, bool),
+    /// Refuse requests of the volume from now on, or take them again. Flushes are never refused.
+    SetDetaching(VolumeSlot, bool),
+    /// Forget a volume that takes no requests; [`Answer::Left`] as long as something is in the way.
+    RemoveVolume(VolumeSlot),
+    /// Say what of the volume is to be written back: [`Answer::Backlog`].
+    CountDirty(VolumeSlot),
+    /// Say how many requests of the volume are on their way: [`Answer::Left`].
+    CountRequests(VolumeSlot),
+    /// Flush this cache device with the others from now on.
+    AddDevice(u8),
+    /// Let a cache device go that holds nothing; [`Answer::Left`] as long as it is flushed.
+    RemoveDevice(u8),
+    /// Use the space that this superblock names, which is on record.
+    UseExtents(Arc<Superblock>),
+    /// Begin to empty these segments of every shard; [`Answer::Refused`] if too little would stay.
+    Empty(Vec<Range<u32>>),
+    /// Use what was to be emptied as before.
+    KeepEmptied,
+    /// Say how far the emptying is: [`Answer::Emptying`], or [`Answer::Refused`] if it ended.
+    CountEmptying,
+    /// Write down how far everything is durable, as the last thing of an orderly stop.
+    Settle,
+    /// Leave the origins as they are from now on.
+    HoldWriteback,
+    /// Say whether anything is on its way: [`Answer::Left`].
+    CountUnsettled,
+}
+
+/// What a host answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// So much is still in the way, or on its way; ask again.
+    Left(u64),
+    /// What of a volume is to be written back.
+    Backlog(Backlog),
+    /// Segments that are to leave.
+    Emptying {
+        /// Not empty yet.
+        left: u64,
+        /// All.
+        all: u64,
+    },
+    /// It cannot be done.
+    Refused(&'static str),
+}
+
+/// What of a volume is to be written back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Newer in the cache than durably on the origin, in blocks.
+    pub dirty_blocks: u64,
+    /// Of these, what is on the origin and clean with its next flush.
+    pub unflushed_blocks: u64,
+}
+
+impl<T> Host<T> {
+    /// Does what a command wants of this host.
+    ///
+    /// # Panics
+    /// If it names a volume that is not served.
+    pub fn instruct(&mut self, instruction: &Instruction) -> Answer {
+        match instruction {
+            Instruction::AddVolume(slot, config) => self.add_volume(*slot, *config),
+            Instruction::SetMode(slot, mode) => {
+                self.engines()
+                    .for_each(|engine| engine.set_mode(*slot, *mode));
+            }
+            Instruction::SetDraining(slot, on) => {
+                self.engines()
+                    .for_each(|engine| engine.set_draining(*slot, *on));
+            }
+            Instruction::SetDetaching(slot, on) => {
+                self.engines()
+                    .for_each(|engine| engine.set_detaching(*slot, *on));
+            }
+            Instruction::RemoveVolume(slot) => match self.remove_volume(*slot) {
+                Ok(()) => {}
+                Err(left) => return Answer::Left(left),
+            },
+            Instruction::CountDirty(slot) => return Answer::Backlog(self.backlog(*slot)),
+            Instruction::CountRequests(slot) => return Answer::Left(self.requests_of(*slot)),
+            Instruction::AddDevice(number) => self.add_cache_device(*number),
+            Instruction::RemoveDevice(number) => {
+                return Answer::Left(u64::from(!self.remove_cache_device(*number)));
+            }
+            Instruction::UseExtents(superblock) => {
+                self.engines()
+                    .for_each(|engine| engine.set_extents(superblock));
+            }
+            Instruction::Empty(ids) => {
+                if self
+                    .engines()
+                    .any(|engine| engine.retire(ids.clone()).is_err())
+                {
+                    return Answer::Refused("too little of the cache would remain");
+                }
+            }
+            Instruction::KeepEmptied => self.engines().for_each(Engine::keep_retiring),
+            Instruction::CountEmptying => return self.emptying(),
+            Instruction::Settle => self.engines().for_each(Engine::settle),
+            Instruction::HoldWriteback => self.engines().for_each(Engine::hold_writeback),
+            Instruction::CountUnsettled => return Answer::Left(u64::from(!self.is_settled())),
+        }
+        Answer::Done
+    }
+
+    /// What the shards here have to write back of a volume.
+    pub fn backlog(&mut self, slot: VolumeSlot) -> Backlog {
+        let mut backlog = Backlog::default();
+        for engine in self.engines() {
+            let dirty = engine.volume_blocks(slot).map_or(0, |(dirty, _)| dirty);
+            backlog.dirty_blocks += dirty;
+            backlog.unflushed_blocks += engine.unflushed_blocks(slot).min(dirty);
+        }
+        backlog
+    }
+
+    fn emptying(&mut self) -> Answer {
+        let (mut left, mut all) = (0, 0);
+        for engine in self.engines() {
+            if let Some(reason) = engine.failure() {
+                return Answer::Refused(reason);
+            }
+            let Some((of_it, of_all)) = engine.retiring() else {
+                return Answer::Refused("what was to leave stays");
+            };
+            left += u64::from(of_it);
+            all += u64::from(of_all);
+        }
+        Answer::Emptying { left, all }
+    }
+
+    fn requests_of(&mut self, slot: VolumeSlot) -> u64 {
+        self.joins
+            .iter_mut()
+            .filter(|join| join.volume == slot)
+            .count() as u64
+    }
+}

@@ -1,0 +1,280 @@
+//! Commands step by step, carried out by hand: what comes before what, and what becomes of a command
+//! whose record cannot be made.
+
+use forebay_cache::control::{Change, Command, Control, Happened, Refusal, Step};
+use forebay_cache::{Answer, Backlog, Instruction};
+use forebay_engine::{
+    CacheId, DeviceError, Geometry, Mode, Superblock, SuperblockError, VolumeSlot,
+};
+
+const VOLUME: VolumeSlot = VolumeSlot(0);
+const FAILED: SuperblockError = SuperblockError::Device(DeviceError::Io);
+
+/// The commands of a cache that serves one volume.
+fn control() -> Control {
+    let geometry = Geometry::for_device(1 << 30, 4096, Some(2), 1).expect("a geometry");
+    let mut superblock = Superblock::new(CacheId([7; 16]), geometry, 1 << 30);
+    let id = superblock
+        .add_volume("data", 1 << 20, Mode::Writeback as u8)
+        .expect("room")
+        .id;
+    let mut control = Control::new(superblock);
+    assert_eq!(control.add_volume(id), VOLUME);
+    control
+}
+
+/// What the driver and its devices do in these tests.
+struct World {
+    /// How each record after the other goes; those behind them are made.
+    records: Vec<Result<(), SuperblockError>>,
+    dirty: Vec<u64>,
+    flushed: bool,
+    told: Vec<String>,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            records: Vec::new(),
+            dirty: Vec::new(),
+            flushed: true,
+            told: Vec::new(),
+        }
+    }
+
+    fn carry_out(&mut self, control: &mut Control, command: Command) -> Result<(), Refusal> {
+        let id = control.begin(command)?;
+        let mut happened = Happened::Begun;
+        for _ in 0..100 {
+            let step = control.go_on(id, happened);
+            self.told.push(word_for(&step));
+            happened = match step {
+                Step::Tell(instruction) | Step::Look(instruction) => {
+                    let answer = self.answer(&instruction);
+                    Happened::Told(vec![answer.clone(), answer])
+                }
+                Step::Record(change) => Happened::Recorded(self.record(control, &change)),
+                Step::Flush(_) => Happened::Flushed(self.flushed),
+                Step::Release(_) => Happened::Released(true),
+                Step::See(_) => Happened::Seen(Ok(Vec::new())),
+                Step::Wait => panic!("nothing to wait for: {:?}", self.told),
+                Step::Ended(result) => return result,
+            };
+        }
+        panic!("it does not end: {:?}", self.told)
+    }
+
+    fn answer(&mut self, instruction: &Instruction) -> Answer {
+        match instruction {
+            Instruction::CountDirty(_) => Answer::Backlog(Backlog {
+                dirty_blocks: self.dirty.pop().unwrap_or(0),
+                unflushed_blocks: 0,
+            }),
+            Instruction::CountRequests(_)
+            | Instruction::CountUnsettled
+            | Instruction::RemoveVolume(_) => Answer::Left(0),
+            _ => Answer::Done,
+        }
+    }
+
+    fn record(&mut self, control: &mut Control, change: &Change) -> Result<(), SuperblockError> {
+        let superblock = control.take_superblock().expect("nobody else writes it");
+        let result = if self.records.is_empty() {
+            Ok(())
+        } else {
+            self.records.remove(0)
+        };
+        let changed = match result {
+            Ok(()) => change.of(&superblock).expect("it can be"),
+            Err(_) => superblock,
+        };
+        control.give_superblock(changed);
+        result
+    }
+}
+
+fn word_for(step: &Step) -> String {
+    let all = format!("{step:?}");
+    let words: Vec<&str> = all
+        .split(['(', ' ', ')', ','])
+        .filter(|word| !word.is_empty())
+        .collect();
+    words[..words.len().min(2)].join(" ")
+}
+
+fn order_of(told: &[String], first: &str, then: &str) {
+    let place = |what: &str| {
+        let found = told.iter().position(|step| step == what);
+        found.unwrap_or_else(|| panic!("no {what} in {told:?}"))
+    };
+    assert!(place(first) < place(then), "{told:?}");
+}
+
+#[test]
+fn a_mode_is_on_record_before_it_is_in_force() {
+    let (mut control, mut world) = (control(), World::new());
+    let command = Command::SetMode(VOLUME, Mode::Writethrough);
+    assert_eq!(world.carry_out(&mut control, command), Ok(()));
+    order_of(&world.told, "Record Mode", "Tell SetMode");
+    assert_eq!(
+        control.superblock().volumes[0].mode,
+        Mode::Writethrough as u8
+    );
+}
+
+#[test]
+fn nothing_of_a_volume_is_on_its_way_when_it_stops_to_count() {
+    let (mut control, mut world) = (control(), World::new());
+    world.dirty = vec![0, 3, 0, 7];
+    assert_eq!(
+        world.carry_out(&mut control, Command::Detach(VOLUME)),
+        Ok(())
+    );
+    order_of(&world.told, "Tell SetDetaching", "Look CountRequests");
+    order_of(&world.told, "Look CountRequests", "Flush VolumeSlot");
+    order_of(&world.told, "Flush VolumeSlot", "Record Detach");
+    order_of(&world.told, "Record Detach", "Tell RemoveVolume");
+    assert!(
+        world.dirty.is_empty(),
+        "both times it waited until nothing was dirty"
+    );
+    assert_eq!(control.id_of(VOLUME), None);
+}
+
+#[test]
+fn a_volume_goes_on_whose_detach_cannot_be_recorded() {
+    let (mut control, mut world) = (control(), World::new());
+    world.records = vec![Err(FAILED), Ok(())];
+    let result = world.carry_out(&mut control, Command::Detach(VOLUME));
+    assert_eq!(result, Err(Refusal::NotRecorded(FAILED)));
+    order_of(&world.told, "Record Detach", "Record Again");
+    assert_eq!(
+        world
+            .told
+            .iter()
+            .filter(|step| *step == "Tell SetDetaching")
+            .count(),
+        2
+    );
+    assert!(!world.told.contains(&"Tell RemoveVolume".to_owned()));
+    assert_eq!(
+        World::new().carry_out(&mut control, Command::Detach(VOLUME)),
+        Ok(())
+    );
+}
+
+/// The superblock may say that nothing of it counts: what a client wrote from then on would be lost.
+#[test]
+fn a_volume_takes_no_requests_that_may_be_detached() {
+    let (mut control, mut world) = (control(), World::new());
+    world.records = vec![Err(FAILED), Err(FAILED)];
+    let result = world.carry_out(&mut control, Command::Detach(VOLUME));
+    assert_eq!(result, Err(Refusal::Uncertain(FAILED)));
+    assert_eq!(
+        world
+            .told
+            .iter()
+            .filter(|step| *step == "Tell SetDetaching")
+            .count(),
+        1
+    );
+    assert_eq!(
+        World::new().carry_out(&mut control, Command::Detach(VOLUME)),
+        Ok(())
+    );
+}
+
+/// A flush may bring the news that something was lost.
+#[test]
+fn a_volume_is_not_detached_whose_flush_fails() {
+    let (mut control, mut world) = (control(), World::new());
+    world.flushed = false;
+    let result = world.carry_out(&mut control, Command::Detach(VOLUME));
+    assert_eq!(result, Err(Refusal::Flush(VOLUME)));
+    assert!(!world.told.contains(&"Record Detach".to_owned()));
+}
+
+#[test]
+fn a_volume_that_leaves_is_nobody_elses() {
+    let mut control = control();
+    let first = control.begin(Command::Detach(VOLUME)).expect("it is there");
+    for other in [
+        Command::Detach(VOLUME),
+        Command::SetMode(VOLUME, Mode::Writeback),
+        Command::Drain(VOLUME),
+        Command::Rename(VOLUME, "other".to_owned()),
+    ] {
+        assert_eq!(control.begin(other), Err(Refusal::Gone));
+    }
+    let name = Command::Rename(VOLUME, "data".to_owned());
+    assert!(control.begin(name).is_err());
+    control.interrupt(first);
+}
+
+/// The number of a volume is given again once it is removed, and must not be another's by then for a
+/// command that has it.
+#[test]
+fn a_volume_is_removed_when_others_are_done_with_it() {
+    let mut control = control();
+    let mode = control
+        .begin(Command::SetMode(VOLUME, Mode::Writearound))
+        .expect("it is there");
+    assert!(matches!(
+        control.go_on(mode, Happened::Begun),
+        Step::Record(_)
+    ));
+    let detach = control.begin(Command::Detach(VOLUME)).expect("it is there");
+    let mut world = World::new();
+    let mut happened = Happened::Begun;
+    let step = loop {
+        match control.go_on(detach, happened) {
+            Step::Tell(instruction) | Step::Look(instruction) => {
+                happened = Happened::Told(vec![world.answer(&instruction)]);
+            }
+            Step::Record(change) => {
+                happened = Happened::Recorded(world.record(&mut control, &change));
+            }
+            Step::Flush(_) => happened = Happened::Flushed(true),
+            Step::Release(_) => happened = Happened::Released(true),
+            step => break step,
+        }
+    };
+    assert!(matches!(step, Step::Wait), "{step:?}");
+    let step = control.go_on(mode, Happened::Recorded(Ok(())));
+    assert!(
+        matches!(step, Step::Tell(Instruction::SetMode(..))),
+        "{step:?}"
+    );
+    assert!(matches!(
+        control.go_on(mode, Happened::Told(vec![Answer::Done])),
+        Step::Ended(Ok(()))
+    ));
+    let step = control.go_on(detach, Happened::Waited);
+    assert!(
+        matches!(step, Step::Tell(Instruction::RemoveVolume(_))),
+        "{step:?}"
+    );
+}
+
+#[test]
+fn a_stop_waits_for_others_and_has_them_give_way() {
+    let mut control = control();
+    let drain = control.begin(Command::Drain(VOLUME)).expect("it is there");
+    control.go_on(drain, Happened::Begun);
+    let stop = control.begin(Command::Stop).expect("nobody stops it yet");
+    assert!(matches!(control.go_on(stop, Happened::Begun), Step::Wait));
+    assert_eq!(control.begin(Command::Stop), Err(Refusal::Stopping));
+    let dirty = Answer::Backlog(Backlog {
+        dirty_blocks: 9,
+        unflushed_blocks: 0,
+    });
+    let step = control.go_on(drain, Happened::Told(vec![dirty]));
+    let ceases = Instruction::SetDraining(VOLUME, false);
+    assert!(matches!(&step, Step::Tell(told) if format!("{told:?}") == format!("{ceases:?}")));
+    let step = control.go_on(drain, Happened::Told(vec![Answer::Done]));
+    assert!(matches!(step, Step::Ended(Err(Refusal::Interrupted))));
+    assert!(matches!(
+        control.go_on(stop, Happened::Waited),
+        Step::Flush(VOLUME)
+    ));
+}

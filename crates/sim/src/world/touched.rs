@@ -1,0 +1,322 @@
+//! What faults touch: the blocks whose data, or whose entries, are where one showed. A request fails
+//! for a fault of its own blocks only, and what may be wrong after damage is what it touched.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use forebay_engine::format::geometry::DATA_OFFSET_BYTES;
+use forebay_engine::format::{Entry, EntryList, Header, SegmentId, Summary};
+use forebay_engine::{BlockKey, CacheId, VolumeSlot};
+
+use super::World;
+use crate::device::{Harmed, How};
+use crate::disk::PAGE_BYTES;
+use crate::payload::{self, SECTOR_BYTES};
+
+/// A block: its volume, and its number there.
+pub(super) type Block = (u16, u64);
+
+/// The longest summary of a simulated segment, in bytes.
+const SUMMARY_BYTES: usize = 4 * PAGE_BYTES;
+
+/// One fault.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) on_cache: bool,
+    /// None if the cache was given up.
+    pub(super) how: Option<How>,
+    /// The volume of a flush.
+    pub(super) volume: Option<u16>,
+    /// Its blocks were tried by themselves: a longer transfer that fails is taken apart (I23).
+    pub(super) is_single: bool,
+    pub(super) blocks: BTreeSet<Block>,
+}
+
+/// Faults of this life of the daemon, and what lasts of all.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    /// In their order.
+    pub(super) faults: Vec<Fault>,
+    /// What stays wrong on the cache device, by block.
+    pub(super) lasting: BTreeSet<Block>,
+    /// The segments that it is in, by their places on the disk.
+    segments: BTreeSet<u64>,
+    /// Which of the faults gave the cache up.
+    pub(super) given_up: Option<usize>,
+    /// Blocks that were answered from memory and then could not be stored.
+    pub(super) late: BTreeSet<Block>,
+    /// What was written, where it may be answered from memory: a write fails as a whole.
+    pub(super) written: Vec<BTreeSet<Block>>,
+    /// Faults that are looked at are of a recovery: what it cannot read it may take for absent.
+    pub(super) in_recovery: bool,
+}
+
+impl Touched {
+    /// A moment, in numbers of faults.
+    pub(super) fn now(&self) -> usize {
+        self.faults.len()
+    }
+
+    /// Another daemon: what failed before concerns no request of this one.
+    pub(super) fn another_life(&mut self) {
+        self.faults.clear();
+        self.given_up = None;
+        self.late.clear();
+        self.written.clear();
+    }
+}
+
+impl World<'_> {
+    /// Takes note of the faults of all devices.
+    pub(super) fn look_at_harm(&mut self) {
+        for harmed in std::mem::take(&mut self.cache.harmed) {
+            self.note_on_cache(&harmed);
+        }
+        for volume in 0..self.origins.len() {
+            for harmed in std::mem::take(&mut self.origins[volume].harmed) {
+                let first = self.block_of(harmed.place / SECTOR_BYTES as u64);
+                let end = harmed.place + harmed.len_bytes.max(1) - 1;
+                let last = self.block_of(end / SECTOR_BYTES as u64);
+                let blocks: BTreeSet<Block> =
+                    (first..=last).map(|block| (volume as u16, block)).collect();
+                if self.plan.config.buffer_bytes > 0 && harmed.how == How::Write {
+                    let Touched { late, written, .. } = &mut self.touched;
+                    let written = written.iter().filter(|whole| !whole.is_disjoint(&blocks));
+                    late.extend(written.flatten().chain(&blocks));
+                }
+                self.touched.faults.push(Fault {
+                    on_cache: false,
+                    how: Some(harmed.how),
+                    volume: None,
+                    is_single: true,
+                    blocks,
+                });
+            }
+        }
+    }
+
+    fn note_on_cache(&mut self, harmed: &Harmed) {
+        let mut blocks = self.blocks_at(harmed.place, harmed.len_bytes);
+        self.add_blocks_in(&harmed.contents, &mut blocks);
+        self.add_blocks_named_at(harmed.place..harmed.place + harmed.len_bytes, &mut blocks);
+        let lasts =
+            harmed.how == How::Lasting || (self.touched.in_recovery && harmed.how == How::Read);
+        if lasts {
+            self.touched.lasting.extend(&blocks);
+            let mut at = harmed.place;
+            while at < harmed.place + harmed.len_bytes {
+                self.touched.segments.insert(self.segment_at(at));
+                at += PAGE_BYTES as u64;
+            }
+        }
+        let block_bytes = u64::from(self.plan.config.geometry.block_bytes);
+        self.touched.faults.push(Fault {
+            on_cache: true,
+            how: Some(harmed.how),
+            volume: None,
+            is_single: harmed.how == How::Write || harmed.len_bytes <= block_bytes,
+            blocks,
+        });
+    }
+
+    /// Takes note of a flush of an origin that failed, or of a cache that is given up.
+    pub(super) fn note_failure(&mut self, how: Option<How>, volume: Option<u16>) {
+        self.touched.faults.push(Fault {
+            on_cache: volume.is_none(),
+            how,
+            volume,
+            is_single: false,
+            blocks: BTreeSet::new(),
+        });
+    }
+
+    /// Takes note of it when the cache is given up.
+    pub(super) fn look_for_failure(&mut self) {
+        let failed = |engine: &forebay_engine::Engine| engine.failure().is_some();
+        if self.touched.given_up.is_none() && self.engines().any(failed) {
+            self.touched.given_up = Some(self.touched.now());
+            self.note_failure(None, None);
+        }
+    }
+
+    /// Adds the blocks that an index says are there: zeroes do not say it themselves.
+    fn add_blocks_named_at(&self, places: Range<u64>, blocks: &mut BTreeSet<Block>) {
+        let block_bytes = u64::from(self.plan.config.geometry.block_bytes);
+        for (at, volume) in (0..).zip(&self.volumes) {
+            for block in 0..(volume.sectors * 512).div_ceil(block_bytes) {
+                let mut named = self
+                    .engines()
+                    .filter_map(|engine| engine.address_of(VolumeSlot(at), block * block_bytes));
+                if named.any(|address| places.contains(&self.cache.place(address))) {
+                    blocks.insert((at, block));
+                }
+            }
+        }
+    }
+
+    /// Where the segment of a place on the disk starts.
+    fn segment_at(&self, place: u64) -> u64 {
+        let span = self.cache.span_bytes();
+        let segment_bytes = u64::from(self.plan.config.geometry.segment_bytes);
+        let start = place - place % span + DATA_OFFSET_BYTES;
+        start + place.saturating_sub(start) / segment_bytes * segment_bytes
+    }
+
+    /// The blocks whose data or entries are at a place on the disk.
+    fn blocks_at(&self, place: u64, len_bytes: u64) -> BTreeSet<Block> {
+        let mut blocks = BTreeSet::new();
+        let end = (place + len_bytes).min(self.cache.disk.size_bytes());
+        let start = place - place % PAGE_BYTES as u64;
+        for at in (start..end).step_by(PAGE_BYTES) {
+            let left = (self.cache.disk.size_bytes() - at) as usize;
+            let mut bytes = vec![0; SUMMARY_BYTES.min(left)];
+            self.cache.disk.read(at, &mut bytes);
+            self.add_blocks_of_page(&bytes, &mut blocks);
+        }
+        blocks
+    }
+
+    fn add_blocks_in(&self, contents: &[u8], blocks: &mut BTreeSet<Block>) {
+        for at in (0..contents.len()).step_by(PAGE_BYTES) {
+            self.add_blocks_of_page(&contents[at..], blocks);
+        }
+    }
+
+    /// `bytes` start with the page, and go on with what lies behind it.
+    fn add_blocks_of_page(&self, bytes: &[u8], blocks: &mut BTreeSet<Block>) {
+        let page = &bytes[..PAGE_BYTES.min(bytes.len())];
+        let whole = page.len() == PAGE_BYTES;
+        let entries = if whole && page.starts_with(b"FBRH") {
+            entries_of_header(page)
+        } else if whole && page.starts_with(b"FBSM") {
+            entries_of_summary(bytes)
+        } else {
+            for sector in page.chunks_exact(SECTOR_BYTES) {
+                // Rot may have made it another place's.
+                if let Some((volume, sector)) = payload::place_in(sector)
+                    && let Some(state) = self.volumes.get(usize::from(volume))
+                    && sector < state.sectors
+                {
+                    blocks.insert((volume, self.block_of(sector)));
+                }
+            }
+            return;
+        };
+        let entries = entries.iter().flat_map(EntryList::iter).flatten();
+        for entry in entries {
+            if let Entry::Data { key, count, .. }
+            | Entry::Zero { key, count, .. }
+            | Entry::Drop { key, count } = entry.entry
+            {
+                let keys = key.0..key.0 + u64::from(count);
+                blocks.extend(keys.filter_map(|key| self.block_named(BlockKey(key))));
+            }
+        }
+    }
+
+    fn block_named(&self, key: BlockKey) -> Option<Block> {
+        let block_bytes = u64::from(self.plan.config.geometry.block_bytes);
+        (0..).zip(&self.volumes).find_map(|(at, volume)| {
+            let blocks = (volume.sectors * 512).div_ceil(block_bytes);
+            let block = key.0.checked_sub(volume.base.0)?;
+            (block < blocks).then_some((at, block))
+        })
+    }
+
+    /// Damage was accepted, or cannot be told from what was never there: every block that it
+    /// touched may hold anything it ever held.
+    pub(super) fn forget_touched(&mut self) {
+        let segment_bytes = u64::from(self.plan.config.geometry.segment_bytes);
+        let mut blocks = self.touched.lasting.clone();
+        for segment in self.touched.segments.clone() {
+            // Records behind a damaged one are lost with it.
+            blocks.extend(self.blocks_at(segment, segment_bytes));
+        }
+        let count = blocks.len() as u64;
+        self.counts().add("blocks forgotten after damage", count);
+        let block_sectors = u64::from(self.plan.config.geometry.block_bytes) / 512;
+        for (volume, block) in blocks {
+            let sectors = self.volumes[usize::from(volume)].sectors;
+            let first = block * block_sectors;
+            for sector in first..(first + block_sectors).min(sectors) {
+                self.model.forget_sector(volume, sector);
+            }
+        }
+    }
+
+    /// The blocks of a stretch of sectors.
+    pub(super) fn blocks_of(&self, range: crate::model::Range) -> BTreeSet<Block> {
+        if range.count == 0 {
+            return BTreeSet::new();
+        }
+        let (first, last) = (
+            self.block_of(range.sector),
+            self.block_of(range.sector + range.count - 1),
+        );
+        (first..=last).map(|block| (range.volume, block)).collect()
+    }
+
+    /// Whether the newest copy of any of these blocks is dirty in the cache.
+    pub(super) fn any_dirty(&self, blocks: &BTreeSet<Block>) -> bool {
+        let block_bytes = u64::from(self.plan.config.geometry.block_bytes);
+        blocks.iter().any(|(volume, block)| {
+            let mut engines = self.engines();
+            engines.any(|engine| {
+                engine
+                    .block_state(VolumeSlot(*volume), block * block_bytes)
+                    .1
+            })
+        })
+    }
+}
+
+fn field<const N: usize>(page: &[u8], at: usize) -> [u8; N] {
+    page[at..at + N].try_into().expect("inside the page")
+}
+
+/// What a header names, wherever it is: it says itself where it belongs.
+fn entries_of_header(page: &[u8]) -> Option<EntryList> {
+    let id = CacheId(field(page, 12));
+    let shard = u16::from_le_bytes(field(page, 28));
+    let segment = SegmentId(u32::from_le_bytes(field(page, 30)));
+    let slot = u16::from_le_bytes(field(page, 34));
+    Header::decode(id, shard, segment, slot, page).map(|header| header.entries)
+}
+
+/// The same of a summary.
+fn entries_of_summary(bytes: &[u8]) -> Option<EntryList> {
+    let id = CacheId(field(bytes, 12));
+    let shard = u16::from_le_bytes(field(bytes, 28));
+    let segment = SegmentId(u32::from_le_bytes(field(bytes, 30)));
+    Summary::decode(id, shard, segment, bytes[34], bytes).map(|summary| summary.entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_engine::format::{Sequence, Stream};
+
+    use super::*;
+
+    #[test]
+    fn a_header_says_what_it_names() {
+        let mut entries = EntryList::default();
+        let key = BlockKey(5);
+        entries.push(41, Entry::Drop { key, count: 3 }, &[]);
+        let header = Header {
+            shard: 2,
+            segment: SegmentId(9),
+            slot: 17,
+            stream: Stream::Main,
+            generation: Sequence::new(3, 40),
+            blocks: 0,
+            combined: false,
+            state: Default::default(),
+            entries,
+        };
+        let mut page = vec![0; PAGE_BYTES];
+        header.encode(CacheId([7; 16]), &mut page);
+        let named = entries_of_header(&page).expect("a header");
+        let named: Vec<_> = named.iter().flatten().map(|entry| entry.entry).collect();
+        assert_eq!(named, [Entry::Drop { key, count: 3 }]);
+    }
+}
