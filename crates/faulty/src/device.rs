@@ -103,6 +103,12 @@ impl FaultyDevice {
         state.lost = true;
     }
 
+    /// Everything fails until the device is brought back; it has power all the while, and keeps
+    /// its volatile cache.
+    pub fn disconnect(&self) {
+        self.state().lost = true;
+    }
+
     /// A device that was lost is there again, as it was.
     pub fn bring_back(&self) {
         self.state().lost = false;
@@ -130,10 +136,12 @@ impl FaultyDevice {
         self.state().counts.get(&operation).copied().unwrap_or(0)
     }
 
-    /// Cuts the power: of what was not flushed each sector survives with this probability (in
-    /// percent), and the rest is as it was before. Nobody may use the device meanwhile.
-    pub fn cut_power(&self, survives: u64, random: &mut SplitMix64) {
-        self.state().medium.cut_power(survives, random);
+    /// Cuts the power: of what was not flushed each unit of so many bytes (512: a sector) survives
+    /// with this probability, in percent, and the rest is as it was before. Nobody may use the
+    /// device meanwhile.
+    pub fn cut_power(&self, unit_bytes: usize, survives: u64, random: &mut SplitMix64) {
+        let mut state = self.state();
+        state.medium.cut_power(unit_bytes, survives, random);
     }
 
     /// What a read without faults would return now.
@@ -191,7 +199,10 @@ impl FaultyDevice {
         let begun = {
             let mut state = self.state();
             match state.strike(Operation::Write, &range) {
-                Ok(()) => Ok(state.medium.begin_write(range.start, data)),
+                Ok(()) => {
+                    state.faults.retain(|(_, fault)| !fault.ends_with(&range));
+                    Ok(state.medium.begin_write(range.start, data))
+                }
                 Err((error, torn)) => {
                     if let Some(seed) = torn {
                         state.medium.torn_write(range.start, data, seed);

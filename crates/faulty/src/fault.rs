@@ -32,6 +32,7 @@ pub struct Fault {
     fail: u64,
     error: Error,
     tears: Option<u64>,
+    rewritable: bool,
 }
 
 impl Fault {
@@ -45,6 +46,7 @@ impl Fault {
             fail: u64::MAX,
             error: Error::Failed,
             tears: None,
+            rewritable: false,
         }
     }
 
@@ -82,6 +84,19 @@ impl Fault {
     pub fn torn(mut self, seed: u64) -> Fault {
         self.tears = Some(seed);
         self
+    }
+
+    /// A write of its range ends it, as a disk gives a sector that it cannot read another place
+    /// when it is written again.
+    #[must_use]
+    pub fn until_written(mut self) -> Fault {
+        self.rewritable = true;
+        self
+    }
+
+    /// Whether a write of this range, which succeeded, ends it.
+    pub(crate) fn ends_with(&self, written: &Range<u64>) -> bool {
+        self.rewritable && written.start <= self.range.start && self.range.end <= written.end
     }
 
     /// How many operations this still fails, if it ends by itself.

@@ -4,8 +4,6 @@ use std::ops::Range;
 
 use forebay_random::SplitMix64;
 
-/// What a power cut keeps or loses as a whole, in bytes: a sector.
-const SECTOR_BYTES: usize = 512;
 /// What a torn operation keeps or loses as a whole, in bytes.
 const PAGE_BYTES: usize = 4096;
 
@@ -118,10 +116,10 @@ impl Medium {
         }
     }
 
-    /// Of what is volatile each sector becomes durable with this probability, in percent; the
+    /// Of what is volatile each unit becomes durable with this probability, in percent; the
     /// rest is dropped.
-    pub(crate) fn cut_power(&mut self, survives: u64, random: &mut SplitMix64) {
-        self.settle(SECTOR_BYTES, survives, random);
+    pub(crate) fn cut_power(&mut self, unit: usize, survives: u64, random: &mut SplitMix64) {
+        self.settle(unit, survives, random);
         self.drop_volatile(None);
     }
 
@@ -216,11 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn a_power_cut_keeps_sectors_whole() {
+    fn a_power_cut_keeps_units_whole() {
+        const SECTOR_BYTES: usize = 512;
         let mut medium = Medium::new(64 << 10);
         let mut random = SplitMix64::new(1);
         written(&mut medium, 0, &vec![1; 64 << 10]);
-        medium.cut_power(50, &mut random);
+        medium.cut_power(SECTOR_BYTES, 50, &mut random);
         let sectors: Vec<&[u8]> = medium.durable(0..64 << 10).chunks(SECTOR_BYTES).collect();
         let whole = |value: u8| {
             let same = sectors
@@ -238,7 +237,7 @@ mod tests {
         assert_eq!(medium.durable(0..64 << 10), medium.current(0..64 << 10));
         for (survives, value) in [(100, 2), (0, 2)] {
             written(&mut medium, 0, &vec![value + u8::from(survives == 0); 4096]);
-            medium.cut_power(survives, &mut random);
+            medium.cut_power(SECTOR_BYTES, survives, &mut random);
             assert_eq!(medium.current(0..4096), vec![value; 4096]);
         }
     }

@@ -133,6 +133,12 @@ fn faults_have_ranges_and_numbers_and_are_cleared_singly() {
     assert!(disk.write_all_at(&[3; 4096], 0).is_err());
     device.clear(full);
     disk.write_all_at(&[3; 4096], 0).unwrap();
+    let sector = Fault::of(Operation::Read).within(8192..12288);
+    device.fail(sector.until_written());
+    disk.write_all_at(&[3; 4096], 4096).unwrap();
+    assert!(read(&disk, 8192).is_err());
+    disk.write_all_at(&[3; 8192], 8192).unwrap();
+    assert_eq!(read(&disk, 8192).unwrap(), 3);
     let second = device.fail(Fault::of(Operation::Write).after(1).times(1));
     disk.write_all_at(&[4; 4096], 0).unwrap();
     assert_eq!(code(disk.write_all_at(&[5; 4096], 0)), Some(5));

@@ -1,0 +1,158 @@
+//! Whole devices that are lost while clients write, and come back.
+
+use forebay_faulty::{Fault, Operation};
+
+use crate::ledger::Kept;
+use crate::support::{Daemon, MIB};
+use crate::world::{BLOCKS, Case, World, in_each, in_each_of};
+
+const BOTH: [&str; 2] = ["writeback", "writethrough"];
+
+/// Clients write before and after the device is lost.
+fn lose_under_load(world: &mut World, lose: impl Fn(&World)) -> Daemon {
+    let daemon = world.start();
+    let mut client = world.client();
+    (world.ledger).load(&mut client, &mut world.random, 200, |_| {});
+    world.load_and(&mut client, 300, 100, lose);
+    daemon
+}
+
+/// The cache device comes back without its volatile cache.
+fn a_lost_cache_comes_back(_: Case, world: &mut World) {
+    let daemon = lose_under_load(world, |world| world.cache().lose());
+    world.wait_for_giving_up(&daemon);
+    daemon.kill();
+    world.cache().bring_back();
+    world.recover(Kept::Durable);
+}
+
+#[test]
+fn a_cache_that_was_lost_and_comes_back_loses_nothing_that_was_flushed() {
+    in_each(&BOTH, a_lost_cache_comes_back);
+}
+
+/// What comes back is an old image of the device: nothing of it may get over what is newer.
+fn an_old_cache_comes_back(case: Case, world: &mut World) {
+    let daemon = world.start();
+    let mut client = world.client();
+    (world.ledger).load(&mut client, &mut world.random, 200, |_| {});
+    world.ledger.flush(&mut client);
+    let old = world.cache().snapshot();
+    (world.ledger).load(&mut client, &mut world.random, 200, |_| {});
+    world.load_and(&mut client, 300, 100, |world| world.cache().lose());
+    world.wait_for_giving_up(&daemon);
+    daemon.kill();
+    let before = world.on_origin(false);
+    world.cache().bring_back_as(&old);
+    let refusal = world.try_start().err();
+    let said = refusal.unwrap_or_else(|| panic!("an old cache is believed"));
+    assert!(said.contains("was given up"), "{said}");
+    let _ = world.drain_offline("state");
+    world.nothing_is_older(&before);
+    if case.mode == "writethrough" {
+        world.check_origin(Kept::Durable, &[]);
+    }
+}
+
+#[test]
+fn an_old_image_of_a_lost_cache_overwrites_nothing() {
+    in_each(&BOTH, an_old_cache_comes_back);
+}
+
+/// An origin is away for a while: what is dirty stays so, and is written back afterwards.
+fn an_origin_is_away(case: Case, world: &mut World) {
+    let daemon = lose_under_load(world, |world| world.origin().disconnect());
+    let mut client = world.client();
+    (world.ledger).load(&mut client, &mut world.random, 100, |_| {});
+    world.origin().bring_back();
+    world.ledger.flush(&mut client);
+    let answers = (world.ledger).load(&mut client, &mut world.random, 200, |_| {});
+    assert_eq!(answers.failed_writes, 0, "after the origin is back");
+    world.check(&mut client, Kept::Acknowledged, &[]);
+    if case.mode == "writeback" {
+        daemon.command(&world.scratch, &["drain", "origin"]);
+        world.check_origin(Kept::Durable, &[]);
+    }
+    drop(client);
+    world.cut_power(daemon);
+    world.recover(Kept::Durable);
+}
+
+#[test]
+fn an_origin_that_was_away_gets_all_that_was_written_meanwhile() {
+    in_each(&BOTH, an_origin_is_away);
+}
+
+/// Which of two cache devices something happens to.
+fn one_of(case: Case) -> &'static str {
+    ["cache", "second"][case.seed as usize % 2]
+}
+
+fn one_of_two_fails(case: Case, world: &mut World) {
+    let daemon = lose_under_load(world, |world| {
+        let all_but_superblock = MIB..u64::MAX;
+        let writes = Fault::of(Operation::Write).within(all_but_superblock);
+        world.device(one_of(case)).fail(writes);
+    });
+    // Until the log comes to that device.
+    let mut client = world.client();
+    let mut first = 0;
+    while !daemon.log().contains("the cache is given up") {
+        world
+            .ledger
+            .write_run(&mut client, first % (BLOCKS - 64), 64);
+        first += 64;
+        assert!(first < 8 * BLOCKS, "the cache is never given up");
+    }
+    daemon.kill();
+    world.recover(Kept::Acknowledged);
+}
+
+#[test]
+fn one_of_two_cache_devices_that_fails_costs_nothing() {
+    in_each_of(2, &BOTH, one_of_two_fails);
+}
+
+fn one_of_two_is_lost(case: Case, world: &mut World) {
+    let daemon = lose_under_load(world, |world| world.device(one_of(case)).lose());
+    world.wait_for_giving_up(&daemon);
+    daemon.kill();
+    let missing = world.try_start().err().unwrap_or_default();
+    assert!(missing.contains(one_of(case)), "{missing}");
+    world.device(one_of(case)).bring_back();
+    world.recover(Kept::Durable);
+}
+
+#[test]
+fn one_of_two_cache_devices_that_was_lost_costs_nothing_that_was_flushed() {
+    in_each_of(2, &BOTH, one_of_two_is_lost);
+}
+
+fn one_of_two_comes_back_old(case: Case, world: &mut World) {
+    let daemon = world.start();
+    let mut client = world.client();
+    (world.ledger).load(&mut client, &mut world.random, 200, |_| {});
+    world.ledger.flush(&mut client);
+    let old = world.device(one_of(case)).snapshot();
+    (world.ledger).load(&mut client, &mut world.random, 200, |_| {});
+    world.load_and(&mut client, 300, 100, |world| {
+        world.device(one_of(case)).lose()
+    });
+    world.wait_for_giving_up(&daemon);
+    daemon.kill();
+    let before = world.on_origin(false);
+    world.device(one_of(case)).bring_back_as(&old);
+    let said = world.try_start().err();
+    let said = said.unwrap_or_else(|| panic!("a cache with an old device is believed"));
+    assert!(said.contains("was given up"), "{said}");
+    let _ = world.drain_offline("state");
+    world.nothing_is_older(&before);
+    if case.mode == "writethrough" {
+        world.check_origin(Kept::Durable, &[]);
+    }
+}
+
+#[test]
+fn an_old_image_of_one_of_two_cache_devices_overwrites_nothing() {
+    in_each_of(2, &BOTH, one_of_two_comes_back_old);
+}
