@@ -113,10 +113,13 @@ impl Ledger {
         write.map_or(0, |write| write.value)
     }
 
-    /// Whether the last write of a block is durable.
-    pub(crate) fn ends_durably(&self, block: u64) -> bool {
-        let last = self.blocks.get(&block).and_then(|written| written.last());
-        last.is_none_or(|last| last.durable)
+    /// The blocks whose last write is not durable: a device that loses its volatile cache loses it,
+    /// and an error is what is left then, and nothing older.
+    pub(crate) fn not_durable(&self) -> Vec<u64> {
+        let last = |block: &u64| self.blocks.get(block).and_then(|written| written.last());
+        let mut blocks = self.blocks();
+        blocks.retain(|block| last(block).is_some_and(|last| !last.durable));
+        blocks
     }
 
     /// What may be wrong with a block that holds this value.

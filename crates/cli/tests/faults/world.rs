@@ -340,15 +340,10 @@ impl World {
         (self.ledger, self.random) = (ledger, random);
     }
 
-    /// What was promised can be read, now. A block whose last write was not durable may be lost to
-    /// the flush that failed, and is an error then and nothing older.
+    /// What was promised can be read, now; what was not durable yet may be lost to the flush that
+    /// failed.
     pub(crate) fn check_running(&self, client: &mut Client) {
-        let blocks = self.ledger.blocks();
-        let lost: Vec<u64> = blocks
-            .into_iter()
-            .filter(|block| !self.ledger.ends_durably(*block))
-            .collect();
-        self.check(client, Kept::Acknowledged, &lost);
+        self.check(client, Kept::Acknowledged, &self.ledger.not_durable());
     }
 
     /// No block of the origin is older than it was.
