@@ -48,7 +48,7 @@ fn the_other_shard_loses_nothing(case: Case, world: &mut World) {
         world.ledger.write(&mut client, block, how);
     }
     (world.ledger).load(&mut client, &mut world.random, 200, |_| {});
-    if case.seed % 2 == 0 {
+    if case.seed.is_multiple_of(2) {
         world.cut_power(daemon);
         world.recover(Kept::Durable);
     } else {
@@ -131,7 +131,7 @@ fn another_state_directory_is_refused(case: Case, world: &mut World) {
     let answers = (world.ledger).load(&mut client, &mut world.random, 200, |_| {});
     assert_eq!(answers.failed_writes, 0);
     drop(client);
-    if case.seed % 2 == 0 {
+    if case.seed.is_multiple_of(2) {
         daemon.kill();
     } else {
         daemon.stop();
