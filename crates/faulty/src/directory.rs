@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -11,6 +11,8 @@ use fuser::{
     Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
+
+use rustix::mount::UnmountFlags;
 
 use crate::device::FaultyDevice;
 use crate::fault::Error;
@@ -29,6 +31,7 @@ const ZERO_RANGE: i32 = 16;
 pub struct FaultyDevices {
     devices: Vec<(String, Arc<FaultyDevice>)>,
     session: Option<BackgroundSession>,
+    directory: PathBuf,
 }
 
 impl FaultyDevices {
@@ -45,8 +48,10 @@ impl FaultyDevices {
 
 impl Drop for FaultyDevices {
     fn drop(&mut self) {
+        // A process that was killed lets go of its files a little after it has ended: the mount
+        // is out of sight at once, and its threads end when the last file is closed.
+        let _ = rustix::mount::unmount(&self.directory, UnmountFlags::DETACH);
         if let Some(session) = self.session.take() {
-            // A mount that is still in use ends with the test's process.
             let _ = session.umount_and_join();
         }
     }
@@ -69,6 +74,7 @@ pub fn mount(directory: &Path, devices: &[(&str, u64)]) -> io::Result<FaultyDevi
     Ok(FaultyDevices {
         devices,
         session: Some(session),
+        directory: directory.to_owned(),
     })
 }
 
