@@ -1,12 +1,13 @@
 # Two commands do everything on a fresh Debian 12 machine with cargo: `make demo` and `make test`.
-# The longer ones: `make soak`, `make bench`, `make budgets`, `make experiments`.
+# The longer ones: `make faults`, `make kills`, `make power-cuts`, `make soak`, `make bench`,
+# `make budgets`, `make experiments`.
 
 SHELL := /bin/bash
 SECONDS ?= 600
 SEED ?= 1
 export FOREBAY ?= $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
-.PHONY: help demo test test-browser check budgets soak bench experiments lab build packages static deb manual
+.PHONY: help demo test test-browser check budgets soak bench experiments lab build packages static deb manual faults kills power-cuts
 
 help:
 	@echo "make demo      a slow disk becomes fast, in front of your eyes (about 5 minutes with the build)"
@@ -18,6 +19,9 @@ help:
 	@echo "make lab EXPERIMENT=jobs22 SYSTEMS=bcache,forebay-nbd   beside the kernel's caches, in a virtual machine"
 	@echo "make manual    the manual as a book of pages, in target/manual"
 	@echo "make deb       a Debian package with a static binary, in target/deb"
+	@echo "make faults ROUNDS=100   the built daemon over devices that fail, each scenario that often"
+	@echo "make kills ROUNDS=1000   the built daemon killed that often, with three shards"
+	@echo "make power-cuts ROUNDS=63   power cuts of three shards, 16 in a round"
 	@echo "make soak SECONDS=600 SEED=1   random simulations from that seed on, for that long"
 
 packages:
@@ -57,6 +61,16 @@ test: packages check
 test-browser: packages
 	command -v chromium > /dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium
 	cargo test --locked -p forebay --test browser
+
+# What `make test` does once or a few times, as often as wanted.
+faults: packages
+	FAULTS_ROUNDS=$(or $(ROUNDS),100) cargo test --locked -p forebay --test faults
+
+kills: packages
+	CRASH_ROUNDS=$(or $(ROUNDS),1000) cargo test --locked -p forebay --test crash three_shards_on_two_threads
+
+power-cuts: packages
+	POWERCUT_ROUNDS=$(or $(ROUNDS),63) cargo test --locked -p forebay --test powercut three_shards_on_two_threads
 
 # What needs no running program: form, lints, documents, dependencies.
 check:

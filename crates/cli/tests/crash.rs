@@ -1,36 +1,83 @@
 //! Daemons killed at any moment: nothing acknowledged is lost.
+//!
+//! `CRASH_ROUNDS=1000` has each test of several shards kill that often.
 
 mod support;
 
 use forebay_random::SplitMix64;
 use support::model::{BLOCK, Model, ORIGIN_BYTES, contents, write_some};
 use support::nbd::Client;
-use support::{Daemon, MIB, Scratch, until};
+use support::{Daemon, MIB, Scratch, forebay_ok, until};
 
-fn kill_again_and_again(mode: &str, more: &[&str], rounds: u64) {
-    kill_again_with_blocks(("4K", "32M"), mode, more, rounds);
+/// What a cache consists of, and who serves it.
+#[derive(Clone, Copy)]
+struct Shape {
+    shards: &'static str,
+    threads: &'static str,
+    devices: &'static [&'static str],
+    block_size: &'static str,
+    size: &'static str,
 }
 
-/// The same with a cache of such blocks and that size.
-fn kill_again_with_blocks(
-    (block_size, size): (&str, &str),
-    mode: &str,
-    more: &[&str],
-    rounds: u64,
-) {
+const ONE_SHARD: Shape = Shape {
+    shards: "1",
+    threads: "1",
+    devices: &["cache"],
+    block_size: "4K",
+    size: "32M",
+};
+const THREE_SHARDS: Shape = Shape {
+    shards: "3",
+    threads: "2",
+    ..ONE_SHARD
+};
+const TWO_DEVICES: Shape = Shape {
+    devices: &["cache", "second"],
+    ..THREE_SHARDS
+};
+
+impl Shape {
+    fn create(self, scratch: &Scratch, mode: &str) {
+        let create = ["create", "cache", "--size", self.size, "--block-size"];
+        let more = [self.block_size, "--shards", self.shards];
+        forebay_ok(scratch, &[&create[..], &more].concat());
+        for device in &self.devices[1..] {
+            scratch.file(device, 32 * MIB);
+            let daemon = Daemon::cached(scratch, mode, &[]);
+            daemon.command(scratch, &["cache", "add", device]);
+            daemon.stop();
+        }
+    }
+
+    fn start(self, scratch: &Scratch, mode: &str, more: &[&str]) -> Daemon {
+        let mut arguments = vec!["--threads", self.threads];
+        for device in &self.devices[1..] {
+            arguments.extend(["--cache", device]);
+        }
+        arguments.extend(more);
+        Daemon::cached(scratch, mode, &arguments)
+    }
+}
+
+/// How often the tests of several shards kill: `CRASH_ROUNDS`, if it is set.
+fn rounds_or(usual: u64) -> u64 {
+    std::env::var("CRASH_ROUNDS").map_or(usual, |rounds| rounds.parse().unwrap())
+}
+
+fn kill_again_and_again(shape: Shape, mode: &str, more: &[&str], rounds: u64) {
     let scratch = Scratch::new();
     scratch.file("origin", ORIGIN_BYTES);
-    scratch.cache_in_blocks(block_size, size);
+    shape.create(&scratch, mode);
     let (mut random, mut model, mut version) = (SplitMix64::new(7), Model::default(), 0);
     for _ in 0..rounds {
-        let daemon = Daemon::cached(&scratch, mode, more);
+        let daemon = shape.start(&scratch, mode, more);
         let mut client = Client::connect(&scratch.path("nbd")).unwrap();
         model.check_and_settle(&mut client);
         let replies = 50 + random.below(1500);
         write_some(&mut client, &mut model, &mut random, &mut version, replies);
         daemon.kill();
     }
-    let daemon = Daemon::cached(&scratch, mode, more);
+    let daemon = shape.start(&scratch, mode, more);
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();
     model.check(&mut client);
     drop(client);
@@ -44,36 +91,57 @@ fn kill_again_with_blocks(
 
 #[test]
 fn write_back_survives_kills() {
-    kill_again_and_again("writeback", &[], 40);
+    kill_again_and_again(ONE_SHARD, "writeback", &[], 40);
 }
 
 #[test]
 fn write_back_in_larger_blocks_survives_kills() {
-    for shape in [("16K", "36M"), ("64K", "136M")] {
-        kill_again_with_blocks(shape, "writeback", &[], 12);
+    for (block_size, size) in [("16K", "36M"), ("64K", "136M")] {
+        let shape = Shape {
+            block_size,
+            size,
+            ..ONE_SHARD
+        };
+        kill_again_and_again(shape, "writeback", &[], 12);
     }
 }
 
 #[test]
 fn write_back_with_commit_write_survives_kills() {
-    kill_again_and_again("writeback", &["--commit", "write"], 25);
+    kill_again_and_again(ONE_SHARD, "writeback", &["--commit", "write"], 25);
 }
 
 #[test]
 fn write_back_from_memory_survives_kills() {
     let small = ["--commit", "memory", "--memory-buffer", "1M"];
-    kill_again_and_again("writeback", &small, 25);
+    kill_again_and_again(ONE_SHARD, "writeback", &small, 25);
 }
 
 #[test]
 fn write_through_survives_kills() {
-    kill_again_and_again("writethrough", &[], 15);
+    kill_again_and_again(ONE_SHARD, "writethrough", &[], 15);
 }
 
 #[test]
 fn write_around_and_readonly_survive_kills() {
-    kill_again_and_again("writearound", &[], 10);
-    kill_again_and_again("readonly", &[], 10);
+    kill_again_and_again(ONE_SHARD, "writearound", &[], 10);
+    kill_again_and_again(ONE_SHARD, "readonly", &[], 10);
+}
+
+#[test]
+fn three_shards_on_two_threads_survive_kills() {
+    kill_again_and_again(THREE_SHARDS, "writeback", &[], rounds_or(20));
+}
+
+#[test]
+fn three_shards_in_memory_survive_kills() {
+    let small = ["--commit", "memory", "--memory-buffer", "1M"];
+    kill_again_and_again(THREE_SHARDS, "writeback", &small, rounds_or(10));
+}
+
+#[test]
+fn three_shards_on_two_devices_survive_kills() {
+    kill_again_and_again(TWO_DEVICES, "writeback", &[], rounds_or(10));
 }
 
 /// After a kill the cache is as warm as before, and as dirty.

@@ -13,16 +13,10 @@ use std::path::PathBuf;
 use forebay_random::SplitMix64;
 use support::nbd::Client;
 use support::power::{Cut, Recording};
-use support::{Daemon, MIB, Scratch};
+use support::{Daemon, MIB, Scratch, forebay_ok};
 
 const SECTOR: u64 = 512;
 const SECTORS_PER_BLOCK: u64 = 8;
-const ORIGIN: u64 = 12 * MIB;
-const SECTORS: u64 = ORIGIN / SECTOR;
-/// From here on requests are of any sectors; before it they are of whole blocks.
-const PARTIAL: u64 = SECTORS / 2;
-/// Smaller than the origin, so that segments are used again.
-const CACHE: u64 = 10 * MIB;
 const MODES: [&str; 5] = [
     "writeback",
     "writethrough",
@@ -34,9 +28,62 @@ const SESSIONS: u64 = 2;
 const CUTS: u64 = 8;
 const REPLIES: u64 = 700;
 
+/// What a cache consists of, and who serves it.
+#[derive(Clone, Copy)]
+struct Shape {
+    shards: &'static str,
+    threads: &'static str,
+    /// Names of the devices of the cache.
+    caches: &'static [&'static str],
+    /// With a region for each shard.
+    origin_bytes: u64,
+    /// Of each device; a single one is smaller than the origin, so that segments are used again.
+    cache_bytes: u64,
+}
+
+const ONE_SHARD: Shape = Shape {
+    shards: "1",
+    threads: "1",
+    caches: &["cache"],
+    origin_bytes: 12 * MIB,
+    cache_bytes: 10 * MIB,
+};
+const THREE_SHARDS: Shape = Shape {
+    shards: "3",
+    threads: "2",
+    origin_bytes: 28 * MIB,
+    cache_bytes: 26 * MIB,
+    ..ONE_SHARD
+};
+const TWO_DEVICES: Shape = Shape {
+    caches: &["cache", "second"],
+    ..THREE_SHARDS
+};
+
+impl Shape {
+    fn sectors(self) -> u64 {
+        self.origin_bytes / SECTOR
+    }
+
+    /// The origin, then the cache.
+    fn devices(self) -> impl Iterator<Item = (&'static str, u64)> {
+        let caches = self
+            .caches
+            .iter()
+            .map(move |name| (*name, self.cache_bytes));
+        [("origin", self.origin_bytes)].into_iter().chain(caches)
+    }
+}
+
+/// Where sectors begin of which requests take any; those before are of whole blocks.
+fn partial(sectors: u64) -> u64 {
+    sectors / 2
+}
+
 /// A daemon's mode and what it promises.
 #[derive(Clone, Copy)]
 struct Contract {
+    shape: Shape,
     mode: &'static str,
     commit: &'static str,
     /// The devices have no volatile cache, and every write counts that was acknowledged.
@@ -127,6 +174,7 @@ fn load(
     mut now_and_then: impl FnMut(&mut SplitMix64),
 ) {
     let position = || std::fs::metadata(log).unwrap().len();
+    let sectors_in_all = history.found.len() as u64;
     let mut value = history.found.iter().copied().max().unwrap_or(0);
     // What each request in flight is: a change, or a flush and the changes it covers.
     let mut in_flight: HashMap<u64, Vec<usize>> = HashMap::new();
@@ -138,7 +186,7 @@ fn load(
         }
         while client.waiting() < 8 {
             if random.below(10) == 0 {
-                let sectors = some_sectors(random);
+                let sectors = some_sectors(random, sectors_in_all);
                 let len = (sectors.end - sectors.start) * SECTOR;
                 client
                     .begin_read(sectors.start * SECTOR, len as u32)
@@ -151,7 +199,7 @@ fn load(
                 flushes.insert(client.begin_flush().unwrap(), covered.collect());
                 continue;
             }
-            let sectors = some_sectors(random);
+            let sectors = some_sectors(random, sectors_in_all);
             let busy = in_flight.values().flatten().any(|change| {
                 let other = &history.changes[*change].sectors;
                 other.start < sectors.end && sectors.start < other.end
@@ -214,13 +262,14 @@ fn load(
 }
 
 /// Mostly a few blocks that are written again and again.
-fn some_sectors(random: &mut SplitMix64) -> Range<u64> {
+fn some_sectors(random: &mut SplitMix64, sectors: u64) -> Range<u64> {
+    let border = partial(sectors);
     let partial = random.below(3) == 0;
-    let base = if partial { PARTIAL } else { 0 };
+    let base = if partial { border } else { 0 };
     let span = if random.below(2) == 0 {
         512
     } else {
-        PARTIAL - 128
+        border - 128
     };
     let start = base + random.below(span);
     let long = random.below(6) == 0;
@@ -237,9 +286,9 @@ fn contents(value: u64, len: u64) -> Vec<u8> {
 }
 
 /// The number in each sector.
-fn read_all(client: &mut Client) -> Result<Vec<u64>, Wrong> {
+fn read_all(client: &mut Client, shape: Shape) -> Result<Vec<u64>, Wrong> {
     let mut values = Vec::new();
-    for offset in (0..ORIGIN).step_by(MIB as usize) {
+    for offset in (0..shape.origin_bytes).step_by(MIB as usize) {
         let data = client.read(offset, MIB as u32);
         for bytes in data.chunks(SECTOR as usize) {
             let (value, sector) = (
@@ -268,7 +317,8 @@ fn compare(found: &[u64], allowed: &[Vec<u64>]) -> Result<(), Wrong> {
 
 /// Checks that blocks which were always written whole are one version each.
 fn check_whole(found: &[u64], trimmed: &HashSet<u64>) -> Result<(), Wrong> {
-    let blocks = found[..PARTIAL as usize].chunks(SECTORS_PER_BLOCK as usize);
+    let whole = partial(found.len() as u64) as usize;
+    let blocks = found[..whole].chunks(SECTORS_PER_BLOCK as usize);
     for (block, sectors) in (0..).zip(blocks) {
         // A discard leaves the old contents or zeroes, of each sector.
         let may_be = |value: &u64| *value == 0 && trimmed.contains(&block);
@@ -287,19 +337,34 @@ fn check_whole(found: &[u64], trimmed: &HashSet<u64>) -> Result<(), Wrong> {
 /// The devices of a test, and what they hold before a daemon is started.
 struct Devices {
     scratch: Scratch,
-    origin: Vec<u8>,
-    cache: Vec<u8>,
+    shape: Shape,
+    /// By name.
+    contents: Vec<(&'static str, Vec<u8>)>,
 }
 
 impl Devices {
-    fn new() -> Devices {
+    fn new(shape: Shape) -> Devices {
         let scratch = Scratch::new();
-        scratch.file("origin", ORIGIN);
-        scratch.file("cache", CACHE);
+        for (name, size_bytes) in shape.devices() {
+            scratch.file(name, size_bytes);
+        }
+        if shape.shards != "1" {
+            forebay_ok(&scratch, &["create", "cache", "--shards", shape.shards]);
+        }
+        for device in &shape.caches[1..] {
+            let daemon = Daemon::start(&scratch, &["--origin", "origin", "--cache", "cache"]);
+            daemon.command(&scratch, &["cache", "add", device]);
+            daemon.stop();
+        }
+        let contents = shape.devices().map(|(name, _)| {
+            let bytes = std::fs::read(scratch.path(name)).unwrap();
+            (name, bytes)
+        });
+        let contents = contents.collect();
         Devices {
             scratch,
-            origin: vec![0; ORIGIN as usize],
-            cache: vec![0; CACHE as usize],
+            shape,
+            contents,
         }
     }
 
@@ -309,9 +374,9 @@ impl Devices {
         let fixed = [
             "--origin",
             "origin",
-            "--cache",
-            "cache",
             "--create",
+            "--threads",
+            self.shape.threads,
             "--mode",
             contract.mode,
             "--commit",
@@ -323,23 +388,30 @@ impl Devices {
             "--memory",
             "32M",
         ];
-        let arguments: Vec<&str> = fixed.iter().chain(more).copied().collect();
+        let caches = self.shape.caches.iter().flat_map(|name| ["--cache", *name]);
+        let fixed = fixed.into_iter().chain(caches);
+        let arguments: Vec<&str> = fixed.chain(more.iter().copied()).collect();
         Daemon::try_start(&self.scratch, &arguments)
     }
 
-    /// Makes the devices what a cut leaves of them.
-    fn cut(&self, recording: &Recording, cut: Cut) -> (Vec<u8>, Vec<u8>) {
-        let (origin, cache) = (recording.device("origin"), recording.device("cache"));
-        let mut images = vec![Vec::new(), Vec::new()];
-        images[origin] = self.origin.clone();
-        images[cache] = self.cache.clone();
+    /// Makes the devices what a cut leaves of them; returns that.
+    fn cut(&self, recording: &Recording, cut: Cut) -> Vec<(&'static str, Vec<u8>)> {
+        let mut images = vec![Vec::new(); self.contents.len()];
+        for (name, contents) in &self.contents {
+            images[recording.device(name)] = contents.clone();
+        }
         recording.cut(cut, &mut images);
-        std::fs::write(self.scratch.path("origin"), &images[origin]).unwrap();
-        std::fs::write(self.scratch.path("cache"), &images[cache]).unwrap();
-        (
-            std::mem::take(&mut images[origin]),
-            std::mem::take(&mut images[cache]),
-        )
+        let names = self.contents.iter().map(|(name, _)| *name);
+        let left = names.map(|name| (name, std::mem::take(&mut images[recording.device(name)])));
+        let left = left.collect();
+        self.put(&left);
+        left
+    }
+
+    fn put(&self, contents: &Vec<(&'static str, Vec<u8>)>) {
+        for (name, bytes) in contents {
+            std::fs::write(self.scratch.path(name), bytes).unwrap();
+        }
     }
 
     /// Runs a daemon under load and kills it; returns its recording and what was asked of it.
@@ -357,7 +429,7 @@ impl Devices {
             .unwrap_or_else(|said| panic!("the daemon did not start: {said}"));
         let served = std::fs::metadata(&log).unwrap().len();
         let mut client = Client::connect(&self.scratch.path("nbd")).unwrap();
-        let found = read_all(&mut client).unwrap();
+        let found = read_all(&mut client, contract.shape).unwrap();
         compare(&found, &before).unwrap();
         let mut history = History {
             before,
@@ -417,7 +489,7 @@ fn judge(
     let refused = |what| Wrong { sector: 0, what };
     let daemon = devices.start(contract, &[]).map_err(refused)?;
     let mut client = Client::connect(&devices.scratch.path("nbd")).unwrap();
-    let found = read_all(&mut client)?;
+    let found = read_all(&mut client, contract.shape)?;
     compare(&found, allowed)?;
     // Write-back has checksums against devices that tear a block.
     if cut.unit == 4096 || (contract.mode == "writeback" && !contract.switched) {
@@ -438,8 +510,9 @@ fn survives_power_cuts(contract: Contract, seed: u64) {
 fn survives_with(contract: Contract, seed: u64) {
     println!("seed {seed}");
     let mut random = SplitMix64::new(seed);
-    let mut devices = Devices::new();
-    let mut before = (vec![vec![0]; SECTORS as usize], HashSet::new());
+    let mut devices = Devices::new(contract.shape);
+    let sectors = contract.shape.sectors() as usize;
+    let mut before = (vec![vec![0]; sectors], HashSet::new());
     let unit = if seed.is_multiple_of(2) { 4096 } else { 512 };
     for session in 0..SESSIONS {
         let (recording, history) = devices.record(contract, &mut random, session, before);
@@ -459,13 +532,12 @@ fn survives_with(contract: Contract, seed: u64) {
                     history.story(&wrong)
                 );
             }
-            last = Some((cut, images, allowed));
+            last = Some((images, allowed));
         }
         // The next daemon goes on from what the last cut left.
-        let (_, (origin, cache), allowed) = last.unwrap();
-        std::fs::write(devices.scratch.path("origin"), &origin).unwrap();
-        std::fs::write(devices.scratch.path("cache"), &cache).unwrap();
-        (devices.origin, devices.cache) = (origin, cache);
+        let (images, allowed) = last.unwrap();
+        devices.put(&images);
+        devices.contents = images;
         before = (allowed, history.trimmed);
     }
 }
@@ -473,6 +545,7 @@ fn survives_with(contract: Contract, seed: u64) {
 #[test]
 fn write_back_keeps_what_was_flushed() {
     let contract = Contract {
+        shape: ONE_SHARD,
         mode: "writeback",
         commit: "flush",
         acknowledged_is_durable: false,
@@ -484,6 +557,7 @@ fn write_back_keeps_what_was_flushed() {
 #[test]
 fn write_back_from_memory_keeps_what_was_flushed() {
     let contract = Contract {
+        shape: ONE_SHARD,
         mode: "writeback",
         commit: "memory",
         acknowledged_is_durable: false,
@@ -495,6 +569,7 @@ fn write_back_from_memory_keeps_what_was_flushed() {
 #[test]
 fn write_back_with_commit_write_keeps_what_was_flushed() {
     let contract = Contract {
+        shape: ONE_SHARD,
         mode: "writeback",
         commit: "write",
         acknowledged_is_durable: false,
@@ -506,6 +581,7 @@ fn write_back_with_commit_write_keeps_what_was_flushed() {
 #[test]
 fn write_back_with_commit_write_keeps_all_on_a_device_without_a_volatile_cache() {
     let contract = Contract {
+        shape: ONE_SHARD,
         mode: "writeback",
         commit: "write",
         acknowledged_is_durable: true,
@@ -518,6 +594,7 @@ fn write_back_with_commit_write_keeps_all_on_a_device_without_a_volatile_cache()
 fn write_through_keeps_what_was_flushed() {
     for (commit, seed) in [("flush", 4), ("write", 5)] {
         let contract = Contract {
+            shape: ONE_SHARD,
             mode: "writethrough",
             commit,
             acknowledged_is_durable: false,
@@ -530,6 +607,7 @@ fn write_through_keeps_what_was_flushed() {
 #[test]
 fn write_around_keeps_what_was_flushed() {
     let contract = Contract {
+        shape: ONE_SHARD,
         mode: "writearound",
         commit: "flush",
         acknowledged_is_durable: false,
@@ -542,6 +620,7 @@ fn write_around_keeps_what_was_flushed() {
 fn switched_modes_keep_what_was_flushed() {
     for seed in [8, 9] {
         let contract = Contract {
+            shape: ONE_SHARD,
             mode: "writeback",
             commit: "flush",
             acknowledged_is_durable: false,
@@ -551,17 +630,45 @@ fn switched_modes_keep_what_was_flushed() {
     }
 }
 
+fn several_shards_keep_what_was_flushed(shape: Shape, mode: &'static str, commit: &'static str) {
+    let contract = Contract {
+        shape,
+        mode,
+        commit,
+        acknowledged_is_durable: false,
+        switched: false,
+    };
+    survives_power_cuts(contract, 11);
+}
+
+#[test]
+fn three_shards_on_two_threads_keep_what_was_flushed() {
+    several_shards_keep_what_was_flushed(THREE_SHARDS, "writeback", "flush");
+}
+
+#[test]
+fn three_shards_in_memory_keep_what_was_flushed() {
+    several_shards_keep_what_was_flushed(THREE_SHARDS, "writeback", "memory");
+}
+
+#[test]
+fn three_shards_on_two_devices_keep_what_was_flushed() {
+    several_shards_keep_what_was_flushed(TWO_DEVICES, "writeback", "flush");
+}
+
 /// How many cuts of a device that lies about flushes are found out, and what is said of them.
 fn liar_found_out(mode: &'static str, liar: &str) -> Vec<String> {
     let contract = Contract {
+        shape: ONE_SHARD,
         mode,
         commit: "flush",
         acknowledged_is_durable: false,
         switched: false,
     };
     let mut random = SplitMix64::new(7);
-    let devices = Devices::new();
-    let before = (vec![vec![0]; SECTORS as usize], HashSet::new());
+    let devices = Devices::new(contract.shape);
+    let sectors = contract.shape.sectors() as usize;
+    let before = (vec![vec![0]; sectors], HashSet::new());
     let (recording, history) = devices.record(contract, &mut random, 0, before);
     let mut said = Vec::new();
     for _ in 0..6 {
