@@ -72,6 +72,8 @@ pub struct Backlog {
     pub dirty_blocks: u64,
     /// Of these, what is on the origin and clean with its next flush.
     pub unflushed_blocks: u64,
+    /// Of these, what cannot be read, and is not tried again.
+    pub unreadable_blocks: u64,
 }
 
 impl<T> Host<T> {
@@ -132,6 +134,7 @@ impl<T> Host<T> {
             let dirty = engine.volume_blocks(slot).map_or(0, |(dirty, _)| dirty);
             backlog.dirty_blocks += dirty;
             backlog.unflushed_blocks += engine.unflushed_blocks(slot).min(dirty);
+            backlog.unreadable_blocks += engine.unreadable_blocks(slot);
         }
         backlog
     }

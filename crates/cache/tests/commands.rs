@@ -68,7 +68,7 @@ impl World {
         match instruction {
             Instruction::CountDirty(_) => Answer::Backlog(Backlog {
                 dirty_blocks: self.dirty.pop().unwrap_or(0),
-                unflushed_blocks: 0,
+                ..Backlog::default()
             }),
             Instruction::CountRequests(_)
             | Instruction::CountUnsettled
@@ -266,7 +266,7 @@ fn a_stop_waits_for_others_and_has_them_give_way() {
     assert_eq!(control.begin(Command::Stop), Err(Refusal::Stopping));
     let dirty = Answer::Backlog(Backlog {
         dirty_blocks: 9,
-        unflushed_blocks: 0,
+        ..Backlog::default()
     });
     let step = control.go_on(drain, Happened::Told(vec![dirty]));
     let ceases = Instruction::SetDraining(VOLUME, false);
@@ -277,4 +277,26 @@ fn a_stop_waits_for_others_and_has_them_give_way() {
         control.go_on(stop, Happened::Waited),
         Step::Flush(VOLUME)
     ));
+}
+
+#[test]
+fn a_drain_ends_when_only_what_cannot_be_read_is_left() {
+    let mut control = control();
+    let drain = control.begin(Command::Drain(VOLUME)).expect("it is there");
+    control.go_on(drain, Happened::Begun);
+    let left = |unreadable_blocks| {
+        let backlog = Backlog {
+            dirty_blocks: 2,
+            unreadable_blocks,
+            ..Backlog::default()
+        };
+        Happened::Told(vec![Answer::Backlog(backlog)])
+    };
+    assert!(matches!(control.go_on(drain, left(1)), Step::Look(_)));
+    assert!(matches!(control.go_on(drain, left(2)), Step::Tell(_)));
+    let step = control.go_on(drain, Happened::Told(vec![Answer::Done]));
+    assert!(
+        matches!(step, Step::Ended(Err(Refusal::Unreadable(2)))),
+        "{step:?}"
+    );
 }

@@ -613,6 +613,15 @@ impl Engine {
         }
     }
 
+    /// How many dirty blocks of a volume write-back could not read and tries no more.
+    #[must_use]
+    pub fn unreadable_blocks(&self, volume: VolumeSlot) -> u64 {
+        if !self.writeback.has_unreadable() {
+            return 0;
+        }
+        self.unreadable_dirty(volume).len() as u64
+    }
+
     /// Dirty blocks that cannot be read from the cache device, by offset on the volume in bytes:
     /// lost unless an administrator finds another copy.
     #[must_use]

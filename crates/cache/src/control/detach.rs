@@ -2,6 +2,7 @@
 
 use forebay_engine::{SuperblockError, VolumeSlot};
 
+use super::drain::Watched;
 use super::{Books, Change, Happened, Progress, Refusal, Step, drain, left};
 use crate::instruction::Instruction;
 
@@ -70,9 +71,10 @@ impl Detach {
                 drain::begin(books, volume)
             }
             (At::Draining, Happened::Told(answers)) => match drain::watch(&answers, progress) {
-                Some(0) => self.to(At::Releasing, Step::Release(volume)),
-                _ if interrupted => self.cease(books, Refusal::Interrupted),
-                _ => Step::Look(Instruction::CountDirty(volume)),
+                Watched::Clean => self.to(At::Releasing, Step::Release(volume)),
+                Watched::Unreadable(blocks) => self.cease(books, Refusal::Unreadable(blocks)),
+                Watched::Dirty if interrupted => self.cease(books, Refusal::Interrupted),
+                Watched::Dirty => Step::Look(Instruction::CountDirty(volume)),
             },
             (At::Releasing, Happened::Released(true)) => self.to(
                 At::Retiring,
@@ -92,9 +94,10 @@ impl Detach {
                 _ => Step::Look(Instruction::CountRequests(volume)),
             },
             (At::DrainingRest, Happened::Told(answers)) => match drain::watch(&answers, progress) {
-                Some(0) => self.to(At::Flushing, Step::Flush(volume)),
-                _ if interrupted => self.serve_again(Refusal::Interrupted),
-                _ => Step::Look(Instruction::CountDirty(volume)),
+                Watched::Clean => self.to(At::Flushing, Step::Flush(volume)),
+                Watched::Unreadable(blocks) => self.serve_again(Refusal::Unreadable(blocks)),
+                Watched::Dirty if interrupted => self.serve_again(Refusal::Interrupted),
+                Watched::Dirty => Step::Look(Instruction::CountDirty(volume)),
             },
             (At::Flushing, Happened::Flushed(true)) => {
                 self.to(At::Recording, Step::Record(Change::Detach(self.id)))

@@ -44,14 +44,15 @@ impl Drain {
                 self.at = At::Watching;
                 begin(books, self.volume)
             }
-            (At::Watching, Happened::Told(answers)) => match watch(&answers, progress) {
-                Some(0) => self.cease(books),
-                _ if interrupted => {
-                    self.result = Err(Refusal::Interrupted);
-                    self.cease(books)
+            (At::Watching, Happened::Told(answers)) => {
+                match watch(&answers, progress) {
+                    Watched::Clean => {}
+                    Watched::Unreadable(blocks) => self.result = Err(Refusal::Unreadable(blocks)),
+                    Watched::Dirty if interrupted => self.result = Err(Refusal::Interrupted),
+                    Watched::Dirty => return Step::Look(Instruction::CountDirty(self.volume)),
                 }
-                _ => Step::Look(Instruction::CountDirty(self.volume)),
-            },
+                self.cease(books)
+            }
             _ => self.ended(books),
         }
     }
@@ -83,10 +84,27 @@ pub(super) fn end(books: &mut Books, volume: VolumeSlot) -> Option<Instruction> 
     (served.drains == 0).then_some(Instruction::SetDraining(volume, false))
 }
 
-/// Notes how far it is; how many blocks are dirty, if hosts were asked for that.
-pub(super) fn watch(answers: &[crate::Answer], progress: &mut Progress) -> Option<u64> {
-    let now = backlog(answers)?;
+/// How far writing back is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// Nothing is dirty.
+    Clean,
+    /// All that is left is these blocks, which cannot be read.
+    Unreadable(u64),
+    /// Something is left.
+    Dirty,
+}
+
+/// Notes how far it is, if hosts were asked for that.
+pub(super) fn watch(answers: &[crate::Answer], progress: &mut Progress) -> Watched {
+    let Some(now) = backlog(answers) else {
+        return Watched::Dirty;
+    };
     progress.began_with_blocks = progress.began_with_blocks.max(now.dirty_blocks);
     progress.backlog = now;
-    Some(now.dirty_blocks)
+    match now.dirty_blocks {
+        0 => Watched::Clean,
+        dirty if dirty == now.unreadable_blocks => Watched::Unreadable(dirty),
+        _ => Watched::Dirty,
+    }
 }

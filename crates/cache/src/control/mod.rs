@@ -106,8 +106,8 @@ pub enum Refusal {
     /// The daemon stops.
     #[error("the daemon stops")]
     Stopping,
-    /// The volume is gone, or going.
-    #[error("the volume is being detached")]
+    /// The volume is gone, or going, or only coming.
+    #[error("the volume is being attached or detached")]
     Gone,
     /// The volume is in use.
     #[error("the volume is in use")]
@@ -127,6 +127,9 @@ pub enum Refusal {
     /// A flush failed: what was written may not be durable.
     #[error("a flush failed")]
     Flush(VolumeSlot),
+    /// So many blocks that are newer in the cache cannot be read there; all others are written back.
+    #[error("{0} blocks that are newer in the cache cannot be read")]
+    Unreadable(u64),
     /// A host cannot do it.
     #[error("{0}")]
     Refused(&'static str),
@@ -153,6 +156,8 @@ pub struct Progress {
 struct Served {
     /// In the superblock.
     id: u32,
+    /// Hosts are being told of it; no command may begin with it.
+    comes: bool,
     /// A command takes it off; no other may begin with it.
     leaves: bool,
     /// Commands that have begun with it, that one aside: its number is theirs until they end.
@@ -348,6 +353,7 @@ impl Books {
     fn add_volume(&mut self, id: u32) -> VolumeSlot {
         let volume = Served {
             id,
+            comes: false,
             leaves: false,
             holds: 0,
             drains: 0,
@@ -369,7 +375,7 @@ impl Books {
     fn staying(&mut self, slot: VolumeSlot) -> Result<&mut Served, Refusal> {
         let volume = self.volumes.get_mut(usize::from(slot.0));
         let volume = volume.and_then(Option::as_mut).ok_or(Refusal::Gone)?;
-        if volume.leaves {
+        if volume.comes || volume.leaves {
             return Err(Refusal::Gone);
         }
         Ok(volume)
@@ -440,6 +446,7 @@ fn backlog(answers: &[Answer]) -> Option<Backlog> {
         };
         all.dirty_blocks += backlog.dirty_blocks;
         all.unflushed_blocks += backlog.unflushed_blocks;
+        all.unreadable_blocks += backlog.unreadable_blocks;
     }
     Some(all)
 }

@@ -98,6 +98,8 @@ impl Recorded {
                 let mut records = books.superblock.volumes.iter();
                 let id = records.find(is_it).expect("it was entered").id;
                 let slot = books.add_volume(id);
+                books.volume(slot).comes = true;
+                self.volume = Some(slot);
                 Step::Tell(Instruction::AddVolume(slot, books.config_of(id)))
             }
             _ => self.ended(books, Ok(())),
@@ -105,8 +107,10 @@ impl Recorded {
     }
 
     fn ended(&mut self, books: &mut Books, result: Result<(), Refusal>) -> Step {
-        if let Some(volume) = self.volume {
-            books.let_go(volume);
+        match (&self.change, self.volume) {
+            (Change::Enter(_), Some(volume)) => books.volume(volume).comes = false,
+            (_, Some(volume)) => books.let_go(volume),
+            (_, None) => {}
         }
         if let Some(name) = &self.name {
             books.names.retain(|taken| taken != name);

@@ -147,6 +147,15 @@ impl Daemon {
                     "volume {name} could not be flushed: what was written to it lately may not be on its devices"
                 )
             }
+            Refusal::Unreadable(blocks) => {
+                let bytes = blocks * self.admin().block_bytes();
+                crate::failure::DamageFound(format!(
+                    "{} that are newer in the cache cannot be read from its devices and stay there; everything else \
+                     is written back. Mend the cause and give the command again, or write those blocks anew",
+                    crate::units::size(bytes)
+                ))
+                .into()
+            }
             other => crate::failure::Refused(other.to_string()).into(),
         }
     }

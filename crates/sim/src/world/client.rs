@@ -293,7 +293,7 @@ impl World<'_> {
         if !touched.late.is_disjoint(&blocks) {
             return Some("explained: what memory holds cannot be stored");
         }
-        let in_memory = self.plan.config.buffer_bytes > 0 && touched.given_up.is_some();
+        let in_memory = self.plan.config.buffer_bytes > 0 && touched.is_given_up;
         if in_memory && self.any_dirty(&blocks) {
             // It was answered from memory, and what it would replace cannot be written back.
             return Some("explained: what memory holds cannot be stored");
@@ -345,8 +345,11 @@ impl World<'_> {
         pending: &Pending,
         meets_dirty: bool,
     ) -> Option<&'static str> {
-        let given_up = self.touched.given_up?;
-        if given_up >= pending.since {
+        if !self.touched.is_given_up {
+            return None;
+        }
+        let by_all = self.touched.given_up;
+        if by_all.is_none_or(|by_all| by_all >= pending.since) {
             Some("explained: the cache is given up")
         } else {
             (meets_dirty || pending.met_dirty)
@@ -356,7 +359,7 @@ impl World<'_> {
 
     /// Whether a request comes upon dirty data in a cache that is given up.
     fn meets_dirty_given_up(&self, range: Range, ask: Ask) -> bool {
-        self.touched.given_up.is_some()
+        self.touched.is_given_up
             && match ask {
                 Ask::Flush => self.dirty_blocks(range.volume) > 0,
                 _ => self.any_dirty(&self.blocks_of(range)),

@@ -478,7 +478,7 @@ impl World<'_> {
         self.counts().add("stopped in order", 1);
         let stuck = self.engines().any(|engine| engine.buffer_occupancy().1 > 0);
         self.leave_flights(power);
-        self.model.killed();
+        self.forgive_the_device();
         self.buffered = self.buffered_blocks();
         let looks: Vec<_> = (0..self.volumes.len() as u16)
             .map(|at| self.look_of(at))

@@ -17,15 +17,7 @@ impl World<'_> {
         let in_flight = self.blocks_in_flight();
         let stepped_aside = self.engines().any(|engine| engine.failure().is_some());
         self.leave_flights(crash.power);
-        self.model.killed();
-        if std::mem::take(&mut self.cache.lost) {
-            // The cache device lost what it had not flushed, as in a power cut.
-            self.model.power_cut();
-        }
-        if self.lied {
-            // Now, and at every later crash: damage to a summary can show much later.
-            self.forget_touched();
-        }
+        self.forgive_the_device();
         self.buffered = self.buffered_blocks();
         self.stop();
         if crash.power {
@@ -51,6 +43,19 @@ impl World<'_> {
         }
         let percent = self.plan.config.verify_percent;
         self.verify(percent)
+    }
+
+    /// A life of the daemon ends: what the cache device lost or lied about may show from now on.
+    pub(super) fn forgive_the_device(&mut self) {
+        self.model.killed();
+        if std::mem::take(&mut self.cache.lost) {
+            // The cache device lost what it had not flushed, as in a power cut.
+            self.model.power_cut();
+        }
+        if self.lied {
+            // Now, and at every later crash: damage to a summary can show much later.
+            self.forget_touched();
+        }
     }
 
     pub(super) fn crash_here(&mut self, power: bool) -> Check {

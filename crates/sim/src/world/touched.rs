@@ -41,7 +41,9 @@ pub(super) struct Touched {
     pub(super) lasting: BTreeSet<Block>,
     /// The segments that it is in, by their places on the disk.
     segments: BTreeSet<u64>,
-    /// Which of the faults gave the cache up.
+    /// Some shard gave the cache up.
+    pub(super) is_given_up: bool,
+    /// After which of the faults all had.
     pub(super) given_up: Option<usize>,
     /// Blocks that were answered from memory and then could not be stored.
     pub(super) late: BTreeSet<Block>,
@@ -60,6 +62,7 @@ impl Touched {
     /// Another daemon: what failed before concerns no request of this one.
     pub(super) fn another_life(&mut self) {
         self.faults.clear();
+        self.is_given_up = false;
         self.given_up = None;
         self.late.clear();
         self.written.clear();
@@ -134,8 +137,11 @@ impl World<'_> {
     pub(super) fn look_for_failure(&mut self) {
         let failed = |engine: &forebay_engine::Engine| engine.failure().is_some();
         if self.touched.given_up.is_none() && self.engines().any(failed) {
-            self.touched.given_up = Some(self.touched.now());
-            self.note_failure(None, None);
+            self.touched.is_given_up = true;
+            if self.engines().all(failed) {
+                self.touched.given_up = Some(self.touched.now());
+                self.note_failure(None, None);
+            }
         }
     }
 
