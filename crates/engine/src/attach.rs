@@ -4,6 +4,7 @@
 use std::ops::RangeInclusive;
 
 use crate::buffer;
+use crate::format::plausible::EPOCH_END;
 use crate::format::{CacheId, Geometry, Superblock, SuperblockError};
 use crate::interface::{DeviceError, Storage};
 use crate::recovery::{self, RecoverOptions, Recovered, RecoveryError, ShardReport};
@@ -99,7 +100,7 @@ pub enum AttachError {
     /// The device failed.
     #[error("the cache device failed: {0}")]
     Device(#[from] DeviceError),
-    /// Attached 4 billion times.
+    /// Attached two billion times.
     #[error("the cache has used up its epochs: drain it and create it anew")]
     Epochs,
 }
@@ -140,7 +141,10 @@ pub fn attach(
     let mut superblock = Superblock::read(device)?;
     // I12: what an earlier life wrote is durable or gone before anything is decided.
     device.flush()?;
-    superblock.epoch = superblock.epoch.checked_add(1).ok_or(AttachError::Epochs)?;
+    superblock.epoch += 1;
+    if superblock.epoch >= EPOCH_END {
+        return Err(AttachError::Epochs);
+    }
     superblock.write(device)?;
     let recover_options = RecoverOptions {
         accept_damage: options.accept_damage,

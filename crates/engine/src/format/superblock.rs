@@ -186,6 +186,11 @@ pub enum SuperblockError {
         /// What it had.
         recorded_bytes: u64,
     },
+    /// Its checksum is right, and it says what no superblock can say.
+    #[error(
+        "the superblock is malformed: {0}. No forebay wrote that: restore the cache device from a copy, or create the cache anew (what was only in it is lost then)"
+    )]
+    Malformed(&'static str),
     /// The shape in it cannot be.
     #[error("the superblock describes an impossible cache: {0}")]
     Geometry(#[from] GeometryError),
@@ -288,6 +293,7 @@ impl Superblock {
     ) -> Result<(Superblock, CacheDevice), SuperblockError> {
         let mut best: Option<(Superblock, CacheDevice)> = None;
         let mut newer = None;
+        let mut malformed = None;
         let mut blank = true;
         let mut failed = None;
         let mut truncated = false;
@@ -313,11 +319,18 @@ impl Superblock {
                     best = Some((found, on));
                 }
                 Err(SuperblockError::Newer { found }) => newer = Some(found),
+                Err(error @ (SuperblockError::Malformed(_) | SuperblockError::Geometry(_))) => {
+                    malformed = Some(error)
+                }
                 _ => {}
             }
         }
         if let Some(found) = newer {
             return Err(SuperblockError::Newer { found });
+        }
+        // Whichever would count: with one copy that was made up the others are not to be trusted.
+        if let Some(error) = malformed {
+            return Err(error);
         }
         let Some(found) = best else {
             return Err(match failed {
@@ -331,9 +344,6 @@ impl Superblock {
                 },
             });
         };
-        found.0.geometry.validate()?;
-        let extents: Vec<Extent> = found.0.extents.iter().copied().collect();
-        Extents::listed(extents, &found.0.geometry)?;
         Ok(found)
     }
 
@@ -712,9 +722,14 @@ impl Superblock {
         let next_base = BlockKey(input.u64());
         let volume_count = input.u16();
         let geometry = Geometry::decode(&mut input);
+        geometry.validate()?;
+        if usize::from(volume_count) > MAX_VOLUMES {
+            return Err(SuperblockError::Malformed("it has more than 256 volumes"));
+        }
         let mut volumes = Vec::new();
         for _ in 0..volume_count {
-            volumes.push(decode_volume(&mut input).ok_or_else(not_ours)?);
+            let malformed = SuperblockError::Malformed("a volume has no name or no state");
+            volumes.push(decode_volume(&mut input).ok_or(malformed)?);
         }
         if input.overran() {
             return Err(not_ours());
@@ -722,7 +737,8 @@ impl Superblock {
         let table = if version == FORMAT_VERSION {
             Table::of_version_1(&geometry, device_bytes)
         } else {
-            Table::decode(&page[TABLE_OFFSET..]).ok_or_else(not_ours)?
+            let malformed = SuperblockError::Malformed("its table of devices and extents");
+            Table::decode(&page[TABLE_OFFSET..]).ok_or(malformed)?
         };
         let superblock = Superblock {
             id,
@@ -734,11 +750,14 @@ impl Superblock {
             next_volume_id,
             next_base,
             geometry,
-            extents: Extents::unchecked(table.extents),
+            extents: Extents::listed(table.extents, &geometry)?,
             next_serial: table.next_serial,
             volumes,
         };
-        Ok((superblock, table.on))
+        match superblock.fault() {
+            Some(fault) => Err(SuperblockError::Malformed(fault)),
+            None => Ok((superblock, table.on)),
+        }
     }
 }
 

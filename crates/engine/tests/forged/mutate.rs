@@ -65,7 +65,8 @@ pub fn places(devices: &[Vec<u8>]) -> Vec<Place> {
     let mut places = Vec::new();
     for (device, bytes) in devices.iter().enumerate() {
         for at in (0..DATA).step_by(STRIDE) {
-            if bytes.get(at..at + 8) == Some(b"FOREBAY1") {
+            let copy = bytes.get(at..at + COPY);
+            if copy.is_some_and(|copy| copy.starts_with(b"FOREBAY1")) {
                 let kind = Kind::Superblock;
                 places.push(Place { device, at, kind });
             }
@@ -131,27 +132,27 @@ fn forge_one(devices: &mut [Vec<u8>], random: &mut Random) -> String {
     }
 }
 
-/// Flips bits or clears stretches, and leaves checksums as they are. Says where.
+/// Flips a bit or clears sectors, in one page, and leaves checksums as they are. Says where.
 pub fn rot(devices: &mut [Vec<u8>], random: &mut Random) -> String {
     let places = places(devices);
-    let mut said = Vec::new();
-    for _ in 0..1 + random.below(3) {
-        let place = places[random.below(places.len())];
-        let bytes = &mut devices[place.device];
-        let within = match random.below(3) {
-            0 => random.below(HEADER_ENTRIES + 64),
-            _ => random.below(PAGE * 4),
-        };
-        let at = (place.at + within).min(bytes.len() - 1);
-        if random.below(4) == 0 {
-            let end = (at / 512 * 512 + 512 * (1 + random.below(16))).min(bytes.len());
-            bytes[at / 512 * 512..end].fill(0);
-        } else {
-            bytes[at] ^= 1 << random.below(8);
-        }
-        said.push(format!("{}:{at:#x}", place.device));
+    let place = places[random.below(places.len())];
+    let bytes = &mut devices[place.device];
+    // In the structure, or in what follows it: its entries, its blocks.
+    let page = random.below(3) / 2 * random.below(4);
+    let within = match random.below(3) {
+        0 => random.below(PAGE),
+        _ => random.below(HEADER_ENTRIES + 64),
+    };
+    let start = (place.at + page * PAGE).min(bytes.len() - PAGE);
+    let at = start + within;
+    if random.below(3) == 0 {
+        let from = at / 512 * 512;
+        bytes[from..(from + 512 * (1 + random.below(8))).min(start + PAGE)].fill(0);
+        format!("{}:{from:#x} cleared", place.device)
+    } else {
+        bytes[at] ^= 1 << random.below(8);
+        format!("{}:{at:#x} flipped", place.device)
     }
-    said.join(", ")
 }
 
 /// A field of the superblock, in all copies on all devices or in one.
@@ -194,7 +195,7 @@ fn truncate(devices: &mut [Vec<u8>], place: Place, random: &mut Random) -> Strin
     let device = &mut devices[place.device];
     let len = match random.below(4) {
         0 => random.below(device.len()),
-        _ => device.len() - random.below(16) * PAGE,
+        _ => device.len().saturating_sub(random.below(16) * PAGE),
     } / PAGE
         * PAGE;
     device.truncate(len);

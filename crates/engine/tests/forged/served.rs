@@ -372,7 +372,14 @@ impl Served {
         for engine in &mut self.engines {
             engine.settle();
         }
-        self.run(40);
+        for _ in 0..400 {
+            if !self.turn() {
+                if self.engines.iter().all(Engine::is_settled) {
+                    return;
+                }
+                self.pass_time();
+            }
+        }
     }
 
     pub fn into_parts(self) -> (Vec<Vec<u8>>, Origin) {
