@@ -73,8 +73,6 @@ pub struct Image {
     pub rings: Option<Vec<Vec<u8>>>,
     /// The newest version of each block; all of it was flushed.
     pub versions: Vec<u32>,
-    /// Versions that the last flushes made durable: headers that nothing vouches for may be lost.
-    pub stopped: bool,
 }
 
 pub struct Served {
@@ -440,6 +438,14 @@ pub fn image(shards: u16, devices: usize, stopped: bool) -> Image {
     }
     if stopped {
         served.stop();
+    } else {
+        // Long enough for headers that say how far everything is durable.
+        let end = served.now.after(Nanos(300_000_000));
+        while served.now < end {
+            if !served.turn() {
+                served.pass_time();
+            }
+        }
     }
     let rings = served.rings();
     let (images, origin) = served.into_parts();
@@ -452,6 +458,5 @@ pub fn image(shards: u16, devices: usize, stopped: bool) -> Image {
         origin,
         rings: (!stopped).then_some(rings),
         versions,
-        stopped,
     }
 }
