@@ -14,6 +14,8 @@ pub const COPY_BYTES: usize = 64 << 10;
 pub const COPIES: u64 = 4;
 /// How far apart the copies start, in bytes.
 pub const COPY_STRIDE_BYTES: u64 = 256 << 10;
+/// What is said of a device that was left behind.
+pub(crate) const OLD_COPY: &str = "it is an old copy of one of the cache's devices: the cache was attached since, with what was in its place then. Give that device, or a copy of all of them from one moment; nothing was changed";
 /// The longest name of a volume, in bytes.
 pub const NAME_BYTES: usize = 64;
 /// The most volumes a cache can have.
@@ -176,9 +178,15 @@ pub enum SuperblockError {
         /// How many there are.
         count: usize,
     },
+    /// It is one of several devices, and holds what it held before the last attach.
+    #[error("{} (device number {number})", super::superblock::OLD_COPY)]
+    Stale {
+        /// Its number.
+        number: u8,
+    },
     /// The device shrank.
     #[error(
-        "the device has {found_bytes} bytes, the cache on it was made for {recorded_bytes}: it is truncated or not the same device"
+        "the device has {found_bytes} bytes, the cache on it was made for {recorded_bytes}: it was cut short, or is not the same device. A file gets its size back with `truncate -s {recorded_bytes} FILE`; nothing is lost by that, and what was cut off, if anything was there, is then named as damage"
     )]
     Truncated {
         /// What it has.
@@ -234,6 +242,7 @@ impl Superblock {
     pub fn read(device: &mut dyn Storage) -> Result<Superblock, SuperblockError> {
         let mut best: Option<Superblock> = None;
         let mut whole_halves = Vec::new();
+        let mut epochs = Vec::new();
         for number in device.device_numbers() {
             let (found, on) = Superblock::of_device(device, number)?;
             if on.number != number {
@@ -242,6 +251,7 @@ impl Superblock {
                 return Err(SuperblockError::Incomplete { number, count });
             }
             whole_halves.push((number, on.whole_half));
+            epochs.push((number, found.epoch));
             if best.as_ref().is_none_or(|best| found.is_newer_than(best)) {
                 best = Some(found);
             }
@@ -254,6 +264,9 @@ impl Superblock {
                 number: on.number,
                 count: best.devices.len(),
             });
+        }
+        if let Some((number, _)) = epochs.iter().find(|(_, epoch)| best.makes_stale(*epoch)) {
+            return Err(SuperblockError::Stale { number: *number });
         }
         best.check_sizes(device)?;
         for (number, half) in whole_halves {
@@ -268,6 +281,12 @@ impl Superblock {
     /// a higher epoch than what that device says, whatever was still written to it before.
     pub(crate) fn is_newer_than(&self, other: &Superblock) -> bool {
         (self.epoch, self.sequence) > (other.epoch, other.sequence)
+    }
+
+    /// Whether a device whose newest copy is of this epoch was not there at the last attach: that
+    /// wrote its epoch on every device, durable, before it decided anything.
+    pub(crate) fn makes_stale(&self, epoch: u32) -> bool {
+        epoch < self.decided_epoch
     }
 
     fn check_sizes(&self, device: &dyn Storage) -> Result<(), SuperblockError> {
