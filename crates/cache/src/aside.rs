@@ -10,8 +10,8 @@
 
 use std::collections::VecDeque;
 
-use forebay_engine::Unsaved;
 use forebay_engine::planted::{self, Bug};
+use forebay_engine::{Promise, Unsaved};
 
 use crate::host::Host;
 use crate::join::Promised;
@@ -65,6 +65,8 @@ pub struct Report {
     pub reason: &'static str,
     /// What is dirty in the shards of the host, and so newer in the cache than on its origin.
     pub unsaved: Vec<Unsaved>,
+    /// How far the shards are durable.
+    pub promises: Vec<Promise>,
 }
 
 impl<T> Host<T> {
@@ -121,8 +123,10 @@ impl<T> Host<T> {
         }
         let mut epoch = 0;
         let mut unsaved = Vec::new();
+        let mut promises = Vec::new();
         for engine in self.engines() {
             epoch = engine.epoch();
+            promises.push(engine.promise());
             unsaved.append(&mut engine.list_unsaved()?);
         }
         self.aside.stage = Stage::Reported;
@@ -132,6 +136,7 @@ impl<T> Host<T> {
             epoch,
             reason: self.aside.reason,
             unsaved,
+            promises,
         })
     }
 

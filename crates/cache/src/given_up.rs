@@ -1,6 +1,6 @@
 //! What is put on record of a cache that is given up: the reports of all its hosts together.
 
-use forebay_engine::Unsaved;
+use forebay_engine::{Promise, Unsaved};
 
 use crate::aside::Report;
 
@@ -31,6 +31,10 @@ impl GivenUp {
             epoch: first.epoch,
             reason: first.reason,
             unsaved: merged(unsaved.copied().collect()),
+            promises: reports
+                .iter()
+                .flat_map(|report| report.promises.clone())
+                .collect(),
             serials: reports.iter().map(|report| report.serial).collect(),
         })
     }
@@ -45,6 +49,8 @@ pub struct Abandonment {
     pub reason: &'static str,
     /// What is newer in the cache than on its origin.
     pub unsaved: Vec<Unsaved>,
+    /// How far each shard is durable: a cache that lacks some of that is not the one given up.
+    pub promises: Vec<Promise>,
     /// Of each host, which of its reports is in it: what [`crate::Host::recorded`] is told.
     pub serials: Vec<u64>,
 }
@@ -84,6 +90,7 @@ mod tests {
                 len_bytes: 4096,
                 in_memory: false,
             }],
+            promises: Vec::new(),
         }
     }
 

@@ -24,7 +24,7 @@ use crate::holder;
 use crate::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 use crate::shared_memory::{self, Left, ShardMemory};
 use crate::signature::{self, Contents};
-use crate::state_dir::{Abandonment, StateDir};
+use crate::state_dir::{Abandonment, DurableShard, StateDir};
 use crate::units;
 use crate::wall_clock::since_1970;
 
@@ -439,12 +439,13 @@ pub(crate) fn check_origin(
     Ok(())
 }
 
-/// Recovers the cache, in a new epoch.
+/// Recovers the cache, in a new epoch. Of one that was given up the note says how far it was durable.
 pub(crate) fn attach(
     mut storage: CacheStorage,
     superblock: &Superblock,
     accept_damage: bool,
     settings: &Settings,
+    note: Option<&Abandonment>,
 ) -> Result<AttachedCache> {
     let options = AttachOptions {
         boot_id: boot_id()?,
@@ -452,8 +453,11 @@ pub(crate) fn attach(
     };
     let mut left = shared_memory::open(superblock)?;
     let mut surviving: Vec<_> = left.iter_mut().map(Left::surviving).collect();
-    let attached = forebay_engine::attach(&mut storage, &mut surviving, &options)
-        .map_err(|error| explain(error, &storage))?;
+    let durable = note.iter().flat_map(|note| &note.durable);
+    let promises: Vec<_> = durable.map(DurableShard::promise).collect();
+    let attached =
+        forebay_engine::attach_promised(&mut storage, &mut surviving, &options, &promises)
+            .map_err(|error| explain(error, &storage))?;
     drop(surviving);
     let Attached {
         superblock,

@@ -2,8 +2,8 @@
 
 use std::io::{self, ErrorKind};
 
-use forebay_engine::IdentifyError;
 use forebay_engine::format::SuperblockError;
+use forebay_engine::{IdentifyError, RecoveryError};
 use forebay_io::{OpenError, RingMemoryError};
 
 /// The command was refused to protect data or another user of the device; nothing was changed.
@@ -61,6 +61,8 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
 fn code_of_superblock(error: &SuperblockError) -> u8 {
     match error {
         SuperblockError::Device(_) | SuperblockError::Full(_) => FAILURE,
+        // What no forebay wrote.
+        SuperblockError::Malformed(_) | SuperblockError::Geometry(_) => DAMAGE,
         _ => REFUSED,
     }
 }
@@ -88,6 +90,9 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if let Some(error) = error.downcast_ref::<SuperblockError>() {
         return Some(code_of_superblock(error));
+    }
+    if let Some(RecoveryError::Malformed(_)) = error.downcast_ref::<RecoveryError>() {
+        return Some(DAMAGE);
     }
     if let Some(error) = error.downcast_ref::<IdentifyError>() {
         return match error {

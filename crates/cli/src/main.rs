@@ -83,7 +83,8 @@ fn main() -> ExitCode {
     match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("forebay: {}", failure::describe(&error));
+            let text = failure::describe(&error);
+            eprintln!("forebay: {}", output::plain(&text));
             ExitCode::from(failure::exit_code(&error))
         }
     }

@@ -6,7 +6,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use forebay_engine::CacheId;
+use forebay_engine::format::{DurablePosition, Sequence};
+use forebay_engine::{CacheId, Promise};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::refuse;
@@ -32,12 +33,50 @@ pub(crate) struct Abandonment {
     /// What is newer in the cache than on its origins.
     #[serde(default)]
     pub(crate) unsaved: Vec<UnsavedRange>,
+    /// How far its shards were durable, so that an older image of it is told apart.
+    #[serde(default)]
+    pub(crate) durable: Vec<DurableShard>,
 }
 
 impl Abandonment {
     /// How much is newer in the cache than on its origins, in bytes.
     pub(crate) fn unsaved_bytes(&self) -> u64 {
         self.unsaved.iter().map(|range| range.len_bytes).sum()
+    }
+}
+
+/// How far a shard was durable: of each stream the epoch and number of a segment's generation, and
+/// one past its last durable slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DurableShard {
+    pub(crate) shard: u16,
+    pub(crate) streams: Vec<(u32, u64, u16)>,
+}
+
+impl DurableShard {
+    pub(crate) fn of(promise: &Promise) -> DurableShard {
+        let streams = promise.durable.iter().map(|position| {
+            let generation = position.generation;
+            (generation.epoch, generation.number, position.end_slot)
+        });
+        DurableShard {
+            shard: promise.shard,
+            streams: streams.collect(),
+        }
+    }
+
+    pub(crate) fn promise(&self) -> Promise {
+        let durable = std::array::from_fn(|stream| {
+            let (epoch, number, end_slot) = self.streams.get(stream).copied().unwrap_or_default();
+            DurablePosition {
+                generation: Sequence::new(epoch, number),
+                end_slot,
+            }
+        });
+        Promise {
+            shard: self.shard,
+            durable,
+        }
     }
 }
 
@@ -221,6 +260,10 @@ mod tests {
                 offset_bytes: 4096,
                 len_bytes: 8192,
                 in_memory: false,
+            }],
+            durable: vec![DurableShard {
+                shard: 1,
+                streams: vec![(3, 40, 8), (2, 7, 16), (0, 0, 0)],
             }],
         }
     }

@@ -4,10 +4,12 @@
 use std::ops::RangeInclusive;
 
 use crate::buffer;
+use crate::format::plausible::EPOCH_END;
 use crate::format::{CacheId, Geometry, Superblock, SuperblockError};
 use crate::interface::{DeviceError, Storage};
 use crate::recovery::{self, RecoverOptions, Recovered, RecoveryError, ShardReport};
 use crate::ring::{self, ReplayedRecord, RingIdentity};
+use crate::unsaved::Promise;
 
 /// How to attach.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +101,7 @@ pub enum AttachError {
     /// The device failed.
     #[error("the cache device failed: {0}")]
     Device(#[from] DeviceError),
-    /// Attached 4 billion times.
+    /// Attached two billion times.
     #[error("the cache has used up its epochs: drain it and create it anew")]
     Epochs,
 }
@@ -137,14 +139,32 @@ pub fn attach(
     surviving: &mut [Surviving<'_>],
     options: &AttachOptions,
 ) -> Result<Attached, AttachError> {
+    attach_promised(device, surviving, options, &[])
+}
+
+/// Attaches a cache of which it is known from elsewhere how far it was durable: what lacks some of
+/// that is damaged (I14).
+///
+/// # Errors
+/// As [`attach`].
+pub fn attach_promised(
+    device: &mut dyn Storage,
+    surviving: &mut [Surviving<'_>],
+    options: &AttachOptions,
+    promises: &[Promise],
+) -> Result<Attached, AttachError> {
     let mut superblock = Superblock::read(device)?;
     // I12: what an earlier life wrote is durable or gone before anything is decided.
     device.flush()?;
-    superblock.epoch = superblock.epoch.checked_add(1).ok_or(AttachError::Epochs)?;
+    superblock.epoch += 1;
+    if superblock.epoch >= EPOCH_END {
+        return Err(AttachError::Epochs);
+    }
     superblock.write(device)?;
     let recover_options = RecoverOptions {
         accept_damage: options.accept_damage,
         write: true,
+        promise: None,
     };
     let (mut shards, report) = recover_all(
         device,
@@ -152,6 +172,7 @@ pub fn attach(
         surviving,
         options.boot_id,
         recover_options,
+        promises,
     )?;
     device.flush()?;
     for (shard, surviving) in surviving.iter_mut().enumerate() {
@@ -205,8 +226,9 @@ pub fn inspect(
     let options = RecoverOptions {
         accept_damage: true,
         write: false,
+        promise: None,
     };
-    let (shards, report) = recover_all(device, &superblock, surviving, boot_id, options)?;
+    let (shards, report) = recover_all(device, &superblock, surviving, boot_id, options, &[])?;
     Ok(Attached {
         superblock,
         shards,
@@ -220,6 +242,7 @@ fn recover_all(
     surviving: &[Surviving<'_>],
     boot_id: [u8; 16],
     options: RecoverOptions,
+    promises: &[Promise],
 ) -> Result<(Vec<Recovered>, RecoveryReport), AttachError> {
     let mut shards = Vec::new();
     let mut report = RecoveryReport::default();
@@ -227,6 +250,9 @@ fn recover_all(
         let left = surviving.get(usize::from(shard));
         let ring = left.and_then(|left| left.ring);
         let (replayed, daemon_crash) = replay(superblock, shard, ring, boot_id);
+        let mut promises = promises.iter();
+        let promise = promises.find(|promise| promise.shard == shard).copied();
+        let options = RecoverOptions { promise, ..options };
         let mut recovered =
             recovery::recover(device, superblock, shard, replayed, daemon_crash, options)
                 .map_err(|source| AttachError::Shard { shard, source })?;

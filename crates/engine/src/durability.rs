@@ -15,6 +15,9 @@ use crate::planted::{self, Bug};
 /// Entries never wait longer than this for a flush, whether or not anyone asks.
 const FLUSH_INTERVAL: Nanos = Nanos::SECOND;
 
+/// After a flush with nothing behind it for so long, a header says what it made durable.
+const SAY_AFTER: Nanos = Nanos(100_000_000);
+
 /// Who waits for a number to be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
@@ -61,6 +64,12 @@ pub(crate) struct Durability {
     close_at: Option<Nanos>,
     /// When the oldest undurable entry must be flushed.
     deadline: Option<Nanos>,
+    /// The highest number that a header or a seal says is durable.
+    said: u64,
+    /// When one is written for nothing else, if none says so sooner.
+    say_at: Option<Nanos>,
+    /// There was no room to say it: the seal of a full segment is to be made durable.
+    sealed_to_say: bool,
     /// The highest tails any header carries that is written or being written.
     encoded_tails: [Sequence; Stream::COUNT],
     /// The same of headers that are on the device.
@@ -178,7 +187,48 @@ impl Engine {
                 self.await_headers(now, upto, false);
             }
         }
+        if self.durability.say_at.is_some_and(|at| at <= now) {
+            self.say_durable(now, memory);
+        }
         self.advance_promise(now, memory);
+    }
+
+    /// A header or a seal is encoded that says how far everything is durable.
+    pub(crate) fn durable_is_said(&mut self) {
+        self.durability.said = self.log.durable_number;
+        self.durability.say_at = None;
+    }
+
+    /// I14: a header that nothing vouches for can rot without being missed. Ordinary headers vouch
+    /// for those before them; where none follows, one is written that says nothing else, and made
+    /// durable. It takes a slot of a segment that is open and never opens one: it is worth a block
+    /// and not a segment, and reclaim's room is not for it (I18). A segment that has no slot left is
+    /// sealed, as it would be with the next write: its headers may rot then.
+    fn say_durable(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        let again = Some(now.after(SAY_AFTER));
+        if self.durability.cycle.is_some() || !self.all_durable() {
+            // What is on its way says it, or ends with a flush of its own.
+            self.durability.say_at = again;
+            return;
+        }
+        if std::mem::take(&mut self.durability.sealed_to_say) {
+            self.durable_is_said();
+            return self.start_cycle(now, memory);
+        }
+        self.durability.say_at = None;
+        for stream in [Stream::Write, Stream::Main, Stream::Probation] {
+            if self.record_with_entries(stream).is_some() {
+                continue;
+            }
+            if let Some(record) = self.spare_record(now, stream, memory) {
+                self.close_record(now, record, memory);
+                return self.start_cycle(now, memory);
+            }
+        }
+        self.seal_if_full(now, Stream::Write, memory);
+        // The flush comes when the seal is on the device.
+        self.durability.sealed_to_say = true;
+        self.durability.say_at = again;
     }
 
     /// Writes down how far everything is durable, so that recovery misses what is not there any
@@ -268,7 +318,11 @@ impl Engine {
             .durability
             .deadline
             .filter(|_| self.durability.cycle.is_none());
-        earlier(flush, self.durability.close_at)
+        let say = self
+            .durability
+            .say_at
+            .filter(|_| self.durability.cycle.is_none());
+        earlier(earlier(flush, self.durability.close_at), say)
     }
 
     fn start_cycle(&mut self, now: Nanos, memory: &mut dyn Memory) {
@@ -411,6 +465,9 @@ impl Engine {
         );
         self.end_promised();
         let durable = self.log.durable_number;
+        if durable > self.durability.said && !planted::is(Bug::DurableUnsaid) {
+            self.durability.say_at = Some(now.after(SAY_AFTER));
+        }
         self.dropped.durable(durable);
         let mut ready = Vec::new();
         self.durability.waiters.retain(|(number, waiter)| {

@@ -31,6 +31,12 @@ pub enum IdentifyError {
         /// Which.
         given: usize,
     },
+    /// One of them holds what it held before the last attach.
+    #[error("{}", crate::format::superblock::OLD_COPY)]
+    Stale {
+        /// Which.
+        given: usize,
+    },
     /// One of them is given twice.
     #[error("it is given twice, or is a copy of another of the cache's devices")]
     Twice {
@@ -59,6 +65,7 @@ impl IdentifyError {
             IdentifyError::Superblock { given, .. }
             | IdentifyError::Foreign { given, .. }
             | IdentifyError::Removed { given }
+            | IdentifyError::Stale { given }
             | IdentifyError::Twice { given } => Some(*given),
             IdentifyError::Missing { .. } => None,
         }
@@ -102,6 +109,13 @@ pub fn identify(devices: &mut [&mut dyn Storage]) -> Result<Vec<u8>, IdentifyErr
             return Err(IdentifyError::Twice { given });
         }
         numbers.push(on.number);
+    }
+    // After all else: of two copies of one device the newer makes the older stale.
+    if let Some(given) = found
+        .iter()
+        .position(|(one, _)| superblock.makes_stale(one.epoch))
+    {
+        return Err(IdentifyError::Stale { given });
     }
     let mut named = superblock.devices.iter();
     match named.find(|device| !numbers.contains(&device.number)) {

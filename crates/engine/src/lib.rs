@@ -52,7 +52,8 @@ mod writeback;
 mod writeback_reads;
 
 pub use attach::{
-    AttachError, AttachOptions, Attached, RecoveryReport, Surviving, attach, create, inspect,
+    AttachError, AttachOptions, Attached, RecoveryReport, Surviving, attach, attach_promised,
+    create, inspect,
 };
 pub use bypass::{BypassReason, Bypassed, Bypasses};
 pub use engine::{Engine, MAX_RANGE_BYTES};
@@ -66,5 +67,5 @@ pub use recovery::{Recovered, RecoveryError, ShardReport};
 pub use replacement::Replacement;
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
 pub use stats::{Histogram, Stats};
-pub use unsaved::Unsaved;
+pub use unsaved::{Promise, Unsaved};
 pub use volume::VolumeConfig;

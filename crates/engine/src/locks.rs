@@ -1,7 +1,7 @@
 //! Ownership of blocks (I11): one operation at a time may change where a block's newest version
 //! is. Others wait in order of arrival.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::format::BlockKey;
@@ -47,6 +47,9 @@ impl Hasher for KeyHasher {
 
 /// A map by block key. Iteration order is the same in every run, as the simulator needs.
 pub(crate) type KeyMap<V> = HashMap<BlockKey, V, BuildHasherDefault<KeyHasher>>;
+
+/// A set of keys.
+pub(crate) type KeySet = HashSet<BlockKey, BuildHasherDefault<KeyHasher>>;
 
 /// Which blocks are owned, by whom, and who waits.
 #[derive(Debug, Default)]

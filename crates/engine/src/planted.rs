@@ -38,6 +38,10 @@ pub enum Bug {
     GapsIgnored,
     /// I14: what is missing counts as never written.
     DamageIsAbsence,
+    /// I14: what headers behind a missing one promise is not looked at.
+    HoleEndsLog,
+    /// I14: nothing says what a flush made durable if nothing is written after it.
+    DurableUnsaid,
     /// I15, I22: the origin is written, and clients are answered, before the abandonment is on
     /// record. Either wait hides that the other is missing.
     AbandonedSilently,
@@ -95,8 +99,17 @@ impl Bug {
         )
     }
 
+    /// Whether it breaks a promise about reporting alone: a run forgives what it loses to rot.
+    #[must_use]
+    pub fn is_about_damage(self) -> bool {
+        matches!(
+            self,
+            Bug::DamageIsAbsence | Bug::HoleEndsLog | Bug::DurableUnsaid
+        )
+    }
+
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 36] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 38] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -113,6 +126,8 @@ impl Bug {
         (Bug::NoVerdict, "I12", "no-verdict"),
         (Bug::GapsIgnored, "I13", "gaps-ignored"),
         (Bug::DamageIsAbsence, "I14", "damage-is-absence"),
+        (Bug::HoleEndsLog, "I14", "damage-behind-a-hole"),
+        (Bug::DurableUnsaid, "I14", "durable-unsaid"),
         (Bug::AbandonedSilently, "I15", "abandoned-silently"),
         (Bug::AnyRing, "I16", "any-ring"),
         (Bug::DirtyInMain, "I17", "dirty-in-main"),

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::buffer::MemoryBuffer;
 use crate::engine::{Engine, Op};
-use crate::format::{BlockKey, Slot};
+use crate::format::{BlockKey, DurablePosition, Slot, Stream};
 use crate::interface::VolumeSlot;
 use crate::planted::{self, Bug};
 
@@ -26,6 +26,17 @@ pub struct Unsaved {
     /// It is in the memory buffer, which the next start replays by itself; in the log there may be
     /// something older.
     pub in_memory: bool,
+}
+
+/// How far a shard was durable when its cache was given up. It is on record outside the cache, so
+/// that who opens the cache later notices when it lacks some of that (I14): an older image of a
+/// device, put in its place, would have the blocks that are listed, and older contents of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// The shard.
+    pub shard: u16,
+    /// Of each stream, up to where.
+    pub durable: [DurablePosition; Stream::COUNT],
 }
 
 /// Blocks in ranges: `(first, end)`, sorted, none meeting another.
@@ -77,6 +88,15 @@ impl Engine {
     pub fn is_appending(&self) -> bool {
         let mut ops = self.ops.iter();
         ops.any(|op| matches!(op, Op::AppendData(_) | Op::SingleWrite(_)))
+    }
+
+    /// How far this shard is durable, for the record.
+    #[must_use]
+    pub fn promise(&self) -> Promise {
+        Promise {
+            shard: self.log.shard,
+            durable: self.log.durable,
+        }
     }
 
     /// The epoch of this life of the cache.

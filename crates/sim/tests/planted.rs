@@ -22,16 +22,16 @@ const SCHEDULES: u64 = 400;
 #[test]
 fn every_planted_bug_is_found() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let honest = silent_losses();
+    assert_eq!(silent_losses(), 0, "I14");
     let mut missed = Vec::new();
     for (bug, invariant, name) in Bug::ALL {
         plant(Some(bug));
         let began = Instant::now();
-        let (found, how) = if bug == Bug::DamageIsAbsence {
+        let (found, how) = if bug.is_about_damage() {
             let silent = silent_losses();
             (
-                silent > honest * 2,
-                format!("{silent} of {SCHEDULES} losses are silent, {honest} without it"),
+                silent > 0,
+                format!("{silent} of {SCHEDULES} losses are silent, none without it"),
             )
         } else {
             let first = if bug.is_between_threads() {
@@ -63,8 +63,8 @@ fn every_planted_bug_is_found() {
 }
 
 /// I14 is a promise about reporting, and what a run loses to rot is forgiven: so it has a test of
-/// its own. Of durable writes whose header rots only the very last, which no later header can
-/// promise, may be missing without a word. In how many of the schedules something is.
+/// its own. Durable writes whose header rots are missed, since a header that comes after a while
+/// promises the last of them too. In how many of the schedules something is missing without a word.
 fn silent_losses() -> usize {
     let silent = |schedule: &u64| {
         let settings = Settings {
@@ -94,7 +94,10 @@ fn silent_losses() -> usize {
             survival: Survival::Nothing,
             recoveries: Vec::new(),
         };
-        let writes = (0..6).flat_map(|block| [write(block * 8), Step::Settle]);
+        // Of every second schedule the last segment is full, and sealed after a while; else what is
+        // open has room for a header that says how far everything is durable.
+        let blocks = 5 + *schedule % 2;
+        let writes = (0..blocks).flat_map(|block| [write(block * 8), Step::Settle]);
         let steps = writes.chain([Step::Pass { ms: 5_000 }, rot, Step::Crash(crash)]);
         let plan = Plan::script(config, steps, *schedule);
         run(&plan, Options::default()).violation.is_some()

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
         recording: None,
     };
     let (storage, superblock) = attach::open_cache(&args.cache, false, &surroundings)?;
-    let attached = attach::attach(storage, &superblock, true, &Settings::default())?;
+    let attached = attach::attach(storage, &superblock, true, &Settings::default(), None)?;
     let recovery = Recovery::of(&attached.report);
     // What recovery decided is durable: the rings have nothing to add. Memory buffers may.
     for memory in attached.memory {

@@ -37,6 +37,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         let (text, result) = say_each(&mut shown, as_json);
         let mut out = std::io::stdout();
+        let text = crate::output::plain(&text);
         let written = write!(out, "{before}{text}").and_then(|()| out.flush());
         written.context("cannot write to standard output")?;
         result?;

@@ -10,7 +10,7 @@ use forebay_engine::Unsaved;
 
 use super::Daemon;
 use super::served_storage::ServedStorage;
-use crate::state_dir::{self, UnsavedRange};
+use crate::state_dir::{self, DurableShard, UnsavedRange};
 use crate::units;
 use crate::wall_clock::since_1970;
 
@@ -127,6 +127,9 @@ impl Daemon {
             reason: abandonment.reason.to_owned(),
             time: since_1970().as_secs(),
             unsaved: unsaved.collect::<Result<_>>()?,
+            durable: (abandonment.promises.iter())
+                .map(DurableShard::of)
+                .collect(),
         };
         let Some(cache) = &mut admin.cache else {
             return Ok(());

@@ -372,10 +372,12 @@ fn open_cache(
             attach::open_cache(&wanted.devices, wanted.create, surroundings)?;
         (storage, superblock, None)
     };
-    let unsaved = note.map(|note| attach::unsaved_blocks(&superblock, &note));
+    let unsaved = note
+        .as_ref()
+        .map(|note| attach::unsaved_blocks(&superblock, note));
     let file = plan.source.as_ref().and_then(|args| args.config.as_deref());
     attach::check_origins(&superblock, origins, file)?;
-    let mut attached = attach::attach(storage, &superblock, false, &plan.settings)?;
+    let mut attached = attach::attach(storage, &superblock, false, &plan.settings, note.as_ref())?;
     let report = &attached.report;
     tracing::info!(
         "cache {} attached: {} blocks cached, {} dirty, {} read to recover",

@@ -3,7 +3,7 @@
 use forebay_faulty::{Fault, Operation};
 
 use crate::ledger::Kept;
-use crate::support::{Daemon, MIB};
+use crate::support::{Daemon, MIB, text};
 use crate::world::{BLOCKS, Case, World, in_each, in_each_of};
 
 const BOTH: [&str; 2] = ["writeback", "writethrough"];
@@ -49,35 +49,29 @@ fn an_old_image(world: &mut World, name: &str) -> Vec<(u64, u64)> {
     before
 }
 
-/// It is not served, and nothing of it gets to the origin by itself.
+/// It is not served, and no command writes it over what is newer: what was durable when the cache was
+/// given up is not all there.
 fn an_old_image_is_refused(world: &mut World, name: &str) {
     let before = an_old_image(world, name);
     let Err(said) = world.try_start() else {
         panic!("an old image is believed");
     };
     assert!(said.contains("was given up"), "{said}");
+    if said.contains("are newer in it") {
+        let drained = world.drain_offline("state");
+        if drained.status.success() {
+            // Of two devices the old one may lack nothing that was durable.
+            return world.nothing_is_older(&before);
+        }
+        assert_eq!(drained.status.code(), Some(5), "{}", text(&drained));
+        assert!(text(&drained).contains("damaged"), "{}", text(&drained));
+    }
     assert_eq!(world.on_origin(false), before);
-}
-
-/// Nor does a command write it over what is newer.
-fn an_old_image_is_not_written_out(world: &mut World, name: &str) {
-    let before = an_old_image(world, name);
-    let _ = world.drain_offline("state");
-    world.nothing_is_older(&before);
 }
 
 #[test]
 fn an_old_image_of_a_lost_cache_is_refused() {
     in_each(&BOTH, |_, world| an_old_image_is_refused(world, "cache"));
-}
-
-#[test]
-#[ignore = "known and open: `drain --offline` takes an old image of a cache that was given up for \
-            what it was last, and writes old data over newer"]
-fn an_old_image_of_a_lost_cache_overwrites_nothing() {
-    in_each(&BOTH, |_, world| {
-        an_old_image_is_not_written_out(world, "cache");
-    });
 }
 
 /// An origin is away for a while, with its volatile cache or without: what is dirty stays so, and
@@ -161,13 +155,5 @@ fn one_of_two_cache_devices_that_was_lost_costs_nothing_that_was_flushed() {
 fn an_old_image_of_one_of_two_cache_devices_is_refused() {
     in_each_of(2, &BOTH, |case, world| {
         an_old_image_is_refused(world, one_of(case))
-    });
-}
-
-#[test]
-#[ignore = "known and open: as for an old image of the only device"]
-fn an_old_image_of_one_of_two_cache_devices_overwrites_nothing() {
-    in_each_of(2, &BOTH, |case, world| {
-        an_old_image_is_not_written_out(world, one_of(case));
     });
 }

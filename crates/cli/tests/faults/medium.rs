@@ -3,11 +3,11 @@
 use forebay_faulty::{Fault, Operation};
 
 use crate::ledger::Kept;
-use crate::support::{MIB, until};
+use crate::support::{MIB, text, until};
 use crate::world::{BLOCK, Case, REGION_BLOCKS, World, in_each};
 
 /// One sector cannot be read while its neighbours are dirty: it alone is affected.
-fn one_sector_costs_one_block(_: Case, world: &mut World) {
+fn one_sector_costs_one_block(case: Case, world: &mut World) {
     world.dirty_stays();
     let daemon = world.start();
     let mut client = world.client();
@@ -22,14 +22,20 @@ fn one_sector_costs_one_block(_: Case, world: &mut World) {
         .within(place..place + BLOCK)
         .until_written();
     let fault = world.cache().fail(sector);
-    let mut drain = daemon.begin(&world.scratch, &["drain", "origin"]);
+    let drain = daemon.begin(&world.scratch, &["drain", "origin"]);
     until("the other blocks to be written back", || {
         let held = world.on_origin(false);
         let newest = |(block, value): &(u64, u64)| *value == world.ledger.newest(*block);
         held.iter().filter(|held| held.0 != bad).all(newest)
     });
-    drain.kill().unwrap();
-    drain.wait().unwrap();
+    // It ends by itself, and says what is left.
+    let drained = drain.wait_with_output().unwrap();
+    assert_eq!(drained.status.code(), Some(5), "{}", text(&drained));
+    assert!(
+        text(&drained).contains("cannot be read"),
+        "{}",
+        text(&drained)
+    );
     // More than the cache holds, in the same shard: every segment is used again.
     for round in 0..10 {
         for first in (0..REGION_BLOCKS - 200).step_by(64) {

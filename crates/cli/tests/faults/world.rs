@@ -1,15 +1,14 @@
 //! A daemon with two shards on two threads, over devices that fail when a scenario says so.
 
 use std::io::Write as _;
-use std::process::{Child, Output};
-use std::time::Duration;
+use std::process::Output;
 
 use forebay_faulty::{Fault, FaultyDevice, FaultyDevices, Operation};
 use forebay_random::SplitMix64;
 
 use crate::ledger::{Kept, Ledger, value_of};
 use crate::support::nbd::Client;
-use crate::support::{Daemon, MIB, Scratch, forebay_ok, send_signal, start, text, until};
+use crate::support::{Daemon, MIB, Scratch, forebay_ok, start, text, until};
 
 pub(crate) const BLOCK: u64 = 4096;
 pub(crate) const ORIGIN_BYTES: u64 = 32 * MIB;
@@ -19,9 +18,6 @@ pub(crate) const BLOCKS: u64 = ORIGIN_BYTES / BLOCK;
 pub(crate) const REGION_BLOCKS: u64 = 8 * MIB / BLOCK;
 const CACHE_BYTES: u64 = 32 * MIB;
 
-/// How many looks in a row see no write before a drain counts as stuck: longer than write-back
-/// pauses at first after an error.
-const QUIET_LOOKS: u32 = 100;
 /// The devices of every scenario, though not each uses all.
 const DEVICES: [&str; 4] = ["origin", "cache", "second", "other"];
 pub(crate) const COMMITS: [&str; 3] = ["write", "flush", "memory"];
@@ -182,30 +178,13 @@ impl World {
         Client::connect(&self.scratch.path("nbd")).unwrap()
     }
 
-    /// `forebay drain --offline`, which knows this state directory. It goes on for as long as a
-    /// block cannot be read; once it writes nothing more it is interrupted.
+    /// `forebay drain --offline`, which knows this state directory.
     pub(crate) fn drain_offline(&self, state: &str) -> Output {
         let paths = self.paths();
         let drain = ["drain", "--offline", "--state-dir", state];
         let paths = paths.iter().map(String::as_str);
         let arguments: Vec<&str> = drain.into_iter().chain(paths).collect();
-        self.as_far_as_possible(start(&self.scratch, &arguments))
-    }
-
-    fn as_far_as_possible(&self, mut drain: Child) -> Output {
-        let (mut written, mut looks) = (self.origin().count(Operation::Write), 0);
-        while drain.try_wait().unwrap().is_none() {
-            std::thread::sleep(Duration::from_millis(20));
-            looks += 1;
-            let now = self.origin().count(Operation::Write);
-            if now != written {
-                (written, looks) = (now, 0);
-            }
-            if looks == QUIET_LOOKS {
-                send_signal(drain.id(), "-INT");
-            }
-            assert!(looks < 10 * QUIET_LOOKS, "a drain cannot be interrupted");
-        }
+        let drain = start(&self.scratch, &arguments);
         drain.wait_with_output().unwrap()
     }
 
@@ -314,7 +293,8 @@ impl World {
         match self.try_start() {
             Ok(daemon) => {
                 self.check(&mut self.client(), kept, lost);
-                self.as_far_as_possible(daemon.begin(&self.scratch, &["drain"]));
+                let drain = daemon.begin(&self.scratch, &["drain"]);
+                drain.wait_with_output().unwrap();
                 self.check_origin(kept, lost);
                 daemon.kill();
             }

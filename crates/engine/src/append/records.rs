@@ -83,6 +83,34 @@ impl Engine {
         }
     }
 
+    /// An empty record in the segment that a stream has open, if there is one with a slot left that
+    /// a client may take.
+    pub(crate) fn spare_record(
+        &mut self,
+        now: Nanos,
+        stream: Stream,
+        memory: &mut dyn Memory,
+    ) -> Option<u32> {
+        let segment = self.log.streams[stream as usize].open?;
+        let slots = self.log.geometry.slots_per_segment() as u16;
+        let filling = self.log.filling(segment);
+        if filling.record.is_none() && filling.next_slot >= slots {
+            return None;
+        }
+        self.open_record(now, stream, 0, 0, Claim::Client, memory)
+    }
+
+    /// Ends the appends of a stream's open segment if it has no slot left.
+    pub(crate) fn seal_if_full(&mut self, now: Nanos, stream: Stream, memory: &mut dyn Memory) {
+        let slots = self.log.geometry.slots_per_segment() as u16;
+        if let Some(segment) = self.log.streams[stream as usize].open {
+            let filling = self.log.filling(segment);
+            if filling.record.is_none() && filling.next_slot >= slots {
+                self.fill_segment(now, segment, memory);
+            }
+        }
+    }
+
     /// Ends a segment's appends; it is sealed when its last record is complete.
     pub(crate) fn fill_segment(&mut self, now: Nanos, id: SegmentId, memory: &mut dyn Memory) {
         let filling = self.log.filling(id);
@@ -160,6 +188,7 @@ impl Engine {
         record.entries = header.entries;
         record.tails = state.tails;
         self.newest_encoded_tails(state.tails);
+        self.durable_is_said();
     }
 
     fn issue_header(&mut self, id: u32) {

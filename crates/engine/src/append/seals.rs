@@ -47,6 +47,7 @@ impl Engine {
         let buf = self.spare_summary.alloc(encoded_bytes, memory);
         if let Some(buf) = buf {
             summary.encode(self.log.map.id_in(id), memory.bytes_mut(buf));
+            self.durable_is_said();
         }
         self.log.filling(id).entries = summary.entries;
         let Some(buf) = buf else {

@@ -14,6 +14,7 @@
 //! as it names blocks, and a `Skip` jumps over numbers that went to other streams. So the order of
 //! any two entries of a shard is known at 12 bytes a block.
 
+use super::Sequence;
 use super::geometry::{BlockKey, SegmentId};
 
 /// Bytes of an entry's head.
@@ -80,6 +81,20 @@ impl Entry {
             | Entry::Zero { count, .. }
             | Entry::Clean { count, .. }
             | Entry::Drop { count, .. } => count,
+        }
+    }
+
+    /// Whether its last block has a key and a slot that an entry of its own could name.
+    fn is_in_range(self) -> bool {
+        let last = self.count() - 1;
+        let key_fits = |key: BlockKey| key.0 + u64::from(last) < BlockKey::END;
+        let slot_fits = |slot: u16| slot + last < 1 << SLOT_BITS;
+        match self {
+            Entry::Data { key, slot, .. } | Entry::Zero { key, slot, .. } => {
+                key_fits(key) && slot_fits(slot)
+            }
+            Entry::Clean { slot, .. } => slot_fits(slot),
+            Entry::Drop { key, .. } => key_fits(key),
         }
     }
 
@@ -431,13 +446,17 @@ impl<'a> Iterator for EntryIter<'a> {
             };
             let entry = match decode_head(u64::from_le_bytes(*head)) {
                 Some(Decoded::Entry(entry)) => entry,
-                Some(Decoded::Skip(by)) => {
+                Some(Decoded::Skip(by)) if self.number < Sequence::NUMBER_END => {
                     self.bytes = rest;
                     self.number += by;
                     continue;
                 }
-                None => return self.malformed(),
+                Some(Decoded::Skip(_)) | None => return self.malformed(),
             };
+            let end = self.number.saturating_add(u64::from(entry.count()));
+            if end > Sequence::NUMBER_END || !entry.is_in_range() {
+                return self.malformed();
+            }
             let checksum_bytes = match entry {
                 Entry::Data { count, .. } => usize::from(count) * CHECKSUM_BYTES,
                 _ => 0,
@@ -518,7 +537,7 @@ mod tests {
                     }
                 }
             ),
-            (key.clone(), 0u16..4000, 1u16..=256, any::<bool>()).prop_map(
+            (key.clone(), 0u16..3841, 1u16..=256, any::<bool>()).prop_map(
                 |(key, slot, count, dirty)| {
                     Entry::Zero {
                         key: BlockKey(key),
@@ -528,7 +547,7 @@ mod tests {
                     }
                 }
             ),
-            (0u32..1 << 20, 0u16..4000, 1u16..=256).prop_map(|(segment, slot, count)| {
+            (0u32..1 << 20, 0u16..3841, 1u16..=256).prop_map(|(segment, slot, count)| {
                 Entry::Clean {
                     segment: SegmentId(segment),
                     slot,
@@ -608,6 +627,32 @@ mod tests {
                 key: BlockKey(key.0 + offset),
                 count: 1,
             },
+        }
+    }
+
+    #[test]
+    fn what_no_entry_can_name_is_malformed() {
+        let heads = [
+            // The last block of a run has no key, no slot.
+            KIND_DATA | 1 << 4 | (BlockKey::END - 1) << 24,
+            KIND_ZERO | 255 << 4 | 0xf80 << 12,
+            KIND_CLEAN | 255 << 4 | 0xf80 << 12,
+            KIND_DROP | 255 << 4 | (BlockKey::END - 1) << 24,
+        ];
+        for head in heads {
+            let mut bytes = head.to_le_bytes().to_vec();
+            bytes.extend([0; 2 * CHECKSUM_BYTES]);
+            let list = EntryList::from_bytes(&bytes[..], 1);
+            assert!(
+                list.iter().next().is_some_and(|entry| entry.is_err()),
+                "{head:#x}"
+            );
+        }
+        let skip = (KIND_SKIP | (BlockKey::END - 1) << 24).to_le_bytes();
+        let drop = (KIND_DROP | 1 << 24).to_le_bytes();
+        for first_number in [Sequence::NUMBER_END - 1, u64::MAX] {
+            let list = EntryList::from_bytes(&[skip, skip, drop].concat(), first_number);
+            assert!(list.iter().any(|entry| entry.is_err()), "{first_number}");
         }
     }
 

@@ -129,11 +129,6 @@ impl Extents {
         }])
     }
 
-    /// Those that a superblock lists, before its shape was looked at.
-    pub(crate) fn unchecked(extents: Vec<Extent>) -> Extents {
-        Extents(extents)
-    }
-
     /// Those that a superblock lists, if they can be.
     ///
     /// # Errors

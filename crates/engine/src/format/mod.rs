@@ -14,9 +14,11 @@ pub mod entry;
 pub mod extents;
 pub mod geometry;
 pub mod header;
+pub(crate) mod plausible;
 pub mod sequence;
 pub mod summary;
 pub mod superblock;
+mod superblock_fault;
 
 pub use entry::{BlockEntry, Entry, EntryList};
 pub(crate) use extents::SegmentMap;

@@ -14,6 +14,8 @@ pub const COPY_BYTES: usize = 64 << 10;
 pub const COPIES: u64 = 4;
 /// How far apart the copies start, in bytes.
 pub const COPY_STRIDE_BYTES: u64 = 256 << 10;
+/// What is said of a device that was left behind.
+pub(crate) const OLD_COPY: &str = "it is an old copy of one of the cache's devices: the cache was attached since, with what was in its place then. Give that device, or a copy of all of them from one moment; nothing was changed";
 /// The longest name of a volume, in bytes.
 pub const NAME_BYTES: usize = 64;
 /// The most volumes a cache can have.
@@ -176,9 +178,15 @@ pub enum SuperblockError {
         /// How many there are.
         count: usize,
     },
+    /// It is one of several devices, and holds what it held before the last attach.
+    #[error("{} (device number {number})", super::superblock::OLD_COPY)]
+    Stale {
+        /// Its number.
+        number: u8,
+    },
     /// The device shrank.
     #[error(
-        "the device has {found_bytes} bytes, the cache on it was made for {recorded_bytes}: it is truncated or not the same device"
+        "the device has {found_bytes} bytes, the cache on it was made for {recorded_bytes}: it was cut short, or is not the same device. A file gets its size back with `truncate -s {recorded_bytes} FILE`; nothing is lost by that, and what was cut off, if anything was there, is then named as damage"
     )]
     Truncated {
         /// What it has.
@@ -186,6 +194,11 @@ pub enum SuperblockError {
         /// What it had.
         recorded_bytes: u64,
     },
+    /// Its checksum is right, and it says what no superblock can say.
+    #[error(
+        "the superblock is malformed: {0}. No forebay wrote that: restore the cache device from a copy, or create the cache anew (what was only in it is lost then)"
+    )]
+    Malformed(&'static str),
     /// The shape in it cannot be.
     #[error("the superblock describes an impossible cache: {0}")]
     Geometry(#[from] GeometryError),
@@ -229,6 +242,7 @@ impl Superblock {
     pub fn read(device: &mut dyn Storage) -> Result<Superblock, SuperblockError> {
         let mut best: Option<Superblock> = None;
         let mut whole_halves = Vec::new();
+        let mut epochs = Vec::new();
         for number in device.device_numbers() {
             let (found, on) = Superblock::of_device(device, number)?;
             if on.number != number {
@@ -237,6 +251,7 @@ impl Superblock {
                 return Err(SuperblockError::Incomplete { number, count });
             }
             whole_halves.push((number, on.whole_half));
+            epochs.push((number, found.epoch));
             if best.as_ref().is_none_or(|best| found.is_newer_than(best)) {
                 best = Some(found);
             }
@@ -249,6 +264,9 @@ impl Superblock {
                 number: on.number,
                 count: best.devices.len(),
             });
+        }
+        if let Some((number, _)) = epochs.iter().find(|(_, epoch)| best.makes_stale(*epoch)) {
+            return Err(SuperblockError::Stale { number: *number });
         }
         best.check_sizes(device)?;
         for (number, half) in whole_halves {
@@ -263,6 +281,12 @@ impl Superblock {
     /// a higher epoch than what that device says, whatever was still written to it before.
     pub(crate) fn is_newer_than(&self, other: &Superblock) -> bool {
         (self.epoch, self.sequence) > (other.epoch, other.sequence)
+    }
+
+    /// Whether a device whose newest copy is of this epoch was not there at the last attach: that
+    /// wrote its epoch on every device, durable, before it decided anything.
+    pub(crate) fn makes_stale(&self, epoch: u32) -> bool {
+        epoch < self.decided_epoch
     }
 
     fn check_sizes(&self, device: &dyn Storage) -> Result<(), SuperblockError> {
@@ -288,6 +312,7 @@ impl Superblock {
     ) -> Result<(Superblock, CacheDevice), SuperblockError> {
         let mut best: Option<(Superblock, CacheDevice)> = None;
         let mut newer = None;
+        let mut malformed = None;
         let mut blank = true;
         let mut failed = None;
         let mut truncated = false;
@@ -313,11 +338,18 @@ impl Superblock {
                     best = Some((found, on));
                 }
                 Err(SuperblockError::Newer { found }) => newer = Some(found),
+                Err(error @ (SuperblockError::Malformed(_) | SuperblockError::Geometry(_))) => {
+                    malformed = Some(error)
+                }
                 _ => {}
             }
         }
         if let Some(found) = newer {
             return Err(SuperblockError::Newer { found });
+        }
+        // Whichever would count: with one copy that was made up the others are not to be trusted.
+        if let Some(error) = malformed {
+            return Err(error);
         }
         let Some(found) = best else {
             return Err(match failed {
@@ -331,9 +363,6 @@ impl Superblock {
                 },
             });
         };
-        found.0.geometry.validate()?;
-        let extents: Vec<Extent> = found.0.extents.iter().copied().collect();
-        Extents::listed(extents, &found.0.geometry)?;
         Ok(found)
     }
 
@@ -712,9 +741,14 @@ impl Superblock {
         let next_base = BlockKey(input.u64());
         let volume_count = input.u16();
         let geometry = Geometry::decode(&mut input);
+        geometry.validate()?;
+        if usize::from(volume_count) > MAX_VOLUMES {
+            return Err(SuperblockError::Malformed("it has more than 256 volumes"));
+        }
         let mut volumes = Vec::new();
         for _ in 0..volume_count {
-            volumes.push(decode_volume(&mut input).ok_or_else(not_ours)?);
+            let malformed = SuperblockError::Malformed("a volume has no name or no state");
+            volumes.push(decode_volume(&mut input).ok_or(malformed)?);
         }
         if input.overran() {
             return Err(not_ours());
@@ -722,7 +756,8 @@ impl Superblock {
         let table = if version == FORMAT_VERSION {
             Table::of_version_1(&geometry, device_bytes)
         } else {
-            Table::decode(&page[TABLE_OFFSET..]).ok_or_else(not_ours)?
+            let malformed = SuperblockError::Malformed("its table of devices and extents");
+            Table::decode(&page[TABLE_OFFSET..]).ok_or(malformed)?
         };
         let superblock = Superblock {
             id,
@@ -734,11 +769,14 @@ impl Superblock {
             next_volume_id,
             next_base,
             geometry,
-            extents: Extents::unchecked(table.extents),
+            extents: Extents::listed(table.extents, &geometry)?,
             next_serial: table.next_serial,
             volumes,
         };
-        Ok((superblock, table.on))
+        match superblock.fault() {
+            Some(fault) => Err(SuperblockError::Malformed(fault)),
+            None => Ok((superblock, table.on)),
+        }
     }
 }
 

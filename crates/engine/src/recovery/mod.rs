@@ -8,6 +8,7 @@
 mod bury;
 mod damage;
 mod judge;
+mod numbers;
 #[cfg(test)]
 mod promised;
 mod rebuild;
@@ -25,6 +26,7 @@ use crate::interface::{DeviceError, Storage};
 use crate::log::Log;
 use crate::planted::{self, Bug};
 use crate::ring::ReplayedRecord;
+use crate::unsaved::Promise;
 
 /// A shard as recovery found it.
 #[derive(Debug)]
@@ -71,6 +73,11 @@ pub enum RecoveryError {
     /// Something durable is missing (I14).
     #[error("the cache is damaged: {}", .0.join("; "))]
     Damaged(Vec<String>),
+    /// What it says cannot be true of any cache.
+    #[error(
+        "the cache is malformed: {0}. No forebay wrote that: restore the cache device from a copy, or create the cache anew (what was only in it is lost then)"
+    )]
+    Malformed(&'static str),
     /// No free segment is left to write down what was decided.
     #[error("the cache has no free segment left to record its recovery")]
     Full,
@@ -135,6 +142,13 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// Notes a structure that has the right checksum and cannot be ours, once.
+    pub(crate) fn malformed(&mut self, what: String) {
+        if !self.unreadable.contains(&what) {
+            self.unreadable.push(what);
+        }
+    }
+
     pub(crate) fn learn(&mut self, state: &State) {
         for (known, tail) in self.tails.iter_mut().zip(state.tails) {
             *known = (*known).max(tail);
@@ -170,7 +184,15 @@ pub(crate) fn recover(
     daemon_crash: bool,
     options: RecoverOptions,
 ) -> Result<Recovered, RecoveryError> {
-    let mut found = scan::scan(device, superblock, shard, ring)?;
+    // An attach has written nothing in its own epoch yet.
+    let epoch_end = superblock.epoch + u32::from(!options.write);
+    let mut found = scan::scan(device, superblock, shard, ring, epoch_end)?;
+    if let Some(promise) = options.promise {
+        found.learn(&State {
+            durable: promise.durable,
+            ..State::default()
+        });
+    }
     let tails = found.tails;
     let lost = damage::damage(&found, superblock);
     if !lost.is_empty() && !options.accept_damage && !planted::is(Bug::DamageIsAbsence) {
@@ -183,7 +205,7 @@ pub(crate) fn recover(
         void::void(device, superblock, shard, &mut found)?;
     }
     let rejected_blocks = judge::judge(device, superblock, shard, &mut found, daemon_crash)?;
-    let rebuilt = rebuild::rebuild(superblock, shard, &mut found);
+    let rebuilt = rebuild::rebuild(superblock, shard, &mut found)?;
     let lists = found.segments.iter().flat_map(|segment| &segment.lists);
     let replayed = lists
         .filter(|list| list.replayed)
@@ -232,6 +254,8 @@ pub(crate) fn recover(
 pub(crate) struct RecoverOptions {
     pub(crate) accept_damage: bool,
     pub(crate) write: bool,
+    /// What is known from elsewhere of how far it was durable.
+    pub(crate) promise: Option<Promise>,
 }
 
 /// A `Drop` that must be durable before the shard is served (I3).

@@ -67,7 +67,8 @@ impl Device {
     fn new() -> Device {
         let mut disk = Disk(vec![0; 64 << 20]);
         let geometry = Geometry::for_device(64 << 20, 4096, Some(1), 1).unwrap();
-        let superblock = create(&mut disk, ID, geometry).unwrap();
+        let mut superblock = create(&mut disk, ID, geometry).unwrap();
+        superblock.epoch = 1;
         Device { disk, superblock }
     }
 
@@ -181,6 +182,7 @@ fn recovered(headers: [Says; 3], renewal_is_there: bool) -> Result<(), RecoveryE
     let options = RecoverOptions {
         accept_damage: false,
         write: false,
+        promise: None,
     };
     let superblock = device.superblock;
     recover(&mut device.disk, &superblock, 0, vec![], false, options).map(|_| ())
@@ -219,4 +221,35 @@ fn one_that_is_there_is_not() {
     }
     let unsaid = [Says::Before, Says::Before, Says::Before];
     assert!(recovered(unsaid, false).is_ok(), "nothing was promised");
+}
+
+/// A first header that was zeroed is no sign that its segment was never used again since it was
+/// sealed: the headers behind it say what was durable.
+#[test]
+fn a_zeroed_first_header_is_damage_if_others_vouch_for_it() {
+    for (summary_before, is_damage) in [(true, true), (false, false)] {
+        let mut device = Device::new();
+        if summary_before {
+            device.summary(OPEN, 5, 0, SummaryKind::Seal);
+        }
+        for nth in 0..3 {
+            device.record(nth, Says::Before);
+        }
+        let first = device.superblock.geometry.slot(OPEN, device.first_slot());
+        let at = device.superblock.segment_map(0).header_address(first);
+        device.disk.write(at, &[0; 4096]).unwrap();
+        let options = RecoverOptions {
+            accept_damage: false,
+            write: false,
+            promise: None,
+        };
+        let superblock = device.superblock;
+        let result = recover(&mut device.disk, &superblock, 0, vec![], false, options);
+        // Without anything before it the segment looks as if it had never been used.
+        assert_eq!(
+            matches!(result, Err(RecoveryError::Damaged(_))),
+            is_damage,
+            "{summary_before}"
+        );
+    }
 }

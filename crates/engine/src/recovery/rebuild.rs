@@ -1,9 +1,9 @@
 //! The newest accepted version of each block (I1), and where older ones survive (I3).
 
-use super::{Found, FoundSegment, MissingDrop};
+use super::{Found, FoundSegment, MissingDrop, RecoveryError};
 use crate::format::{BlockKey, Entry, Geometry, Sequence, Slot, Stream, Superblock};
 use crate::index::{Index, SlotFlags};
-use crate::locks::KeyMap;
+use crate::locks::{KeyMap, KeySet};
 use crate::log::{Log, SegmentState};
 use crate::planted::{self, Bug};
 
@@ -21,7 +21,7 @@ struct Ranks {
 }
 
 impl Ranks {
-    fn new(found: &Found) -> Ranks {
+    fn new(found: &Found) -> Result<Ranks, RecoveryError> {
         let mut epochs: Vec<u32> = found
             .segments
             .iter()
@@ -29,26 +29,31 @@ impl Ranks {
             .collect();
         epochs.sort_unstable();
         epochs.dedup();
-        assert!(
-            epochs.len() < 1 << 16,
-            "segments of fewer than 65536 epochs"
-        );
-        Ranks { epochs }
+        if epochs.len() >= 1 << 16 {
+            return Err(RecoveryError::Malformed(
+                "it has segments of more than 65535 attaches",
+            ));
+        }
+        Ok(Ranks { epochs })
     }
 
     fn rank(&self, epoch: u32, number: u64) -> Rank {
-        assert!(number < 1 << 48, "a number fits 48 bits");
+        assert!(number < Sequence::NUMBER_END, "a number fits 48 bits");
         let place = self.epochs.partition_point(|known| *known < epoch) as u64;
         place << 48 | number
     }
 }
 
-pub(super) fn rebuild(superblock: &Superblock, shard: u16, found: &mut Found) -> Rebuilt {
+pub(super) fn rebuild(
+    superblock: &Superblock,
+    shard: u16,
+    found: &mut Found,
+) -> Result<Rebuilt, RecoveryError> {
     let geometry = superblock.geometry;
     let mut log = Log::new(superblock, shard);
     log.tails = found.tails;
-    let ranks = Ranks::new(found);
-    let drops = newest_drops(found, &ranks);
+    let ranks = Ranks::new(found)?;
+    let drops = newest_drops(geometry, found, &ranks);
     let mut index = Index::new(geometry.slots());
     let mut streams = vec![Stream::Write; geometry.segments_per_shard as usize];
     for segment in &found.segments {
@@ -93,22 +98,27 @@ pub(super) fn rebuild(superblock: &Superblock, shard: u16, found: &mut Found) ->
     let missing_drops = bury(&mut index, &drops, buried);
     apply_cleans(geometry, found, &mut index);
     fill_log(&mut log, found, &index, geometry);
-    Rebuilt {
+    Ok(Rebuilt {
         log,
         index,
         missing_drops,
-    }
+    })
 }
 
 /// The newest `Drop` of each block in each stream.
-fn newest_drops(found: &Found, ranks: &Ranks) -> KeyMap<[Rank; Stream::COUNT]> {
+fn newest_drops(geometry: Geometry, found: &Found, ranks: &Ranks) -> KeyMap<[Rank; Stream::COUNT]> {
     let mut drops: KeyMap<[Rank; Stream::COUNT]> = KeyMap::default();
+    let only = keys_if_drops_abound(geometry, found);
     for segment in &found.segments {
         for entry in segment.entries() {
             let Entry::Drop { key, count } = entry.entry else {
                 continue;
             };
             for i in 0..u64::from(count) {
+                let is_needed = |only: &KeySet| only.contains(&key.plus(i));
+                if !only.as_ref().is_none_or(is_needed) {
+                    continue;
+                }
                 let rank = ranks.rank(segment.generation.epoch, entry.number + i);
                 let newest = &mut drops.entry(key.plus(i)).or_default()[segment.stream as usize];
                 *newest = (*newest).max(rank);
@@ -116,6 +126,22 @@ fn newest_drops(found: &Found, ranks: &Ranks) -> KeyMap<[Rank; Stream::COUNT]> {
         }
     }
     drops
+}
+
+/// Eight bytes can drop 256 blocks. Where more are dropped than a shard can hold, only those that it
+/// holds are of interest, so that memory is bounded whatever the device says.
+fn keys_if_drops_abound(geometry: Geometry, found: &Found) -> Option<KeySet> {
+    let segments = found.segments.iter();
+    let dropped = segments
+        .flat_map(FoundSegment::entries)
+        .filter(|entry| matches!(entry.entry, Entry::Drop { .. }))
+        .map(|entry| u64::from(entry.entry.count()));
+    if dropped.sum::<u64>() <= u64::from(geometry.slots()) {
+        return None;
+    }
+    let segments = found.segments.iter();
+    let keys = segments.flat_map(|segment| blocks(geometry, segment));
+    Some(keys.map(|(key, ..)| key).collect())
 }
 
 /// Every block version of a segment: key, slot, number, flags without shadows, checksum.

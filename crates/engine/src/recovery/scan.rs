@@ -1,12 +1,15 @@
 //! What each segment says: its summary that counts, or its headers one after the other.
 
+use super::numbers::{Numbers, drop_twins};
 use super::{Found, FoundList, FoundSegment, RecoveryError};
 use crate::format::header::State;
+use crate::format::plausible::Bounds;
 use crate::format::{
     EntryList, Geometry, Header, Link, PAGE_BYTES, SegmentId, SegmentMap, Sequence, Stream,
     Summary, SummaryKind, Superblock,
 };
 use crate::interface::{ReadAt, Storage};
+use crate::planted::{self, Bug};
 use crate::ring::ReplayedRecord;
 
 /// Segments whose summaries are read at a time.
@@ -17,6 +20,7 @@ pub(super) fn scan(
     superblock: &Superblock,
     shard: u16,
     ring: Vec<ReplayedRecord>,
+    epoch_end: u32,
 ) -> Result<Found, RecoveryError> {
     let geometry = superblock.geometry;
     let map = superblock.segment_map(shard);
@@ -25,6 +29,11 @@ pub(super) fn scan(
         map: &map,
         shard,
         ring: &ring,
+        bounds: Bounds {
+            geometry,
+            shard,
+            epoch_end,
+        },
     };
     let mut found = Found {
         summary_slots: vec![None; geometry.segments_per_shard as usize],
@@ -69,6 +78,7 @@ pub(super) fn scan(
     found
         .segments
         .sort_by_key(|segment| (segment.stream, segment.generation));
+    drop_twins(&mut found);
     Ok(found)
 }
 
@@ -79,6 +89,42 @@ struct Context<'a> {
     map: &'a SegmentMap,
     shard: u16,
     ring: &'a [ReplayedRecord],
+    bounds: Bounds,
+}
+
+impl Context<'_> {
+    /// The header at a slot, if one is there. One that cannot be ours, although its checksum is, is
+    /// damage: what it stands for is not known.
+    fn header(&self, id: SegmentId, slot: u16, page: &[u8], found: &mut Found) -> Option<Header> {
+        let header = Header::decode(self.map.id_in(id), self.shard, id, slot, page)?;
+        let Some(fault) = self.bounds.fault_of_header(&header) else {
+            return Some(header);
+        };
+        found.malformed(format!(
+            "the record at slot {slot} of segment {} says what none can say: {fault}",
+            id.0
+        ));
+        None
+    }
+
+    /// The summary in a slot, likewise.
+    fn summary(
+        &self,
+        id: SegmentId,
+        which: u8,
+        bytes: &[u8],
+        found: &mut Found,
+    ) -> Option<Summary> {
+        let summary = Summary::decode(self.map.id_in(id), self.shard, id, which, bytes)?;
+        let Some(fault) = self.bounds.fault_of_summary(&summary) else {
+            return Some(summary);
+        };
+        found.malformed(format!(
+            "a summary of segment {} says what none can say: {fault}",
+            id.0
+        ));
+        None
+    }
 }
 
 /// Bytes from the start of a segment to the end of its first header.
@@ -94,12 +140,10 @@ fn scan_segment(
     found: &mut Found,
 ) -> Result<(), RecoveryError> {
     let geometry = context.superblock.geometry;
-    let shard = context.shard;
-    let cache_id = context.map.id_in(id);
     let summary_bytes = geometry.summary_bytes() as usize;
-    let decode = |which: u8| {
+    let mut decode = |which: u8| {
         let at = usize::from(which) * summary_bytes;
-        Summary::decode(cache_id, shard, id, which, &lead[at..at + summary_bytes])
+        context.summary(id, which, &lead[at..at + summary_bytes], found)
     };
     let best = match (decode(0), decode(1)) {
         (Some(first), Some(second)) => Some(if second.outranks(&first) {
@@ -114,13 +158,7 @@ fn scan_segment(
         found.learn(&best.state);
     }
     let first_slot = geometry.first_slot() as u16;
-    let header = Header::decode(
-        cache_id,
-        shard,
-        id,
-        first_slot,
-        &lead[lead.len() - PAGE_BYTES..],
-    );
+    let header = context.header(id, first_slot, &lead[lead.len() - PAGE_BYTES..], found);
     let open_generation = header
         .as_ref()
         .map(|header| header.generation)
@@ -140,9 +178,9 @@ fn scan_segment(
         let summary = best.map(|best| best.which);
         return scan_records(device, context, id, generation, summary, found);
     }
-    let lead_page = &lead[lead.len() - PAGE_BYTES..];
-    if header.is_none() && lead_page.iter().any(|byte| *byte != 0) {
-        // A first header that was torn, or one that rotted: what follows it tells which.
+    if header.is_none() && lead.iter().any(|byte| *byte != 0) {
+        // A first header that was torn, or one that rotted or was zeroed: what follows it tells
+        // which. Where nothing is before it either, nothing was ever written, or all discarded.
         let newer =
             |header: &Header| summary_generation.is_none_or(|sealed| header.generation > sealed);
         learn_beyond(device, context, id, first_slot + 1, newer, found)?;
@@ -176,7 +214,7 @@ fn learn_beyond(
     let geometry = context.superblock.geometry;
     let block_bytes = geometry.block_bytes as usize;
     let slots = geometry.slots_per_segment() as u16;
-    if from >= slots {
+    if from >= slots || planted::is(Bug::HoleEndsLog) {
         return Ok(None);
     }
     let mut rest = vec![0u8; usize::from(slots - from) * block_bytes];
@@ -192,7 +230,7 @@ fn learn_beyond(
     found.bytes_read += rest.len() as u64;
     for (slot, block) in (from..).zip(rest.chunks_exact(block_bytes)) {
         let page = &block[block_bytes - PAGE_BYTES..];
-        if let Some(header) = Header::decode(context.map.id_in(id), context.shard, id, slot, page)
+        if let Some(header) = context.header(id, slot, page, found)
             && wanted(&header)
         {
             found.learn(&header.state);
@@ -203,13 +241,11 @@ fn learn_beyond(
 }
 
 fn from_summary(superblock: &Superblock, summary: Summary) -> FoundSegment {
-    let list = sound_list(summary.entries, false, false);
-    let damage = list.is_none().then(|| {
-        format!(
-            "the summary of segment {} holds malformed entries",
-            summary.segment.0
-        )
-    });
+    let list = FoundList {
+        entries: summary.entries,
+        combined: false,
+        replayed: false,
+    };
     let decided =
         summary.kind != SummaryKind::Seal || summary.generation.epoch < superblock.decided_epoch;
     FoundSegment {
@@ -217,14 +253,14 @@ fn from_summary(superblock: &Superblock, summary: Summary) -> FoundSegment {
         stream: summary.stream,
         generation: summary.generation,
         end_slot: summary.end_slot,
-        lists: list.into_iter().collect(),
+        lists: vec![list],
         state: summary.state,
         link: None,
         decided,
         renewed: summary.kind == SummaryKind::Renewal,
         sealed: true,
         summary: Some(summary.which),
-        damage,
+        damage: None,
     }
 }
 
@@ -266,6 +302,7 @@ fn scan_records(
         damage: None,
     };
     let mut records = 0;
+    let mut numbers = Numbers::default();
     while at < slots {
         let offset_bytes = context.map.header_address(geometry.slot(id, at));
         if let Err(error) = device
@@ -282,8 +319,10 @@ fn scan_records(
             break;
         }
         found.bytes_read += PAGE_BYTES as u64;
-        let header = Header::decode(context.map.id_in(id), context.shard, id, at, &page)
-            .filter(|header| header.generation == generation);
+        let header = context
+            .header(id, at, &page, found)
+            .filter(|header| header.generation == generation)
+            .filter(|header| numbers.take(&header.entries, id, found));
         let replayed = context.ring.iter().find(|replayed| {
             (
                 replayed.record.segment,
@@ -300,21 +339,18 @@ fn scan_records(
                     previous,
                     ..header.state
                 };
-                let list = sound_list(header.entries, header.combined, false);
-                if list.is_none() {
-                    segment.damage = Some(format!(
-                        "the record at slot {at} of segment {} holds malformed entries",
-                        id.0
-                    ));
-                }
-                segment.lists.extend(list);
+                segment.lists.push(FoundList {
+                    entries: header.entries,
+                    combined: header.combined,
+                    replayed: false,
+                });
                 Some(header.blocks)
             }
             (None, Some(replayed)) => {
                 segment.stream = replayed.record.stream;
-                segment
-                    .lists
-                    .extend(sound_list(replayed.entries.clone(), false, true));
+                let list = sound_list(replayed.entries.clone(), false, true);
+                let fits = |list: &FoundList| numbers.take(&list.entries, id, found);
+                segment.lists.extend(list.filter(fits));
                 replayed.blocks
             }
             (None, None) => {
@@ -330,7 +366,7 @@ fn scan_records(
             at = slots;
             break;
         };
-        at = at.saturating_add(1 + blocks);
+        at = at.saturating_add(1).saturating_add(blocks);
     }
     segment.end_slot = at.min(slots);
     if records > 0 || segment.damage.is_some() {

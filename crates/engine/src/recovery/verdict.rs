@@ -2,6 +2,7 @@
 //! decide, and the `Drop`s that a crash cut off are completed (I3). Durable before the shard
 //! serves.
 
+use super::numbers::SPREAD;
 use super::{Found, FoundList, FoundSegment, MissingDrop, RecoveryError};
 use crate::format::header::State;
 use crate::format::{
@@ -85,7 +86,10 @@ fn add_drops(
         let drops = &mut drops[segment.stream as usize];
         let youngest = log.streams[segment.stream as usize].order.back() == Some(&segment.id);
         let here = drops.len().min(room_for_drops(log, segment));
-        if !youngest || here == 0 {
+        let first = segment.entries().map(|entry| entry.number).min();
+        let end = number + drops.len() as u64;
+        let is_far = end - first.unwrap_or(number) >= SPREAD || end > Sequence::NUMBER_END;
+        if !youngest || here == 0 || is_far {
             continue;
         }
         let mut entries = EntryList::default();
@@ -122,7 +126,13 @@ fn write_verdict(
     found: &FoundSegment,
 ) -> Result<(), RecoveryError> {
     let which = other_slot(found.summary);
-    put(device, log, &restated(found, log, which, log.tails))?;
+    let summary = restated(found, log, which, log.tails);
+    if summary.encoded_bytes() > log.geometry.summary_bytes() as usize {
+        return Err(RecoveryError::Malformed(
+            "an open segment names more than a sealed one can",
+        ));
+    }
+    put(device, log, &summary)?;
     log.segment(found.id).summary = Some(which);
     Ok(())
 }

@@ -72,8 +72,10 @@ impl Memory for Ram {
     }
 
     fn buffer_mut(&mut self, shard: u16) -> &mut [u8] {
-        assert_eq!(shard, 0, "the first shard alone has a memory buffer");
-        &mut self.buffer
+        match shard {
+            0 => &mut self.buffer,
+            _ => &mut [],
+        }
     }
 }
 

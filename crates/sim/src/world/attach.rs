@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_cache::{GivenUp, Host, Shard};
 use forebay_engine::{
     AttachError, AttachOptions, Attached, CacheId, DeviceError, Engine, Extents, Mode, Superblock,
-    SuperblockError, VolumeConfig, VolumeSlot, attach, create,
+    SuperblockError, VolumeConfig, VolumeSlot, attach_promised, create,
 };
 
 use super::{Check, Life, World};
@@ -148,7 +148,12 @@ impl World<'_> {
             let mut surviving = self.memory.surviving();
             self.cache.lost = false;
             let mut control = Control::new(&mut self.cache, cut, &mut rng);
-            let result = attach(&mut control, &mut surviving, &options);
+            let promises = self
+                .abandoned
+                .as_ref()
+                .map(|record| record.promises.clone());
+            let promises = promises.unwrap_or_default();
+            let result = attach_promised(&mut control, &mut surviving, &options, &promises);
             let (was_cut, done) = (control.cut, control.done);
             self.touched.in_recovery = true;
             self.look_at_harm();

@@ -1,0 +1,234 @@
+//! Caches of several devices of which one is not what it should be, cache files that were cut
+//! short, and state directories that do not do: each is refused in words, and nothing is lost.
+
+mod support;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use support::nbd::Client;
+use support::{Daemon, MIB, Scratch, forebay_ok, forebay_says, text};
+
+const FAILURE: i32 = 1;
+const REFUSED: i32 = 3;
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 600;
+const BOTH: [&str; 4] = ["--cache", "cache", "--cache", "second"];
+/// Copies of the superblock: their size and how far apart they are.
+const COPY: usize = 64 << 10;
+const STRIDE: u64 = 256 << 10;
+
+fn contents(version: u64) -> Vec<u8> {
+    version.to_le_bytes().repeat(BLOCK as usize / 8)
+}
+
+fn serve(scratch: &Scratch, caches: &[&str]) -> Result<Daemon, String> {
+    let keep = ["--origin", "origin", "--age", "3600", "--dirty-low", "50"];
+    Daemon::try_start(scratch, &[&keep[..], caches].concat())
+}
+
+fn write(scratch: &Scratch, version: u64) {
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    for block in 0..BLOCKS {
+        client.write(block * BLOCK, &contents(block + version));
+    }
+    client.flush();
+}
+
+/// Everything that was written last is there.
+fn is_whole(scratch: &Scratch, caches: &[&str], version: u64) {
+    let daemon = serve(scratch, caches).unwrap();
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    for block in 0..BLOCKS {
+        assert!(
+            client.read(block * BLOCK, BLOCK as u32) == contents(block + version),
+            "block {block}"
+        );
+    }
+    drop(client);
+    daemon.stop();
+}
+
+/// A cache on `cache` and `second` with dirty data on both; copies of both from before.
+fn prepare(scratch: &Scratch) {
+    scratch.file("origin", 8 * MIB);
+    forebay_ok(scratch, &["create", "cache", "--size", "16M"]);
+    scratch.file("second", 16 * MIB);
+    let daemon = serve(scratch, &BOTH[..2]).unwrap();
+    daemon.command(scratch, &["cache", "add", "second"]);
+    write(scratch, 1);
+    daemon.stop();
+    for device in ["cache", "second"] {
+        copy(scratch, device, &format!("{device}-old"));
+    }
+    let daemon = serve(scratch, &BOTH).unwrap();
+    write(scratch, 1000);
+    daemon.stop();
+}
+
+fn copy(scratch: &Scratch, from: &str, to: &str) {
+    std::fs::copy(scratch.path(from), scratch.path(to)).unwrap();
+}
+
+/// Neither served nor repaired, and nothing is written to what was given.
+fn refused(scratch: &Scratch, caches: &[&str], words: &[&str]) {
+    let paths: Vec<&str> = caches
+        .iter()
+        .copied()
+        .filter(|word| *word != "--cache")
+        .collect();
+    let read = |path: &&str| std::fs::read(scratch.path(path)).unwrap();
+    let before: Vec<Vec<u8>> = paths.iter().map(read).collect();
+    let Err(said) = serve(scratch, caches) else {
+        panic!("{caches:?} was served");
+    };
+    assert!(
+        said.starts_with(&format!("exit code Some({REFUSED})")),
+        "{said}"
+    );
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in: {said}");
+    }
+    forebay_says(scratch, &[&["check"][..], &paths].concat(), REFUSED, words);
+    let repair = [&["repair"][..], &paths, &["--accept-damage"]].concat();
+    forebay_says(scratch, &repair, REFUSED, words);
+    let after: Vec<Vec<u8>> = paths.iter().map(read).collect();
+    assert!(before == after, "{caches:?}: something was written");
+}
+
+#[test]
+fn an_old_copy_of_one_device_is_refused() {
+    let scratch = Scratch::new();
+    prepare(&scratch);
+    for device in ["cache", "second"] {
+        let other = if device == "cache" { "second" } else { "cache" };
+        let old = format!("{device}-old");
+        let given = ["--cache", &old, "--cache", other];
+        refused(&scratch, &given, &["old copy", &old, "nothing was changed"]);
+    }
+    is_whole(&scratch, &BOTH, 1000);
+}
+
+#[test]
+fn devices_that_are_not_those_of_one_cache_are_refused() {
+    let scratch = Scratch::new();
+    prepare(&scratch);
+    // Two that say they are the same one.
+    copy(&scratch, "second", "twin");
+    refused(
+        &scratch,
+        &["--cache", "cache", "--cache", "second", "--cache", "twin"],
+        &["twin", "copy of another"],
+    );
+    refused(
+        &scratch,
+        &["--cache", "cache"],
+        &["2 devices", "give all of them"],
+    );
+    let foreign = Scratch::new();
+    prepare(&foreign);
+    std::fs::copy(foreign.path("second"), scratch.path("foreign")).unwrap();
+    refused(
+        &scratch,
+        &["--cache", "cache", "--cache", "foreign"],
+        &["belongs to cache"],
+    );
+    is_whole(&scratch, &BOTH, 1000);
+}
+
+/// As a crash leaves them: half of the copies on either device are torn, which are those that were
+/// being written.
+#[test]
+fn half_written_superblocks_are_no_obstacle() {
+    let scratch = Scratch::new();
+    prepare(&scratch);
+    for device in ["cache", "second"] {
+        let file = File::options()
+            .write(true)
+            .open(scratch.path(device))
+            .unwrap();
+        for nth in [0, 2] {
+            file.write_all_at(&[0x55; COPY / 2], nth * STRIDE + COPY as u64 / 2)
+                .unwrap();
+        }
+    }
+    is_whole(&scratch, &BOTH, 1000);
+    // None is left on one of them.
+    let file = File::options()
+        .write(true)
+        .open(scratch.path("second"))
+        .unwrap();
+    let mut kept = vec![0; 1 << 20];
+    File::open(scratch.path("second"))
+        .unwrap()
+        .read_exact_at(&mut kept, 0)
+        .unwrap();
+    for nth in 0..4 {
+        file.write_all_at(&[0x55; COPY], nth * STRIDE).unwrap();
+    }
+    refused(&scratch, &BOTH, &["second", "not a Forebay cache"]);
+    file.write_all_at(&kept, 0).unwrap();
+    is_whole(&scratch, &BOTH, 1000);
+}
+
+#[test]
+fn a_cache_file_that_was_cut_short_gets_its_size_back_and_nothing_is_lost() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    forebay_ok(&scratch, &["create", "cache", "--size", "16M"]);
+    let daemon = serve(&scratch, &["--cache", "cache"]).unwrap();
+    write(&scratch, 1);
+    daemon.stop();
+    let file = File::options()
+        .write(true)
+        .open(scratch.path("cache"))
+        .unwrap();
+    file.set_len(12 * MIB).unwrap();
+    let words = [
+        "cut short",
+        "truncate -s 16777216",
+        "nothing is lost by that",
+    ];
+    refused(&scratch, &["--cache", "cache"], &words);
+    file.set_len(16 * MIB).unwrap();
+    is_whole(&scratch, &["--cache", "cache"], 1);
+}
+
+#[test]
+fn a_state_directory_that_does_not_do_is_named_with_what_to_do() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    forebay_ok(&scratch, &["create", "cache", "--size", "16M"]);
+    let daemon = serve(&scratch, &["--cache", "cache"]).unwrap();
+    write(&scratch, 1);
+    daemon.stop();
+    let before = std::fs::read(scratch.path("cache")).unwrap();
+    std::fs::write(scratch.path("file"), "no directory").unwrap();
+    for state in ["file", "/proc/no-such-place", "/dev/null/state"] {
+        let start = [
+            "serve",
+            "--origin",
+            "origin",
+            "--cache",
+            "cache",
+            "--nbd",
+            "unix:other",
+            "--control",
+            "other",
+            "--state-dir",
+            state,
+        ];
+        let words = ["cannot make the state directory", state, "--state-dir"];
+        forebay_says(&scratch, &start, FAILURE, &words);
+    }
+    assert!(
+        before == std::fs::read(scratch.path("cache")).unwrap(),
+        "nothing was written"
+    );
+    // What another host knew of its caches is not of this one.
+    let foreign = "00000000-1111-2222-3333-444444444444.abandoned";
+    std::fs::write(scratch.path("state").join(foreign), "anything").unwrap();
+    is_whole(&scratch, &["--cache", "cache"], 1);
+    let said = text(&support::forebay(&scratch, &["check", "cache"]));
+    assert!(!said.contains("given up"), "{said}");
+}

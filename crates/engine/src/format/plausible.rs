@@ -1,0 +1,134 @@
+//! What no structure of ours says. Checksums keep out rot and what other caches left behind, not
+//! somebody who knows the format: whatever a structure says is looked at before it is used, so that
+//! everything behind may rely on it. What fails here is damage (I14), never absence.
+
+use super::geometry::{BlockKey, Geometry};
+use super::header::State;
+use super::{Entry, EntryList, Header, Sequence, Stream, Summary};
+
+/// One past the highest epoch: a cache can be attached so often.
+pub(crate) const EPOCH_END: u32 = 1 << 31;
+
+/// What a structure of a shard may say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) geometry: Geometry,
+    pub(crate) shard: u16,
+    /// One past the highest epoch in which anything can have been written.
+    pub(crate) epoch_end: u32,
+}
+
+impl Bounds {
+    /// What is wrong with a header, if anything is.
+    pub(crate) fn fault_of_header(&self, header: &Header) -> Option<&'static str> {
+        let end = u32::from(header.slot) + 1 + u32::from(header.blocks);
+        if end > self.geometry.slots_per_segment() {
+            return Some("a record that is longer than its segment");
+        }
+        let slots = header.slot + 1..end as u16;
+        self.fault_of_state(header.generation, &header.state)
+            .or_else(|| self.fault_of_entries(&header.entries, header.stream, slots))
+    }
+
+    /// What is wrong with a summary, if anything is.
+    pub(crate) fn fault_of_summary(&self, summary: &Summary) -> Option<&'static str> {
+        let slots = self.geometry.first_slot() as u16..summary.end_slot;
+        let fits = u32::from(slots.end) <= self.geometry.slots_per_segment();
+        if !fits || slots.end < slots.start {
+            return Some("an end that is not in its segment");
+        }
+        self.fault_of_state(summary.generation, &summary.state)
+            .or_else(|| self.fault_of_entries(&summary.entries, summary.stream, slots))
+    }
+
+    fn fault_of_state(&self, generation: Sequence, state: &State) -> Option<&'static str> {
+        let durable = state.durable.iter().map(|position| position.generation);
+        let link = state.previous.iter().map(|link| link.generation);
+        let mut all = state.tails.into_iter().chain(durable).chain(link);
+        let is_known = |at: Sequence| at.epoch < self.epoch_end && at.number < Sequence::NUMBER_END;
+        if !is_known(generation) || !is_known(state.known_durable) || !all.all(is_known) {
+            return Some("an epoch or a number that was never given");
+        }
+        let mut ends = state.durable.iter().map(|position| position.end_slot);
+        let slots = self.geometry.slots_per_segment();
+        if !ends.all(|end| u32::from(end) <= slots) {
+            return Some("a durable position that is in no segment");
+        }
+        None
+    }
+
+    fn fault_of_entries(
+        &self,
+        entries: &EntryList,
+        stream: Stream,
+        slots: std::ops::Range<u16>,
+    ) -> Option<&'static str> {
+        let mut taken = SlotSet::default();
+        for entry in entries {
+            let Ok(entry) = entry else {
+                return Some("malformed entries");
+            };
+            let (key, count) = match entry.entry {
+                Entry::Data {
+                    key,
+                    slot,
+                    count,
+                    dirty,
+                }
+                | Entry::Zero {
+                    key,
+                    slot,
+                    count,
+                    dirty,
+                } => {
+                    if slot < slots.start || slot + count > slots.end {
+                        return Some("a block that is not in it");
+                    }
+                    if !(slot..slot + count).all(|slot| taken.insert(slot)) {
+                        return Some("two blocks in one place");
+                    }
+                    if dirty && stream != Stream::Write && !planted_dirty() {
+                        return Some("dirty blocks in a stream that has none");
+                    }
+                    (key, count)
+                }
+                Entry::Drop { key, count } => (key, count),
+                Entry::Clean { .. } => continue,
+            };
+            if !self.are_of_shard(key, count) {
+                return Some("blocks of another shard");
+            }
+        }
+        None
+    }
+
+    fn are_of_shard(&self, key: BlockKey, count: u16) -> bool {
+        let of_shard = |by: u16| self.geometry.shard_of(key.plus(u64::from(by))) == self.shard;
+        self.geometry.shards == 1 || (0..count).all(of_shard)
+    }
+}
+
+/// With this bug planted, what is wrong is to be found by what is served.
+fn planted_dirty() -> bool {
+    crate::planted::is(crate::planted::Bug::DirtyInMain)
+}
+
+/// Slots of a segment.
+struct SlotSet([u64; 64]);
+
+impl Default for SlotSet {
+    fn default() -> SlotSet {
+        SlotSet([0; 64])
+    }
+}
+
+impl SlotSet {
+    /// Whether it was not in it before. Slots are below 4096.
+    fn insert(&mut self, slot: u16) -> bool {
+        let word = &mut self.0[usize::from(slot / 64)];
+        let bit = 1 << (slot % 64);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+}
