@@ -83,6 +83,8 @@ pub enum Bug {
     LandedAnswered,
     /// I10: a write that went past the cache is answered although a flush lost it meanwhile.
     LossUnheard,
+    /// I15: a volume is on record as detached while requests of it are on their way.
+    DetachedEarly,
 }
 
 impl Bug {
@@ -96,6 +98,7 @@ impl Bug {
                 | Bug::ListIgnored
                 | Bug::ListNotAsked
                 | Bug::LossUnheard
+                | Bug::DetachedEarly
         )
     }
 
@@ -109,7 +112,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 38] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 39] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -148,6 +151,7 @@ impl Bug {
         (Bug::ListNotAsked, "I15", "list-not-asked"),
         (Bug::LandedAnswered, "I10", "landed-answered"),
         (Bug::LossUnheard, "I10", "loss-unheard"),
+        (Bug::DetachedEarly, "I15", "detached-early"),
     ];
 }
 

@@ -1,5 +1,6 @@
 //! Taking a volume off, so that its origin is whole by itself.
 
+use forebay_engine::planted::{self, Bug};
 use forebay_engine::{SuperblockError, VolumeSlot};
 
 use super::drain::Watched;
@@ -81,6 +82,9 @@ impl Detach {
                 Step::Tell(Instruction::SetDetaching(volume, true)),
             ),
             (At::Releasing, _) => self.cease(books, Refusal::InUse),
+            (At::Retiring, Happened::Told(_)) if planted::is(Bug::DetachedEarly) => {
+                self.to(At::Recording, Step::Record(Change::Detach(self.id)))
+            }
             (At::Retiring, Happened::Told(_)) => self.to(
                 At::LastRequests,
                 Step::Look(Instruction::CountRequests(volume)),
