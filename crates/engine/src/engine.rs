@@ -587,10 +587,14 @@ impl Engine {
 
     /// Does what became possible or due: to be called after a batch of submissions and
     /// completions, and when [`Engine::next_deadline`] has come.
+    #[inline]
     pub fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        if !self.stirred && now < self.quiet_until {
-            return;
+        if self.stirred || now >= self.quiet_until {
+            self.look_at_everything(now, memory);
         }
+    }
+
+    fn look_at_everything(&mut self, now: Nanos, memory: &mut dyn Memory) {
         self.stirred = false;
         if self
             .ahead
@@ -681,11 +685,13 @@ impl Engine {
     }
 
     /// The next device operation to carry out.
+    #[inline]
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
     /// The next answer to a request.
+    #[inline]
     pub fn next_ack(&mut self) -> Option<Ack> {
         self.acks.pop_front()
     }
@@ -720,7 +726,14 @@ impl Engine {
             }
             _ => {}
         }
-        self.stirred |= !matches!(op, Op::HitRead(_) | Op::SingleWrite(_));
+        self.stirred = true;
+        self.issue_quietly(op, device, operation);
+    }
+
+    /// The same of an operation that stirs nothing and whose bytes the caller counts: hits and
+    /// single writes, which are counted in instructions.
+    #[inline(always)]
+    pub(crate) fn issue_quietly(&mut self, op: Op, device: Device, operation: Operation) {
         let op = OpId(self.ops.insert(op));
         self.actions.push_back(Action {
             op,

@@ -72,7 +72,7 @@ impl Engine {
             offset_bytes: self.log.map.slot_address(slot),
             bufs: one_buf(request.buf),
         };
-        self.issue(Op::SingleWrite(write), Device::Cache(0), operation);
+        self.issue_quietly(Op::SingleWrite(write), Device::Cache(0), operation);
         true
     }
 
