@@ -325,6 +325,11 @@ impl Engine {
         earlier(earlier(flush, self.durability.close_at), say)
     }
 
+    /// Whether what is published has the times at which it is written and flushed.
+    pub(crate) fn durability_waits(&self) -> bool {
+        self.durability.deadline.is_some() && self.durability.close_at.is_some()
+    }
+
     fn start_cycle(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for stream in Stream::ALL {
             if let Some(record) = self.record_with_entries(stream) {

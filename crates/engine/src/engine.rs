@@ -159,10 +159,13 @@ pub struct Engine {
     pub(crate) throttle: Throttle,
     pub(crate) sync_writer: SyncWriter,
     pub(crate) failed: Option<FailedCache>,
-    /// Something happened since the last [`Engine::advance`] besides hits.
+    /// Something happened since the last [`Engine::advance`] besides hits, and besides writes that
+    /// were logged while it was steady.
     pub(crate) stirred: bool,
     /// Otherwise nothing becomes due before.
     quiet_until: Nanos,
+    /// One logged block more or less makes no difference to the next [`Engine::advance`].
+    steady: bool,
     pub(crate) acks: VecDeque<Ack>,
     pub(crate) stats: Stats,
     pub(crate) ops: Slab<Op>,
@@ -287,6 +290,7 @@ impl Engine {
             failed: None,
             stirred: true,
             quiet_until: Nanos(0),
+            steady: false,
             acks: VecDeque::new(),
             stats: Stats::default(),
             ops: Slab::default(),
@@ -533,7 +537,11 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         let op = self.ops.remove(op.0).expect("an operation in flight");
-        self.stirred |= !matches!(op, Op::HitRead(_));
+        self.stirred |= match op {
+            Op::HitRead(_) => false,
+            Op::SingleWrite(_) => !self.steady,
+            _ => true,
+        };
         match op {
             Op::SingleWrite(write) => self.single_done(now, write, result, memory),
             Op::AppendData(placed) => self.append_data_done(now, *placed, result, memory),
@@ -579,10 +587,14 @@ impl Engine {
 
     /// Does what became possible or due: to be called after a batch of submissions and
     /// completions, and when [`Engine::next_deadline`] has come.
+    #[inline]
     pub fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        if !self.stirred && now < self.quiet_until {
-            return;
+        if self.stirred || now >= self.quiet_until {
+            self.look_at_everything(now, memory);
         }
+    }
+
+    fn look_at_everything(&mut self, now: Nanos, memory: &mut dyn Memory) {
         self.stirred = false;
         if self
             .ahead
@@ -622,12 +634,31 @@ impl Engine {
         self.advance_writeback(now, memory);
         self.advance_durability(now, memory);
         self.advance_origins(now);
+        // What goes on only now was seen by nothing above.
+        let all_seen = self.runnable.is_empty();
         self.run(now, memory);
         self.stirred |= self.promises()
             || !self.stalled_jobs.is_empty()
             || !self.stalled_reads.is_empty()
             || !self.buffer.waiting.is_empty();
         self.quiet_until = self.next_deadline().unwrap_or(Nanos(u64::MAX));
+        self.steady = all_seen && self.is_steady();
+    }
+
+    /// Whether all that a logged block could bring about has its time already, and nothing tries
+    /// again whenever something happens.
+    fn is_steady(&self) -> bool {
+        self.reclaim_is_at_rest()
+            && self.writeback_waits()
+            && self.durability_waits()
+            && !self.failed_cache()
+            && self.throttle.is_empty()
+            && self.backlog.is_empty()
+            && self.headers_waiting.is_empty()
+            && self.seals_waiting.is_empty()
+            && self.combined.is_empty()
+            && self.unlogged_cleans.is_empty()
+            && self.buffer.unfinished_count == 0
     }
 
     /// Lets jobs go on whose turn came.
@@ -654,11 +685,13 @@ impl Engine {
     }
 
     /// The next device operation to carry out.
+    #[inline]
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
     /// The next answer to a request.
+    #[inline]
     pub fn next_ack(&mut self) -> Option<Ack> {
         self.acks.pop_front()
     }
@@ -693,7 +726,14 @@ impl Engine {
             }
             _ => {}
         }
-        self.stirred |= !matches!(op, Op::HitRead(_) | Op::SingleWrite(_));
+        self.stirred = true;
+        self.issue_quietly(op, device, operation);
+    }
+
+    /// The same of an operation that stirs nothing and whose bytes the caller counts: hits and
+    /// single writes, which are counted in instructions.
+    #[inline(always)]
+    pub(crate) fn issue_quietly(&mut self, op: Op, device: Device, operation: Operation) {
         let op = OpId(self.ops.insert(op));
         self.actions.push_back(Action {
             op,

@@ -107,17 +107,27 @@ impl RetainJob {
 }
 
 impl Engine {
+    /// How many free segments reclaim sees to.
+    fn free_target(&self) -> usize {
+        RECLAIM_RESERVE + (2 + self.log.usable_segments() / 64).min(10)
+    }
+
+    /// Whether there are enough free segments and none is on its way out.
+    pub(crate) fn reclaim_is_at_rest(&self) -> bool {
+        self.log.free.len() >= self.free_target()
+            && !self.reclaim.is_working()
+            && !self.retire.is_active()
+    }
+
     pub(crate) fn advance_reclaim(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        let segments = self.log.usable_segments();
-        let target = RECLAIM_RESERVE + (2 + segments / 64).min(10);
-        let retiring = self.retire.is_active();
-        let at_rest = self.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
         if self.failed_cache() {
             return self.end_reclaim(memory);
         }
-        if at_rest {
+        if self.reclaim_is_at_rest() {
             return;
         }
+        let target = self.free_target();
+        let retiring = self.retire.is_active();
         self.bury_dying();
         self.free_dead();
         for stream in Stream::ALL {

@@ -264,6 +264,17 @@ impl Engine {
         })
     }
 
+    /// Whether there is dirty data and it waits for its time, however much more of it there is.
+    pub(crate) fn writeback_waits(&self) -> bool {
+        let writeback = &self.writeback;
+        let until = match writeback.paused_until {
+            None if writeback.hurried || writeback.at < writeback.sweep.len() => return false,
+            None => writeback.next_plan,
+            Some(until) => until,
+        };
+        self.stats.dirty_blocks > 0 && writeback.next_check == Some(until)
+    }
+
     pub(crate) fn writeback_deadline(&self) -> Option<Nanos> {
         self.writeback
             .next_check

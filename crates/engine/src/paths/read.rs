@@ -338,8 +338,10 @@ impl Engine {
     pub(super) fn start_hit_read(&mut self, read: HitRead) {
         self.log.segment_of(read.slot).pins += 1;
         let offset_bytes = self.log.map.slot_address(read.slot);
-        let bufs = one_buf(read.bounce.map_or(read.dest, |(buf, _)| buf));
-        self.issue(
+        let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
+        let bufs = one_buf(buf);
+        self.stats.cache_data_read_bytes += u64::from(buf.len_bytes);
+        self.issue_quietly(
             Op::HitRead(read),
             Device::Cache(0),
             Operation::Read { offset_bytes, bufs },

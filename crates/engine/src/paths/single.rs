@@ -72,7 +72,7 @@ impl Engine {
             offset_bytes: self.log.map.slot_address(slot),
             bufs: one_buf(request.buf),
         };
-        self.issue(Op::SingleWrite(write), Device::Cache(0), operation);
+        self.issue_quietly(Op::SingleWrite(write), Device::Cache(0), operation);
         true
     }
 
@@ -106,12 +106,15 @@ impl Engine {
         self.stats.write_blocks_hit += u64::from(hit);
         self.stats.write_blocks_missed += u64::from(!hit);
         if ends {
+            self.stir();
             self.write_header(record, memory);
         }
         if let Some(next) = self.locks.unlock(key, NO_JOB) {
+            self.stir();
             self.runnable.push_back(next.0);
         }
         if let Some(part) = MemoryBuffer::part_of(write.id) {
+            self.stir();
             return self.buffer_request_ended(part, Ok(()));
         }
         self.acks.push_back(Ack {
@@ -135,6 +138,7 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        self.stir();
         self.stats.single_writes_requeued += 1;
         let placed = self.write_as_piece(write);
         self.append_data_done(now, placed, result, memory);
