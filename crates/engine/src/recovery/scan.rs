@@ -31,6 +31,7 @@ pub(super) fn scan(
         ring: &ring,
         bounds: Bounds {
             geometry,
+            volumes: &superblock.volumes,
             shard,
             epoch_end,
         },
@@ -90,7 +91,7 @@ struct Context<'a> {
     map: &'a SegmentMap,
     shard: u16,
     ring: &'a [ReplayedRecord],
-    bounds: Bounds,
+    bounds: Bounds<'a>,
 }
 
 impl Context<'_> {
