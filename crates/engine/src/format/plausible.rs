@@ -4,21 +4,22 @@
 
 use super::geometry::{BlockKey, Geometry};
 use super::header::State;
-use super::{Entry, EntryList, Header, Sequence, Stream, Summary};
+use super::{Entry, EntryList, Header, Sequence, Stream, Summary, VolumeRecord, VolumeState};
 
 /// One past the highest epoch: a cache can be attached so often.
 pub(crate) const EPOCH_END: u32 = 1 << 31;
 
 /// What a structure of a shard may say.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct Bounds<'a> {
     pub(crate) geometry: Geometry,
+    pub(crate) volumes: &'a [VolumeRecord],
     pub(crate) shard: u16,
     /// One past the highest epoch in which anything can have been written.
     pub(crate) epoch_end: u32,
 }
 
-impl Bounds {
+impl Bounds<'_> {
     /// What is wrong with a header, if anything is.
     pub(crate) fn fault_of_header(&self, header: &Header) -> Option<&'static str> {
         let end = u32::from(header.slot) + 1 + u32::from(header.blocks);
@@ -28,6 +29,7 @@ impl Bounds {
         let slots = header.slot + 1..end as u16;
         self.fault_of_state(header.generation, &header.state)
             .or_else(|| self.fault_of_entries(&header.entries, header.stream, slots))
+            .or_else(|| self.fault_of_volumes(&header.entries, header.generation.epoch))
     }
 
     /// What is wrong with a summary, if anything is.
@@ -39,6 +41,7 @@ impl Bounds {
         }
         self.fault_of_state(summary.generation, &summary.state)
             .or_else(|| self.fault_of_entries(&summary.entries, summary.stream, slots))
+            .or_else(|| self.fault_of_volumes(&summary.entries, summary.generation.epoch))
     }
 
     fn fault_of_state(&self, generation: Sequence, state: &State) -> Option<&'static str> {
@@ -100,6 +103,29 @@ impl Bounds {
             }
         }
         None
+    }
+
+    /// An origin never shrinks, and a size is on record before a block in it can be cached.
+    fn fault_of_volumes(&self, entries: &EntryList, epoch: u32) -> Option<&'static str> {
+        let block_bytes = u64::from(self.geometry.block_bytes);
+        let is_beyond = |key: BlockKey, count: u16| {
+            self.volumes.iter().any(|volume| {
+                let end = volume.base.0 + volume.size_bytes.div_ceil(block_bytes);
+                let reserved = volume.base.0 + volume.reserved_blocks;
+                // A run may go on in the next volume's blocks.
+                let (first, after) = (key.0.max(end), (key.0 + u64::from(count)).min(reserved));
+                volume.state == VolumeState::Attached
+                    && epoch >= volume.valid_from_epoch
+                    && first < after
+            })
+        };
+        let mut blocks = entries.iter().filter_map(|entry| match entry.ok()?.entry {
+            Entry::Data { key, count, .. } | Entry::Zero { key, count, .. } => Some((key, count)),
+            Entry::Clean { .. } | Entry::Drop { .. } => None,
+        });
+        blocks
+            .any(|(key, count)| is_beyond(key, count))
+            .then_some("blocks beyond the end of a volume")
     }
 
     fn are_of_shard(&self, key: BlockKey, count: u16) -> bool {

@@ -139,6 +139,8 @@ pub(crate) struct Found {
     pub(crate) known_durable: Vec<Sequence>,
     pub(crate) bytes_read: u64,
     pub(crate) unreadable: Vec<String>,
+    /// Segments with a summary whose first header is zeroes: stream and generation of the summary.
+    pub(crate) zeroed: Vec<(SegmentId, Stream, Sequence)>,
 }
 
 impl Found {

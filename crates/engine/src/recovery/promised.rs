@@ -223,8 +223,8 @@ fn one_that_is_there_is_not() {
     assert!(recovered(unsaid, false).is_ok(), "nothing was promised");
 }
 
-/// A first header that was zeroed is no sign that its segment was never used again since it was
-/// sealed: the headers behind it say what was durable.
+/// A first header that was zeroed is no sign that its segment was never used again since it died:
+/// the headers behind it say what was durable.
 #[test]
 fn a_zeroed_first_header_is_damage_if_others_vouch_for_it() {
     for (summary_before, is_damage) in [(true, true), (false, false)] {

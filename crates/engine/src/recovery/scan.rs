@@ -31,6 +31,7 @@ pub(super) fn scan(
         ring: &ring,
         bounds: Bounds {
             geometry,
+            volumes: &superblock.volumes,
             shard,
             epoch_end,
         },
@@ -75,6 +76,7 @@ pub(super) fn scan(
             }
         }
     }
+    look_behind_zeroes(device, context, &mut found)?;
     found
         .segments
         .sort_by_key(|segment| (segment.stream, segment.generation));
@@ -89,7 +91,7 @@ struct Context<'a> {
     map: &'a SegmentMap,
     shard: u16,
     ring: &'a [ReplayedRecord],
-    bounds: Bounds,
+    bounds: Bounds<'a>,
 }
 
 impl Context<'_> {
@@ -178,15 +180,46 @@ fn scan_segment(
         let summary = best.map(|best| best.which);
         return scan_records(device, context, id, generation, summary, found);
     }
-    if header.is_none() && lead.iter().any(|byte| *byte != 0) {
-        // A first header that was torn, or one that rotted or was zeroed: what follows it tells
-        // which. Where nothing is before it either, nothing was ever written, or all discarded.
-        let newer =
-            |header: &Header| summary_generation.is_none_or(|sealed| header.generation > sealed);
-        learn_beyond(device, context, id, first_slot + 1, newer, found)?;
+    let lead_page = &lead[lead.len() - PAGE_BYTES..];
+    if header.is_none() && lead_page.iter().any(|byte| *byte != 0) {
+        // A first header that was torn, or one that rotted: what follows it tells which.
+        learn_newer(device, context, id, summary_generation, found)?;
+    } else if header.is_none()
+        && let Some(best) = &best
+    {
+        found.zeroed.push((id, best.stream, best.generation));
     }
     if let Some(best) = best {
         found.segments.push(from_summary(context.superblock, best));
+    }
+    Ok(())
+}
+
+/// What headers of a segment say behind the first, of a generation above that of its summary.
+fn learn_newer(
+    device: &mut dyn Storage,
+    context: Context<'_>,
+    id: SegmentId,
+    sealed: Option<Sequence>,
+    found: &mut Found,
+) -> Result<(), RecoveryError> {
+    let second = context.bounds.geometry.first_slot() as u16 + 1;
+    let newer = |header: &Header| sealed.is_none_or(|sealed| header.generation > sealed);
+    learn_beyond(device, context, id, second, newer, found)?;
+    Ok(())
+}
+
+/// A first header that was zeroed, in a segment that had died and may have been opened again. One
+/// that is alive was not: it has none where recovery wrote it, of `Drop`s alone.
+fn look_behind_zeroes(
+    device: &mut dyn Storage,
+    context: Context<'_>,
+    found: &mut Found,
+) -> Result<(), RecoveryError> {
+    for (id, stream, sealed) in std::mem::take(&mut found.zeroed) {
+        if sealed < found.tails[stream as usize] {
+            learn_newer(device, context, id, Some(sealed), found)?;
+        }
     }
     Ok(())
 }
