@@ -648,7 +648,7 @@ impl Engine {
     /// Whether all that a logged block could bring about has its time already, and nothing tries
     /// again whenever something happens.
     fn is_steady(&self) -> bool {
-        self.reclaim_is_at_rest()
+        self.reclaim_waits()
             && self.writeback_waits()
             && self.durability_waits()
             && !self.failed_cache()

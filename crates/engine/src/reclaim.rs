@@ -112,22 +112,37 @@ impl Engine {
         RECLAIM_RESERVE + (2 + self.log.usable_segments() / 64).min(10)
     }
 
-    /// Whether there are enough free segments and none is on its way out.
-    pub(crate) fn reclaim_is_at_rest(&self) -> bool {
-        self.log.free.len() >= self.free_target()
-            && !self.reclaim.is_working()
+    /// Whether free segments are about to run short.
+    fn free_runs_low(&self) -> bool {
+        let target = self.free_target();
+        self.log.free.len() < target - (target - RECLAIM_RESERVE) / 8
+    }
+
+    /// Whether reclaim waits for flushes alone, if for anything: enough segments are free or on
+    /// their way, none of them can go further, and a flush that would help is running.
+    pub(crate) fn reclaim_waits(&self) -> bool {
+        let (free, durable) = (self.log.free.len(), self.log.durable_number);
+        let mut oldest_dying = self.reclaim.dying.iter().filter_map(VecDeque::front);
+        let mut dead = self.reclaim.dead.iter();
+        self.reclaim.active == [None; Stream::COUNT]
             && !self.retire.is_active()
+            && free > RECLAIM_RESERVE + 1
+            && free + self.reclaim.leaving() >= self.free_target()
+            && oldest_dying.all(|leaving| leaving.needs > durable)
+            && dead.all(|leaving| self.durable_tail(leaving.stream) <= leaving.generation)
+            && (!self.free_runs_low() || self.is_flushing() || !self.partial_flush_helps_reclaim())
     }
 
     pub(crate) fn advance_reclaim(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        let target = self.free_target();
+        let retiring = self.retire.is_active();
+        let at_rest = self.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
         if self.failed_cache() {
             return self.end_reclaim(memory);
         }
-        if self.reclaim_is_at_rest() {
+        if at_rest {
             return;
         }
-        let target = self.free_target();
-        let retiring = self.retire.is_active();
         self.bury_dying();
         self.free_dead();
         for stream in Stream::ALL {
@@ -155,8 +170,7 @@ impl Engine {
         // What is dying is freed by flushes of its own when segments are short. As long as there is
         // time these leave open records open: a header for a few entries is metadata for nothing.
         let short = self.log.free.len() <= RECLAIM_RESERVE + 1 || !self.backlog.is_empty();
-        let soon = self.log.free.len() < target - (target - RECLAIM_RESERVE) / 8;
-        if (short || soon || retiring) && !self.is_flushing() {
+        if (short || self.free_runs_low() || retiring) && !self.is_flushing() {
             if self.partial_flush_helps_reclaim() {
                 self.want_partial_flush();
             } else if (short || retiring) && self.reclaim_waits_for_flush() {
