@@ -107,8 +107,10 @@ pub struct Device {
     pub rates: FaultRates,
     /// Whether faults are on.
     pub faulty: bool,
-    /// It answers nothing any more.
-    pub gone: bool,
+    /// Which of the devices on the disk answer nothing any more.
+    pub gone: BTreeSet<u8>,
+    /// Of several, the only one that fails.
+    pub only: Option<u8>,
     /// How often it failed.
     pub tally: Tally,
     bad_pages: BTreeSet<u64>,
@@ -144,7 +146,8 @@ impl Device {
             numbers: vec![0],
             rates,
             faulty: false,
-            gone: false,
+            gone: BTreeSet::new(),
+            only: None,
             tally: Tally::default(),
             bad_pages: BTreeSet::new(),
             unreadable_pages: BTreeSet::new(),
@@ -152,6 +155,12 @@ impl Device {
             lost: false,
             zombies: Vec::new(),
         }
+    }
+
+    /// The same, of which only this one fails.
+    #[must_use]
+    pub fn failing(self, only: Option<u8>) -> Device {
+        Device { only, ..self }
     }
 
     /// How large each of the devices on the disk is.
@@ -173,6 +182,23 @@ impl Device {
         u64::from(number) * self.span_bytes + offset_bytes
     }
 
+    /// Whether all devices on the disk are gone.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.gone.len() == usize::from(self.device_count())
+    }
+
+    /// Whether the device of an address is gone.
+    #[must_use]
+    pub fn is_gone_at(&self, address: u64) -> bool {
+        self.gone.contains(&place_of(address).0)
+    }
+
+    /// Whether the device of a number fails now.
+    fn fails(&self, number: u8) -> bool {
+        self.faulty && self.only.is_none_or(|only| only == number)
+    }
+
     fn failure(&self, rng: &mut Rng) -> Fate {
         let sticky = rng.percent(u64::from(self.rates.sticky_percent));
         Fate::Fails {
@@ -181,9 +207,9 @@ impl Device {
         }
     }
 
-    /// How a read will go.
-    pub fn read_fate(&self, rng: &mut Rng) -> Fate {
-        if !self.faulty {
+    /// How a read of an address will go.
+    pub fn read_fate(&self, address: u64, rng: &mut Rng) -> Fate {
+        if !self.fails(place_of(address).0) {
             return Fate::Good;
         }
         if rng.in_10_000(self.rates.read) {
@@ -200,9 +226,9 @@ impl Device {
         Fate::Good
     }
 
-    /// How a write will go.
-    pub fn write_fate(&self, rng: &mut Rng) -> Fate {
-        if !self.faulty {
+    /// How a write to an address will go.
+    pub fn write_fate(&self, address: u64, rng: &mut Rng) -> Fate {
+        if !self.fails(place_of(address).0) {
             return Fate::Good;
         }
         if rng.in_10_000(self.rates.write) {
@@ -219,9 +245,9 @@ impl Device {
         Fate::Good
     }
 
-    /// How a flush or a discard will go.
-    pub fn plain_fate(&self, rate: u32, rng: &mut Rng) -> Fate {
-        if self.faulty && rng.in_10_000(rate) {
+    /// How a flush of a device, or a discard on it, will go.
+    pub fn plain_fate(&self, number: u8, rate: u32, rng: &mut Rng) -> Fate {
+        if self.fails(number) && rng.in_10_000(rate) {
             self.failure(rng)
         } else {
             Fate::Good
@@ -284,8 +310,9 @@ impl Device {
         fate: Fate,
     ) -> Result<(), DeviceError> {
         let len_bytes = into.len() as u64;
+        let gone = self.is_gone_at(offset_bytes);
         let offset_bytes = self.place(offset_bytes);
-        if self.gone {
+        if gone {
             self.harm(How::Read, offset_bytes, len_bytes, &[]);
             return Err(DeviceError::Gone);
         }
@@ -333,8 +360,9 @@ impl Device {
         rng: &mut Rng,
     ) -> Result<(), DeviceError> {
         let len_bytes = data.len() as u64;
+        let gone = self.is_gone_at(offset_bytes);
         let offset_bytes = self.place(offset_bytes);
-        if self.gone {
+        if gone {
             self.harm(How::Write, offset_bytes, len_bytes, data);
             return Err(DeviceError::Gone);
         }
@@ -406,7 +434,8 @@ impl Device {
         fate: Fate,
         rng: &mut Rng,
     ) -> Result<(), DeviceError> {
-        if self.gone {
+        let is_part = |number: &u8| part.contains(&(u64::from(*number) * self.span_bytes));
+        if self.gone.iter().any(is_part) {
             return Err(DeviceError::Gone);
         }
         if matches!(fate, Fate::Fails { .. }) {
@@ -492,7 +521,7 @@ impl<'a> Control<'a> {
     }
 
     fn step(&mut self) -> Result<(), DeviceError> {
-        if self.device.gone || self.cut {
+        if self.device.is_gone() || self.cut {
             return Err(DeviceError::Gone);
         }
         self.done += 1;
@@ -517,7 +546,9 @@ impl Control<'_> {
     /// As [`Storage::flush`].
     pub fn flush_device(&mut self, number: u8) -> Result<(), DeviceError> {
         self.step()?;
-        let fate = self.device.plain_fate(self.device.rates.flush, self.rng);
+        let fate = self
+            .device
+            .plain_fate(number, self.device.rates.flush, self.rng);
         let order = self.device.disk.order();
         self.device.flush_one(number, order, fate, self.rng)
     }
@@ -544,7 +575,7 @@ impl Storage for Control<'_> {
 
     fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         self.step()?;
-        let fate = match self.device.read_fate(self.rng) {
+        let fate = match self.device.read_fate(offset_bytes, self.rng) {
             // A control plane that is lied to by a read has no second source; see MODEL.md.
             Fate::Stale | Fate::Elsewhere { .. } => Fate::Good,
             fate => fate,
@@ -555,13 +586,13 @@ impl Storage for Control<'_> {
     fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
         let was_cut = self.cut;
         if let Err(error) = self.step() {
-            if self.cut && !was_cut && !self.device.gone {
+            if self.cut && !was_cut && !self.device.is_gone_at(offset_bytes) {
                 let at = self.device.place(offset_bytes);
                 self.device.disk.write_torn(at, from, self.rng);
             }
             return Err(error);
         }
-        let fate = match self.device.write_fate(self.rng) {
+        let fate = match self.device.write_fate(offset_bytes, self.rng) {
             Fate::Lost | Fate::Elsewhere { .. } => Fate::Good,
             fate => fate,
         };
@@ -571,7 +602,10 @@ impl Storage for Control<'_> {
     fn flush(&mut self) -> Result<(), DeviceError> {
         self.step()?;
         self.device.settle_zombies(true, self.rng);
-        let fate = self.device.plain_fate(self.device.rates.flush, self.rng);
+        let number = self.device.only.unwrap_or(0);
+        let fate = self
+            .device
+            .plain_fate(number, self.device.rates.flush, self.rng);
         let order = self.device.disk.order();
         self.device.flush(order, fate, self.rng)
     }

@@ -27,6 +27,9 @@ pub fn plan(seed: u64) -> Plan {
         commands(&config, &mut steps, &mut Rng::of(seed, COMMANDS_SALT));
     }
     resize(&mut config, &mut steps, &mut Rng::of(seed, RESIZE_SALT));
+    if seed > ONE_THREAD {
+        devices(&mut config, &mut steps, &mut Rng::of(seed, DEVICES_SALT));
+    }
     streams(&mut config, &mut steps, &mut Rng::of(seed, STREAMS_SALT));
     Plan {
         config,
@@ -114,6 +117,23 @@ fn resize(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
             _ => Step::Keep,
         };
         steps.insert(at, step);
+    }
+}
+
+const DEVICES_SALT: u64 = 24;
+
+/// One of several cache devices fails, is gone or comes back old by itself.
+fn devices(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    let count = u64::from(config.cache_devices);
+    if count < 2 {
+        return;
+    }
+    config.failing_device = rng.percent(50).then(|| rng.below(count) as u8);
+    config.returns_old = rng.percent(50);
+    if rng.percent(20) {
+        let at = rng.below(steps.len() as u64 + 1) as usize;
+        let device = rng.below(count) as u8;
+        steps.insert(at, Step::DeviceGone { device });
     }
 }
 
@@ -265,6 +285,8 @@ fn config(rng: &mut Rng) -> Config {
         alternates: false,
         spare_bytes: 0,
         cache_devices: 1,
+        failing_device: None,
+        returns_old: false,
         volume_sectors,
         modes,
         settings: settings(rng),

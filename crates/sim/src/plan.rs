@@ -78,6 +78,10 @@ pub struct Config {
     pub spare_bytes: u64,
     /// How many cache devices there are; the first is in the cache at the start.
     pub cache_devices: u8,
+    /// Of several cache devices, the only one that fails.
+    pub failing_device: Option<u8>,
+    /// After crashes one of several cache devices is put back as it was before an attach.
+    pub returns_old: bool,
     /// Sizes of the volumes, in sectors.
     pub volume_sectors: Vec<u64>,
     /// The modes they start in.
@@ -140,6 +144,8 @@ impl Default for Config {
             alternates: false,
             spare_bytes: 0,
             cache_devices: 1,
+            failing_device: None,
+            returns_old: false,
             volume_sectors: vec![64],
             modes: vec![Mode::Writeback],
             settings: Settings::default(),
@@ -350,6 +356,11 @@ pub enum Step {
     },
     /// The cache device stops answering for good.
     CacheGone,
+    /// One of several cache devices does.
+    DeviceGone {
+        /// Which.
+        device: u8,
+    },
     /// The cache grows, live.
     Grow {
         /// On which device; it is added if it is not in the cache.

@@ -84,6 +84,7 @@ impl World<'_> {
     /// and whether by a power cut.
     pub(super) fn attach(&mut self, cuts: &[(u32, bool)]) -> Check {
         self.rescue()?;
+        self.keep_old_device();
         for (depth, (cut, power)) in cuts.iter().enumerate() {
             self.settle_origins();
             let finished = self.attach_once(Some(*cut), depth)?.is_some();
@@ -147,6 +148,7 @@ impl World<'_> {
             };
             let mut surviving = self.memory.surviving();
             self.cache.lost = false;
+            let before = Some(self.cache.disk.clone());
             let mut control = Control::new(&mut self.cache, cut, &mut rng);
             let promises = self
                 .abandoned
@@ -155,9 +157,9 @@ impl World<'_> {
             let promises = promises.unwrap_or_default();
             let result = attach_promised(&mut control, &mut surviving, &options, &promises);
             let (was_cut, done) = (control.cut, control.done);
-            self.touched.in_recovery = true;
+            self.touched.before_recovery = before;
             self.look_at_harm();
-            self.touched.in_recovery = false;
+            self.touched.before_recovery = None;
             if std::mem::take(&mut self.cache.lost) {
                 // As good as a power cut, for what was not flushed.
                 self.model.power_cut();
@@ -178,8 +180,10 @@ impl World<'_> {
                         .collect();
                     if !damage.is_empty() {
                         self.damage_is_explained(&damage.join("; "))?;
-                        // What this attempt could not read was accepted with the rest.
-                        self.forget_touched();
+                        if accept_damage {
+                            // What this attempt could not read was accepted with the rest.
+                            self.forget_touched();
+                        }
                     }
                     return Ok(Some(attached));
                 }

@@ -500,6 +500,8 @@ impl World<'_> {
                 ));
             }
         }
+        self.cache.gone.clear();
+        self.an_old_device_is_refused()?;
         self.attach(&[])?;
         self.verify(100)
     }

@@ -26,10 +26,9 @@ impl World<'_> {
         } else {
             self.counts().add("daemon kills", 1);
         }
-        if self.cache.gone {
-            // It is back after the restart, as it was.
-            self.cache.gone = false;
-        }
+        // What was gone is back after the restart, as it was.
+        self.cache.gone.clear();
+        self.an_old_device_is_refused()?;
         self.attach(&crash.recoveries)?;
         let strict = !crash.power
             && crash.recoveries.is_empty()

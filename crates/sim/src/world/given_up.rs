@@ -15,7 +15,10 @@ impl World<'_> {
     /// A thread says what is to be on record.
     pub(super) fn reported(&mut self, host: u16, report: Report) -> Check {
         self.tell(|_| format!("thread {host} steps aside: {report:?}"));
-        if self.cache.tally.total() == 0 && !self.cache.gone && self.options.fail_at.is_none() {
+        if self.cache.tally.total() == 0
+            && self.cache.gone.is_empty()
+            && self.options.fail_at.is_none()
+        {
             let reason = report.reason;
             return Err(format!("the cache stepped aside without a fault: {reason}"));
         }

@@ -8,6 +8,7 @@ mod commands;
 mod crash;
 mod given_up;
 mod mail;
+mod old_device;
 mod resize;
 mod served;
 mod steps;
@@ -19,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use forebay_cache::{ControlFlush, GivenUp, Host, Order, Shared};
+use forebay_engine::format::extents::place_of;
 use forebay_engine::{
     Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Memory, Mode, Nanos, OpId,
     Operation, VolumeSlot,
@@ -178,6 +180,8 @@ pub(crate) struct World<'a> {
     abandoned: Option<given_up::Record>,
     /// The reports of this life's hosts.
     given_up: GivenUp,
+    /// A device of the cache as it was before an attach.
+    old: Option<old_device::OldDevice>,
     /// What faults touched.
     touched: touched::Touched,
     /// Buffers of engines that have nothing to do.
@@ -232,7 +236,8 @@ impl<'a> World<'a> {
             options,
             rng,
             now: Nanos(0),
-            cache: Device::several(cache, span_bytes, config.cache_faults),
+            cache: Device::several(cache, span_bytes, config.cache_faults)
+                .failing(config.failing_device),
             origins: origins.collect(),
             memory: SimMemory::new(
                 config.geometry.shards,
@@ -264,6 +269,7 @@ impl<'a> World<'a> {
             buffered: BTreeSet::new(),
             abandoned: None,
             given_up: GivenUp::new(0),
+            old: None,
             touched: touched::Touched::default(),
             held_at_rest: 0,
             lied: false,
@@ -384,13 +390,19 @@ impl<'a> World<'a> {
             duration *= 100;
         }
         let mut rng = self.rng.clone();
+        let number = match action.device {
+            DeviceName::Cache(number) => number,
+            DeviceName::Origin(_) => 0,
+        };
         let device = self.device(action.device);
         let fate = match &action.operation {
-            Operation::Read { .. } => device.read_fate(&mut rng),
-            Operation::Write { .. } => device.write_fate(&mut rng),
-            Operation::Flush => device.plain_fate(device.rates.flush, &mut rng),
-            Operation::Discard { .. } | Operation::WriteZeroes { .. } => {
-                device.plain_fate(device.rates.discard, &mut rng)
+            Operation::Read { offset_bytes, .. } => device.read_fate(*offset_bytes, &mut rng),
+            Operation::Write { offset_bytes, .. } => device.write_fate(*offset_bytes, &mut rng),
+            Operation::Flush => device.plain_fate(number, device.rates.flush, &mut rng),
+            Operation::Discard { offset_bytes, .. }
+            | Operation::WriteZeroes { offset_bytes, .. } => {
+                let (number, _) = place_of(*offset_bytes);
+                device.plain_fate(number, device.rates.discard, &mut rng)
             }
         };
         let order = device.disk.order();
@@ -640,7 +652,7 @@ impl<'a> World<'a> {
     ) -> Result<(), forebay_engine::DeviceError> {
         let device = self.device(flight.action.device);
         let place = device.place(offset_bytes);
-        if device.gone {
+        if device.is_gone_at(offset_bytes) {
             return Err(forebay_engine::DeviceError::Gone);
         }
         if let Fate::Fails { landing, .. } = flight.fate {

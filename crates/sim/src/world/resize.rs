@@ -10,7 +10,7 @@ use crate::disk::Disk;
 impl World<'_> {
     fn may_resize(&self) -> bool {
         let failed = self.engines().any(|engine| engine.failure().is_some());
-        !failed && !self.cache.gone
+        !failed && self.cache.gone.is_empty()
     }
 
     /// Adds so many segments to each shard, on a device that is in the cache or not.

@@ -112,9 +112,16 @@ impl World<'_> {
             },
             Step::CacheGone => {
                 self.tell(|_| "the cache device is gone".to_owned());
-                self.cache.gone = true;
+                self.cache.gone = (0..self.cache.device_count()).collect();
                 self.cache.tally.damage += 1;
                 self.counts().add("cache device gone", 1);
+                Ok(())
+            }
+            Step::DeviceGone { device } => {
+                self.tell(|_| format!("device {device} of the cache is gone"));
+                self.cache.gone.insert(*device);
+                self.cache.tally.damage += 1;
+                self.counts().add("one cache device gone", 1);
                 Ok(())
             }
             Step::Grow {
@@ -281,7 +288,7 @@ impl World<'_> {
             .iter()
             .any(|volume| volume.life != Life::Served);
         let failed = self.engines().any(|engine| engine.failure().is_some());
-        if self.cache.gone || failed || refuses {
+        if !self.cache.gone.is_empty() || failed || refuses {
             let crash = crate::plan::Crash {
                 power: false,
                 survival: Survival::Any,

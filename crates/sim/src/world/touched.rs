@@ -10,7 +10,7 @@ use forebay_engine::{BlockKey, CacheId, VolumeSlot};
 
 use super::World;
 use crate::device::{Harmed, How};
-use crate::disk::PAGE_BYTES;
+use crate::disk::{Disk, PAGE_BYTES};
 use crate::payload::{self, SECTOR_BYTES};
 
 /// A block: its volume, and its number there.
@@ -49,8 +49,9 @@ pub(super) struct Touched {
     pub(super) late: BTreeSet<Block>,
     /// What was written, where it may be answered from memory: a write fails as a whole.
     pub(super) written: Vec<BTreeSet<Block>>,
-    /// Faults that are looked at are of a recovery: what it cannot read it may take for absent.
-    pub(super) in_recovery: bool,
+    /// Faults that are looked at are of a recovery, before which the cache's devices held this: what
+    /// it cannot read it may take for absent, and overwrite.
+    pub(super) before_recovery: Option<Disk>,
 }
 
 impl Touched {
@@ -102,13 +103,16 @@ impl World<'_> {
         let mut blocks = self.blocks_at(harmed.place, harmed.len_bytes);
         self.add_blocks_in(&harmed.contents, &mut blocks);
         self.add_blocks_named_at(harmed.place..harmed.place + harmed.len_bytes, &mut blocks);
-        let lasts =
-            harmed.how == How::Lasting || (self.touched.in_recovery && harmed.how == How::Read);
+        let lasts = harmed.how == How::Lasting
+            || (self.touched.before_recovery.is_some() && harmed.how == How::Read);
         if lasts {
             self.touched.lasting.extend(&blocks);
             let mut at = harmed.place;
             while at < harmed.place + harmed.len_bytes {
-                self.touched.segments.insert(self.segment_at(at));
+                let segment = self.segment_at(at);
+                let were = self.blocks_before(segment);
+                self.touched.segments.insert(segment);
+                self.touched.lasting.extend(were);
                 at += PAGE_BYTES as u64;
             }
         }
@@ -168,15 +172,28 @@ impl World<'_> {
         start + place.saturating_sub(start) / segment_bytes * segment_bytes
     }
 
+    /// The blocks whose data or entries were in a segment before the recovery.
+    fn blocks_before(&self, segment: u64) -> BTreeSet<Block> {
+        let segment_bytes = u64::from(self.plan.config.geometry.segment_bytes);
+        let before = self.touched.before_recovery.as_ref();
+        before.map_or_else(BTreeSet::new, |disk| {
+            self.blocks_on(disk, segment, segment_bytes)
+        })
+    }
+
     /// The blocks whose data or entries are at a place on the disk.
     fn blocks_at(&self, place: u64, len_bytes: u64) -> BTreeSet<Block> {
+        self.blocks_on(&self.cache.disk, place, len_bytes)
+    }
+
+    fn blocks_on(&self, disk: &Disk, place: u64, len_bytes: u64) -> BTreeSet<Block> {
         let mut blocks = BTreeSet::new();
-        let end = (place + len_bytes).min(self.cache.disk.size_bytes());
+        let end = (place + len_bytes).min(disk.size_bytes());
         let start = place - place % PAGE_BYTES as u64;
         for at in (start..end).step_by(PAGE_BYTES) {
-            let left = (self.cache.disk.size_bytes() - at) as usize;
+            let left = (disk.size_bytes() - at) as usize;
             let mut bytes = vec![0; SUMMARY_BYTES.min(left)];
-            self.cache.disk.read(at, &mut bytes);
+            disk.read(at, &mut bytes);
             self.add_blocks_of_page(&bytes, &mut blocks);
         }
         blocks
