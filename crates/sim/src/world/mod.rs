@@ -26,7 +26,7 @@ use forebay_engine::{
     Operation, VolumeSlot,
 };
 
-use crate::device::{Device, Fate, How};
+use crate::device::{Device, Fate, How, Tally};
 use crate::disk::Disk;
 use crate::memory::SimMemory;
 use crate::model::{Effect, Event, Model, Range};
@@ -202,6 +202,7 @@ pub fn run(plan: &Plan, options: Options) -> Outcome {
     crate::quiet::catch(|sink| {
         let mut world = World::new(plan, options);
         let result = world.run();
+        world.count_faults();
         if let Err(what) = result {
             world.outcome.violation = Some(Violation {
                 step: world.step,
@@ -301,6 +302,29 @@ impl<'a> World<'a> {
         self.step += 1;
         self.rng = Rng::of(self.plan.schedule, 3);
         self.finish()
+    }
+
+    /// What the devices did wrong in this run, by kind, and how many shards and devices there were.
+    fn count_faults(&mut self) {
+        let config = &self.plan.config;
+        let several_shards = u64::from(config.geometry.shards > 1);
+        let several_threads = u64::from(config.threads > 1);
+        let several_devices = u64::from(config.cache_devices > 1);
+        let of_cache = self.cache.tally;
+        let of_origins: Vec<Tally> = self.origins.iter().map(|origin| origin.tally).collect();
+        let origins = |kind: fn(&Tally) -> u64| of_origins.iter().map(kind).sum();
+        let counts = self.counts();
+        counts.add("runs of several shards", several_shards);
+        counts.add("runs of several threads", several_threads);
+        counts.add("runs of several cache devices", several_devices);
+        counts.add("fault: cache read failed", of_cache.reads);
+        counts.add("fault: cache read returned else", of_cache.bad_reads);
+        counts.add("fault: cache write failed", of_cache.writes);
+        counts.add("fault: cache flush failed", of_cache.flushes);
+        counts.add("fault: cache damaged or gone", of_cache.damage);
+        counts.add("fault: origin read failed", origins(|tally| tally.reads));
+        counts.add("fault: origin write failed", origins(|tally| tally.writes));
+        counts.add("fault: origin flush failed", origins(|tally| tally.flushes));
     }
 
     fn tell(&mut self, what: impl FnOnce(&World<'_>) -> String) {
