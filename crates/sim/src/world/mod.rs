@@ -46,8 +46,10 @@ pub struct Options {
     pub fail_at: Option<u64>,
 }
 
-/// More events than any request needs to end.
+/// More events than a request of a few blocks needs to end, and more for each block of longer ones:
+/// each may have to be written back first, one at a time.
 const EVENT_LIMIT: u64 = 20_000;
+const EVENTS_OF_A_BLOCK: u64 = 100;
 /// More virtual time than any request needs to end.
 const TIME_LIMIT: Nanos = Nanos(3_600 * Nanos::SECOND.0);
 
@@ -735,10 +737,12 @@ impl<'a> World<'a> {
 
     /// Lets things happen until no more than `left` requests are in flight (bounded liveness).
     fn wait_for_requests(&mut self, left: usize) -> Check {
+        let blocks: u64 = self.requests.values().map(|on| on.range.count / 8).sum();
+        let limit = EVENT_LIMIT + EVENTS_OF_A_BLOCK * blocks;
         let mut began = self.now;
         let mut events = 0;
         while self.requests.len() > left {
-            let late = events >= EVENT_LIMIT || self.now.since(began) > TIME_LIMIT;
+            let late = events >= limit || self.now.since(began) > TIME_LIMIT;
             if late
                 && (self.cache.faulty
                     || self
@@ -755,7 +759,7 @@ impl<'a> World<'a> {
                 (began, events) = (self.now, 0);
             }
             events += 1;
-            if events > EVENT_LIMIT || self.now.since(began) > TIME_LIMIT {
+            if events > limit || self.now.since(began) > TIME_LIMIT {
                 return Err(format!(
                     "after {events} events these requests have no answer: {}",
                     self.unanswered()
