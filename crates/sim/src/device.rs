@@ -185,7 +185,7 @@ impl Device {
     /// Whether all devices on the disk are gone.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        self.gone.len() == usize::from(self.device_count())
+        !self.gone.is_empty() && self.gone.len() == usize::from(self.device_count())
     }
 
     /// Whether the device of an address is gone.
