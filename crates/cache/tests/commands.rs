@@ -300,3 +300,12 @@ fn a_drain_ends_when_only_what_cannot_be_read_is_left() {
         "{step:?}"
     );
 }
+
+#[test]
+fn one_command_at_a_time_changes_a_mode() {
+    let mut control = control();
+    let first = Command::SetMode(VOLUME, Mode::Writearound);
+    control.begin(first).expect("it is there");
+    let second = Command::SetMode(VOLUME, Mode::Writeback);
+    assert_eq!(control.begin(second), Err(Refusal::ModeIsChanging));
+}

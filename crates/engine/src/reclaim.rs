@@ -8,6 +8,8 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+
 use crate::append::{Keys, Piece};
 use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, SegmentId, Sequence, Slot, Stream};
@@ -436,23 +438,37 @@ impl Engine {
         }
     }
 
-    /// Whether a dirty block of the batch is not what was stored: the only copy is not given up
-    /// for one bad read.
-    fn batch_is_bad(&mut self, job: u32, memory: &mut dyn Memory) -> bool {
+    /// The places in the batch of dirty blocks that are not what was stored: the only copy is not
+    /// given up for one bad read.
+    fn bad_of_batch(&mut self, job: u32, memory: &dyn Memory) -> SmallVec<[usize; 4]> {
         let block_bytes = self.block_bytes();
         let state = self.retain_job(job);
         let buf = state.buf.expect("a batch was read");
         let batch = std::mem::take(&mut state.batch);
-        let bad = batch.iter().enumerate().any(|(at, (key, slot, _))| {
-            let flags = self.index.flags(*slot);
-            let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
-            self.index.find(*key) == Some(*slot)
-                && flags.dirty()
-                && !flags.zero()
-                && crc32c::crc32c(block) != self.index.checksum(*slot)
-        });
+        let is_bad = |at: usize, key: BlockKey, slot: Slot| {
+            let flags = self.index.flags(slot);
+            self.index.find(key) == Some(slot) && flags.dirty() && !flags.zero() && {
+                let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
+                crc32c::crc32c(block) != self.index.checksum(slot)
+            }
+        };
+        let places = batch.iter().enumerate();
+        let bad = places.filter(|(at, (key, slot, _))| is_bad(*at, *key, *slot));
+        let bad = bad.map(|(at, _)| at).collect();
         self.retain_job(job).batch = batch;
         bad
+    }
+
+    /// Reads blocks of the batch again, each by itself. The others were read: one more read of them
+    /// could only fail.
+    fn read_again(&mut self, job: u32, places: &[usize]) {
+        let state = self.retain_job(job);
+        state.attempts += 1;
+        let buf = state.buf.expect("a batch was read");
+        for at in places {
+            let slot = self.retain_job(job).batch[*at].1;
+            self.issue_retain_read(job, *at, 1, slot, buf);
+        }
     }
 
     fn issue_retain_read(&mut self, job: u32, first: usize, count: usize, slot: Slot, buf: Buf) {
@@ -507,9 +523,11 @@ impl Engine {
         if self.retain_job(job).reads > 0 {
             return;
         }
-        if self.retain_job(job).attempts < RETAIN_ATTEMPTS && self.batch_is_bad(job, memory) {
-            self.retain_job(job).attempts += 1;
-            return self.issue_retain_reads(job);
+        if self.retain_job(job).attempts < RETAIN_ATTEMPTS {
+            let bad = self.bad_of_batch(job, memory);
+            if !bad.is_empty() {
+                return self.read_again(job, &bad);
+            }
         }
         self.append_batch(now, job, memory);
     }

@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 51] = [
+const FOUND: [(u64, &str); 53] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -176,6 +176,14 @@ const FOUND: [(u64, &str); 51] = [
     (
         30_060_763,
         "the model forgot that zeroes of a failed write may still be there, once more zeroes came",
+    ),
+    (
+        5_022_488,
+        "two commands change a mode at a time, and hosts hear them in other orders",
+    ),
+    (
+        5_047_788,
+        "a sound dirty block is read again for its neighbour's sake, cannot be that once, and is lost",
     ),
 ];
 

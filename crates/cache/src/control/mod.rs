@@ -109,6 +109,9 @@ pub enum Refusal {
     /// The volume is gone, or going, or only coming.
     #[error("the volume is being attached or detached")]
     Gone,
+    /// Another command changes the mode.
+    #[error("the mode of the volume is being changed already; give the command again")]
+    ModeIsChanging,
     /// The volume is in use.
     #[error("the volume is in use")]
     InUse,
@@ -164,6 +167,9 @@ struct Served {
     holds: u32,
     /// Commands that write it back.
     drains: u32,
+    /// A command changes its mode: of two at a time some hosts could hear the one last, some the
+    /// other.
+    mode_changes: bool,
 }
 
 /// What commands know and change together.
@@ -357,6 +363,7 @@ impl Books {
             leaves: false,
             holds: 0,
             drains: 0,
+            mode_changes: false,
         };
         let free = self.volumes.iter().position(Option::is_none);
         let at = free.unwrap_or(self.volumes.len());

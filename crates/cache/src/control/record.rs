@@ -31,6 +31,9 @@ impl Recorded {
         volume: VolumeSlot,
         mode: Mode,
     ) -> Result<Recorded, Refusal> {
+        if std::mem::replace(&mut books.staying(volume)?.mode_changes, true) {
+            return Err(Refusal::ModeIsChanging);
+        }
         let id = books.hold(volume)?;
         Ok(Recorded::new(Some(volume), None, Change::Mode(id, mode)))
     }
@@ -109,7 +112,12 @@ impl Recorded {
     fn ended(&mut self, books: &mut Books, result: Result<(), Refusal>) -> Step {
         match (&self.change, self.volume) {
             (Change::Enter(_), Some(volume)) => books.volume(volume).comes = false,
-            (_, Some(volume)) => books.let_go(volume),
+            (change, Some(volume)) => {
+                if matches!(change, Change::Mode(..)) {
+                    books.volume(volume).mode_changes = false;
+                }
+                books.let_go(volume);
+            }
             (_, None) => {}
         }
         if let Some(name) = &self.name {
