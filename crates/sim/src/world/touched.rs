@@ -254,6 +254,8 @@ impl World<'_> {
         for segment in self.touched.segments.clone() {
             // Records behind a damaged one are lost with it.
             blocks.extend(self.blocks_at(segment, segment_bytes));
+            // So are those of which only the ring knows yet.
+            self.add_blocks_named_at(segment..segment + segment_bytes, &mut blocks);
         }
         let count = blocks.len() as u64;
         self.counts().add("blocks forgotten after damage", count);
