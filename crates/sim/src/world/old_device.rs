@@ -40,23 +40,17 @@ impl World<'_> {
         }
         let right = self.cache.disk.clone();
         self.cache.numbers = numbers;
-        let now = self.read_superblock();
+        let now = self.without_faults(|control| Superblock::read(control));
         let place = u64::from(number) * self.cache.span_bytes();
         self.cache.disk.write(place, &bytes);
-        let alone = {
-            let (faulty, mut rng) = (std::mem::take(&mut self.cache.faulty), Rng::new(1));
-            let mut control = Control::new(&mut self.cache, None, &mut rng);
-            let alone = Superblock::of_device(&mut control, number);
-            self.cache.faulty = faulty;
-            alone
-        };
-        let mixed = self.read_superblock();
+        let alone = self.without_faults(|control| Superblock::of_device(control, number));
+        let mixed = self.without_faults(|control| Superblock::read(control));
         self.cache.disk = right;
-        if let (Some(now), Ok((old, _))) = (now, alone)
+        if let (Ok(now), Ok((old, _))) = (now, alone)
             && old.epoch < now.decided_epoch
         {
             self.counts().add("old cache devices", 1);
-            if mixed.is_some() {
+            if mixed.is_ok() {
                 return Err(format!(
                     "device {number} of epoch {} is believed beside others of epoch {}",
                     old.epoch, now.epoch
@@ -66,12 +60,11 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What the cache says of itself, if it can be used.
-    fn read_superblock(&mut self) -> Option<Superblock> {
+    /// Looks at the cache devices while none of them fails.
+    fn without_faults<T>(&mut self, look: impl FnOnce(&mut Control<'_>) -> T) -> T {
         let (faulty, mut rng) = (std::mem::take(&mut self.cache.faulty), Rng::new(1));
-        let mut control = Control::new(&mut self.cache, None, &mut rng);
-        let read = Superblock::read(&mut control).ok();
+        let found = look(&mut Control::new(&mut self.cache, None, &mut rng));
         self.cache.faulty = faulty;
-        read
+        found
     }
 }
