@@ -372,10 +372,13 @@ impl Model {
         let sector = &mut self.volumes[usize::from(volume)][sector as usize];
         let told = |kept: &Kept| kept.value == value && kept.uncertain;
         if sector.kept.iter().any(told) {
-            // Its client was told of an earlier failure; this one is no news.
             sector.may_hold(value, at);
             sector.changed = at;
-            return;
+            // Its client was told of an earlier failure, and this one is no news, unless a write
+            // is on its way: that one's client was told of nothing.
+            if sector.flying.is_empty() {
+                return;
+            }
         }
         sector.lost.retain(|held| held.value != value);
         sector.lost.push(Held { value, since: at });
@@ -629,6 +632,20 @@ mod tests {
         let flush = model.begin();
         model.flushed(0, flush, true, false);
         assert!(model.origin_alone(0, 0, ZERO, false).is_err());
+    }
+
+    #[test]
+    fn a_loss_is_news_to_a_write_that_is_in_flight() {
+        let mut model = Model::new(&[1]);
+        let flush = model.begin();
+        model.flushed(0, flush, false, false);
+        let write = model.write(RANGE, Effect::Store(2));
+        model.origin_lost(0, 0, INITIAL);
+        model.written(RANGE, Effect::Store(2), write, true, false);
+        assert_eq!(model.origin_alone(0, 0, INITIAL, true), Ok(()));
+        let flush = model.begin();
+        model.flushed(0, flush, true, false);
+        assert!(model.origin_alone(0, 0, INITIAL, true).is_err(), "unheard");
     }
 
     #[test]
