@@ -1,5 +1,5 @@
 //! A cache device that takes no more writes while it is in use: a sparse file on a file system
-//! that is full. Two shards on two threads; the shard that fails takes the other with it, nothing
+//! that is full. Two shards on two threads; the shard that fails takes the other with it (I22), nothing
 //! that was acknowledged is lost, and what is newer in the cache is written out by a command.
 
 mod support;

@@ -1,4 +1,4 @@
-//! Power cuts at random moments: what was flushed is kept, and of the rest each block is as it
+//! Power cuts at random moments: what was flushed is kept (I7), and of the rest each block is as it
 //! was before or after. The daemon records all it writes to its devices; from that they are
 //! rebuilt as a cut may leave them, and a daemon is started on them.
 //!

@@ -54,7 +54,7 @@ impl std::str::FromStr for Mode {
     }
 }
 
-/// When a write is acknowledged (DESIGN section 4).
+/// When a write is acknowledged; what each promises is in docs/MODEL.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Commit {
     /// Data and entry are on the cache device.

@@ -1,5 +1,5 @@
 //! Short scripts with a crash, or a failing device, at every single device operation, and with
-//! recovery cut short at every operation, three deep.
+//! recovery cut short at every operation, three deep (I12).
 
 use forebay_engine::{Mode, Settings};
 use forebay_sim::disk::Survival;

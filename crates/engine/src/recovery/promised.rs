@@ -1,4 +1,4 @@
-//! Tests: what promises a renewal below the open segment (decision 15) is found whichever header
+//! Tests: what promises a renewal below the open segment (I19, decision 15) is found whichever header
 //! says it. A renewal that was durable and has rotted is damage, not absence (I14).
 
 use crate::attach::create;
