@@ -17,8 +17,7 @@ use crate::format::entry::{CHECKSUM_BYTES, HEAD_BYTES};
 use crate::format::header::ENTRY_BYTES;
 use crate::format::{BlockKey, Entry, EntryList, Slot, Stream};
 use crate::index::SlotFlags;
-use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
-use crate::jobs::Job;
+use crate::interface::{Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, one_buf};
 use crate::locks::Owner;
 use crate::log::{Claim, SegmentState};
 use crate::planted::{self, Bug};
@@ -150,6 +149,14 @@ impl Piece {
     }
 }
 
+/// The end of an append, for the owner of its blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended {
+    pub(crate) owner: Owner,
+    pub(crate) blocks: u16,
+    pub(crate) result: Result<(), Failure>,
+}
+
 /// A piece that has its slots.
 #[derive(Clone, Debug)]
 pub(crate) struct PlacedPiece {
@@ -163,15 +170,15 @@ pub(crate) struct PlacedPiece {
 }
 
 impl Engine {
-    /// Appends a piece, now or as soon as there is room. The owner hears through
-    /// [`Engine::piece_done`], in one or more parts.
-    pub(crate) fn append(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
+    /// Appends a piece, now or as soon as there is room. The owner hears of the end in one or more
+    /// parts ([`Appended`]).
+    pub(crate) fn append_piece(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
         assert!(
             !piece.dirty || piece.stream == Stream::Write,
             "I17: dirty lives in write"
         );
         if self.failed_cache() {
-            return self.piece_failed(now, &piece, memory);
+            return self.piece_failed(&piece);
         }
         if piece.stream == Stream::Write && !piece.reclaim && self.combines() {
             self.combined.push_back(piece);
@@ -189,15 +196,10 @@ impl Engine {
         let mut next = Some(piece);
         while let Some(piece) = next {
             let Some((record, slot, granted)) = self.reserve(now, &piece, memory) else {
-                let optional = match self.jobs.get(piece.owner.0) {
-                    Some(Job::Promote(_)) => true,
-                    Some(Job::Retain(_)) => !piece.dirty,
-                    _ => false,
-                };
-                if optional {
+                if !piece.dirty {
                     // Nobody waits for a promotion or a copy of what the origin has; its buffer,
                     // or the segment it is copied from, may be what others wait for.
-                    return self.piece_failed(now, &piece, memory);
+                    return self.piece_failed(&piece);
                 }
                 self.backlog.push_back(piece);
                 return;
@@ -281,7 +283,7 @@ impl Engine {
             self.append_rest(now, piece, memory);
         } else {
             self.fail_cache("writes to the cache device fail");
-            self.piece_failed(now, &piece, memory);
+            self.piece_failed(&piece);
         }
     }
 
@@ -304,10 +306,7 @@ impl Engine {
         }
         let count = piece.keys.len();
         // Nobody takes blocks from a write; promotions and copies may have lost some.
-        let owned = matches!(
-            self.jobs.get(piece.owner.0),
-            Some(Job::Quick(_) | Job::Write(_))
-        );
+        let owned = piece.dirty && piece.copies.is_none();
         let mut at = 0;
         while at < count {
             if !owned && !self.may_publish(&piece, at) {
@@ -347,7 +346,7 @@ impl Engine {
             at += run;
         }
         self.transfer_ended(now, record, memory);
-        self.piece_done(now, &piece, memory);
+        self.piece_done(&piece);
     }
 
     /// I2: within a stream older entries die first, so the newest entry of a block may not get
@@ -435,7 +434,7 @@ impl Engine {
         } = kind;
         let mut shadows = 0;
         let mut drop_number = self.dropped.take(key);
-        self.writeback.replaced(key);
+        self.unreadable.replaced(key);
         let mut hits = 0;
         let mut dirtier = i64::from(dirty);
         let mut more = 1;
@@ -661,6 +660,24 @@ impl Engine {
         }
     }
 
+    /// Notes for the owner of a piece that it is in the log, as far as it was still owned.
+    fn piece_done(&mut self, piece: &Piece) {
+        self.note_ended(piece, Ok(()));
+    }
+
+    /// Notes for the owner of a piece that it cannot be appended.
+    fn piece_failed(&mut self, piece: &Piece) {
+        self.note_ended(piece, Err(Failure::Io));
+    }
+
+    fn note_ended(&mut self, piece: &Piece, result: Result<(), Failure>) {
+        self.appended.push_back(Appended {
+            owner: piece.owner,
+            blocks: piece.keys.len(),
+            result,
+        });
+    }
+
     /// Places what waited for room, in order.
     pub(crate) fn retry_backlog(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for _ in 0..self.backlog.len() {
@@ -668,7 +685,7 @@ impl Engine {
                 break;
             };
             if self.failed_cache() {
-                self.piece_failed(now, &piece, memory);
+                self.piece_failed(&piece);
             } else {
                 self.append_rest(now, piece, memory);
             }

@@ -160,9 +160,6 @@ impl Engine {
     /// Starts a cycle if one is wanted and none is running; closes records that waited long
     /// enough.
     pub(crate) fn advance_durability(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        if self.failed_cache() {
-            return self.fail_durable_waiters(now);
-        }
         self.close_old_records(now, memory);
         if self.all_durable() {
             // A deadline nothing waits for any more would come again and again.
@@ -438,12 +435,13 @@ impl Engine {
         self.issue(Op::CacheFlush, Device::Cache(0), Operation::Flush);
     }
 
+    /// Takes the end of a cycle's flush, and returns who waited for what it made durable; `None` if
+    /// it failed.
     pub(crate) fn cache_flush_done(
         &mut self,
         now: Nanos,
         result: Result<(), DeviceError>,
-        memory: &mut dyn Memory,
-    ) {
+    ) -> Option<Vec<Waiter>> {
         let cycle = self
             .durability
             .cycle
@@ -451,7 +449,8 @@ impl Engine {
             .expect("a flush belongs to a cycle");
         // I10: what another shard lost meanwhile, this flush does not speak for.
         if result.is_err() || self.failed_cache() {
-            return self.cache_flush_failed();
+            self.cache_flush_failed();
+            return None;
         }
         self.log.durable_number = self.log.durable_number.max(cycle.upto);
         for (id, generation, slots) in cycle.flushing.unwrap_or_default() {
@@ -482,10 +481,7 @@ impl Engine {
             ready.push(*waiter);
             false
         });
-        for waiter in ready {
-            self.wake(now, waiter, Ok(()));
-        }
-        self.renewals_flushed(now, memory);
+        Some(ready)
     }
 
     /// A flush of the cache device failed, here or in another shard: every shard is told before it
@@ -528,19 +524,10 @@ impl Engine {
         self.log.durable[stream as usize] = durable;
     }
 
-    fn wake(&mut self, now: Nanos, waiter: Waiter, result: Result<(), crate::interface::Failure>) {
-        match waiter {
-            Waiter::Request(request) => self.finish_part(now, request, result),
-            Waiter::Job(job) => self.job_durable(now, job, result),
-        }
-    }
-
-    /// Nothing more becomes durable on a failed cache.
-    fn fail_durable_waiters(&mut self, now: Nanos) {
-        for (_, waiter) in std::mem::take(&mut self.durability.waiters) {
-            self.wake(now, waiter, Err(crate::interface::Failure::Io));
-        }
-        self.finish_flushes_given_up(now);
+    /// Who waits for something to become durable; nobody does any more.
+    pub(crate) fn take_durable_waiters(&mut self) -> Vec<Waiter> {
+        let waiters = std::mem::take(&mut self.durability.waiters);
+        waiters.into_iter().map(|(_, waiter)| waiter).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::append::{Piece, PlacedPiece, SPARE_PAGES};
+use crate::append::{Appended, Piece, PlacedPiece, SPARE_PAGES};
 use crate::append_one::Placed;
 use crate::buffer::MemoryBuffer;
 use crate::departed::Dropped;
@@ -40,6 +40,7 @@ use crate::spare::Spare;
 use crate::stats::Stats;
 use crate::throttle::Throttle;
 use crate::trials::Trials;
+use crate::unreadable::Unreadable;
 use crate::unsaved::Listed;
 use crate::volume::{Volume, VolumeConfig};
 use crate::writeback::Writeback;
@@ -140,6 +141,8 @@ pub struct Engine {
     pub(crate) stalled_jobs: Vec<u32>,
     pub(crate) combined: VecDeque<Piece>,
     pub(crate) backlog: VecDeque<Piece>,
+    /// Ends of appends that their owners have not been told of.
+    pub(crate) appended: VecDeque<Appended>,
     /// Versions that became clean while there was no room to say so.
     pub(crate) unlogged_cleans: VecDeque<Version>,
     pub(crate) headers_waiting: Vec<u32>,
@@ -156,6 +159,7 @@ pub struct Engine {
     pub(crate) renewals: Renewals,
     pub(crate) promises: Promises,
     pub(crate) writeback: Writeback,
+    pub(crate) unreadable: Unreadable,
     pub(crate) throttle: Throttle,
     pub(crate) sync_writer: SyncWriter,
     pub(crate) failed: Option<FailedCache>,
@@ -268,6 +272,7 @@ impl Engine {
             stalled_jobs: Vec::new(),
             combined: VecDeque::new(),
             backlog: VecDeque::new(),
+            appended: VecDeque::new(),
             unlogged_cleans: VecDeque::new(),
             headers_waiting: Vec::new(),
             spare_summary,
@@ -285,6 +290,7 @@ impl Engine {
             renewals: Renewals::default(),
             promises: Promises::default(),
             writeback: Writeback::default(),
+            unreadable: Unreadable::default(),
             throttle: Throttle::default(),
             sync_writer: SyncWriter::default(),
             failed: None,
@@ -544,14 +550,20 @@ impl Engine {
         };
         match op {
             Op::SingleWrite(write) => self.single_done(now, write, result, memory),
-            Op::AppendData(placed) => self.append_data_done(now, *placed, result, memory),
-            Op::Header(record) => self.header_done(now, record, result, memory),
+            Op::AppendData(placed) => {
+                self.append_data_done(now, *placed, result, memory);
+                self.tell_appended(now, memory);
+            }
+            Op::Header(record) => {
+                self.header_done(now, record, result, memory);
+                self.tell_appended(now, memory);
+            }
             Op::Seal {
                 segment,
                 which,
                 buf,
             } => self.seal_done(segment, which, buf, result, memory),
-            Op::CacheFlush => self.cache_flush_done(now, result, memory),
+            Op::CacheFlush => self.cache_flushed(now, result, memory),
             Op::OriginFlush(volume) => self.origin_flush_done(now, volume, result, memory),
             Op::HitRead(read) => self.hit_read_done(now, read, result, memory),
             Op::MissRead(read) => self.miss_read_done(now, read, result, memory),
@@ -618,6 +630,7 @@ impl Engine {
             || !self.seals_waiting.is_empty()
         {
             self.retry_backlog(now, memory);
+            self.tell_appended(now, memory);
         }
         if !self.stalled_reads.is_empty() {
             self.retry_stalled_reads(now, memory);
@@ -627,12 +640,17 @@ impl Engine {
         }
         if !self.combined.is_empty() {
             self.flush_combined(now, memory);
+            self.tell_appended(now, memory);
         }
         if !self.unlogged_cleans.is_empty() {
             self.log_cleans(now, memory);
         }
         self.advance_writeback(now, memory);
-        self.advance_durability(now, memory);
+        if self.failed_cache() {
+            self.fail_durable_waiters(now);
+        } else {
+            self.advance_durability(now, memory);
+        }
         self.advance_origins(now);
         // What goes on only now was seen by nothing above.
         let all_seen = self.runnable.is_empty();

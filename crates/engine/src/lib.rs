@@ -46,6 +46,7 @@ mod stats;
 mod throttle;
 mod touches;
 mod trials;
+mod unreadable;
 mod unsaved;
 mod volume;
 mod writeback;

@@ -257,7 +257,7 @@ impl Engine {
         let slots = self.log.geometry.slots_per_segment();
         let usable = slots - self.log.geometry.first_slot() - 1;
         let frees =
-            self.oldest_live_blocks(Stream::Write) * 2 <= usable || self.writeback.has_unreadable();
+            self.oldest_live_blocks(Stream::Write) * 2 <= usable || !self.unreadable.is_empty();
         (self.can_reclaim(Stream::Write) && critical && frees && self.log.free.len() > 1)
             .then_some(Stream::Write)
     }

@@ -77,7 +77,7 @@ impl Engine {
     fn dirty_blocks_to_come(&self) -> u64 {
         self.stats
             .dirty_blocks
-            .saturating_sub(self.writeback.unreadable_blocks())
+            .saturating_sub(self.unreadable.len())
     }
 
     /// A share of the shard's capacity, in blocks.

@@ -186,7 +186,7 @@ impl Engine {
                 continue;
             }
             let slot = self.index.find(key);
-            let unreadable = slot.is_some() && self.writeback.unreadable.get(&key) == slot.as_ref();
+            let unreadable = slot.is_some_and(|slot| self.unreadable.holds(key, slot));
             comes_back |= !unreadable;
             let dirty = slot.is_some_and(|slot| self.index.flags(slot).dirty());
             failed.listed.revision_wanted |= !dirty;

@@ -11,7 +11,7 @@ use crate::engine::{Engine, Op};
 use crate::format::{BlockKey, Entry, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::jobs::Job;
-use crate::locks::{KeyMap, Owner};
+use crate::locks::Owner;
 use crate::log::{Claim, Version};
 use crate::pace::Pace;
 use crate::planted::{self, Bug};
@@ -61,11 +61,6 @@ pub(crate) struct Writeback {
     backoff: Option<Nanos>,
     /// Reclaim waits for the write stream's tail to become clean.
     hurried: bool,
-    /// Dirty blocks that cannot be read: they stay dirty, and are written back only if somebody has
-    /// the volume drained and they can be read then.
-    pub(crate) unreadable: KeyMap<Slot>,
-    /// How often blocks could not be read that are tried again.
-    pub(crate) bad_reads: KeyMap<(Slot, u8)>,
 }
 
 impl Writeback {
@@ -88,34 +83,6 @@ impl Writeback {
     pub(crate) fn has_clients(&self, now: Nanos, lately: Nanos) -> bool {
         let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < lately);
         recent(self.asked_at) || recent(self.cache_used_at)
-    }
-
-    /// How many dirty blocks cannot be read, as far as is known.
-    pub(crate) fn unreadable_blocks(&self) -> u64 {
-        self.unreadable.len() as u64
-    }
-
-    /// A block has a new version: what is known of reading the old one is void, even if the new
-    /// one is in the same slot.
-    pub(crate) fn replaced(&mut self, key: BlockKey) {
-        if !self.bad_reads.is_empty() {
-            self.bad_reads.remove(&key);
-            self.unreadable.remove(&key);
-        }
-    }
-
-    /// What is known of reading these blocks is void.
-    pub(crate) fn forget_unreadable(&mut self, first: BlockKey, end: BlockKey) {
-        let is_other = |key: &BlockKey| !(first..end).contains(key);
-        self.bad_reads.retain(|key, _| is_other(key));
-        self.unreadable.retain(|key, _| is_other(key));
-    }
-
-    /// Whether there are dirty blocks that write-back can never make clean. (While the origin
-    /// fails it cannot either, but that passes; copying on and on until then would wear the cache
-    /// device out.)
-    pub(crate) fn has_unreadable(&self) -> bool {
-        !self.unreadable.is_empty()
     }
 }
 
@@ -345,7 +312,7 @@ impl Engine {
             && (self.log.is_durable(slot) || abandoned || planted::is(Bug::WriteBackEarly))
             && !self.origin_locks.contains_key(&key)
             && !self.is_written(key, slot)
-            && self.writeback.unreadable.get(&key) != Some(&slot)
+            && !self.unreadable.holds(key, slot)
     }
 
     /// Plans a sweep over the oldest dirty blocks. False if nothing is due.
@@ -365,13 +332,7 @@ impl Engine {
         let mut sweep = std::mem::take(&mut self.writeback.sweep);
         sweep.clear();
         let mut undurable = false;
-        let index = &self.index;
-        self.writeback
-            .unreadable
-            .retain(|key, slot| index.find(*key) == Some(*slot));
-        self.writeback
-            .bad_reads
-            .retain(|key, (slot, _)| index.find(*key) == Some(*slot));
+        self.unreadable.keep_newest(&self.index);
         let geometry = self.log.geometry;
         for at in 0..self.log.streams[Stream::Write as usize].order.len() {
             let id = self.log.streams[Stream::Write as usize].order[at];
@@ -618,16 +579,16 @@ impl Engine {
     /// Has what could not be read of a volume tried again: somebody who has it written back may
     /// have mended the cause.
     pub(crate) fn try_unreadable_again(&mut self, slot: VolumeSlot) {
-        if self.writeback.has_unreadable() {
+        if !self.unreadable.is_empty() {
             let (first, end) = self.volume(slot).keys();
-            self.writeback.forget_unreadable(first, end);
+            self.unreadable.forget(first, end);
         }
     }
 
     /// How many dirty blocks of a volume write-back could not read and tries no more.
     #[must_use]
     pub fn unreadable_blocks(&self, volume: VolumeSlot) -> u64 {
-        if !self.writeback.has_unreadable() {
+        if self.unreadable.is_empty() {
             return 0;
         }
         self.unreadable_dirty(volume).len() as u64
@@ -641,13 +602,12 @@ impl Engine {
             return Vec::new();
         };
         let still = self
-            .writeback
             .unreadable
             .iter()
-            .filter(|(key, slot)| self.index.find(**key) == Some(**slot));
+            .filter(|(key, slot)| self.index.find(*key) == Some(*slot));
         let block_bytes = self.block_bytes() as u64;
         let mut offsets: Vec<u64> = still
-            .filter(|(key, _)| state.contains(**key))
+            .filter(|(key, _)| state.contains(*key))
             .map(|(key, _)| (key.0 - state.config.base.0) * block_bytes)
             .collect();
         offsets.sort_unstable();

@@ -21,9 +21,6 @@ use crate::writeback::CACHE_FOREGROUND;
 /// How long a piece is beside clients: at the low mark of dirty data, and three quarters of the
 /// way to the high one.
 const PIECE_BYTES: (usize, usize) = (32 << 10, 128 << 10);
-/// How often a dirty block is read before it counts as unreadable: one bad read is not worth the
-/// only copy.
-const READ_ATTEMPTS: u8 = 5;
 
 /// Consecutive slots that are to be read for a run. Their segment is pinned, so that they still
 /// mean the same when their turn has come.
@@ -214,14 +211,7 @@ impl Engine {
         let (first, versions, bad) = (job.key, job.versions.clone(), job.unreadable.clone());
         for at in bad {
             let (key, slot) = (first.plus(u64::from(at)), versions[usize::from(at)].slot);
-            let tries = match self.writeback.bad_reads.get(&key) {
-                Some((bad, tries)) if *bad == slot => tries + 1,
-                _ => 1,
-            };
-            self.writeback.bad_reads.insert(key, (slot, tries));
-            if tries >= READ_ATTEMPTS {
-                self.writeback.unreadable.insert(key, slot);
-            }
+            self.unreadable.failed(key, slot);
         }
         self.end_writeback(now, name, memory);
     }

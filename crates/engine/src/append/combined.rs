@@ -13,7 +13,7 @@ impl Engine {
         let mut ends_in_zeroes = false;
         while let Some(piece) = self.combined.pop_front() {
             if self.failed_cache() {
-                self.piece_failed(now, &piece, memory);
+                self.piece_failed(&piece);
                 continue;
             }
             // The data follows its header without a gap: a record that has blocks from before, or
@@ -89,14 +89,14 @@ impl Engine {
     }
 
     /// The blocks that travelled with a record's header are not in the log.
-    pub(super) fn fail_combined(&mut self, now: Nanos, record: u32, memory: &mut dyn Memory) {
+    pub(super) fn fail_combined(&mut self, record: u32) {
         for placed in std::mem::take(&mut self.log.records.at(record).combined) {
             for i in 0..placed.piece.keys.len() {
                 let key = placed.piece.keys.get(i);
                 self.numbered.remove(&key);
                 self.may_have_landed(key);
             }
-            self.piece_failed(now, &placed.piece, memory);
+            self.piece_failed(&placed.piece);
         }
     }
 }

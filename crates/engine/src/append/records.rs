@@ -231,7 +231,7 @@ impl Engine {
                 self.free_page(page, memory);
             }
             self.fail_cache("headers cannot be written to the cache device");
-            self.fail_combined(now, id, memory);
+            self.fail_combined(id);
             // What is complete behind it never counts either (I13).
             for other in 0..self.log.records.capacity() {
                 if self
@@ -240,7 +240,7 @@ impl Engine {
                     .get(other)
                     .is_some_and(|record| record.complete)
                 {
-                    self.fail_combined(now, other, memory);
+                    self.fail_combined(other);
                 }
             }
             return;
@@ -258,9 +258,9 @@ impl Engine {
             self.free_page(page, memory);
         }
         if self.failed_cache() {
-            self.fail_combined(now, id, memory);
+            self.fail_combined(id);
         }
-        self.complete_in_order(now, segment, memory);
+        self.complete_in_order(now, segment);
         self.seal_if_complete(segment, memory);
     }
 
@@ -274,7 +274,7 @@ impl Engine {
     }
 
     /// Ends records whose predecessors in the segment have all ended (I13).
-    fn complete_in_order(&mut self, now: Nanos, segment: SegmentId, memory: &mut dyn Memory) {
+    fn complete_in_order(&mut self, now: Nanos, segment: SegmentId) {
         loop {
             let filling = self.log.filling(segment);
             let Some(&front) = filling.outstanding.front() else {
@@ -303,7 +303,7 @@ impl Engine {
                         placed.piece.kind(placed.piece.dirty),
                     );
                 }
-                self.piece_done(now, &placed.piece, memory);
+                self.piece_done(&placed.piece);
             }
         }
     }

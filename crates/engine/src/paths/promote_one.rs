@@ -161,7 +161,8 @@ impl Engine {
     ) {
         if result.is_err() {
             let piece = self.promotion_as_piece(promotion, placed);
-            return self.append_data_done(now, piece, result, memory);
+            self.append_data_done(now, piece, result, memory);
+            return self.tell_appended(now, memory);
         }
         // I11: a write that came in between has taken the block.
         let owned = self.locks.owner(placed.key) == Some(promotion.owner);

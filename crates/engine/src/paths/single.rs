@@ -142,6 +142,7 @@ impl Engine {
         self.stats.single_writes_requeued += 1;
         let placed = self.write_as_piece(write);
         self.append_data_done(now, placed, result, memory);
+        self.tell_appended(now, memory);
     }
 
     /// The same write as a piece with a job and a request, for what goes another way.
