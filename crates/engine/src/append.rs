@@ -12,7 +12,6 @@ mod seals;
 
 use smallvec::SmallVec;
 
-use crate::engine::{Engine, Op};
 use crate::format::entry::{CHECKSUM_BYTES, HEAD_BYTES};
 use crate::format::header::ENTRY_BYTES;
 use crate::format::{BlockKey, Entry, EntryList, Slot, Stream};
@@ -20,7 +19,9 @@ use crate::index::SlotFlags;
 use crate::interface::{Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, one_buf};
 use crate::locks::Owner;
 use crate::log::{Claim, SegmentState};
+use crate::op::Op;
 use crate::planted::{self, Bug};
+use crate::store::Store;
 
 /// How often a transfer to the cache device is tried before the device counts as failed. It is
 /// repeated to the same place with the same bytes, so that a try that landed after all does no
@@ -169,7 +170,7 @@ pub(crate) struct PlacedPiece {
     pub(crate) attempts: u8,
 }
 
-impl Engine {
+impl Store {
     /// Appends a piece, now or as soon as there is room. The owner hears of the end in one or more
     /// parts ([`Appended`]).
     pub(crate) fn append_piece(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {

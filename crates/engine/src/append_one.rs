@@ -2,24 +2,16 @@
 //! kind, without a piece. Most appends are of this kind, and their cost is the engine's cost.
 
 use crate::append::run_cost_bytes;
-use crate::engine::Engine;
-use crate::format::{BlockEntry, BlockKey, Slot, Stream};
+use crate::format::{BlockEntry, Slot, Stream};
 use crate::interface::Memory;
 use crate::log::Claim;
+use crate::op::Placed;
+use crate::store::Store;
 
 /// Bytes of entries set aside for the block until it is published.
 pub(crate) const COST_BYTES: usize = run_cost_bytes(1);
 
-/// A block that has its place.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Placed {
-    pub(crate) key: BlockKey,
-    pub(crate) record: u32,
-    pub(crate) slot: Slot,
-    pub(crate) checksum: u32,
-}
-
-impl Engine {
+impl Store {
     /// A slot in the open record of a stream, if there is one with room for a block. The record
     /// waits for the block from then on.
     pub(crate) fn reserve_one(&mut self, stream: Stream) -> Option<(u32, Slot)> {

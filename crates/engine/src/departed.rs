@@ -2,11 +2,11 @@
 //! their `Drop`s and the tail are durable they count as cached: nothing may write them to the
 //! origin before (I4).
 
-use crate::engine::Engine;
 use crate::format::{BlockKey, SegmentId, Slot};
 use crate::locks::KeyMap;
 use crate::log::{Segment, SegmentState};
 use crate::planted::{self, Bug};
+use crate::store::Store;
 
 /// Blocks that were dropped in every stream, until that is durable.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl Segment {
     }
 }
 
-impl Engine {
+impl Store {
     /// The slot a block was evicted from, if its segment was not used again since.
     pub(crate) fn evicted_slot(&self, key: BlockKey) -> Option<Slot> {
         let slot = self.index.named(key)?;

@@ -6,11 +6,12 @@
 //! A cycle that nobody waits for but reclaim leaves open records open, so that they are full when
 //! their header is written, and covers what came before them.
 
-use crate::engine::{Engine, Op, earlier};
 use crate::format::{DurablePosition, SegmentId, Sequence, Stream};
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation};
 use crate::log::Claim;
+use crate::op::Op;
 use crate::planted::{self, Bug};
+use crate::store::{Store, earlier};
 
 /// Entries never wait longer than this for a flush, whether or not anyone asks.
 const FLUSH_INTERVAL: Nanos = Nanos::SECOND;
@@ -79,7 +80,7 @@ pub(crate) struct Durability {
     flushing_tails: [Sequence; Stream::COUNT],
 }
 
-impl Engine {
+impl Store {
     /// Has `waiter` told when everything up to `number` is durable.
     pub(crate) fn await_durable(&mut self, number: u64, waiter: Waiter) {
         self.durability.waiters.push((number, waiter));
@@ -228,10 +229,8 @@ impl Engine {
         self.durability.say_at = again;
     }
 
-    /// Writes down how far everything is durable, so that recovery misses what is not there any
-    /// more (I14). Part of an orderly stop: in between, ordinary headers say it a little late.
-    /// Done when [`Engine::is_settled`] says so.
-    pub fn settle(&mut self) {
+    /// See [`Engine::settle`](crate::Engine::settle).
+    pub(crate) fn settle(&mut self) {
         self.stir();
         self.durability.promise = Promise::Wanted;
     }
@@ -484,11 +483,8 @@ impl Engine {
         Some(ready)
     }
 
-    /// A flush of the cache device failed, here or in another shard: every shard is told before it
-    /// is given the end of a later one (I21).
-    ///
     /// I10: what was in flight is uncertain for ever; nothing of it is believed.
-    pub fn cache_flush_failed(&mut self) {
+    pub(crate) fn cache_flush_failed(&mut self) {
         self.stirred = true;
         self.fail_cache("a flush of the cache device failed");
     }

@@ -137,26 +137,29 @@ impl Engine {
     ) -> Option<BypassReason> {
         let side = direction as usize;
         let (limit, admission) = match direction {
-            Direction::Read => (self.settings.congestion_read, self.settings.read_admission),
+            Direction::Read => (
+                self.store.settings.congestion_read,
+                self.store.settings.read_admission,
+            ),
             Direction::Write => (
-                self.settings.congestion_write,
-                self.settings.write_admission,
+                self.store.settings.congestion_write,
+                self.store.settings.write_admission,
             ),
         };
         if self.gate.latency[side].exceeds(limit, now) {
             return Some(BypassReason::Congested);
         }
-        if let Some(per_day) = self.settings.write_budget_bytes_per_day {
-            let written =
-                self.stats.cache_data_written_bytes + self.stats.cache_metadata_written_bytes;
-            let own = per_day / u64::from(self.log.geometry.shards);
+        if let Some(per_day) = self.store.settings.write_budget_bytes_per_day {
+            let written = self.store.stats.cache_data_written_bytes
+                + self.store.stats.cache_metadata_written_bytes;
+            let own = per_day / u64::from(self.store.log.geometry.shards);
             if !self.gate.budget.allows(own, written, now) {
                 return Some(BypassReason::WriteBudget);
             }
         }
         let keys = || (0..count).map(|i| key.plus(i));
         // A write of a block that is cached replaces it, which takes no new room.
-        if direction == Direction::Write && keys().any(|key| self.index.find(key).is_some()) {
+        if direction == Direction::Write && keys().any(|key| self.store.index.find(key).is_some()) {
             return None;
         }
         let touches = self.gate.touches[side].as_mut()?;

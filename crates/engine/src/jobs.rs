@@ -23,14 +23,14 @@ pub(crate) enum Job {
 impl Engine {
     /// Appends for a job, and tells it what ended at once.
     pub(crate) fn append(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
-        self.append_piece(now, piece, memory);
+        self.store.append_piece(now, piece, memory);
         self.tell_appended(now, memory);
     }
 
     /// Tells jobs of their appends that ended.
     #[inline]
     pub(crate) fn tell_appended(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        while let Some(ended) = self.appended.pop_front() {
+        while let Some(ended) = self.store.appended.pop_front() {
             self.job_appended(now, ended, memory);
         }
     }
@@ -53,18 +53,18 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let Some(waiters) = self.cache_flush_done(now, result) else {
+        let Some(waiters) = self.store.cache_flush_done(now, result) else {
             return;
         };
         for waiter in waiters {
             self.wake(now, waiter, Ok(()));
         }
-        self.renewals_flushed(now, memory);
+        self.store.renewals_flushed(now, memory);
     }
 
     /// Nothing more becomes durable on a failed cache.
     pub(crate) fn fail_durable_waiters(&mut self, now: Nanos) {
-        for waiter in self.take_durable_waiters() {
+        for waiter in self.store.take_durable_waiters() {
             self.wake(now, waiter, Err(Failure::Io));
         }
         self.finish_flushes_given_up(now);

@@ -29,11 +29,13 @@ impl Engine {
                 return true;
             };
             let in_segment = self.main_hand.in_segment as u16;
-            let slot = self.log.geometry.slot(segment, in_segment);
+            let slot = self.store.log.geometry.slot(segment, in_segment);
             self.main_hand.in_segment += 1;
-            let flags = self.index.flags(slot);
+            let flags = self.store.index.flags(slot);
             if flags.live() {
-                self.index.set_hits(slot, flags.hits().saturating_sub(1));
+                self.store
+                    .index
+                    .set_hits(slot, flags.hits().saturating_sub(1));
                 return flags.hits() == 0;
             }
         }
@@ -44,23 +46,23 @@ impl Engine {
     fn segment_at_hand(&mut self) -> Option<SegmentId> {
         let mut after = Sequence::ZERO;
         if let Some((id, generation)) = self.main_hand.at {
-            let segment = self.log.segment(id);
+            let segment = self.store.log.segment(id);
             let is_there = segment.generation == generation
                 && segment.stream == Stream::Main
                 && segment.state == SegmentState::Sealed;
-            if is_there && self.main_hand.in_segment < self.log.geometry.slots_per_segment() {
+            if is_there && self.main_hand.in_segment < self.store.log.geometry.slots_per_segment() {
                 return Some(id);
             }
             after = generation;
         }
-        let order = &self.log.streams[Stream::Main as usize].order;
-        let segments = &self.log.segments;
+        let order = &self.store.log.streams[Stream::Main as usize].order;
+        let segments = &self.store.log.segments;
         let next = order.partition_point(|id| segments[id.0 as usize].generation <= after);
         let mut round = order.range(next..).chain(order.range(..next));
         let id = *round.find(|id| segments[id.0 as usize].state == SegmentState::Sealed)?;
         self.main_hand = MainHand {
             at: Some((id, segments[id.0 as usize].generation)),
-            in_segment: self.log.geometry.first_slot(),
+            in_segment: self.store.log.geometry.first_slot(),
         };
         Some(id)
     }

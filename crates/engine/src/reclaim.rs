@@ -11,13 +11,14 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use crate::append::{Keys, Piece};
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{BlockKey, SegmentId, Sequence, Slot, Stream};
 use crate::index::{self, foreign_shadows};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::{Claim, RECLAIM_RESERVE, SegmentState};
+use crate::op::Op;
 use crate::planted::{self, Bug};
 
 /// How many blocks of a segment are read and appended again at a time.
@@ -111,19 +112,19 @@ impl RetainJob {
 impl Engine {
     /// How many free segments reclaim sees to.
     fn free_target(&self) -> usize {
-        RECLAIM_RESERVE + (2 + self.log.usable_segments() / 64).min(10)
+        RECLAIM_RESERVE + (2 + self.store.log.usable_segments() / 64).min(10)
     }
 
     /// Whether free segments are about to run short.
     fn free_runs_low(&self) -> bool {
         let target = self.free_target();
-        self.log.free.len() < target - (target - RECLAIM_RESERVE) / 8
+        self.store.log.free.len() < target - (target - RECLAIM_RESERVE) / 8
     }
 
     /// Whether reclaim waits for flushes alone, if for anything: enough segments are free or on
     /// their way, none of them can go further, and a flush that would help is running.
     pub(crate) fn reclaim_waits(&self) -> bool {
-        let (free, durable) = (self.log.free.len(), self.log.durable_number);
+        let (free, durable) = (self.store.log.free.len(), self.store.log.durable_number);
         let mut oldest_dying = self.reclaim.dying.iter().filter_map(VecDeque::front);
         let mut dead = self.reclaim.dead.iter();
         self.reclaim.active == [None; Stream::COUNT]
@@ -131,15 +132,18 @@ impl Engine {
             && free > RECLAIM_RESERVE + 1
             && free + self.reclaim.leaving() >= self.free_target()
             && oldest_dying.all(|leaving| leaving.needs > durable)
-            && dead.all(|leaving| self.durable_tail(leaving.stream) <= leaving.generation)
-            && (!self.free_runs_low() || self.is_flushing() || !self.partial_flush_helps_reclaim())
+            && dead.all(|leaving| self.store.durable_tail(leaving.stream) <= leaving.generation)
+            && (!self.free_runs_low()
+                || self.store.is_flushing()
+                || !self.partial_flush_helps_reclaim())
     }
 
     pub(crate) fn advance_reclaim(&mut self, now: Nanos, memory: &mut dyn Memory) {
         let target = self.free_target();
         let retiring = self.retire.is_active();
-        let at_rest = self.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
-        if self.failed_cache() {
+        let at_rest =
+            self.store.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
+        if self.store.failed_cache() {
             return self.end_reclaim(memory);
         }
         if at_rest {
@@ -159,7 +163,8 @@ impl Engine {
             if stream == Stream::Main && self.renewal_is_due() {
                 let renewed = self.renew_oldest(now, memory);
                 // One that has to wait is not copied meanwhile.
-                let waits = self.renewal_has_to_wait() && self.log.free.len() > RECLAIM_RESERVE;
+                let waits =
+                    self.renewal_has_to_wait() && self.store.log.free.len() > RECLAIM_RESERVE;
                 if renewed || waits {
                     break;
                 }
@@ -171,12 +176,13 @@ impl Engine {
         }
         // What is dying is freed by flushes of its own when segments are short. As long as there is
         // time these leave open records open: a header for a few entries is metadata for nothing.
-        let short = self.log.free.len() <= RECLAIM_RESERVE + 1 || !self.backlog.is_empty();
-        if (short || self.free_runs_low() || retiring) && !self.is_flushing() {
+        let short =
+            self.store.log.free.len() <= RECLAIM_RESERVE + 1 || !self.store.backlog.is_empty();
+        if (short || self.free_runs_low() || retiring) && !self.store.is_flushing() {
             if self.partial_flush_helps_reclaim() {
-                self.want_partial_flush();
+                self.store.want_partial_flush();
             } else if (short || retiring) && self.reclaim_waits_for_flush() {
-                self.force_flush();
+                self.store.force_flush();
             }
         }
         if short && self.reclaim.leaving() == 0 {
@@ -206,24 +212,24 @@ impl Engine {
     /// Whether a flush would bring a segment nearer to being free. One that is being emptied, or
     /// read, waits for other things; flushing on and on would not help it.
     fn reclaim_waits_for_flush(&self) -> bool {
-        let durable_number = self.log.durable_number;
+        let durable_number = self.store.log.durable_number;
         let mut dying = self.reclaim.dying.iter().flatten();
         let mut dead = self.reclaim.dead.iter();
         dying.any(|leaving| leaving.needs > durable_number)
-            || dead.any(|leaving| self.durable_tail(leaving.stream) <= leaving.generation)
+            || dead.any(|leaving| self.store.durable_tail(leaving.stream) <= leaving.generation)
     }
 
     /// The same of a flush that closes no record.
     fn partial_flush_helps_reclaim(&self) -> bool {
-        let durable_number = self.log.durable_number;
+        let durable_number = self.store.log.durable_number;
         let dying = self.reclaim.dying.iter().flatten();
         let needs = dying.map(|leaving| leaving.needs);
         let first = needs.filter(|needs| *needs > durable_number).min();
         let mut dead = self.reclaim.dead.iter();
-        first.is_some_and(|first| first <= self.last_number_closed())
+        first.is_some_and(|first| first <= self.store.last_number_closed())
             || dead.any(|leaving| {
-                self.durable_tail(leaving.stream) <= leaving.generation
-                    && self.complete_tail(leaving.stream) > leaving.generation
+                self.store.durable_tail(leaving.stream) <= leaving.generation
+                    && self.store.complete_tail(leaving.stream) > leaving.generation
             })
     }
 
@@ -241,7 +247,7 @@ impl Engine {
         }
         // While it is on its way out the others' blocks are not worth less than before; only
         // when appends would stop is one of theirs taken.
-        let critical = self.log.free.len() <= RECLAIM_RESERVE;
+        let critical = self.store.log.free.len() <= RECLAIM_RESERVE;
         if wanted.is_some() && !critical {
             return None;
         }
@@ -254,11 +260,11 @@ impl Engine {
         // Dirty blocks are appended again only when nothing else helps and it frees something: the
         // copies bring headers of their own, and without a gain an idle device is worn out by
         // copying round and round until the origin has taken a block.
-        let slots = self.log.geometry.slots_per_segment();
-        let usable = slots - self.log.geometry.first_slot() - 1;
-        let frees =
-            self.oldest_live_blocks(Stream::Write) * 2 <= usable || !self.unreadable.is_empty();
-        (self.can_reclaim(Stream::Write) && critical && frees && self.log.free.len() > 1)
+        let slots = self.store.log.geometry.slots_per_segment();
+        let usable = slots - self.store.log.geometry.first_slot() - 1;
+        let frees = self.oldest_live_blocks(Stream::Write) * 2 <= usable
+            || !self.store.unreadable.is_empty();
+        (self.can_reclaim(Stream::Write) && critical && frees && self.store.log.free.len() > 1)
             .then_some(Stream::Write)
     }
 
@@ -270,8 +276,8 @@ impl Engine {
         let Some(oldest) = self.oldest(stream) else {
             return false;
         };
-        let sealed = self.log.segments[oldest.0 as usize].state == SegmentState::Sealed;
-        let renewing = stream == Stream::Main && self.is_renewing();
+        let sealed = self.store.log.segments[oldest.0 as usize].state == SegmentState::Sealed;
+        let renewing = stream == Stream::Main && self.store.is_renewing();
         sealed && !renewing
     }
 
@@ -282,22 +288,22 @@ impl Engine {
         }
         let dead = self.reclaim.dead.iter();
         let dead = dead.filter(|leaving| leaving.stream == stream).count();
-        let slots = self.log.geometry.slots_per_segment() as usize;
+        let slots = self.store.log.geometry.slots_per_segment() as usize;
         dying + dead >= (MOST_WAITING_BLOCKS / slots).clamp(2, MOST_WAITING)
     }
 
     pub(crate) fn start_reclaim(&mut self, now: Nanos, stream: Stream, memory: &mut dyn Memory) {
         let segment = self.oldest(stream).expect("chosen");
         self.renew_allowance();
-        if self.log.segment(segment).dirty > 0 {
+        if self.store.log.segment(segment).dirty > 0 {
             // Copying dirty blocks on and on frees little; writing them back does.
             self.writeback.hurry();
         }
-        self.log.segment(segment).state = SegmentState::Reclaiming;
+        self.store.log.segment(segment).state = SegmentState::Reclaiming;
         let job = self.jobs.insert(Job::Retain(Box::new(RetainJob {
             segment,
             stream,
-            next_slot: self.log.geometry.first_slot() as u16,
+            next_slot: self.store.log.geometry.first_slot() as u16,
             batch: Vec::new(),
             buf: None,
             reads: 0,
@@ -321,13 +327,13 @@ impl Engine {
         let (segment, stream) = (state.segment, state.stream);
         let mut in_segment = state.next_slot;
         let mut batch = Vec::new();
-        let slots = self.log.geometry.slots_per_segment() as u16;
+        let slots = self.store.log.geometry.slots_per_segment() as u16;
         while in_segment < slots && batch.len() < BATCH_BLOCKS {
-            let slot = self.log.geometry.slot(segment, in_segment);
-            let flags = self.index.flags(slot);
+            let slot = self.store.log.geometry.slot(segment, in_segment);
+            let flags = self.store.index.flags(slot);
             if flags.live() {
-                let key = self.index.key(slot);
-                if self.numbered.contains_key(&key) {
+                let key = self.store.index.key(slot);
+                if self.store.numbered.contains_key(&key) {
                     // A newer version has its number already and is being written: an older
                     // copy must not get a higher one. It ends by itself.
                     break;
@@ -360,7 +366,7 @@ impl Engine {
         if !self.is_written(key, slot) {
             return self.origin_locks.contains_key(&key);
         }
-        if let Some(volume) = self.volume_of(key) {
+        if let Some(volume) = self.store.volume_of(key) {
             self.want_origin_flush(volume);
         }
         true
@@ -377,31 +383,34 @@ impl Engine {
         stream: Stream,
         memory: &mut dyn Memory,
     ) -> bool {
-        let flags = self.index.flags(slot);
+        let flags = self.store.index.flags(slot);
         assert!(!flags.dirty(), "I5: dirty is never evicted");
         let mut shadows = foreign_shadows(flags, stream);
         if planted::is(Bug::DropForgotten) {
             shadows = 0;
         }
-        if !self.log_drops(now, key, shadows, Claim::Tails, memory) {
+        if !self
+            .store
+            .log_drops(now, key, shadows, Claim::Tails, memory)
+        {
             return false;
         }
         let hash = index::hash(key);
-        self.index.evict(slot);
-        self.log.segment_of(slot).evicted = true;
+        self.store.index.evict(slot);
+        self.store.log.segment_of(slot).evicted = true;
         if shadows == 0 {
-            self.slot_leaves(key, slot, flags);
+            self.store.slot_leaves(key, slot, flags);
         } else {
-            self.slot_dies(key, slot, flags);
+            self.store.slot_dies(key, slot, flags);
         }
-        self.stats.evicted_blocks += 1;
-        self.remember_evicted(hash, stream);
+        self.store.stats.evicted_blocks += 1;
+        self.store.remember_evicted(hash, stream);
         true
     }
 
     /// Reads the blocks of the batch, those in consecutive slots together.
     fn read_batch(&mut self, job: u32, memory: &mut dyn Memory) {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let mut batch = std::mem::take(&mut self.retain_job(job).batch);
         let spare = &mut self.spare_retain;
         let Some(buf) = spare.alloc_most(batch.len(), block_bytes, memory) else {
@@ -412,7 +421,7 @@ impl Engine {
         if fits < batch.len() {
             // What is left out is gone through again.
             let rest = batch.split_off(fits);
-            self.retain_job(job).next_slot = self.log.geometry.slot_in_segment(rest[0].1);
+            self.retain_job(job).next_slot = self.store.log.geometry.slot_in_segment(rest[0].1);
         }
         let state = self.retain_job(job);
         state.batch = batch;
@@ -441,15 +450,15 @@ impl Engine {
     /// The places in the batch of dirty blocks that are not what was stored: the only copy is not
     /// given up for one bad read.
     fn bad_of_batch(&mut self, job: u32, memory: &dyn Memory) -> SmallVec<[usize; 4]> {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let state = self.retain_job(job);
         let buf = state.buf.expect("a batch was read");
         let batch = std::mem::take(&mut state.batch);
         let is_bad = |at: usize, key: BlockKey, slot: Slot| {
-            let flags = self.index.flags(slot);
-            self.index.find(key) == Some(slot) && flags.dirty() && !flags.zero() && {
+            let flags = self.store.index.flags(slot);
+            self.store.index.find(key) == Some(slot) && flags.dirty() && !flags.zero() && {
                 let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
-                crc32c::crc32c(block) != self.index.checksum(slot)
+                crc32c::crc32c(block) != self.store.index.checksum(slot)
             }
         };
         let places = batch.iter().enumerate();
@@ -472,17 +481,18 @@ impl Engine {
     }
 
     fn issue_retain_read(&mut self, job: u32, first: usize, count: usize, slot: Slot, buf: Buf) {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         self.retain_job(job).reads += 1;
-        self.log.segment_of(slot).pins += 1;
-        let offset_bytes = self.log.map.slot_address(slot);
+        self.store.log.segment_of(slot).pins += 1;
+        let offset_bytes = self.store.log.map.slot_address(slot);
         let bufs = one_buf(buf.slice(first * block_bytes, count * block_bytes));
         let op = Op::RetainRead {
             job,
             first: first as u16,
             count: count as u16,
         };
-        self.issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
+        self.store
+            .issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
     }
 
     pub(crate) fn retain_read_done(
@@ -501,25 +511,25 @@ impl Engine {
         if result.is_err() && count > 1 {
             // One bad sector is enough for that: each block is read by itself before anything is
             // concluded (I23).
-            self.stats.cache_read_errors += 1;
+            self.store.stats.cache_read_errors += 1;
             for i in 0..count {
                 let block = Slot(slot.0 + u32::from(i));
                 self.issue_retain_read(job, usize::from(first + i), 1, block, buf);
             }
-            self.log.segment_of(slot).pins -= 1;
+            self.store.log.segment_of(slot).pins -= 1;
             return;
         }
         if result.is_err() {
             // The contents stay uncertain; the checksums say so to whoever reads them.
-            self.stats.cache_read_errors += 1;
-            let block_bytes = self.block_bytes();
+            self.store.stats.cache_read_errors += 1;
+            let block_bytes = self.store.block_bytes();
             let bytes = memory.bytes_mut(buf.slice(
                 usize::from(first) * block_bytes,
                 usize::from(count) * block_bytes,
             ));
             bytes.fill(0xe1);
         }
-        self.log.segment_of(slot).pins -= 1;
+        self.store.log.segment_of(slot).pins -= 1;
         if self.retain_job(job).reads > 0 {
             return;
         }
@@ -536,7 +546,7 @@ impl Engine {
     /// with the checksum it should have, so that it is never mistaken for sound (the reader gets
     /// an error, not something old).
     fn append_batch(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let state = self.retain_job(job);
         let batch = std::mem::take(&mut state.batch);
         let buf = state.buf.expect("a batch was read");
@@ -544,23 +554,23 @@ impl Engine {
         state.outstanding = 1;
         let mut pieces: Vec<(Piece, usize)> = Vec::new();
         for (at, (key, slot, to)) in batch.iter().copied().enumerate() {
-            if self.index.find(key) != Some(slot) {
+            if self.store.index.find(key) != Some(slot) {
                 continue;
             }
-            let flags = self.index.flags(slot);
+            let flags = self.store.index.flags(slot);
             let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
-            let sound = flags.zero() || crc32c::crc32c(block) == self.index.checksum(slot);
+            let sound = flags.zero() || crc32c::crc32c(block) == self.store.index.checksum(slot);
             if !sound {
-                self.stats.checksum_errors += 1;
+                self.store.stats.checksum_errors += 1;
                 if !flags.dirty() {
-                    if !self.numbered.contains_key(&key)
+                    if !self.store.numbered.contains_key(&key)
                         && self.evict(now, key, slot, stream, memory)
                     {
-                        self.index.hide_evicted(slot);
+                        self.store.index.hide_evicted(slot);
                     }
                     continue;
                 }
-                self.stats.unreadable_dirty_blocks += 1;
+                self.store.stats.unreadable_dirty_blocks += 1;
             }
             self.add_to_pieces(&mut pieces, at, key, slot, to, job, buf);
         }
@@ -569,7 +579,7 @@ impl Engine {
             .map(|(piece, _)| usize::from(piece.keys.len()))
             .sum();
         self.retain_job(job).outstanding += blocks as u32;
-        self.stats.retained_blocks += blocks as u64;
+        self.store.stats.retained_blocks += blocks as u64;
         for (piece, _) in pieces {
             self.append(now, piece, memory);
         }
@@ -588,15 +598,15 @@ impl Engine {
         job: u32,
         buf: Buf,
     ) {
-        let block_bytes = self.block_bytes();
-        let flags = self.index.flags(slot);
+        let block_bytes = self.store.block_bytes();
+        let flags = self.store.index.flags(slot);
         // What became dirty between the decision and now cannot be: a dirty block has a new slot.
         assert!(
             flags.dirty() == (to == Stream::Write) || !flags.dirty(),
             "I17"
         );
         let (dirty, zero) = (flags.dirty(), flags.zero());
-        let checksum = self.index.checksum(slot);
+        let checksum = self.store.index.checksum(slot);
         if let Some((piece, next)) = pieces.last_mut()
             && *next == at
             && piece.stream == to
@@ -646,15 +656,15 @@ impl Engine {
     fn segment_emptied(&mut self, job: u32) {
         let state = self.retain_job(job);
         let segment = state.segment;
-        if self.log.segment(segment).live > 0 {
-            self.retain_job(job).next_slot = self.log.geometry.first_slot() as u16;
+        if self.store.log.segment(segment).live > 0 {
+            self.retain_job(job).next_slot = self.store.log.geometry.first_slot() as u16;
             return;
         }
         let Some(Job::Retain(state)) = self.jobs.remove(job) else {
             return;
         };
         self.reclaim.active[state.stream as usize] = None;
-        let leaving = self.log.segment(segment);
+        let leaving = self.store.log.segment(segment);
         let needs = if planted::is(Bug::BuriedEarly) {
             0
         } else {
@@ -662,7 +672,7 @@ impl Engine {
         };
         leaving.state = SegmentState::Dying;
         let generation = leaving.generation;
-        self.stats.reclaimed_segments += 1;
+        self.store.stats.reclaimed_segments += 1;
         self.reclaim.dying[state.stream as usize].push_back(Leaving {
             segment,
             needs,
@@ -677,27 +687,30 @@ impl Engine {
     /// Moves tails past segments whose entries are all superseded durably (I8).
     fn bury_dying(&mut self) {
         for stream in Stream::ALL {
-            if stream == Stream::Main && self.is_renewing() {
+            if stream == Stream::Main && self.store.is_renewing() {
                 // I19 (5): the tail does not pass the old position of what is being renewed.
                 continue;
             }
             while let Some(leaving) = self.reclaim.dying[stream as usize].front() {
-                if leaving.needs > self.log.durable_number {
+                if leaving.needs > self.store.log.durable_number {
                     break;
                 }
                 let leaving = self.reclaim.dying[stream as usize]
                     .pop_front()
                     .expect("seen");
-                let oldest = self.log.streams[stream as usize].order.pop_front();
+                let oldest = self.store.log.streams[stream as usize].order.pop_front();
                 assert_eq!(oldest, Some(leaving.segment), "I2: segments die in order");
-                let next = self.log.streams[stream as usize].order.front().copied();
+                let next = self.store.log.streams[stream as usize]
+                    .order
+                    .front()
+                    .copied();
                 let tail = match next {
-                    Some(next) => self.log.segment(next).generation,
-                    None => Sequence::new(self.log.epoch, self.log.next_number),
+                    Some(next) => self.store.log.segment(next).generation,
+                    None => Sequence::new(self.store.log.epoch, self.store.log.next_number),
                 };
                 assert!(tail > leaving.generation, "I2: tails rise");
-                self.log.tails[stream as usize] = tail;
-                self.log.segment(leaving.segment).state = SegmentState::Dead;
+                self.store.log.tails[stream as usize] = tail;
+                self.store.log.segment(leaving.segment).state = SegmentState::Dead;
                 self.reclaim.dead.push(leaving);
             }
         }
@@ -708,9 +721,9 @@ impl Engine {
         let mut at = 0;
         while at < self.reclaim.dead.len() {
             let leaving = &self.reclaim.dead[at];
-            let below = self.durable_tail(leaving.stream) > leaving.generation;
+            let below = self.store.durable_tail(leaving.stream) > leaving.generation;
             let below = below || planted::is(Bug::ReusedEarly);
-            if !below || self.log.segments[leaving.segment.0 as usize].pins > 0 {
+            if !below || self.store.log.segments[leaving.segment.0 as usize].pins > 0 {
                 at += 1;
                 continue;
             }
@@ -720,11 +733,11 @@ impl Engine {
     }
 
     fn free_segment(&mut self, id: SegmentId) {
-        if self.settings.discard_freed_segments {
-            self.forget_evicted(id);
-            let offset_bytes = self.log.map.segment_address(id);
-            let len_bytes = u64::from(self.log.geometry.segment_bytes);
-            self.issue(
+        if self.store.settings.discard_freed_segments {
+            self.store.forget_evicted(id);
+            let offset_bytes = self.store.log.map.segment_address(id);
+            let len_bytes = u64::from(self.store.log.geometry.segment_bytes);
+            self.store.issue(
                 Op::SegmentDiscard(id),
                 Device::Cache(0),
                 Operation::Discard {
@@ -741,7 +754,7 @@ impl Engine {
         if self.retire.is_active() {
             return self.retired(id);
         }
-        self.log.segment(id).state = SegmentState::Free;
-        self.log.free.push_back(id);
+        self.store.log.segment(id).state = SegmentState::Free;
+        self.store.log.free.push_back(id);
     }
 }

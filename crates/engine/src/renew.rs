@@ -4,12 +4,14 @@
 //! with the others: their places could be used for nothing else.
 
 use crate::append::ATTEMPTS;
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{
     DurablePosition, Entry, EntryList, SegmentId, Sequence, Slot, Stream, Summary, SummaryKind,
 };
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::log::SegmentState;
+use crate::op::Op;
+use crate::store::Store;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -80,65 +82,14 @@ impl Renewals {
     }
 }
 
-impl Engine {
+impl Store {
     pub(crate) fn is_renewing(&self) -> bool {
         self.renewals.current.is_some()
-    }
-
-    /// Whether the next segment of main to go is one to renew. It is gone through once.
-    pub(crate) fn renewal_is_due(&mut self) -> bool {
-        let Some(oldest) = self.oldest(Stream::Main) else {
-            return false;
-        };
-        let generation = self.log.segments[oldest.0 as usize].generation;
-        match self.renewals.looked_at {
-            Some((seen, pays)) if seen == generation => pays,
-            _ => {
-                let pays = self.settings.replacement.retains() && self.pays_to_renew(oldest);
-                self.renewals.looked_at = Some((generation, pays));
-                pays
-            }
-        }
     }
 
     /// What was found of the oldest segment of main may be otherwise now.
     pub(crate) fn forget_renewal_answer(&mut self) {
         self.renewals.looked_at = None;
-    }
-
-    /// Renews the oldest segment of main if that pays and may be done. True if it was.
-    pub(crate) fn renew_oldest(&mut self, now: Nanos, memory: &mut dyn Memory) -> bool {
-        if self.is_renewing() || self.renewal_has_to_wait() {
-            return false;
-        }
-        let Some(&segment) = self.log.streams[Stream::Main as usize].order.front() else {
-            return false;
-        };
-        if !self.pays_to_renew(segment) {
-            return false;
-        }
-        let below = self.log.take_below(segment);
-        // Rule 1: what the open segment takes from now on would be numbered above the renewal
-        // and yet lie below it in the stream.
-        if below.is_none()
-            && let Some(open) = self.log.streams[Stream::Main as usize].open
-        {
-            self.fill_segment(now, open, memory);
-            if self.seal_is_to_promise() {
-                return false;
-            }
-        }
-        self.number_renewal(segment, below);
-        let needs = self.log.segment(segment).superseded_by;
-        self.renewals.current.as_mut().expect("just begun").needs = needs;
-        self.want_renewal_covered();
-        self.stats.renewed_segments += 1;
-        true
-    }
-
-    /// Whether an older segment of main is on its way out, or earlier renewals wait for a seal.
-    pub(crate) fn renewal_has_to_wait(&self) -> bool {
-        self.reclaim.is_busy(Stream::Main) || self.seal_is_to_promise()
     }
 
     fn pays_to_renew(&self, id: SegmentId) -> bool {
@@ -378,6 +329,65 @@ impl Engine {
         if let Some(open) = renewal.before {
             self.await_promise(renewal.segment, open, memory);
         }
+    }
+}
+
+impl Engine {
+    /// Whether the next segment of main to go is one to renew. It is gone through once.
+    pub(crate) fn renewal_is_due(&mut self) -> bool {
+        let Some(oldest) = self.oldest(Stream::Main) else {
+            return false;
+        };
+        let generation = self.store.log.segments[oldest.0 as usize].generation;
+        match self.store.renewals.looked_at {
+            Some((seen, pays)) if seen == generation => pays,
+            _ => {
+                let pays =
+                    self.store.settings.replacement.retains() && self.store.pays_to_renew(oldest);
+                self.store.renewals.looked_at = Some((generation, pays));
+                pays
+            }
+        }
+    }
+
+    /// Renews the oldest segment of main if that pays and may be done. True if it was.
+    pub(crate) fn renew_oldest(&mut self, now: Nanos, memory: &mut dyn Memory) -> bool {
+        if self.store.is_renewing() || self.renewal_has_to_wait() {
+            return false;
+        }
+        let Some(&segment) = self.store.log.streams[Stream::Main as usize].order.front() else {
+            return false;
+        };
+        if !self.store.pays_to_renew(segment) {
+            return false;
+        }
+        let below = self.store.log.take_below(segment);
+        // Rule 1: what the open segment takes from now on would be numbered above the renewal
+        // and yet lie below it in the stream.
+        if below.is_none()
+            && let Some(open) = self.store.log.streams[Stream::Main as usize].open
+        {
+            self.store.fill_segment(now, open, memory);
+            if self.store.seal_is_to_promise() {
+                return false;
+            }
+        }
+        self.store.number_renewal(segment, below);
+        let needs = self.store.log.segment(segment).superseded_by;
+        self.store
+            .renewals
+            .current
+            .as_mut()
+            .expect("just begun")
+            .needs = needs;
+        self.store.want_renewal_covered();
+        self.store.stats.renewed_segments += 1;
+        true
+    }
+
+    /// Whether an older segment of main is on its way out, or earlier renewals wait for a seal.
+    pub(crate) fn renewal_has_to_wait(&self) -> bool {
+        self.reclaim.is_busy(Stream::Main) || self.store.seal_is_to_promise()
     }
 }
 

@@ -16,11 +16,11 @@
 
 use std::ops::Range;
 
-use crate::engine::Engine;
 use crate::format::header::State;
 use crate::format::{Link, SegmentId, Sequence, Stream};
 use crate::interface::Memory;
 use crate::log::{Log, SegmentState};
+use crate::store::Store;
 
 /// How many renewals can go below one open segment; the next closes it. A number is 48 bits, so
 /// there are enough for exabytes of main.
@@ -104,7 +104,7 @@ impl Log {
     }
 }
 
-impl Engine {
+impl Store {
     /// Whether renewals wait for the seal of a segment that takes no more headers. Another waits
     /// too: below the next segment it would have two to wait for, and at the young end no link from
     /// it leads to them.

@@ -12,6 +12,7 @@ use crate::index::{MAX_HITS, SlotFlags, hash};
 use crate::log::{RECLAIM_RESERVE, SegmentState};
 use crate::planted::{self, Bug};
 use crate::settings::{name_of, named};
+use crate::store::Store;
 use crate::trials::Manner;
 
 /// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent. What
@@ -111,33 +112,7 @@ impl Allowance {
     }
 }
 
-impl Engine {
-    /// A block was read or written.
-    #[inline]
-    pub(crate) fn note_use(&mut self, key: BlockKey) {
-        if self.trials.sample(key) {
-            self.trials.note_use(key);
-        }
-    }
-
-    /// The stream a missed block belongs in: main if it left not long ago.
-    pub(crate) fn stream_of_promoted(&mut self, key: BlockKey) -> Stream {
-        self.note_use(key);
-        if self.settings.replacement.has_ghost()
-            && self.ghost.take(hash(key)).is_some()
-            && self.main_has_room()
-        {
-            Stream::Main
-        } else {
-            Stream::Probation
-        }
-    }
-
-    fn main_has_room(&mut self) -> bool {
-        let is_filling = self.log.free.len() * 8 > self.log.usable_segments();
-        self.trials.best() != Manner::Steady || is_filling || self.main_makes_way()
-    }
-
+impl Store {
     /// The count of hits a written block starts with that was not cached. It has to be in the
     /// write stream (I17); if it left a short while ago it moves on from there, which is a copy.
     #[inline]
@@ -157,24 +132,52 @@ impl Engine {
             self.ghost.insert(hash);
         }
     }
+}
+
+impl Engine {
+    /// A block was read or written.
+    #[inline]
+    pub(crate) fn note_use(&mut self, key: BlockKey) {
+        if self.trials.sample(key) {
+            self.trials.note_use(key);
+        }
+    }
+
+    /// The stream a missed block belongs in: main if it left not long ago.
+    pub(crate) fn stream_of_promoted(&mut self, key: BlockKey) -> Stream {
+        self.note_use(key);
+        if self.store.settings.replacement.has_ghost()
+            && self.store.ghost.take(hash(key)).is_some()
+            && self.main_has_room()
+        {
+            Stream::Main
+        } else {
+            Stream::Probation
+        }
+    }
+
+    fn main_has_room(&mut self) -> bool {
+        let is_filling = self.store.log.free.len() * 8 > self.store.log.usable_segments();
+        self.trials.best() != Manner::Steady || is_filling || self.main_makes_way()
+    }
 
     /// Where a live block of a dying segment goes; `None` to evict it.
     pub(crate) fn retain_where(&self, stream: Stream, slot: Slot) -> Option<Stream> {
-        let flags = self.index.flags(slot);
+        let flags = self.store.index.flags(slot);
         if flags.dirty() && !planted::is(Bug::DirtyInMain) {
             return Some(Stream::Write);
         }
         let bar = self.hits_to_stay(stream, flags)?;
         // When copies do not pay because everything is hot, the bar rises.
         let bar = bar.max(self.least_hits_to_stay()?);
-        (flags.hits() >= bar && self.log.free.len() > 1).then_some(Stream::Main)
+        (flags.hits() >= bar && self.store.log.free.len() > 1).then_some(Stream::Main)
     }
 
     /// How many hits keep a clean block; `None` if none do.
     fn hits_to_stay(&self, stream: Stream, flags: SlotFlags) -> Option<u8> {
         // One that was overwritten in main has proved itself before.
         let proved = stream == Stream::Main || flags.shadows() & Stream::Main.bit() != 0;
-        match self.settings.replacement {
+        match self.store.settings.replacement {
             Replacement::Fifo => None,
             Replacement::Clock => Some(1),
             _ if proved => Some(1),
@@ -186,7 +189,7 @@ impl Engine {
                 Some(1)
             }
             Replacement::Adaptive | Replacement::S3Fifo => {
-                Some(self.trials.best().promotion_hits(&self.settings))
+                Some(self.trials.best().promotion_hits(&self.store.settings))
             }
             Replacement::TwoQ => (stream == Stream::Write).then_some(MAX_HITS),
         }
@@ -195,13 +198,13 @@ impl Engine {
     /// Near the mark at which writers are held back, the cache writes as fast as it can be emptied,
     /// and a copy takes from that.
     fn has_room_for_written(&self) -> bool {
-        let near_percent = self.settings.dirty_high_percent / 4 * 3;
-        self.stats.dirty_blocks < self.share(near_percent)
+        let near_percent = self.store.settings.dirty_high_percent / 4 * 3;
+        self.store.stats.dirty_blocks < self.store.share(near_percent)
     }
 
     /// The bar for all clean blocks, by what is left of the allowance.
     fn least_hits_to_stay(&self) -> Option<u8> {
-        if self.log.free.len() <= RECLAIM_RESERVE {
+        if self.store.log.free.len() <= RECLAIM_RESERVE {
             return Some(2);
         }
         let most = self.most_allowance();
@@ -214,18 +217,21 @@ impl Engine {
     }
 
     fn most_allowance(&self) -> i64 {
-        Allowance::most(self.log.usable_slots(), self.settings.retain_percent)
+        Allowance::most(
+            self.store.log.usable_slots(),
+            self.store.settings.retain_percent,
+        )
     }
 
     /// Reckons up what was let in and copied since the last time.
     pub(crate) fn renew_allowance(&mut self) {
-        let written = self.stats.cache_data_written_bytes / self.block_bytes() as u64;
-        let copied = self.stats.retained_blocks + self.stats.renewed_segments;
+        let written = self.store.stats.cache_data_written_bytes / self.store.block_bytes() as u64;
+        let copied = self.store.stats.retained_blocks + self.store.stats.renewed_segments;
         let new_written = written.saturating_sub(self.allowance.written);
         let new_copied = copied.saturating_sub(self.allowance.copied);
         (self.allowance.written, self.allowance.copied) = (written, copied);
         let let_in = new_written.saturating_sub(new_copied);
-        let earned = let_in as i64 * i64::from(self.settings.retain_percent);
+        let earned = let_in as i64 * i64::from(self.store.settings.retain_percent);
         let left = self.allowance.left + earned - new_copied as i64 * 100;
         let most = self.most_allowance();
         self.allowance.left = left.clamp(-most, most);
@@ -234,7 +240,7 @@ impl Engine {
     /// The stream whose turn it is to give up its oldest segment, whether or not it is ready.
     pub(crate) fn stream_due(&self) -> Option<Stream> {
         let write_is_clean = self.has_oldest(Stream::Write) && self.oldest_dirty_blocks() == 0;
-        match self.settings.replacement {
+        match self.store.settings.replacement {
             Replacement::Fifo | Replacement::Clock => self.oldest_stream(write_is_clean),
             Replacement::Adaptive | Replacement::S3Fifo => {
                 let share = u64::from(self.probation_percent());
@@ -247,7 +253,7 @@ impl Engine {
     }
 
     fn probation_percent(&self) -> u8 {
-        self.trials.best().probation_percent(&self.settings)
+        self.trials.best().probation_percent(&self.store.settings)
     }
 
     /// From which streams a segment is taken, and in which order, when the one whose turn it is has
@@ -283,7 +289,7 @@ impl Engine {
         match (probation_due, write_due) {
             (true, true) => {
                 let above_share = |stream: Stream, percent: u64| {
-                    let share = self.log.usable_segments() as u64 * percent;
+                    let share = self.store.log.usable_segments() as u64 * percent;
                     (self.segments_that_stay(stream) * 100).saturating_sub(share)
                 };
                 let write_first =
@@ -307,7 +313,7 @@ impl Engine {
     /// The stream whose oldest segment has the fewest live blocks, if they are less than two
     /// thirds: what was overwritten or left is room for nothing, in whichever stream it lies.
     fn deadest_stream(&self, write_is_clean: bool) -> Option<Stream> {
-        let geometry = &self.log.geometry;
+        let geometry = &self.store.log.geometry;
         let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
         let streams = Stream::ALL
             .into_iter()
@@ -319,25 +325,28 @@ impl Engine {
 
     /// Whether a stream has more than this share of the shard, what is on its way out left out.
     fn is_longer_than(&self, stream: Stream, percent: u64) -> bool {
-        let segments = self.log.usable_segments() as u64;
+        let segments = self.store.log.usable_segments() as u64;
         self.segments_that_stay(stream) * 100 > (segments * percent).max(100)
     }
 
     fn segments_that_stay(&self, stream: Stream) -> u64 {
-        let all = self.log.streams[stream as usize].order.len();
+        let all = self.store.log.streams[stream as usize].order.len();
         (all - self.reclaim.on_their_way_out(stream)) as u64
     }
 
     /// The oldest segment of a stream that is not dying already (I2: they die in order).
     pub(crate) fn oldest(&self, stream: Stream) -> Option<SegmentId> {
         let dying = self.reclaim.dying(stream);
-        self.log.streams[stream as usize].order.get(dying).copied()
+        self.store.log.streams[stream as usize]
+            .order
+            .get(dying)
+            .copied()
     }
 
     /// Whether a stream has a segment that can be reclaimed, now or when an older one is done.
     fn has_oldest(&self, stream: Stream) -> bool {
         self.oldest(stream).is_some_and(|oldest| {
-            let state = self.log.segments[oldest.0 as usize].state;
+            let state = self.store.log.segments[oldest.0 as usize].state;
             matches!(state, SegmentState::Sealed | SegmentState::Reclaiming)
         })
     }
@@ -345,17 +354,17 @@ impl Engine {
     fn oldest_generation(&self, stream: Stream) -> Sequence {
         let oldest = self.oldest(stream);
         oldest.map_or(Sequence::ZERO, |oldest| {
-            self.log.segments[oldest.0 as usize].generation
+            self.store.log.segments[oldest.0 as usize].generation
         })
     }
 
     pub(crate) fn oldest_live_blocks(&self, stream: Stream) -> u32 {
         let oldest = self.oldest(stream);
-        oldest.map_or(0, |oldest| self.log.segments[oldest.0 as usize].live)
+        oldest.map_or(0, |oldest| self.store.log.segments[oldest.0 as usize].live)
     }
 
     pub(crate) fn oldest_dirty_blocks(&self) -> u32 {
         let oldest = self.oldest(Stream::Write);
-        oldest.map_or(0, |oldest| self.log.segments[oldest.0 as usize].dirty)
+        oldest.map_or(0, |oldest| self.store.log.segments[oldest.0 as usize].dirty)
     }
 }

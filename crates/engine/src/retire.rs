@@ -61,16 +61,19 @@ impl Engine {
     /// # Panics
     /// If something that is gone is not empty.
     pub fn set_extents(&mut self, superblock: &Superblock) {
-        let map = superblock.segment_map(self.log.shard);
-        let before = self.log.segments.len();
+        let map = superblock.segment_map(self.store.log.shard);
+        let before = self.store.log.segments.len();
         let end = before.max(superblock.extents.end_segment() as usize);
-        self.log.segments.reserve_exact(end - before);
-        self.log.segments.resize_with(end, || Segment::fresh(false));
-        for (id, segment) in (0..).map(SegmentId).zip(&mut self.log.segments) {
+        self.store.log.segments.reserve_exact(end - before);
+        self.store
+            .log
+            .segments
+            .resize_with(end, || Segment::fresh(false));
+        for (id, segment) in (0..).map(SegmentId).zip(&mut self.store.log.segments) {
             match (map.has(id), segment.state) {
                 (true, SegmentState::Absent) => {
                     segment.state = SegmentState::Free;
-                    self.log.free.push_back(id);
+                    self.store.log.free.push_back(id);
                 }
                 (false, SegmentState::Retired) => segment.state = SegmentState::Absent,
                 (false, SegmentState::Absent) | (true, _) => {}
@@ -81,15 +84,15 @@ impl Engine {
                 ),
             }
         }
-        self.log.map = map;
-        self.log.geometry.segments_per_shard = end as u32;
+        self.store.log.map = map;
+        self.store.log.geometry.segments_per_shard = end as u32;
         if end > before {
-            let slots = self.log.geometry.slots();
-            self.index.grow(slots);
-            self.ghost = Ghost::of(slots as usize);
+            let slots = self.store.log.geometry.slots();
+            self.store.index.grow(slots);
+            self.store.ghost = Ghost::of(slots as usize);
         }
         self.forget_retirement();
-        self.trials = Trials::new(self.log.usable_slots(), &self.settings);
+        self.trials = Trials::new(self.store.log.usable_slots(), &self.store.settings);
     }
 
     /// Begins to empty these segments, so that their extents can be taken away. Nothing happens to
@@ -104,20 +107,20 @@ impl Engine {
     pub fn retire(&mut self, ids: Vec<Range<u32>>) -> Result<(), u32> {
         assert!(!self.retire.is_active(), "one at a time");
         let going: u32 = ids.iter().map(|ids| ids.end - ids.start).sum();
-        let stay = (self.log.usable_segments() as u32).saturating_sub(going);
+        let stay = (self.store.log.usable_segments() as u32).saturating_sub(going);
         if stay < MIN_SEGMENTS_FORMAT {
             return Err(MIN_SEGMENTS_FORMAT);
         }
         self.retire.ids = ids;
         for id in self.retire.segments() {
-            let segment = &mut self.log.segments[id];
+            let segment = &mut self.store.log.segments[id];
             assert!(segment.state != SegmentState::Absent, "it is there");
             segment.retiring = true;
         }
-        self.forget_renewal_answer();
+        self.store.forget_renewal_answer();
         self.prefer_what_stays();
         self.reckon_capacity();
-        self.stirred = true;
+        self.store.stirred = true;
         Ok(())
     }
 
@@ -138,7 +141,7 @@ impl Engine {
     }
 
     fn has_retired(&self, id: usize) -> bool {
-        match self.log.segments[id].state {
+        match self.store.log.segments[id].state {
             SegmentState::Retired => true,
             // Empty is not enough.
             SegmentState::Dying | SegmentState::Dead => planted::is(Bug::RetiredEarly),
@@ -150,10 +153,10 @@ impl Engine {
     /// Uses the segments that were to leave as before.
     pub fn keep_retiring(&mut self) {
         for id in self.retire.segments() {
-            let segment = &mut self.log.segments[id];
+            let segment = &mut self.store.log.segments[id];
             if segment.state == SegmentState::Retired {
                 segment.state = SegmentState::Free;
-                self.log.free.push_back(SegmentId(id as u32));
+                self.store.log.free.push_back(SegmentId(id as u32));
             }
         }
         self.forget_retirement();
@@ -161,51 +164,51 @@ impl Engine {
 
     fn forget_retirement(&mut self) {
         for id in self.retire.segments() {
-            self.log.segments[id].retiring = false;
+            self.store.log.segments[id].retiring = false;
         }
         self.retire = Retire::default();
-        self.forget_renewal_answer();
+        self.store.forget_renewal_answer();
         self.reckon_capacity();
-        self.stirred = true;
+        self.store.stirred = true;
     }
 
     /// Reckons anew what the shares in the settings are shares of.
     fn reckon_capacity(&mut self) {
-        self.log.reckon_usable();
-        self.capacity_blocks = self.log.capacity_blocks();
+        self.store.log.reckon_usable();
+        self.store.capacity_blocks = self.store.log.capacity_blocks();
     }
 
     fn prefer_what_stays(&mut self) {
-        let segments = &self.log.segments;
-        let free = self.log.free.make_contiguous();
+        let segments = &self.store.log.segments;
+        let free = self.store.log.free.make_contiguous();
         free.sort_by_key(|id| segments[id.0 as usize].retiring);
     }
 
     /// A segment has become free: of what leaves none is used again.
     pub(crate) fn retired(&mut self, id: SegmentId) {
-        let segment = self.log.segment(id);
+        let segment = self.store.log.segment(id);
         if segment.retiring && self.retire.withdrawn {
             segment.state = SegmentState::Retired;
-            return self.forget_evicted(id);
+            return self.store.forget_evicted(id);
         }
         segment.state = SegmentState::Free;
-        if self.log.segment(id).retiring {
-            self.log.free.push_back(id);
+        if self.store.log.segment(id).retiring {
+            self.store.log.free.push_back(id);
         } else {
-            self.log.free.push_front(id);
+            self.store.log.free.push_front(id);
         }
     }
 
     /// Free segments that reclaim counts on: those that stay.
     pub(crate) fn free_that_stay(&self) -> usize {
         if !self.retire.is_active() || self.retire.withdrawn {
-            return self.log.free.len();
+            return self.store.log.free.len();
         }
-        self.stay(self.log.free.iter().copied())
+        self.stay(self.store.log.free.iter().copied())
     }
 
     fn stay(&self, ids: impl Iterator<Item = SegmentId>) -> usize {
-        ids.filter(|id| !self.log.segments[id.0 as usize].retiring)
+        ids.filter(|id| !self.store.log.segments[id.0 as usize].retiring)
             .count()
     }
 
@@ -232,7 +235,7 @@ impl Engine {
             self.withdraw(now, memory);
         }
         for stream in Stream::ALL {
-            while self.log.free.len() > RECLAIM_RESERVE + 1
+            while self.store.log.free.len() > RECLAIM_RESERVE + 1
                 && self.holds_retiring(stream)
                 && self.can_reclaim(stream)
             {
@@ -249,29 +252,29 @@ impl Engine {
     fn withdraw(&mut self, now: Nanos, memory: &mut dyn Memory) {
         self.retire.withdrawn = true;
         for id in self.retire.segments() {
-            let segment = &mut self.log.segments[id];
+            let segment = &mut self.store.log.segments[id];
             if segment.state == SegmentState::Free && !planted::is(Bug::RetiredOpened) {
                 segment.state = SegmentState::Retired;
-                self.forget_evicted(SegmentId(id as u32));
+                self.store.forget_evicted(SegmentId(id as u32));
             }
         }
-        let segments = &self.log.segments;
+        let segments = &self.store.log.segments;
         let is_free = |id: &SegmentId| segments[id.0 as usize].state == SegmentState::Free;
-        self.log.free.retain(is_free);
+        self.store.log.free.retain(is_free);
         for stream in Stream::ALL {
-            if let Some(open) = self.log.streams[stream as usize].open
-                && self.log.segments[open.0 as usize].retiring
+            if let Some(open) = self.store.log.streams[stream as usize].open
+                && self.store.log.segments[open.0 as usize].retiring
             {
-                self.fill_segment(now, open, memory);
+                self.store.fill_segment(now, open, memory);
             }
         }
     }
 
     /// Whether a stream has segments that are to leave and are not on their way out.
     fn holds_retiring(&self, stream: Stream) -> bool {
-        let order = &self.log.streams[stream as usize].order;
+        let order = &self.store.log.streams[stream as usize].order;
         let rest = order.iter().skip(self.reclaim.on_their_way_out(stream));
         rest.into_iter()
-            .any(|id| self.log.segments[id.0 as usize].retiring)
+            .any(|id| self.store.log.segments[id.0 as usize].retiring)
     }
 }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use crate::engine::Engine;
 use crate::format::BlockKey;
 use crate::interface::{Memory, Nanos};
+use crate::store::Store;
 
 /// How often held writes are looked at.
 const TICK: Nanos = Nanos(2_000_000);
@@ -66,7 +67,7 @@ impl Throttle {
     }
 }
 
-impl Engine {
+impl Store {
     /// Whether dirty data is at its high mark.
     pub(crate) fn dirty_is_high(&self) -> bool {
         self.dirty_blocks_to_come() >= self.share(self.settings.dirty_high_percent)
@@ -84,10 +85,12 @@ impl Engine {
     pub(crate) fn share(&self, percent: u8) -> u64 {
         self.capacity_blocks * u64::from(percent) / 100
     }
+}
 
+impl Engine {
     /// Whether a write of this many blocks has to wait.
     pub(crate) fn throttles(&mut self, now: Nanos, blocks: u64) -> bool {
-        if self.throttle.held.is_empty() && !self.dirty_is_high() {
+        if self.throttle.held.is_empty() && !self.store.dirty_is_high() {
             return false;
         }
         self.refill(now);
@@ -104,17 +107,17 @@ impl Engine {
         let held = self.throttle.held.iter();
         let mut requests = held.filter_map(|(name, _)| self.requests.get(*name));
         requests.any(|waiting| {
-            let (first, end) = self.keys_of(&waiting.request);
+            let (first, end) = self.store.keys_of(&waiting.request);
             (first..end).contains(&key)
         })
     }
 
     fn refill(&mut self, now: Nanos) {
         let (high, limit) = (
-            self.share(self.settings.dirty_high_percent),
-            self.share(self.settings.dirty_limit_percent),
+            self.store.share(self.store.settings.dirty_high_percent),
+            self.store.share(self.store.settings.dirty_limit_percent),
         );
-        let dirty = self.dirty_blocks_to_come();
+        let dirty = self.store.dirty_blocks_to_come();
         let room = limit.saturating_sub(dirty) as f64 / (limit - high).max(1) as f64;
         let throttle = &mut self.throttle;
         throttle.measure(now);
@@ -132,7 +135,7 @@ impl Engine {
     pub(crate) fn release_throttled(&mut self, now: Nanos, memory: &mut dyn Memory) {
         self.refill(now);
         while let Some(&(request, blocks)) = self.throttle.held.front() {
-            let free = !self.dirty_is_high() || self.failed_cache();
+            let free = !self.store.dirty_is_high() || self.store.failed_cache();
             // A write longer than the credit can ever be passes when the credit is full.
             let enough = self.throttle.credit >= (blocks as f64).min(256.0);
             if !free && !enough {
@@ -143,6 +146,7 @@ impl Engine {
                 self.throttle.credit -= blocks as f64;
             }
             let bypass = self
+                .store
                 .failed_cache()
                 .then_some(crate::bypass::BypassReason::Failed);
             self.start_write(now, request, bypass, memory);

@@ -9,10 +9,12 @@
 use std::ops::Range;
 
 use crate::buffer::MemoryBuffer;
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{BlockKey, DurablePosition, Slot, Stream};
 use crate::interface::VolumeSlot;
+use crate::op::Op;
 use crate::planted::{self, Bug};
+use crate::store::Store;
 
 /// A range of a volume that is newer in the cache than on its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,122 +78,12 @@ fn ranges_of(mut keys: Vec<BlockKey>) -> Vec<(BlockKey, BlockKey)> {
     ranges
 }
 
-impl Engine {
-    /// The cache is given up, for another shard's reason: this one relies on it no more.
-    pub fn step_aside(&mut self, reason: &'static str) {
-        self.stir();
-        self.fail_cache(reason);
-    }
-
-    /// Whether data is on its way to the cache device of which it is open whether it lands.
-    #[must_use]
-    pub fn is_appending(&self) -> bool {
-        let mut ops = self.ops.iter();
-        ops.any(|op| matches!(op, Op::AppendData(_) | Op::SingleWrite(_)))
-    }
-
-    /// How far this shard is durable, for the record.
-    #[must_use]
-    pub fn promise(&self) -> Promise {
-        Promise {
-            shard: self.log.shard,
-            durable: self.log.durable,
-        }
-    }
-
-    /// The epoch of this life of the cache.
-    #[must_use]
-    pub fn epoch(&self) -> u32 {
-        self.log.epoch
-    }
-
-    /// What is dirty now, to be put on record. Once it is, [`Engine::abandonment_recorded`]. None as
-    /// long as the volume of some of it is not there: a list without that would replace one that
-    /// has it (I15).
-    pub fn list_unsaved(&mut self) -> Option<Vec<Unsaved>> {
-        let Engine { index, buffer, .. } = &*self;
-        let slots = (0..index.slots()).map(Slot);
-        let dirty = slots.filter(|slot| index.flags(*slot).live() && index.flags(*slot).dirty());
-        let listed = Listed::of(dirty.map(|slot| index.key(slot)).collect());
-        let buffered = ranges_of(buffer.unfinished_keys().collect());
-        let logged = listed.ranges.iter().map(|range| (*range, false));
-        let ranges = logged.chain(buffered.into_iter().map(|range| (range, true)));
-        let unsaved = ranges.map(|(range, in_memory)| self.named(range, in_memory));
-        let unsaved: Option<Vec<Unsaved>> = unsaved.collect();
-        let unsaved = unsaved?;
-        if let Some(failed) = &mut self.failed {
-            failed.reported = listed;
-        }
-        Some(unsaved)
-    }
-
-    /// Believes of the cache only what is dirty and listed: the rest is older than what the origin
-    /// holds, or may be. What a cache that was given up is opened with, to save what is unsaved.
-    pub fn keep_only(&mut self, unsaved: &[Range<BlockKey>]) {
-        let keys = unsaved.iter().flat_map(|range| range.start.0..range.end.0);
-        let listed = Listed::of(keys.map(BlockKey).collect());
-        for slot in (0..self.index.slots()).map(Slot) {
-            let (key, flags) = (self.index.key(slot), self.index.flags(slot));
-            let is_listed = listed.meets(key, key.plus(1)) || planted::is(Bug::ListNotAsked);
-            let is_wanted = flags.dirty() && is_listed;
-            if flags.live() && !is_wanted && self.index.find(key) == Some(slot) {
-                self.index.remove(key);
-                self.slot_dies(key, slot, flags);
-            }
-        }
-        self.stir();
-    }
-
-    /// A range of blocks as the volume it belongs to has it.
-    fn named(&self, (first, end): (BlockKey, BlockKey), in_memory: bool) -> Option<Unsaved> {
-        let volume = self.volume_of(first)?;
-        let base = self.volumes[usize::from(volume.0)].as_ref()?.config.base;
-        let block_bytes = self.block_bytes() as u64;
-        Some(Unsaved {
-            volume,
-            offset_bytes: (first.0 - base.0) * block_bytes,
-            len_bytes: (end.0 - first.0) * block_bytes,
-            in_memory,
-        })
-    }
-
-    /// Whether somebody waits for a shorter list to be on record: [`Engine::list_unsaved`] has it.
-    #[must_use]
-    pub fn wants_revision(&self) -> bool {
-        let failed = self.failed.as_ref();
-        failed.is_some_and(|failed| failed.recorded && failed.listed.revision_wanted)
-    }
-
+impl Store {
     /// A write of this block failed, and recovery may find it in the log all the same.
     pub(crate) fn may_have_landed(&mut self, key: BlockKey) {
         if let Some(failed) = &mut self.failed {
             failed.landed.insert(key, ());
         }
-    }
-
-    /// Whether a write that failed must not be answered yet (I10): as long as an older version of
-    /// one of its blocks is on record, the next start would take what landed for that.
-    /// The memory buffer has what it logs, and tries again.
-    pub(crate) fn may_come_back(&mut self, name: u32, first: BlockKey, end: BlockKey) -> bool {
-        let is_buffered = MemoryBuffer::part_of(self.request(name).id).is_some();
-        if is_buffered || planted::is(Bug::LandedAnswered) {
-            return false;
-        }
-        let Some(failed) = &mut self.failed else {
-            return false;
-        };
-        let mut comes_back = false;
-        for key in (first.0..end.0).map(BlockKey) {
-            if !failed.landed.contains_key(&key) || !failed.listed.meets(key, key.plus(1)) {
-                continue;
-            }
-            let slot = self.index.find(key);
-            let unreadable = slot.is_some_and(|slot| self.unreadable.holds(key, slot));
-            comes_back |= !unreadable;
-            let dirty = slot.is_some_and(|slot| self.index.flags(slot).dirty());
-            failed.listed.revision_wanted |= !dirty;
-        }
-        comes_back
     }
 
     /// Whether blocks that are to be written to the origin are on record as newer in the cache:
@@ -203,6 +95,121 @@ impl Engine {
         let meets = failed.listed.meets(first, end) && !planted::is(Bug::ListIgnored);
         failed.listed.revision_wanted |= meets;
         meets
+    }
+}
+
+impl Engine {
+    /// The cache is given up, for another shard's reason: this one relies on it no more.
+    pub fn step_aside(&mut self, reason: &'static str) {
+        self.store.stir();
+        self.store.fail_cache(reason);
+    }
+
+    /// Whether data is on its way to the cache device of which it is open whether it lands.
+    #[must_use]
+    pub fn is_appending(&self) -> bool {
+        let mut ops = self.store.ops.iter();
+        ops.any(|op| matches!(op, Op::AppendData(_) | Op::SingleWrite(_)))
+    }
+
+    /// How far this shard is durable, for the record.
+    #[must_use]
+    pub fn promise(&self) -> Promise {
+        Promise {
+            shard: self.store.log.shard,
+            durable: self.store.log.durable,
+        }
+    }
+
+    /// The epoch of this life of the cache.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.store.log.epoch
+    }
+
+    /// What is dirty now, to be put on record. Once it is, [`Engine::abandonment_recorded`]. None as
+    /// long as the volume of some of it is not there: a list without that would replace one that
+    /// has it (I15).
+    pub fn list_unsaved(&mut self) -> Option<Vec<Unsaved>> {
+        let (index, buffer) = (&self.store.index, &self.buffer);
+        let slots = (0..index.slots()).map(Slot);
+        let dirty = slots.filter(|slot| index.flags(*slot).live() && index.flags(*slot).dirty());
+        let listed = Listed::of(dirty.map(|slot| index.key(slot)).collect());
+        let buffered = ranges_of(buffer.unfinished_keys().collect());
+        let logged = listed.ranges.iter().map(|range| (*range, false));
+        let ranges = logged.chain(buffered.into_iter().map(|range| (range, true)));
+        let unsaved = ranges.map(|(range, in_memory)| self.named(range, in_memory));
+        let unsaved: Option<Vec<Unsaved>> = unsaved.collect();
+        let unsaved = unsaved?;
+        if let Some(failed) = &mut self.store.failed {
+            failed.reported = listed;
+        }
+        Some(unsaved)
+    }
+
+    /// Believes of the cache only what is dirty and listed: the rest is older than what the origin
+    /// holds, or may be. What a cache that was given up is opened with, to save what is unsaved.
+    pub fn keep_only(&mut self, unsaved: &[Range<BlockKey>]) {
+        let keys = unsaved.iter().flat_map(|range| range.start.0..range.end.0);
+        let listed = Listed::of(keys.map(BlockKey).collect());
+        for slot in (0..self.store.index.slots()).map(Slot) {
+            let (key, flags) = (self.store.index.key(slot), self.store.index.flags(slot));
+            let is_listed = listed.meets(key, key.plus(1)) || planted::is(Bug::ListNotAsked);
+            let is_wanted = flags.dirty() && is_listed;
+            if flags.live() && !is_wanted && self.store.index.find(key) == Some(slot) {
+                self.store.index.remove(key);
+                self.store.slot_dies(key, slot, flags);
+            }
+        }
+        self.store.stir();
+    }
+
+    /// A range of blocks as the volume it belongs to has it.
+    fn named(&self, (first, end): (BlockKey, BlockKey), in_memory: bool) -> Option<Unsaved> {
+        let volume = self.store.volume_of(first)?;
+        let base = self.store.volumes[usize::from(volume.0)]
+            .as_ref()?
+            .config
+            .base;
+        let block_bytes = self.store.block_bytes() as u64;
+        Some(Unsaved {
+            volume,
+            offset_bytes: (first.0 - base.0) * block_bytes,
+            len_bytes: (end.0 - first.0) * block_bytes,
+            in_memory,
+        })
+    }
+
+    /// Whether somebody waits for a shorter list to be on record: [`Engine::list_unsaved`] has it.
+    #[must_use]
+    pub fn wants_revision(&self) -> bool {
+        let failed = self.store.failed.as_ref();
+        failed.is_some_and(|failed| failed.recorded && failed.listed.revision_wanted)
+    }
+
+    /// Whether a write that failed must not be answered yet (I10): as long as an older version of
+    /// one of its blocks is on record, the next start would take what landed for that.
+    /// The memory buffer has what it logs, and tries again.
+    pub(crate) fn may_come_back(&mut self, name: u32, first: BlockKey, end: BlockKey) -> bool {
+        let is_buffered = MemoryBuffer::part_of(self.request(name).id).is_some();
+        if is_buffered || planted::is(Bug::LandedAnswered) {
+            return false;
+        }
+        let Some(failed) = &mut self.store.failed else {
+            return false;
+        };
+        let mut comes_back = false;
+        for key in (first.0..end.0).map(BlockKey) {
+            if !failed.landed.contains_key(&key) || !failed.listed.meets(key, key.plus(1)) {
+                continue;
+            }
+            let slot = self.store.index.find(key);
+            let unreadable = slot.is_some_and(|slot| self.store.unreadable.holds(key, slot));
+            comes_back |= !unreadable;
+            let dirty = slot.is_some_and(|slot| self.store.index.flags(slot).dirty());
+            failed.listed.revision_wanted |= !dirty;
+        }
+        comes_back
     }
 }
 

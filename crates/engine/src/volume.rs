@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Device, DeviceError, Failure, Memory, Nanos, Operation, VolumeSlot};
 use crate::log::Version;
+use crate::op::Op;
 use crate::planted::{self, Bug};
 use crate::sequential::SequentialDetector;
 use crate::settings::Mode;
+use crate::store::Store;
 
 /// Blocks of one bit of "written since the origin's last flush".
 const REGION_BLOCKS: u64 = 64;
@@ -156,13 +158,7 @@ impl Volume {
     }
 }
 
-impl Engine {
-    pub(crate) fn volume(&mut self, slot: VolumeSlot) -> &mut Volume {
-        self.volumes[usize::from(slot.0)]
-            .as_mut()
-            .expect("an attached volume")
-    }
-
+impl Store {
     /// Keeps the volume's counts in step with the index.
     pub(crate) fn account_volume(&mut self, key: BlockKey, dirty: i64, cached: i64) {
         let hint = self.volume_hint;
@@ -195,6 +191,14 @@ impl Engine {
             .position(|volume| volume.as_ref().is_some_and(|volume| volume.contains(key)))?;
         Some(VolumeSlot(found as u16))
     }
+}
+
+impl Engine {
+    pub(crate) fn volume(&mut self, slot: VolumeSlot) -> &mut Volume {
+        self.store.volumes[usize::from(slot.0)]
+            .as_mut()
+            .expect("an attached volume")
+    }
 
     /// Notes that a write to these blocks reached the origin, or may have.
     pub(crate) fn origin_written(
@@ -214,7 +218,7 @@ impl Engine {
     /// Notes that the newest version of a block is on the origin, so that the next flush makes
     /// it clean.
     pub(crate) fn version_written(&mut self, volume: VolumeSlot, key: BlockKey, slot: Slot) {
-        let version = self.log.version(slot);
+        let version = self.store.log.version(slot);
         self.written.insert(key, slot);
         self.volume(volume)
             .written
@@ -225,7 +229,7 @@ impl Engine {
     /// some may have been written again since. For showing progress.
     #[must_use]
     pub fn unflushed_blocks(&self, slot: VolumeSlot) -> u64 {
-        let volume = self.volumes.get(usize::from(slot.0));
+        let volume = self.store.volumes.get(usize::from(slot.0));
         volume.and_then(Option::as_ref).map_or(0, |volume| {
             (volume.written.len() + volume.written_flushing.len()) as u64
         })
@@ -255,8 +259,8 @@ impl Engine {
 
     /// Starts the origin flushes that are wanted or due.
     pub(crate) fn advance_origins(&mut self, now: Nanos) {
-        for at in 0..self.volumes.len() {
-            let Some(volume) = &mut self.volumes[at] else {
+        for at in 0..self.store.volumes.len() {
+            let Some(volume) = &mut self.store.volumes[at] else {
                 continue;
             };
             if volume.flush_in_flight {
@@ -275,9 +279,9 @@ impl Engine {
             volume.flushing = std::mem::take(&mut volume.unflushed);
             volume.written_flushing = std::mem::take(&mut volume.written);
             volume.waiting_flushing = std::mem::take(&mut volume.waiting);
-            self.stats.origin_flushes += 1;
+            self.store.stats.origin_flushes += 1;
             let slot = VolumeSlot(at as u16);
-            self.issue(
+            self.store.issue(
                 Op::OriginFlush(slot),
                 Device::Origin(slot),
                 Operation::Flush,
@@ -287,6 +291,7 @@ impl Engine {
 
     pub(crate) fn origins_deadline(&self) -> Option<Nanos> {
         let idle = self
+            .store
             .volumes
             .iter()
             .flatten()
@@ -305,7 +310,7 @@ impl Engine {
     ) {
         self.volume(slot).flush_in_flight = false;
         if result.is_err() && !planted::is(Bug::FailedFlushBelieved) {
-            self.stats.origin_write_errors += 1;
+            self.store.stats.origin_write_errors += 1;
             return self.origin_flush_failed(now, slot, memory);
         }
         let volume = self.volume(slot);
@@ -330,8 +335,8 @@ impl Engine {
     /// among them. What the log holds stays dirty and is written again; what it does not hold is
     /// lost if the origin lost it, and somebody who asks for a flush must hear of it.
     pub fn origin_flush_failed(&mut self, now: Nanos, slot: VolumeSlot, memory: &mut dyn Memory) {
-        self.stirred = true;
-        let Some(Some(volume)) = self.volumes.get_mut(usize::from(slot.0)) else {
+        self.store.stirred = true;
+        let Some(Some(volume)) = self.store.volumes.get_mut(usize::from(slot.0)) else {
             return;
         };
         let mut waiting = std::mem::take(&mut volume.waiting_flushing);
@@ -374,16 +379,16 @@ impl Engine {
     /// I6: clean, if it is still the newest version.
     fn version_durable(&mut self, now: Nanos, written: WrittenVersion, memory: &mut dyn Memory) {
         let (key, slot) = (written.key, written.version.slot);
-        if self.index.find(key) != Some(slot)
-            || !self.index.flags(slot).dirty()
-            || !self.log.holds(written.version)
+        if self.store.index.find(key) != Some(slot)
+            || !self.store.index.flags(slot).dirty()
+            || !self.store.log.holds(written.version)
         {
             return;
         }
-        self.index.set_clean(slot);
-        self.log.segment_of(slot).dirty -= 1;
-        self.stats.dirty_blocks -= 1;
-        self.account_volume(key, -1, 0);
-        self.log_clean(now, slot, memory);
+        self.store.index.set_clean(slot);
+        self.store.log.segment_of(slot).dirty -= 1;
+        self.store.stats.dirty_blocks -= 1;
+        self.store.account_volume(key, -1, 0);
+        self.store.log_clean(now, slot, memory);
     }
 }

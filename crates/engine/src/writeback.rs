@@ -7,15 +7,17 @@
 
 use smallvec::SmallVec;
 
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{BlockKey, Entry, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::{Claim, Version};
+use crate::op::Op;
 use crate::pace::Pace;
 use crate::planted::{self, Bug};
 use crate::settings::{Mode, WritebackPolicy};
+use crate::store::Store;
 use crate::volume::Volume;
 use crate::writeback_reads::Reads;
 
@@ -113,9 +115,41 @@ enum Haste {
     Free,
 }
 
+impl Store {
+    /// Notes in the log that a version is clean: a hint that spares writing it back again after
+    /// a crash. It waits for room like everything that is not reclaim (I18).
+    pub(crate) fn log_clean(&mut self, now: Nanos, slot: Slot, memory: &mut dyn Memory) {
+        self.unlogged_cleans.push_back(self.log.version(slot));
+        self.log_cleans(now, memory);
+    }
+
+    /// Logs the hints that wait, as far as there is room.
+    pub(crate) fn log_cleans(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        while let Some(&version) = self.unlogged_cleans.front() {
+            // A version that is gone needs no hint.
+            if self.log.holds(version) && self.index.flags(version.slot).live() {
+                if self.failed_cache()
+                    || !self.ensure_entry_room(now, Stream::Write, 1, Claim::Client, memory)
+                {
+                    return;
+                }
+                let segment = self.log.geometry.segment_of(version.slot);
+                let in_segment = self.log.geometry.slot_in_segment(version.slot);
+                let entry = Entry::Clean {
+                    segment,
+                    slot: in_segment,
+                    count: 1,
+                };
+                self.log_entry(Stream::Write, entry, memory);
+            }
+            self.unlogged_cleans.pop_front();
+        }
+    }
+}
+
 impl Engine {
     pub(crate) fn advance_writeback(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        if self.stats.dirty_blocks == 0 {
+        if self.store.stats.dirty_blocks == 0 {
             self.writeback.next_check = None;
             self.writeback.hurried = false;
             return;
@@ -133,10 +167,10 @@ impl Engine {
         }
         let haste = self.haste(now);
         if haste == Haste::Paced {
-            let target = self.share(self.settings.dirty_low_percent);
+            let target = self.store.share(self.store.settings.dirty_low_percent);
             self.writeback
                 .pace
-                .advance(now, self.stats.dirty_blocks, target);
+                .advance(now, self.store.stats.dirty_blocks, target);
         }
         if haste == Haste::Trickling {
             if now >= self.writeback.next_trickle {
@@ -149,7 +183,7 @@ impl Engine {
             }
         }
         let mut depth = self.writeback_depth(now, haste);
-        let mut longest_bytes = self.settings.writeback_run_bytes as usize;
+        let mut longest_bytes = self.store.settings.writeback_run_bytes as usize;
         if haste == Haste::Trickling {
             depth = depth.min(TRICKLE_DEPTH);
             longest_bytes = longest_bytes.min(TRICKLE.0);
@@ -215,14 +249,14 @@ impl Engine {
     fn is_paced(&self, now: Nanos) -> bool {
         let left_over =
             |volume: &Volume| volume.config.mode != Mode::Writeback && volume.dirty_blocks > 0;
-        self.settings.writeback_policy == WritebackPolicy::Rate
-            && !self.volumes.iter().flatten().any(left_over)
+        self.store.settings.writeback_policy == WritebackPolicy::Rate
+            && !self.store.volumes.iter().flatten().any(left_over)
             && (self.writeback.has_clients(now, IDLE_AFTER) || self.origin_is_used(now, IDLE_AFTER))
     }
 
     /// Whether a client reads or writes an origin, or did so this lately.
     fn origin_is_used(&self, now: Nanos, lately: Nanos) -> bool {
-        self.volumes.iter().flatten().any(|volume| {
+        self.store.volumes.iter().flatten().any(|volume| {
             volume.foreground_reads > 0
                 || volume.foreground_writes > 0
                 || volume
@@ -239,33 +273,34 @@ impl Engine {
             None => writeback.next_plan,
             Some(until) => until,
         };
-        self.stats.dirty_blocks > 0 && writeback.next_check == Some(until)
+        self.store.stats.dirty_blocks > 0 && writeback.next_check == Some(until)
     }
 
     pub(crate) fn writeback_deadline(&self) -> Option<Nanos> {
         self.writeback
             .next_check
-            .filter(|_| self.stats.dirty_blocks > 0)
+            .filter(|_| self.store.stats.dirty_blocks > 0)
     }
 
     /// Whether somebody waits for dirty data to become less.
     fn is_pressed(&self) -> bool {
         let leaving = self
+            .store
             .volumes
             .iter()
             .flatten()
             .any(|volume| volume.draining && volume.dirty_blocks > 0);
         leaving
-            || self.failed_cache()
+            || self.store.failed_cache()
             || !self.throttle.is_empty()
             || self.writeback.hurried
-            || !self.backlog.is_empty()
+            || !self.store.backlog.is_empty()
     }
 
     /// How many operations may be in flight now.
     fn writeback_depth(&self, now: Nanos, haste: Haste) -> u32 {
-        let dirty = self.stats.dirty_blocks;
-        let full = u32::from(self.settings.writeback_depth);
+        let dirty = self.store.stats.dirty_blocks;
+        let full = u32::from(self.store.settings.writeback_depth);
         if haste == Haste::Paced {
             // Readers of the origin come first here too.
             let used = self.origin_is_used(now, FOREGROUND);
@@ -274,10 +309,11 @@ impl Engine {
             full
         } else if haste == Haste::Pressed {
             (full / 8).max(1)
-        } else if dirty >= self.share(self.settings.dirty_high_percent) {
+        } else if dirty >= self.store.share(self.store.settings.dirty_high_percent) {
             // A client that streams past a full cache gets the origin; a reader shares it.
             u32::from(
-                self.volumes
+                self.store
+                    .volumes
                     .iter()
                     .flatten()
                     .any(|volume| volume.foreground_reads > 0),
@@ -301,43 +337,53 @@ impl Engine {
     /// The slot of a block that may go to the origin now: dirty, its entry durable (I4), no other
     /// origin write of it in flight (I11), not there already.
     fn may_write_back(&self, key: BlockKey) -> Option<Slot> {
-        let slot = self.index.find(key)?;
+        let slot = self.store.index.find(key)?;
         self.is_due(key, slot).then_some(slot)
     }
 
     /// As [`Engine::may_write_back`], for a block whose slot is known.
     fn is_due(&self, key: BlockKey, slot: Slot) -> bool {
-        let abandoned = self.failed.as_ref().is_some_and(|failed| failed.recorded);
-        self.index.flags(slot).dirty()
-            && (self.log.is_durable(slot) || abandoned || planted::is(Bug::WriteBackEarly))
+        let abandoned = self
+            .store
+            .failed
+            .as_ref()
+            .is_some_and(|failed| failed.recorded);
+        self.store.index.flags(slot).dirty()
+            && (self.store.log.is_durable(slot) || abandoned || planted::is(Bug::WriteBackEarly))
             && !self.origin_locks.contains_key(&key)
             && !self.is_written(key, slot)
-            && !self.unreadable.holds(key, slot)
+            && !self.store.unreadable.holds(key, slot)
     }
 
     /// Plans a sweep over the oldest dirty blocks. False if nothing is due.
     fn plan_sweep(&mut self, now: Nanos) -> bool {
-        let dirty = self.stats.dirty_blocks;
-        let draining = self.volumes.iter().flatten().any(|volume| {
+        let dirty = self.store.stats.dirty_blocks;
+        let draining = self.store.volumes.iter().flatten().any(|volume| {
             volume.dirty_blocks > 0 && (volume.draining || volume.config.mode != Mode::Writeback)
         });
-        let all =
-            draining || self.failed_cache() || self.writeback.hurried || !self.throttle.is_empty();
-        let due_anyway = match self.settings.writeback_policy {
-            WritebackPolicy::Threshold => dirty > self.share(self.settings.dirty_low_percent),
-            WritebackPolicy::Timed => dirty > self.share(self.settings.dirty_high_percent),
+        let all = draining
+            || self.store.failed_cache()
+            || self.writeback.hurried
+            || !self.throttle.is_empty();
+        let due_anyway = match self.store.settings.writeback_policy {
+            WritebackPolicy::Threshold => {
+                dirty > self.store.share(self.store.settings.dirty_low_percent)
+            }
+            WritebackPolicy::Timed => {
+                dirty > self.store.share(self.store.settings.dirty_high_percent)
+            }
             WritebackPolicy::Rate | WritebackPolicy::Cleaner => true,
         };
         let wanted = (dirty as usize / 4).clamp(SWEEP_BLOCKS.0, SWEEP_BLOCKS.1);
         let mut sweep = std::mem::take(&mut self.writeback.sweep);
         sweep.clear();
         let mut undurable = false;
-        self.unreadable.keep_newest(&self.index);
-        let geometry = self.log.geometry;
-        for at in 0..self.log.streams[Stream::Write as usize].order.len() {
-            let id = self.log.streams[Stream::Write as usize].order[at];
-            let segment = &self.log.segments[id.0 as usize];
-            let aged = now.since(segment.opened_at) >= self.settings.age_limit;
+        self.store.unreadable.keep_newest(&self.store.index);
+        let geometry = self.store.log.geometry;
+        for at in 0..self.store.log.streams[Stream::Write as usize].order.len() {
+            let id = self.store.log.streams[Stream::Write as usize].order[at];
+            let segment = &self.store.log.segments[id.0 as usize];
+            let aged = now.since(segment.opened_at) >= self.store.settings.age_limit;
             if sweep.len() >= wanted || !(all || due_anyway || aged) {
                 break;
             }
@@ -347,13 +393,13 @@ impl Engine {
             undurable |= segment.durable_slots < geometry.slots_per_segment() as u16;
             for in_segment in geometry.first_slot() as u16..geometry.slots_per_segment() as u16 {
                 let slot = geometry.slot(id, in_segment);
-                let flags = self.index.flags(slot);
+                let flags = self.store.index.flags(slot);
                 if !flags.live() || !flags.dirty() {
                     continue;
                 }
                 // What is on its way already must not take the place of what is not: a sweep of
                 // little else would be planned again at once, over and over.
-                let key = self.index.key(slot);
+                let key = self.store.index.key(slot);
                 if self.is_due(key, slot) {
                     sweep.push(key);
                 }
@@ -362,7 +408,7 @@ impl Engine {
         sweep.sort_unstable();
         if sweep.is_empty() {
             if undurable && all {
-                self.want_durable(self.last_number());
+                self.store.want_durable(self.store.last_number());
             }
             self.ask_for_origin_flushes();
         }
@@ -377,8 +423,8 @@ impl Engine {
         if self.written.is_empty() || self.writeback.in_flight > 0 {
             return;
         }
-        for at in 0..self.volumes.len() {
-            if self.volumes[at]
+        for at in 0..self.store.volumes.len() {
+            if self.store.volumes[at]
                 .as_ref()
                 .is_some_and(|volume| volume.has_unflushed())
             {
@@ -396,19 +442,20 @@ impl Engine {
         haste: Haste,
         memory: &mut dyn Memory,
     ) -> bool {
-        let Some(volume) = self.volume_of(key) else {
+        let Some(volume) = self.store.volume_of(key) else {
             self.writeback.at += 1;
             return true;
         };
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let longest = longest_bytes / block_bytes;
         let zero = self
             .may_write_back(key)
-            .is_some_and(|slot| self.index.flags(slot).zero());
+            .is_some_and(|slot| self.store.index.flags(slot).zero());
         let same = |engine: &Engine, key: BlockKey| {
             let slot = engine.may_write_back(key)?;
-            (engine.index.flags(slot).zero() == zero && engine.volume_of(key) == Some(volume))
-                .then_some(slot)
+            (engine.store.index.flags(slot).zero() == zero
+                && engine.store.volume_of(key) == Some(volume))
+            .then_some(slot)
         };
         let mut slots: SmallVec<[Slot; 32]> = SmallVec::new();
         while slots.len() < longest.max(1)
@@ -428,7 +475,10 @@ impl Engine {
             Some(buf)
         };
         let count = slots.len() as u64;
-        let versions = slots.iter().map(|slot| self.log.version(*slot)).collect();
+        let versions = slots
+            .iter()
+            .map(|slot| self.store.log.version(*slot))
+            .collect();
         let job = WritebackJob {
             volume,
             key,
@@ -464,7 +514,7 @@ impl Engine {
     pub(crate) fn write_run(&mut self, name: u32) {
         let job = self.writeback_job(name);
         let (volume, key, blocks, buf) = (job.volume, job.key, job.versions.len() as u64, job.buf);
-        let (offset_bytes, len_bytes) = self.origin_range(volume, key, blocks);
+        let (offset_bytes, len_bytes) = self.store.origin_range(volume, key, blocks);
         let operation = match buf {
             Some(buf) => Operation::Write {
                 offset_bytes,
@@ -475,7 +525,7 @@ impl Engine {
                 len_bytes: len_bytes as u64,
             },
         };
-        self.issue(
+        self.store.issue(
             Op::WritebackWrite { job: name },
             Device::Origin(volume),
             operation,
@@ -495,17 +545,17 @@ impl Engine {
         self.origin_written(now, volume, key, blocks);
         if result.is_ok() {
             self.writeback.backoff = None;
-            self.stats.written_back_blocks += blocks;
+            self.store.stats.written_back_blocks += blocks;
             self.throttle.written_back(blocks);
             for (i, version) in versions.into_iter().enumerate() {
                 let key = key.plus(i as u64);
                 // Only the version that was read is on the origin (I6).
-                let on_origin = self.index.find(key).filter(|slot| {
+                let on_origin = self.store.index.find(key).filter(|slot| {
                     planted::is(Bug::AnyVersionClean)
-                        || (*slot == version.slot && self.log.holds(version))
+                        || (*slot == version.slot && self.store.log.holds(version))
                 });
                 if let Some(slot) = on_origin
-                    && self.index.flags(slot).dirty()
+                    && self.store.index.flags(slot).dirty()
                 {
                     self.version_written(volume, key, slot);
                 }
@@ -515,7 +565,7 @@ impl Engine {
             }
         } else {
             // It stays dirty and is tried again later, later each time.
-            self.stats.origin_write_errors += 1;
+            self.store.stats.origin_write_errors += 1;
             let backoff = self
                 .writeback
                 .backoff
@@ -546,49 +596,19 @@ impl Engine {
         self.runnable.extend(waiters);
     }
 
-    /// Notes in the log that a version is clean: a hint that spares writing it back again after
-    /// a crash. It waits for room like everything that is not reclaim (I18).
-    pub(crate) fn log_clean(&mut self, now: Nanos, slot: Slot, memory: &mut dyn Memory) {
-        self.unlogged_cleans.push_back(self.log.version(slot));
-        self.log_cleans(now, memory);
-    }
-
-    /// Logs the hints that wait, as far as there is room.
-    pub(crate) fn log_cleans(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        while let Some(&version) = self.unlogged_cleans.front() {
-            // A version that is gone needs no hint.
-            if self.log.holds(version) && self.index.flags(version.slot).live() {
-                if self.failed_cache()
-                    || !self.ensure_entry_room(now, Stream::Write, 1, Claim::Client, memory)
-                {
-                    return;
-                }
-                let segment = self.log.geometry.segment_of(version.slot);
-                let in_segment = self.log.geometry.slot_in_segment(version.slot);
-                let entry = Entry::Clean {
-                    segment,
-                    slot: in_segment,
-                    count: 1,
-                };
-                self.log_entry(Stream::Write, entry, memory);
-            }
-            self.unlogged_cleans.pop_front();
-        }
-    }
-
     /// Has what could not be read of a volume tried again: somebody who has it written back may
     /// have mended the cause.
     pub(crate) fn try_unreadable_again(&mut self, slot: VolumeSlot) {
-        if !self.unreadable.is_empty() {
+        if !self.store.unreadable.is_empty() {
             let (first, end) = self.volume(slot).keys();
-            self.unreadable.forget(first, end);
+            self.store.unreadable.forget(first, end);
         }
     }
 
     /// How many dirty blocks of a volume write-back could not read and tries no more.
     #[must_use]
     pub fn unreadable_blocks(&self, volume: VolumeSlot) -> u64 {
-        if self.unreadable.is_empty() {
+        if self.store.unreadable.is_empty() {
             return 0;
         }
         self.unreadable_dirty(volume).len() as u64
@@ -598,14 +618,15 @@ impl Engine {
     /// lost unless an administrator finds another copy.
     #[must_use]
     pub fn unreadable_dirty(&self, volume: VolumeSlot) -> Vec<u64> {
-        let Some(Some(state)) = self.volumes.get(usize::from(volume.0)) else {
+        let Some(Some(state)) = self.store.volumes.get(usize::from(volume.0)) else {
             return Vec::new();
         };
         let still = self
+            .store
             .unreadable
             .iter()
-            .filter(|(key, slot)| self.index.find(*key) == Some(*slot));
-        let block_bytes = self.block_bytes() as u64;
+            .filter(|(key, slot)| self.store.index.find(*key) == Some(*slot));
+        let block_bytes = self.store.block_bytes() as u64;
         let mut offsets: Vec<u64> = still
             .filter(|(key, _)| state.contains(*key))
             .map(|(key, _)| (key.0 - state.config.base.0) * block_bytes)

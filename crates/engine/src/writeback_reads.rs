@@ -12,10 +12,11 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::log::Version;
+use crate::op::Op;
 use crate::writeback::CACHE_FOREGROUND;
 
 /// How long a piece is beside clients: at the low mark of dirty data, and three quarters of the
@@ -52,7 +53,7 @@ impl Engine {
         buf: Buf,
         memory: &mut dyn Memory,
     ) {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let mut first = 0;
         while first < slots.len() {
             let slot = slots[first];
@@ -61,14 +62,15 @@ impl Engine {
                 first += 1;
                 continue;
             }
-            let segment = self.log.geometry.segment_of(slot);
+            let segment = self.store.log.geometry.segment_of(slot);
             let follows = |(at, other): &(usize, &Slot)| {
-                other.0 == slot.0 + *at as u32 && self.log.geometry.segment_of(**other) == segment
+                other.0 == slot.0 + *at as u32
+                    && self.store.log.geometry.segment_of(**other) == segment
             };
             let rest = slots[first..].iter().enumerate();
             let count = rest.take_while(follows).count();
             self.writeback_job(name).reads += 1;
-            self.log.segment_of(slot).pins += 1;
+            self.store.log.segment_of(slot).pins += 1;
             self.writeback.reads.waiting.push_back(Piece {
                 job: name,
                 first: first as u16,
@@ -98,9 +100,10 @@ impl Engine {
                 first: piece.first,
                 count: piece.count,
             };
-            let offset_bytes = self.log.map.slot_address(piece.slot);
+            let offset_bytes = self.store.log.map.slot_address(piece.slot);
             let bufs = one_buf(piece.buf);
-            self.issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
+            self.store
+                .issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
         }
     }
 
@@ -108,23 +111,23 @@ impl Engine {
     /// first: no client is there, or they will soon have to wait for it.
     fn longest_piece(&self, now: Nanos) -> Option<u16> {
         let (low, high) = (
-            self.share(self.settings.dirty_low_percent),
-            self.share(self.settings.dirty_high_percent),
+            self.store.share(self.store.settings.dirty_low_percent),
+            self.store.share(self.store.settings.dirty_high_percent),
         );
         let end = low + (high - low) / 4 * 3;
-        let dirty = self.stats.dirty_blocks;
+        let dirty = self.store.stats.dirty_blocks;
         if dirty >= end || !self.writeback.has_clients(now, CACHE_FOREGROUND) {
             return None;
         }
         let growth = PIECE_BYTES.1 - PIECE_BYTES.0;
         let over = dirty.saturating_sub(low) as usize;
         let bytes = PIECE_BYTES.0 + growth * over / (end - low).max(1) as usize;
-        Some((bytes / self.block_bytes()).max(1) as u16)
+        Some((bytes / self.store.block_bytes()).max(1) as u16)
     }
 
     /// Leaves a piece so many blocks; the answer is the rest of it.
     fn cut_piece(&mut self, piece: &mut Piece, count: u16) -> Piece {
-        let at_bytes = usize::from(count) * self.block_bytes();
+        let at_bytes = usize::from(count) * self.store.block_bytes();
         let rest = Piece {
             job: piece.job,
             first: piece.first + count,
@@ -137,7 +140,7 @@ impl Engine {
         piece.count = count;
         piece.buf = piece.buf.slice(0, at_bytes);
         self.writeback_job(piece.job).reads += 1;
-        self.log.segment_of(piece.slot).pins += 1;
+        self.store.log.segment_of(piece.slot).pins += 1;
         rest
     }
 
@@ -150,7 +153,7 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         self.writeback.reads.in_flight -= 1;
         if result.is_err() && count > 1 {
             return self.take_piece_apart(now, name, first, count);
@@ -161,13 +164,13 @@ impl Engine {
         let buf = job.buf.expect("data was read");
         let versions: SmallVec<[Version; 32]> =
             job.versions[usize::from(first)..usize::from(first + count)].into();
-        self.log.segment_of(versions[0].slot).pins -= 1;
-        self.stats.cache_read_errors += u64::from(result.is_err());
+        self.store.log.segment_of(versions[0].slot).pins -= 1;
+        self.store.stats.cache_read_errors += u64::from(result.is_err());
         for (i, version) in versions.iter().enumerate() {
             let at = usize::from(first) + i;
             let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
-            if result.is_err() || crc32c::crc32c(block) != self.index.checksum(version.slot) {
-                self.stats.checksum_errors += u64::from(result.is_ok());
+            if result.is_err() || crc32c::crc32c(block) != self.store.index.checksum(version.slot) {
+                self.store.stats.checksum_errors += u64::from(result.is_ok());
                 self.writeback_job(name).unreadable.push(at as u16);
             }
         }
@@ -184,13 +187,13 @@ impl Engine {
     /// A transfer of several blocks failed: one bad sector is enough for that, so each block is
     /// read by itself before anything is concluded (I23).
     fn take_piece_apart(&mut self, now: Nanos, name: u32, first: u16, count: u16) {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let job = self.writeback_job(name);
         let buf = job.buf.expect("data was read");
         let slot = job.versions[usize::from(first)].slot;
         job.reads += u32::from(count) - 1;
-        self.log.segment_of(slot).pins += u32::from(count) - 1;
-        self.stats.cache_read_errors += 1;
+        self.store.log.segment_of(slot).pins += u32::from(count) - 1;
+        self.store.stats.cache_read_errors += 1;
         for i in 0..count {
             let at_bytes = usize::from(first + i) * block_bytes;
             self.writeback.reads.waiting.push_back(Piece {
@@ -211,7 +214,7 @@ impl Engine {
         let (first, versions, bad) = (job.key, job.versions.clone(), job.unreadable.clone());
         for at in bad {
             let (key, slot) = (first.plus(u64::from(at)), versions[usize::from(at)].slot);
-            self.unreadable.failed(key, slot);
+            self.store.unreadable.failed(key, slot);
         }
         self.end_writeback(now, name, memory);
     }

@@ -2,11 +2,11 @@
 //! that flush after each write.
 
 use crate::append::{Piece, PlacedPiece};
-use crate::engine::Engine;
 use crate::format::{Slot, Stream};
 use crate::interface::{Memory, Nanos};
+use crate::store::Store;
 
-impl Engine {
+impl Store {
     /// Sends out the writes that arrived together, header and data in one transfer.
     pub(crate) fn flush_combined(&mut self, now: Nanos, memory: &mut dyn Memory) {
         let mut current: Option<u32> = None;

@@ -2,13 +2,14 @@
 //! their header is on the device, and only in their segment's order (I13).
 
 use crate::append::{ATTEMPTS, SPARE_PAGES};
-use crate::engine::{Engine, Op};
 use crate::format::{EntryList, Header, PAGE_BYTES, SegmentId, Slot, Stream};
 use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
 use crate::log::{Claim, Record, SegmentState};
+use crate::op::Op;
 use crate::ring::{RingPage, RingRecord};
+use crate::store::Store;
 
-impl Engine {
+impl Store {
     /// The record of a stream that takes appends, opening record and segment as needed, with
     /// room for a record of at least `blocks` blocks if it has to be opened.
     pub(super) fn open_record(

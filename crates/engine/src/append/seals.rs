@@ -1,12 +1,13 @@
 //! Seals: the summary of a segment that is full and complete.
 
 use crate::append::ATTEMPTS;
-use crate::engine::{Engine, Op};
 use crate::format::{SegmentId, Summary, SummaryKind};
 use crate::interface::{Buf, Device, DeviceError, Memory, Operation, one_buf};
 use crate::log::SegmentState;
+use crate::op::Op;
+use crate::store::Store;
 
-impl Engine {
+impl Store {
     pub(crate) fn seal_if_complete(&mut self, id: SegmentId, memory: &mut dyn Memory) {
         let segment = self.log.segment(id);
         if segment.state != SegmentState::Filled {

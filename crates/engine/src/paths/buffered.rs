@@ -34,7 +34,7 @@ impl Engine {
         if request.kind == RequestKind::Flush {
             return self.park_flush(now, request);
         }
-        let (first, end) = self.keys_of(request);
+        let (first, end) = self.store.keys_of(request);
         if request.kind == RequestKind::Read && self.read_buffered(now, request, first, memory) {
             return true;
         }
@@ -51,12 +51,12 @@ impl Engine {
 
     /// Whether a write may be answered from memory.
     fn may_buffer(&mut self, request: &Request) -> bool {
-        let block_bytes = self.block_bytes() as u64;
+        let block_bytes = self.store.block_bytes() as u64;
         request.kind == (RequestKind::Write { fua: false })
-            && self.settings.commit == Commit::Memory
+            && self.store.settings.commit == Commit::Memory
             && request.offset_bytes.is_multiple_of(block_bytes)
             && u64::from(request.len_bytes).is_multiple_of(block_bytes)
-            && !self.failed_cache()
+            && !self.store.failed_cache()
             && self.volume(request.volume).config.mode == Mode::Writeback
     }
 
@@ -67,14 +67,14 @@ impl Engine {
         first: BlockKey,
         memory: &mut dyn Memory,
     ) -> bool {
-        let count = (request.len_bytes as usize / self.block_bytes()) as u16;
+        let count = (request.len_bytes as usize / self.store.block_bytes()) as u16;
         if !self.buffer.store(first, count, request.buf, memory) {
             return false;
         }
-        self.stir();
-        self.stats.buffered_writes += 1;
+        self.store.stir();
+        self.store.stats.buffered_writes += 1;
         self.answer_buffered(request);
-        self.stats.write_latency.record(Nanos(0));
+        self.store.stats.write_latency.record(Nanos(0));
         self.drain_buffer(now, memory);
         true
     }
@@ -95,7 +95,7 @@ impl Engine {
         first: BlockKey,
         memory: &mut dyn Memory,
     ) -> bool {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let skip_bytes = request.offset_bytes as usize % block_bytes;
         let len = request.len_bytes as usize;
         let blocks = (skip_bytes + len).div_ceil(block_bytes) as u64;
@@ -113,17 +113,17 @@ impl Engine {
             let to = request.buf.slice(at_bytes, part);
             self.buffer.copy_out(key, skip, to, memory);
             at_bytes += part;
-            if let Some(slot) = self.index.find(key) {
-                self.index.hit(slot);
+            if let Some(slot) = self.store.index.find(key) {
+                self.store.index.hit(slot);
             }
             self.note_use(key);
         }
         self.writeback.cache_is_used(now);
-        self.stats.read_requests += 1;
-        self.stats.read_blocks_hit += blocks;
-        self.stats.buffer_blocks_read += blocks;
+        self.store.stats.read_requests += 1;
+        self.store.stats.read_blocks_hit += blocks;
+        self.store.stats.buffer_blocks_read += blocks;
         self.answer_buffered(request);
-        self.stats.read_latency.record(Nanos(0));
+        self.store.stats.read_latency.record(Nanos(0));
         true
     }
 
@@ -135,7 +135,7 @@ impl Engine {
             Some(None) => true,
             Some(Some(_)) if planted::is(Bug::StaleCopyServed) => true,
             Some(Some(logged)) => {
-                self.index.find(key) == Some(logged) && self.is_copy_of(key, logged, memory)
+                self.store.index.find(key) == Some(logged) && self.is_copy_of(key, logged, memory)
             }
         }
     }
@@ -143,8 +143,8 @@ impl Engine {
     /// Whether the buffer's copy of a block is what its slot has. A slot that was used again for
     /// another version of the same block has another checksum.
     fn is_copy_of(&self, key: BlockKey, slot: Slot, memory: &mut dyn Memory) -> bool {
-        !self.index.flags(slot).zero()
-            && self.buffer.checksum(key, memory) == self.index.checksum(slot)
+        !self.store.index.flags(slot).zero()
+            && self.buffer.checksum(key, memory) == self.store.index.checksum(slot)
     }
 
     /// Copies a logged block from the buffer, if it has a copy of that version: write-back then
@@ -172,7 +172,7 @@ impl Engine {
             return false;
         }
         self.buffer.retry();
-        self.stir();
+        self.store.stir();
         self.buffer.flushes.push(ParkedFlush {
             request: *request,
             since: now,
@@ -188,7 +188,7 @@ impl Engine {
                 return;
             };
             let key = self.buffer.write(order).stored.key;
-            let Some(volume) = self.volume_of(key) else {
+            let Some(volume) = self.store.volume_of(key) else {
                 self.buffer.waiting.push_back(order);
                 continue;
             };
@@ -208,7 +208,7 @@ impl Engine {
         volume: VolumeSlot,
         memory: &mut dyn Memory,
     ) -> bool {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let base = self.volume(volume).config.base;
         loop {
             let Buffered { stored, issued, .. } = *self.buffer.write(order);
@@ -251,7 +251,8 @@ impl Engine {
     fn blocks_without_owner(&self, first: BlockKey, count: u16) -> u16 {
         let end = self.first_wanted(first, first.plus(u64::from(count)));
         let keys = (first.0..end.0).map(BlockKey);
-        let free = keys.take_while(|key| self.locks.owner(*key).is_none() && !self.is_held(*key));
+        let free =
+            keys.take_while(|key| self.store.locks.owner(*key).is_none() && !self.is_held(*key));
         free.count() as u16
     }
 
@@ -301,7 +302,8 @@ impl Engine {
             self.buffer.finish(order, memory);
             for i in 0..u64::from(stored.count) {
                 let key = stored.key.plus(i);
-                self.buffer.is_logged(key, order, self.index.find(key));
+                self.buffer
+                    .is_logged(key, order, self.store.index.find(key));
             }
         }
         self.unpark(now, memory);
@@ -315,7 +317,7 @@ impl Engine {
         (write.progress, write.stuck) = (Progress::Failed, true);
         let (key, end) = write.keys();
         self.buffer.retry_at = Some(now.after(RETRY));
-        self.stats.buffered_write_errors += 1;
+        self.store.stats.buffered_write_errors += 1;
         for parked in std::mem::take(&mut self.buffer.flushes) {
             let (first, volume_end) = self.volume(parked.request.volume).keys();
             if order < parked.upto && (first..volume_end).contains(&key) {
@@ -373,7 +375,11 @@ impl Engine {
         let writes = &self.buffer;
         let mut waiting = writes.waiting.iter();
         writes.requests() == 0
-            && waiting.all(|order| self.volume_of(writes.write(*order).stored.key).is_none())
+            && waiting.all(|order| {
+                self.store
+                    .volume_of(writes.write(*order).stored.key)
+                    .is_none()
+            })
     }
 
     /// The size of the memory buffer in blocks, and how many of them hold acknowledged writes

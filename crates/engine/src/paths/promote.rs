@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::append::{Keys, Piece};
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
 use crate::interface::{
     Buf, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
@@ -11,6 +11,8 @@ use crate::interface::{
 use crate::jobs::Job;
 use crate::locks::Owner;
 use crate::log::RECLAIM_RESERVE;
+use crate::op::Op;
+use crate::op::Reader;
 
 /// A promotion in progress. It owns its blocks until they are indexed or a write takes them.
 #[derive(Debug)]
@@ -21,16 +23,6 @@ pub(crate) struct PromoteJob {
     buf: Buf,
     reader: Option<Reader>,
     outstanding: u16,
-}
-
-/// Who waits for the read of a promotion.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader {
-    pub(crate) request: u32,
-    /// From where in the first block.
-    pub(crate) skip_bytes: u32,
-    /// Where the data goes; [`Buf::EMPTY`] for a prefetch.
-    pub(crate) dest: Buf,
 }
 
 impl PromoteJob {
@@ -65,11 +57,11 @@ impl Engine {
     /// Brings what is missing of a range into the cache.
     pub(crate) fn prefetch(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         let name = self.begin_request(now, request);
-        let (mut key, end) = self.keys_of(&request);
+        let (mut key, end) = self.store.keys_of(&request);
         while key < end {
             let mut count = 0;
             while key.0 + u64::from(count) < end.0
-                && self.index.find(key.plus(u64::from(count))).is_none()
+                && self.store.index.find(key.plus(u64::from(count))).is_none()
             {
                 count += 1;
             }
@@ -88,7 +80,7 @@ impl Engine {
 
     /// Whether a promotion would find a place at once.
     pub(crate) fn room_to_promote(&self) -> bool {
-        self.log.free.len() > RECLAIM_RESERVE + 1 && self.backlog.is_empty()
+        self.store.log.free.len() > RECLAIM_RESERVE + 1 && self.store.backlog.is_empty()
     }
 
     /// Reads blocks that are not cached from the origin into a buffer of their own, to answer
@@ -102,7 +94,7 @@ impl Engine {
         reader: Reader,
         memory: &mut dyn Memory,
     ) -> bool {
-        let Some(buf) = memory.alloc(usize::from(count) * self.block_bytes()) else {
+        let Some(buf) = memory.alloc(usize::from(count) * self.store.block_bytes()) else {
             return false;
         };
         if count == 1 {
@@ -111,14 +103,14 @@ impl Engine {
         }
         let owner = self.begin_promotion(volume, key, count, buf, Some(reader));
         for i in 0..u64::from(count) {
-            let locked = self.locks.try_lock(key.plus(i), owner);
+            let locked = self.store.locks.try_lock(key.plus(i), owner);
             assert!(locked, "I11: the caller saw that nobody owns the block");
         }
         self.add_part(reader.request);
         self.foreground_read(now, volume);
-        let (offset_bytes, len_bytes) = self.origin_range(volume, key, u64::from(count));
+        let (offset_bytes, len_bytes) = self.store.origin_range(volume, key, u64::from(count));
         let bufs = one_buf(buf.slice(0, len_bytes));
-        self.issue(
+        self.store.issue(
             Op::PromoteRead(owner.0),
             Device::Origin(volume),
             Operation::Read { offset_bytes, bufs },
@@ -153,7 +145,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         if result.is_err() {
-            self.stats.origin_read_errors += 1;
+            self.store.stats.origin_read_errors += 1;
             let (volume, key, reader) = self.give_up_promotion(name);
             self.origin_was_read(now, volume);
             return self.read_again_for(now, volume, key, reader);
@@ -169,7 +161,7 @@ impl Engine {
         self.origin_was_read(now, volume);
         let reader = reader.expect("only one that was read already has none");
         self.answer_reader(now, reader, buf, memory);
-        let (_, valid_bytes) = self.origin_range(volume, key, u64::from(count));
+        let (_, valid_bytes) = self.store.origin_range(volume, key, u64::from(count));
         memory.bytes_mut(buf)[valid_bytes..].fill(0);
         self.promote_job(name).awaits(count);
         self.append_promoted(now, name, key, count, buf, memory);
@@ -206,11 +198,11 @@ impl Engine {
         buf: Buf,
         memory: &mut dyn Memory,
     ) {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let streams: SmallVec<[Stream; 32]> = (0..u64::from(count))
             .map(|i| self.stream_of_promoted(key.plus(i)))
             .collect();
-        self.stats.promoted_blocks += u64::from(count);
+        self.store.stats.promoted_blocks += u64::from(count);
         let mut at = 0;
         while at < usize::from(count) {
             let run = streams[at..]
@@ -267,7 +259,7 @@ impl Engine {
             key, count, buf, ..
         } = *self.promote_job(name);
         for i in 0..u64::from(count) {
-            let next = self.locks.unlock(key.plus(i), Owner(name));
+            let next = self.store.locks.unlock(key.plus(i), Owner(name));
             self.runnable.extend(next.map(|owner| owner.0));
         }
         memory.free(buf);
