@@ -3,33 +3,33 @@
 use std::collections::VecDeque;
 
 use crate::buffer::MemoryBuffer;
+use crate::buffer::requests::BUFFER_ENDED;
 use crate::format::{CacheId, Geometry, Slot};
-use crate::gate::Gate;
 use crate::interface::{
     Ack, Action, DeviceError, Failure, MAX_REQUEST_BYTES, Memory, Nanos, OpId, Request,
     RequestKind, SECTOR_BYTES, VolumeSlot,
 };
 use crate::jobs::Job;
-use crate::locks::{KeyMap, Owner};
-use crate::main_hand::MainHand;
+use crate::map::locks::{KeyMap, Owner};
 use crate::op::{HitRead, Op};
-use crate::paths::buffered::BUFFER_ENDED;
+use crate::origin::throttle::Throttle;
+use crate::origin::volume::{Volume, VolumeConfig};
+use crate::origin::writeback::Writeback;
 use crate::paths::read_ahead::ReadAhead;
-use crate::reclaim::Reclaim;
+use crate::policy::clock_hand::MainHand;
+use crate::policy::gate::Gate;
+use crate::policy::replacement::{Allowance, Replacement};
+use crate::policy::trials::Trials;
 use crate::recovery::Recovered;
-use crate::replacement::{Allowance, Replacement};
 use crate::requests::RequestState;
-use crate::retire::Retire;
 use crate::ring::{self, RingIdentity};
 use crate::settings::{Commit, Mode, Settings};
 use crate::slab::Slab;
+use crate::space::reclaim::Reclaim;
+use crate::space::shrink::Retire;
 use crate::spare::Spare;
 use crate::stats::Stats;
 use crate::store::{Store, earlier};
-use crate::throttle::Throttle;
-use crate::trials::Trials;
-use crate::volume::{Volume, VolumeConfig};
-use crate::writeback::Writeback;
 
 /// The longest discard or write-zeroes one request may carry, in bytes.
 pub const MAX_RANGE_BYTES: u32 = 64 << 20;

@@ -1,14 +1,14 @@
 //! Operations of several steps: who they are, and where each event sends them.
 
-use crate::append::{Appended, Piece};
-use crate::durability::Waiter;
 use crate::engine::Engine;
 use crate::interface::{DeviceError, Failure, Memory, Nanos};
+use crate::origin::writeback::WritebackJob;
 use crate::paths::promote::PromoteJob;
 use crate::paths::quick::QuickWrite;
 use crate::paths::write::WriteJob;
-use crate::reclaim::RetainJob;
-use crate::writeback::WritebackJob;
+use crate::space::reclaim::RetainJob;
+use crate::store::append::{Appended, Piece};
+use crate::store::durability::Waiter;
 
 /// An operation of several steps.
 #[derive(Debug)]

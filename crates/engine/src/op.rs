@@ -1,9 +1,9 @@
 //! Device operations: what each was for, and what its end needs to know.
 
-use crate::append::PlacedPiece;
 use crate::format::{BlockKey, SegmentId, Sequence, Slot};
 use crate::interface::{Buf, Nanos, RequestId, VolumeSlot};
-use crate::locks::Owner;
+use crate::map::locks::Owner;
+use crate::store::append::PlacedPiece;
 
 /// What a device operation was for.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! What can be set, and what it means. Everything here can change while I/O runs.
 
 use crate::interface::Nanos;
-use crate::replacement::Replacement;
-use crate::touches::MAX_TOUCHES;
+use crate::policy::replacement::Replacement;
+use crate::policy::touches::MAX_TOUCHES;
 
 /// What a volume does with reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,27 +3,34 @@
 //! Nothing in here knows requests, jobs or policies. What ended is noted ([`Appended`], the waiters
 //! that [`Store::cache_flush_done`] returns), and told by whoever called.
 
+pub(crate) mod append;
+pub(crate) mod departed;
+pub(crate) mod durability;
+pub(crate) mod log;
+pub(crate) mod renewal;
+pub(crate) mod renewal_below;
+
 use std::collections::VecDeque;
 
-use crate::append::{Appended, Piece, SPARE_PAGES};
-use crate::departed::Dropped;
-use crate::durability::Durability;
 use crate::format::{BlockKey, PAGE_BYTES, SegmentId};
-use crate::ghost::Ghost;
-use crate::index::Index;
 use crate::interface::{Action, Buf, Device, Memory, Nanos, OpId, Operation, Request, VolumeSlot};
-use crate::locks::{KeyMap, Locks};
-use crate::log::{Log, Version};
+use crate::map::index::Index;
+use crate::map::locks::{KeyMap, Locks};
+use crate::map::unreadable::Unreadable;
 use crate::op::Op;
-use crate::renew::Renewals;
-use crate::renew_below::Promises;
+use crate::origin::volume::Volume;
+use crate::policy::ghost::Ghost;
 use crate::settings::Settings;
 use crate::slab::Slab;
 use crate::spare::Spare;
 use crate::stats::Stats;
-use crate::unreadable::Unreadable;
+use crate::store::append::{Appended, Piece, SPARE_PAGES};
+use crate::store::departed::Dropped;
+use crate::store::durability::Durability;
+use crate::store::log::{Log, Version};
+use crate::store::renewal::Renewals;
+use crate::store::renewal_below::Promises;
 use crate::unsaved::Listed;
-use crate::volume::Volume;
 
 /// See the module.
 #[derive(Debug)]

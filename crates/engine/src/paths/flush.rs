@@ -1,10 +1,10 @@
 //! Flush: answered when everything acknowledged before it is durable (I7).
 
-use crate::durability::Waiter;
 use crate::engine::Engine;
 use crate::interface::{Failure, Nanos, Request, VolumeSlot};
+use crate::origin::volume::OriginWaiter;
 use crate::planted::{self, Bug};
-use crate::volume::OriginWaiter;
+use crate::store::durability::Waiter;
 
 impl Engine {
     /// Flushes what is published. `since` is when the client asked.

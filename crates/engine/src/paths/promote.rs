@@ -2,17 +2,17 @@
 
 use smallvec::SmallVec;
 
-use crate::append::{Keys, Piece};
 use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
 use crate::interface::{
     Buf, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
 use crate::jobs::Job;
-use crate::locks::Owner;
-use crate::log::RECLAIM_RESERVE;
+use crate::map::locks::Owner;
 use crate::op::Op;
 use crate::op::Reader;
+use crate::store::append::{Keys, Piece};
+use crate::store::log::RECLAIM_RESERVE;
 
 /// A promotion in progress. It owns its blocks until they are indexed or a write takes them.
 #[derive(Debug)]

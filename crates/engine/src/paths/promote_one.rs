@@ -3,16 +3,16 @@
 
 use smallvec::smallvec;
 
-use crate::append::{BlockKind, PlacedPiece};
-use crate::append_one::COST_BYTES;
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
-use crate::locks::NO_JOB;
+use crate::map::locks::NO_JOB;
 use crate::op::Op;
 use crate::op::{Placed, PromoteOne, Reader};
 use crate::paths::promote::promoted_piece;
 use crate::planted::{self, Bug};
+use crate::store::append::one::COST_BYTES;
+use crate::store::append::{BlockKind, PlacedPiece};
 
 impl Engine {
     /// Reads a block that is not cached and that nobody owns into a buffer of its own.

@@ -4,19 +4,19 @@
 
 use smallvec::smallvec;
 
-use crate::append::{BlockKind, PlacedPiece};
-use crate::append_one::COST_BYTES;
 use crate::buffer::MemoryBuffer;
 use crate::engine::Engine;
 use crate::format::Stream;
-use crate::gate::Direction;
 use crate::interface::{
     Ack, Device, DeviceError, Memory, Nanos, Operation, Request, RequestKind, one_buf,
 };
-use crate::locks::NO_JOB;
+use crate::map::locks::NO_JOB;
 use crate::op::Op;
 use crate::op::{Placed, SingleWrite};
 use crate::paths::quick::quick_piece;
+use crate::policy::gate::Direction;
+use crate::store::append::one::COST_BYTES;
+use crate::store::append::{BlockKind, PlacedPiece};
 
 impl Engine {
     /// Logs a write that is to be logged in write-back mode, if it is as simple as can be.

@@ -9,19 +9,19 @@ mod partial;
 
 use smallvec::SmallVec;
 
-use crate::append::{Keys, Piece};
-use crate::bypass::{BypassReason, Bypassed};
-use crate::durability::Waiter;
 use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
-use crate::gate::Direction;
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::Job;
-use crate::locks::Owner;
-use crate::log::RECLAIM_RESERVE;
+use crate::map::locks::Owner;
 use crate::planted::{self, Bug};
+use crate::policy::bypass::{BypassReason, Bypassed};
+use crate::policy::gate::Direction;
 use crate::settings::Mode;
 use crate::store::Store;
+use crate::store::append::{Keys, Piece};
+use crate::store::durability::Waiter;
+use crate::store::log::RECLAIM_RESERVE;
 
 /// Writes at least this long, in one request or in sequence, go to the origin while dirty data is at
 /// its high mark. Shorter ones write-back brings there faster than they would get there by

@@ -6,11 +6,11 @@ use crate::format::{BlockKey, Stream};
 use crate::interface::{
     Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, RequestKind, one_buf,
 };
-use crate::locks::Owner;
-use crate::log::Claim;
+use crate::map::locks::Owner;
 use crate::op::Op;
+use crate::origin::volume::OriginWaiter;
 use crate::store::Store;
-use crate::volume::OriginWaiter;
+use crate::store::log::Claim;
 
 use super::{Edge, Run, Stage, pieces};
 

@@ -1,0 +1,119 @@
+//! What went past the cache, and why.
+
+use crate::interface::{Nanos, VolumeSlot};
+use crate::policy::gate::Direction;
+use crate::settings::{name_of, named};
+
+/// Why a request or block went past the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum BypassReason {
+    /// Part of a sequential stream longer than the cut-off.
+    Sequential,
+    /// A sequential write while dirty data is at its high mark.
+    DirtyLimit,
+    /// The volume's mode.
+    Mode,
+    /// Not wanted often enough.
+    Admission,
+    /// Another operation owned the block.
+    Busy,
+    /// Written to the origin since its last flush (I6).
+    Unflushed,
+    /// No free segment.
+    NoRoom,
+    /// No buffer.
+    NoMemory,
+    /// The cache device failed.
+    Failed,
+    /// The cache device took too long.
+    Congested,
+    /// As much as agreed was written to the cache device.
+    WriteBudget,
+}
+
+impl BypassReason {
+    /// All reasons with their names.
+    pub const NAMES: [(BypassReason, &'static str); 11] = [
+        (BypassReason::Sequential, "sequential"),
+        (BypassReason::DirtyLimit, "dirty-limit"),
+        (BypassReason::Mode, "mode"),
+        (BypassReason::Admission, "admission"),
+        (BypassReason::Busy, "busy"),
+        (BypassReason::Unflushed, "unflushed"),
+        (BypassReason::NoRoom, "no-room"),
+        (BypassReason::NoMemory, "no-memory"),
+        (BypassReason::Failed, "cache-failed"),
+        (BypassReason::Congested, "congested"),
+        (BypassReason::WriteBudget, "write-budget"),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&BypassReason::NAMES, self)
+    }
+}
+
+impl std::str::FromStr for BypassReason {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<BypassReason, String> {
+        named(&BypassReason::NAMES, name, "reason")
+    }
+}
+
+/// One request, or a part of it, that went past the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bypassed {
+    /// Of which volume.
+    pub volume: VolumeSlot,
+    /// Where on it, in bytes.
+    pub offset_bytes: u64,
+    /// How much, in bytes.
+    pub len_bytes: u64,
+    /// Whether it was written.
+    pub write: bool,
+    /// When, on the driver's clock.
+    pub at: Nanos,
+}
+
+/// Blocks that went past the cache, by reason.
+#[derive(Clone, Debug, Default)]
+pub struct Bypasses {
+    blocks: [[u64; BypassReason::NAMES.len()]; 2],
+    last: [Option<Bypassed>; BypassReason::NAMES.len()],
+}
+
+impl Bypasses {
+    pub(crate) fn count(&mut self, reason: BypassReason, blocks: u64, what: Bypassed) {
+        if blocks == 0 {
+            return;
+        }
+        let direction = if what.write {
+            Direction::Write
+        } else {
+            Direction::Read
+        };
+        self.blocks[direction as usize][reason as usize] += blocks;
+        self.last[reason as usize] = Some(what);
+    }
+
+    /// Blocks read past the cache for this reason.
+    #[must_use]
+    pub fn read_blocks(&self, reason: BypassReason) -> u64 {
+        self.blocks[Direction::Read as usize][reason as usize]
+    }
+
+    /// Blocks written, zeroed or discarded past the cache for this reason.
+    #[must_use]
+    pub fn written_blocks(&self, reason: BypassReason) -> u64 {
+        self.blocks[Direction::Write as usize][reason as usize]
+    }
+
+    /// The last time for this reason.
+    #[must_use]
+    pub fn last(&self, reason: BypassReason) -> Option<Bypassed> {
+        self.last[reason as usize]
+    }
+}

@@ -1,0 +1,4 @@
+//! Space: how segments come back, and how a shard grows and shrinks.
+
+pub(crate) mod reclaim;
+pub(crate) mod shrink;
