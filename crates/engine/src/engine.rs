@@ -165,7 +165,7 @@ impl Engine {
             "volume {at} is served already"
         );
         self.store.volumes[at] = Some(volume);
-        self.store.stirred = true;
+        self.store.stir();
     }
 
     /// Forgets a volume that has no dirty data and no requests in progress. Its clean blocks
@@ -217,7 +217,7 @@ impl Engine {
     /// Changes a volume's mode for requests submitted from now on. Dirty data stays and is
     /// written back as before.
     pub fn set_mode(&mut self, slot: VolumeSlot, mode: Mode) {
-        self.store.stirred = true;
+        self.store.stir();
         let volume = self.volume(slot);
         volume.config.mode = mode;
     }
@@ -237,7 +237,7 @@ impl Engine {
 
     /// Starts or stops writing everything of a volume back as fast as the origin takes it.
     pub fn set_draining(&mut self, slot: VolumeSlot, draining: bool) {
-        self.store.stirred = true;
+        self.store.stir();
         self.volume(slot).draining = draining;
         if draining {
             self.try_unreadable_again(slot);
@@ -255,7 +255,7 @@ impl Engine {
     /// If they are not valid; the old ones stay.
     pub fn set_settings(&mut self, settings: Settings) -> Result<(), String> {
         settings.validate()?;
-        self.store.stirred = true;
+        self.store.stir();
         self.gate.set(&settings, self.store.log.usable_slots());
         self.buffer.in_use |= settings.commit == Commit::Memory;
         let tried = |of: &Settings| (of.replacement, of.probation_percent, of.promotion_hits);
@@ -271,7 +271,7 @@ impl Engine {
     pub fn adopt_buffer(&mut self, memory: &mut dyn Memory) {
         if !self.buffer.has_place() {
             self.buffer = MemoryBuffer::adopt(self.identity, self.store.block_bytes(), memory);
-            self.store.stirred = true;
+            self.store.stir();
             if self.buffer.has_place() {
                 self.spare_buffered = Spare::new(self.store.block_bytes(), memory);
             }
@@ -314,8 +314,10 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn serve(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         // A write that is logged at once changes nothing else before it is done.
-        self.store.stirred |=
-            !matches!(request.kind, RequestKind::Read | RequestKind::Write { .. });
+        self.store.stir_if(!matches!(
+            request.kind,
+            RequestKind::Read | RequestKind::Write { .. }
+        ));
         match request.kind {
             RequestKind::Read => self.read(now, request, memory),
             RequestKind::Prefetch => self.prefetch(now, request, memory),
@@ -376,12 +378,13 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let op = self.store.ops.remove(op.0).expect("an operation in flight");
-        self.store.stirred |= match op {
+        let op = self.store.operations.end(op);
+        let stirs = match op {
             Op::HitRead(_) => false,
             Op::SingleWrite(_) => !self.steady,
             _ => true,
         };
+        self.store.stir_if(stirs);
         match op {
             Op::SingleWrite(write) => self.single_done(now, write, result, memory),
             Op::AppendData(placed) => {
@@ -435,13 +438,13 @@ impl Engine {
     /// completions, and when [`Engine::next_deadline`] has come.
     #[inline]
     pub fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        if self.store.stirred || now >= self.quiet_until {
+        if self.store.is_stirred() || now >= self.quiet_until {
             self.look_at_everything(now, memory);
         }
     }
 
     fn look_at_everything(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        self.store.stirred = false;
+        self.store.take_stirred();
         if self
             .ahead
             .deadline()
@@ -459,10 +462,7 @@ impl Engine {
             let stalled = std::mem::take(&mut self.stalled_jobs);
             self.runnable.extend(stalled);
         }
-        if !self.store.backlog.is_empty()
-            || !self.store.headers_waiting.is_empty()
-            || !self.store.seals_waiting.is_empty()
-        {
+        if !self.store.has_found_room() {
             self.store.retry_backlog(now, memory);
             self.tell_appended(now, memory);
         }
@@ -472,11 +472,11 @@ impl Engine {
         if self.buffer.unfinished_count > 0 {
             self.advance_buffer(now, memory);
         }
-        if !self.store.combined.is_empty() {
+        if self.store.has_combined() {
             self.store.flush_combined(now, memory);
             self.tell_appended(now, memory);
         }
-        if !self.store.unlogged_cleans.is_empty() {
+        if self.store.has_cleans() {
             self.store.log_cleans(now, memory);
         }
         self.advance_writeback(now, memory);
@@ -489,10 +489,11 @@ impl Engine {
         // What goes on only now was seen by nothing above.
         let all_seen = self.runnable.is_empty();
         self.run(now, memory);
-        self.store.stirred |= self.store.promises()
+        let again = self.store.promises()
             || !self.stalled_jobs.is_empty()
             || !self.stalled_reads.is_empty()
             || !self.buffer.waiting.is_empty();
+        self.store.stir_if(again);
         self.quiet_until = self.next_deadline().unwrap_or(Nanos(u64::MAX));
         self.steady = all_seen && self.is_steady();
     }
@@ -505,11 +506,7 @@ impl Engine {
             && self.store.durability_waits()
             && !self.store.failed_cache()
             && self.throttle.is_empty()
-            && self.store.backlog.is_empty()
-            && self.store.headers_waiting.is_empty()
-            && self.store.seals_waiting.is_empty()
-            && self.store.combined.is_empty()
-            && self.store.unlogged_cleans.is_empty()
+            && self.store.is_caught_up()
             && self.buffer.unfinished_count == 0
     }
 
@@ -539,7 +536,7 @@ impl Engine {
     /// The next device operation to carry out.
     #[inline]
     pub fn next_action(&mut self) -> Option<Action> {
-        self.store.actions.pop_front()
+        self.store.operations.next()
     }
 
     /// The next answer to a request.
@@ -570,14 +567,14 @@ impl Engine {
     /// How many device operations are in flight or waiting to be taken.
     #[must_use]
     pub fn operations_in_flight(&self) -> usize {
-        self.store.ops.len()
+        self.store.operations.len()
     }
 
     /// Whether no request, job or operation is in progress, nor anything kept for a client that
     /// reads in sequence.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.store.ops.is_empty()
+        self.store.operations.is_empty()
             && self.requests.is_empty()
             && self.jobs.is_empty()
             && self.throttle.is_empty()
@@ -614,7 +611,7 @@ impl Engine {
     pub fn occupancy(&self) -> (u64, u64) {
         (
             u64::from(self.store.index.len()),
-            self.store.capacity_blocks,
+            self.store.capacity_blocks(),
         )
     }
 

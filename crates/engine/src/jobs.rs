@@ -30,7 +30,7 @@ impl Engine {
     /// Tells jobs of their appends that ended.
     #[inline]
     pub(crate) fn tell_appended(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        while let Some(ended) = self.store.appended.pop_front() {
+        while let Some(ended) = self.store.next_appended() {
             self.job_appended(now, ended, memory);
         }
     }

@@ -4,16 +4,19 @@
 //! that [`Store::cache_flush_done`] returns), and told by whoever called.
 
 pub(crate) mod append;
+mod cleans;
+pub(crate) mod contents;
 pub(crate) mod departed;
 pub(crate) mod durability;
+pub(crate) mod failed;
 pub(crate) mod log;
+mod operations;
 pub(crate) mod renewal;
 pub(crate) mod renewal_below;
+mod waiting;
 
-use std::collections::VecDeque;
-
-use crate::format::{BlockKey, PAGE_BYTES, SegmentId};
-use crate::interface::{Action, Buf, Device, Memory, Nanos, OpId, Operation, Request, VolumeSlot};
+use crate::format::{BlockKey, PAGE_BYTES};
+use crate::interface::{Buf, Device, Memory, Nanos, Operation, Request, VolumeSlot};
 use crate::map::index::Index;
 use crate::map::locks::{KeyMap, Locks};
 use crate::map::unreadable::Unreadable;
@@ -21,16 +24,17 @@ use crate::op::Op;
 use crate::origin::volume::Volume;
 use crate::policy::ghost::Ghost;
 use crate::settings::Settings;
-use crate::slab::Slab;
 use crate::spare::Spare;
 use crate::stats::Stats;
-use crate::store::append::{Appended, Piece, SPARE_PAGES};
+use crate::store::append::{Appended, SPARE_PAGES};
 use crate::store::departed::Dropped;
 use crate::store::durability::Durability;
-use crate::store::log::{Log, Version};
+use crate::store::failed::FailedCache;
+use crate::store::log::Log;
+use crate::store::operations::Operations;
 use crate::store::renewal::Renewals;
 use crate::store::renewal_below::Promises;
-use crate::unsaved::Listed;
+use crate::store::waiting::Waiting;
 
 /// See the module.
 #[derive(Debug)]
@@ -39,52 +43,29 @@ pub(crate) struct Store {
     pub(crate) log: Log,
     pub(crate) index: Index,
     pub(crate) locks: Locks,
-    /// Blocks of combined writes that have their number and are being written.
-    pub(crate) numbered: KeyMap<()>,
-    pub(crate) dropped: Dropped,
     pub(crate) ghost: Ghost,
     pub(crate) volumes: Vec<Option<Volume>>,
-    pub(crate) volume_hint: usize,
-    /// Blocks that the segments can hold when headers take little.
-    pub(crate) capacity_blocks: u64,
-    pub(crate) combined: VecDeque<Piece>,
-    pub(crate) backlog: VecDeque<Piece>,
-    /// Ends of appends that their owners have not been told of.
-    pub(crate) appended: VecDeque<Appended>,
-    /// Versions that became clean while there was no room to say so.
-    pub(crate) unlogged_cleans: VecDeque<Version>,
-    pub(crate) headers_waiting: Vec<u32>,
-    pub(crate) spare_pages: Vec<Buf>,
-    pub(crate) spare_summary: Spare,
-    pub(crate) seals_waiting: Vec<SegmentId>,
-    pub(crate) durability: Durability,
-    pub(crate) renewals: Renewals,
-    pub(crate) promises: Promises,
     pub(crate) unreadable: Unreadable,
     pub(crate) sync_writer: SyncWriter,
     pub(crate) failed: Option<FailedCache>,
+    pub(crate) operations: Operations,
+    pub(crate) stats: Stats,
+    /// The volume whose counts changed last.
+    volume_hint: usize,
+    /// Blocks that the segments can hold when headers take little.
+    capacity_blocks: u64,
+    /// Blocks of combined writes that have their number and are being written.
+    numbered: KeyMap<()>,
+    dropped: Dropped,
+    waiting: Waiting,
+    durability: Durability,
+    renewals: Renewals,
+    promises: Promises,
+    spare_pages: Vec<Buf>,
+    spare_summary: Spare,
     /// Something happened since the last [`Engine::advance`](crate::Engine::advance) besides hits,
     /// and besides writes that were logged while it was steady.
-    pub(crate) stirred: bool,
-    pub(crate) stats: Stats,
-    pub(crate) ops: Slab<Op>,
-    pub(crate) actions: VecDeque<Action>,
-}
-
-/// Why and how far the cache is given up.
-#[derive(Debug)]
-pub(crate) struct FailedCache {
-    pub(crate) reason: &'static str,
-    /// "Abandoned at this epoch" is durable outside the cache device (I15).
-    pub(crate) recorded: bool,
-    /// What is on record as newer in the cache than on its origin.
-    pub(crate) listed: Listed,
-    /// The same of the last report, which is not on record yet.
-    pub(crate) reported: Listed,
-    /// Blocks of writes that failed and may be in the log all the same.
-    pub(crate) landed: KeyMap<()>,
-    /// Requests to flush a volume that wait for that list to be empty.
-    pub(crate) flushes: Vec<(u32, VolumeSlot)>,
+    stirred: bool,
 }
 
 /// Notices a client that flushes after each write, which then pays one write and one flush.
@@ -139,13 +120,7 @@ impl Store {
             dropped: Dropped::default(),
             volumes: Vec::new(),
             volume_hint: 0,
-            combined: VecDeque::new(),
-            backlog: VecDeque::new(),
-            appended: VecDeque::new(),
-            unlogged_cleans: VecDeque::new(),
-            headers_waiting: Vec::new(),
             spare_pages: Vec::new(),
-            seals_waiting: Vec::new(),
             durability: Durability::default(),
             renewals: Renewals::default(),
             promises: Promises::default(),
@@ -154,8 +129,8 @@ impl Store {
             failed: None,
             stirred: true,
             stats,
-            ops: Slab::default(),
-            actions: VecDeque::new(),
+            operations: Operations::default(),
+            waiting: Waiting::default(),
         };
         store.tails_are_durable();
         store
@@ -188,12 +163,74 @@ impl Store {
     /// single writes, which are counted in instructions.
     #[inline(always)]
     pub(crate) fn issue_quietly(&mut self, op: Op, device: Device, operation: Operation) {
-        let op = OpId(self.ops.insert(op));
-        self.actions.push_back(Action {
-            op,
-            device,
-            operation,
-        });
+        self.operations.issue(op, device, operation);
+    }
+
+    /// Whether anything happened since this was asked last.
+    #[inline]
+    pub(crate) fn take_stirred(&mut self) -> bool {
+        std::mem::take(&mut self.stirred)
+    }
+
+    /// Whether anything happened since that was taken.
+    #[inline]
+    pub(crate) fn is_stirred(&self) -> bool {
+        self.stirred
+    }
+
+    /// Has the next look at everything if this is so.
+    #[inline]
+    pub(crate) fn stir_if(&mut self, so: bool) {
+        self.stirred |= so;
+    }
+
+    /// Whether nothing waits for room or memory.
+    pub(crate) fn is_caught_up(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether no piece, header or seal waits for room or memory.
+    pub(crate) fn has_found_room(&self) -> bool {
+        self.waiting.has_room()
+    }
+
+    /// Whether writes wait that go out together.
+    #[inline]
+    pub(crate) fn has_combined(&self) -> bool {
+        !self.waiting.combined.is_empty()
+    }
+
+    /// Whether hints wait that versions are clean.
+    pub(crate) fn has_cleans(&self) -> bool {
+        !self.waiting.cleans.is_empty()
+    }
+
+    /// Whether no piece waits for room.
+    #[inline]
+    pub(crate) fn has_placed_all(&self) -> bool {
+        self.waiting.pieces.is_empty()
+    }
+
+    /// The end of an append that its owner has not been told of.
+    #[inline]
+    pub(crate) fn next_appended(&mut self) -> Option<Appended> {
+        self.waiting.ended.pop_front()
+    }
+
+    /// Whether a block has its number and is being written with its header.
+    pub(crate) fn is_numbered(&self, key: BlockKey) -> bool {
+        self.numbered.contains_key(&key)
+    }
+
+    /// Blocks that the segments can hold, at most.
+    pub(crate) fn capacity_blocks(&self) -> u64 {
+        self.capacity_blocks
+    }
+
+    /// Reckons anew what the shares in the settings are shares of.
+    pub(crate) fn reckon_capacity(&mut self) {
+        self.log.reckon_usable();
+        self.capacity_blocks = self.log.capacity_blocks();
     }
 
     /// Has the next [`Engine::advance`](crate::Engine::advance) look at everything.
@@ -201,38 +238,22 @@ impl Store {
         self.stirred = true;
     }
 
-    /// The epoch at which the cache is abandoned, until that is on record (I15).
-    #[must_use]
-    pub(crate) fn wants_abandonment(&self) -> Option<u32> {
-        let failed = self.failed.as_ref();
-        failed
-            .filter(|failed| !failed.recorded)
-            .map(|_| self.log.epoch)
+    /// Whether dirty data is at its high mark.
+    pub(crate) fn dirty_is_high(&self) -> bool {
+        self.dirty_blocks_to_come() >= self.share(self.settings.dirty_high_percent)
     }
 
-    /// The abandonment is on record, with the list that was reported last.
-    pub(crate) fn abandonment_recorded(&mut self) {
-        self.stirred = true;
-        if let Some(failed) = &mut self.failed {
-            failed.recorded = true;
-            failed.listed = std::mem::take(&mut failed.reported);
-        }
+    /// Dirty blocks that write-back can make clean. Those that cannot be read from the cache
+    /// device hold no write up: it might be the one that replaces them.
+    pub(crate) fn dirty_blocks_to_come(&self) -> u64 {
+        self.stats
+            .dirty_blocks
+            .saturating_sub(self.unreadable.len())
     }
 
-    pub(crate) fn failed_cache(&self) -> bool {
-        self.failed.is_some()
-    }
-
-    /// The cache device can no longer be relied on: it steps aside.
-    pub(crate) fn fail_cache(&mut self, reason: &'static str) {
-        self.failed.get_or_insert_with(|| FailedCache {
-            reason,
-            recorded: false,
-            listed: Listed::default(),
-            reported: Listed::default(),
-            landed: KeyMap::default(),
-            flushes: Vec::new(),
-        });
+    /// A share of the shard's capacity, in blocks.
+    pub(crate) fn share(&self, percent: u8) -> u64 {
+        self.capacity_blocks * u64::from(percent) / 100
     }
 
     pub(crate) fn block_bytes(&self) -> usize {

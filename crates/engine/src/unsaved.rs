@@ -14,7 +14,7 @@ use crate::format::{BlockKey, DurablePosition, Slot, Stream};
 use crate::interface::VolumeSlot;
 use crate::op::Op;
 use crate::planted::{self, Bug};
-use crate::store::Store;
+use crate::store::failed::{Listed, ranges_of};
 
 /// A range of a volume that is newer in the cache than on its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,63 +41,6 @@ pub struct Promise {
     pub durable: [DurablePosition; Stream::COUNT],
 }
 
-/// Blocks in ranges: `(first, end)`, sorted, none meeting another.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Listed {
-    ranges: Vec<(BlockKey, BlockKey)>,
-    /// Somebody waits for the list to get shorter.
-    pub(crate) revision_wanted: bool,
-}
-
-impl Listed {
-    fn of(keys: Vec<BlockKey>) -> Listed {
-        Listed {
-            ranges: ranges_of(keys),
-            ..Listed::default()
-        }
-    }
-
-    /// Whether a block from `first` to before `end` is listed.
-    pub(crate) fn meets(&self, first: BlockKey, end: BlockKey) -> bool {
-        let after = self.ranges.partition_point(|(_, stop)| *stop <= first);
-        let next = self.ranges.get(after);
-        next.is_some_and(|(start, _)| *start < end)
-    }
-}
-
-fn ranges_of(mut keys: Vec<BlockKey>) -> Vec<(BlockKey, BlockKey)> {
-    keys.sort_unstable();
-    keys.dedup();
-    let mut ranges: Vec<(BlockKey, BlockKey)> = Vec::new();
-    for key in keys {
-        match ranges.last_mut() {
-            Some((_, end)) if *end == key => *end = key.plus(1),
-            _ => ranges.push((key, key.plus(1))),
-        }
-    }
-    ranges
-}
-
-impl Store {
-    /// A write of this block failed, and recovery may find it in the log all the same.
-    pub(crate) fn may_have_landed(&mut self, key: BlockKey) {
-        if let Some(failed) = &mut self.failed {
-            failed.landed.insert(key, ());
-        }
-    }
-
-    /// Whether blocks that are to be written to the origin are on record as newer in the cache:
-    /// then the record has to change first.
-    pub(crate) fn is_listed(&mut self, first: BlockKey, end: BlockKey) -> bool {
-        let Some(failed) = &mut self.failed else {
-            return false;
-        };
-        let meets = failed.listed.meets(first, end) && !planted::is(Bug::ListIgnored);
-        failed.listed.revision_wanted |= meets;
-        meets
-    }
-}
-
 impl Engine {
     /// The cache is given up, for another shard's reason: this one relies on it no more.
     pub fn step_aside(&mut self, reason: &'static str) {
@@ -108,7 +51,7 @@ impl Engine {
     /// Whether data is on its way to the cache device of which it is open whether it lands.
     #[must_use]
     pub fn is_appending(&self) -> bool {
-        let mut ops = self.store.ops.iter();
+        let mut ops = self.store.operations.iter();
         ops.any(|op| matches!(op, Op::AppendData(_) | Op::SingleWrite(_)))
     }
 
@@ -210,19 +153,5 @@ impl Engine {
             failed.listed.revision_wanted |= !dirty;
         }
         comes_back
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_meet_what_they_hold_and_no_neighbour() {
-        let listed = Listed::of([3, 4, 5, 9].map(BlockKey).to_vec());
-        assert_eq!(listed.ranges.len(), 2);
-        let meets = |first, end| listed.meets(BlockKey(first), BlockKey(end));
-        assert!(meets(5, 6) && meets(0, 4) && meets(9, 12) && meets(0, 100));
-        assert!(!meets(0, 3) && !meets(6, 9) && !meets(10, 12));
     }
 }

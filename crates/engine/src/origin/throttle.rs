@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use crate::engine::Engine;
 use crate::format::BlockKey;
 use crate::interface::{Memory, Nanos};
-use crate::store::Store;
 
 /// How often held writes are looked at.
 const TICK: Nanos = Nanos(2_000_000);
@@ -64,26 +63,6 @@ impl Throttle {
         };
         self.window_began = now;
         self.window_blocks = 0;
-    }
-}
-
-impl Store {
-    /// Whether dirty data is at its high mark.
-    pub(crate) fn dirty_is_high(&self) -> bool {
-        self.dirty_blocks_to_come() >= self.share(self.settings.dirty_high_percent)
-    }
-
-    /// Dirty blocks that write-back can make clean. Those that cannot be read from the cache
-    /// device hold no write up: it might be the one that replaces them.
-    fn dirty_blocks_to_come(&self) -> u64 {
-        self.stats
-            .dirty_blocks
-            .saturating_sub(self.unreadable.len())
-    }
-
-    /// A share of the shard's capacity, in blocks.
-    pub(crate) fn share(&self, percent: u8) -> u64 {
-        self.capacity_blocks * u64::from(percent) / 100
     }
 }
 

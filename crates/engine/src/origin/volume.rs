@@ -9,7 +9,6 @@ use crate::op::Op;
 use crate::planted::{self, Bug};
 use crate::policy::sequential::SequentialDetector;
 use crate::settings::Mode;
-use crate::store::Store;
 use crate::store::log::Version;
 
 /// Blocks of one bit of "written since the origin's last flush".
@@ -158,41 +157,6 @@ impl Volume {
     }
 }
 
-impl Store {
-    /// Keeps the volume's counts in step with the index.
-    pub(crate) fn account_volume(&mut self, key: BlockKey, dirty: i64, cached: i64) {
-        let hint = self.volume_hint;
-        let found = match self.volumes.get(hint) {
-            Some(Some(volume)) if volume.contains(key) => Some(hint),
-            _ => self
-                .volumes
-                .iter()
-                .position(|volume| volume.as_ref().is_some_and(|volume| volume.contains(key))),
-        };
-        let Some(found) = found else { return };
-        self.volume_hint = found;
-        if let Some(volume) = &mut self.volumes[found] {
-            volume.dirty_blocks = volume
-                .dirty_blocks
-                .checked_add_signed(dirty)
-                .expect("dirty blocks are counted");
-            volume.cached_blocks = volume
-                .cached_blocks
-                .checked_add_signed(cached)
-                .expect("cached blocks are counted");
-        }
-    }
-
-    /// The volume whose blocks these are.
-    pub(crate) fn volume_of(&self, key: BlockKey) -> Option<VolumeSlot> {
-        let found = self
-            .volumes
-            .iter()
-            .position(|volume| volume.as_ref().is_some_and(|volume| volume.contains(key)))?;
-        Some(VolumeSlot(found as u16))
-    }
-}
-
 impl Engine {
     pub(crate) fn volume(&mut self, slot: VolumeSlot) -> &mut Volume {
         self.store.volumes[usize::from(slot.0)]
@@ -335,7 +299,7 @@ impl Engine {
     /// among them. What the log holds stays dirty and is written again; what it does not hold is
     /// lost if the origin lost it, and somebody who asks for a flush must hear of it.
     pub fn origin_flush_failed(&mut self, now: Nanos, slot: VolumeSlot, memory: &mut dyn Memory) {
-        self.store.stirred = true;
+        self.store.stir();
         let Some(Some(volume)) = self.store.volumes.get_mut(usize::from(slot.0)) else {
             return;
         };

@@ -8,7 +8,7 @@
 use smallvec::SmallVec;
 
 use crate::engine::Engine;
-use crate::format::{BlockKey, Entry, Slot, Stream};
+use crate::format::{BlockKey, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::jobs::Job;
 use crate::map::locks::Owner;
@@ -18,8 +18,7 @@ use crate::origin::volume::Volume;
 use crate::origin::writeback_reads::Reads;
 use crate::planted::{self, Bug};
 use crate::settings::{Mode, WritebackPolicy};
-use crate::store::Store;
-use crate::store::log::{Claim, Version};
+use crate::store::log::Version;
 
 /// An origin that a client used this recently belongs to the client.
 const FOREGROUND: Nanos = Nanos(15_000_000);
@@ -113,38 +112,6 @@ enum Haste {
     Trickling,
     /// The origin alone.
     Free,
-}
-
-impl Store {
-    /// Notes in the log that a version is clean: a hint that spares writing it back again after
-    /// a crash. It waits for room like everything that is not reclaim (I18).
-    pub(crate) fn log_clean(&mut self, now: Nanos, slot: Slot, memory: &mut dyn Memory) {
-        self.unlogged_cleans.push_back(self.log.version(slot));
-        self.log_cleans(now, memory);
-    }
-
-    /// Logs the hints that wait, as far as there is room.
-    pub(crate) fn log_cleans(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        while let Some(&version) = self.unlogged_cleans.front() {
-            // A version that is gone needs no hint.
-            if self.log.holds(version) && self.index.flags(version.slot).live() {
-                if self.failed_cache()
-                    || !self.ensure_entry_room(now, Stream::Write, 1, Claim::Client, memory)
-                {
-                    return;
-                }
-                let segment = self.log.geometry.segment_of(version.slot);
-                let in_segment = self.log.geometry.slot_in_segment(version.slot);
-                let entry = Entry::Clean {
-                    segment,
-                    slot: in_segment,
-                    count: 1,
-                };
-                self.log_entry(Stream::Write, entry, memory);
-            }
-            self.unlogged_cleans.pop_front();
-        }
-    }
 }
 
 impl Engine {
@@ -294,7 +261,7 @@ impl Engine {
             || self.store.failed_cache()
             || !self.throttle.is_empty()
             || self.writeback.hurried
-            || !self.store.backlog.is_empty()
+            || !self.store.has_placed_all()
     }
 
     /// How many operations may be in flight now.

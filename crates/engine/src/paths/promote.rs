@@ -11,6 +11,7 @@ use crate::jobs::Job;
 use crate::map::locks::Owner;
 use crate::op::Op;
 use crate::op::Reader;
+use crate::slab::Slab;
 use crate::store::append::{Keys, Piece};
 use crate::store::log::RECLAIM_RESERVE;
 
@@ -53,6 +54,14 @@ pub(crate) fn promoted_piece(
     }
 }
 
+/// The origin that a job, which promotes, reads from.
+pub(super) fn promotes_from(jobs: &Slab<Job>, name: u32) -> VolumeSlot {
+    match jobs.get(name) {
+        Some(Job::Promote(job)) => job.volume,
+        other => unreachable!("a promotion, not {other:?}"),
+    }
+}
+
 impl Engine {
     /// Brings what is missing of a range into the cache.
     pub(crate) fn prefetch(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
@@ -80,7 +89,7 @@ impl Engine {
 
     /// Whether a promotion would find a place at once.
     pub(crate) fn room_to_promote(&self) -> bool {
-        self.store.log.free.len() > RECLAIM_RESERVE + 1 && self.store.backlog.is_empty()
+        self.store.log.free.len() > RECLAIM_RESERVE + 1 && self.store.has_placed_all()
     }
 
     /// Reads blocks that are not cached from the origin into a buffer of their own, to answer
@@ -234,14 +243,6 @@ impl Engine {
     pub(crate) fn end_promotions(&mut self, memory: &mut dyn Memory) {
         while let Some(name) = self.ended_promotions.pop() {
             self.end_promotion(name, memory);
-        }
-    }
-
-    /// The origin a promotion reads from.
-    pub(super) fn promotes_from(&self, name: u32) -> VolumeSlot {
-        match self.jobs.get(name) {
-            Some(Job::Promote(job)) => job.volume,
-            other => unreachable!("a promotion, not {other:?}"),
         }
     }
 

@@ -11,8 +11,9 @@ use crate::op::Op;
 use crate::op::{Placed, PromoteOne, Reader};
 use crate::paths::promote::promoted_piece;
 use crate::planted::{self, Bug};
+use crate::store::append::PlacedPiece;
 use crate::store::append::one::COST_BYTES;
-use crate::store::append::{BlockKind, PlacedPiece};
+use crate::store::contents::BlockKind;
 
 impl Engine {
     /// Reads a block that is not cached and that nobody owns into a buffer of its own.

@@ -7,12 +7,9 @@ use crate::interface::{
 };
 use crate::op::Op;
 use crate::op::{HitRead, MissRead, Reader};
-use crate::planted::{self, Bug};
 use crate::policy::bypass::{BypassReason, Bypassed};
 use crate::policy::gate::Direction;
 use crate::settings::Mode;
-use crate::store::Store;
-use crate::store::log::Claim;
 
 /// How often a bad read of the cache device is repeated before the slot counts as damaged: a
 /// misdirected read does not happen twice.
@@ -71,44 +68,6 @@ impl Extent {
             skip_bytes: self.skip_bytes as u32,
             dest: self.dest,
         }
-    }
-}
-
-impl Store {
-    /// Takes a clean block out of the cache, with a `Drop` in every stream that may hold an
-    /// entry of it (I3). Returns the number that must be durable before the origin may be ahead
-    /// (I4), or `None` if there is no room to say so; the block then stays.
-    pub(crate) fn drop_block(
-        &mut self,
-        now: Nanos,
-        key: BlockKey,
-        reclaim: bool,
-        memory: &mut dyn Memory,
-    ) -> Option<u64> {
-        let cached = self.index.find(key);
-        let departed = self.departed(key);
-        let mut streams = departed.map_or(0, |(bit, _)| bit);
-        if let Some(slot) = cached {
-            let flags = self.index.flags(slot);
-            assert!(!flags.dirty(), "I5: dirty is never dropped");
-            streams |= flags.shadows() | self.log.stream_of(slot).bit();
-        }
-        if streams == 0 {
-            // It may still be read where it was (see `late`), and the origin gets something newer.
-            if !planted::is(Bug::EvictedServedStale) {
-                self.index.remove(key);
-            }
-            return Some(departed.map_or(0, |(_, number)| number));
-        }
-        if !self.log_drops(now, key, streams, Claim::of(reclaim), memory) {
-            return None;
-        }
-        if let Some((slot, flags)) = self.index.remove(key) {
-            self.slot_dies(key, slot, flags);
-        }
-        let number = self.last_number();
-        self.dropped.insert(key, number);
-        Some(number)
     }
 }
 

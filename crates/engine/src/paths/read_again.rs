@@ -6,6 +6,7 @@ use crate::format::BlockKey;
 use crate::interface::{Buf, Memory, Nanos, VolumeSlot};
 use crate::op::Op;
 use crate::op::{MissRead, Reader};
+use crate::paths::promote::promotes_from;
 use crate::paths::read::Extent;
 
 impl Engine {
@@ -36,19 +37,15 @@ impl Engine {
     /// acknowledged, since the read began: the cache has it then, and the read is older than
     /// anything a client may see (I1). Which it brings is not known, so its answer does not count.
     pub(crate) fn doubt_reads(&mut self, volume: VolumeSlot) {
-        for name in 0..self.store.ops.capacity() {
-            let concerned = match self.store.ops.get(name) {
-                Some(Op::MissRead(read)) => read.volume == volume,
-                Some(Op::PromoteOneRead(promotion, _)) => promotion.volume == volume,
-                Some(Op::PromoteRead(job)) => self.promotes_from(*job) == volume,
-                _ => false,
-            };
-            if concerned {
-                self.store
-                    .ops
-                    .change(name, |op| Op::DoubtfulRead(Box::new(op)));
-            }
-        }
+        let jobs = &self.jobs;
+        let concerns = |op: &Op| match op {
+            Op::MissRead(read) => read.volume == volume,
+            Op::PromoteOneRead(promotion, _) => promotion.volume == volume,
+            Op::PromoteRead(job) => promotes_from(jobs, *job) == volume,
+            _ => false,
+        };
+        let operations = &mut self.store.operations;
+        operations.change(concerns, |op| Op::DoubtfulRead(Box::new(op)));
     }
 
     /// A read whose answer does not count has ended: its blocks are read from where they are now.

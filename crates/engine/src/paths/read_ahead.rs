@@ -18,8 +18,6 @@ use crate::paths::read::hit_of_run;
 use crate::paths::read::{Extent, Reading};
 use crate::planted::{self, Bug};
 use crate::slab::Slab;
-use crate::store::Store;
-use crate::store::log::SegmentState;
 
 /// Requests that began where the one before ended, before anything is read ahead.
 const LEAST_IN_ROW: u8 = 2;
@@ -111,19 +109,6 @@ impl ReadAhead {
         };
         self.next = Some(end);
         follows
-    }
-}
-
-impl Store {
-    /// A read of a slot has ended.
-    #[inline(always)]
-    pub(super) fn unpin(&mut self, slot: Slot) {
-        let segment = self.log.segment_of(slot);
-        segment.pins -= 1;
-        if segment.state == SegmentState::Dead {
-            // Reclaim may have waited for this read alone, and others for reclaim.
-            self.stir();
-        }
     }
 }
 

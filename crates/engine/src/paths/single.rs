@@ -15,8 +15,9 @@ use crate::op::Op;
 use crate::op::{Placed, SingleWrite};
 use crate::paths::quick::quick_piece;
 use crate::policy::gate::Direction;
+use crate::store::append::PlacedPiece;
 use crate::store::append::one::COST_BYTES;
-use crate::store::append::{BlockKind, PlacedPiece};
+use crate::store::contents::BlockKind;
 
 impl Engine {
     /// Logs a write that is to be logged in write-back mode, if it is as simple as can be.

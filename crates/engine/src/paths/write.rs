@@ -18,7 +18,6 @@ use crate::planted::{self, Bug};
 use crate::policy::bypass::{BypassReason, Bypassed};
 use crate::policy::gate::Direction;
 use crate::settings::Mode;
-use crate::store::Store;
 use crate::store::append::{Keys, Piece};
 use crate::store::durability::Waiter;
 use crate::store::log::RECLAIM_RESERVE;
@@ -154,21 +153,13 @@ impl WriteJob {
     }
 }
 
-impl Store {
-    fn is_dirty(&self, key: BlockKey) -> bool {
-        self.index
-            .find(key)
-            .is_some_and(|slot| self.index.flags(slot).dirty())
-    }
-
+impl Engine {
     /// Whether recovery could find an older entry of one of these blocks.
     fn may_survive(&self, run: Run) -> bool {
         run.keys()
-            .any(|key| self.index.find(key).is_some() || self.departed(key).is_some())
+            .any(|key| self.store.index.find(key).is_some() || self.store.departed(key).is_some())
     }
-}
 
-impl Engine {
     pub(crate) fn write(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         let len_bytes = u64::from(request.len_bytes);
         let volume = self.volume(request.volume);
@@ -253,7 +244,7 @@ impl Engine {
 
     /// Whether appends wait for reclaim: then a long sequential write is faster without the log.
     fn log_is_short(&self) -> bool {
-        !self.store.backlog.is_empty() || self.store.log.free.len() <= RECLAIM_RESERVE
+        !self.store.has_placed_all() || self.store.log.free.len() <= RECLAIM_RESERVE
     }
 
     pub(crate) fn start_write(
@@ -519,7 +510,7 @@ impl Engine {
         let logged = self.write_job(job).logged.clone();
         let blocks: u32 = logged.iter().map(|run| u32::from(run.count)).sum();
         self.write_job(job).outstanding = blocks;
-        if self.write_job(job).through && logged.iter().any(|run| self.store.may_survive(*run)) {
+        if self.write_job(job).through && logged.iter().any(|run| self.may_survive(*run)) {
             // I9: an older entry of a block survives, so the origin waits for the newer one.
             self.write_job(job).durable_number = u64::MAX;
         }

@@ -12,15 +12,11 @@ use crate::map::index::{MAX_HITS, SlotFlags, hash};
 use crate::planted::{self, Bug};
 use crate::policy::trials::Manner;
 use crate::settings::{name_of, named};
-use crate::store::Store;
 use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 
 /// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent. What
 /// is written once is like what is read once: it has as long as probation has to be used again.
 const WRITE_SHARE_PERCENT: u64 = 10;
-/// A written block comes back only from the younger part of the ghost. Writes spread evenly over
-/// more than there is room for would each be copied into main otherwise.
-const WRITTEN_LEFT_BEFORE: u32 = 3;
 /// The share of 2Q's first queue (A1in), in percent.
 const TWO_Q_SHARE_PERCENT: u64 = 25;
 
@@ -65,7 +61,7 @@ impl Replacement {
     }
 
     /// Whether it remembers what left.
-    fn has_ghost(self) -> bool {
+    pub(crate) fn has_ghost(self) -> bool {
         self.is_s3_fifo() || self == Replacement::TwoQ
     }
 
@@ -109,28 +105,6 @@ impl Allowance {
 
     fn most(slots: usize, retain_percent: u8) -> i64 {
         slots as i64 * i64::from(retain_percent) * SAVED_HALVES / 2
-    }
-}
-
-impl Store {
-    /// The count of hits a written block starts with that was not cached. It has to be in the
-    /// write stream (I17); if it left a short while ago it moves on from there, which is a copy.
-    #[inline]
-    pub(crate) fn hits_of_written(&mut self, key: BlockKey) -> u8 {
-        if !self.settings.replacement.has_ghost() {
-            return 0;
-        }
-        match self.ghost.take(hash(key)) {
-            Some(later) if later < WRITTEN_LEFT_BEFORE => MAX_HITS,
-            _ => 0,
-        }
-    }
-
-    /// A block whose key has this hash was evicted from this stream.
-    pub(crate) fn remember_evicted(&mut self, hash: u64, stream: Stream) {
-        if stream != Stream::Main && self.settings.replacement.has_ghost() {
-            self.ghost.insert(hash);
-        }
     }
 }
 

@@ -177,7 +177,7 @@ impl Engine {
         // What is dying is freed by flushes of its own when segments are short. As long as there is
         // time these leave open records open: a header for a few entries is metadata for nothing.
         let short =
-            self.store.log.free.len() <= RECLAIM_RESERVE + 1 || !self.store.backlog.is_empty();
+            self.store.log.free.len() <= RECLAIM_RESERVE + 1 || !self.store.has_placed_all();
         if (short || self.free_runs_low() || retiring) && !self.store.is_flushing() {
             if self.partial_flush_helps_reclaim() {
                 self.store.want_partial_flush();
@@ -333,7 +333,7 @@ impl Engine {
             let flags = self.store.index.flags(slot);
             if flags.live() {
                 let key = self.store.index.key(slot);
-                if self.store.numbered.contains_key(&key) {
+                if self.store.is_numbered(key) {
                     // A newer version has its number already and is being written: an older
                     // copy must not get a higher one. It ends by itself.
                     break;
@@ -563,9 +563,7 @@ impl Engine {
             if !sound {
                 self.store.stats.checksum_errors += 1;
                 if !flags.dirty() {
-                    if !self.store.numbered.contains_key(&key)
-                        && self.evict(now, key, slot, stream, memory)
-                    {
+                    if !self.store.is_numbered(key) && self.evict(now, key, slot, stream, memory) {
                         self.store.index.hide_evicted(slot);
                     }
                     continue;

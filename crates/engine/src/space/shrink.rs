@@ -119,8 +119,8 @@ impl Engine {
         }
         self.store.forget_renewal_answer();
         self.prefer_what_stays();
-        self.reckon_capacity();
-        self.store.stirred = true;
+        self.store.reckon_capacity();
+        self.store.stir();
         Ok(())
     }
 
@@ -168,14 +168,8 @@ impl Engine {
         }
         self.retire = Retire::default();
         self.store.forget_renewal_answer();
-        self.reckon_capacity();
-        self.store.stirred = true;
-    }
-
-    /// Reckons anew what the shares in the settings are shares of.
-    fn reckon_capacity(&mut self) {
-        self.store.log.reckon_usable();
-        self.store.capacity_blocks = self.store.log.capacity_blocks();
+        self.store.reckon_capacity();
+        self.store.stir();
     }
 
     fn prefer_what_stays(&mut self) {

@@ -17,11 +17,11 @@ use crate::format::entry::{CHECKSUM_BYTES, HEAD_BYTES};
 use crate::format::header::ENTRY_BYTES;
 use crate::format::{BlockKey, Entry, EntryList, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, one_buf};
-use crate::map::index::SlotFlags;
 use crate::map::locks::Owner;
 use crate::op::Op;
 use crate::planted::{self, Bug};
 use crate::store::Store;
+use crate::store::contents::BlockKind;
 use crate::store::log::{Claim, SegmentState};
 
 /// How often a transfer to the cache device is tried before the device counts as failed. It is
@@ -109,15 +109,6 @@ pub(crate) struct Piece {
     pub(crate) places: u8,
 }
 
-/// What the index is to say of a block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockKind {
-    pub(crate) dirty: bool,
-    pub(crate) zero: bool,
-    /// It was carried over from a dying segment, which costs it a hit.
-    pub(crate) retained: bool,
-}
-
 impl Piece {
     fn kind(&self, dirty: bool) -> BlockKind {
         BlockKind {
@@ -183,7 +174,7 @@ impl Store {
             return self.piece_failed(&piece);
         }
         if piece.stream == Stream::Write && !piece.reclaim && self.combines() {
-            self.combined.push_back(piece);
+            self.waiting.combined.push_back(piece);
         } else {
             self.append_rest(now, piece, memory);
         }
@@ -203,7 +194,7 @@ impl Store {
                     // or the segment it is copied from, may be what others wait for.
                     return self.piece_failed(&piece);
                 }
-                self.backlog.push_back(piece);
+                self.waiting.pieces.push_back(piece);
                 return;
             };
             let (placed, rest) = self.place(piece, record, slot, granted, memory);
@@ -419,93 +410,6 @@ impl Store {
         }
     }
 
-    /// Makes `slot` the newest version of a block in the index, with the shadows of what it
-    /// replaces (I3). Returns whether it replaces one.
-    #[inline]
-    pub(crate) fn index_block(
-        &mut self,
-        key: BlockKey,
-        slot: Slot,
-        checksum: u32,
-        kind: BlockKind,
-    ) -> bool {
-        let BlockKind {
-            dirty,
-            zero,
-            retained,
-        } = kind;
-        let mut shadows = 0;
-        let mut drop_number = self.dropped.take(key);
-        self.unreadable.replaced(key);
-        let mut hits = 0;
-        let mut dirtier = i64::from(dirty);
-        let mut more = 1;
-        let old = self.index.put(key, slot, checksum);
-        if let Some((old, flags)) = old
-            && flags.live()
-        {
-            // Within one stream the older entry dies first, so no `Drop` is ever needed there but
-            // for the newest.
-            let last_number = self.last_number();
-            let segment = self.log.segment_of(old);
-            shadows |= flags.shadows() | segment.stream.bit();
-            // A write is a use as a read is. A copy starts main without hits, and pays for each
-            // further round with one.
-            hits = match (retained, segment.stream) {
-                (false, _) => flags.hits() + 1,
-                (true, Stream::Main) => flags.hits().saturating_sub(1),
-                (true, _) => 0,
-            };
-            dirtier -= i64::from(flags.dirty());
-            more = 0;
-            segment.live -= 1;
-            segment.dirty -= u32::from(flags.dirty());
-            segment.superseded_by = last_number;
-        } else {
-            if let Some((evicted, _)) = old {
-                let (stream, number) = self.log.segment_of(evicted).survives();
-                shadows = stream;
-                drop_number = drop_number.max(number);
-            }
-            if dirty {
-                hits = self.hits_of_written(key);
-            }
-        }
-        self.index
-            .set_flags(slot, SlotFlags::new(dirty, zero, shadows).with_hits(hits));
-        let segment = self.log.segment_of(slot);
-        segment.live += 1;
-        segment.dirty += u32::from(dirty);
-        segment.superseded_by = segment.superseded_by.max(drop_number);
-        if dirtier != 0 || more != 0 {
-            self.stats.dirty_blocks = self
-                .stats
-                .dirty_blocks
-                .checked_add_signed(dirtier)
-                .expect("dirty blocks are counted");
-            self.account_volume(key, dirtier, more);
-        }
-        more == 0
-    }
-
-    /// A slot the index no longer names, for an entry that has its number: its segment counts one
-    /// block less.
-    pub(crate) fn slot_dies(&mut self, key: BlockKey, slot: Slot, flags: SlotFlags) {
-        self.log.segment_of(slot).superseded_by = self.last_number();
-        self.slot_leaves(key, slot, flags);
-    }
-
-    /// The same where no entry says so: should the block come back after a crash, it is what the
-    /// origin holds.
-    pub(crate) fn slot_leaves(&mut self, key: BlockKey, slot: Slot, flags: SlotFlags) {
-        let dirty = u32::from(flags.dirty());
-        let segment = self.log.segment_of(slot);
-        segment.live -= 1;
-        segment.dirty -= dirty;
-        self.stats.dirty_blocks -= u64::from(dirty);
-        self.account_volume(key, -i64::from(dirty), -1);
-    }
-
     /// Gives an entry its number and adds it to its record, to the segment's summary and to the
     /// ring, in that order complete before anyone is told.
     fn publish(&mut self, record: u32, entry: Entry, checksums: &[u32], memory: &mut dyn Memory) {
@@ -673,7 +577,7 @@ impl Store {
     }
 
     fn note_ended(&mut self, piece: &Piece, result: Result<(), Failure>) {
-        self.appended.push_back(Appended {
+        self.waiting.ended.push_back(Appended {
             owner: piece.owner,
             blocks: piece.keys.len(),
             result,
@@ -682,8 +586,8 @@ impl Store {
 
     /// Places what waited for room, in order.
     pub(crate) fn retry_backlog(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        for _ in 0..self.backlog.len() {
-            let Some(piece) = self.backlog.pop_front() else {
+        for _ in 0..self.waiting.pieces.len() {
+            let Some(piece) = self.waiting.pieces.pop_front() else {
                 break;
             };
             if self.failed_cache() {
@@ -692,10 +596,10 @@ impl Store {
                 self.append_rest(now, piece, memory);
             }
         }
-        for id in std::mem::take(&mut self.headers_waiting) {
+        for id in std::mem::take(&mut self.waiting.headers) {
             self.write_header(id, memory);
         }
-        for id in std::mem::take(&mut self.seals_waiting) {
+        for id in std::mem::take(&mut self.waiting.seals) {
             self.write_seal(id, memory);
         }
     }

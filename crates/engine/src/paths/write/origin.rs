@@ -2,41 +2,15 @@
 //! that write through.
 
 use crate::engine::Engine;
-use crate::format::{BlockKey, Stream};
+use crate::format::BlockKey;
 use crate::interface::{
     Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, RequestKind, one_buf,
 };
 use crate::map::locks::Owner;
 use crate::op::Op;
 use crate::origin::volume::OriginWaiter;
-use crate::store::Store;
-use crate::store::log::Claim;
 
 use super::{Edge, Run, Stage, pieces};
-
-impl Store {
-    /// Takes back a write-through that failed: nobody was told that it is stored, and what it
-    /// replaced is on the origin. Kept dirty it would fill the cache of an origin that takes
-    /// nothing more. Without room to say so it stays.
-    fn forget_unacknowledged(&mut self, now: Nanos, key: BlockKey, memory: &mut dyn Memory) {
-        let Some(slot) = self.index.find(key) else {
-            return;
-        };
-        let has_room = !self.failed_cache()
-            && Stream::ALL
-                .into_iter()
-                .all(|stream| self.ensure_entry_room(now, stream, 1, Claim::Reclaim, memory));
-        if !has_room || !self.index.flags(slot).dirty() {
-            return;
-        }
-        self.index.set_clean(slot);
-        self.log.segment_of(slot).dirty -= 1;
-        self.stats.dirty_blocks -= 1;
-        self.account_volume(key, -1, 0);
-        let dropped = self.drop_block(now, key, true, memory);
-        assert!(dropped.is_some(), "room was made");
-    }
-}
 
 impl Engine {
     /// Writes the origin, once no write-back of the same blocks is in flight (I11).

@@ -11,7 +11,7 @@ impl Store {
     pub(crate) fn flush_combined(&mut self, now: Nanos, memory: &mut dyn Memory) {
         let mut current: Option<u32> = None;
         let mut ends_in_zeroes = false;
-        while let Some(piece) = self.combined.pop_front() {
+        while let Some(piece) = self.waiting.combined.pop_front() {
             if self.failed_cache() {
                 self.piece_failed(&piece);
                 continue;
@@ -22,7 +22,7 @@ impl Store {
                 self.close_record_with_blocks(now, memory);
             }
             let Some((record, slot, granted)) = self.reserve(now, &piece, memory) else {
-                self.combined.push_front(piece);
+                self.waiting.combined.push_front(piece);
                 break;
             };
             ends_in_zeroes = piece.zero;
@@ -30,7 +30,7 @@ impl Store {
             let (placed, rest) = self.place(piece, record, slot, granted, memory);
             self.number_combined(placed);
             if let Some(rest) = rest {
-                self.combined.push_front(rest);
+                self.waiting.combined.push_front(rest);
             }
         }
         if current.is_some() {

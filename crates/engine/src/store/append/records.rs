@@ -159,7 +159,7 @@ impl Store {
     pub(crate) fn write_header(&mut self, id: u32, memory: &mut dyn Memory) {
         let page = memory.alloc(PAGE_BYTES);
         let Some(page) = page.or_else(|| self.spare_pages.pop()) else {
-            self.headers_waiting.push(id);
+            self.waiting.headers.push(id);
             return;
         };
         self.encode_header(id, page, memory);

@@ -52,7 +52,7 @@ impl Store {
         }
         self.log.filling(id).entries = summary.entries;
         let Some(buf) = buf else {
-            self.seals_waiting.push(id);
+            self.waiting.seals.push(id);
             return;
         };
         let offset_bytes = self.log.map.summary_address(id, which);
