@@ -16,9 +16,8 @@ use crate::origin::throttle::Throttle;
 use crate::origin::volume::{Volume, VolumeConfig};
 use crate::origin::writeback::Writeback;
 use crate::paths::read_ahead::ReadAhead;
-use crate::policy::clock_hand::MainHand;
-use crate::policy::gate::Gate;
-use crate::policy::replacement::{Allowance, Replacement};
+use crate::policy::Policy;
+use crate::policy::replacement::Replacement;
 use crate::policy::trials::Trials;
 use crate::recovery::Recovered;
 use crate::requests::RequestState;
@@ -41,15 +40,12 @@ pub const MAX_RANGE_BYTES: u32 = 64 << 20;
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) store: Store,
+    pub(crate) policy: Policy,
     pub(crate) origin_locks: KeyMap<Owner>,
     pub(crate) origin_lock_waiters: Vec<u32>,
     /// Versions written to the origin that wait for its flush.
     pub(crate) written: KeyMap<Slot>,
     pub(crate) ahead: ReadAhead,
-    pub(crate) main_hand: MainHand,
-    pub(crate) trials: Trials,
-    pub(crate) allowance: Allowance,
-    pub(crate) gate: Gate,
     pub(crate) buffer: MemoryBuffer,
     identity: RingIdentity,
     pub(crate) requests: Slab<RequestState>,
@@ -97,19 +93,15 @@ impl Engine {
         ring::initialise(memory.ring_mut(log.shard), identity);
         let slots = log.usable_slots();
         let block_bytes = log.geometry.block_bytes as usize;
-        let trials = Trials::new(slots, &settings);
-        let allowance = Allowance::new(slots, settings.retain_percent);
+        let policy = Policy::new(slots, &settings);
         let store = Store::new(settings, log, index, memory);
         let mut engine = Engine {
             store,
-            trials,
-            allowance,
+            policy,
             origin_locks: KeyMap::default(),
             origin_lock_waiters: Vec::new(),
             written: KeyMap::default(),
             ahead: ReadAhead::default(),
-            main_hand: MainHand::default(),
-            gate: Gate::default(),
             buffer: MemoryBuffer::default(),
             identity,
             requests: Slab::default(),
@@ -132,7 +124,6 @@ impl Engine {
         };
         engine.store.keep_spare_pages(memory);
         engine.adopt_buffer(memory);
-        engine.gate.set(&engine.store.settings, slots);
         engine
     }
 
@@ -256,11 +247,13 @@ impl Engine {
     pub fn set_settings(&mut self, settings: Settings) -> Result<(), String> {
         settings.validate()?;
         self.store.stir();
-        self.gate.set(&settings, self.store.log.usable_slots());
+        self.policy
+            .gate
+            .set(&settings, self.store.log.usable_slots());
         self.buffer.in_use |= settings.commit == Commit::Memory;
         let tried = |of: &Settings| (of.replacement, of.probation_percent, of.promotion_hits);
         if tried(&settings) != tried(&self.store.settings) {
-            self.trials = Trials::new(self.store.log.usable_slots(), &settings);
+            self.policy.trials = Trials::new(self.store.log.usable_slots(), &settings);
         }
         self.store.settings = settings;
         Ok(())
@@ -619,7 +612,7 @@ impl Engine {
     #[must_use]
     pub fn manner(&self) -> Option<&'static str> {
         let adapts = self.store.settings.replacement == Replacement::Adaptive;
-        adapts.then(|| self.trials.best().name())
+        adapts.then(|| self.policy.trials.best().name())
     }
 
     /// Whether a block of a volume is cached, and whether it is dirty.

@@ -251,6 +251,13 @@ impl Store {
             .saturating_sub(self.unreadable.len())
     }
 
+    /// Whether copies of what was written have room: near the mark at which writers are held back, the cache writes as fast as it can be emptied,
+    /// and a copy takes from that.
+    pub(crate) fn has_room_for_written(&self) -> bool {
+        let near_percent = self.settings.dirty_high_percent / 4 * 3;
+        self.stats.dirty_blocks < self.share(near_percent)
+    }
+
     /// A share of the shard's capacity, in blocks.
     pub(crate) fn share(&self, percent: u8) -> u64 {
         self.capacity_blocks * u64::from(percent) / 100

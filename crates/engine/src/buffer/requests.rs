@@ -116,7 +116,7 @@ impl Engine {
             if let Some(slot) = self.store.index.find(key) {
                 self.store.index.hit(slot);
             }
-            self.note_use(key);
+            self.policy.note_use(key);
         }
         self.writeback.cache_is_used(now);
         self.store.stats.read_requests += 1;

@@ -209,7 +209,7 @@ impl Engine {
     ) {
         let block_bytes = self.store.block_bytes();
         let streams: SmallVec<[Stream; 32]> = (0..u64::from(count))
-            .map(|i| self.stream_of_promoted(key.plus(i)))
+            .map(|i| self.policy.stream_of_promoted(&mut self.store, key.plus(i)))
             .collect();
         self.store.stats.promoted_blocks += u64::from(count);
         let mut at = 0;

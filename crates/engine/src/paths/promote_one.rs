@@ -97,7 +97,7 @@ impl Engine {
             memory.bytes_mut(buf)[valid_bytes as usize..].fill(0);
         }
         self.store.stats.promoted_blocks += 1;
-        let stream = self.stream_of_promoted(key);
+        let stream = self.policy.stream_of_promoted(&mut self.store, key);
         let place = if self.store.failed_cache() {
             None
         } else {

@@ -71,7 +71,7 @@ impl Engine {
             let locked = self.store.locks.try_lock(key.plus(i), owner);
             assert!(locked, "I11: the caller saw that nobody owns the block");
             hits += u64::from(self.store.index.find(key.plus(i)).is_some());
-            self.note_use(key.plus(i));
+            self.policy.note_use(key.plus(i));
         }
         self.store.stats.write_blocks_hit += hits;
         self.store.stats.write_blocks_missed += u64::from(count) - hits;
@@ -139,8 +139,9 @@ impl Engine {
             let next = self.store.locks.unlock(job.key.plus(i), Owner(name));
             self.runnable.extend(next.map(|owner| owner.0));
         }
-        if self.gate.watches {
-            self.gate
+        if self.policy.gate.watches {
+            self.policy
+                .gate
                 .answered(Direction::Write, now, now.since(job.started));
         }
         self.finish_part(now, job.name, job.failure.map_or(Ok(()), Err));

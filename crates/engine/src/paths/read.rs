@@ -277,7 +277,7 @@ impl Engine {
         self.writeback.cache_is_used(now);
         for i in 0..u32::from(extent.count) {
             self.store.index.hit(Slot(slot.0 + i));
-            self.note_use(extent.key.plus(u64::from(i)));
+            self.policy.note_use(extent.key.plus(u64::from(i)));
         }
     }
 
@@ -386,9 +386,9 @@ impl Engine {
             );
             memory.free(buf);
         }
-        if self.gate.watches {
+        if self.policy.gate.watches {
             let took = now.since(self.submitted_at(read.request));
-            self.gate.answered(Direction::Read, now, took);
+            self.policy.gate.answered(Direction::Read, now, took);
         }
         self.finish_part(now, read.request, Ok(()));
     }
@@ -538,8 +538,10 @@ impl Engine {
             return Err(BypassReason::NoRoom);
         }
         // Last: it takes being wanted for granted once it has let a block in.
-        if self.gate.guards(Direction::Read)
-            && let Some(reason) = self.turned_away(now, Direction::Read, key, u64::from(count))
+        if self.policy.gate.guards(Direction::Read)
+            && let Some(reason) =
+                self.policy
+                    .turned_away(&self.store, now, Direction::Read, key, u64::from(count))
         {
             return Err(reason);
         }

@@ -94,7 +94,7 @@ impl Engine {
             zero: false,
             retained: false,
         };
-        self.note_use(key);
+        self.policy.note_use(key);
         let hit = self.store.index_block(key, slot, checksum, kind);
         self.store.stats.write_blocks_hit += u64::from(hit);
         self.store.stats.write_blocks_missed += u64::from(!hit);
@@ -117,8 +117,8 @@ impl Engine {
         });
         let took = now.since(write.started);
         self.store.stats.write_latency.record(took);
-        if self.gate.watches {
-            self.gate.answered(Direction::Write, now, took);
+        if self.policy.gate.watches {
+            self.policy.gate.answered(Direction::Write, now, took);
         }
     }
 

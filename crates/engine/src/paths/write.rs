@@ -221,9 +221,15 @@ impl Engine {
         if mode == Mode::Writeback && self.is_faster_past(now, request, stream_bytes) {
             return Some(BypassReason::DirtyLimit);
         }
-        if self.gate.guards(Direction::Write) && request.kind != RequestKind::Discard {
+        if self.policy.gate.guards(Direction::Write) && request.kind != RequestKind::Discard {
             let (first, end) = self.store.keys_of(request);
-            return self.turned_away(now, Direction::Write, first, end.0 - first.0);
+            return self.policy.turned_away(
+                &self.store,
+                now,
+                Direction::Write,
+                first,
+                end.0 - first.0,
+            );
         }
         None
     }
@@ -369,7 +375,7 @@ impl Engine {
         let mut all_cached = true;
         let mut cached_blocks = 0;
         for key in (first.0..end.0).map(BlockKey) {
-            self.note_use(key);
+            self.policy.note_use(key);
             match self.store.index.find(key) {
                 Some(slot) => {
                     any_dirty |=
@@ -570,8 +576,8 @@ impl Engine {
         if state.outstanding == 0 {
             let took = now.since(state.logging_since);
             self.runnable.push_back(job);
-            if self.gate.watches {
-                self.gate.answered(Direction::Write, now, took);
+            if self.policy.gate.watches {
+                self.policy.gate.answered(Direction::Write, now, took);
             }
         }
     }

@@ -5,12 +5,13 @@
 //! None of this ever keeps a newer version of a dirty block out (I5): a write that touches one is
 //! logged whatever the gate says.
 
-use crate::engine::Engine;
 use crate::format::BlockKey;
 use crate::interface::Nanos;
+use crate::policy::Policy;
 use crate::policy::bypass::BypassReason;
 use crate::policy::touches::Touches;
 use crate::settings::{Admission, Settings};
+use crate::store::Store;
 
 /// A day, in nanoseconds.
 const DAY: u128 = 86_400 * Nanos::SECOND.0 as u128;
@@ -125,11 +126,12 @@ impl Budget {
     }
 }
 
-impl Engine {
+impl Policy {
     /// Why these blocks are not let in, if they are not.
     #[cold]
     pub(crate) fn turned_away(
         &mut self,
+        store: &Store,
         now: Nanos,
         direction: Direction,
         key: BlockKey,
@@ -138,28 +140,28 @@ impl Engine {
         let side = direction as usize;
         let (limit, admission) = match direction {
             Direction::Read => (
-                self.store.settings.congestion_read,
-                self.store.settings.read_admission,
+                store.settings.congestion_read,
+                store.settings.read_admission,
             ),
             Direction::Write => (
-                self.store.settings.congestion_write,
-                self.store.settings.write_admission,
+                store.settings.congestion_write,
+                store.settings.write_admission,
             ),
         };
         if self.gate.latency[side].exceeds(limit, now) {
             return Some(BypassReason::Congested);
         }
-        if let Some(per_day) = self.store.settings.write_budget_bytes_per_day {
-            let written = self.store.stats.cache_data_written_bytes
-                + self.store.stats.cache_metadata_written_bytes;
-            let own = per_day / u64::from(self.store.log.geometry.shards);
+        if let Some(per_day) = store.settings.write_budget_bytes_per_day {
+            let written =
+                store.stats.cache_data_written_bytes + store.stats.cache_metadata_written_bytes;
+            let own = per_day / u64::from(store.log.geometry.shards);
             if !self.gate.budget.allows(own, written, now) {
                 return Some(BypassReason::WriteBudget);
             }
         }
         let keys = || (0..count).map(|i| key.plus(i));
         // A write of a block that is cached replaces it, which takes no new room.
-        if direction == Direction::Write && keys().any(|key| self.store.index.find(key).is_some()) {
+        if direction == Direction::Write && keys().any(|key| store.index.find(key).is_some()) {
             return None;
         }
         let touches = self.gate.touches[side].as_mut()?;

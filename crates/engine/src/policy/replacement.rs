@@ -10,8 +10,10 @@ use crate::engine::Engine;
 use crate::format::{BlockKey, SegmentId, Sequence, Slot, Stream};
 use crate::map::index::{MAX_HITS, SlotFlags, hash};
 use crate::planted::{self, Bug};
+use crate::policy::Policy;
 use crate::policy::trials::Manner;
 use crate::settings::{name_of, named};
+use crate::store::Store;
 use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 
 /// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent. What
@@ -108,7 +110,7 @@ impl Allowance {
     }
 }
 
-impl Engine {
+impl Policy {
     /// A block was read or written.
     #[inline]
     pub(crate) fn note_use(&mut self, key: BlockKey) {
@@ -118,11 +120,11 @@ impl Engine {
     }
 
     /// The stream a missed block belongs in: main if it left not long ago.
-    pub(crate) fn stream_of_promoted(&mut self, key: BlockKey) -> Stream {
+    pub(crate) fn stream_of_promoted(&mut self, store: &mut Store, key: BlockKey) -> Stream {
         self.note_use(key);
-        if self.store.settings.replacement.has_ghost()
-            && self.store.ghost.take(hash(key)).is_some()
-            && self.main_has_room()
+        if store.settings.replacement.has_ghost()
+            && store.ghost.take(hash(key)).is_some()
+            && self.main_has_room(store)
         {
             Stream::Main
         } else {
@@ -130,58 +132,51 @@ impl Engine {
         }
     }
 
-    fn main_has_room(&mut self) -> bool {
-        let is_filling = self.store.log.free.len() * 8 > self.store.log.usable_segments();
-        self.trials.best() != Manner::Steady || is_filling || self.main_makes_way()
+    fn main_has_room(&mut self, store: &mut Store) -> bool {
+        let is_filling = store.log.free.len() * 8 > store.log.usable_segments();
+        self.trials.best() != Manner::Steady || is_filling || self.main_makes_way(store)
     }
 
     /// Where a live block of a dying segment goes; `None` to evict it.
-    pub(crate) fn retain_where(&self, stream: Stream, slot: Slot) -> Option<Stream> {
-        let flags = self.store.index.flags(slot);
+    pub(crate) fn retain_where(&self, store: &Store, stream: Stream, slot: Slot) -> Option<Stream> {
+        let flags = store.index.flags(slot);
         if flags.dirty() && !planted::is(Bug::DirtyInMain) {
             return Some(Stream::Write);
         }
-        let bar = self.hits_to_stay(stream, flags)?;
+        let bar = self.hits_to_stay(store, stream, flags)?;
         // When copies do not pay because everything is hot, the bar rises.
-        let bar = bar.max(self.least_hits_to_stay()?);
-        (flags.hits() >= bar && self.store.log.free.len() > 1).then_some(Stream::Main)
+        let bar = bar.max(self.least_hits_to_stay(store)?);
+        (flags.hits() >= bar && store.log.free.len() > 1).then_some(Stream::Main)
     }
 
     /// How many hits keep a clean block; `None` if none do.
-    fn hits_to_stay(&self, stream: Stream, flags: SlotFlags) -> Option<u8> {
+    fn hits_to_stay(&self, store: &Store, stream: Stream, flags: SlotFlags) -> Option<u8> {
         // One that was overwritten in main has proved itself before.
         let proved = stream == Stream::Main || flags.shadows() & Stream::Main.bit() != 0;
-        match self.store.settings.replacement {
+        match store.settings.replacement {
             Replacement::Fifo => None,
             Replacement::Clock => Some(1),
             _ if proved => Some(1),
             // Clean by then, it was written and used since: a turn in probation would be a copy
             // too, and main has room for what is written over and over.
             Replacement::Adaptive | Replacement::S3Fifo
-                if stream == Stream::Write && self.has_room_for_written() =>
+                if stream == Stream::Write && store.has_room_for_written() =>
             {
                 Some(1)
             }
             Replacement::Adaptive | Replacement::S3Fifo => {
-                Some(self.trials.best().promotion_hits(&self.store.settings))
+                Some(self.trials.best().promotion_hits(&store.settings))
             }
             Replacement::TwoQ => (stream == Stream::Write).then_some(MAX_HITS),
         }
     }
 
-    /// Near the mark at which writers are held back, the cache writes as fast as it can be emptied,
-    /// and a copy takes from that.
-    fn has_room_for_written(&self) -> bool {
-        let near_percent = self.store.settings.dirty_high_percent / 4 * 3;
-        self.store.stats.dirty_blocks < self.store.share(near_percent)
-    }
-
     /// The bar for all clean blocks, by what is left of the allowance.
-    fn least_hits_to_stay(&self) -> Option<u8> {
-        if self.store.log.free.len() <= RECLAIM_RESERVE {
+    fn least_hits_to_stay(&self, store: &Store) -> Option<u8> {
+        if store.log.free.len() <= RECLAIM_RESERVE {
             return Some(2);
         }
-        let most = self.most_allowance();
+        let most = self.most_allowance(store);
         match self.allowance.left {
             left if left <= 0 => None,
             left if left < most / 8 => Some(MAX_HITS),
@@ -190,27 +185,26 @@ impl Engine {
         }
     }
 
-    fn most_allowance(&self) -> i64 {
-        Allowance::most(
-            self.store.log.usable_slots(),
-            self.store.settings.retain_percent,
-        )
+    fn most_allowance(&self, store: &Store) -> i64 {
+        Allowance::most(store.log.usable_slots(), store.settings.retain_percent)
     }
 
     /// Reckons up what was let in and copied since the last time.
-    pub(crate) fn renew_allowance(&mut self) {
-        let written = self.store.stats.cache_data_written_bytes / self.store.block_bytes() as u64;
-        let copied = self.store.stats.retained_blocks + self.store.stats.renewed_segments;
+    pub(crate) fn renew_allowance(&mut self, store: &Store) {
+        let written = store.stats.cache_data_written_bytes / store.block_bytes() as u64;
+        let copied = store.stats.retained_blocks + store.stats.renewed_segments;
         let new_written = written.saturating_sub(self.allowance.written);
         let new_copied = copied.saturating_sub(self.allowance.copied);
         (self.allowance.written, self.allowance.copied) = (written, copied);
         let let_in = new_written.saturating_sub(new_copied);
-        let earned = let_in as i64 * i64::from(self.store.settings.retain_percent);
+        let earned = let_in as i64 * i64::from(store.settings.retain_percent);
         let left = self.allowance.left + earned - new_copied as i64 * 100;
-        let most = self.most_allowance();
+        let most = self.most_allowance(store);
         self.allowance.left = left.clamp(-most, most);
     }
+}
 
+impl Engine {
     /// The stream whose turn it is to give up its oldest segment, whether or not it is ready.
     pub(crate) fn stream_due(&self) -> Option<Stream> {
         let write_is_clean = self.has_oldest(Stream::Write) && self.oldest_dirty_blocks() == 0;
@@ -227,7 +221,10 @@ impl Engine {
     }
 
     fn probation_percent(&self) -> u8 {
-        self.trials.best().probation_percent(&self.store.settings)
+        self.policy
+            .trials
+            .best()
+            .probation_percent(&self.store.settings)
     }
 
     /// From which streams a segment is taken, and in which order, when the one whose turn it is has

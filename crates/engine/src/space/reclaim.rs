@@ -294,7 +294,7 @@ impl Engine {
 
     pub(crate) fn start_reclaim(&mut self, now: Nanos, stream: Stream, memory: &mut dyn Memory) {
         let segment = self.oldest(stream).expect("chosen");
-        self.renew_allowance();
+        self.policy.renew_allowance(&self.store);
         if self.store.log.segment(segment).dirty > 0 {
             // Copying dirty blocks on and on frees little; writing them back does.
             self.writeback.hurry();
@@ -341,7 +341,7 @@ impl Engine {
                 if flags.dirty() && self.is_about_to_be_clean(key, slot) {
                     break;
                 }
-                match self.retain_where(stream, slot) {
+                match self.policy.retain_where(&self.store, stream, slot) {
                     Some(to) => batch.push((key, slot, to)),
                     None if self.evict(now, key, slot, stream, memory) => {}
                     None => break,

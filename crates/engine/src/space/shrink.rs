@@ -92,7 +92,7 @@ impl Engine {
             self.store.ghost = Ghost::of(slots as usize);
         }
         self.forget_retirement();
-        self.trials = Trials::new(self.store.log.usable_slots(), &self.store.settings);
+        self.policy.trials = Trials::new(self.store.log.usable_slots(), &self.store.settings);
     }
 
     /// Begins to empty these segments, so that their extents can be taken away. Nothing happens to
