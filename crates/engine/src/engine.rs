@@ -371,7 +371,11 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let op = self.store.operations.end(op);
+        let op = self
+            .store
+            .operations
+            .end(op)
+            .expect("an operation in flight");
         let stirs = match op {
             Op::HitRead(_) => false,
             Op::SingleWrite(_) => !self.steady,

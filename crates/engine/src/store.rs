@@ -173,13 +173,13 @@ impl Store {
     }
 
     /// Whether anything happened since that was taken.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_stirred(&self) -> bool {
         self.stirred
     }
 
     /// Has the next look at everything if this is so.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn stir_if(&mut self, so: bool) {
         self.stirred |= so;
     }
@@ -263,11 +263,13 @@ impl Store {
         self.capacity_blocks * u64::from(percent) / 100
     }
 
+    #[inline(always)]
     pub(crate) fn block_bytes(&self) -> usize {
         self.log.geometry.block_bytes as usize
     }
 
     /// The block of a volume that holds this byte.
+    #[inline(always)]
     pub(crate) fn key_at(&self, volume: VolumeSlot, offset_bytes: u64) -> BlockKey {
         let volume = self.volumes[usize::from(volume.0)]
             .as_ref()
@@ -276,6 +278,7 @@ impl Store {
     }
 
     /// The first block of a request, and the one after its last.
+    #[inline(always)]
     pub(crate) fn keys_of(&self, request: &Request) -> (BlockKey, BlockKey) {
         let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
         (

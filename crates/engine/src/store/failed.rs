@@ -79,6 +79,7 @@ impl Store {
         }
     }
 
+    #[inline]
     pub(crate) fn failed_cache(&self) -> bool {
         self.failed.is_some()
     }
