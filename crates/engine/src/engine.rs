@@ -11,23 +11,23 @@ use crate::interface::{
 };
 use crate::jobs::Job;
 use crate::map::locks::{KeyMap, Owner};
-use crate::op::{HitRead, Op};
 use crate::origin::throttle::Throttle;
 use crate::origin::volume::{Volume, VolumeConfig};
 use crate::origin::writeback::Writeback;
 use crate::paths::read_ahead::ReadAhead;
 use crate::policy::Policy;
-use crate::policy::replacement::Replacement;
 use crate::policy::trials::Trials;
 use crate::recovery::Recovered;
 use crate::requests::RequestState;
 use crate::ring::{self, RingIdentity};
+use crate::settings::replacement::Replacement;
 use crate::settings::{Commit, Mode, Settings};
 use crate::slab::Slab;
 use crate::space::reclaim::Reclaim;
 use crate::space::shrink::Retire;
 use crate::spare::Spare;
 use crate::stats::Stats;
+use crate::store::op::{HitRead, Op};
 use crate::store::{Store, earlier};
 
 /// The longest discard or write-zeroes one request may carry, in bytes.

@@ -9,12 +9,12 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod bypass;
 mod engine;
 pub mod format;
 mod interface;
 mod jobs;
 mod map;
-mod op;
 mod origin;
 mod paths;
 pub mod planted;
@@ -30,6 +30,7 @@ mod stats;
 mod store;
 mod unsaved;
 
+pub use bypass::{BypassReason, Bypassed, Bypasses};
 pub use engine::{Engine, MAX_RANGE_BYTES};
 pub use format::{
     BlockKey, CacheDevice, CacheId, DATA_OFFSET_BYTES, Extent, Extents, Geometry, GeometryError,
@@ -37,14 +38,13 @@ pub use format::{
 };
 pub use interface::*;
 pub use origin::volume::VolumeConfig;
-pub use policy::bypass::{BypassReason, Bypassed, Bypasses};
-pub use policy::replacement::Replacement;
 pub use recovery::attach::{
     AttachError, AttachOptions, Attached, RecoveryReport, Surviving, attach, attach_promised,
     create, inspect,
 };
 pub use recovery::joined::{IdentifyError, Joined, identify};
 pub use recovery::{Recovered, RecoveryError, ShardReport};
+pub use settings::replacement::Replacement;
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
 pub use stats::{Histogram, Stats};
 pub use unsaved::{Promise, Unsaved};

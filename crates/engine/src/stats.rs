@@ -1,7 +1,7 @@
 //! What a shard counts. Plain numbers, read between calls.
 
+use crate::bypass::Bypasses;
 use crate::interface::Nanos;
-use crate::policy::bypass::Bypasses;
 
 /// A log-linear histogram of times: 8 steps to each power of two, relative error 12.5 % at most.
 #[derive(Clone, Debug)]

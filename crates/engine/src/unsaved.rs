@@ -12,9 +12,9 @@ use crate::buffer::MemoryBuffer;
 use crate::engine::Engine;
 use crate::format::{BlockKey, DurablePosition, Slot, Stream};
 use crate::interface::VolumeSlot;
-use crate::op::Op;
 use crate::planted::{self, Bug};
 use crate::store::failed::{Listed, ranges_of};
+use crate::store::op::Op;
 
 /// A range of a volume that is newer in the cache than on its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

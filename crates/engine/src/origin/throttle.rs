@@ -127,7 +127,7 @@ impl Engine {
             let bypass = self
                 .store
                 .failed_cache()
-                .then_some(crate::policy::bypass::BypassReason::Failed);
+                .then_some(crate::bypass::BypassReason::Failed);
             self.start_write(now, request, bypass, memory);
         }
         self.throttle.next_tick = (!self.throttle.held.is_empty()).then(|| now.after(TICK));

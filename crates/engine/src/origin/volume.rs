@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Device, DeviceError, Failure, Memory, Nanos, Operation, VolumeSlot};
-use crate::op::Op;
 use crate::planted::{self, Bug};
 use crate::policy::sequential::SequentialDetector;
 use crate::settings::Mode;
 use crate::store::log::Version;
+use crate::store::op::Op;
 
 /// Blocks of one bit of "written since the origin's last flush".
 const REGION_BLOCKS: u64 = 64;

@@ -12,13 +12,13 @@ use crate::format::{BlockKey, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::jobs::Job;
 use crate::map::locks::Owner;
-use crate::op::Op;
 use crate::origin::pace::Pace;
 use crate::origin::volume::Volume;
 use crate::origin::writeback_reads::Reads;
 use crate::planted::{self, Bug};
 use crate::settings::{Mode, WritebackPolicy};
 use crate::store::log::Version;
+use crate::store::op::Op;
 
 /// An origin that a client used this recently belongs to the client.
 const FOREGROUND: Nanos = Nanos(15_000_000);

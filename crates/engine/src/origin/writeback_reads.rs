@@ -15,9 +15,9 @@ use smallvec::SmallVec;
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
-use crate::op::Op;
 use crate::origin::writeback::CACHE_FOREGROUND;
 use crate::store::log::Version;
+use crate::store::op::Op;
 
 /// How long a piece is beside clients: at the low mark of dirty data, and three quarters of the
 /// way to the high one.

@@ -10,13 +10,13 @@
 //! segment is not pinned, since appends must not wait for a read; one that was opened meanwhile
 //! has another generation, and the origin is read instead.
 
+use crate::bypass::BypassReason;
 use crate::engine::Engine;
 use crate::format::Slot;
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
-use crate::op::LateRead;
-use crate::op::Op;
 use crate::paths::read::Extent;
-use crate::policy::bypass::BypassReason;
+use crate::store::op::LateRead;
+use crate::store::op::Op;
 
 impl Engine {
     /// Reads an evicted block where it was, to answer the reader and then cache it again.

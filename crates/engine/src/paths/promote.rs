@@ -9,11 +9,11 @@ use crate::interface::{
 };
 use crate::jobs::Job;
 use crate::map::locks::Owner;
-use crate::op::Op;
-use crate::op::Reader;
 use crate::slab::Slab;
 use crate::store::append::{Keys, Piece};
 use crate::store::log::RECLAIM_RESERVE;
+use crate::store::op::Op;
+use crate::store::op::Reader;
 
 /// A promotion in progress. It owns its blocks until they are indexed or a write takes them.
 #[derive(Debug)]

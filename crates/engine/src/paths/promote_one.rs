@@ -7,13 +7,13 @@ use crate::engine::Engine;
 use crate::format::{BlockKey, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::map::locks::NO_JOB;
-use crate::op::Op;
-use crate::op::{Placed, PromoteOne, Reader};
 use crate::paths::promote::promoted_piece;
 use crate::planted::{self, Bug};
 use crate::store::append::PlacedPiece;
 use crate::store::append::one::COST_BYTES;
 use crate::store::contents::BlockKind;
+use crate::store::op::Op;
+use crate::store::op::{Placed, PromoteOne, Reader};
 
 impl Engine {
     /// Reads a block that is not cached and that nobody owns into a buffer of its own.

@@ -1,12 +1,12 @@
 //! A short way of a write: whole blocks that nobody owns, into the log, in write-back mode.
 //! Everything else goes through `write`.
 
+use crate::bypass::Direction;
 use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::Job;
 use crate::map::locks::Owner;
-use crate::policy::gate::Direction;
 use crate::store::append::{Keys, Piece};
 
 /// A write of whole blocks on its way into the log.

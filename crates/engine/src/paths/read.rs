@@ -1,15 +1,15 @@
 //! Read: hits from the cache, misses from the origin, promoted on the way if admitted.
 
+use crate::bypass::Direction;
+use crate::bypass::{BypassReason, Bypassed};
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{
     Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
-use crate::op::Op;
-use crate::op::{HitRead, MissRead, Reader};
-use crate::policy::bypass::{BypassReason, Bypassed};
-use crate::policy::gate::Direction;
 use crate::settings::Mode;
+use crate::store::op::Op;
+use crate::store::op::{HitRead, MissRead, Reader};
 
 /// How often a bad read of the cache device is repeated before the slot counts as damaged: a
 /// misdirected read does not happen twice.

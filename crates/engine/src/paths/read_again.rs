@@ -4,10 +4,10 @@
 use crate::engine::Engine;
 use crate::format::BlockKey;
 use crate::interface::{Buf, Memory, Nanos, VolumeSlot};
-use crate::op::Op;
-use crate::op::{MissRead, Reader};
 use crate::paths::promote::promotes_from;
 use crate::paths::read::Extent;
+use crate::store::op::Op;
+use crate::store::op::{MissRead, Reader};
 
 impl Engine {
     /// The range that was to be promoted can be larger than what the reader asked for: that is

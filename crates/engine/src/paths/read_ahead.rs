@@ -12,12 +12,12 @@ use std::collections::VecDeque;
 use crate::engine::Engine;
 use crate::format::{BlockKey, Sequence, Slot};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
-use crate::op::HitRead;
-use crate::op::Op;
 use crate::paths::read::hit_of_run;
 use crate::paths::read::{Extent, Reading};
 use crate::planted::{self, Bug};
 use crate::slab::Slab;
+use crate::store::op::HitRead;
+use crate::store::op::Op;
 
 /// Requests that began where the one before ended, before anything is read ahead.
 const LEAST_IN_ROW: u8 = 2;

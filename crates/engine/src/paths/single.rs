@@ -5,19 +5,19 @@
 use smallvec::smallvec;
 
 use crate::buffer::MemoryBuffer;
+use crate::bypass::Direction;
 use crate::engine::Engine;
 use crate::format::Stream;
 use crate::interface::{
     Ack, Device, DeviceError, Memory, Nanos, Operation, Request, RequestKind, one_buf,
 };
 use crate::map::locks::NO_JOB;
-use crate::op::Op;
-use crate::op::{Placed, SingleWrite};
 use crate::paths::quick::quick_piece;
-use crate::policy::gate::Direction;
 use crate::store::append::PlacedPiece;
 use crate::store::append::one::COST_BYTES;
 use crate::store::contents::BlockKind;
+use crate::store::op::Op;
+use crate::store::op::{Placed, SingleWrite};
 
 impl Engine {
     /// Logs a write that is to be logged in write-back mode, if it is as simple as can be.

@@ -9,14 +9,14 @@ mod partial;
 
 use smallvec::SmallVec;
 
+use crate::bypass::Direction;
+use crate::bypass::{BypassReason, Bypassed};
 use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::Job;
 use crate::map::locks::Owner;
 use crate::planted::{self, Bug};
-use crate::policy::bypass::{BypassReason, Bypassed};
-use crate::policy::gate::Direction;
 use crate::settings::Mode;
 use crate::store::append::{Keys, Piece};
 use crate::store::durability::Waiter;

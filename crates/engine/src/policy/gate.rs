@@ -5,10 +5,11 @@
 //! None of this ever keeps a newer version of a dirty block out (I5): a write that touches one is
 //! logged whatever the gate says.
 
+use crate::bypass::BypassReason;
+use crate::bypass::Direction;
 use crate::format::BlockKey;
 use crate::interface::Nanos;
 use crate::policy::Policy;
-use crate::policy::bypass::BypassReason;
 use crate::policy::touches::Touches;
 use crate::settings::{Admission, Settings};
 use crate::store::Store;
@@ -21,13 +22,6 @@ const SAVED_SHARE: u64 = 24;
 const CALM: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 /// A new time counts as one of this many in the average.
 const AVERAGED: u64 = 8;
-
-/// Reads or writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Read,
-    Write,
-}
 
 /// The state of the gate.
 #[derive(Debug, Default)]

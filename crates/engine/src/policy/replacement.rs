@@ -12,7 +12,7 @@ use crate::map::index::{MAX_HITS, SlotFlags, hash};
 use crate::planted::{self, Bug};
 use crate::policy::Policy;
 use crate::policy::trials::Manner;
-use crate::settings::{name_of, named};
+use crate::settings::replacement::Replacement;
 use crate::store::Store;
 use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 
@@ -21,64 +21,6 @@ use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 const WRITE_SHARE_PERCENT: u64 = 10;
 /// The share of 2Q's first queue (A1in), in percent.
 const TWO_Q_SHARE_PERCENT: u64 = 25;
-
-/// Which blocks stay when room is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Replacement {
-    /// S3-FIFO in the manner that misses least on a sample of the blocks (see `trials`).
-    Adaptive,
-    /// S3-FIFO (Yang et al., SOSP 2023) in segments: new blocks are on probation; what is hit
-    /// often enough there, or comes back soon after it left, belongs to main, where a hit keeps a
-    /// block for another round.
-    S3Fifo,
-    /// What came first goes first, hit or not.
-    Fifo,
-    /// CLOCK (Corbató 1968): what was hit since it was last looked at stays for another round.
-    /// The nearest there is to LRU.
-    Clock,
-    /// 2Q (Johnson, Shasha, VLDB 1994) with CLOCK for its second queue: a quarter is for what is
-    /// new, and only what comes back after it left belongs to main.
-    TwoQ,
-}
-
-impl Replacement {
-    /// All of them with their names.
-    pub const NAMES: [(Replacement, &'static str); 5] = [
-        (Replacement::Adaptive, "adaptive"),
-        (Replacement::S3Fifo, "s3-fifo"),
-        (Replacement::Fifo, "fifo"),
-        (Replacement::Clock, "clock"),
-        (Replacement::TwoQ, "2q"),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Replacement::NAMES, self)
-    }
-
-    /// Whether anything clean stays.
-    pub(crate) fn retains(self) -> bool {
-        self != Replacement::Fifo
-    }
-
-    /// Whether it remembers what left.
-    pub(crate) fn has_ghost(self) -> bool {
-        self.is_s3_fifo() || self == Replacement::TwoQ
-    }
-
-    fn is_s3_fifo(self) -> bool {
-        matches!(self, Replacement::Adaptive | Replacement::S3Fifo)
-    }
-}
-
-impl std::str::FromStr for Replacement {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Replacement, String> {
-        named(&Replacement::NAMES, name, "replacement policy")
-    }
-}
 
 /// How much copying is paid for: each block that is let in earns a part of a copy, each copy
 /// costs one. Where copies do not pay because everything is wanted, they end there.

@@ -3,12 +3,12 @@
 
 use crate::format::BlockKey;
 use crate::map::index;
+use crate::settings::MAX_TOUCHES;
 
 /// Places of one bucket; the one touched longest ago gives way.
 const WAYS: usize = 4;
 const COUNT_BITS: u32 = 4;
-/// The most touches that are told apart.
-pub(crate) const MAX_TOUCHES: u8 = (1 << COUNT_BITS) - 1;
+const _: () = assert!(MAX_TOUCHES == (1 << COUNT_BITS) - 1);
 
 /// Counts of recent keys, wrong for about one key in 1,000: fingerprints have twelve bits.
 #[derive(Debug)]

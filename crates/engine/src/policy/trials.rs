@@ -9,11 +9,11 @@
 use std::collections::VecDeque;
 
 use crate::format::BlockKey;
+use crate::map::ghost::remembered;
 use crate::map::index::MAX_HITS;
 use crate::map::locks::KeyMap;
-use crate::policy::ghost::remembered;
-use crate::policy::replacement::Replacement;
 use crate::settings::Settings;
+use crate::settings::replacement::Replacement;
 
 /// Blocks of a miniature cache. From 64 on the choice hardly changes (docs/policies.md).
 const BLOCKS: usize = 256;

@@ -16,10 +16,10 @@ use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_b
 use crate::jobs::Job;
 use crate::map::index::{self, foreign_shadows};
 use crate::map::locks::Owner;
-use crate::op::Op;
 use crate::planted::{self, Bug};
 use crate::store::append::{Keys, Piece};
 use crate::store::log::{Claim, RECLAIM_RESERVE, SegmentState};
+use crate::store::op::Op;
 
 /// How many blocks of a segment are read and appended again at a time.
 const BATCH_BLOCKS: usize = 64;

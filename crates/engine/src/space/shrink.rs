@@ -21,8 +21,8 @@ use crate::format::geometry::MIN_SEGMENTS_FORMAT;
 use crate::format::{SegmentId, Stream, Superblock};
 use crate::interface::{Memory, Nanos};
 use crate::jobs::Job;
+use crate::map::ghost::Ghost;
 use crate::planted::{self, Bug};
-use crate::policy::ghost::Ghost;
 use crate::policy::trials::Trials;
 use crate::store::log::{RECLAIM_RESERVE, Segment, SegmentState};
 

@@ -18,11 +18,11 @@ use crate::format::header::ENTRY_BYTES;
 use crate::format::{BlockKey, Entry, EntryList, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, one_buf};
 use crate::map::locks::Owner;
-use crate::op::Op;
 use crate::planted::{self, Bug};
 use crate::store::Store;
 use crate::store::contents::BlockKind;
 use crate::store::log::{Claim, SegmentState};
+use crate::store::op::Op;
 
 /// How often a transfer to the cache device is tried before the device counts as failed. It is
 /// repeated to the same place with the same bytes, so that a try that landed after all does no

@@ -8,9 +8,9 @@
 
 use crate::format::{DurablePosition, SegmentId, Sequence, Stream};
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation};
-use crate::op::Op;
 use crate::planted::{self, Bug};
 use crate::store::log::Claim;
+use crate::store::op::Op;
 use crate::store::{Store, earlier};
 
 /// Entries never wait longer than this for a flush, whether or not anyone asks.

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use crate::interface::{Action, Device, OpId, Operation};
-use crate::op::Op;
 use crate::slab::Slab;
+use crate::store::op::Op;
 
 /// Operations in flight or waiting to be taken.
 #[derive(Debug, Default)]

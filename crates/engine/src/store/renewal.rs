@@ -3,15 +3,14 @@
 //! appended, and the segment goes to the young end of its stream. The few that were not hit stay
 //! with the others: their places could be used for nothing else.
 
-use crate::engine::Engine;
 use crate::format::{
     DurablePosition, Entry, EntryList, SegmentId, Sequence, Slot, Stream, Summary, SummaryKind,
 };
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
-use crate::op::Op;
 use crate::store::Store;
 use crate::store::append::ATTEMPTS;
 use crate::store::log::SegmentState;
+use crate::store::op::Op;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -332,62 +331,46 @@ impl Store {
     }
 }
 
-impl Engine {
-    /// Whether the next segment of main to go is one to renew. It is gone through once.
-    pub(crate) fn renewal_is_due(&mut self) -> bool {
-        let Some(oldest) = self.oldest(Stream::Main) else {
-            return false;
-        };
-        let generation = self.store.log.segments[oldest.0 as usize].generation;
-        match self.store.renewals.looked_at {
+impl Store {
+    /// Whether it pays to renew this segment, the oldest of main. It is gone through once.
+    pub(crate) fn renewal_pays(&mut self, oldest: SegmentId) -> bool {
+        let generation = self.log.segments[oldest.0 as usize].generation;
+        match self.renewals.looked_at {
             Some((seen, pays)) if seen == generation => pays,
             _ => {
-                let pays =
-                    self.store.settings.replacement.retains() && self.store.pays_to_renew(oldest);
-                self.store.renewals.looked_at = Some((generation, pays));
+                let pays = self.settings.replacement.retains() && self.pays_to_renew(oldest);
+                self.renewals.looked_at = Some((generation, pays));
                 pays
             }
         }
     }
 
-    /// Renews the oldest segment of main if that pays and may be done. True if it was.
+    /// Renews the oldest segment of main, none of which is on its way out, if that pays and may be
+    /// done. True if it was.
     pub(crate) fn renew_oldest(&mut self, now: Nanos, memory: &mut dyn Memory) -> bool {
-        if self.store.is_renewing() || self.renewal_has_to_wait() {
-            return false;
-        }
-        let Some(&segment) = self.store.log.streams[Stream::Main as usize].order.front() else {
+        let Some(&segment) = self.log.streams[Stream::Main as usize].order.front() else {
             return false;
         };
-        if !self.store.pays_to_renew(segment) {
+        if self.is_renewing() || !self.pays_to_renew(segment) {
             return false;
         }
-        let below = self.store.log.take_below(segment);
+        let below = self.log.take_below(segment);
         // Rule 1: what the open segment takes from now on would be numbered above the renewal
         // and yet lie below it in the stream.
         if below.is_none()
-            && let Some(open) = self.store.log.streams[Stream::Main as usize].open
+            && let Some(open) = self.log.streams[Stream::Main as usize].open
         {
-            self.store.fill_segment(now, open, memory);
-            if self.store.seal_is_to_promise() {
+            self.fill_segment(now, open, memory);
+            if self.seal_is_to_promise() {
                 return false;
             }
         }
-        self.store.number_renewal(segment, below);
-        let needs = self.store.log.segment(segment).superseded_by;
-        self.store
-            .renewals
-            .current
-            .as_mut()
-            .expect("just begun")
-            .needs = needs;
-        self.store.want_renewal_covered();
-        self.store.stats.renewed_segments += 1;
+        self.number_renewal(segment, below);
+        let needs = self.log.segment(segment).superseded_by;
+        self.renewals.current.as_mut().expect("just begun").needs = needs;
+        self.want_renewal_covered();
+        self.stats.renewed_segments += 1;
         true
-    }
-
-    /// Whether an older segment of main is on its way out, or earlier renewals wait for a seal.
-    pub(crate) fn renewal_has_to_wait(&self) -> bool {
-        self.reclaim.is_busy(Stream::Main) || self.store.seal_is_to_promise()
     }
 }
 

@@ -7,8 +7,8 @@ use crate::interface::{
     Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, RequestKind, one_buf,
 };
 use crate::map::locks::Owner;
-use crate::op::Op;
 use crate::origin::volume::OriginWaiter;
+use crate::store::op::Op;
 
 use super::{Edge, Run, Stage, pieces};
 

@@ -4,7 +4,7 @@
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, one_buf};
-use crate::op::Op;
+use crate::store::op::Op;
 
 use super::{Edge, FILL_ATTEMPTS};
 

@@ -3,10 +3,10 @@
 
 use crate::format::{BlockEntry, Slot, Stream};
 use crate::interface::Memory;
-use crate::op::Placed;
 use crate::store::Store;
 use crate::store::append::run_cost_bytes;
 use crate::store::log::Claim;
+use crate::store::op::Placed;
 
 /// Bytes of entries set aside for the block until it is published.
 pub(crate) const COST_BYTES: usize = run_cost_bytes(1);

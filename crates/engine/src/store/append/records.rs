@@ -3,12 +3,12 @@
 
 use crate::format::{EntryList, Header, PAGE_BYTES, SegmentId, Slot, Stream};
 use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
-use crate::op::Op;
 use crate::planted::{self, Bug};
 use crate::ring::{RingPage, RingRecord};
 use crate::store::Store;
 use crate::store::append::{ATTEMPTS, SPARE_PAGES};
 use crate::store::log::{Claim, Record, SegmentState};
+use crate::store::op::Op;
 
 impl Store {
     /// The record of a stream that takes appends, opening record and segment as needed, with

@@ -2,10 +2,10 @@
 
 use crate::format::{SegmentId, Summary, SummaryKind};
 use crate::interface::{Buf, Device, DeviceError, Memory, Operation, one_buf};
-use crate::op::Op;
 use crate::store::Store;
 use crate::store::append::ATTEMPTS;
 use crate::store::log::SegmentState;
+use crate::store::op::Op;
 
 impl Store {
     pub(crate) fn seal_if_complete(&mut self, id: SegmentId, memory: &mut dyn Memory) {
