@@ -712,10 +712,12 @@ impl<'a> World<'a> {
         self.origins[at].disk.read(0, &mut after);
         for sector in 0..sectors {
             let bytes = sector as usize * 512..(sector as usize + 1) * 512;
-            if before[bytes.clone()] != after[bytes.clone()]
-                && let Ok(value) = payload::decode(&after[bytes], volume.0, sector)
+            let (before, after) = (&before[bytes.clone()], &after[bytes]);
+            if before != after
+                && let Ok(lost) = payload::decode(before, volume.0, sector)
+                && let Ok(value) = payload::decode(after, volume.0, sector)
             {
-                self.model.origin_lost(volume.0, sector, value);
+                self.model.origin_lost(volume.0, sector, lost, value);
             }
         }
         result
