@@ -87,6 +87,8 @@ pub enum Bug {
     DetachedEarly,
     /// I10: reads of the origin count although it may have gone back while they ran.
     DoubtsForgotten,
+    /// I12: a link to what was decided to be absent is left as it is.
+    LinkLeft,
 }
 
 impl Bug {
@@ -113,8 +115,14 @@ impl Bug {
         )
     }
 
+    /// Whether it shows only if power goes while a recovery writes what it decided from the ring.
+    #[must_use]
+    pub fn is_in_cut_recoveries(self) -> bool {
+        matches!(self, Bug::LinkLeft)
+    }
+
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 40] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 41] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -155,6 +163,7 @@ impl Bug {
         (Bug::LossUnheard, "I10", "loss-unheard"),
         (Bug::DetachedEarly, "I15", "detached-early"),
         (Bug::DoubtsForgotten, "I10", "doubts-forgotten"),
+        (Bug::LinkLeft, "I12", "link-left"),
     ];
 }
 

@@ -149,6 +149,7 @@ impl World<'_> {
             let mut surviving = self.memory.surviving();
             self.cache.lost = false;
             let before = Some(self.cache.disk.clone());
+            let faults_before = self.cache.tally.total();
             let mut control = Control::new(&mut self.cache, cut, &mut rng);
             let promises = self
                 .abandoned
@@ -185,6 +186,7 @@ impl World<'_> {
                             self.forget_touched();
                         }
                     }
+                    self.settled_faults = Some(faults_before);
                     return Ok(Some(attached));
                 }
                 Err(_) if was_cut => return Ok(None),
@@ -233,6 +235,12 @@ impl World<'_> {
         if self.cache.tally.total() == 0 && self.options.fail_at.is_none() {
             return Err(format!(
                 "recovery reports damage and nothing was damaged: {what}"
+            ));
+        }
+        // I12: what a recovery decided, or an administrator accepted, is no damage to the next one.
+        if self.settled_faults == Some(self.cache.tally.total()) && self.options.fail_at.is_none() {
+            return Err(format!(
+                "recovery reports damage and nothing was damaged since the last one: {what}"
             ));
         }
         Ok(())

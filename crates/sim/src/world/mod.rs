@@ -190,6 +190,9 @@ pub(crate) struct World<'a> {
     held_at_rest: u64,
     /// A device lied where only a checksum of what is gone could tell.
     lied: bool,
+    /// How many faults of the cache's devices the last attach that succeeded began after: what they
+    /// damaged it has found and settled.
+    settled_faults: Option<u64>,
     /// Faults that wait for their operation.
     traps: Vec<Trap>,
     /// What will be on record, and when.
@@ -276,6 +279,7 @@ impl<'a> World<'a> {
             touched: touched::Touched::default(),
             held_at_rest: 0,
             lied: false,
+            settled_faults: None,
             traps: Vec::new(),
             record_due: None,
             step: 0,

@@ -48,6 +48,26 @@ fn accepted_damage_stays_accepted() {
     assert!(counts.get("damage accepted") > 0, "\n{counts}");
 }
 
+/// What was accepted as lost was missed again by the next attach, where nothing new had become
+/// durable in its stream meanwhile: summaries went on promising it.
+#[test]
+fn accepted_damage_is_not_reported_again() {
+    for harm in [Harm::HeaderRot, Harm::SegmentUnreadable] {
+        let counts = Script::new(16)
+            .stays_dirty()
+            .config(|config| config.verify_percent = 0)
+            .repeat(2, |script, block| script.write_durably(block))
+            .pass(1_000)
+            .harm(1, harm)
+            .power_cut()
+            .step(Step::Heal)
+            .kill()
+            .power_cut()
+            .holds();
+        assert!(counts.get("damage accepted") > 0, "\n{counts}");
+    }
+}
+
 /// A hit of several blocks failed once; the first had moved meanwhile, and the others had no
 /// second try: an error for one passing fault.
 #[test]
@@ -65,7 +85,7 @@ fn each_block_of_a_failed_hit_is_tried_again() {
     assert_eq!(counts.get("failed requests"), 0, "\n{counts}");
 }
 
-/// A flush of the origin failed and lost what a read was on its way to. The block had been written
+/// I10: a flush of the origin failed and lost what a read was on its way to. The block had been written
 /// again, but only into memory: it waited for another write of the block to be logged. The read was
 /// made again from the origin.
 #[test]
