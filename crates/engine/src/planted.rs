@@ -89,6 +89,8 @@ pub enum Bug {
     DoubtsForgotten,
     /// I12: a link to what was decided to be absent is left as it is.
     LinkLeft,
+    /// I8: what was evicted is looked for in a segment that is used again.
+    LateAnyway,
 }
 
 impl Bug {
@@ -122,7 +124,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 41] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 42] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -164,6 +166,7 @@ impl Bug {
         (Bug::DetachedEarly, "I15", "detached-early"),
         (Bug::DoubtsForgotten, "I10", "doubts-forgotten"),
         (Bug::LinkLeft, "I12", "link-left"),
+        (Bug::LateAnyway, "I8", "late-anyway"),
     ];
 }
 

@@ -45,7 +45,7 @@ impl World<'_> {
                 )?;
             }
             self.quiesce()?;
-            self.stop();
+            self.stop()?;
             self.cache_id = CacheId([7; 16]);
         }
         for cut in &self.plan.config.creation_cuts.clone() {
@@ -333,12 +333,20 @@ impl World<'_> {
         state.through = state.mode != Mode::Writeback && (state.through || idle);
     }
 
-    /// The daemon ends: its engines are dropped, their counts kept.
-    pub(super) fn stop(&mut self) {
+    /// The daemon ends: its engines are dropped, their counts kept. Where no device of the cache
+    /// failed none may have been found wrong.
+    pub(super) fn stop(&mut self) -> Check {
+        let mut checksum_errors = 0;
         for mut host in std::mem::take(&mut self.hosts) {
             for engine in host.engines() {
                 crate::states::collect(&mut self.outcome.counts, engine);
+                checksum_errors += engine.stats().checksum_errors;
             }
+        }
+        if checksum_errors > 0 && self.cache.tally.total() == 0 && self.options.fail_at.is_none() {
+            return Err(format!(
+                "{checksum_errors} checksum errors were counted and nothing was damaged"
+            ));
         }
         self.mail = super::mail::Mail::default();
         self.commands = super::commands::Commands::default();
@@ -349,6 +357,7 @@ impl World<'_> {
         self.record_due = None;
         self.requests.clear();
         self.memory.reset_buffers();
+        Ok(())
     }
 }
 
