@@ -3,6 +3,9 @@
 //! One test, one bug after the other, since a bug is planted in the whole process. It prints the
 //! seeds each took; `docs/MODEL.md` has the table.
 
+#[path = "planted/renewals.rs"]
+mod renewals;
+
 use std::time::{Duration, Instant};
 
 use forebay_engine::planted::{Bug, plant};
@@ -27,6 +30,7 @@ fn every_planted_bug_is_found() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     assert_eq!(silent_losses(), 0, "I14");
     assert_eq!(dangling_links(), 0, "I12");
+    assert_eq!(renewals::stale_reads(), 0, "I19");
     let mut missed = Vec::new();
     for (bug, invariant, name) in Bug::ALL {
         plant(Some(bug));
@@ -37,11 +41,18 @@ fn every_planted_bug_is_found() {
                 silent > 0,
                 format!("{silent} of {SCHEDULES} losses are silent, none without it"),
             )
-        } else if bug.is_in_cut_recoveries() {
+        } else if bug == Bug::LinkLeft {
             let damaged = dangling_links();
             (
                 damaged > 0,
                 format!("{damaged} of {CUTS} recoveries leave damage, none without it"),
+            )
+        } else if bug == Bug::RenewalUncovered {
+            let stale = renewals::stale_reads();
+            let cuts = renewals::CUTS;
+            (
+                stale > 0,
+                format!("{stale} of {cuts} power cuts leave what is too old, none without it"),
             )
         } else {
             let first = match bug {
