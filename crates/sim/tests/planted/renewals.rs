@@ -20,10 +20,10 @@ use forebay_sim::{Config, Options, Plan, Step, run};
 const FOUND: [(u64, Range<u64>); 2] = [(3_615, 392..420), (6_391, 501..529)];
 
 /// How many power cuts are tried.
-pub const CUTS: u64 = 2 * 28;
+pub(crate) const CUTS: u64 = 2 * 28;
 
 /// After how many of the power cuts something is read that is too old.
-pub fn stale_reads() -> usize {
+pub(crate) fn stale_reads() -> usize {
     let is_stale = |(schedule, crash_at): &(u64, u64)| {
         let options = Options {
             crash_at: Some((*crash_at, true)),
