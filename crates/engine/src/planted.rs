@@ -87,6 +87,14 @@ pub enum Bug {
     DetachedEarly,
     /// I22: a record that waited for an earlier one counts after the cache was given up.
     LateRecordCounts,
+    /// I10: reads of the origin count although it may have gone back while they ran.
+    DoubtsForgotten,
+    /// I12: a link to what was decided to be absent is left as it is.
+    LinkLeft,
+    /// I8: what was evicted is looked for in a segment that is used again.
+    LateAnyway,
+    /// I19: a flush that covers too little of what a renewal leaves out counts.
+    RenewalUncovered,
 }
 
 impl Bug {
@@ -114,7 +122,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 40] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 44] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -155,6 +163,10 @@ impl Bug {
         (Bug::LossUnheard, "I10", "loss-unheard"),
         (Bug::DetachedEarly, "I15", "detached-early"),
         (Bug::LateRecordCounts, "I22", "late-record-counts"),
+        (Bug::DoubtsForgotten, "I10", "doubts-forgotten"),
+        (Bug::LinkLeft, "I12", "link-left"),
+        (Bug::LateAnyway, "I8", "late-anyway"),
+        (Bug::RenewalUncovered, "I19", "renewal-uncovered"),
     ];
 }
 

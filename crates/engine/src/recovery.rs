@@ -143,6 +143,8 @@ pub(crate) struct Found {
     pub(crate) unreadable: Vec<String>,
     /// Segments with a summary whose first header is zeroes: stream and generation of the summary.
     pub(crate) zeroed: Vec<(SegmentId, Stream, Sequence)>,
+    /// Damage was accepted: no summary may promise any longer what is not there.
+    pub(crate) promised_too_much: bool,
 }
 
 impl Found {
@@ -207,6 +209,7 @@ pub(crate) fn recover(
     });
     if !lost.is_empty() && options.write {
         void::void(device, superblock, shard, &mut found)?;
+        void::take_promises_back(&mut found);
     }
     let rejected_blocks = judge::judge(device, superblock, shard, &mut found, daemon_crash)?;
     let rebuilt = rebuild::rebuild(superblock, shard, &mut found)?;

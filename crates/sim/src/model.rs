@@ -366,10 +366,16 @@ impl Model {
         sector.rewritten = None;
     }
 
-    /// The origin lost an unflushed write of this sector and now holds `value`.
-    pub fn origin_lost(&mut self, volume: u16, sector: u64, value: Value) {
+    /// The origin lost `before`, an unflushed write of this sector, and now holds `value`. If what
+    /// it lost was superseded already, what supersedes it is in the cache, and this is no news: no
+    /// read that begins from now on may see `value`, nor may one that began before.
+    pub fn origin_lost(&mut self, volume: u16, sector: u64, before: Value, value: Value) {
         let at = self.tick();
         let sector = &mut self.volumes[usize::from(volume)][sector as usize];
+        let mut newest = sector.now.iter().chain(&sector.flying).chain(&sector.lost);
+        if newest.all(|held| held.value != before) {
+            return;
+        }
         let told = |kept: &Kept| kept.value == value && kept.uncertain;
         if sector.kept.iter().any(told) {
             sector.may_hold(value, at);
@@ -640,12 +646,34 @@ mod tests {
         let flush = model.begin();
         model.flushed(0, flush, false, false);
         let write = model.write(RANGE, Effect::Store(2));
-        model.origin_lost(0, 0, INITIAL);
+        model.origin_lost(0, 0, 2, INITIAL);
         model.written(RANGE, Effect::Store(2), write, true, false);
         assert_eq!(model.origin_alone(0, 0, INITIAL, true), Ok(()));
         let flush = model.begin();
         model.flushed(0, flush, true, false);
         assert!(model.origin_alone(0, 0, INITIAL, true).is_err(), "unheard");
+    }
+
+    #[test]
+    fn a_loss_of_what_was_superseded_is_no_news() {
+        let mut model = Model::new(&[1]);
+        stored(&mut model, 2);
+        let read = model.begin();
+        stored(&mut model, 3);
+        model.origin_lost(0, 0, 2, INITIAL);
+        assert!(model.clone().read(0, 0, read, 2).is_ok());
+        assert!(model.clone().read(0, 0, read, INITIAL).is_err());
+        assert!(!reads(&mut model, INITIAL));
+    }
+
+    #[test]
+    fn a_loss_after_a_loss_is_news() {
+        let mut model = Model::new(&[1]);
+        stored(&mut model, 2);
+        stored(&mut model, 3);
+        model.origin_lost(0, 0, 3, 2);
+        model.origin_lost(0, 0, 2, INITIAL);
+        assert!(reads(&mut model, INITIAL));
     }
 
     #[test]

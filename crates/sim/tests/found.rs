@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 58] = [
+const FOUND: [(u64, &str); 60] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -197,6 +197,14 @@ const FOUND: [(u64, &str); 58] = [
     (
         11_008_222,
         "an attach that fails after a shard accepted damage",
+    ),
+    (
+        2_381,
+        "a doubtful read is made again past what is in the memory buffer alone (I1)",
+    ),
+    (
+        1_012_554,
+        "a header that can be neither written nor read hides what the ring has kept (I16)",
     ),
     (
         11_114_262,

@@ -3,12 +3,16 @@
 //! One test, one bug after the other, since a bug is planted in the whole process. It prints the
 //! seeds each took; `docs/MODEL.md` has the table.
 
+#[path = "planted/renewals.rs"]
+mod renewals;
+
 use std::time::{Duration, Instant};
 
 use forebay_engine::planted::{Bug, plant};
 use forebay_engine::{Mode, Settings};
 use forebay_sim::disk::Survival;
-use forebay_sim::{Config, Crash, Options, Plan, Step, run, search};
+use forebay_sim::plan::{Target, Trap};
+use forebay_sim::{Config, Crash, Options, Plan, Script, Step, run, search};
 
 /// No bug may need more seeds than this.
 const MOST_SEEDS: u64 = 20_000;
@@ -18,11 +22,15 @@ const FIRST_WITH_THREADS: u64 = 1_000_001;
 const LONGEST: Duration = Duration::from_secs(240);
 /// Schedules of the script for I14.
 const SCHEDULES: u64 = 400;
+/// Recoveries of the script for I12: cut short after 20 to 39 operations, under 24 schedules each.
+const CUTS: u64 = 20 * 24;
 
 #[test]
 fn every_planted_bug_is_found() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     assert_eq!(silent_losses(), 0, "I14");
+    assert_eq!(dangling_links(), 0, "I12");
+    assert_eq!(renewals::stale_reads(), 0, "I19");
     let mut missed = Vec::new();
     for (bug, invariant, name) in Bug::ALL {
         plant(Some(bug));
@@ -32,6 +40,19 @@ fn every_planted_bug_is_found() {
             (
                 silent > 0,
                 format!("{silent} of {SCHEDULES} losses are silent, none without it"),
+            )
+        } else if bug == Bug::LinkLeft {
+            let damaged = dangling_links();
+            (
+                damaged > 0,
+                format!("{damaged} of {CUTS} recoveries leave damage, none without it"),
+            )
+        } else if bug == Bug::RenewalUncovered {
+            let stale = renewals::stale_reads();
+            let cuts = renewals::CUTS;
+            (
+                stale > 0,
+                format!("{stale} of {cuts} power cuts leave what is too old, none without it"),
             )
         } else {
             let first = match bug {
@@ -108,4 +129,35 @@ fn silent_losses() -> usize {
         run(&plan, Options::default()).violation.is_some()
     };
     (1..=SCHEDULES).filter(silent).count()
+}
+
+/// I12: a daemon is killed while the headers of two segments are on their way. The recovery has
+/// both from the ring, and the summary it writes of the second names the first. Power goes before
+/// that is durable: the second summary may be there, and the first segment is not. The next
+/// recovery has to say so, or the one after it takes the link for damage.
+fn dangling_links() -> usize {
+    let writes = |times, slow_ms| {
+        Step::Trap(Trap {
+            target: Target::CacheWrite,
+            times,
+            fails: false,
+            slow_ms,
+        })
+    };
+    let is_damaged = |at: &u64| {
+        let cut = 20 + (at / 24) as u32;
+        // Three segments' blocks arrive, their headers do not.
+        let script = Script::new(32)
+            .stays_dirty()
+            .step(writes(3, 0))
+            .step(writes(50, 10_000))
+            .write(0, 13)
+            .pass(5)
+            .crash(false, Survival::Any, &[(cut, true)])
+            .kill();
+        run(&script.plan(1 + at % 24), Options::default())
+            .violation
+            .is_some()
+    };
+    (0..CUTS).filter(is_damaged).count()
 }

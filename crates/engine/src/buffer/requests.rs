@@ -130,7 +130,7 @@ impl Engine {
 
     /// Whether the buffer has what a read of the block must return: a write that is nowhere else
     /// yet, or a copy of the version that the index names.
-    fn is_newest(&self, key: BlockKey, memory: &mut dyn Memory) -> bool {
+    pub(crate) fn is_newest(&self, key: BlockKey, memory: &mut dyn Memory) -> bool {
         match self.buffer.newest(key).map(|has| has.logged) {
             None => false,
             Some(None) => true,

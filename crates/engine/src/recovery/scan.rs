@@ -337,6 +337,13 @@ fn scan_records(
     let mut records = 0;
     let mut numbers = Numbers::default();
     while at < slots {
+        let replayed = context.ring.iter().find(|replayed| {
+            (
+                replayed.record.segment,
+                replayed.record.slot,
+                replayed.record.generation,
+            ) == (id, at, generation)
+        });
         let offset_bytes = context.map.header_address(geometry.slot(id, at));
         if let Err(error) = device
             .read(offset_bytes, &mut page)
@@ -345,24 +352,23 @@ fn scan_records(
             if error == crate::interface::DeviceError::Gone {
                 return Err(error.into());
             }
-            segment.damage = Some(format!(
-                "the record at slot {at} of open segment {} cannot be read",
-                id.0
-            ));
-            break;
+            if replayed.is_some() {
+                // A header that could not be written can often not be read either: the ring has
+                // kept what it was to say.
+                page.fill(0);
+            } else {
+                segment.damage = Some(format!(
+                    "the record at slot {at} of open segment {} cannot be read",
+                    id.0
+                ));
+                break;
+            }
         }
         found.bytes_read += PAGE_BYTES as u64;
         let header = context
             .header(id, at, &page, found)
             .filter(|header| header.generation == generation)
             .filter(|header| numbers.take(&header.entries, id, found));
-        let replayed = context.ring.iter().find(|replayed| {
-            (
-                replayed.record.segment,
-                replayed.record.slot,
-                replayed.record.generation,
-            ) == (id, at, generation)
-        });
         let blocks = match (header, replayed) {
             (Some(header), _) => {
                 found.learn(&header.state);

@@ -23,11 +23,12 @@ pub(super) fn write(
     log.durable = found.durable;
     let drops = add_drops(found, log, missing);
     let found = &*found;
-    for segment in found
-        .segments
-        .iter()
-        .filter(|segment| !segment.decided || !segment.sealed || link_dangles(found, segment))
-    {
+    for segment in found.segments.iter().filter(|segment| {
+        !segment.decided
+            || !segment.sealed
+            || found.promised_too_much
+            || link_dangles(found, segment)
+    }) {
         if planted::is(Bug::NoVerdict) {
             continue;
         }
@@ -60,6 +61,9 @@ fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
     let Some(link) = segment.state.previous else {
         return false;
     };
+    if planted::is(Bug::LinkLeft) {
+        return false;
+    }
     let stream = segment.stream;
     let there = found.segments.iter().any(|other| {
         other.stream == stream && other.id == link.segment && other.generation >= link.generation

@@ -3,7 +3,7 @@
 //! shard is served, whatever was not found is made absent for good.
 
 use super::{Found, RecoveryError};
-use crate::format::{SegmentId, Superblock};
+use crate::format::{DurablePosition, SegmentId, Sequence, Stream, Superblock};
 use crate::interface::Storage;
 
 /// Overwrites the summaries and the first header of every segment that was not found; without
@@ -27,4 +27,34 @@ pub(super) fn void(
         found.summary_slots[id as usize] = None;
     }
     Ok(())
+}
+
+/// What was promised and is not there is promised no longer, or the next attach would miss it
+/// again: every summary is written anew, with promises that are kept.
+pub(super) fn take_promises_back(found: &mut Found) {
+    found.promised_too_much = true;
+    for stream in Stream::ALL {
+        let promised = found.durable[stream as usize];
+        if promised.generation == Sequence::ZERO {
+            continue;
+        }
+        let alive = || found.segments.iter().filter(|at| at.stream == stream);
+        let is_later = |generation: Sequence| generation > promised.generation;
+        if alive().any(|segment| segment.renewed && is_later(segment.generation)) {
+            // It may be what was renewed.
+            continue;
+        }
+        let last = alive()
+            .filter(|segment| !is_later(segment.generation))
+            .max_by_key(|segment| segment.generation);
+        found.durable[stream as usize] =
+            last.map_or(DurablePosition::default(), |last| DurablePosition {
+                generation: last.generation,
+                end_slot: if last.generation == promised.generation {
+                    promised.end_slot.min(last.end_slot)
+                } else {
+                    0
+                },
+            });
+    }
 }

@@ -83,6 +83,23 @@ impl Log {
 
     /// Takes numbers for a renewal of a segment below the open segment of main: that one, and the
     /// first number. `None` if there is no open one, or the renewal cannot go below it.
+    ///
+    /// That the segment was sealed by then (I19) is more than is needed, as the other rules are.
+    /// Entries of a segment that was still being filled can have numbers above those set aside. With
+    /// one of these such a block would lose to another entry of it that was numbered in between, and
+    /// there is none:
+    ///
+    /// - The block got its place in the segment before the open one was opened, and its number when
+    ///   its data had been written.
+    /// - A promotion owns the block from before it takes the place until it has the number (I11).
+    ///   What else gives a number to an entry of the block is a write, which takes the block away,
+    ///   so that the promotion gives none; or a `Drop`, which needs a block that the index names, or
+    ///   that a write owns.
+    /// - A copy gets its number only if the index still names what was copied, and no combined write
+    ///   of the block has its number (`may_publish`). Every other entry changes what the index names.
+    ///
+    /// So all other entries of the block are older than its place, and lie below what was set aside.
+    /// The look at the seal stays: with it none of this has to be right.
     pub(crate) fn take_below(&mut self, segment: SegmentId) -> Option<(SegmentId, u64)> {
         let open = self.streams[Stream::Main as usize].open?;
         let needs = self.numbers_of_renewal();

@@ -45,7 +45,7 @@ impl World<'_> {
                 )?;
             }
             self.quiesce()?;
-            self.stop();
+            self.stop()?;
             self.cache_id = CacheId([7; 16]);
         }
         for cut in &self.plan.config.creation_cuts.clone() {
@@ -149,6 +149,7 @@ impl World<'_> {
             let mut surviving = self.memory.surviving();
             self.cache.lost = false;
             let before = Some(self.cache.disk.clone());
+            let faults_before = self.cache.tally.total();
             let mut control = Control::new(&mut self.cache, cut, &mut rng);
             let promises = self
                 .abandoned
@@ -189,6 +190,7 @@ impl World<'_> {
                             self.forget_touched();
                         }
                     }
+                    self.settled_faults = Some(faults_before);
                     return Ok(Some(attached));
                 }
                 Err(_) if was_cut => return Ok(None),
@@ -237,6 +239,12 @@ impl World<'_> {
         if self.cache.tally.total() == 0 && self.options.fail_at.is_none() {
             return Err(format!(
                 "recovery reports damage and nothing was damaged: {what}"
+            ));
+        }
+        // I12: what a recovery decided, or an administrator accepted, is no damage to the next one.
+        if self.settled_faults == Some(self.cache.tally.total()) && self.options.fail_at.is_none() {
+            return Err(format!(
+                "recovery reports damage and nothing was damaged since the last one: {what}"
             ));
         }
         Ok(())
@@ -329,12 +337,20 @@ impl World<'_> {
         state.through = state.mode != Mode::Writeback && (state.through || idle);
     }
 
-    /// The daemon ends: its engines are dropped, their counts kept.
-    pub(super) fn stop(&mut self) {
+    /// The daemon ends: its engines are dropped, their counts kept. Where no device of the cache
+    /// failed none may have been found wrong.
+    pub(super) fn stop(&mut self) -> Check {
+        let mut checksum_errors = 0;
         for mut host in std::mem::take(&mut self.hosts) {
             for engine in host.engines() {
                 crate::states::collect(&mut self.outcome.counts, engine);
+                checksum_errors += engine.stats().checksum_errors;
             }
+        }
+        if checksum_errors > 0 && self.cache.tally.total() == 0 && self.options.fail_at.is_none() {
+            return Err(format!(
+                "{checksum_errors} checksum errors were counted and nothing was damaged"
+            ));
         }
         self.mail = super::mail::Mail::default();
         self.commands = super::commands::Commands::default();
@@ -345,6 +361,7 @@ impl World<'_> {
         self.record_due = None;
         self.requests.clear();
         self.memory.reset_buffers();
+        Ok(())
     }
 }
 

@@ -483,7 +483,7 @@ impl World<'_> {
         let looks: Vec<_> = (0..self.volumes.len() as u16)
             .map(|at| self.look_of(at))
             .collect();
-        self.stop();
+        self.stop()?;
         if !stuck {
             // The rings and memory buffers are given back.
             self.memory.reset_shared();

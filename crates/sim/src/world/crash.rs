@@ -19,7 +19,7 @@ impl World<'_> {
         self.leave_flights(crash.power);
         self.forgive_the_device();
         self.buffered = self.buffered_blocks();
-        self.stop();
+        self.stop()?;
         if crash.power {
             self.counts().add("power cuts", 1);
             self.power_goes(crash.survival);

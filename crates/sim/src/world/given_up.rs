@@ -96,7 +96,7 @@ impl World<'_> {
             origin.faulty = faulty;
             origin.disk.flush(origin.disk.order());
         }
-        self.stop();
+        self.stop()?;
         self.make_anew()?;
         self.cache.faulty = cache_was_faulty;
         self.abandoned = None;

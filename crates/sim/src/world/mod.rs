@@ -190,6 +190,9 @@ pub(crate) struct World<'a> {
     held_at_rest: u64,
     /// A device lied where only a checksum of what is gone could tell.
     lied: bool,
+    /// How many faults of the cache's devices the last attach that succeeded began after: what they
+    /// damaged it has found and settled.
+    settled_faults: Option<u64>,
     /// Faults that wait for their operation.
     traps: Vec<Trap>,
     /// What will be on record, and when.
@@ -276,6 +279,7 @@ impl<'a> World<'a> {
             touched: touched::Touched::default(),
             held_at_rest: 0,
             lied: false,
+            settled_faults: None,
             traps: Vec::new(),
             record_due: None,
             step: 0,
@@ -713,10 +717,12 @@ impl<'a> World<'a> {
         self.origins[at].disk.read(0, &mut after);
         for sector in 0..sectors {
             let bytes = sector as usize * 512..(sector as usize + 1) * 512;
-            if before[bytes.clone()] != after[bytes.clone()]
-                && let Ok(value) = payload::decode(&after[bytes], volume.0, sector)
+            let (before, after) = (&before[bytes.clone()], &after[bytes]);
+            if before != after
+                && let Ok(lost) = payload::decode(before, volume.0, sector)
+                && let Ok(value) = payload::decode(after, volume.0, sector)
             {
-                self.model.origin_lost(volume.0, sector, value);
+                self.model.origin_lost(volume.0, sector, lost, value);
             }
         }
         result

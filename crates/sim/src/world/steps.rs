@@ -313,7 +313,7 @@ impl World<'_> {
         };
         self.crash(&crash)?;
         self.verify(100)?;
-        self.stop();
+        self.stop()?;
         Ok(())
     }
 

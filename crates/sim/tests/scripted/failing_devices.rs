@@ -1,6 +1,6 @@
 //! Devices that fail at the wrong moment.
 
-use forebay_engine::{Mode, Nanos};
+use forebay_engine::{Commit, Mode, Nanos};
 use forebay_sim::plan::{Harm, Target};
 use forebay_sim::{Script, Step};
 
@@ -48,6 +48,26 @@ fn accepted_damage_stays_accepted() {
     assert!(counts.get("damage accepted") > 0, "\n{counts}");
 }
 
+/// What was accepted as lost was missed again by the next attach, where nothing new had become
+/// durable in its stream meanwhile: summaries went on promising it.
+#[test]
+fn accepted_damage_is_not_reported_again() {
+    for harm in [Harm::HeaderRot, Harm::SegmentUnreadable] {
+        let counts = Script::new(16)
+            .stays_dirty()
+            .config(|config| config.verify_percent = 0)
+            .repeat(2, |script, block| script.write_durably(block))
+            .pass(1_000)
+            .harm(1, harm)
+            .power_cut()
+            .step(Step::Heal)
+            .kill()
+            .power_cut()
+            .holds();
+        assert!(counts.get("damage accepted") > 0, "\n{counts}");
+    }
+}
+
 /// A hit of several blocks failed once; the first had moved meanwhile, and the others had no
 /// second try: an error for one passing fault.
 #[test]
@@ -63,6 +83,34 @@ fn each_block_of_a_failed_hit_is_tried_again() {
         .settle()
         .holds();
     assert_eq!(counts.get("failed requests"), 0, "\n{counts}");
+}
+
+/// I10: a flush of the origin failed and lost what a read was on its way to. The block had been written
+/// again, but only into memory: it waited for another write of the block to be logged. The read was
+/// made again from the origin.
+#[test]
+fn a_doubtful_read_sees_what_is_in_memory_alone() {
+    let counts = Script::new(16)
+        .stays_dirty()
+        .failed_flush_loses()
+        .settings(|settings| settings.commit = Commit::Memory)
+        .config(|config| config.buffer_bytes = 128 << 10)
+        .mode(Mode::Writearound)
+        .write(0, 1)
+        .settle()
+        .mode(Mode::Writeback)
+        .slow(Target::OriginRead, 1_000)
+        .read(0, 1)
+        // It owns the block for so long.
+        .slow(Target::CacheWrite, 1_500)
+        .write_sectors(1, 1)
+        .write(0, 1)
+        // The origin's flush comes by itself.
+        .fail(Target::OriginFlush, 1)
+        .pass(1_200)
+        .settle()
+        .holds();
+    assert!(counts.get("fault: origin flush failed") > 0, "\n{counts}");
 }
 
 /// The origin is written to only when it is on record that the cache counts no more: the device
