@@ -2,8 +2,8 @@
 
 use forebay_engine::{Mode, Replacement, WritebackPolicy};
 
+use super::profile::{Foreign, Initial, Profile};
 use super::value::{limit_us, millis, number, switch, word};
-use super::{Foreign, Initial, Profile};
 use crate::units::parse_size;
 
 const NO_RATE: &str =

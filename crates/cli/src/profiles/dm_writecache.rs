@@ -2,9 +2,9 @@
 
 use forebay_engine::{Mode, WritebackPolicy};
 
+use super::profile::{Foreign, Initial, Profile};
 use super::target::{NEVER, most_touches};
 use super::value::{millis, number, switch};
-use super::{Foreign, Initial, Profile};
 
 const PMEM_ONLY: &str =
     "there, too, it concerns persistent memory only, which is no cache device here";

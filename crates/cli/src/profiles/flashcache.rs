@@ -2,8 +2,8 @@
 
 use forebay_engine::{Commit, Mode, Replacement};
 
+use super::profile::{Foreign, Initial, Profile};
 use super::value::{cutoff, number, switch, word};
-use super::{Foreign, Initial, Profile};
 
 const NO_SETS: &str = "any block can be anywhere in the cache: there are no sets";
 const NO_PROCESSES: &str = "requests over NBD and ublk do not say which process they are of";

@@ -2,9 +2,9 @@
 
 use forebay_engine::{Admission, Commit, Mode, WritebackPolicy};
 
+use super::profile::{Foreign, Initial, Profile};
 use super::target::{NEVER, Target};
 use super::value::{millis, number, word};
-use super::{Foreign, Initial, Profile};
 
 const NO_CYCLES: &str =
     "write-back has no cycles: it looks for something to do whenever the origin is quiet";

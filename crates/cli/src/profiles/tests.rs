@@ -3,6 +3,7 @@ use std::fmt::Write;
 
 use forebay_engine::{Admission, Commit, Mode, Nanos, Settings};
 
+use super::target::Target;
 use super::*;
 
 fn given(settings: &[(&str, &str)]) -> Vec<Given> {
