@@ -243,7 +243,7 @@ pub(crate) struct ServeArgs {
     /// Where the dashboard and metrics are served: ADDRESS:PORT, or `off` [default:
     /// the first free port of 9837 to 9846 on 127.0.0.1].
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) http: Option<crate::config::HttpPlan>,
+    pub(crate) http: Option<crate::network::http::HttpPlan>,
     /// Allow TCP without TLS, and the dashboard, on addresses that others can reach.
     #[arg(long)]
     pub(crate) insecure: bool,

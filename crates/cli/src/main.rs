@@ -15,6 +15,7 @@
 //! | [`service_manager`] | what systemd is told |
 //! | [`client`] | talking to a daemon through its control socket |
 //! | [`profiles`] | the manner of other caches, under their own names for their settings |
+//! | [`network`] | addresses that a daemon listens on |
 //! | [`nearest`] | what somebody meant who mistyped a name |
 //! | [`root_storage`] | a daemon that the root file system is on |
 //! | [`holder`] | which daemon has a device that is in use |
@@ -38,9 +39,12 @@ mod daemon;
 mod failure;
 mod fingerprint;
 mod holder;
+mod inspection;
 mod log;
+mod lost;
 mod metrics;
 mod nearest;
+mod network;
 mod output;
 mod patience;
 mod profiles;

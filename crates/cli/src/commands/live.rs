@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::absolute;
+use super::absolute::absolute;
 use crate::args::{AttachArgs, ControlArgs, ModeArgs, ReloadArgs, RenameArgs, SetArgs};
 use crate::client::Client;
 

@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod absolute;
 mod cache;
 mod check;
 mod check_config;
@@ -21,19 +22,10 @@ mod supervise;
 mod top;
 mod trace;
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result};
-pub(crate) use create::what_is_lost;
+use anyhow::Result;
 
 use crate::args::{Args, Command};
 use crate::{config, daemon, root_storage};
-
-/// The path of something, as a daemon with another working directory needs it.
-fn absolute(path: &Path, what: &str) -> Result<PathBuf> {
-    std::path::absolute(path)
-        .with_context(|| format!("there is no working directory; give the whole path of {what}"))
-}
 
 /// Does what the command line says.
 pub(crate) fn run(args: Args) -> Result<()> {

@@ -14,6 +14,7 @@ use crate::client::{Client, running_daemons, understood};
 use crate::config;
 use crate::daemon::ublk;
 use crate::failure::refuse;
+use crate::inspection::inspect;
 use crate::same_device::Identity;
 use crate::status::Status;
 use crate::units::size;
@@ -95,7 +96,7 @@ fn check_block_devices(reasons: &mut Vec<String>) -> Result<()> {
 fn check_idle(file: &Path, cache: &[PathBuf], reasons: &mut Vec<String>) -> Result<()> {
     let names = cache_storage::joined(cache, " ");
     let opened = check::open_to_read(cache, forebay_io::DirectIo::IfPossible);
-    let inspected = opened.and_then(|mut storage| check::inspect(&mut storage, &names));
+    let inspected = opened.and_then(|mut storage| inspect(&mut storage, &names));
     match inspected {
         Ok(found) => {
             for volume in found.volumes.iter().filter(|volume| volume.dirty_bytes > 0) {

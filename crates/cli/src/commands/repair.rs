@@ -5,11 +5,12 @@ use anyhow::Result;
 use forebay_engine::Settings;
 use serde_json::json;
 
-use super::check::{Inspection, inspect, open_to_read};
+use super::check::open_to_read;
 use crate::args::RepairArgs;
 use crate::attach::{self, Surroundings};
 use crate::cache_storage;
 use crate::failure::refuse;
+use crate::inspection::{Inspection, inspect};
 use crate::state_dir::StateDir;
 use crate::status::Recovery;
 

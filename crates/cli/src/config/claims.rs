@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 
-use super::HttpPlan;
 use super::faults::line_number;
 use super::file::File;
+use crate::network::http::HttpPlan;
 use crate::same_device::Identity;
 
 /// One thing that a file claims, and where.

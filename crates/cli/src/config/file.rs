@@ -8,9 +8,10 @@ use forebay_model::ModelOptions;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use super::plan::name_of;
 use super::profile::FileProfile;
-use super::{HttpPlan, name_of};
-use crate::daemon::Address;
+use crate::network::http::HttpPlan;
+use crate::network::nbd::Address;
 use crate::units::{Age, Budget, Cutoff, Limit, parse_size};
 
 /// A value written as a string.

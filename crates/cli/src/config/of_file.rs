@@ -8,15 +8,15 @@ use forebay_io::DirectIo;
 use toml::Spanned;
 
 use super::claims::{self, Claim, conflicts};
+use super::faults;
 use super::file::{File, FileNbd, FileSettings, FileVolume};
+use super::of_args::{direct, settings_over, tls};
+use super::plan::{CachePlan, DEFAULT_MEMORY_BYTES, Plan, VolumePlan};
 use super::profile::{self, Chosen};
-use super::{
-    CachePlan, DEFAULT_MEMORY_BYTES, HttpPlan, Plan, VolumePlan, direct, faults, limits,
-    settings_over, tls,
-};
 use crate::args::{ServeArgs, SettingArgs};
-use crate::daemon::{Address, Tls};
 use crate::failure::{Faults, Refused, describe};
+use crate::network::http::HttpPlan;
+use crate::network::nbd::{Address, Tls};
 use crate::same_device::Identity;
 
 /// The plan, and what the file claims for itself.
@@ -81,7 +81,7 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
         source: Some(Box::new(args.clone())),
     };
     if found.is_empty() {
-        found.extend(limits(&plan).into_iter().map(wrong));
+        found.extend(plan.out_of_range().into_iter().map(wrong));
     }
     if !found.is_empty() {
         // What is wrong with the network too is told with the rest.

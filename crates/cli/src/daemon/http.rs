@@ -17,8 +17,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::Daemon;
-use crate::config::HttpPlan;
 use crate::failure;
+use crate::network::http::HttpPlan;
 use crate::thread;
 use request::{Fault, Request};
 

@@ -66,7 +66,6 @@ use forebay_engine::{Settings, Superblock, VolumeSlot};
 use forebay_io::RealDevice;
 
 pub(crate) use events::Event;
-pub(crate) use socket::{Address, Tls};
 pub(crate) use start::{drain_offline, serve};
 
 use crate::attach::Surroundings;

@@ -13,8 +13,8 @@ use super::commands::{Hooks, Progress, cache_of};
 use super::worker::TimedDevice;
 use super::{CacheSide, Daemon};
 use crate::cache_storage;
-use crate::commands;
 use crate::failure::{refuse, wrong_usage};
+use crate::lost::what_is_lost;
 use crate::same_device::Identity;
 use crate::units::size;
 
@@ -83,7 +83,7 @@ impl Daemon {
             .surroundings
             .open(path)
             .with_context(|| format!("cannot add {} to the cache", path.display()))?;
-        if let Some(lost) = commands::what_is_lost(&mut opened)?
+        if let Some(lost) = what_is_lost(&mut opened)?
             && !force
         {
             refuse!(

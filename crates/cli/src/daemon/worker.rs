@@ -30,10 +30,11 @@ use super::anticipation::Anticipation;
 use super::client::Client;
 use super::flight::{Asker, Flight};
 use super::link::{Link, Message};
-use super::socket::{Listener, Tls};
+use super::socket::Listener;
 use super::tap::Taps;
 use super::ublk::queue::Queues;
 use crate::failure::in_words;
+use crate::network::nbd::Tls;
 use crate::shared_memory;
 
 pub(super) const RECEIVED: u8 = 1;

@@ -1,0 +1,141 @@
+//! The plan that arguments make.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use forebay_engine::Settings;
+use forebay_frontend::nbd::TlsServer;
+use forebay_io::DirectIo;
+use forebay_model::ModelOptions;
+
+use super::plan::{CachePlan, DEFAULT_MEMORY_BYTES, Plan, VolumePlan};
+use super::profile;
+use crate::args::{Direct, ServeArgs, SettingArgs};
+use crate::failure::Usage;
+use crate::network::nbd::Tls;
+use crate::units::{Age, Budget, Cutoff, Limit};
+
+/// The plan for arguments without a file.
+pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
+    let emulate = |text: Option<&String>| text.map(|text| model(text)).transpose();
+    let Some(origin) = args.origin else {
+        return Err(Usage("no origin device is given: name it with --origin".to_owned()).into());
+    };
+    let chosen = profile::of_args(&args.profile).map_err(|fault| Usage(fault.message))?;
+    if chosen.profile.is_some() && args.cache.is_empty() {
+        return Err(Usage("a profile needs a cache: --cache SSD".to_owned()).into());
+    }
+    let volume = VolumePlan {
+        origin,
+        name: args.name,
+        mode: args.mode.or(chosen.mode),
+        emulate: emulate(args.origin_emulate.as_ref())?,
+    };
+    let cache_emulation = emulate(args.cache_emulate.as_ref())?;
+    let cache = (!args.cache.is_empty()).then(|| CachePlan {
+        devices: args.cache.clone(),
+        create: args.create,
+        emulate: cache_emulation,
+    });
+    Ok(Plan {
+        cache,
+        volumes: vec![volume],
+        nbd: args
+            .nbd
+            .iter()
+            .map(|text| text.parse())
+            .collect::<Result<_, Usage>>()?,
+        ublk: args.ublk,
+        tls: tls(
+            args.tls_cert.as_deref(),
+            args.tls_key.as_deref(),
+            args.tls_ca.as_deref(),
+            args.insecure,
+        )?,
+        settings: settings_over(chosen.settings, &args.settings),
+        profile: chosen.profile,
+        notes: chosen.notes,
+        http: args.http.unwrap_or_default().permitted(args.insecure)?,
+        memory_bytes: args.memory.unwrap_or(DEFAULT_MEMORY_BYTES),
+        threads: args.threads,
+        direct: direct(args.devices.direct),
+        state_dir: args.devices.state_dir,
+        control: args.control,
+        record: args.record,
+        initramfs: false,
+        source: None,
+    })
+}
+
+pub(crate) fn direct(wanted: Direct) -> DirectIo {
+    match wanted {
+        Direct::Required => DirectIo::Required,
+        Direct::IfPossible => DirectIo::IfPossible,
+    }
+}
+
+pub(crate) fn model(text: &str) -> Result<ModelOptions> {
+    ModelOptions::parse(text).map_err(|error| Usage(error.to_string()).into())
+}
+
+/// The settings that arguments make of the defaults.
+pub(crate) fn settings(args: &SettingArgs) -> Settings {
+    settings_over(Settings::default(), args)
+}
+
+/// The settings that arguments make of others.
+pub(super) fn settings_over(mut settings: Settings, args: &SettingArgs) -> Settings {
+    settings.commit = args.commit.unwrap_or(settings.commit);
+    settings.read_admission = args.admission.unwrap_or(settings.read_admission);
+    settings.write_admission = args.write_admission.unwrap_or(settings.write_admission);
+    if let Some(Limit(time)) = args.congestion_read {
+        settings.congestion_read = time;
+    }
+    if let Some(Limit(time)) = args.congestion_write {
+        settings.congestion_write = time;
+    }
+    if let Some(Budget(bytes)) = args.write_budget {
+        settings.write_budget_bytes_per_day = bytes;
+    }
+    if let Some(Cutoff(bytes)) = args.sequential_cutoff {
+        settings.sequential_cutoff_bytes = bytes;
+    }
+    settings.memory_buffer_bytes = args.memory_buffer.unwrap_or(settings.memory_buffer_bytes);
+    settings.replacement = args.replacement.unwrap_or(settings.replacement);
+    settings.retain_percent = args.retain.unwrap_or(settings.retain_percent);
+    settings.writeback_policy = args.writeback.unwrap_or(settings.writeback_policy);
+    settings.dirty_low_percent = args.dirty_low.unwrap_or(settings.dirty_low_percent);
+    settings.dirty_high_percent = args.dirty_high.unwrap_or(settings.dirty_high_percent);
+    settings.dirty_limit_percent = args.dirty_limit.unwrap_or(settings.dirty_limit_percent);
+    settings.age_limit = args.age.map_or(settings.age_limit, |Age(age)| age);
+    settings
+}
+
+pub(super) fn tls(
+    cert: Option<&Path>,
+    key: Option<&Path>,
+    authority: Option<&Path>,
+    insecure: bool,
+) -> Result<Tls> {
+    let read = |path: &Path| {
+        std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let server = match (cert, key) {
+        (Some(cert), Some(key)) => {
+            let authority = authority.map(read).transpose()?;
+            Some(TlsServer::from_pem(
+                &read(cert)?,
+                &read(key)?,
+                authority.as_deref(),
+            )?)
+        }
+        (None, None) => None,
+        _ => {
+            return Err(Usage(
+                "TLS needs both a certificate and its key: --tls-cert and --tls-key".to_owned(),
+            )
+            .into());
+        }
+    };
+    Ok(Tls { server, insecure })
+}
