@@ -72,7 +72,7 @@ fn check_daemon(control: &Path, reasons: &mut Vec<String>) -> Result<Vec<Identit
 
 fn check_block_devices(reasons: &mut Vec<String>) -> Result<()> {
     // Without the driver there are none.
-    for device in ublk::list().unwrap_or_default() {
+    for device in ublk::export::list().unwrap_or_default() {
         let path = ublk::path(device.number);
         match device.state {
             State::Waiting => reasons.push(format!(
