@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 use forebay_engine::Superblock;
 
 use crate::args::{CheckArgs, DeviceArgs};
-use crate::attach::{self, Opened};
-use crate::cache_storage::{self, CacheStorage};
+use crate::device::attach::{self, Opened};
+use crate::device::cache_storage::{self, CacheStorage};
+use crate::device::inspection::{Inspection, inspect};
 use crate::failure::{DamageFound, wrong_usage};
-use crate::inspection::{Inspection, inspect};
 use crate::units::{share, size};
 
 /// Opens the devices of a cache to read them.

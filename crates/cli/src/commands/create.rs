@@ -9,10 +9,10 @@ use forebay_engine::Superblock;
 use serde_json::json;
 
 use crate::args::CreateArgs;
-use crate::attach::{self, NewCache, Opened};
+use crate::device::attach::{self, NewCache, Opened};
+use crate::device::lost::what_is_lost;
+use crate::device::state_dir::StateDir;
 use crate::failure::{Usage, refuse};
-use crate::lost::what_is_lost;
-use crate::state_dir::StateDir;
 use crate::units::size;
 
 pub(crate) fn run(args: &CreateArgs) -> Result<()> {

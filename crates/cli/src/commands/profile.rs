@@ -10,7 +10,7 @@ use crate::args::ProfileCommand;
 use crate::failure::Usage;
 use crate::output;
 use crate::profiles::{ALL, Foreign, Initial, Meaning, Profile, ours};
-use crate::status::SettingsStatus;
+use crate::report::status::SettingsStatus;
 
 pub(crate) fn run(command: &ProfileCommand) -> Result<()> {
     match command {

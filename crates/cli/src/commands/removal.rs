@@ -9,14 +9,14 @@ use forebay_io::OpenError;
 use serde_json::json;
 
 use super::check;
-use crate::cache_storage;
 use crate::client::{Client, running_daemons, understood};
 use crate::config;
 use crate::daemon::ublk;
+use crate::device::cache_storage;
+use crate::device::inspection::inspect;
+use crate::device::same_device::Identity;
 use crate::failure::refuse;
-use crate::inspection::inspect;
-use crate::same_device::Identity;
-use crate::status::Status;
+use crate::report::status::Status;
 use crate::units::size;
 
 /// Refuses, with what to do, if a cache holds what its origin does not, or somebody uses a block

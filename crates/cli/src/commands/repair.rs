@@ -7,12 +7,12 @@ use serde_json::json;
 
 use super::check::open_to_read;
 use crate::args::RepairArgs;
-use crate::attach::{self, Surroundings};
-use crate::cache_storage;
+use crate::device::attach::{self, Surroundings};
+use crate::device::cache_storage;
+use crate::device::inspection::{Inspection, inspect};
+use crate::device::state_dir::StateDir;
 use crate::failure::refuse;
-use crate::inspection::{Inspection, inspect};
-use crate::state_dir::StateDir;
-use crate::status::Recovery;
+use crate::report::status::Recovery;
 
 pub(crate) fn run(args: &RepairArgs) -> Result<()> {
     if !args.accept_damage {

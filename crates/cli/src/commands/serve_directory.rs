@@ -19,8 +19,8 @@ use signal_hook::iterator::Signals;
 
 use super::absolute::absolute;
 use crate::args::{LogArgs, ServeArgs};
+use crate::device::state_dir::run_dir;
 use crate::failure::{DAMAGE, DamageFound, USAGE, Usage, describe, wrong_usage};
-use crate::state_dir::run_dir;
 use crate::{config, service_manager, thread};
 use keeper::{Keeper, Kept, Outcome, Site};
 

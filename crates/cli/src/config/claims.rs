@@ -9,8 +9,8 @@ use toml::Spanned;
 
 use super::faults::line_number;
 use super::file::File;
+use crate::device::same_device::Identity;
 use crate::network::http::HttpPlan;
-use crate::same_device::Identity;
 
 /// One thing that a file claims, and where.
 #[derive(Clone, Debug)]

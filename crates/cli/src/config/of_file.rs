@@ -14,10 +14,10 @@ use super::of_args::{direct, settings_over, tls};
 use super::plan::{CachePlan, DEFAULT_MEMORY_BYTES, Plan, VolumePlan};
 use super::profile::{self, Chosen};
 use crate::args::{ServeArgs, SettingArgs};
+use crate::device::same_device::Identity;
 use crate::failure::{Faults, Refused, describe};
 use crate::network::http::HttpPlan;
 use crate::network::nbd::{Address, Tls};
-use crate::same_device::Identity;
 
 /// The plan, and what the file claims for itself.
 ///

@@ -19,12 +19,12 @@ use super::observe::events::Events;
 use super::observe::followed::Advisers;
 use super::observe::history::History;
 use super::observe::recordings::Recordings;
-use crate::attach::{Origin, Surroundings};
-use crate::cache_storage::CacheStorage;
 use crate::config::Plan;
+use crate::device::attach::{Origin, Surroundings};
+use crate::device::cache_storage::CacheStorage;
 use crate::failure::refuse;
 use crate::profiles::Profile;
-use crate::status::{PLAIN_BLOCK_BYTES, Recovery};
+use crate::report::status::{PLAIN_BLOCK_BYTES, Recovery};
 
 /// The cache as the control plane knows it.
 pub(in crate::daemon) struct CacheSide {

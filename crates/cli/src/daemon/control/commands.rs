@@ -12,12 +12,12 @@ use forebay_engine::{Device, DeviceError, Storage, SuperblockError, VolumeSlot};
 use forebay_io::BlockingStorage;
 
 use super::served_storage::{ServedStorage, failures_of, flush_served};
-use crate::cache_storage;
 use crate::daemon::data::served::{ServedVolume, TimedDevice};
 use crate::daemon::data::worker::Worker;
 use crate::daemon::state::{Admin, CacheSide, Daemon};
+use crate::device::cache_storage;
+use crate::device::fingerprint;
 use crate::failure::{Interrupted, wrong_usage};
-use crate::fingerprint;
 use crate::wall_clock::since_1970;
 
 /// How long to wait before looking again: shortly at first.

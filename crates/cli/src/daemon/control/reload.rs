@@ -7,13 +7,13 @@ use forebay_engine::{Mode, Settings};
 use serde_json::{Value, json};
 
 use crate::args::ServeArgs;
-use crate::attach::{self, Origin};
 use crate::config::{self, Plan, VolumePlan};
 use crate::daemon::state::Daemon;
+use crate::device::attach::{self, Origin};
+use crate::device::same_device::Identity;
 use crate::failure::{self, wrong_usage};
 use crate::profiles::Profile;
 use crate::root_storage;
-use crate::same_device::Identity;
 
 /// What a changed file asks for that can be had now, checked as far as that goes without changing
 /// anything, and what waits for a restart.

@@ -8,9 +8,9 @@ use forebay_engine::VolumeSlot;
 use forebay_frontend::nbd::ExportName;
 use serde_json::{Value, json};
 
-use crate::attach;
 use crate::config::Plan;
 use crate::daemon::state::{Admin, Daemon, VolumeSide};
+use crate::device::attach;
 use crate::failure::wrong_usage;
 
 impl Admin {

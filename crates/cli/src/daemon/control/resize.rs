@@ -10,12 +10,12 @@ use forebay_cache::control::Command;
 use forebay_engine::{MIN_SEGMENTS, Superblock};
 
 use super::commands::{Hooks, Progress, cache_of};
-use crate::cache_storage;
 use crate::daemon::data::served::TimedDevice;
 use crate::daemon::state::{CacheSide, Daemon};
+use crate::device::cache_storage;
+use crate::device::lost::what_is_lost;
+use crate::device::same_device::Identity;
 use crate::failure::{refuse, wrong_usage};
-use crate::lost::what_is_lost;
-use crate::same_device::Identity;
 use crate::units::size;
 
 /// How far the emptying of what is to leave is.

@@ -6,8 +6,8 @@ use std::sync::mpsc::channel;
 
 use forebay_engine::{Device, DeviceError, ReadAt, Storage};
 
-use crate::cache_storage::CacheStorage;
 use crate::daemon::data::link::Link;
+use crate::device::cache_storage::CacheStorage;
 
 /// See the module.
 pub(in crate::daemon) struct ServedStorage<'a> {

@@ -9,15 +9,15 @@ use forebay_io::Emulation;
 use forebay_model::ModelOptions;
 
 use super::commands::{self, Hooks};
-use crate::attach::{self, Origin};
 use crate::daemon::data::served::ServedVolume;
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
 use crate::daemon::state::{Admin, CacheSide, Daemon, VolumeSide};
+use crate::device::attach::{self, Origin};
+use crate::device::same_device::Identity;
 use crate::failure::wrong_usage;
 use crate::nearest::suggestion;
 use crate::profiles;
-use crate::same_device::Identity;
 
 /// What a volume has to write back, all shards together.
 #[derive(Clone, Copy, Debug, Default)]

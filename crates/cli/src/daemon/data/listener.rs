@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use forebay_frontend::nbd::{Peer, TlsPolicy};
 
+use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 use crate::failure::{Refused, refuse};
 use crate::network::nbd::{Address, Tls};
-use crate::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 
 /// A client's socket.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use forebay_engine::{BlockKey, Mode, Nanos, VolumeConfig};
 use forebay_frontend::nbd::{Export, ExportId, ExportName};
 use forebay_io::{Emulation, RealDevice};
 
-use crate::attach::Origin;
+use crate::device::attach::Origin;
 
 /// The daemon's clock: the same for all threads, so that times can be compared.
 #[derive(Clone, Copy, Debug)]

@@ -33,9 +33,9 @@ use super::served::{Clock, ServedVolume, TimedDevice};
 use super::tap::Taps;
 use super::ublk::queue::Queues;
 use crate::daemon::notice::Notice;
+use crate::device::shared_memory;
 use crate::failure::in_words;
 use crate::network::nbd::Tls;
-use crate::shared_memory;
 
 pub(super) const RECEIVED: u8 = 1;
 pub(super) const SENT: u8 = 2;

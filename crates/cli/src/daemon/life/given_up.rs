@@ -10,7 +10,7 @@ use forebay_engine::Unsaved;
 
 use crate::daemon::control::served_storage::ServedStorage;
 use crate::daemon::state::Daemon;
-use crate::state_dir::{self, DurableShard, UnsavedRange};
+use crate::device::state_dir::{self, DurableShard, UnsavedRange};
 use crate::units;
 use crate::wall_clock::since_1970;
 

@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use forebay_engine::{BlockKey, VolumeConfig};
 use forebay_io::{BlockingStorage, Emulation};
 
-use crate::attach::{self, AttachedCache, Origin, Surroundings};
-use crate::cache_storage;
 use crate::config::Plan;
 use crate::daemon::data::served::TimedDevice;
+use crate::device::attach::{self, AttachedCache, Origin, Surroundings};
+use crate::device::cache_storage;
 use crate::failure::Usage;
 use crate::profiles;
 use crate::units;

@@ -15,7 +15,6 @@ use super::abandonment::GivingUp;
 use super::opening::{open_cache, open_origins};
 use super::threads::{Started, start_workers};
 use super::{shutdown, watchdog};
-use crate::attach::Surroundings;
 use crate::config::Plan;
 use crate::daemon::control::socket;
 use crate::daemon::data::listener::{Listener, Listening, bind_unix};
@@ -28,8 +27,9 @@ use crate::daemon::observe::history::History;
 use crate::daemon::observe::recordings::Recordings;
 use crate::daemon::observe::{advice, http, sampler};
 use crate::daemon::state::{Admin, Daemon};
+use crate::device::attach::Surroundings;
+use crate::device::state_dir::{StateDir, run_dir};
 use crate::service_manager;
-use crate::state_dir::{StateDir, run_dir};
 use crate::thread;
 use crate::units;
 

@@ -13,7 +13,6 @@ use forebay_frontend::nbd::Limits;
 use forebay_io::{Arena, Emulation, Pool};
 
 use super::opening::OpenCache;
-use crate::attach::{self, AttachedCache, Origin};
 use crate::config::{LEAST_MEMORY_BYTES, Plan};
 use crate::daemon::data::client::INLET_BYTES;
 use crate::daemon::data::link::{Link, Message};
@@ -21,9 +20,10 @@ use crate::daemon::data::served::{Clock, ServedVolume, TimedDevice, plain_config
 use crate::daemon::data::worker::{Worker, WorkerParts};
 use crate::daemon::notice::Notice;
 use crate::daemon::state::{CacheSide, VolumeSide};
+use crate::device::attach::{self, AttachedCache, Origin};
+use crate::device::shared_memory::ShardMemory;
 use crate::failure::{self, wrong_usage};
-use crate::shared_memory::ShardMemory;
-use crate::status::Recovery;
+use crate::report::status::Recovery;
 use crate::thread;
 
 /// How many clients a thread can have.

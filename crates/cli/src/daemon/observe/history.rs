@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-use crate::status::{Lately, Status, Times, Traffic};
+use crate::report::status::{Lately, Status, Times, Traffic};
 use crate::wall_clock::since_1970;
 
 /// How many samples are kept.
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     fn at(seconds: f64) -> Status {
-        let mut status = crate::status::example();
+        let mut status = crate::report::status::example();
         status.uptime_seconds = seconds;
         status
     }

@@ -115,8 +115,8 @@ fn converse(daemon: &Daemon, stream: &TcpStream, bound: SocketAddr) {
 fn answer(daemon: &Daemon, request: &Request) -> Response {
     let made = match request.path.as_str() {
         "/metrics" => daemon.status().map(|status| {
-            let page = crate::metrics::page(&status);
-            ok(crate::metrics::CONTENT_TYPE, page.into_bytes())
+            let page = crate::report::metrics::page(&status);
+            ok(crate::report::metrics::CONTENT_TYPE, page.into_bytes())
         }),
         "/api/status" => daemon.status().and_then(|status| json(&status)),
         "/api/history" => match request.number("since") {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
 
-use crate::cache_storage;
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
 use crate::daemon::state::{CacheSide, Daemon};
-use crate::status::{
+use crate::device::cache_storage;
+use crate::report::status::{
     BypassedRequest, CacheDeviceStatus, CacheStatus, Lately, SettingsStatus, Status, Times,
     Traffic, VolumeStatus,
 };

@@ -8,9 +8,9 @@ use anyhow::Result;
 use super::history::sample;
 use super::report;
 use crate::daemon::state::Daemon;
-use crate::status::{Lately, Status, Times};
+use crate::report::status::{Lately, Status, Times};
+use crate::report::trouble::{self, Trouble};
 use crate::thread;
-use crate::trouble::{self, Trouble};
 
 const EVERY: Duration = Duration::from_secs(1);
 

@@ -16,8 +16,8 @@ use forebay_io::ublk::{UblkControl, UblkDevice};
 use super::queue::Queue;
 use super::{DEPTH, path, udev_name};
 use crate::daemon::data::link::Link;
+use crate::device::patience::patiently;
 use crate::failure::{in_words, refuse};
-use crate::patience::patiently;
 
 /// How long the driver may take to notice that a server has ended, and udev to give a device to
 /// its group.

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 use forebay_engine::{Superblock, SuperblockError};
 
-use crate::attach::Opened;
-use crate::inspection::{Inspection, inspect};
-use crate::signature::{self, Contents};
+use crate::device::attach::Opened;
+use crate::device::inspection::{Inspection, inspect};
+use crate::device::signature::{self, Contents};
 use crate::units::size;
 
 /// The words for what a device holds that would be lost; none if it is blank.

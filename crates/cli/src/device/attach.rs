@@ -17,14 +17,14 @@ use forebay_engine::{
 };
 use forebay_io::{BlockingStorage, DirectIo, OpenError, OpenHow, RealDevice, Recording};
 
-use crate::cache_storage::{self, CacheStorage};
+use crate::device::cache_storage::{self, CacheStorage};
+use crate::device::fingerprint;
+use crate::device::holder;
+use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
+use crate::device::shared_memory::{self, Left, ShardMemory};
+use crate::device::signature::{self, Contents};
+use crate::device::state_dir::{Abandonment, DurableShard, StateDir};
 use crate::failure::{Usage, refuse, wrong_usage};
-use crate::fingerprint;
-use crate::holder;
-use crate::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
-use crate::shared_memory::{self, Left, ShardMemory};
-use crate::signature::{self, Contents};
-use crate::state_dir::{Abandonment, DurableShard, StateDir};
 use crate::units;
 use crate::wall_clock::since_1970;
 

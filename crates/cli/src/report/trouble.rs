@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::status::{CacheStatus, Lately, Status};
+use crate::report::status::{CacheStatus, Lately, Status};
 use crate::units::size;
 
 /// How long nothing may be written back before that is trouble, in seconds.
@@ -168,12 +168,15 @@ mod tests {
 
     #[test]
     fn a_sound_cache_has_no_trouble() {
-        assert_eq!(kinds(&crate::status::example()), Vec::<String>::new());
+        assert_eq!(
+            kinds(&crate::report::status::example()),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
     fn dirty_data_is_trouble_at_its_limit_and_when_it_stays() {
-        let mut status = crate::status::example();
+        let mut status = crate::report::status::example();
         status.cache.as_mut().unwrap().dirty_bytes = 69 << 20;
         status.lately.written_back_blocks = 1;
         assert_eq!(kinds(&status), ["dirty-at-limit"]);
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn failures_come_first_and_a_cache_that_is_gone_has_no_dirty_marks() {
-        let mut status = crate::status::example();
+        let mut status = crate::report::status::example();
         let cache = status.cache.as_mut().unwrap();
         cache.failure = Some("it is gone".to_owned());
         cache.dirty_bytes = 69 << 20;

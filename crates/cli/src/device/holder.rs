@@ -5,7 +5,7 @@ use std::path::Path;
 
 use forebay_io::OpenError;
 
-use crate::same_device::Identity;
+use crate::device::same_device::Identity;
 
 /// A daemon, as far as this user may see it.
 const PROGRAM: &str = "forebay";

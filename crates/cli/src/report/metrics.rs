@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use crate::status::{CacheStatus, Latency, Status, Traffic, VolumeStatus};
+use crate::report::status::{CacheStatus, Latency, Status, Traffic, VolumeStatus};
 
 /// How HTTP names the format.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

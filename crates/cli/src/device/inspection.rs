@@ -10,9 +10,9 @@ use forebay_engine::{
 };
 use serde::Serialize;
 
-use crate::attach;
-use crate::shared_memory::{self, Left};
-use crate::status::Recovery;
+use crate::device::attach;
+use crate::device::shared_memory::{self, Left};
+use crate::report::status::Recovery;
 use crate::units::hex;
 
 /// A cache as found.

@@ -8,7 +8,7 @@ use forebay_engine::ring::RING_BYTES;
 use forebay_engine::{CacheId, Commit, Settings, Superblock, Surviving};
 use forebay_io::{RingMemory, RingMemoryError};
 
-use crate::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
+use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 
 /// What of a shard is there.
 pub(crate) struct Left {

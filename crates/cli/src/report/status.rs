@@ -10,7 +10,7 @@ use forebay_engine::{
 use serde::{Deserialize, Serialize};
 
 use crate::profiles::Profile;
-use crate::trouble::Trouble;
+use crate::report::trouble::Trouble;
 use crate::units::{duration, share, size};
 
 /// All of it.

@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use forebay_engine::{IdentifyError, Joined, Storage, SuperblockError, identify};
 use forebay_io::BlockingStorage;
 
-use crate::attach::Opened;
+use crate::device::attach::Opened;
+use crate::device::signature::{self, Contents};
 use crate::failure::Refused;
-use crate::signature::{self, Contents};
 use crate::units::size;
 
 /// All devices of a cache, as one.

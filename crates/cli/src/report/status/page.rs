@@ -165,7 +165,7 @@ impl Status {
 
 #[cfg(test)]
 mod tests {
-    use crate::status::example;
+    use crate::report::status::example;
 
     #[test]
     fn the_page_says_lately_and_trouble() {
@@ -181,7 +181,7 @@ mod tests {
         );
         assert!(page.ends_with("no trouble\n"), "{page}");
         status.lately.failed_requests = 7;
-        status.trouble = crate::trouble::of(&status);
+        status.trouble = crate::report::trouble::of(&status);
         let page = status.page(None);
         assert!(page.contains("TROUBLE: 7 requests were answered"), "{page}");
     }
