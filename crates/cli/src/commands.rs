@@ -48,6 +48,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Mode(args) => live::mode(&args),
         Command::Rename(args) => live::rename(&args),
         Command::Set(args) => live::set(&args),
+        Command::Get(args) => live::get(&args),
         Command::Profile(command) => profile::run(&command),
         Command::Drain(args) => drain::run(&args),
         Command::Stop(args) => drain::stop(&args),

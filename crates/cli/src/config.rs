@@ -4,7 +4,7 @@ mod claims;
 mod difference;
 mod faults;
 mod file;
-mod keys;
+mod file_settings;
 mod of_args;
 mod of_file;
 mod plan;
@@ -18,8 +18,7 @@ use crate::root_storage;
 use anyhow::{Context, Result};
 
 pub(crate) use claims::{Claim, ClaimKind, conflicts};
-pub(crate) use keys::{KEYS, Key, change_setting};
-pub(crate) use of_args::{direct, model, settings};
+pub(crate) use of_args::{direct, model};
 pub(crate) use plan::{CachePlan, LEAST_MEMORY_BYTES, Plan, VolumePlan};
 
 /// Where the configuration files of services are, one per cache.

@@ -11,6 +11,7 @@
 //! | [`child_daemon`] | a daemon that another process of this program looks after |
 //! | [`service_manager`] | what systemd is told |
 //! | [`client`] | talking to a daemon through its control socket |
+//! | [`settings`] | all that can change while the cache runs, as one table |
 //! | [`profiles`] | the manner of other caches, under their own names for their settings |
 //! | [`network`] | addresses that a daemon listens on |
 //! | [`nearest`] | what somebody meant who mistyped a name |
@@ -38,6 +39,7 @@ mod profiles;
 mod report;
 mod root_storage;
 mod service_manager;
+mod settings;
 mod thread;
 mod units;
 mod wall_clock;

@@ -8,7 +8,6 @@
 //! | [`apply`] | a profile and the settings given for it, made into ours; one setting, live |
 //! | [`target`] | what they change, and how neighbouring limits make way |
 //! | [`value`] | values as those caches write them |
-//! | [`mod@ours`] | our settings by name, to say what changed |
 
 mod apply;
 mod bcache;
@@ -18,7 +17,6 @@ mod enhanceio;
 mod flashcache;
 mod gflash;
 mod open_cas;
-mod ours;
 mod profile;
 mod target;
 #[cfg(test)]
@@ -29,7 +27,6 @@ mod vcache;
 use forebay_engine::{Mode, Settings};
 
 pub(crate) use apply::{Fault, Given, change};
-pub(crate) use ours::ours;
 pub(crate) use profile::{Foreign, Initial, Meaning, Profile};
 
 use crate::nearest::suggestion;

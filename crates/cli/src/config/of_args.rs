@@ -3,17 +3,15 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use forebay_engine::Settings;
 use forebay_frontend::nbd::TlsServer;
 use forebay_io::DirectIo;
 use forebay_model::ModelOptions;
 
 use super::plan::{CachePlan, DEFAULT_MEMORY_BYTES, Plan, VolumePlan};
 use super::profile;
-use crate::args::{Direct, ServeArgs, SettingArgs};
+use crate::args::{Direct, ServeArgs};
 use crate::failure::Usage;
 use crate::network::nbd::Tls;
-use crate::units::{Age, Budget, Cutoff, Limit};
 
 /// The plan for arguments without a file.
 pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
@@ -52,7 +50,7 @@ pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
             args.tls_ca.as_deref(),
             args.insecure,
         )?,
-        settings: settings_over(chosen.settings, &args.settings),
+        settings: args.settings.over(chosen.settings),
         profile: chosen.profile,
         notes: chosen.notes,
         http: args.http.unwrap_or_default().permitted(args.insecure)?,
@@ -76,39 +74,6 @@ pub(crate) fn direct(wanted: Direct) -> DirectIo {
 
 pub(crate) fn model(text: &str) -> Result<ModelOptions> {
     ModelOptions::parse(text).map_err(|error| Usage(error.to_string()).into())
-}
-
-/// The settings that arguments make of the defaults.
-pub(crate) fn settings(args: &SettingArgs) -> Settings {
-    settings_over(Settings::default(), args)
-}
-
-/// The settings that arguments make of others.
-pub(super) fn settings_over(mut settings: Settings, args: &SettingArgs) -> Settings {
-    settings.commit = args.commit.unwrap_or(settings.commit);
-    settings.read_admission = args.admission.unwrap_or(settings.read_admission);
-    settings.write_admission = args.write_admission.unwrap_or(settings.write_admission);
-    if let Some(Limit(time)) = args.congestion_read {
-        settings.congestion_read = time;
-    }
-    if let Some(Limit(time)) = args.congestion_write {
-        settings.congestion_write = time;
-    }
-    if let Some(Budget(bytes)) = args.write_budget {
-        settings.write_budget_bytes_per_day = bytes;
-    }
-    if let Some(Cutoff(bytes)) = args.sequential_cutoff {
-        settings.sequential_cutoff_bytes = bytes;
-    }
-    settings.memory_buffer_bytes = args.memory_buffer.unwrap_or(settings.memory_buffer_bytes);
-    settings.replacement = args.replacement.unwrap_or(settings.replacement);
-    settings.retain_percent = args.retain.unwrap_or(settings.retain_percent);
-    settings.writeback_policy = args.writeback.unwrap_or(settings.writeback_policy);
-    settings.dirty_low_percent = args.dirty_low.unwrap_or(settings.dirty_low_percent);
-    settings.dirty_high_percent = args.dirty_high.unwrap_or(settings.dirty_high_percent);
-    settings.dirty_limit_percent = args.dirty_limit.unwrap_or(settings.dirty_limit_percent);
-    settings.age_limit = args.age.map_or(settings.age_limit, |Age(age)| age);
-    settings
 }
 
 pub(super) fn tls(

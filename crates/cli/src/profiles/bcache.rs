@@ -149,7 +149,7 @@ pub(super) const PROFILE: Profile = Profile {
             "discard",
             "0 or 1",
             Initial::Taken("0"),
-            &["discard-freed-segments"],
+            &["discard-freed"],
             "The same: the SSD is told what is free, a segment where bcache does it for a bucket.",
             |target, text| {
                 target.settings.discard_freed_segments = switch(text)?;

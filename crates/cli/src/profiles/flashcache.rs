@@ -135,7 +135,7 @@ pub(super) const PROFILE: Profile = Profile {
             "lru_hot_pct",
             "percent, 0 to 100",
             Initial::Left("75"),
-            &["probation-share"],
+            &["probation"],
             "The rest is the share of blocks on probation, 1 to 50 %; the profile leaves that to Forebay.",
             |target, text| {
                 let warm = 100 - number(text, 0..=100)?;

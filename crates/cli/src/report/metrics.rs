@@ -131,9 +131,9 @@ fn dirty_marks(page: &mut Page, status: &Status) {
         "Shares of dirty data at which write-back begins (low), writes slow down (high), no more is taken (limit).",
     );
     for (mark, percent) in [
-        ("low", settings.dirty_low_percent),
-        ("high", settings.dirty_high_percent),
-        ("limit", settings.dirty_limit_percent),
+        ("low", settings.percent("dirty_low_percent")),
+        ("high", settings.percent("dirty_high_percent")),
+        ("limit", settings.percent("dirty_limit_percent")),
     ] {
         let ratio = f64::from(percent) / 100.0;
         page.sample("cache_dirty_mark_ratio", &[("mark", mark)], ratio);

@@ -8,9 +8,11 @@ use forebay_engine::{
     BypassReason, Bypassed, Bypasses, Histogram, RecoveryReport, Settings, Stats,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::profiles::Profile;
 use crate::report::trouble::Trouble;
+use crate::settings;
 use crate::units::{duration, share, size};
 
 /// All of it.
@@ -212,27 +214,9 @@ pub(crate) struct SettingsStatus {
     /// Whose manner they are of.
     #[serde(default)]
     pub(crate) profile: Option<String>,
-    pub(crate) commit: String,
-    pub(crate) admission: String,
-    pub(crate) write_admission: String,
-    pub(crate) congestion_read_us: Option<u64>,
-    pub(crate) congestion_write_us: Option<u64>,
-    pub(crate) write_budget_bytes_per_day: Option<u64>,
-    pub(crate) sequential_cutoff_bytes: Option<u64>,
-    pub(crate) memory_buffer_bytes: u64,
-    pub(crate) replacement: String,
-    pub(crate) retain_percent: u8,
-    pub(crate) writeback: String,
-    pub(crate) dirty_low_percent: u8,
-    pub(crate) dirty_high_percent: u8,
-    pub(crate) dirty_limit_percent: u8,
-    pub(crate) age_limit_seconds: u64,
-    pub(crate) record_delay_ms: u64,
-    pub(crate) writeback_depth: u16,
-    pub(crate) writeback_run_bytes: u32,
-    pub(crate) probation_percent: u8,
-    pub(crate) promotion_hits: u8,
-    pub(crate) discard_freed_segments: bool,
+    /// Their values by names with units, such as `dirty_low_percent`.
+    #[serde(flatten)]
+    values: Map<String, Value>,
 }
 
 impl SettingsStatus {
@@ -240,28 +224,14 @@ impl SettingsStatus {
     pub(crate) fn of(settings: &Settings, profile: Option<&Profile>) -> SettingsStatus {
         SettingsStatus {
             profile: profile.map(|profile| profile.name.to_owned()),
-            commit: settings.commit.name().to_owned(),
-            admission: settings.read_admission.to_string(),
-            write_admission: settings.write_admission.to_string(),
-            congestion_read_us: settings.congestion_read.map(|limit| limit.0 / 1_000),
-            congestion_write_us: settings.congestion_write.map(|limit| limit.0 / 1_000),
-            write_budget_bytes_per_day: settings.write_budget_bytes_per_day,
-            sequential_cutoff_bytes: settings.sequential_cutoff_bytes,
-            memory_buffer_bytes: settings.memory_buffer_bytes,
-            replacement: settings.replacement.name().to_owned(),
-            retain_percent: settings.retain_percent,
-            writeback: settings.writeback_policy.name().to_owned(),
-            dirty_low_percent: settings.dirty_low_percent,
-            dirty_high_percent: settings.dirty_high_percent,
-            dirty_limit_percent: settings.dirty_limit_percent,
-            age_limit_seconds: settings.age_limit.0 / 1_000_000_000,
-            record_delay_ms: settings.record_delay.0 / 1_000_000,
-            writeback_depth: settings.writeback_depth,
-            writeback_run_bytes: settings.writeback_run_bytes,
-            probation_percent: settings.probation_percent,
-            promotion_hits: settings.promotion_hits,
-            discard_freed_segments: settings.discard_freed_segments,
+            values: settings::as_json(settings),
         }
+    }
+
+    /// A percentage; 0 of a daemon that does not have it.
+    pub(crate) fn percent(&self, name: &str) -> u8 {
+        let value = self.values.get(name).and_then(Value::as_u64);
+        value.map_or(0, |percent| percent.min(100) as u8)
     }
 }
 

@@ -114,8 +114,8 @@ fn dirty(found: &mut Found, status: &Status, cache: &CacheStatus) {
     let (settings, lately) = (&status.settings, &status.lately);
     let mark = |percent: u8| cache.capacity_bytes / 100 * u64::from(percent);
     let (limit, high) = (
-        mark(settings.dirty_limit_percent),
-        mark(settings.dirty_high_percent),
+        mark(settings.percent("dirty_limit_percent")),
+        mark(settings.percent("dirty_high_percent")),
     );
     let so_much = format!("{} are dirty", size(cache.dirty_bytes));
     // A little below: a write that does not fit any more waits there.

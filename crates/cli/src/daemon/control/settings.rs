@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::daemon::state::{Admin, Daemon};
 use crate::failure::{Usage, wrong_usage};
-use crate::{config, profiles};
+use crate::{profiles, settings};
 
 impl Daemon {
     /// Changes a setting, of ours or of another cache, until the daemon stops. Says what that
@@ -17,13 +17,19 @@ impl Daemon {
             self.set_foreign(key, value, &mut answer)?;
         } else {
             let mut admin = self.admin();
-            let mut settings = admin.settings.clone();
-            config::change_setting(&mut settings, key, value).map_err(Usage)?;
-            self.put_into_force(&mut admin, settings)?;
+            let mut changed = admin.settings.clone();
+            settings::change(&mut changed, key, value).map_err(Usage)?;
+            self.put_into_force(&mut admin, changed)?;
         }
         self.events
             .note("settings", format!("{key} is now {value}"));
         Ok(answer)
+    }
+
+    /// The settings in force, or one of them, in words.
+    pub(super) fn get(&self, key: Option<&str>) -> Result<Value> {
+        let shown = settings::shown_as_json(&self.admin().settings, key).map_err(Usage)?;
+        Ok(json!({ "settings": shown }))
     }
 
     fn set_foreign(&self, key: &str, value: &str, answer: &mut Value) -> Result<()> {

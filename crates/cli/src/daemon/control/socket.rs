@@ -186,6 +186,7 @@ fn carry_out(
             let (key, value) = (need(&given.key, "key")?, need(&given.value, "value")?);
             daemon.set(&key, &value)
         }
+        "org.forebay.Get" => daemon.get(given.key.as_deref()),
         "org.forebay.Drain" => {
             let volume = daemon.find_volume(given.name.as_deref())?;
             let progress = daemon.drain(&volume, &mut tell)?;
