@@ -3,7 +3,8 @@
 //! | module | subject |
 //! |---|---|
 //! | [`socket`] | the control socket |
-//! | [`answer`] | its messages on their way to a client |
+//! | [`methods`] | what its methods do |
+//! | [`answer`] | its answers |
 //! | [`commands`] | commands carried out, step by step |
 //! | [`volumes`] | attach, detach, mode, drain |
 //! | [`block_devices`] | which block device a volume is |
@@ -16,6 +17,7 @@
 pub(super) mod answer;
 mod block_devices;
 pub(super) mod commands;
+mod methods;
 mod reload;
 mod rename;
 mod resize;

@@ -16,7 +16,7 @@ use super::opening::{open_cache, open_origins};
 use super::threads::{Started, start_workers};
 use super::{shutdown, watchdog};
 use crate::config::Plan;
-use crate::daemon::control::socket;
+use crate::daemon::control::{answer, socket};
 use crate::daemon::data::listener::{Listener, Listening, bind_unix};
 use crate::daemon::data::served::Clock;
 use crate::daemon::data::ublk::export::check_driver;
@@ -67,10 +67,10 @@ pub(crate) fn drain_offline(plan: Plan, show: &mut dyn FnMut(&Value)) -> Result<
     } = launch(plan, true)?;
     let drained = daemon.find_volume(None).and_then(|volume| {
         let progress = daemon.drain(&volume, &mut |progress| {
-            show(&socket::progress_parameters(progress));
+            show(&answer::progress_parameters(progress));
             !is_interrupted(&daemon, &notices)
         })?;
-        Ok(socket::drained(&volume.name, progress))
+        Ok(answer::drained(&volume.name, progress))
     });
     shutdown::stop(&daemon, &notices, threads, Devices::KeepUsed)?;
     if drained.is_ok() {

@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use anyhow::Result;
 use forebay_cache::control::Control;
 use forebay_cache::{Plain, Shard, Shared};
-use forebay_engine::{BlockKey, Engine, Geometry, Recovered, Settings, VolumeSlot};
+use forebay_engine::{
+    BlockKey, Engine, Geometry, Recovered, Settings, Superblock, VolumeConfig, VolumeSlot,
+};
 use forebay_frontend::nbd::Limits;
 use forebay_io::{Arena, Emulation, Pool};
 
@@ -20,7 +22,8 @@ use crate::daemon::data::served::{Clock, ServedVolume, TimedDevice, plain_config
 use crate::daemon::data::worker::{Worker, WorkerParts};
 use crate::daemon::notice::Notice;
 use crate::daemon::state::{CacheSide, VolumeSide};
-use crate::device::attach::{self, AttachedCache, Origin};
+use crate::device::attach::{self, Origin};
+use crate::device::cache_storage::CacheStorage;
 use crate::device::shared_memory::ShardMemory;
 use crate::failure::{self, wrong_usage};
 use crate::report::status::Recovery;
@@ -52,6 +55,54 @@ struct Share {
     storage: bool,
 }
 
+/// How the data path is divided.
+#[derive(Clone, Copy)]
+struct Shape {
+    geometry: Geometry,
+    threads: usize,
+    limits: Limits,
+}
+
+impl Shape {
+    fn of(plan: &Plan, cache: Option<&OpenCache>) -> Result<Shape> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (geometry, threads) = match cache {
+            Some(cache) => {
+                let geometry = cache.attached.superblock.geometry;
+                let most = usize::from(geometry.shards);
+                (geometry, plan.threads.unwrap_or(cores).min(most))
+            }
+            None => (plain_geometry()?, plan.threads.unwrap_or(1)),
+        };
+        Ok(Shape {
+            geometry,
+            threads,
+            limits: limits(plan.memory_bytes / threads as u64)?,
+        })
+    }
+}
+
+/// What is left of the cache when its shards are dealt to threads.
+struct CachePart {
+    superblock: Superblock,
+    storage: CacheStorage,
+    emulated: bool,
+    recovery: Recovery,
+}
+
+impl CachePart {
+    /// `link` is of a worker, which flushes the devices for whoever writes superblocks.
+    fn side(self, link: Link) -> CacheSide {
+        CacheSide {
+            control: Control::new(self.superblock),
+            storage: self.storage,
+            link,
+            emulated: self.emulated,
+            recovery: self.recovery,
+        }
+    }
+}
+
 /// Starts the threads of the data path and has them serve what was opened.
 pub(super) fn start_workers(
     plan: &Plan,
@@ -60,128 +111,36 @@ pub(super) fn start_workers(
     clock: Clock,
     notices: &Sender<Notice>,
 ) -> Result<Started> {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let geometry = match &cache {
-        Some(cache) => cache.attached.superblock.geometry,
-        None => plain_geometry()?,
-    };
-    let shards = usize::from(geometry.shards);
-    let threads = match &cache {
-        Some(_) => plan.threads.unwrap_or(cores).min(shards),
-        None => plan.threads.unwrap_or(1),
-    };
-    let arenas = divide_memory(plan.memory_bytes, threads)?;
-    let limits = limits(plan.memory_bytes / threads as u64)?;
-    // Without a cache each worker has a stand-in of its own, all called shard 0.
-    let owners = |worker: usize| match &cache {
-        Some(_) => (0..shards).map(|shard| (shard % threads) as u16).collect(),
-        None => vec![worker as u16],
-    };
-    let shared = Arc::new(Shared::default());
-    let (mut shares, started) = (Vec::new(), channel());
-    for (index, (arena, inlet)) in arenas.into_iter().enumerate() {
-        let (sender, inbox) = channel();
-        let own_shards = if cache.is_none() {
-            vec![(0, None)]
-        } else {
-            Vec::new()
-        };
-        let owners = owners(index);
-        shares.push(Share {
-            parts: WorkerParts {
-                index,
-                clock,
-                arena,
-                inlet,
-                inbox,
-                notices: notices.clone(),
-                owners,
-                workers: threads as u16,
-                shared: Arc::clone(&shared),
-                geometry,
-                limits,
-            },
-            shards: own_shards,
-            cache: cache
-                .as_ref()
-                .map_or_else(Vec::new, |cache| cache.devices.clone()),
-            unsaved: cache.as_ref().and_then(|cache| cache.unsaved.clone()),
-            settings: plan.settings.clone(),
-            boot_id: attach::boot_id()?,
-            started: started.0.clone(),
-            sender,
-            storage: plan.ublk,
-        });
-    }
+    let shape = Shape::of(plan, cache.as_ref())?;
+    let (started, all_started) = channel();
+    let mut shares = shares(plan, cache.as_ref(), shape, (clock, notices), started)?;
+    let plain = |origin: &Origin| (0, plain_config(origin.size_bytes()));
     let (cache, configs) = match cache {
-        Some(OpenCache {
-            attached,
-            configs,
-            devices,
-            ..
-        }) => {
-            let AttachedCache {
-                storage,
-                superblock,
-                shards,
-                report,
-                memory,
-            } = attached;
-            for (number, (recovered, memory)) in shards.into_iter().zip(memory).enumerate() {
-                shares[number % threads]
-                    .shards
-                    .push((number as u16, Some((recovered, memory))));
-            }
-            let emulated = devices.iter().any(|(_, device)| device.emulation.is_some());
-            let side = move |control: Control, link: Link| CacheSide {
-                control,
-                storage,
-                link,
-                emulated,
-                recovery: Recovery::of(&report),
-            };
-            (Some((superblock, side)), configs)
-        }
-        None => (
-            None,
-            origins
-                .iter()
-                .map(|origin| (0, plain_config(origin.size_bytes())))
-                .collect(),
-        ),
+        Some(cache) => deal(cache, &mut shares),
+        None => (None, origins.iter().map(plain).collect()),
     };
-    let mut handles = Vec::new();
+    let mut threads = Vec::new();
     for share in shares {
         let name = format!("forebay-{}", share.parts.index);
-        handles.push(thread::start(&name, move || run_worker(share))?);
+        threads.push(thread::start(&name, move || run_worker(share))?);
     }
-    drop(started.0);
-    let mut links: Vec<Option<Link>> = vec![None; threads];
-    for (index, link) in started
-        .1
+    let mut links: Vec<(usize, Link)> = all_started
         .iter()
-        .take(threads)
-        .collect::<Result<Vec<_>>>()?
-        .into_iter()
-    {
-        links[index] = Some(link);
-    }
-    let links: Vec<Link> = links.into_iter().flatten().collect();
+        .take(shape.threads)
+        .collect::<Result<_>>()?;
+    links.sort_by_key(|(index, _)| *index);
+    let links: Vec<Link> = links.into_iter().map(|(_, link)| link).collect();
     for link in &links {
         let peers = links.clone();
         link.call(move |worker| worker.peers = peers)?;
     }
-    let mut control = cache
-        .as_ref()
-        .map(|(superblock, _)| Control::new(superblock.clone()));
+    let mut cache = cache.map(|cache| cache.side(links[0].clone()));
     let mut volumes = Vec::new();
     for ((origin, (id, config)), planned) in origins.iter().zip(configs).zip(&plan.volumes) {
-        let emulation = planned
-            .emulate
-            .as_ref()
-            .map(|options| Emulation::new(options, origin.size_bytes()));
-        let slot = match &mut control {
-            Some(control) => control.add_volume(id),
+        let emulate = planned.emulate.as_ref();
+        let emulation = emulate.map(|options| Emulation::new(options, origin.size_bytes()));
+        let slot = match &mut cache {
+            Some(cache) => cache.control.add_volume(id),
             None => VolumeSlot(volumes.len() as u16),
         };
         let volume = ServedVolume {
@@ -191,16 +150,86 @@ pub(super) fn start_workers(
         add_volume(&links, slot, &volume)?;
         volumes.push(VolumeSide::new(origin, slot));
     }
-    let cache = cache
-        .zip(control)
-        .map(|((_, side), control)| side(control, links[0].clone()));
     Ok(Started {
         links,
-        threads: handles,
+        threads,
         cache,
         volumes,
-        limits,
+        limits: shape.limits,
     })
+}
+
+/// What each thread begins with, but for the shards of a cache.
+fn shares(
+    plan: &Plan,
+    cache: Option<&OpenCache>,
+    shape: Shape,
+    (clock, notices): (Clock, &Sender<Notice>),
+    started: Sender<Result<(usize, Link)>>,
+) -> Result<Vec<Share>> {
+    let Shape {
+        geometry,
+        threads,
+        limits,
+    } = shape;
+    // Without a cache each worker has a stand-in of its own, all called shard 0.
+    let owners = |worker: usize| match cache {
+        Some(_) => (0..usize::from(geometry.shards))
+            .map(|shard| (shard % threads) as u16)
+            .collect(),
+        None => vec![worker as u16],
+    };
+    let shared = Arc::new(Shared::default());
+    let arenas = divide_memory(plan.memory_bytes, threads)?;
+    let share = |(index, (arena, inlet))| {
+        let (sender, inbox) = channel();
+        Ok(Share {
+            parts: WorkerParts {
+                index,
+                clock,
+                arena,
+                inlet,
+                inbox,
+                notices: notices.clone(),
+                owners: owners(index),
+                workers: threads as u16,
+                shared: Arc::clone(&shared),
+                geometry,
+                limits,
+            },
+            shards: cache.is_none().then_some((0, None)).into_iter().collect(),
+            cache: cache.map_or_else(Vec::new, |cache| cache.devices.clone()),
+            unsaved: cache.and_then(|cache| cache.unsaved.clone()),
+            settings: plan.settings.clone(),
+            boot_id: attach::boot_id()?,
+            started: started.clone(),
+            sender,
+            storage: plan.ublk,
+        })
+    };
+    arenas.into_iter().enumerate().map(share).collect()
+}
+
+/// Gives each thread its shards of the cache. Also says how each volume is served.
+fn deal(cache: OpenCache, shares: &mut [Share]) -> (Option<CachePart>, Vec<(u32, VolumeConfig)>) {
+    let OpenCache {
+        attached,
+        configs,
+        devices,
+        ..
+    } = cache;
+    let shards = attached.shards.into_iter().zip(attached.memory);
+    for (number, shard) in shards.enumerate() {
+        let share = &mut shares[number % shares.len()];
+        share.shards.push((number as u16, Some(shard)));
+    }
+    let part = CachePart {
+        superblock: attached.superblock,
+        storage: attached.storage,
+        emulated: devices.iter().any(|(_, device)| device.emulation.is_some()),
+        recovery: Recovery::of(&attached.report),
+    };
+    (Some(part), configs)
 }
 
 /// Has every worker serve a volume from the start.
