@@ -8,11 +8,12 @@ use std::collections::VecDeque;
 use crate::buffer::shared::{SharedBuffer, StoredWrite};
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestId};
-use crate::locks::KeyMap;
+use crate::map::locks::KeyMap;
 use crate::planted::{self, Bug};
 use crate::ring::RingIdentity;
 use crate::slab::Slab;
 
+pub(crate) mod requests;
 pub(crate) mod shared;
 
 /// Names of the requests that the buffer makes have this bit: the driver's never do.

@@ -1,8 +1,14 @@
 //! What went past the cache, and why.
 
-use crate::gate::Direction;
 use crate::interface::{Nanos, VolumeSlot};
 use crate::settings::{name_of, named};
+
+/// Reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
 
 /// Why a request or block went past the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,13 +1,14 @@
 //! Operations of several steps: who they are, and where each event sends them.
 
-use crate::append::Piece;
 use crate::engine::Engine;
-use crate::interface::{Failure, Memory, Nanos};
+use crate::interface::{DeviceError, Failure, Memory, Nanos};
+use crate::origin::writeback::WritebackJob;
 use crate::paths::promote::PromoteJob;
 use crate::paths::quick::QuickWrite;
 use crate::paths::write::WriteJob;
-use crate::reclaim::RetainJob;
-use crate::writeback::WritebackJob;
+use crate::space::reclaim::RetainJob;
+use crate::store::append::{Appended, Piece};
+use crate::store::durability::Waiter;
 
 /// An operation of several steps.
 #[derive(Debug)]
@@ -20,27 +21,59 @@ pub(crate) enum Job {
 }
 
 impl Engine {
-    /// Blocks of a job were appended and published, as far as it still owned them.
-    pub(crate) fn piece_done(&mut self, now: Nanos, piece: &Piece, memory: &mut dyn Memory) {
-        let (name, blocks) = (piece.owner.0, piece.keys.len());
+    /// Appends for a job, and tells it what ended at once.
+    pub(crate) fn append(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
+        self.store.append_piece(now, piece, memory);
+        self.tell_appended(now, memory);
+    }
+
+    /// Tells jobs of their appends that ended.
+    #[inline]
+    pub(crate) fn tell_appended(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        while let Some(ended) = self.store.next_appended() {
+            self.job_appended(now, ended, memory);
+        }
+    }
+
+    fn job_appended(&mut self, now: Nanos, ended: Appended, memory: &mut dyn Memory) {
+        let (name, blocks) = (ended.owner.0, ended.blocks);
         match self.jobs.get(name).expect("a job in progress") {
-            Job::Write(_) => self.write_logged(now, name, blocks, Ok(())),
-            Job::Quick(_) => self.quick_logged(now, name, blocks, Ok(())),
+            Job::Write(_) => self.write_logged(now, name, blocks, ended.result),
+            Job::Quick(_) => self.quick_logged(now, name, blocks, ended.result),
             Job::Promote(_) => self.promote_appended(now, name, blocks),
             Job::Retain(_) => self.retained(now, name, blocks, memory),
             Job::Writeback(_) => unreachable!("write-back appends nothing"),
         }
     }
 
-    /// Blocks of a job cannot be appended: the cache device failed.
-    pub(crate) fn piece_failed(&mut self, now: Nanos, piece: &Piece, memory: &mut dyn Memory) {
-        let (name, blocks) = (piece.owner.0, piece.keys.len());
-        match self.jobs.get(name).expect("a job in progress") {
-            Job::Write(_) => self.write_logged(now, name, blocks, Err(Failure::Io)),
-            Job::Quick(_) => self.quick_logged(now, name, blocks, Err(Failure::Io)),
-            Job::Promote(_) => self.promote_appended(now, name, blocks),
-            Job::Retain(_) => self.retained(now, name, blocks, memory),
-            Job::Writeback(_) => unreachable!("write-back appends nothing"),
+    /// A flush of the cache device has ended: tells those who waited for it.
+    pub(crate) fn cache_flushed(
+        &mut self,
+        now: Nanos,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let Some(waiters) = self.store.cache_flush_done(now, result) else {
+            return;
+        };
+        for waiter in waiters {
+            self.wake(now, waiter, Ok(()));
+        }
+        self.store.renewals_flushed(now, memory);
+    }
+
+    /// Nothing more becomes durable on a failed cache.
+    pub(crate) fn fail_durable_waiters(&mut self, now: Nanos) {
+        for waiter in self.store.take_durable_waiters() {
+            self.wake(now, waiter, Err(Failure::Io));
+        }
+        self.finish_flushes_given_up(now);
+    }
+
+    fn wake(&mut self, now: Nanos, waiter: Waiter, result: Result<(), Failure>) {
+        match waiter {
+            Waiter::Request(request) => self.finish_part(now, request, result),
+            Waiter::Job(job) => self.job_durable(now, job, result),
         }
     }
 

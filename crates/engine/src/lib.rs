@@ -8,53 +8,28 @@
 //! The invariants I1 to I24 are in docs/INVARIANTS.md, and cited where they are enforced.
 #![forbid(unsafe_code)]
 
-mod append;
-mod append_one;
-mod attach;
 mod buffer;
 mod bypass;
-mod departed;
-mod durability;
 mod engine;
 pub mod format;
-mod gate;
-mod ghost;
-mod index;
 mod interface;
 mod jobs;
-mod joined;
-mod locks;
-mod log;
-mod main_hand;
-mod owners;
-mod pace;
+mod map;
+mod origin;
 mod paths;
 pub mod planted;
-mod reclaim;
+mod policy;
 mod recovery;
-mod renew;
-mod renew_below;
-mod replacement;
 mod requests;
-mod retire;
 pub mod ring;
-mod sequential;
 mod settings;
 mod slab;
+mod space;
 mod spare;
 mod stats;
-mod throttle;
-mod touches;
-mod trials;
+mod store;
 mod unsaved;
-mod volume;
-mod writeback;
-mod writeback_reads;
 
-pub use attach::{
-    AttachError, AttachOptions, Attached, RecoveryReport, Surviving, attach, attach_promised,
-    create, inspect,
-};
 pub use bypass::{BypassReason, Bypassed, Bypasses};
 pub use engine::{Engine, MAX_RANGE_BYTES};
 pub use format::{
@@ -62,10 +37,14 @@ pub use format::{
     MIN_SEGMENTS, Stream, Superblock, SuperblockError, Uncuttable, VolumeRecord, VolumeState,
 };
 pub use interface::*;
-pub use joined::{IdentifyError, Joined, identify};
+pub use origin::volume::VolumeConfig;
+pub use recovery::attach::{
+    AttachError, AttachOptions, Attached, RecoveryReport, Surviving, attach, attach_promised,
+    create, inspect,
+};
+pub use recovery::joined::{IdentifyError, Joined, identify};
 pub use recovery::{Recovered, RecoveryError, ShardReport};
-pub use replacement::Replacement;
+pub use settings::replacement::Replacement;
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
 pub use stats::{Histogram, Stats};
 pub use unsaved::{Promise, Unsaved};
-pub use volume::VolumeConfig;

@@ -85,6 +85,8 @@ pub enum Bug {
     LossUnheard,
     /// I15: a volume is on record as detached while requests of it are on their way.
     DetachedEarly,
+    /// I22: a record that waited for an earlier one counts after the cache was given up.
+    LateRecordCounts,
 }
 
 impl Bug {
@@ -112,7 +114,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 39] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 40] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -152,6 +154,7 @@ impl Bug {
         (Bug::LandedAnswered, "I10", "landed-answered"),
         (Bug::LossUnheard, "I10", "loss-unheard"),
         (Bug::DetachedEarly, "I15", "detached-early"),
+        (Bug::LateRecordCounts, "I22", "late-record-counts"),
     ];
 }
 

@@ -67,13 +67,13 @@ impl Engine {
         });
         let latency = now.since(state.started);
         match state.request.kind {
-            RequestKind::Read => self.stats.read_latency.record(latency),
-            RequestKind::Write { .. } => self.stats.write_latency.record(latency),
-            RequestKind::Flush => self.stats.flush_latency.record(latency),
+            RequestKind::Read => self.store.stats.read_latency.record(latency),
+            RequestKind::Write { .. } => self.store.stats.write_latency.record(latency),
+            RequestKind::Flush => self.store.stats.flush_latency.record(latency),
             _ => {}
         }
         if result.is_err() {
-            self.stats.failed_requests += 1;
+            self.store.stats.failed_requests += 1;
         }
     }
 }

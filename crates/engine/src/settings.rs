@@ -1,8 +1,9 @@
 //! What can be set, and what it means. Everything here can change while I/O runs.
 
+pub(crate) mod replacement;
+
 use crate::interface::Nanos;
-use crate::replacement::Replacement;
-use crate::touches::MAX_TOUCHES;
+use crate::settings::replacement::Replacement;
 
 /// What a volume does with reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -130,6 +131,9 @@ impl std::str::FromStr for WritebackPolicy {
         named(&WritebackPolicy::NAMES, name, "write-back policy")
     }
 }
+
+/// The most touches that are told apart: a filter keeps four bits for each.
+pub(crate) const MAX_TOUCHES: u8 = 15;
 
 /// Which blocks that are not cached are let in: those wanted this often, lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

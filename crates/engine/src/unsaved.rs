@@ -9,10 +9,12 @@
 use std::ops::Range;
 
 use crate::buffer::MemoryBuffer;
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{BlockKey, DurablePosition, Slot, Stream};
 use crate::interface::VolumeSlot;
 use crate::planted::{self, Bug};
+use crate::store::failed::{Listed, ranges_of};
+use crate::store::op::Op;
 
 /// A range of a volume that is newer in the cache than on its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,54 +41,17 @@ pub struct Promise {
     pub durable: [DurablePosition; Stream::COUNT],
 }
 
-/// Blocks in ranges: `(first, end)`, sorted, none meeting another.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Listed {
-    ranges: Vec<(BlockKey, BlockKey)>,
-    /// Somebody waits for the list to get shorter.
-    pub(crate) revision_wanted: bool,
-}
-
-impl Listed {
-    fn of(keys: Vec<BlockKey>) -> Listed {
-        Listed {
-            ranges: ranges_of(keys),
-            ..Listed::default()
-        }
-    }
-
-    /// Whether a block from `first` to before `end` is listed.
-    pub(crate) fn meets(&self, first: BlockKey, end: BlockKey) -> bool {
-        let after = self.ranges.partition_point(|(_, stop)| *stop <= first);
-        let next = self.ranges.get(after);
-        next.is_some_and(|(start, _)| *start < end)
-    }
-}
-
-fn ranges_of(mut keys: Vec<BlockKey>) -> Vec<(BlockKey, BlockKey)> {
-    keys.sort_unstable();
-    keys.dedup();
-    let mut ranges: Vec<(BlockKey, BlockKey)> = Vec::new();
-    for key in keys {
-        match ranges.last_mut() {
-            Some((_, end)) if *end == key => *end = key.plus(1),
-            _ => ranges.push((key, key.plus(1))),
-        }
-    }
-    ranges
-}
-
 impl Engine {
     /// The cache is given up, for another shard's reason: this one relies on it no more.
     pub fn step_aside(&mut self, reason: &'static str) {
-        self.stir();
-        self.fail_cache(reason);
+        self.store.stir();
+        self.store.fail_cache(reason);
     }
 
     /// Whether data is on its way to the cache device of which it is open whether it lands.
     #[must_use]
     pub fn is_appending(&self) -> bool {
-        let mut ops = self.ops.iter();
+        let mut ops = self.store.operations.iter();
         ops.any(|op| matches!(op, Op::AppendData(_) | Op::SingleWrite(_)))
     }
 
@@ -94,22 +59,22 @@ impl Engine {
     #[must_use]
     pub fn promise(&self) -> Promise {
         Promise {
-            shard: self.log.shard,
-            durable: self.log.durable,
+            shard: self.store.log.shard,
+            durable: self.store.log.durable,
         }
     }
 
     /// The epoch of this life of the cache.
     #[must_use]
     pub fn epoch(&self) -> u32 {
-        self.log.epoch
+        self.store.log.epoch
     }
 
     /// What is dirty now, to be put on record. Once it is, [`Engine::abandonment_recorded`]. None as
     /// long as the volume of some of it is not there: a list without that would replace one that
     /// has it (I15).
     pub fn list_unsaved(&mut self) -> Option<Vec<Unsaved>> {
-        let Engine { index, buffer, .. } = &*self;
+        let (index, buffer) = (&self.store.index, &self.buffer);
         let slots = (0..index.slots()).map(Slot);
         let dirty = slots.filter(|slot| index.flags(*slot).live() && index.flags(*slot).dirty());
         let listed = Listed::of(dirty.map(|slot| index.key(slot)).collect());
@@ -119,7 +84,7 @@ impl Engine {
         let unsaved = ranges.map(|(range, in_memory)| self.named(range, in_memory));
         let unsaved: Option<Vec<Unsaved>> = unsaved.collect();
         let unsaved = unsaved?;
-        if let Some(failed) = &mut self.failed {
+        if let Some(failed) = &mut self.store.failed {
             failed.reported = listed;
         }
         Some(unsaved)
@@ -130,23 +95,26 @@ impl Engine {
     pub fn keep_only(&mut self, unsaved: &[Range<BlockKey>]) {
         let keys = unsaved.iter().flat_map(|range| range.start.0..range.end.0);
         let listed = Listed::of(keys.map(BlockKey).collect());
-        for slot in (0..self.index.slots()).map(Slot) {
-            let (key, flags) = (self.index.key(slot), self.index.flags(slot));
+        for slot in (0..self.store.index.slots()).map(Slot) {
+            let (key, flags) = (self.store.index.key(slot), self.store.index.flags(slot));
             let is_listed = listed.meets(key, key.plus(1)) || planted::is(Bug::ListNotAsked);
             let is_wanted = flags.dirty() && is_listed;
-            if flags.live() && !is_wanted && self.index.find(key) == Some(slot) {
-                self.index.remove(key);
-                self.slot_dies(key, slot, flags);
+            if flags.live() && !is_wanted && self.store.index.find(key) == Some(slot) {
+                self.store.index.remove(key);
+                self.store.slot_dies(key, slot, flags);
             }
         }
-        self.stir();
+        self.store.stir();
     }
 
     /// A range of blocks as the volume it belongs to has it.
     fn named(&self, (first, end): (BlockKey, BlockKey), in_memory: bool) -> Option<Unsaved> {
-        let volume = self.volume_of(first)?;
-        let base = self.volumes[usize::from(volume.0)].as_ref()?.config.base;
-        let block_bytes = self.block_bytes() as u64;
+        let volume = self.store.volume_of(first)?;
+        let base = self.store.volumes[usize::from(volume.0)]
+            .as_ref()?
+            .config
+            .base;
+        let block_bytes = self.store.block_bytes() as u64;
         Some(Unsaved {
             volume,
             offset_bytes: (first.0 - base.0) * block_bytes,
@@ -158,15 +126,8 @@ impl Engine {
     /// Whether somebody waits for a shorter list to be on record: [`Engine::list_unsaved`] has it.
     #[must_use]
     pub fn wants_revision(&self) -> bool {
-        let failed = self.failed.as_ref();
+        let failed = self.store.failed.as_ref();
         failed.is_some_and(|failed| failed.recorded && failed.listed.revision_wanted)
-    }
-
-    /// A write of this block failed, and recovery may find it in the log all the same.
-    pub(crate) fn may_have_landed(&mut self, key: BlockKey) {
-        if let Some(failed) = &mut self.failed {
-            failed.landed.insert(key, ());
-        }
     }
 
     /// Whether a write that failed must not be answered yet (I10): as long as an older version of
@@ -177,7 +138,7 @@ impl Engine {
         if is_buffered || planted::is(Bug::LandedAnswered) {
             return false;
         }
-        let Some(failed) = &mut self.failed else {
+        let Some(failed) = &mut self.store.failed else {
             return false;
         };
         let mut comes_back = false;
@@ -185,37 +146,12 @@ impl Engine {
             if !failed.landed.contains_key(&key) || !failed.listed.meets(key, key.plus(1)) {
                 continue;
             }
-            let slot = self.index.find(key);
-            let unreadable = slot.is_some() && self.writeback.unreadable.get(&key) == slot.as_ref();
+            let slot = self.store.index.find(key);
+            let unreadable = slot.is_some_and(|slot| self.store.unreadable.holds(key, slot));
             comes_back |= !unreadable;
-            let dirty = slot.is_some_and(|slot| self.index.flags(slot).dirty());
+            let dirty = slot.is_some_and(|slot| self.store.index.flags(slot).dirty());
             failed.listed.revision_wanted |= !dirty;
         }
         comes_back
-    }
-
-    /// Whether blocks that are to be written to the origin are on record as newer in the cache:
-    /// then the record has to change first.
-    pub(crate) fn is_listed(&mut self, first: BlockKey, end: BlockKey) -> bool {
-        let Some(failed) = &mut self.failed else {
-            return false;
-        };
-        let meets = failed.listed.meets(first, end) && !planted::is(Bug::ListIgnored);
-        failed.listed.revision_wanted |= meets;
-        meets
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_meet_what_they_hold_and_no_neighbour() {
-        let listed = Listed::of([3, 4, 5, 9].map(BlockKey).to_vec());
-        assert_eq!(listed.ranges.len(), 2);
-        let meets = |first, end| listed.meets(BlockKey(first), BlockKey(end));
-        assert!(meets(5, 6) && meets(0, 4) && meets(9, 12) && meets(0, 100));
-        assert!(!meets(0, 3) && !meets(6, 9) && !meets(10, 12));
     }
 }

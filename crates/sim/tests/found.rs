@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 54] = [
+const FOUND: [(u64, &str); 57] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -186,6 +186,18 @@ const FOUND: [(u64, &str); 54] = [
         "a sound dirty block is read again for its neighbour's sake, cannot be that once, and is lost",
     ),
     (7_002_089, "the model was stricter than the contract"),
+    (
+        10_100_435,
+        "a lost write of zeroes was nobody's fault to the oracle",
+    ),
+    (
+        11_005_606,
+        "a record that waits for an earlier one is answered after the cache was given up (I22)",
+    ),
+    (
+        11_008_222,
+        "an attach that fails after a shard accepted damage",
+    ),
 ];
 
 #[test]

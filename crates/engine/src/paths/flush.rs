@@ -1,23 +1,24 @@
 //! Flush: answered when everything acknowledged before it is durable (I7).
 
-use crate::durability::Waiter;
 use crate::engine::Engine;
 use crate::interface::{Failure, Nanos, Request, VolumeSlot};
+use crate::origin::volume::OriginWaiter;
 use crate::planted::{self, Bug};
-use crate::volume::OriginWaiter;
+use crate::store::durability::Waiter;
 
 impl Engine {
     /// Flushes what is published. `since` is when the client asked.
     pub(crate) fn flush(&mut self, now: Nanos, since: Nanos, request: Request) {
-        self.stats.flush_requests += 1;
-        self.sync_writer.flushed();
+        self.store.stats.flush_requests += 1;
+        self.store.sync_writer.flushed();
         let volume = request.volume;
         let name = self.begin_request(since, request);
-        if self.failed_cache() {
+        if self.store.failed_cache() {
             self.flush_given_up(now, name, volume);
-        } else if !self.all_durable() {
+        } else if !self.store.all_durable() {
             self.add_part(name);
-            self.await_durable(self.last_number(), Waiter::Request(name));
+            self.store
+                .await_durable(self.store.last_number(), Waiter::Request(name));
         }
         let state = self.volume(volume);
         if std::mem::take(&mut state.flush_error) {
@@ -40,7 +41,7 @@ impl Engine {
         self.add_part(name);
         if dirty {
             self.finish_part(now, name, Err(Failure::Io));
-        } else if let Some(failed) = &mut self.failed {
+        } else if let Some(failed) = &mut self.store.failed {
             failed.flushes.push((name, volume));
             self.finish_flushes_given_up(now);
         }
@@ -49,13 +50,15 @@ impl Engine {
     /// Goes on with flushes that waited for the record of what is newer in the cache.
     pub(crate) fn finish_flushes_given_up(&mut self, now: Nanos) {
         let waiting = self
+            .store
             .failed
             .as_mut()
             .map(|failed| std::mem::take(&mut failed.flushes));
         for (name, volume) in waiting.unwrap_or_default() {
             let (first, end) = self.volume(volume).keys();
-            let must_wait = self.wants_abandonment().is_some() || self.is_listed(first, end);
-            match &mut self.failed {
+            let must_wait =
+                self.store.wants_abandonment().is_some() || self.store.is_listed(first, end);
+            match &mut self.store.failed {
                 Some(failed) if must_wait => failed.flushes.push((name, volume)),
                 _ => self.finish_part(now, name, Ok(())),
             }
@@ -64,7 +67,7 @@ impl Engine {
 
     /// Whether something acknowledged may be in the origin's volatile cache only.
     fn needs_origin_flush(&mut self, volume: VolumeSlot) -> bool {
-        let has_cache = !self.failed_cache();
+        let has_cache = !self.store.failed_cache();
         let state = self.volume(volume);
         if has_cache {
             state.owes_clients_a_flush()

@@ -11,24 +11,12 @@
 //! has another generation, and the origin is read instead.
 
 use crate::bypass::BypassReason;
-use crate::engine::{Engine, Op};
-use crate::format::{Sequence, Slot};
+use crate::engine::Engine;
+use crate::format::Slot;
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
-use crate::paths::promote::Reader;
-use crate::paths::promote_one::PromoteOne;
 use crate::paths::read::Extent;
-
-/// A read of a slot that is not live.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LateRead {
-    promotion: PromoteOne,
-    reader: Reader,
-    slot: Slot,
-    /// Of what the slot held when the read began.
-    checksum: u32,
-    /// Of the segment then.
-    generation: Sequence,
-}
+use crate::store::op::LateRead;
+use crate::store::op::Op;
 
 impl Engine {
     /// Reads an evicted block where it was, to answer the reader and then cache it again.
@@ -47,25 +35,26 @@ impl Engine {
         if let Err(reason) = self.admit(now, volume, key, 1, false) {
             return self.read_past(now, request, volume, block, reason);
         }
-        let Some(buf) = memory.alloc(self.block_bytes()) else {
+        let Some(buf) = memory.alloc(self.store.block_bytes()) else {
             return self.read_past(now, request, volume, block, BypassReason::NoMemory);
         };
-        self.stats.read_blocks_hit += 1;
-        self.stats.late_reads += 1;
+        self.store.stats.read_blocks_hit += 1;
+        self.store.stats.late_reads += 1;
         self.writeback.cache_is_used(now);
         self.add_part(request);
         let read = LateRead {
             promotion: self.begin_promotion_of_one(volume, key, buf, buf.len_bytes),
             reader: block.reader(request),
             slot,
-            checksum: self.index.checksum(slot),
-            generation: self.log.segment_of(slot).generation,
+            checksum: self.store.index.checksum(slot),
+            generation: self.store.log.segment_of(slot).generation,
         };
         let operation = Operation::Read {
-            offset_bytes: self.log.map.slot_address(slot),
+            offset_bytes: self.store.log.map.slot_address(slot),
             bufs: one_buf(buf),
         };
-        self.issue(Op::LateRead(Box::new(read)), Device::Cache(0), operation);
+        self.store
+            .issue(Op::LateRead(Box::new(read)), Device::Cache(0), operation);
     }
 
     // Out of the way of promotions from the origin, which are counted in instructions.
@@ -95,7 +84,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) -> bool {
         let slot = read.slot;
-        let segment = self.log.segment_of(slot);
+        let segment = self.store.log.segment_of(slot);
         // Discarded or taken away meanwhile, its contents say nothing of the device either.
         if segment.generation != read.generation || !segment.evicted {
             return false;
@@ -104,11 +93,11 @@ impl Engine {
             Ok(()) if crc32c::crc32c(memory.bytes(read.promotion.buf)) == read.checksum => {
                 return true;
             }
-            Ok(()) => self.stats.checksum_errors += 1,
-            Err(_) => self.stats.cache_read_errors += 1,
+            Ok(()) => self.store.stats.checksum_errors += 1,
+            Err(_) => self.store.stats.cache_read_errors += 1,
         }
-        if self.evicted_slot(read.promotion.key) == Some(slot) {
-            self.index.hide_evicted(slot);
+        if self.store.evicted_slot(read.promotion.key) == Some(slot) {
+            self.store.index.hide_evicted(slot);
         }
         false
     }

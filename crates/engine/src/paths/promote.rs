@@ -2,15 +2,18 @@
 
 use smallvec::SmallVec;
 
-use crate::append::{Keys, Piece};
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
 use crate::interface::{
     Buf, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
 use crate::jobs::Job;
-use crate::locks::Owner;
-use crate::log::RECLAIM_RESERVE;
+use crate::map::locks::Owner;
+use crate::slab::Slab;
+use crate::store::append::{Keys, Piece};
+use crate::store::log::RECLAIM_RESERVE;
+use crate::store::op::Op;
+use crate::store::op::Reader;
 
 /// A promotion in progress. It owns its blocks until they are indexed or a write takes them.
 #[derive(Debug)]
@@ -21,16 +24,6 @@ pub(crate) struct PromoteJob {
     buf: Buf,
     reader: Option<Reader>,
     outstanding: u16,
-}
-
-/// Who waits for the read of a promotion.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader {
-    pub(crate) request: u32,
-    /// From where in the first block.
-    pub(crate) skip_bytes: u32,
-    /// Where the data goes; [`Buf::EMPTY`] for a prefetch.
-    pub(crate) dest: Buf,
 }
 
 impl PromoteJob {
@@ -61,15 +54,23 @@ pub(crate) fn promoted_piece(
     }
 }
 
+/// The origin that a job, which promotes, reads from.
+pub(super) fn promotes_from(jobs: &Slab<Job>, name: u32) -> VolumeSlot {
+    match jobs.get(name) {
+        Some(Job::Promote(job)) => job.volume,
+        other => unreachable!("a promotion, not {other:?}"),
+    }
+}
+
 impl Engine {
     /// Brings what is missing of a range into the cache.
     pub(crate) fn prefetch(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         let name = self.begin_request(now, request);
-        let (mut key, end) = self.keys_of(&request);
+        let (mut key, end) = self.store.keys_of(&request);
         while key < end {
             let mut count = 0;
             while key.0 + u64::from(count) < end.0
-                && self.index.find(key.plus(u64::from(count))).is_none()
+                && self.store.index.find(key.plus(u64::from(count))).is_none()
             {
                 count += 1;
             }
@@ -88,7 +89,7 @@ impl Engine {
 
     /// Whether a promotion would find a place at once.
     pub(crate) fn room_to_promote(&self) -> bool {
-        self.log.free.len() > RECLAIM_RESERVE + 1 && self.backlog.is_empty()
+        self.store.log.free.len() > RECLAIM_RESERVE + 1 && self.store.has_placed_all()
     }
 
     /// Reads blocks that are not cached from the origin into a buffer of their own, to answer
@@ -102,7 +103,7 @@ impl Engine {
         reader: Reader,
         memory: &mut dyn Memory,
     ) -> bool {
-        let Some(buf) = memory.alloc(usize::from(count) * self.block_bytes()) else {
+        let Some(buf) = memory.alloc(usize::from(count) * self.store.block_bytes()) else {
             return false;
         };
         if count == 1 {
@@ -111,14 +112,14 @@ impl Engine {
         }
         let owner = self.begin_promotion(volume, key, count, buf, Some(reader));
         for i in 0..u64::from(count) {
-            let locked = self.locks.try_lock(key.plus(i), owner);
+            let locked = self.store.locks.try_lock(key.plus(i), owner);
             assert!(locked, "I11: the caller saw that nobody owns the block");
         }
         self.add_part(reader.request);
         self.foreground_read(now, volume);
-        let (offset_bytes, len_bytes) = self.origin_range(volume, key, u64::from(count));
+        let (offset_bytes, len_bytes) = self.store.origin_range(volume, key, u64::from(count));
         let bufs = one_buf(buf.slice(0, len_bytes));
-        self.issue(
+        self.store.issue(
             Op::PromoteRead(owner.0),
             Device::Origin(volume),
             Operation::Read { offset_bytes, bufs },
@@ -153,7 +154,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         if result.is_err() {
-            self.stats.origin_read_errors += 1;
+            self.store.stats.origin_read_errors += 1;
             let (volume, key, reader) = self.give_up_promotion(name);
             self.origin_was_read(now, volume);
             return self.read_again_for(now, volume, key, reader);
@@ -169,7 +170,7 @@ impl Engine {
         self.origin_was_read(now, volume);
         let reader = reader.expect("only one that was read already has none");
         self.answer_reader(now, reader, buf, memory);
-        let (_, valid_bytes) = self.origin_range(volume, key, u64::from(count));
+        let (_, valid_bytes) = self.store.origin_range(volume, key, u64::from(count));
         memory.bytes_mut(buf)[valid_bytes..].fill(0);
         self.promote_job(name).awaits(count);
         self.append_promoted(now, name, key, count, buf, memory);
@@ -206,11 +207,11 @@ impl Engine {
         buf: Buf,
         memory: &mut dyn Memory,
     ) {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let streams: SmallVec<[Stream; 32]> = (0..u64::from(count))
-            .map(|i| self.stream_of_promoted(key.plus(i)))
+            .map(|i| self.policy.stream_of_promoted(&mut self.store, key.plus(i)))
             .collect();
-        self.stats.promoted_blocks += u64::from(count);
+        self.store.stats.promoted_blocks += u64::from(count);
         let mut at = 0;
         while at < usize::from(count) {
             let run = streams[at..]
@@ -245,14 +246,6 @@ impl Engine {
         }
     }
 
-    /// The origin a promotion reads from.
-    pub(super) fn promotes_from(&self, name: u32) -> VolumeSlot {
-        match self.jobs.get(name) {
-            Some(Job::Promote(job)) => job.volume,
-            other => unreachable!("a promotion, not {other:?}"),
-        }
-    }
-
     /// Ends a promotion whose blocks are not to be cached; its reader is still to be answered.
     pub(super) fn give_up_promotion(&mut self, name: u32) -> (VolumeSlot, BlockKey, Reader) {
         let job = self.promote_job(name);
@@ -267,7 +260,7 @@ impl Engine {
             key, count, buf, ..
         } = *self.promote_job(name);
         for i in 0..u64::from(count) {
-            let next = self.locks.unlock(key.plus(i), Owner(name));
+            let next = self.store.locks.unlock(key.plus(i), Owner(name));
             self.runnable.extend(next.map(|owner| owner.0));
         }
         memory.free(buf);

@@ -3,25 +3,17 @@
 
 use smallvec::smallvec;
 
-use crate::append::{BlockKind, PlacedPiece};
-use crate::append_one::{COST_BYTES, Placed};
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{BlockKey, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
-use crate::locks::{NO_JOB, Owner};
-use crate::paths::promote::{Reader, promoted_piece};
+use crate::map::locks::NO_JOB;
+use crate::paths::promote::promoted_piece;
 use crate::planted::{self, Bug};
-
-/// The promotion of one block. It owns the block until that is indexed or a write takes it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PromoteOne {
-    pub(super) volume: VolumeSlot,
-    pub(super) key: BlockKey,
-    pub(super) buf: Buf,
-    /// How much of the block the origin has.
-    valid_bytes: u32,
-    owner: Owner,
-}
+use crate::store::append::PlacedPiece;
+use crate::store::append::one::COST_BYTES;
+use crate::store::contents::BlockKind;
+use crate::store::op::Op;
+use crate::store::op::{Placed, PromoteOne, Reader};
 
 impl Engine {
     /// Reads a block that is not cached and that nobody owns into a buffer of its own.
@@ -33,12 +25,12 @@ impl Engine {
         buf: Buf,
         reader: Reader,
     ) {
-        let (offset_bytes, len_bytes) = self.origin_range(volume, key, 1);
+        let (offset_bytes, len_bytes) = self.store.origin_range(volume, key, 1);
         let bufs = one_buf(buf.slice(0, len_bytes));
         let promotion = self.begin_promotion_of_one(volume, key, buf, len_bytes as u32);
         self.add_part(reader.request);
         self.foreground_read(now, volume);
-        self.issue(
+        self.store.issue(
             Op::PromoteOneRead(promotion, reader),
             Device::Origin(volume),
             Operation::Read { offset_bytes, bufs },
@@ -54,8 +46,8 @@ impl Engine {
         buf: Buf,
         valid_bytes: u32,
     ) -> PromoteOne {
-        let owner = self.locks.promotion();
-        let locked = self.locks.lock_free(key, owner);
+        let owner = self.store.locks.promotion();
+        let locked = self.store.locks.lock_free(key, owner);
         assert!(locked, "I11: the caller saw that nobody owns the block");
         self.singles_in_flight += 1;
         PromoteOne {
@@ -78,7 +70,7 @@ impl Engine {
         let PromoteOne { volume, key, .. } = promotion;
         self.origin_was_read(now, volume);
         if result.is_err() {
-            self.stats.origin_read_errors += 1;
+            self.store.stats.origin_read_errors += 1;
             self.end_promotion_of_one(promotion, memory);
             return self.read_again_for(now, volume, key, reader);
         }
@@ -104,12 +96,12 @@ impl Engine {
         if valid_bytes < buf.len_bytes {
             memory.bytes_mut(buf)[valid_bytes as usize..].fill(0);
         }
-        self.stats.promoted_blocks += 1;
-        let stream = self.stream_of_promoted(key);
-        let place = if self.failed_cache() {
+        self.store.stats.promoted_blocks += 1;
+        let stream = self.policy.stream_of_promoted(&mut self.store, key);
+        let place = if self.store.failed_cache() {
             None
         } else {
-            match self.reserve_one(stream) {
+            match self.store.reserve_one(stream) {
                 None => self.reserve_any(now, key, stream, memory),
                 place => place,
             }
@@ -125,12 +117,12 @@ impl Engine {
             slot,
             checksum,
         };
-        self.stats.cache_data_written_bytes += u64::from(buf.len_bytes);
+        self.store.stats.cache_data_written_bytes += u64::from(buf.len_bytes);
         let operation = Operation::Write {
-            offset_bytes: self.log.map.slot_address(slot),
+            offset_bytes: self.store.log.map.slot_address(slot),
             bufs: one_buf(buf),
         };
-        self.issue(
+        self.store.issue(
             Op::PromoteOneWrite(promotion, placed),
             Device::Cache(0),
             operation,
@@ -146,8 +138,8 @@ impl Engine {
         memory: &mut dyn Memory,
     ) -> Option<(u32, Slot)> {
         let piece = promoted_piece(stream, key, 1, Buf::EMPTY, NO_JOB);
-        let (record, slot, _) = self.reserve(now, &piece, memory)?;
-        self.log.records.at(record).pending += 1;
+        let (record, slot, _) = self.store.reserve(now, &piece, memory)?;
+        self.store.log.records.at(record).pending += 1;
         Some((record, slot))
     }
 
@@ -161,32 +153,34 @@ impl Engine {
     ) {
         if result.is_err() {
             let piece = self.promotion_as_piece(promotion, placed);
-            return self.append_data_done(now, piece, result, memory);
+            self.store.append_data_done(now, piece, result, memory);
+            return self.tell_appended(now, memory);
         }
         // I11: a write that came in between has taken the block.
-        let owned = self.locks.owner(placed.key) == Some(promotion.owner);
+        let owned = self.store.locks.owner(placed.key) == Some(promotion.owner);
         if owned || planted::is(Bug::PromotionOverwrites) {
-            let ends = self.publish_one(&placed, false, memory);
+            let ends = self.store.publish_one(&placed, false, memory);
             let kind = BlockKind {
                 dirty: false,
                 zero: false,
                 retained: false,
             };
-            self.index_block(placed.key, placed.slot, placed.checksum, kind);
+            self.store
+                .index_block(placed.key, placed.slot, placed.checksum, kind);
             if ends {
-                self.write_header(placed.record, memory);
+                self.store.write_header(placed.record, memory);
             }
         } else {
-            self.stats.promotions_overtaken += 1;
-            self.release(placed.record, COST_BYTES, 1);
-            self.transfer_ended(now, placed.record, memory);
+            self.store.stats.promotions_overtaken += 1;
+            self.store.release(placed.record, COST_BYTES, 1);
+            self.store.transfer_ended(now, placed.record, memory);
         }
         self.end_promotion_of_one(promotion, memory);
     }
 
     pub(super) fn end_promotion_of_one(&mut self, promotion: PromoteOne, memory: &mut dyn Memory) {
         self.singles_in_flight -= 1;
-        if let Some(next) = self.locks.unlock(promotion.key, promotion.owner) {
+        if let Some(next) = self.store.locks.unlock(promotion.key, promotion.owner) {
             self.runnable.push_back(next.0);
         }
         memory.free(promotion.buf);
@@ -199,12 +193,12 @@ impl Engine {
             volume, key, buf, ..
         } = promotion;
         let owner = self.begin_promotion(volume, key, 1, buf, None);
-        if self.locks.owner(key) == Some(promotion.owner) {
-            self.locks.steal(key, owner);
+        if self.store.locks.owner(key) == Some(promotion.owner) {
+            self.store.locks.steal(key, owner);
         }
         self.promote_job(owner.0).awaits(1);
         // The stream is that of the segment, whatever the ghost says by now.
-        let stream = self.log.stream_of(placed.slot);
+        let stream = self.store.log.stream_of(placed.slot);
         PlacedPiece {
             piece: promoted_piece(stream, key, 1, buf, owner),
             record: placed.record,

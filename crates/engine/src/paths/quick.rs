@@ -1,13 +1,13 @@
 //! A short way of a write: whole blocks that nobody owns, into the log, in write-back mode.
 //! Everything else goes through `write`.
 
-use crate::append::{Keys, Piece};
+use crate::bypass::Direction;
 use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
-use crate::gate::Direction;
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::Job;
-use crate::locks::Owner;
+use crate::map::locks::Owner;
+use crate::store::append::{Keys, Piece};
 
 /// A write of whole blocks on its way into the log.
 #[derive(Debug)]
@@ -47,12 +47,12 @@ impl QuickWrite {
 impl Engine {
     /// Whether a write that is to be logged can take the short way.
     pub(crate) fn is_quick(&self, request: &Request, key: BlockKey) -> bool {
-        let block_bytes = self.block_bytes() as u64;
+        let block_bytes = self.store.block_bytes() as u64;
         let blocks = u64::from(request.len_bytes) / block_bytes;
         request.kind == (RequestKind::Write { fua: false })
             && request.offset_bytes.is_multiple_of(block_bytes)
             && u64::from(request.len_bytes).is_multiple_of(block_bytes)
-            && (0..blocks).all(|i| self.locks.owner(key.plus(i)).is_none())
+            && (0..blocks).all(|i| self.store.locks.owner(key.plus(i)).is_none())
     }
 
     /// Logs a write for which [`Engine::is_quick`] holds.
@@ -64,17 +64,17 @@ impl Engine {
         key: BlockKey,
         memory: &mut dyn Memory,
     ) {
-        let count = (request.len_bytes as usize / self.block_bytes()) as u16;
+        let count = (request.len_bytes as usize / self.store.block_bytes()) as u16;
         let owner = self.begin_quick(now, name, key, count);
         let mut hits = 0;
         for i in 0..u64::from(count) {
-            let locked = self.locks.try_lock(key.plus(i), owner);
+            let locked = self.store.locks.try_lock(key.plus(i), owner);
             assert!(locked, "I11: the caller saw that nobody owns the block");
-            hits += u64::from(self.index.find(key.plus(i)).is_some());
-            self.note_use(key.plus(i));
+            hits += u64::from(self.store.index.find(key.plus(i)).is_some());
+            self.policy.note_use(key.plus(i));
         }
-        self.stats.write_blocks_hit += hits;
-        self.stats.write_blocks_missed += u64::from(count) - hits;
+        self.store.stats.write_blocks_hit += hits;
+        self.store.stats.write_blocks_missed += u64::from(count) - hits;
         self.append(now, quick_piece(key, count, request.buf, owner), memory);
     }
 
@@ -126,7 +126,8 @@ impl Engine {
         let failed = self.quick_job(name).failure.is_some();
         let job = self.quick_job(name);
         let (request, first, end) = (job.name, job.key, job.key.plus(u64::from(job.count)));
-        if failed && (self.wants_abandonment().is_some() || self.may_come_back(request, first, end))
+        if failed
+            && (self.store.wants_abandonment().is_some() || self.may_come_back(request, first, end))
         {
             self.stalled_jobs.push(name);
             return;
@@ -135,11 +136,12 @@ impl Engine {
             return;
         };
         for i in 0..u64::from(job.count) {
-            let next = self.locks.unlock(job.key.plus(i), Owner(name));
+            let next = self.store.locks.unlock(job.key.plus(i), Owner(name));
             self.runnable.extend(next.map(|owner| owner.0));
         }
-        if self.gate.watches {
-            self.gate
+        if self.policy.gate.watches {
+            self.policy
+                .gate
                 .answered(Direction::Write, now, now.since(job.started));
         }
         self.finish_part(now, job.name, job.failure.map_or(Ok(()), Err));

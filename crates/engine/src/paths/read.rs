@@ -1,16 +1,15 @@
 //! Read: hits from the cache, misses from the origin, promoted on the way if admitted.
 
+use crate::bypass::Direction;
 use crate::bypass::{BypassReason, Bypassed};
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
-use crate::gate::Direction;
 use crate::interface::{
     Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
-use crate::log::Claim;
-use crate::paths::promote::Reader;
-use crate::planted::{self, Bug};
 use crate::settings::Mode;
+use crate::store::op::Op;
+use crate::store::op::{HitRead, MissRead, Reader};
 
 /// How often a bad read of the cache device is repeated before the slot counts as damaged: a
 /// misdirected read does not happen twice.
@@ -20,45 +19,19 @@ const READ_ATTEMPTS: u8 = 2;
 /// with those.
 const MOST_LATE_BYTES: u32 = 64 << 10;
 
-/// A read of consecutive slots in flight.
-#[derive(Clone, Debug)]
-pub(crate) struct HitRead {
-    request: u32,
-    volume: VolumeSlot,
-    key: BlockKey,
-    slot: Slot,
-    count: u16,
-    /// Where the client wants the data.
-    dest: Buf,
-    /// For a part of a block: the whole block, and where in it the part starts.
-    pub(super) bounce: Option<(Buf, usize)>,
-    attempts: u8,
-}
-
-impl HitRead {
-    /// Of whole blocks, straight into the request's buffer.
-    #[inline(always)]
-    pub(super) fn of_run(request: u32, volume: VolumeSlot, extent: &Extent, slot: Slot) -> HitRead {
-        HitRead {
-            request,
-            volume,
-            key: extent.key,
-            slot,
-            count: extent.count,
-            dest: extent.dest,
-            bounce: None,
-            attempts: 0,
-        }
+/// Of whole blocks, straight into the request's buffer.
+#[inline(always)]
+pub(super) fn hit_of_run(request: u32, volume: VolumeSlot, extent: &Extent, slot: Slot) -> HitRead {
+    HitRead {
+        request,
+        volume,
+        key: extent.key,
+        slot,
+        count: extent.count,
+        dest: extent.dest,
+        bounce: None,
+        attempts: 0,
     }
-}
-
-/// A read from the origin straight into the request's buffer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MissRead {
-    pub(crate) volume: VolumeSlot,
-    /// The first block.
-    pub(crate) key: BlockKey,
-    pub(crate) reader: Reader,
 }
 
 /// A request that is being served.
@@ -100,11 +73,11 @@ impl Extent {
 
 impl Engine {
     pub(crate) fn read(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
-        self.stats.read_requests += 1;
+        self.store.stats.read_requests += 1;
         let name = self.begin_request(now, request);
         let sequential = self.reads_in_sequence(&request);
-        let block_bytes = self.block_bytes();
-        let first = self.key_at(request.volume, request.offset_bytes);
+        let block_bytes = self.store.block_bytes();
+        let first = self.store.key_at(request.volume, request.offset_bytes);
         let skip_bytes = request.offset_bytes as usize % block_bytes;
         let passthrough = self.passes_by(request.volume);
         let reading = Reading {
@@ -124,7 +97,7 @@ impl Engine {
             dest: request.buf,
         };
         match reading.slot_of(self, first) {
-            Some(slot) if self.index.flags(slot).live() => {
+            Some(slot) if self.store.index.flags(slot).live() => {
                 self.read_hit(now, name, request.volume, extent, slot, memory);
             }
             Some(slot) => self.read_late(now, name, request.volume, extent, slot, memory),
@@ -144,7 +117,7 @@ impl Engine {
         mut skip_bytes: usize,
         memory: &mut dyn Memory,
     ) {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let (name, request) = (reading.name, reading.request);
         let total = request.len_bytes as usize;
         let mut at_bytes = 0;
@@ -168,7 +141,7 @@ impl Engine {
                 dest: request.buf.slice(at_bytes, end_bytes - at_bytes),
             };
             match found {
-                Some(slot) if self.index.flags(slot).live() => {
+                Some(slot) if self.store.index.flags(slot).live() => {
                     self.read_hits(now, reading, extent, slot, memory);
                 }
                 Some(slot) => self.read_late(now, name, request.volume, extent, slot, memory),
@@ -184,7 +157,7 @@ impl Engine {
     }
 
     fn reads_in_sequence(&mut self, request: &Request) -> bool {
-        let Some(cutoff) = self.settings.sequential_cutoff_bytes else {
+        let Some(cutoff) = self.store.settings.sequential_cutoff_bytes else {
             return false;
         };
         let reads = &mut self.volume(request.volume).reads;
@@ -194,7 +167,7 @@ impl Engine {
     /// Whether only dirty blocks are read from the cache.
     #[inline]
     pub(super) fn passes_by(&mut self, volume: VolumeSlot) -> bool {
-        self.volume(volume).config.mode == Mode::Passthrough || self.failed_cache()
+        self.volume(volume).config.mode == Mode::Passthrough || self.store.failed_cache()
     }
 
     /// The slot to read a block from, if not the origin: one that is not live if the block was
@@ -207,8 +180,8 @@ impl Engine {
         dirty_only: bool,
         late: impl Fn() -> bool,
     ) -> Option<Slot> {
-        let slot = self.index.named(key)?;
-        let flags = self.index.flags(slot);
+        let slot = self.store.index.named(key)?;
+        let flags = self.store.index.flags(slot);
         // Of what was evicted zeroes are not stored, and what is hidden counts as such.
         let serves = if flags.live() {
             !dirty_only || flags.dirty()
@@ -224,12 +197,13 @@ impl Engine {
         match (first, next) {
             (None, None) => true,
             (Some(first), Some(next)) => {
-                let flags = self.index.flags(first);
+                let flags = self.store.index.flags(first);
                 next.0 == first.0 + u32::from(count)
-                    && self.log.geometry.segment_of(first) == self.log.geometry.segment_of(next)
+                    && self.store.log.geometry.segment_of(first)
+                        == self.store.log.geometry.segment_of(next)
                     && flags.live()
-                    && self.index.flags(next).live()
-                    && flags.zero() == self.index.flags(next).zero()
+                    && self.store.index.flags(next).live()
+                    && flags.zero() == self.store.index.flags(next).zero()
             }
             _ => false,
         }
@@ -246,14 +220,14 @@ impl Engine {
     ) {
         self.note_hits(now, &extent, slot);
         self.add_part(request);
-        if self.index.flags(slot).zero() {
+        if self.store.index.flags(slot).zero() {
             memory.bytes_mut(extent.dest).fill(0);
             return self.finish_part(now, request, Ok(()));
         }
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let dest_bytes = extent.dest.len_bytes as usize;
         if extent.skip_bytes == 0 && dest_bytes == usize::from(extent.count) * block_bytes {
-            self.start_hit_read(HitRead::of_run(request, volume, &extent, slot));
+            self.start_hit_read(hit_of_run(request, volume, &extent, slot));
             return;
         }
         // A checksum covers a whole block, so parts of blocks are read whole: first and last
@@ -299,11 +273,11 @@ impl Engine {
 
     #[inline(always)]
     pub(super) fn note_hits(&mut self, now: Nanos, extent: &Extent, slot: Slot) {
-        self.stats.read_blocks_hit += u64::from(extent.count);
+        self.store.stats.read_blocks_hit += u64::from(extent.count);
         self.writeback.cache_is_used(now);
         for i in 0..u32::from(extent.count) {
-            self.index.hit(Slot(slot.0 + i));
-            self.note_use(extent.key.plus(u64::from(i)));
+            self.store.index.hit(Slot(slot.0 + i));
+            self.policy.note_use(extent.key.plus(u64::from(i)));
         }
     }
 
@@ -313,14 +287,14 @@ impl Engine {
         skip_bytes: usize,
         memory: &mut dyn Memory,
     ) {
-        match memory.alloc(self.block_bytes()) {
+        match memory.alloc(self.store.block_bytes()) {
             Some(buf) => {
                 read.bounce = Some((buf, skip_bytes));
                 self.start_hit_read(read);
             }
             None => {
                 // The slot stays pinned while it waits, so that it still means the same then.
-                self.log.segment_of(read.slot).pins += 1;
+                self.store.log.segment_of(read.slot).pins += 1;
                 read.bounce = Some((Buf::EMPTY, skip_bytes));
                 self.stalled_reads.push(read);
             }
@@ -330,18 +304,18 @@ impl Engine {
     pub(crate) fn retry_stalled_reads(&mut self, _now: Nanos, memory: &mut dyn Memory) {
         for read in std::mem::take(&mut self.stalled_reads) {
             let (_, skip_bytes) = read.bounce.expect("a part of a block");
-            self.log.segment_of(read.slot).pins -= 1;
+            self.store.log.segment_of(read.slot).pins -= 1;
             self.start_partial_read(read, skip_bytes, memory);
         }
     }
 
     pub(super) fn start_hit_read(&mut self, read: HitRead) {
-        self.log.segment_of(read.slot).pins += 1;
-        let offset_bytes = self.log.map.slot_address(read.slot);
+        self.store.log.segment_of(read.slot).pins += 1;
+        let offset_bytes = self.store.log.map.slot_address(read.slot);
         let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
         let bufs = one_buf(buf);
-        self.stats.cache_data_read_bytes += u64::from(buf.len_bytes);
-        self.issue_quietly(
+        self.store.stats.cache_data_read_bytes += u64::from(buf.len_bytes);
+        self.store.issue_quietly(
             Op::HitRead(read),
             Device::Cache(0),
             Operation::Read { offset_bytes, bufs },
@@ -355,17 +329,17 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        self.unpin(read.slot);
+        self.store.unpin(read.slot);
         if read.count == 1 && result.is_ok() {
             let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
-            if crc32c::crc32c(memory.bytes(buf)) == self.index.checksum(read.slot) {
+            if crc32c::crc32c(memory.bytes(buf)) == self.store.index.checksum(read.slot) {
                 return self.deliver_hit(now, read, memory);
             }
         }
         let bad = match result {
             Ok(()) => self.bad_blocks(&read, memory),
             Err(_) => {
-                self.stats.cache_read_errors += 1;
+                self.store.stats.cache_read_errors += 1;
                 (0..read.count).collect()
             }
         };
@@ -373,7 +347,7 @@ impl Engine {
             return self.deliver_hit(now, read, memory);
         }
         read.attempts += 1;
-        if read.attempts < READ_ATTEMPTS && self.index.find(read.key) == Some(read.slot) {
+        if read.attempts < READ_ATTEMPTS && self.store.index.find(read.key) == Some(read.slot) {
             return self.start_hit_read(read);
         }
         if let Some((buf, _)) = read.bounce {
@@ -391,12 +365,13 @@ impl Engine {
         read: &HitRead,
         memory: &mut dyn Memory,
     ) -> smallvec::SmallVec<[u16; 4]> {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
         let mut bad = smallvec::SmallVec::new();
         for (index, block) in memory.bytes(buf).chunks_exact(block_bytes).enumerate() {
-            if crc32c::crc32c(block) != self.index.checksum(Slot(read.slot.0 + index as u32)) {
-                self.stats.checksum_errors += 1;
+            if crc32c::crc32c(block) != self.store.index.checksum(Slot(read.slot.0 + index as u32))
+            {
+                self.store.stats.checksum_errors += 1;
                 bad.push(index as u16);
             }
         }
@@ -411,9 +386,9 @@ impl Engine {
             );
             memory.free(buf);
         }
-        if self.gate.watches {
+        if self.policy.gate.watches {
             let took = now.since(self.submitted_at(read.request));
-            self.gate.answered(Direction::Read, now, took);
+            self.policy.gate.answered(Direction::Read, now, took);
         }
         self.finish_part(now, read.request, Ok(()));
     }
@@ -421,7 +396,7 @@ impl Engine {
     /// A block could not be read from its slot: it is taken from where it is now, from the origin
     /// if it is clean, or not at all. Never something old.
     fn read_elsewhere(&mut self, now: Nanos, read: &HitRead, index: u16, memory: &mut dyn Memory) {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let key = read.key.plus(u64::from(index));
         let slot = Slot(read.slot.0 + u32::from(index));
         let (dest, skip_bytes) = match read.bounce {
@@ -438,7 +413,7 @@ impl Engine {
             skip_bytes,
             dest,
         };
-        match self.index.find(key) {
+        match self.store.index.find(key) {
             Some(now_at) if now_at != slot => {
                 self.read_hit(now, read.request, read.volume, extent, now_at, memory)
             }
@@ -453,7 +428,7 @@ impl Engine {
                     ..read.clone()
                 });
             }
-            Some(_) if self.index.flags(slot).dirty() => {
+            Some(_) if self.store.index.flags(slot).dirty() => {
                 self.add_part(read.request);
                 self.finish_part(now, read.request, Err(Failure::Io));
             }
@@ -467,8 +442,8 @@ impl Engine {
 
     /// Removes a clean block whose slot is damaged, unless somebody is about to replace it.
     fn drop_damaged(&mut self, now: Nanos, key: BlockKey, memory: &mut dyn Memory) {
-        if self.locks.owner(key).is_none() && !self.failed_cache() {
-            self.drop_block(now, key, false, memory);
+        if self.store.locks.owner(key).is_none() && !self.store.failed_cache() {
+            self.store.drop_block(now, key, false, memory);
         }
     }
 
@@ -489,7 +464,7 @@ impl Engine {
         let Extent { key, count, .. } = extent;
         let reader = extent.reader(request);
         if self.start_promotion(now, volume, key, count, reader, memory) {
-            self.stats.read_blocks_missed += u64::from(count);
+            self.store.stats.read_blocks_missed += u64::from(count);
         } else {
             self.read_past(now, request, volume, extent, BypassReason::NoMemory);
         }
@@ -504,7 +479,7 @@ impl Engine {
         extent: Extent,
         reason: BypassReason,
     ) {
-        self.stats.read_blocks_missed += u64::from(extent.count);
+        self.store.stats.read_blocks_missed += u64::from(extent.count);
         self.note_read_past(now, volume, extent, reason);
         self.read_origin(now, request, volume, extent);
     }
@@ -516,7 +491,7 @@ impl Engine {
         extent: Extent,
         reason: BypassReason,
     ) {
-        let (start_bytes, _) = self.origin_range(volume, extent.key, 1);
+        let (start_bytes, _) = self.store.origin_range(volume, extent.key, 1);
         let what = Bypassed {
             volume,
             offset_bytes: start_bytes + extent.skip_bytes as u64,
@@ -525,7 +500,7 @@ impl Engine {
             at: now,
         };
         let blocks = u64::from(extent.count);
-        self.stats.bypasses.count(reason, blocks, what);
+        self.store.stats.bypasses.count(reason, blocks, what);
     }
 
     /// Whether missed blocks are promoted, or why not.
@@ -538,7 +513,7 @@ impl Engine {
         sequential: bool,
     ) -> Result<(), BypassReason> {
         let keys = || (0..u64::from(count)).map(move |i| key.plus(i));
-        if self.failed_cache() {
+        if self.store.failed_cache() {
             return Err(BypassReason::Failed);
         }
         let state = self.volume(volume);
@@ -549,7 +524,7 @@ impl Engine {
         if sequential {
             return Err(BypassReason::Sequential);
         }
-        if keys().any(|key| self.locks.owner(key).is_some()) {
+        if keys().any(|key| self.store.locks.owner(key).is_some()) {
             return Err(BypassReason::Busy);
         }
         // I6: what the origin may hold in its volatile cache only is not clean.
@@ -563,8 +538,10 @@ impl Engine {
             return Err(BypassReason::NoRoom);
         }
         // Last: it takes being wanted for granted once it has let a block in.
-        if self.gate.guards(Direction::Read)
-            && let Some(reason) = self.turned_away(now, Direction::Read, key, u64::from(count))
+        if self.policy.gate.guards(Direction::Read)
+            && let Some(reason) =
+                self.policy
+                    .turned_away(&self.store, now, Direction::Read, key, u64::from(count))
         {
             return Err(reason);
         }
@@ -589,10 +566,10 @@ impl Engine {
 
     pub(super) fn start_miss_read(&mut self, now: Nanos, read: MissRead) {
         self.foreground_read(now, read.volume);
-        let (start, _) = self.origin_range(read.volume, read.key, 1);
+        let (start, _) = self.store.origin_range(read.volume, read.key, 1);
         let offset_bytes = start + u64::from(read.reader.skip_bytes);
         let bufs = one_buf(read.reader.dest);
-        self.issue(
+        self.store.issue(
             Op::MissRead(read),
             Device::Origin(read.volume),
             Operation::Read { offset_bytes, bufs },
@@ -621,44 +598,8 @@ impl Engine {
     ) {
         self.origin_was_read(now, read.volume);
         if result.is_err() {
-            self.stats.origin_read_errors += 1;
+            self.store.stats.origin_read_errors += 1;
         }
         self.finish_part(now, read.reader.request, result.map_err(|_| Failure::Io));
-    }
-
-    /// Takes a clean block out of the cache, with a `Drop` in every stream that may hold an
-    /// entry of it (I3). Returns the number that must be durable before the origin may be ahead
-    /// (I4), or `None` if there is no room to say so; the block then stays.
-    pub(crate) fn drop_block(
-        &mut self,
-        now: Nanos,
-        key: BlockKey,
-        reclaim: bool,
-        memory: &mut dyn Memory,
-    ) -> Option<u64> {
-        let cached = self.index.find(key);
-        let departed = self.departed(key);
-        let mut streams = departed.map_or(0, |(bit, _)| bit);
-        if let Some(slot) = cached {
-            let flags = self.index.flags(slot);
-            assert!(!flags.dirty(), "I5: dirty is never dropped");
-            streams |= flags.shadows() | self.log.stream_of(slot).bit();
-        }
-        if streams == 0 {
-            // It may still be read where it was (see `late`), and the origin gets something newer.
-            if !planted::is(Bug::EvictedServedStale) {
-                self.index.remove(key);
-            }
-            return Some(departed.map_or(0, |(_, number)| number));
-        }
-        if !self.log_drops(now, key, streams, Claim::of(reclaim), memory) {
-            return None;
-        }
-        if let Some((slot, flags)) = self.index.remove(key) {
-            self.slot_dies(key, slot, flags);
-        }
-        let number = self.last_number();
-        self.dropped.insert(key, number);
-        Some(number)
     }
 }

@@ -1,11 +1,13 @@
 //! Reads of the origin that must be made again: what they were to promote could not be read, or
 //! they may have brought what the origin went back to.
 
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::BlockKey;
 use crate::interface::{Buf, Memory, Nanos, VolumeSlot};
-use crate::paths::promote::Reader;
-use crate::paths::read::{Extent, MissRead};
+use crate::paths::promote::promotes_from;
+use crate::paths::read::Extent;
+use crate::store::op::Op;
+use crate::store::op::{MissRead, Reader};
 
 impl Engine {
     /// The range that was to be promoted can be larger than what the reader asked for: that is
@@ -35,17 +37,15 @@ impl Engine {
     /// acknowledged, since the read began: the cache has it then, and the read is older than
     /// anything a client may see (I1). Which it brings is not known, so its answer does not count.
     pub(crate) fn doubt_reads(&mut self, volume: VolumeSlot) {
-        for name in 0..self.ops.capacity() {
-            let concerned = match self.ops.get(name) {
-                Some(Op::MissRead(read)) => read.volume == volume,
-                Some(Op::PromoteOneRead(promotion, _)) => promotion.volume == volume,
-                Some(Op::PromoteRead(job)) => self.promotes_from(*job) == volume,
-                _ => false,
-            };
-            if concerned {
-                self.ops.change(name, |op| Op::DoubtfulRead(Box::new(op)));
-            }
-        }
+        let jobs = &self.jobs;
+        let concerns = |op: &Op| match op {
+            Op::MissRead(read) => read.volume == volume,
+            Op::PromoteOneRead(promotion, _) => promotion.volume == volume,
+            Op::PromoteRead(job) => promotes_from(jobs, *job) == volume,
+            _ => false,
+        };
+        let operations = &mut self.store.operations;
+        operations.change(concerns, |op| Op::DoubtfulRead(Box::new(op)));
     }
 
     /// A read whose answer does not count has ended: its blocks are read from where they are now.
@@ -74,7 +74,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         let passthrough = self.passes_by(volume);
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let total_bytes = reader.dest.len_bytes as usize;
         let mut skip_bytes = reader.skip_bytes as usize;
         let mut at_bytes = 0;

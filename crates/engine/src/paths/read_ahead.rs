@@ -9,13 +9,15 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{BlockKey, Sequence, Slot};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
-use crate::log::SegmentState;
-use crate::paths::read::{Extent, HitRead, Reading};
+use crate::paths::read::hit_of_run;
+use crate::paths::read::{Extent, Reading};
 use crate::planted::{self, Bug};
 use crate::slab::Slab;
+use crate::store::op::HitRead;
+use crate::store::op::Op;
 
 /// Requests that began where the one before ended, before anything is read ahead.
 const LEAST_IN_ROW: u8 = 2;
@@ -133,7 +135,8 @@ impl Engine {
         let is_first = extent.dest.start_sector == request.buf.start_sector;
         let first = extent.key;
         let whole = extent.skip_bytes == 0
-            && extent.dest.len_bytes as usize == usize::from(extent.count) * self.block_bytes();
+            && extent.dest.len_bytes as usize
+                == usize::from(extent.count) * self.store.block_bytes();
         if !whole || !self.serve_ahead(now, name, request.volume, extent, slot, memory) {
             self.read_hit(now, name, request.volume, extent, slot, memory);
         }
@@ -141,7 +144,7 @@ impl Engine {
             return;
         }
         self.ahead.give_up_before(first, memory);
-        let blocks = u64::from(request.len_bytes) / self.block_bytes() as u64;
+        let blocks = u64::from(request.len_bytes) / self.store.block_bytes() as u64;
         let end = first.plus(blocks);
         if !self.ahead.is_next(first, end) {
             return self.ahead.give_up(memory);
@@ -177,13 +180,13 @@ impl Engine {
         let name = ahead.wanted[at];
         let piece = ahead.pieces.at(name);
         let is_same = piece.slot == slot
-            && piece.generation == self.log.segment_of(slot).generation
+            && piece.generation == self.store.log.segment_of(slot).generation
             || planted::is(Bug::AheadServedStale);
         if !is_same || piece.count != extent.count {
             return false;
         }
         ahead.wanted.remove(at);
-        let read = HitRead::of_run(request, volume, &extent, slot);
+        let read = hit_of_run(request, volume, &extent, slot);
         let is_read = piece.is_read;
         if is_read {
             memory.copy(piece.buf, extent.dest);
@@ -191,7 +194,7 @@ impl Engine {
         } else {
             piece.reader = Some(read);
         }
-        self.stats.blocks_served_ahead += u64::from(extent.count);
+        self.store.stats.blocks_served_ahead += u64::from(extent.count);
         self.note_hits(now, &extent, slot);
         if !is_read {
             self.add_part(request);
@@ -201,14 +204,14 @@ impl Engine {
 
     /// Reads what the next requests of so many blocks, from `next` on, will ask for.
     fn read_ahead(&mut self, now: Nanos, next: BlockKey, blocks: u64, memory: &mut dyn Memory) {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         // Whole requests: a piece serves one that asks for just its blocks.
         let fit = MOST_BYTES / (blocks * block_bytes as u64);
         let due = u64::from(self.ahead.in_row - LEAST_IN_ROW + 1);
         let end = next.plus(due.min(MOST_REQUESTS).min(fit) * blocks);
         let mut key = self.ahead.planned.max(next);
         while key < end {
-            let Some(slot) = self.index.find(key) else {
+            let Some(slot) = self.store.index.find(key) else {
                 break;
             };
             // Cut as the request will be.
@@ -217,13 +220,13 @@ impl Engine {
             while key.0 + u64::from(count) < request_end.0
                 && self.continues(
                     Some(slot),
-                    self.index.find(key.plus(u64::from(count))),
+                    self.store.index.find(key.plus(u64::from(count))),
                     count,
                 )
             {
                 count += 1;
             }
-            if !self.index.flags(slot).zero() {
+            if !self.store.index.flags(slot).zero() {
                 let Some(buf) = memory.alloc(usize::from(count) * block_bytes) else {
                     break;
                 };
@@ -236,7 +239,7 @@ impl Engine {
 
     fn start_reading_ahead(&mut self, now: Nanos, key: BlockKey, count: u16, slot: Slot, buf: Buf) {
         self.ahead.expires = Some(Nanos(now.0 + PATIENCE.0));
-        let segment = self.log.segment_of(slot);
+        let segment = self.store.log.segment_of(slot);
         segment.pins += 1;
         let name = self.ahead.pieces.insert(Piece {
             key,
@@ -249,9 +252,9 @@ impl Engine {
             reader: None,
         });
         self.ahead.wanted.push_back(name);
-        self.stats.blocks_read_ahead += u64::from(count);
-        let offset_bytes = self.log.map.slot_address(slot);
-        self.issue(
+        self.store.stats.blocks_read_ahead += u64::from(count);
+        let offset_bytes = self.store.log.map.slot_address(slot);
+        self.store.issue(
             Op::ReadAhead(name),
             Device::Cache(0),
             Operation::Read {
@@ -271,7 +274,7 @@ impl Engine {
         let piece = self.ahead.pieces.at(name);
         let (slot, buf, is_given_up) = (piece.slot, piece.buf, piece.is_given_up);
         let reader = piece.reader.take();
-        self.unpin(slot);
+        self.store.unpin(slot);
         let is_whole = result.is_ok() && self.is_what_is_stored(slot, memory.bytes(buf));
         let Some(mut read) = reader else {
             if is_whole && !is_given_up {
@@ -293,18 +296,7 @@ impl Engine {
     }
 
     fn is_what_is_stored(&self, slot: Slot, bytes: &[u8]) -> bool {
-        let mut blocks = bytes.chunks_exact(self.block_bytes()).zip(slot.0..);
-        blocks.all(|(block, slot)| crc32c::crc32c(block) == self.index.checksum(Slot(slot)))
-    }
-
-    /// A read of a slot has ended.
-    #[inline(always)]
-    pub(super) fn unpin(&mut self, slot: Slot) {
-        let segment = self.log.segment_of(slot);
-        segment.pins -= 1;
-        if segment.state == SegmentState::Dead {
-            // Reclaim may have waited for this read alone, and others for reclaim.
-            self.stir();
-        }
+        let mut blocks = bytes.chunks_exact(self.store.block_bytes()).zip(slot.0..);
+        blocks.all(|(block, slot)| crc32c::crc32c(block) == self.store.index.checksum(Slot(slot)))
     }
 }

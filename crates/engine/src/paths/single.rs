@@ -4,28 +4,20 @@
 
 use smallvec::smallvec;
 
-use crate::append::{BlockKind, PlacedPiece};
-use crate::append_one::{COST_BYTES, Placed};
 use crate::buffer::MemoryBuffer;
-use crate::engine::{Engine, Op};
+use crate::bypass::Direction;
+use crate::engine::Engine;
 use crate::format::Stream;
-use crate::gate::Direction;
 use crate::interface::{
-    Ack, Buf, Device, DeviceError, Memory, Nanos, Operation, Request, RequestId, RequestKind,
-    VolumeSlot, one_buf,
+    Ack, Device, DeviceError, Memory, Nanos, Operation, Request, RequestKind, one_buf,
 };
-use crate::locks::NO_JOB;
+use crate::map::locks::NO_JOB;
 use crate::paths::quick::quick_piece;
-
-/// The write of one block on its way into the log.
-#[derive(Debug)]
-pub(crate) struct SingleWrite {
-    id: RequestId,
-    volume: VolumeSlot,
-    started: Nanos,
-    buf: Buf,
-    placed: Placed,
-}
+use crate::store::append::PlacedPiece;
+use crate::store::append::one::COST_BYTES;
+use crate::store::contents::BlockKind;
+use crate::store::op::Op;
+use crate::store::op::{Placed, SingleWrite};
 
 impl Engine {
     /// Logs a write that is to be logged in write-back mode, if it is as simple as can be.
@@ -36,26 +28,26 @@ impl Engine {
         request: &Request,
         memory: &mut dyn Memory,
     ) -> bool {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         if request.len_bytes as usize != block_bytes
             || !request.offset_bytes.is_multiple_of(block_bytes as u64)
             || request.kind != (RequestKind::Write { fua: false })
-            || self.combines()
+            || self.store.combines()
             || !self.throttle.is_empty()
-            || self.dirty_is_high()
+            || self.store.dirty_is_high()
         {
             return false;
         }
-        let key = self.key_at(request.volume, request.offset_bytes);
-        if !self.locks.lock_free(key, NO_JOB) {
+        let key = self.store.key_at(request.volume, request.offset_bytes);
+        if !self.store.locks.lock_free(key, NO_JOB) {
             return false;
         }
-        let Some((record, slot)) = self.reserve_one(Stream::Write) else {
-            self.locks.unlock(key, NO_JOB);
+        let Some((record, slot)) = self.store.reserve_one(Stream::Write) else {
+            self.store.locks.unlock(key, NO_JOB);
             return false;
         };
         self.singles_in_flight += 1;
-        self.stats.cache_data_written_bytes += u64::from(request.len_bytes);
+        self.store.stats.cache_data_written_bytes += u64::from(request.len_bytes);
         let write = SingleWrite {
             id: request.id,
             volume: request.volume,
@@ -69,10 +61,11 @@ impl Engine {
             },
         };
         let operation = Operation::Write {
-            offset_bytes: self.log.map.slot_address(slot),
+            offset_bytes: self.store.log.map.slot_address(slot),
             bufs: one_buf(request.buf),
         };
-        self.issue_quietly(Op::SingleWrite(write), Device::Cache(0), operation);
+        self.store
+            .issue_quietly(Op::SingleWrite(write), Device::Cache(0), operation);
         true
     }
 
@@ -92,29 +85,29 @@ impl Engine {
             slot,
             checksum,
         } = write.placed;
-        if result.is_err() || self.locks.was_copied(key) {
+        if result.is_err() || self.store.locks.was_copied(key) {
             return self.single_as_piece_done(now, &write, result, memory);
         }
-        let ends = self.publish_one(&write.placed, true, memory);
+        let ends = self.store.publish_one(&write.placed, true, memory);
         let kind = BlockKind {
             dirty: true,
             zero: false,
             retained: false,
         };
-        self.note_use(key);
-        let hit = self.index_block(key, slot, checksum, kind);
-        self.stats.write_blocks_hit += u64::from(hit);
-        self.stats.write_blocks_missed += u64::from(!hit);
+        self.policy.note_use(key);
+        let hit = self.store.index_block(key, slot, checksum, kind);
+        self.store.stats.write_blocks_hit += u64::from(hit);
+        self.store.stats.write_blocks_missed += u64::from(!hit);
         if ends {
-            self.stir();
-            self.write_header(record, memory);
+            self.store.stir();
+            self.store.write_header(record, memory);
         }
-        if let Some(next) = self.locks.unlock(key, NO_JOB) {
-            self.stir();
+        if let Some(next) = self.store.locks.unlock(key, NO_JOB) {
+            self.store.stir();
             self.runnable.push_back(next.0);
         }
         if let Some(part) = MemoryBuffer::part_of(write.id) {
-            self.stir();
+            self.store.stir();
             return self.buffer_request_ended(part, Ok(()));
         }
         self.acks.push_back(Ack {
@@ -123,9 +116,9 @@ impl Engine {
             around: false,
         });
         let took = now.since(write.started);
-        self.stats.write_latency.record(took);
-        if self.gate.watches {
-            self.gate.answered(Direction::Write, now, took);
+        self.store.stats.write_latency.record(took);
+        if self.policy.gate.watches {
+            self.policy.gate.answered(Direction::Write, now, took);
         }
     }
 
@@ -138,10 +131,11 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        self.stir();
-        self.stats.single_writes_requeued += 1;
+        self.store.stir();
+        self.store.stats.single_writes_requeued += 1;
         let placed = self.write_as_piece(write);
-        self.append_data_done(now, placed, result, memory);
+        self.store.append_data_done(now, placed, result, memory);
+        self.tell_appended(now, memory);
     }
 
     /// The same write as a piece with a job and a request, for what goes another way.
@@ -152,7 +146,7 @@ impl Engine {
             slot,
             checksum,
         } = write.placed;
-        let block_bytes = self.block_bytes() as u32;
+        let block_bytes = self.store.block_bytes() as u32;
         let blocks = key.0 - self.volume(write.volume).config.base.0;
         let name = self.begin_request(
             write.started,
@@ -166,7 +160,7 @@ impl Engine {
             },
         );
         let owner = self.begin_quick(write.started, name, key, 1);
-        self.locks.steal(key, owner);
+        self.store.locks.steal(key, owner);
         PlacedPiece {
             piece: quick_piece(key, 1, write.buf, owner),
             record,

@@ -9,18 +9,18 @@ mod partial;
 
 use smallvec::SmallVec;
 
-use crate::append::{Keys, Piece};
+use crate::bypass::Direction;
 use crate::bypass::{BypassReason, Bypassed};
-use crate::durability::Waiter;
 use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
-use crate::gate::Direction;
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::Job;
-use crate::locks::Owner;
-use crate::log::RECLAIM_RESERVE;
+use crate::map::locks::Owner;
 use crate::planted::{self, Bug};
 use crate::settings::Mode;
+use crate::store::append::{Keys, Piece};
+use crate::store::durability::Waiter;
+use crate::store::log::RECLAIM_RESERVE;
 
 /// Writes at least this long, in one request or in sequence, go to the origin while dirty data is at
 /// its high mark. Shorter ones write-back brings there faster than they would get there by
@@ -154,16 +154,22 @@ impl WriteJob {
 }
 
 impl Engine {
+    /// Whether recovery could find an older entry of one of these blocks.
+    fn may_survive(&self, run: Run) -> bool {
+        run.keys()
+            .any(|key| self.store.index.find(key).is_some() || self.store.departed(key).is_some())
+    }
+
     pub(crate) fn write(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         let len_bytes = u64::from(request.len_bytes);
         let volume = self.volume(request.volume);
         let mode = volume.config.mode;
         let stream_bytes = volume.writes.request(request.offset_bytes, len_bytes);
         match request.kind {
-            RequestKind::Discard => self.stats.discard_requests += 1,
+            RequestKind::Discard => self.store.stats.discard_requests += 1,
             _ => {
-                self.stats.write_requests += 1;
-                self.sync_writer.wrote();
+                self.store.stats.write_requests += 1;
+                self.store.sync_writer.wrote();
             }
         }
         if stream_bytes <= SEQUENTIAL_BYTES {
@@ -174,13 +180,13 @@ impl Engine {
         if mode == Mode::Writeback && bypass.is_none() && self.write_single(now, &request, memory) {
             return;
         }
-        self.stir();
+        self.store.stir();
         let name = self.begin_request(now, request);
         let logs =
             mode == Mode::Writeback && bypass.is_none() && request.kind != RequestKind::Discard;
-        let blocks = len_bytes.div_ceil(self.block_bytes() as u64);
+        let blocks = len_bytes.div_ceil(self.store.block_bytes() as u64);
         if logs && self.throttles(now, blocks) {
-            self.stats.throttled_requests += 1;
+            self.store.stats.throttled_requests += 1;
             self.throttle.hold(name, blocks);
         } else {
             self.start_write(now, name, bypass, memory);
@@ -194,13 +200,14 @@ impl Engine {
         mode: Mode,
         stream_bytes: u64,
     ) -> Option<BypassReason> {
-        if self.failed_cache() {
+        if self.store.failed_cache() {
             return Some(BypassReason::Failed);
         }
         if !matches!(mode, Mode::Writeback | Mode::Writethrough) {
             return Some(BypassReason::Mode);
         }
         if self
+            .store
             .settings
             .sequential_cutoff_bytes
             .is_some_and(|cutoff| stream_bytes > cutoff)
@@ -214,9 +221,15 @@ impl Engine {
         if mode == Mode::Writeback && self.is_faster_past(now, request, stream_bytes) {
             return Some(BypassReason::DirtyLimit);
         }
-        if self.gate.guards(Direction::Write) && request.kind != RequestKind::Discard {
-            let (first, end) = self.keys_of(request);
-            return self.turned_away(now, Direction::Write, first, end.0 - first.0);
+        if self.policy.gate.guards(Direction::Write) && request.kind != RequestKind::Discard {
+            let (first, end) = self.store.keys_of(request);
+            return self.policy.turned_away(
+                &self.store,
+                now,
+                Direction::Write,
+                first,
+                end.0 - first.0,
+            );
         }
         None
     }
@@ -232,12 +245,12 @@ impl Engine {
             self.throttle.no_room_until = now.after(NO_ROOM);
             return true;
         }
-        (long && self.dirty_is_high()) || (large && now < self.throttle.no_room_until)
+        (long && self.store.dirty_is_high()) || (large && now < self.throttle.no_room_until)
     }
 
     /// Whether appends wait for reclaim: then a long sequential write is faster without the log.
     fn log_is_short(&self) -> bool {
-        !self.backlog.is_empty() || self.log.free.len() <= RECLAIM_RESERVE
+        !self.store.has_placed_all() || self.store.log.free.len() <= RECLAIM_RESERVE
     }
 
     pub(crate) fn start_write(
@@ -248,13 +261,13 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         let request = self.request(name);
-        let block_bytes = self.block_bytes() as u64;
-        let first = self.key_at(request.volume, request.offset_bytes);
+        let block_bytes = self.store.block_bytes() as u64;
+        let first = self.store.key_at(request.volume, request.offset_bytes);
         let writes_back = self.volume(request.volume).config.mode == Mode::Writeback;
         if writes_back && bypass.is_none() && self.is_quick(&request, first) {
             return self.quick_write(now, name, &request, first, memory);
         }
-        let mut range = self.keys_of(&request);
+        let mut range = self.store.keys_of(&request);
         if request.kind == RequestKind::Discard {
             // Only whole blocks can be discarded; the last block of a volume may be short.
             let size_bytes = self.volume(request.volume).config.size_bytes;
@@ -325,21 +338,21 @@ impl Engine {
     fn write_locks(&mut self, job: u32) -> bool {
         let (mut key, end) = (self.write_job(job).next_lock, self.write_job(job).end);
         while key < end {
-            match self.locks.owner(key) {
+            match self.store.locks.owner(key) {
                 Some(owner)
                     if owner.is_promotion()
                         || matches!(self.jobs.get(owner.0), Some(Job::Promote(_))) =>
                 {
                     // I11: a write cancels the promotion of its block.
-                    self.locks.steal(key, Owner(job));
+                    self.store.locks.steal(key, Owner(job));
                 }
                 Some(_) => {
-                    self.locks.wait(key, Owner(job));
+                    self.store.locks.wait(key, Owner(job));
                     self.write_job(job).next_lock = key;
                     return false;
                 }
                 None => {
-                    self.locks.try_lock(key, Owner(job));
+                    self.store.locks.try_lock(key, Owner(job));
                 }
             }
             key = key.plus(1);
@@ -362,19 +375,20 @@ impl Engine {
         let mut all_cached = true;
         let mut cached_blocks = 0;
         for key in (first.0..end.0).map(BlockKey) {
-            self.note_use(key);
-            match self.index.find(key) {
+            self.policy.note_use(key);
+            match self.store.index.find(key) {
                 Some(slot) => {
-                    any_dirty |= self.index.flags(slot).dirty() && !planted::is(Bug::DirtyBypassed);
+                    any_dirty |=
+                        self.store.index.flags(slot).dirty() && !planted::is(Bug::DirtyBypassed);
                     cached_blocks += 1;
                 }
                 None => all_cached = false,
             }
         }
         let blocks = end.0 - first.0;
-        self.stats.write_blocks_hit += cached_blocks;
-        self.stats.write_blocks_missed += blocks - cached_blocks;
-        if self.failed_cache() && any_dirty {
+        self.store.stats.write_blocks_hit += cached_blocks;
+        self.store.stats.write_blocks_missed += blocks - cached_blocks;
+        if self.store.failed_cache() && any_dirty {
             // The log cannot record a newer version and the origin must not get one (I5).
             self.write_job(job).failure = Some(Failure::Io);
             return;
@@ -387,13 +401,13 @@ impl Engine {
         } else {
             any_dirty
                 || bypass.is_none()
-                || (mode == Mode::Writearound && all_cached && !self.failed_cache())
+                || (mode == Mode::Writearound && all_cached && !self.store.failed_cache())
         };
         let mut logged: SmallVec<[Run; 2]> = SmallVec::new();
         let mut around: SmallVec<[Run; 2]> = SmallVec::new();
         for key in (first.0..end.0).map(BlockKey) {
             // I5: of zeroes and discards, what touches a dirty block is logged.
-            let is_logged = whole_logged || (is_zero && any_dirty && self.is_dirty(key));
+            let is_logged = whole_logged || (is_zero && any_dirty && self.store.is_dirty(key));
             let runs = if is_logged { &mut logged } else { &mut around };
             match runs.last_mut() {
                 Some(run) if run.key.0 + u64::from(run.count) == key.0 => run.count += 1,
@@ -409,19 +423,13 @@ impl Engine {
                 write: true,
                 at: self.submitted_at(name),
             };
-            self.stats.bypasses.count(reason, around_blocks, what);
+            self.store.stats.bypasses.count(reason, around_blocks, what);
         }
         let state = self.write_job(job);
         state.replaces_dirty = any_dirty;
         state.through = mode != Mode::Writeback && !planted::is(Bug::ThroughEarly);
         state.logged = logged;
         state.around = around;
-    }
-
-    fn is_dirty(&self, key: BlockKey) -> bool {
-        self.index
-            .find(key)
-            .is_some_and(|slot| self.index.flags(slot).dirty())
     }
 
     /// Drops the cached copies of what goes around, then completes partial blocks.
@@ -435,19 +443,21 @@ impl Engine {
             return false;
         }
         let volume = self.write_job(job).request.volume;
-        if self.wants_abandonment().is_some() && !planted::is(Bug::AbandonedSilently) {
+        if self.store.wants_abandonment().is_some() && !planted::is(Bug::AbandonedSilently) {
             // I15: no origin write that the log cannot record before that is on record.
             self.stalled_jobs.push(job);
             return false;
         }
         let (first, end) = (self.write_job(job).first, self.write_job(job).end);
-        if self.failed_cache() && (first.0..end.0).any(|key| self.is_dirty(BlockKey(key))) {
+        if self.store.failed_cache()
+            && (first.0..end.0).any(|key| self.store.is_dirty(BlockKey(key)))
+        {
             // As when it was routed; the cache may have failed since (I5).
             self.write_job(job).failure = Some(Failure::Io);
             self.write_job(job).stage = Stage::Ended;
             return true;
         }
-        if self.failed_cache() && self.is_listed(first, end) {
+        if self.store.failed_cache() && self.store.is_listed(first, end) {
             // I15: what is on record as newer in the cache must be so no more, on record.
             self.stalled_jobs.push(job);
             return false;
@@ -466,14 +476,14 @@ impl Engine {
         let keys = around.iter().flat_map(|run| run.keys());
         let mut number = self.write_job(job).durable_number;
         for key in keys.filter(|key| *key >= from) {
-            if self.failed_cache() {
+            if self.store.failed_cache() {
                 // The log takes nothing more; its abandonment voids what it says (I15).
-                if let Some((slot, flags)) = self.index.remove(key) {
-                    self.slot_dies(key, slot, flags);
+                if let Some((slot, flags)) = self.store.index.remove(key) {
+                    self.store.slot_dies(key, slot, flags);
                 }
                 continue;
             }
-            match self.drop_block(now, key, false, memory) {
+            match self.store.drop_block(now, key, false, memory) {
                 Some(_) if planted::is(Bug::BypassEarly) => {}
                 Some(dropped) => number = number.max(dropped),
                 None => {
@@ -516,15 +526,9 @@ impl Engine {
         true
     }
 
-    /// Whether recovery could find an older entry of one of these blocks.
-    fn may_survive(&self, run: Run) -> bool {
-        run.keys()
-            .any(|key| self.index.find(key).is_some() || self.departed(key).is_some())
-    }
-
     /// Appends a run: partial blocks from their own buffers, the rest from the request's.
     fn append_run(&mut self, now: Nanos, job: u32, run: Run, memory: &mut dyn Memory) {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let (request, edges, is_zero) = {
             let state = self.write_job(job);
             (state.request, state.edges, state.is_zero())
@@ -534,7 +538,7 @@ impl Engine {
                 Some(edge) => edge.buf,
                 None if is_zero => Buf::EMPTY,
                 None => {
-                    let (start, _) = self.origin_range(request.volume, key, 1);
+                    let (start, _) = self.store.origin_range(request.volume, key, 1);
                     request.buf.slice(
                         (start - request.offset_bytes) as usize,
                         usize::from(count) * block_bytes,
@@ -572,17 +576,17 @@ impl Engine {
         if state.outstanding == 0 {
             let took = now.since(state.logging_since);
             self.runnable.push_back(job);
-            if self.gate.watches {
-                self.gate.answered(Direction::Write, now, took);
+            if self.policy.gate.watches {
+                self.policy.gate.answered(Direction::Write, now, took);
             }
         }
     }
 
     fn write_logged_all(&mut self, job: u32) -> bool {
-        let last_number = self.last_number();
-        let durable = self.log.durable_number;
-        let failed = self.failed_cache();
-        let counts_still = self.wants_abandonment().is_some();
+        let last_number = self.store.last_number();
+        let durable = self.store.log.durable_number;
+        let failed = self.store.failed_cache();
+        let counts_still = self.store.wants_abandonment().is_some();
         let state = self.write_job(job);
         if state.failure.is_some() {
             state.stage = Stage::Ended;
@@ -604,7 +608,7 @@ impl Engine {
         }
         if number > durable && !failed {
             state.stage = Stage::Durable;
-            self.await_durable(number, Waiter::Job(job));
+            self.store.await_durable(number, Waiter::Job(job));
             return false;
         }
         state.stage = Stage::OriginLocks;
@@ -631,8 +635,8 @@ impl Engine {
 
     /// FUA: the log first, then the origin.
     fn write_forces(&mut self, job: u32) -> bool {
-        let last_number = self.last_number();
-        let durable = self.all_durable();
+        let last_number = self.store.last_number();
+        let durable = self.store.all_durable();
         let state = self.write_job(job);
         if state.failure.is_some() || !state.fua() {
             state.stage = Stage::Ended;
@@ -640,7 +644,7 @@ impl Engine {
         }
         if !state.logged.is_empty() && !durable {
             state.stage = Stage::ForcedCache;
-            self.await_durable(last_number, Waiter::Job(job));
+            self.store.await_durable(last_number, Waiter::Job(job));
             return false;
         }
         self.write_forces_origin(job);
@@ -651,7 +655,8 @@ impl Engine {
         let state = self.write_job(job);
         let failed = state.failure.is_some();
         let (request, first, end) = (state.name, state.first, state.end);
-        if failed && (self.wants_abandonment().is_some() || self.may_come_back(request, first, end))
+        if failed
+            && (self.store.wants_abandonment().is_some() || self.may_come_back(request, first, end))
         {
             // I10, I15: the append may have landed; before anyone hears that it failed, the log
             // must be void.
@@ -668,7 +673,7 @@ impl Engine {
             memory.free(edge.buf);
         }
         for key in (state.first.0..state.next_lock.0).map(BlockKey) {
-            let next = self.locks.unlock(key, Owner(job));
+            let next = self.store.locks.unlock(key, Owner(job));
             self.runnable.extend(next.map(|owner| owner.0));
         }
         self.finish_part(now, state.name, state.failure.map_or(Ok(()), Err));

@@ -11,9 +11,9 @@
 use super::verdict::{other_slot, put, restated};
 use super::{Found, FoundSegment, RecoveryError};
 use crate::format::{SegmentId, Sequence, Slot, Stream, Summary, Superblock};
-use crate::index::{Index, foreign_shadows};
 use crate::interface::Storage;
-use crate::log::{Log, RECLAIM_RESERVE, SegmentState};
+use crate::map::index::{Index, foreign_shadows};
+use crate::store::log::{Log, RECLAIM_RESERVE, SegmentState};
 
 /// Free segments that recovery leaves, if it can.
 const WANTED_FREE: usize = RECLAIM_RESERVE + 2;
@@ -126,7 +126,7 @@ impl Bury {
         }
         for id in self.buried {
             let summary = log.segment(id).summary;
-            *log.segment(id) = crate::log::Segment::fresh(true);
+            *log.segment(id) = crate::store::log::Segment::fresh(true);
             let segment = log.segment(id);
             // What its summary slots hold stays there until they are written again.
             (segment.summary, segment.state) = (summary, SegmentState::Free);

@@ -1,13 +1,13 @@
 //! Tests: what promises a renewal below the open segment (I19, decision 15) is found whichever header
 //! says it. A renewal that was durable and has rotted is damage, not absence (I14).
 
-use crate::attach::create;
 use crate::format::header::State;
 use crate::format::{
     BlockKey, CacheId, DurablePosition, Entry, EntryList, Geometry, Header, Link, SegmentId,
     Sequence, Stream, Summary, SummaryKind, Superblock,
 };
 use crate::interface::{DeviceError, Storage};
+use crate::recovery::attach::create;
 use crate::recovery::{RecoverOptions, RecoveryError, recover};
 
 struct Disk(Vec<u8>);

@@ -2,10 +2,10 @@
 
 use super::{Found, FoundSegment, MissingDrop, RecoveryError};
 use crate::format::{BlockKey, Entry, Geometry, Sequence, Slot, Stream, Superblock};
-use crate::index::{Index, SlotFlags};
-use crate::locks::{KeyMap, KeySet};
-use crate::log::{Log, SegmentState};
+use crate::map::index::{Index, SlotFlags};
+use crate::map::locks::{KeyMap, KeySet};
 use crate::planted::{self, Bug};
+use crate::store::log::{Log, SegmentState};
 
 pub(super) struct Rebuilt {
     pub(super) log: Log,

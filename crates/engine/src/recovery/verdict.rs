@@ -9,8 +9,8 @@ use crate::format::{
     BlockKey, DurablePosition, Entry, EntryList, Sequence, Stream, Summary, SummaryKind,
 };
 use crate::interface::Storage;
-use crate::log::{Log, SegmentState};
 use crate::planted::{self, Bug};
+use crate::store::log::{Log, SegmentState};
 
 pub(super) fn write(
     device: &mut dyn Storage,

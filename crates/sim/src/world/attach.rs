@@ -165,6 +165,10 @@ impl World<'_> {
                 self.model.power_cut();
             }
             self.outcome.operations += done;
+            if accept_damage && result.is_err() {
+                // A shard before the one that failed may have accepted what it could not read.
+                self.forget_touched();
+            }
             match result {
                 Ok(attached) => {
                     let (dirty, cached) = (

@@ -588,6 +588,7 @@ impl<'a> World<'a> {
             Some(shard) => thread.complete(self.now, shard, action.op, result, memory),
             None => thread.flushed(self.now, action.device, result, memory),
         }
+        self.look_at_answered();
         self.pump(host)?;
         self.pump_starving(host)?;
         self.look_for_clean()

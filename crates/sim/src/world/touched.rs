@@ -41,6 +41,9 @@ pub(super) struct Touched {
     pub(super) lasting: BTreeSet<Block>,
     /// The segments that it is in, by their places on the disk.
     segments: BTreeSet<u64>,
+    /// Places of a fault whose operation has not been answered: the index names what is there with
+    /// the answer.
+    unanswered: Vec<Range<u64>>,
     /// Some shard gave the cache up.
     pub(super) is_given_up: bool,
     /// After which of the faults all had.
@@ -106,6 +109,8 @@ impl World<'_> {
         let lasts = harmed.how == How::Lasting
             || (self.touched.before_recovery.is_some() && harmed.how == How::Read);
         if lasts {
+            let places = harmed.place..harmed.place + harmed.len_bytes;
+            self.touched.unanswered.push(places);
             self.touched.lasting.extend(&blocks);
             let mut at = harmed.place;
             while at < harmed.place + harmed.len_bytes {
@@ -124,6 +129,15 @@ impl World<'_> {
             is_single: harmed.how == How::Write || harmed.len_bytes <= block_bytes,
             blocks,
         });
+    }
+
+    /// An operation was answered: a lost write of zeroes is named only now.
+    pub(super) fn look_at_answered(&mut self) {
+        for places in std::mem::take(&mut self.touched.unanswered) {
+            let mut blocks = BTreeSet::new();
+            self.add_blocks_named_at(places, &mut blocks);
+            self.touched.lasting.extend(blocks);
+        }
     }
 
     /// Takes note of a flush of an origin that failed, or of a cache that is given up.

@@ -1,14 +1,14 @@
 //! The part of a write that goes to the origin: what is bypassed, and everything in the modes
 //! that write through.
 
-use crate::engine::{Engine, Op};
-use crate::format::{BlockKey, Stream};
+use crate::engine::Engine;
+use crate::format::BlockKey;
 use crate::interface::{
     Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, RequestKind, one_buf,
 };
-use crate::locks::Owner;
-use crate::log::Claim;
-use crate::volume::OriginWaiter;
+use crate::map::locks::Owner;
+use crate::origin::volume::OriginWaiter;
+use crate::store::op::Op;
 
 use super::{Edge, Run, Stage, pieces};
 
@@ -58,7 +58,8 @@ impl Engine {
             (state.request, state.edges)
         };
         let (run_start, run_bytes) =
-            self.origin_range(request.volume, run.key, u64::from(run.count));
+            self.store
+                .origin_range(request.volume, run.key, u64::from(run.count));
         let request_end = request.offset_bytes + u64::from(request.len_bytes);
         let mut start = run_start.max(request.offset_bytes);
         let mut end = (run_start + run_bytes as u64).min(request_end);
@@ -68,7 +69,7 @@ impl Engine {
         let mut middle_end = end;
         let mut tail = None;
         for edge in edges.iter().flatten().filter(|edge| in_run(edge)) {
-            let (edge_start, edge_bytes) = self.origin_range(request.volume, edge.key, 1);
+            let (edge_start, edge_bytes) = self.store.origin_range(request.volume, edge.key, 1);
             if edge_start <= start {
                 start = edge_start;
                 middle_start =
@@ -120,7 +121,8 @@ impl Engine {
         state.outstanding += 1;
         let volume = state.request.volume;
         self.volume(volume).foreground_writes += 1;
-        self.issue(Op::JobOrigin { job }, Device::Origin(volume), operation);
+        self.store
+            .issue(Op::JobOrigin { job }, Device::Origin(volume), operation);
     }
 
     fn issue_zeroes_with_edges(&mut self, job: u32, run: Run) {
@@ -130,7 +132,8 @@ impl Engine {
         };
         for (key, count, edge) in pieces(run, edges) {
             let (offset_bytes, len_bytes) =
-                self.origin_range(request.volume, key, u64::from(count));
+                self.store
+                    .origin_range(request.volume, key, u64::from(count));
             let operation = match edge {
                 Some(edge) => Operation::Write {
                     offset_bytes,
@@ -162,7 +165,7 @@ impl Engine {
             // A discard is a hint; an origin that cannot take it keeps its data.
             Err(DeviceError::Unsupported) if is_discard => {}
             Err(error) => {
-                self.stats.origin_write_errors += 1;
+                self.store.stats.origin_write_errors += 1;
                 let failure = if error == DeviceError::NoSpace {
                     Failure::NoSpace
                 } else {
@@ -192,33 +195,11 @@ impl Engine {
         let keys = logged.iter().flat_map(|run| run.keys());
         for key in keys.filter(|_| through) {
             if failed && !replaces_dirty {
-                self.forget_unacknowledged(now, key, memory);
-            } else if !failed && let Some(slot) = self.index.find(key) {
+                self.store.forget_unacknowledged(now, key, memory);
+            } else if !failed && let Some(slot) = self.store.index.find(key) {
                 self.version_written(volume, key, slot);
             }
         }
-    }
-
-    /// Takes back a write-through that failed: nobody was told that it is stored, and what it
-    /// replaced is on the origin. Kept dirty it would fill the cache of an origin that takes
-    /// nothing more. Without room to say so it stays.
-    fn forget_unacknowledged(&mut self, now: Nanos, key: BlockKey, memory: &mut dyn Memory) {
-        let Some(slot) = self.index.find(key) else {
-            return;
-        };
-        let has_room = !self.failed_cache()
-            && Stream::ALL
-                .into_iter()
-                .all(|stream| self.ensure_entry_room(now, stream, 1, Claim::Reclaim, memory));
-        if !has_room || !self.index.flags(slot).dirty() {
-            return;
-        }
-        self.index.set_clean(slot);
-        self.log.segment_of(slot).dirty -= 1;
-        self.stats.dirty_blocks -= 1;
-        self.account_volume(key, -1, 0);
-        let dropped = self.drop_block(now, key, true, memory);
-        assert!(dropped.is_some(), "room was made");
     }
 
     pub(super) fn release_origin_locks(&mut self, job: u32) {

@@ -1,9 +1,10 @@
 //! Writes that cover a block only in part: the rest of it is read first, from the cache or the
 //! origin.
 
-use crate::engine::{Engine, Op};
+use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, one_buf};
+use crate::store::op::Op;
 
 use super::{Edge, FILL_ATTEMPTS};
 
@@ -17,7 +18,7 @@ impl Engine {
         volume: crate::interface::VolumeSlot,
         memory: &mut dyn Memory,
     ) -> bool {
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.store.block_bytes();
         let (request, first, end) = {
             let state = self.write_job(job);
             (state.request, state.first, state.end)
@@ -32,7 +33,7 @@ impl Engine {
             {
                 continue;
             }
-            let (block_start, valid_bytes) = self.origin_range(volume, key, 1);
+            let (block_start, valid_bytes) = self.store.origin_range(volume, key, 1);
             let covers =
                 start_bytes <= block_start && end_bytes >= block_start + valid_bytes as u64;
             if covers && valid_bytes == block_bytes {
@@ -62,14 +63,14 @@ impl Engine {
     fn start_fill(&mut self, now: Nanos, job: u32, edge: u8, memory: &mut dyn Memory) {
         let volume = self.write_job(job).request.volume;
         let Edge { key, buf, .. } = self.write_job(job).edges[usize::from(edge)].expect("an edge");
-        match self.index.find(key) {
-            Some(slot) if self.index.flags(slot).zero() => memory.bytes_mut(buf).fill(0),
+        match self.store.index.find(key) {
+            Some(slot) if self.store.index.flags(slot).zero() => memory.bytes_mut(buf).fill(0),
             Some(slot) => {
                 self.write_job(job).outstanding += 1;
-                self.log.segment_of(slot).pins += 1;
-                let offset_bytes = self.log.map.slot_address(slot);
+                self.store.log.segment_of(slot).pins += 1;
+                let offset_bytes = self.store.log.map.slot_address(slot);
                 let bufs = one_buf(buf);
-                self.issue(
+                self.store.issue(
                     Op::FillFromCache { job, edge, slot },
                     Device::Cache(0),
                     Operation::Read { offset_bytes, bufs },
@@ -90,9 +91,9 @@ impl Engine {
     ) {
         self.write_job(job).outstanding += 1;
         self.foreground_read(now, volume);
-        let (offset_bytes, len_bytes) = self.origin_range(volume, key, 1);
+        let (offset_bytes, len_bytes) = self.store.origin_range(volume, key, 1);
         let bufs = one_buf(buf.slice(0, len_bytes));
-        self.issue(
+        self.store.issue(
             Op::FillFromOrigin { job, edge },
             Device::Origin(volume),
             Operation::Read { offset_bytes, bufs },
@@ -108,16 +109,16 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        self.log.segment_of(slot).pins -= 1;
+        self.store.log.segment_of(slot).pins -= 1;
         let volume = self.write_job(job).request.volume;
         let state = self.write_job(job);
         state.outstanding -= 1;
         let Edge { key, buf, attempts } = state.edges[usize::from(edge)].expect("an edge");
         let sound =
-            result.is_ok() && crc32c::crc32c(memory.bytes(buf)) == self.index.checksum(slot);
+            result.is_ok() && crc32c::crc32c(memory.bytes(buf)) == self.store.index.checksum(slot);
         if !sound {
-            self.stats.cache_read_errors += u64::from(result.is_err());
-            self.stats.checksum_errors += u64::from(result.is_ok());
+            self.store.stats.cache_read_errors += u64::from(result.is_err());
+            self.store.stats.checksum_errors += u64::from(result.is_ok());
             if attempts + 1 < FILL_ATTEMPTS {
                 self.write_job(job).edges[usize::from(edge)] = Some(Edge {
                     key,
@@ -125,7 +126,7 @@ impl Engine {
                     attempts: attempts + 1,
                 });
                 self.start_fill(now, job, edge, memory);
-            } else if self.is_dirty(key) {
+            } else if self.store.is_dirty(key) {
                 // Wherever it is by now: reclaim may have carried it on to another slot.
                 self.write_job(job).failure = Some(Failure::Io);
             } else {
@@ -148,13 +149,13 @@ impl Engine {
         state.foreground_reads -= 1;
         state.foreground_at = Some(now);
         let Edge { key, buf, .. } = self.write_job(job).edges[usize::from(edge)].expect("an edge");
-        let (_, valid_bytes) = self.origin_range(volume, key, 1);
+        let (_, valid_bytes) = self.store.origin_range(volume, key, 1);
         memory.bytes_mut(buf)[valid_bytes..].fill(0);
         let state = self.write_job(job);
         state.outstanding -= 1;
         if result.is_err() {
             state.failure = Some(Failure::Io);
-            self.stats.origin_read_errors += 1;
+            self.store.stats.origin_read_errors += 1;
         }
         self.resume_write(now, job, memory);
     }
@@ -162,8 +163,8 @@ impl Engine {
     pub(super) fn merge_edge(&mut self, job: u32, edge: Edge, memory: &mut dyn Memory) {
         let request = self.write_job(job).request;
         let is_zero = self.write_job(job).is_zero();
-        let block_bytes = self.block_bytes() as u64;
-        let (block_start, _) = self.origin_range(request.volume, edge.key, 1);
+        let block_bytes = self.store.block_bytes() as u64;
+        let (block_start, _) = self.store.origin_range(request.volume, edge.key, 1);
         let from = request.offset_bytes.max(block_start);
         let to =
             (request.offset_bytes + u64::from(request.len_bytes)).min(block_start + block_bytes);

@@ -1,0 +1,663 @@
+//! The index: which slot holds a block, and what is known of each slot.
+//!
+//! Two structures share the 16 bytes a cached block may cost. Arrays by slot hold the block's key
+//! (5 bytes), its CRC32C (4) and flags (1); an open-addressed table finds the slot of a key in 32
+//! bits an entry, of which those the slot number does not need carry a tag, so that a probe of the
+//! wrong entry seldom touches the arrays. A key has two buckets of eight places, one cache line
+//! each at most, and goes to the emptier (Azar, Broder, Karlin, Upfal 1994); when both are full
+//! an entry moves to its other bucket (cuckoo hashing with buckets; Dietzfelbinger, Weidling
+//! 2007). So the table can be nine tenths full and still no operation walks far; the few entries for
+//! which there is no room even so are in a map. All else is allocated once; nothing pauses.
+//!
+//! An evicted block keeps its entry until its segment is used again. Its slot is not live, so the
+//! block is not cached; but what it left on the device is known (see `departed`).
+
+use crate::format::{BlockKey, Slot, Stream};
+use crate::map::locks::KeyMap;
+
+/// Places in a bucket of the table.
+const BUCKET: usize = 8;
+
+const DIRTY: u8 = 1;
+const HITS_SHIFT: u8 = 1;
+const HITS_MASK: u8 = 0b11 << HITS_SHIFT;
+const SHADOW_SHIFT: u8 = 3;
+const SHADOW_MASK: u8 = 0b111 << SHADOW_SHIFT;
+const ZERO: u8 = 1 << 6;
+const LIVE: u8 = 1 << 7;
+
+/// The second bucket comes from the high bits of the hash's lower half; the tag, which is the high
+/// bits of an entry, takes others.
+const TAG_ROTATION: u32 = 16;
+
+/// The highest count of hits a slot remembers.
+pub(crate) const MAX_HITS: u8 = 3;
+
+/// What is known of a live slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SlotFlags(u8);
+
+impl SlotFlags {
+    /// Flags of a block that is live, with these properties and no hits.
+    #[must_use]
+    pub(crate) fn new(dirty: bool, zero: bool, shadows: u8) -> SlotFlags {
+        SlotFlags(
+            LIVE | if dirty { DIRTY } else { 0 }
+                | if zero { ZERO } else { 0 }
+                | (shadows << SHADOW_SHIFT & SHADOW_MASK),
+        )
+    }
+
+    /// The same with `hits` as the count of hits.
+    #[must_use]
+    pub(crate) fn with_hits(self, hits: u8) -> SlotFlags {
+        SlotFlags(self.0 & !HITS_MASK | hits.min(MAX_HITS) << HITS_SHIFT)
+    }
+
+    /// The origin may hold something older.
+    #[must_use]
+    pub(crate) fn dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
+
+    /// The block is all zeroes and nothing is stored in its slot.
+    #[must_use]
+    pub(crate) fn zero(self) -> bool {
+        self.0 & ZERO != 0
+    }
+
+    /// The index names this slot.
+    #[must_use]
+    pub(crate) fn live(self) -> bool {
+        self.0 & LIVE != 0
+    }
+
+    /// How often it was hit, up to [`MAX_HITS`].
+    #[must_use]
+    pub(crate) fn hits(self) -> u8 {
+        (self.0 & HITS_MASK) >> HITS_SHIFT
+    }
+
+    /// The streams in which an older entry of the block may survive (I3), as a mask.
+    #[must_use]
+    pub(crate) fn shadows(self) -> u8 {
+        (self.0 & SHADOW_MASK) >> SHADOW_SHIFT
+    }
+}
+
+/// The index of one shard.
+#[derive(Debug)]
+pub(crate) struct Index {
+    key_low: Box<[u32]>,
+    key_high: Box<[u8]>,
+    checksum: Box<[u32]>,
+    flags: Box<[SlotFlags]>,
+    table: Box<[[u32; BUCKET]]>,
+    /// Entries for which no bucket could make room: one in ten thousand when the table is full,
+    /// thousands in a large cache.
+    spilled: KeyMap<Slot>,
+    /// The bits of an entry that are the slot number; the rest is the tag.
+    slot_mask: u32,
+    live: u32,
+}
+
+impl Index {
+    /// An empty index for this many slots.
+    #[must_use]
+    pub(crate) fn new(slots: u32) -> Index {
+        let slots_usize = slots as usize;
+        // Headers, summaries and free segments take slots that are never live, so the table is
+        // nine tenths full at most.
+        let buckets = (slots_usize * 12 / 11).div_ceil(BUCKET) + 2;
+        Index {
+            key_low: vec![0; slots_usize].into(),
+            key_high: vec![0; slots_usize].into(),
+            checksum: vec![0; slots_usize].into(),
+            flags: vec![SlotFlags::default(); slots_usize].into(),
+            table: vec![[0; BUCKET]; buckets].into(),
+            spilled: KeyMap::default(),
+            slot_mask: u32::MAX
+                .checked_shr((slots + 1).leading_zeros())
+                .unwrap_or(0),
+            live: 0,
+        }
+    }
+
+    /// Makes room for more slots. All entries get new places, in the order of the table: a
+    /// bucket's number is its key's hash, scaled, so that the new table is filled nearly in order
+    /// too.
+    pub(crate) fn grow(&mut self, slots: u32) {
+        let old = std::mem::replace(self, Index::new(slots));
+        let kept = old.flags.len();
+        self.key_low[..kept].copy_from_slice(&old.key_low);
+        self.key_high[..kept].copy_from_slice(&old.key_high);
+        self.checksum[..kept].copy_from_slice(&old.checksum);
+        self.flags[..kept].copy_from_slice(&old.flags);
+        self.live = old.live;
+        for (bucket, values) in old.table.iter().enumerate() {
+            for value in values.iter().filter(|value| **value != 0) {
+                let slot = old.slot_of(*value);
+                let key = self.key(slot);
+                let hash = hash(key);
+                let value = self.value(self.tag(hash), slot);
+                let same_home = usize::from(old.homes(hash)[0] != bucket);
+                match self.free_place(self.homes(hash)[same_home]) {
+                    Some((bucket, at)) => self.table[bucket][at] = value,
+                    None => self.place(key, hash, value, slot),
+                }
+            }
+        }
+        for (key, slot) in old.spilled {
+            let hash = hash(key);
+            self.place(key, hash, self.value(self.tag(hash), slot), slot);
+        }
+    }
+
+    /// How many blocks are cached.
+    #[must_use]
+    pub(crate) fn len(&self) -> u32 {
+        self.live
+    }
+
+    /// The slot that holds the newest version of a cached block.
+    #[inline]
+    #[must_use]
+    pub(crate) fn find(&self, key: BlockKey) -> Option<Slot> {
+        self.named(key).filter(|slot| self.flags(*slot).live())
+    }
+
+    /// The slot that holds the newest version of a block, or did when that was evicted, if it is
+    /// not live.
+    #[inline]
+    #[must_use]
+    pub(crate) fn named(&self, key: BlockKey) -> Option<Slot> {
+        let hash = hash(key);
+        match self.place_of(key, hash) {
+            Some((bucket, at)) => Some(self.slot_of(self.table[bucket][at])),
+            None if self.spilled.is_empty() => None,
+            None => self.find_spilled(key),
+        }
+    }
+
+    /// Where in the table a key is.
+    #[inline]
+    fn place_of(&self, key: BlockKey, hash: u64) -> Option<(usize, usize)> {
+        let tag_mask = !self.slot_mask;
+        let wanted = self.tag(hash);
+        for bucket in self.homes(hash) {
+            for (at, value) in self.table[bucket].iter().enumerate() {
+                if (value ^ wanted) & tag_mask == 0 && self.holds(*value, key) {
+                    return Some((bucket, at));
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether an entry names a slot with this key; an empty one names none.
+    #[inline]
+    fn holds(&self, value: u32, key: BlockKey) -> bool {
+        let at = (value & self.slot_mask).wrapping_sub(1) as usize;
+        self.key_low.get(at) == Some(&(key.0 as u32))
+            && self.key_high.get(at) == Some(&((key.0 >> 32) as u8))
+    }
+
+    /// How many slots there are.
+    pub(crate) fn slots(&self) -> u32 {
+        self.flags.len() as u32
+    }
+
+    /// The key last stored at a slot.
+    #[inline]
+    #[must_use]
+    pub(crate) fn key(&self, slot: Slot) -> BlockKey {
+        let at = slot.0 as usize;
+        BlockKey(u64::from(self.key_low[at]) | u64::from(self.key_high[at]) << 32)
+    }
+
+    /// The flags of a slot; not live if the index does not name it.
+    #[inline]
+    #[must_use]
+    pub(crate) fn flags(&self, slot: Slot) -> SlotFlags {
+        self.flags[slot.0 as usize]
+    }
+
+    /// The CRC32C of what a slot holds.
+    #[inline]
+    #[must_use]
+    pub(crate) fn checksum(&self, slot: Slot) -> u32 {
+        self.checksum[slot.0 as usize]
+    }
+
+    /// Counts a hit.
+    #[inline]
+    pub(crate) fn hit(&mut self, slot: Slot) {
+        let flags = &mut self.flags[slot.0 as usize];
+        if flags.hits() < MAX_HITS {
+            *flags = SlotFlags(flags.0 + (1 << HITS_SHIFT));
+        }
+    }
+
+    /// Sets the count of hits.
+    pub(crate) fn set_hits(&mut self, slot: Slot, hits: u8) {
+        let flags = &mut self.flags[slot.0 as usize];
+        *flags = flags.with_hits(hits);
+    }
+
+    /// The block's newest version is durable on the origin.
+    ///
+    /// # Panics
+    /// If the slot is not live and dirty.
+    pub(crate) fn set_clean(&mut self, slot: Slot) {
+        let flags = &mut self.flags[slot.0 as usize];
+        assert!(
+            flags.live() && flags.dirty(),
+            "only a dirty block becomes clean"
+        );
+        *flags = SlotFlags(flags.0 & !DIRTY);
+    }
+
+    /// Adds streams to the shadows of a live slot.
+    pub(crate) fn add_shadows(&mut self, slot: Slot, shadows: u8) {
+        let flags = &mut self.flags[slot.0 as usize];
+        *flags = SlotFlags(flags.0 | (shadows << SHADOW_SHIFT & SHADOW_MASK));
+    }
+
+    /// Names `slot` as the newest version of `key`. Returns the slot that was it before, which is
+    /// then no longer live.
+    ///
+    /// # Panics
+    /// If `slot` is live already.
+    pub(crate) fn insert(
+        &mut self,
+        key: BlockKey,
+        slot: Slot,
+        checksum: u32,
+        flags: SlotFlags,
+    ) -> Option<Slot> {
+        let old = self.put(key, slot, checksum);
+        self.set_flags(slot, flags);
+        old.and_then(|(slot, flags)| flags.live().then_some(slot))
+    }
+
+    /// The first half of [`Index::insert`]: also returns the old slot's flags, from which the
+    /// caller makes the new ones; they must follow at once. If those are not of a live slot, the
+    /// block had been evicted from it.
+    ///
+    /// # Panics
+    /// If `slot` is live already.
+    pub(crate) fn put(
+        &mut self,
+        key: BlockKey,
+        slot: Slot,
+        checksum: u32,
+    ) -> Option<(Slot, SlotFlags)> {
+        let at = slot.0 as usize;
+        assert!(!self.flags[at].live(), "a slot is filled once a generation");
+        self.key_low[at] = key.0 as u32;
+        self.key_high[at] = (key.0 >> 32) as u8;
+        self.checksum[at] = checksum;
+        let hash = hash(key);
+        let value = self.value(self.tag(hash), slot);
+        if let Some((bucket, at)) = self.place_of(key, hash) {
+            let old = self.slot_of(self.table[bucket][at]);
+            self.table[bucket][at] = value;
+            return self.leave(old);
+        }
+        if !self.spilled.is_empty()
+            && let Some(old) = self.replace_spilled(key, slot)
+        {
+            return self.leave(old);
+        }
+        self.live += 1;
+        self.place(key, hash, value, slot);
+        None
+    }
+
+    /// An entry names another slot now: what it was before.
+    #[inline]
+    fn leave(&mut self, old: Slot) -> Option<(Slot, SlotFlags)> {
+        let flags = std::mem::take(&mut self.flags[old.0 as usize]);
+        self.live += u32::from(!flags.live());
+        Some((old, flags))
+    }
+
+    /// Enters a key that is not in the table.
+    #[inline(always)]
+    fn place(&mut self, key: BlockKey, hash: u64, value: u32, slot: Slot) {
+        let [first, second] = self.homes(hash);
+        let bucket = if self.free_places(first) >= self.free_places(second) {
+            first
+        } else {
+            second
+        };
+        let found = match self.free_place(bucket) {
+            None => self.make_room([first, second]),
+            found => found,
+        };
+        match found {
+            Some((bucket, at)) => self.table[bucket][at] = value,
+            None => self.spill(key, slot),
+        }
+    }
+
+    // Out of the way of the table's own paths, which are counted in instructions.
+
+    #[cold]
+    fn find_spilled(&self, key: BlockKey) -> Option<Slot> {
+        self.spilled.get(&key).copied()
+    }
+
+    #[cold]
+    fn replace_spilled(&mut self, key: BlockKey, slot: Slot) -> Option<Slot> {
+        let spilled = self.spilled.get_mut(&key)?;
+        Some(std::mem::replace(spilled, slot))
+    }
+
+    #[cold]
+    fn spill(&mut self, key: BlockKey, slot: Slot) {
+        self.spilled.insert(key, slot);
+    }
+
+    #[cold]
+    fn take_spilled(&mut self, key: BlockKey) -> Option<Slot> {
+        self.spilled.remove(&key)
+    }
+
+    fn free_places(&self, bucket: usize) -> usize {
+        self.table[bucket]
+            .iter()
+            .filter(|value| **value == 0)
+            .count()
+    }
+
+    fn free_place(&self, bucket: usize) -> Option<(usize, usize)> {
+        position(&self.table[bucket], 0).map(|at| (bucket, at))
+    }
+
+    /// Moves an entry of one of two full buckets to its other bucket.
+    fn make_room(&mut self, full: [usize; 2]) -> Option<(usize, usize)> {
+        for bucket in full {
+            for at in 0..BUCKET {
+                let value = self.table[bucket][at];
+                let [first, second] = self.homes(hash(self.key(self.slot_of(value))));
+                let other = if first == bucket { second } else { first };
+                if let Some((other, free)) = self.free_place(other) {
+                    self.table[other][free] = value;
+                    self.table[bucket][at] = 0;
+                    return Some((bucket, at));
+                }
+            }
+        }
+        None
+    }
+
+    /// Sets the flags of a slot that [`Index::put`] has just named.
+    ///
+    /// # Panics
+    /// If the flags are not those of a live slot.
+    pub(crate) fn set_flags(&mut self, slot: Slot, flags: SlotFlags) {
+        assert!(flags.live(), "what is inserted is live");
+        self.flags[slot.0 as usize] = flags;
+    }
+
+    /// Forgets a block, whether cached or evicted. Returns its slot and flags, if it was cached.
+    pub(crate) fn remove(&mut self, key: BlockKey) -> Option<(Slot, SlotFlags)> {
+        let slot = match self.place_of(key, hash(key)) {
+            Some((bucket, at)) => {
+                let value = std::mem::take(&mut self.table[bucket][at]);
+                self.slot_of(value)
+            }
+            None => self.take_spilled(key)?,
+        };
+        let flags = std::mem::take(&mut self.flags[slot.0 as usize]);
+        if !flags.live() {
+            return None;
+        }
+        self.live -= 1;
+        Some((slot, flags))
+    }
+
+    /// The block whose newest version is at this slot is not cached any more.
+    ///
+    /// # Panics
+    /// If the slot is not live.
+    pub(crate) fn evict(&mut self, slot: Slot) {
+        let flags = &mut self.flags[slot.0 as usize];
+        assert!(flags.live(), "only what is cached is evicted");
+        *flags = SlotFlags(flags.0 & ZERO);
+        self.live -= 1;
+    }
+
+    /// What is stored at the slot of an evicted block is not to be read any more.
+    pub(crate) fn hide_evicted(&mut self, slot: Slot) {
+        let flags = &mut self.flags[slot.0 as usize];
+        assert!(!flags.live(), "what is cached is not hidden");
+        *flags = SlotFlags(ZERO);
+    }
+
+    /// The slot is going to be filled anew: if a block was evicted from it, nothing names it any
+    /// more.
+    pub(crate) fn forget_evicted(&mut self, slot: Slot) {
+        if self.flags(slot).live() {
+            return;
+        }
+        let key = self.key(slot);
+        let hash = hash(key);
+        let value = self.value(self.tag(hash), slot);
+        for bucket in self.homes(hash) {
+            if let Some(at) = position(&self.table[bucket], value) {
+                self.table[bucket][at] = 0;
+                return;
+            }
+        }
+        if self.find_spilled(key) == Some(slot) {
+            self.take_spilled(key);
+        }
+    }
+
+    /// The two buckets of a key: each from one half of its hash, by multiply-shift (Lemire 2019,
+    /// "Fast random integer generation in an interval"), so that the table needs no power of two.
+    #[inline]
+    fn homes(&self, hash: u64) -> [usize; 2] {
+        let buckets = self.table.len() as u64;
+        // Two factors below 2^32: nothing wraps.
+        [
+            ((hash >> 32).wrapping_mul(buckets) >> 32) as usize,
+            ((hash & 0xffff_ffff).wrapping_mul(buckets) >> 32) as usize,
+        ]
+    }
+
+    /// The tag of a hash, in its place in an entry.
+    #[inline]
+    fn tag(&self, hash: u64) -> u32 {
+        (hash as u32).rotate_left(TAG_ROTATION) & !self.slot_mask
+    }
+
+    #[inline]
+    fn value(&self, tag: u32, slot: Slot) -> u32 {
+        tag | (slot.0 + 1)
+    }
+
+    #[inline]
+    fn slot_of(&self, value: u32) -> Slot {
+        Slot((value & self.slot_mask) - 1)
+    }
+}
+
+/// Where in a bucket an entry is. Over the places, not over the entries: that loop is made without
+/// a counter.
+#[inline]
+fn position(entries: &[u32; BUCKET], wanted: u32) -> Option<usize> {
+    (0..BUCKET).find(|at| entries[*at] == wanted)
+}
+
+/// The streams other than `own` that `flags` says hold shadows.
+#[must_use]
+pub(crate) fn foreign_shadows(flags: SlotFlags, own: Stream) -> u8 {
+    flags.shadows() & !own.bit()
+}
+
+/// Mixes a key (finalizer of SplitMix64, Steele, Lea and Flood 2014).
+#[inline]
+pub(crate) fn hash(key: BlockKey) -> u64 {
+    let mut x = key.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_map(steps in proptest::collection::vec((0u64..60, any::<bool>()), 1..400)) {
+            let mut index = Index::new(64);
+            let mut map: HashMap<u64, u32> = HashMap::new();
+            let mut free: Vec<u32> = (0..64).rev().collect();
+            for (key, insert) in steps {
+                if insert {
+                    let slot = free.pop().unwrap();
+                    let old = index.insert(BlockKey(key), Slot(slot), key as u32, SlotFlags::new(false, false, 0));
+                    let expected = map.insert(key, slot);
+                    prop_assert_eq!(old, expected.map(Slot));
+                    free.extend(expected);
+                } else {
+                    let removed = index.remove(BlockKey(key)).map(|(slot, _)| slot.0);
+                    prop_assert_eq!(removed, map.remove(&key));
+                    free.extend(removed);
+                }
+                for key in 0..60 {
+                    prop_assert_eq!(index.find(BlockKey(key)), map.get(&key).map(|slot| Slot(*slot)));
+                }
+                prop_assert_eq!(index.len() as usize, map.len());
+            }
+        }
+    }
+
+    /// Buckets too few for what is put in, so that much spills: what a large cache has rarely.
+    #[test]
+    fn what_found_no_bucket_is_found_replaced_and_removed_like_the_rest() {
+        let slots = 1000;
+        let mut index = Index::new(2 * slots);
+        index.table = vec![[0; BUCKET]; slots as usize / BUCKET / 2].into();
+        let clean = SlotFlags::new(false, false, 0);
+        for slot in 0..slots {
+            assert_eq!(
+                index.insert(BlockKey(u64::from(slot)), Slot(slot), slot, clean),
+                None
+            );
+        }
+        assert!(index.spilled.len() >= 500, "{}", index.spilled.len());
+        for key in 0..slots {
+            let old = index.insert(BlockKey(u64::from(key)), Slot(slots + key), key, clean);
+            assert_eq!(old, Some(Slot(key)));
+            assert_eq!(
+                index.find(BlockKey(u64::from(key))),
+                Some(Slot(slots + key))
+            );
+        }
+        assert_eq!(index.find(BlockKey(u64::from(slots))), None);
+        assert_eq!(index.len(), slots);
+        for key in 0..slots {
+            let block = BlockKey(u64::from(key));
+            if key % 2 == 0 {
+                index.evict(Slot(slots + key));
+                assert_eq!(index.find(block), None);
+                assert_eq!(index.named(block), Some(Slot(slots + key)));
+                index.forget_evicted(Slot(slots + key));
+            } else {
+                assert!(index.remove(block).is_some());
+            }
+            assert_eq!(index.named(block), None);
+        }
+        assert_eq!((index.len(), index.spilled.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_evicted_block_is_not_cached_and_still_known() {
+        let mut index = Index::new(8);
+        let clean = SlotFlags::new(false, false, 0);
+        let [first, second, third] = [1, 2, 3].map(BlockKey);
+        for (slot, key) in (0..).map(Slot).zip([first, second, third]) {
+            index.insert(key, slot, slot.0 + 70, clean);
+            index.evict(slot);
+        }
+        assert_eq!(index.len(), 0);
+        assert_eq!(
+            (index.find(first), index.named(first)),
+            (None, Some(Slot(0)))
+        );
+        assert_eq!(index.checksum(Slot(0)), 70);
+        assert_eq!(index.insert(first, Slot(5), 75, clean), None, "it is new");
+        assert_eq!((index.find(first), index.len()), (Some(Slot(5)), 1));
+        assert_eq!(index.remove(second), None);
+        assert_eq!((index.named(second), index.len()), (None, 1));
+        for slot in (0..8).map(Slot) {
+            index.forget_evicted(slot);
+        }
+        assert_eq!(index.named(third), None);
+        assert_eq!(index.find(first), Some(Slot(5)), "what is cached stays");
+    }
+
+    #[test]
+    fn a_grown_index_finds_what_it_held_and_takes_more() {
+        let (before, after) = (10_000, 40_000);
+        let mut index = Index::new(before);
+        let flags = SlotFlags::new(true, false, 5);
+        for slot in 0..before {
+            index.insert(BlockKey(u64::from(slot) * 977), Slot(slot), slot, flags);
+        }
+        index.remove(BlockKey(977));
+        index.grow(after);
+        for slot in before..after {
+            index.insert(BlockKey(u64::from(slot) * 977), Slot(slot), slot, flags);
+        }
+        assert_eq!(index.len(), after - 1);
+        for slot in (0..after).filter(|slot| *slot != 1) {
+            assert_eq!(
+                index.find(BlockKey(u64::from(slot) * 977)),
+                Some(Slot(slot))
+            );
+            assert_eq!(index.checksum(Slot(slot)), slot);
+            assert_eq!(index.flags(Slot(slot)), flags);
+        }
+        assert_eq!(index.find(BlockKey(977)), None);
+    }
+
+    #[test]
+    fn a_full_index_finds_everything() {
+        let slots = 100_000;
+        let mut index = Index::new(slots);
+        for slot in 0..slots {
+            index.insert(
+                BlockKey(u64::from(slot) * 977),
+                Slot(slot),
+                slot,
+                SlotFlags::new(true, false, 0),
+            );
+        }
+        for slot in 0..slots {
+            assert_eq!(
+                index.find(BlockKey(u64::from(slot) * 977)),
+                Some(Slot(slot))
+            );
+            assert_eq!(index.checksum(Slot(slot)), slot);
+        }
+        assert_eq!(index.find(BlockKey(976)), None);
+        assert!(
+            index.spilled.len() < 10,
+            "{} entries found no bucket",
+            index.spilled.len()
+        );
+        for slot in 0..slots {
+            let removed = index.remove(BlockKey(u64::from(slot) * 977));
+            assert_eq!(removed.map(|(slot, _)| slot), Some(Slot(slot)));
+        }
+        assert_eq!(index.len(), 0);
+    }
+}

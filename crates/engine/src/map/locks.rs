@@ -1,0 +1,145 @@
+//! Ownership of blocks (I11): one operation at a time may change where a block's newest version
+//! is. Others wait in order of arrival.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::format::BlockKey;
+use crate::map::index;
+use crate::map::owners::Owners;
+
+/// Who owns a block: the engine's token of the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Owner(pub(crate) u32);
+
+/// Owners from here on are promotions without a job.
+const PROMOTIONS: u32 = 1 << 31;
+
+impl Owner {
+    /// Whether this is a promotion without a job.
+    pub(crate) fn is_promotion(self) -> bool {
+        self.0 >= PROMOTIONS && self != NO_JOB
+    }
+}
+
+/// The owner of blocks that are written by no job: whoever waits for one waits for its unlocking.
+pub(crate) const NO_JOB: Owner = Owner(u32::MAX);
+
+/// A hasher for keys that are mixed already.
+#[derive(Debug, Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = index::hash(BlockKey(value));
+    }
+}
+
+/// A map by block key. Iteration order is the same in every run, as the simulator needs.
+pub(crate) type KeyMap<V> = HashMap<BlockKey, V, BuildHasherDefault<KeyHasher>>;
+
+/// A set of keys.
+pub(crate) type KeySet = HashSet<BlockKey, BuildHasherDefault<KeyHasher>>;
+
+/// Which blocks are owned, by whom, and who waits.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    owners: Owners,
+    promotions: u32,
+    waiting: KeyMap<VecDeque<Owner>>,
+    /// Owned blocks of which reclaim published a copy since, in the write stream.
+    copied: KeyMap<()>,
+}
+
+impl Locks {
+    /// Who owns a block.
+    #[must_use]
+    pub(crate) fn owner(&self, key: BlockKey) -> Option<Owner> {
+        self.owners.get(key)
+    }
+
+    /// Makes `owner` the owner of a block nobody owns. Returns whether it is now.
+    pub(crate) fn try_lock(&mut self, key: BlockKey, owner: Owner) -> bool {
+        self.owners
+            .insert_if_free(key, owner)
+            .is_none_or(|was| was == owner)
+    }
+
+    /// Makes `owner` the owner of a block if nobody owns it. Returns whether that was so.
+    #[inline]
+    pub(crate) fn lock_free(&mut self, key: BlockKey, owner: Owner) -> bool {
+        self.owners.insert_if_free(key, owner).is_none()
+    }
+
+    /// A new owner for a promotion without a job. Far fewer are in progress than there are names,
+    /// and one that lost its block must not be taken for the next promotion of it.
+    pub(crate) fn promotion(&mut self) -> Owner {
+        self.promotions = (self.promotions + 1) % (1 << 30);
+        Owner(PROMOTIONS | self.promotions)
+    }
+
+    /// Takes the block from whoever owns it.
+    pub(crate) fn steal(&mut self, key: BlockKey, owner: Owner) {
+        self.owners.set(key, owner);
+    }
+
+    /// Reclaim has published a copy of a block in the write stream.
+    pub(crate) fn note_copied(&mut self, key: BlockKey) {
+        if self.owners.get(key).is_some() {
+            self.copied.insert(key, ());
+        }
+    }
+
+    /// Whether it has since the owner of the block owns it, or since this was forgotten.
+    #[inline]
+    pub(crate) fn was_copied(&self, key: BlockKey) -> bool {
+        !self.copied.is_empty() && self.copied.contains_key(&key)
+    }
+
+    /// The owner of the block takes a new place for it, above all copies so far.
+    pub(crate) fn forget_copied(&mut self, key: BlockKey) {
+        self.copied.remove(&key);
+    }
+
+    /// Puts `owner` in the queue for a block somebody else owns.
+    pub(crate) fn wait(&mut self, key: BlockKey, owner: Owner) {
+        // Once: whoever is woken for nothing wakes nobody else.
+        let queue = self.waiting.entry(key).or_default();
+        if !queue.contains(&owner) {
+            queue.push_back(owner);
+        }
+    }
+
+    /// Ends the ownership of a block, if `owner` still has it. Returns who waited longest; it
+    /// must try again.
+    pub(crate) fn unlock(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {
+        if !self.owners.remove(key, owner) {
+            return None;
+        }
+        if self.waiting.is_empty() && self.copied.is_empty() {
+            return None;
+        }
+        self.unlocked(key)
+    }
+
+    #[cold]
+    fn unlocked(&mut self, key: BlockKey) -> Option<Owner> {
+        self.copied.remove(&key);
+        let queue = self.waiting.get_mut(&key)?;
+        let next = queue.pop_front();
+        if queue.is_empty() {
+            self.waiting.remove(&key);
+        }
+        next
+    }
+}

@@ -1,0 +1,112 @@
+//! Dirty blocks that cannot be read from the cache device: they stay dirty, and are written back
+//! only if somebody has their volume drained and they can be read then.
+
+use crate::format::{BlockKey, Slot};
+use crate::map::index::Index;
+use crate::map::locks::KeyMap;
+
+/// How often a dirty block is read before it counts as unreadable: one bad read is not worth the
+/// only copy.
+const READ_ATTEMPTS: u8 = 5;
+
+/// What is known of reading dirty blocks.
+#[derive(Debug, Default)]
+pub(crate) struct Unreadable {
+    blocks: KeyMap<Slot>,
+    /// How often blocks could not be read that are tried again.
+    tries: KeyMap<(Slot, u8)>,
+}
+
+impl Unreadable {
+    /// A block has a new version: what is known of reading the old one is void, even if the new
+    /// one is in the same slot.
+    #[inline]
+    pub(crate) fn replaced(&mut self, key: BlockKey) {
+        if !self.tries.is_empty() {
+            self.tries.remove(&key);
+            self.blocks.remove(&key);
+        }
+    }
+
+    /// A block could not be read from this slot.
+    pub(crate) fn failed(&mut self, key: BlockKey, slot: Slot) {
+        let tries = match self.tries.get(&key) {
+            Some((bad, tries)) if *bad == slot => tries + 1,
+            _ => 1,
+        };
+        self.tries.insert(key, (slot, tries));
+        if tries >= READ_ATTEMPTS {
+            self.blocks.insert(key, slot);
+        }
+    }
+
+    /// What is known of reading these blocks is void.
+    pub(crate) fn forget(&mut self, first: BlockKey, end: BlockKey) {
+        let is_other = |key: &BlockKey| !(first..end).contains(key);
+        self.tries.retain(|key, _| is_other(key));
+        self.blocks.retain(|key, _| is_other(key));
+    }
+
+    /// Drops what concerns versions that the index no longer names.
+    pub(crate) fn keep_newest(&mut self, index: &Index) {
+        self.blocks
+            .retain(|key, slot| index.find(*key) == Some(*slot));
+        self.tries
+            .retain(|key, (slot, _)| index.find(*key) == Some(*slot));
+    }
+
+    /// Whether the block cannot be read from this slot.
+    pub(crate) fn holds(&self, key: BlockKey, slot: Slot) -> bool {
+        self.blocks.get(&key) == Some(&slot)
+    }
+
+    /// Whether there are none. (While the origin fails blocks cannot become clean either, but that
+    /// passes; copying on and on until then would wear the cache device out.)
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// How many there are, as far as is known.
+    pub(crate) fn len(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
+    /// The blocks, and the slot of each.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockKey, Slot)> {
+        self.blocks.iter().map(|(key, slot)| (*key, *slot))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: BlockKey = BlockKey(7);
+
+    #[test]
+    fn a_block_counts_after_five_reads_of_one_slot() {
+        let mut unreadable = Unreadable::default();
+        for _ in 1..READ_ATTEMPTS {
+            unreadable.failed(KEY, Slot(3));
+        }
+        assert!(!unreadable.holds(KEY, Slot(3)));
+        unreadable.failed(KEY, Slot(4));
+        assert!(unreadable.is_empty(), "another slot is another version");
+        for _ in 1..READ_ATTEMPTS {
+            unreadable.failed(KEY, Slot(4));
+        }
+        assert!(unreadable.holds(KEY, Slot(4)) && !unreadable.holds(KEY, Slot(3)));
+    }
+
+    #[test]
+    fn a_new_version_is_readable_until_it_is_not() {
+        let mut unreadable = Unreadable::default();
+        for _ in 0..READ_ATTEMPTS {
+            unreadable.failed(KEY, Slot(3));
+        }
+        unreadable.replaced(KEY);
+        assert_eq!(unreadable.len(), 0);
+        unreadable.failed(KEY, Slot(3));
+        assert!(!unreadable.holds(KEY, Slot(3)), "it is counted anew");
+    }
+}

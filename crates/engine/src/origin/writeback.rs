@@ -1,0 +1,604 @@
+//! Write-back: dirty blocks go to the origin in its order, many at a time, and become clean with
+//! the origin's next flush (I6).
+//!
+//! A sweep takes the oldest part of the dirty data, so that the write stream's tail never stays
+//! dirty, sorts it by address, and takes dirty neighbours along for free. Clients' reads of the
+//! origin come first.
+
+use smallvec::SmallVec;
+
+use crate::engine::Engine;
+use crate::format::{BlockKey, Slot, Stream};
+use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
+use crate::jobs::Job;
+use crate::map::locks::Owner;
+use crate::origin::pace::Pace;
+use crate::origin::volume::Volume;
+use crate::origin::writeback_reads::Reads;
+use crate::planted::{self, Bug};
+use crate::settings::{Mode, WritebackPolicy};
+use crate::store::log::Version;
+use crate::store::op::Op;
+
+/// An origin that a client used this recently belongs to the client.
+const FOREGROUND: Nanos = Nanos(15_000_000);
+/// A cache device that a client used this recently belongs to the client.
+pub(crate) const CACHE_FOREGROUND: Nanos = Nanos(15_000_000);
+/// What write-back moves meanwhile: so many bytes, then nothing for so long. That is 6 MiB a
+/// second at most, and a client's request seldom waits behind it. Single blocks count by their
+/// bytes too, or what was written at random would hardly get back at all.
+const TRICKLE: (usize, Nanos) = (64 << 10, Nanos(10_000_000));
+/// In so many operations at a time, for a disk to have something to choose from.
+const TRICKLE_DEPTH: u32 = 4;
+/// A sweep takes at least this many blocks if there are as many, and at most so many.
+const SWEEP_BLOCKS: (usize, usize) = (4096, 131_072);
+/// Where no client has asked for anything for so long, the paced policy needs no pace.
+const IDLE_AFTER: Nanos = Nanos(2_000_000_000);
+/// When there was nothing to do, look again after this long.
+const IDLE_CHECK: Nanos = Nanos(20_000_000);
+/// After an origin error write-back pauses, from the first to at most the second.
+const BACKOFF: (Nanos, Nanos) = (Nanos(200_000_000), Nanos(30_000_000_000));
+/// Written versions that wait for a flush of the origin before one is asked for.
+const FLUSH_AFTER_BLOCKS: usize = 16_384;
+
+#[derive(Debug, Default)]
+pub(crate) struct Writeback {
+    sweep: Vec<BlockKey>,
+    at: usize,
+    in_flight: u32,
+    next_check: Option<Nanos>,
+    /// No new sweep is planned before: the last one found nothing due.
+    next_plan: Nanos,
+    /// When a client last used the cache device for what could not have come from a stream.
+    cache_used_at: Option<Nanos>,
+    /// While a client does, so many bytes may still be moved before the next time.
+    trickle_left: usize,
+    next_trickle: Nanos,
+    /// When a client last wrote.
+    asked_at: Option<Nanos>,
+    pub(crate) reads: Reads,
+    pace: Pace,
+    paused_until: Option<Nanos>,
+    backoff: Option<Nanos>,
+    /// Reclaim waits for the write stream's tail to become clean.
+    hurried: bool,
+}
+
+impl Writeback {
+    pub(crate) fn hurry(&mut self) {
+        self.hurried = true;
+    }
+
+    /// A client writes.
+    pub(crate) fn client_writes(&mut self, now: Nanos) {
+        self.asked_at = Some(now);
+    }
+
+    /// A client reads from the cache, or writes to it in no sequence. (A sequential writer is
+    /// better off with both devices at work: the cache fills later.)
+    pub(crate) fn cache_is_used(&mut self, now: Nanos) {
+        self.cache_used_at = Some(now);
+    }
+
+    /// Whether a client used the cache device this lately, in whatever manner.
+    pub(crate) fn has_clients(&self, now: Nanos, lately: Nanos) -> bool {
+        let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < lately);
+        recent(self.asked_at) || recent(self.cache_used_at)
+    }
+}
+
+/// A run of blocks on its way to the origin.
+#[derive(Debug)]
+pub(crate) struct WritebackJob {
+    volume: VolumeSlot,
+    pub(crate) key: BlockKey,
+    /// What is being written: by the time it is on the origin its slots can hold other versions.
+    pub(crate) versions: SmallVec<[Version; 32]>,
+    /// `None` for a run of zeroes.
+    pub(crate) buf: Option<Buf>,
+    /// Reads of its data that have not ended.
+    pub(crate) reads: u32,
+    pub(crate) unreadable: SmallVec<[u16; 2]>,
+}
+
+/// What decides how fast dirty data is written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Haste {
+    /// Somebody waits for it.
+    Pressed,
+    /// The rate that is to keep it at its target.
+    Paced,
+    /// A client uses the cache device: little at a time.
+    Trickling,
+    /// The origin alone.
+    Free,
+}
+
+impl Engine {
+    pub(crate) fn advance_writeback(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        if self.store.stats.dirty_blocks == 0 {
+            self.writeback.next_check = None;
+            self.writeback.hurried = false;
+            return;
+        }
+        if let Some(until) = self.writeback.paused_until.filter(|until| now < *until) {
+            // What became dirty during the pause has set no time itself.
+            self.writeback.next_check = Some(until);
+            return;
+        }
+        self.writeback.paused_until = None;
+        let has_plan = self.writeback.at < self.writeback.sweep.len();
+        if !has_plan && now < self.writeback.next_plan && !self.writeback.hurried {
+            self.writeback.next_check = Some(self.writeback.next_plan);
+            return;
+        }
+        let haste = self.haste(now);
+        if haste == Haste::Paced {
+            let target = self.store.share(self.store.settings.dirty_low_percent);
+            self.writeback
+                .pace
+                .advance(now, self.store.stats.dirty_blocks, target);
+        }
+        if haste == Haste::Trickling {
+            if now >= self.writeback.next_trickle {
+                self.writeback.next_trickle = now.after(TRICKLE.1);
+                self.writeback.trickle_left = TRICKLE.0;
+            }
+            if self.writeback.trickle_left == 0 {
+                self.writeback.next_check = Some(self.writeback.next_trickle);
+                return;
+            }
+        }
+        let mut depth = self.writeback_depth(now, haste);
+        let mut longest_bytes = self.store.settings.writeback_run_bytes as usize;
+        if haste == Haste::Trickling {
+            depth = depth.min(TRICKLE_DEPTH);
+            longest_bytes = longest_bytes.min(TRICKLE.0);
+        }
+        let mut looked = false;
+        while self.writeback.in_flight < depth && self.haste_allows(haste) {
+            let Some(key) = self.next_due() else {
+                if looked {
+                    break;
+                }
+                looked = true;
+                if !self.plan_sweep(now) {
+                    self.writeback.next_plan = now.after(IDLE_CHECK);
+                    break;
+                }
+                continue;
+            };
+            if !self.start_writeback(now, key, longest_bytes, haste, memory) {
+                break;
+            }
+        }
+        let wait = if depth == 0 { FOREGROUND } else { IDLE_CHECK };
+        let looks_again = self.writeback.in_flight == 0;
+        self.writeback.next_check = looks_again.then(|| now.after(wait));
+        match haste {
+            Haste::Trickling => self.writeback.next_check = Some(self.writeback.next_trickle),
+            Haste::Paced if !self.writeback.pace.allows() => {
+                self.writeback.next_check = Some(now.after(self.writeback.pace.wait()));
+            }
+            _ => {}
+        }
+    }
+
+    fn haste(&self, now: Nanos) -> Haste {
+        let used = self.writeback.cache_used_at;
+        if self.is_pressed() {
+            Haste::Pressed
+        } else if self.is_paced(now) {
+            Haste::Paced
+        } else if used.is_some_and(|at| now.since(at) < CACHE_FOREGROUND) {
+            Haste::Trickling
+        } else {
+            Haste::Free
+        }
+    }
+
+    /// Whether one more operation may be started.
+    fn haste_allows(&self, haste: Haste) -> bool {
+        match haste {
+            Haste::Paced => self.writeback.pace.allows(),
+            Haste::Trickling => self.writeback.trickle_left > 0,
+            Haste::Pressed | Haste::Free => true,
+        }
+    }
+
+    /// Starts no more write-back: part of an orderly stop, after which an origin is to stay as it
+    /// is. What is on its way ends.
+    pub fn hold_writeback(&mut self) {
+        self.writeback.paused_until = Some(Nanos(u64::MAX));
+    }
+
+    /// Whether the rate decides: there are clients whom bursts would be in the way of.
+    fn is_paced(&self, now: Nanos) -> bool {
+        let left_over =
+            |volume: &Volume| volume.config.mode != Mode::Writeback && volume.dirty_blocks > 0;
+        self.store.settings.writeback_policy == WritebackPolicy::Rate
+            && !self.store.volumes.iter().flatten().any(left_over)
+            && (self.writeback.has_clients(now, IDLE_AFTER) || self.origin_is_used(now, IDLE_AFTER))
+    }
+
+    /// Whether a client reads or writes an origin, or did so this lately.
+    fn origin_is_used(&self, now: Nanos, lately: Nanos) -> bool {
+        self.store.volumes.iter().flatten().any(|volume| {
+            volume.foreground_reads > 0
+                || volume.foreground_writes > 0
+                || volume
+                    .foreground_at
+                    .is_some_and(|at| now.since(at) < lately)
+        })
+    }
+
+    /// Whether there is dirty data and it waits for its time, however much more of it there is.
+    pub(crate) fn writeback_waits(&self) -> bool {
+        let writeback = &self.writeback;
+        let until = match writeback.paused_until {
+            None if writeback.hurried || writeback.at < writeback.sweep.len() => return false,
+            None => writeback.next_plan,
+            Some(until) => until,
+        };
+        self.store.stats.dirty_blocks > 0 && writeback.next_check == Some(until)
+    }
+
+    pub(crate) fn writeback_deadline(&self) -> Option<Nanos> {
+        self.writeback
+            .next_check
+            .filter(|_| self.store.stats.dirty_blocks > 0)
+    }
+
+    /// Whether somebody waits for dirty data to become less.
+    fn is_pressed(&self) -> bool {
+        let leaving = self
+            .store
+            .volumes
+            .iter()
+            .flatten()
+            .any(|volume| volume.draining && volume.dirty_blocks > 0);
+        leaving
+            || self.store.failed_cache()
+            || !self.throttle.is_empty()
+            || self.writeback.hurried
+            || !self.store.has_placed_all()
+    }
+
+    /// How many operations may be in flight now.
+    fn writeback_depth(&self, now: Nanos, haste: Haste) -> u32 {
+        let dirty = self.store.stats.dirty_blocks;
+        let full = u32::from(self.store.settings.writeback_depth);
+        if haste == Haste::Paced {
+            // Readers of the origin come first here too.
+            let used = self.origin_is_used(now, FOREGROUND);
+            if used { 1 } else { (full / 8).max(1) }
+        } else if !self.origin_is_used(now, FOREGROUND) {
+            full
+        } else if haste == Haste::Pressed {
+            (full / 8).max(1)
+        } else if dirty >= self.store.share(self.store.settings.dirty_high_percent) {
+            // A client that streams past a full cache gets the origin; a reader shares it.
+            u32::from(
+                self.store
+                    .volumes
+                    .iter()
+                    .flatten()
+                    .any(|volume| volume.foreground_reads > 0),
+            )
+        } else {
+            0
+        }
+    }
+
+    /// The next planned block that is still to be written back.
+    fn next_due(&mut self) -> Option<BlockKey> {
+        while let Some(&key) = self.writeback.sweep.get(self.writeback.at) {
+            if self.may_write_back(key).is_some() {
+                return Some(key);
+            }
+            self.writeback.at += 1;
+        }
+        None
+    }
+
+    /// The slot of a block that may go to the origin now: dirty, its entry durable (I4), no other
+    /// origin write of it in flight (I11), not there already.
+    fn may_write_back(&self, key: BlockKey) -> Option<Slot> {
+        let slot = self.store.index.find(key)?;
+        self.is_due(key, slot).then_some(slot)
+    }
+
+    /// As [`Engine::may_write_back`], for a block whose slot is known.
+    fn is_due(&self, key: BlockKey, slot: Slot) -> bool {
+        let abandoned = self
+            .store
+            .failed
+            .as_ref()
+            .is_some_and(|failed| failed.recorded);
+        self.store.index.flags(slot).dirty()
+            && (self.store.log.is_durable(slot) || abandoned || planted::is(Bug::WriteBackEarly))
+            && !self.origin_locks.contains_key(&key)
+            && !self.is_written(key, slot)
+            && !self.store.unreadable.holds(key, slot)
+    }
+
+    /// Plans a sweep over the oldest dirty blocks. False if nothing is due.
+    fn plan_sweep(&mut self, now: Nanos) -> bool {
+        let dirty = self.store.stats.dirty_blocks;
+        let draining = self.store.volumes.iter().flatten().any(|volume| {
+            volume.dirty_blocks > 0 && (volume.draining || volume.config.mode != Mode::Writeback)
+        });
+        let all = draining
+            || self.store.failed_cache()
+            || self.writeback.hurried
+            || !self.throttle.is_empty();
+        let due_anyway = match self.store.settings.writeback_policy {
+            WritebackPolicy::Threshold => {
+                dirty > self.store.share(self.store.settings.dirty_low_percent)
+            }
+            WritebackPolicy::Timed => {
+                dirty > self.store.share(self.store.settings.dirty_high_percent)
+            }
+            WritebackPolicy::Rate | WritebackPolicy::Cleaner => true,
+        };
+        let wanted = (dirty as usize / 4).clamp(SWEEP_BLOCKS.0, SWEEP_BLOCKS.1);
+        let mut sweep = std::mem::take(&mut self.writeback.sweep);
+        sweep.clear();
+        let mut undurable = false;
+        self.store.unreadable.keep_newest(&self.store.index);
+        let geometry = self.store.log.geometry;
+        for at in 0..self.store.log.streams[Stream::Write as usize].order.len() {
+            let id = self.store.log.streams[Stream::Write as usize].order[at];
+            let segment = &self.store.log.segments[id.0 as usize];
+            let aged = now.since(segment.opened_at) >= self.store.settings.age_limit;
+            if sweep.len() >= wanted || !(all || due_anyway || aged) {
+                break;
+            }
+            if segment.dirty == 0 {
+                continue;
+            }
+            undurable |= segment.durable_slots < geometry.slots_per_segment() as u16;
+            for in_segment in geometry.first_slot() as u16..geometry.slots_per_segment() as u16 {
+                let slot = geometry.slot(id, in_segment);
+                let flags = self.store.index.flags(slot);
+                if !flags.live() || !flags.dirty() {
+                    continue;
+                }
+                // What is on its way already must not take the place of what is not: a sweep of
+                // little else would be planned again at once, over and over.
+                let key = self.store.index.key(slot);
+                if self.is_due(key, slot) {
+                    sweep.push(key);
+                }
+            }
+        }
+        sweep.sort_unstable();
+        if sweep.is_empty() {
+            if undurable && all {
+                self.store.want_durable(self.store.last_number());
+            }
+            self.ask_for_origin_flushes();
+        }
+        self.writeback.sweep = sweep;
+        self.writeback.at = 0;
+        self.writeback.hurried = false;
+        !self.writeback.sweep.is_empty()
+    }
+
+    /// What was written waits for a flush and nothing else is to be written: now is the time.
+    fn ask_for_origin_flushes(&mut self) {
+        if self.written.is_empty() || self.writeback.in_flight > 0 {
+            return;
+        }
+        for at in 0..self.store.volumes.len() {
+            if self.store.volumes[at]
+                .as_ref()
+                .is_some_and(|volume| volume.has_unflushed())
+            {
+                self.want_origin_flush(VolumeSlot(at as u16));
+            }
+        }
+    }
+
+    /// Starts writing back the run of dirty blocks around `key`. False if memory is short.
+    fn start_writeback(
+        &mut self,
+        now: Nanos,
+        key: BlockKey,
+        longest_bytes: usize,
+        haste: Haste,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let Some(volume) = self.store.volume_of(key) else {
+            self.writeback.at += 1;
+            return true;
+        };
+        let block_bytes = self.store.block_bytes();
+        let longest = longest_bytes / block_bytes;
+        let zero = self
+            .may_write_back(key)
+            .is_some_and(|slot| self.store.index.flags(slot).zero());
+        let same = |engine: &Engine, key: BlockKey| {
+            let slot = engine.may_write_back(key)?;
+            (engine.store.index.flags(slot).zero() == zero
+                && engine.store.volume_of(key) == Some(volume))
+            .then_some(slot)
+        };
+        let mut slots: SmallVec<[Slot; 32]> = SmallVec::new();
+        while slots.len() < longest.max(1)
+            && let Some(slot) = same(self, key.plus(slots.len() as u64))
+        {
+            slots.push(slot);
+        }
+        let buf = if zero {
+            None
+        } else {
+            // Where memory is short a shorter run does.
+            let spare = &mut self.spare_writeback;
+            let Some(buf) = spare.alloc_most(slots.len(), block_bytes, memory) else {
+                return false;
+            };
+            slots.truncate(buf.len_bytes as usize / block_bytes);
+            Some(buf)
+        };
+        let count = slots.len() as u64;
+        let versions = slots
+            .iter()
+            .map(|slot| self.store.log.version(*slot))
+            .collect();
+        let job = WritebackJob {
+            volume,
+            key,
+            versions,
+            buf,
+            reads: 0,
+            unreadable: SmallVec::new(),
+        };
+        let name = self.jobs.insert(Job::Writeback(Box::new(job)));
+        for i in 0..count {
+            self.origin_locks.insert(key.plus(i), Owner(name));
+        }
+        self.writeback.in_flight += 1;
+        self.writeback.at += 1;
+        if haste == Haste::Paced {
+            // What is written back at other times is no debt of the pace's.
+            self.writeback.pace.spend(count);
+        }
+        let moved = count as usize * block_bytes;
+        self.writeback.trickle_left = self.writeback.trickle_left.saturating_sub(moved);
+        let Some(buf) = buf else {
+            self.write_run(name);
+            return true;
+        };
+        self.read_run(name, key, &slots, buf, memory);
+        self.start_reads(now);
+        if self.writeback_job(name).reads == 0 {
+            self.write_run(name);
+        }
+        true
+    }
+
+    pub(crate) fn write_run(&mut self, name: u32) {
+        let job = self.writeback_job(name);
+        let (volume, key, blocks, buf) = (job.volume, job.key, job.versions.len() as u64, job.buf);
+        let (offset_bytes, len_bytes) = self.store.origin_range(volume, key, blocks);
+        let operation = match buf {
+            Some(buf) => Operation::Write {
+                offset_bytes,
+                bufs: one_buf(buf.slice(0, len_bytes)),
+            },
+            None => Operation::WriteZeroes {
+                offset_bytes,
+                len_bytes: len_bytes as u64,
+            },
+        };
+        self.store.issue(
+            Op::WritebackWrite { job: name },
+            Device::Origin(volume),
+            operation,
+        );
+    }
+
+    pub(crate) fn writeback_write_done(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let job = self.writeback_job(name);
+        let (volume, key, versions) = (job.volume, job.key, job.versions.clone());
+        let blocks = versions.len() as u64;
+        self.origin_written(now, volume, key, blocks);
+        if result.is_ok() {
+            self.writeback.backoff = None;
+            self.store.stats.written_back_blocks += blocks;
+            self.throttle.written_back(blocks);
+            for (i, version) in versions.into_iter().enumerate() {
+                let key = key.plus(i as u64);
+                // Only the version that was read is on the origin (I6).
+                let on_origin = self.store.index.find(key).filter(|slot| {
+                    planted::is(Bug::AnyVersionClean)
+                        || (*slot == version.slot && self.store.log.holds(version))
+                });
+                if let Some(slot) = on_origin
+                    && self.store.index.flags(slot).dirty()
+                {
+                    self.version_written(volume, key, slot);
+                }
+            }
+            if self.written.len() >= FLUSH_AFTER_BLOCKS {
+                self.want_origin_flush(volume);
+            }
+        } else {
+            // It stays dirty and is tried again later, later each time.
+            self.store.stats.origin_write_errors += 1;
+            let backoff = self
+                .writeback
+                .backoff
+                .map_or(BACKOFF.0, |last| Nanos((last.0 * 2).min(BACKOFF.1.0)));
+            self.writeback.backoff = Some(backoff);
+            let until = self.writeback.paused_until.max(Some(now.after(backoff)));
+            self.writeback.paused_until = until;
+            self.writeback.next_check = until;
+        }
+        self.end_writeback(now, name, memory);
+    }
+
+    pub(crate) fn end_writeback(&mut self, _now: Nanos, name: u32, memory: &mut dyn Memory) {
+        let Some(Job::Writeback(job)) = self.jobs.remove(name) else {
+            return;
+        };
+        for i in 0..job.versions.len() as u64 {
+            let key = job.key.plus(i);
+            if self.origin_locks.get(&key) == Some(&Owner(name)) {
+                self.origin_locks.remove(&key);
+            }
+        }
+        if let Some(buf) = job.buf {
+            self.spare_writeback.free(buf, memory);
+        }
+        self.writeback.in_flight -= 1;
+        let waiters = std::mem::take(&mut self.origin_lock_waiters);
+        self.runnable.extend(waiters);
+    }
+
+    /// Has what could not be read of a volume tried again: somebody who has it written back may
+    /// have mended the cause.
+    pub(crate) fn try_unreadable_again(&mut self, slot: VolumeSlot) {
+        if !self.store.unreadable.is_empty() {
+            let (first, end) = self.volume(slot).keys();
+            self.store.unreadable.forget(first, end);
+        }
+    }
+
+    /// How many dirty blocks of a volume write-back could not read and tries no more.
+    #[must_use]
+    pub fn unreadable_blocks(&self, volume: VolumeSlot) -> u64 {
+        if self.store.unreadable.is_empty() {
+            return 0;
+        }
+        self.unreadable_dirty(volume).len() as u64
+    }
+
+    /// Dirty blocks that cannot be read from the cache device, by offset on the volume in bytes:
+    /// lost unless an administrator finds another copy.
+    #[must_use]
+    pub fn unreadable_dirty(&self, volume: VolumeSlot) -> Vec<u64> {
+        let Some(Some(state)) = self.store.volumes.get(usize::from(volume.0)) else {
+            return Vec::new();
+        };
+        let still = self
+            .store
+            .unreadable
+            .iter()
+            .filter(|(key, slot)| self.store.index.find(*key) == Some(*slot));
+        let block_bytes = self.store.block_bytes() as u64;
+        let mut offsets: Vec<u64> = still
+            .filter(|(key, _)| state.contains(*key))
+            .map(|(key, _)| (key.0 - state.config.base.0) * block_bytes)
+            .collect();
+        offsets.sort_unstable();
+        offsets
+    }
+}

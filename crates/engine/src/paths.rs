@@ -1,0 +1,12 @@
+//! The data path: one file for each kind of request, read from top to bottom.
+
+pub(crate) mod flush;
+pub(crate) mod late;
+pub(crate) mod promote;
+pub(crate) mod promote_one;
+pub(crate) mod quick;
+pub(crate) mod read;
+pub(crate) mod read_again;
+pub(crate) mod read_ahead;
+pub(crate) mod single;
+pub(crate) mod write;

@@ -1,0 +1,37 @@
+//! Policies: what is let in, where it goes, what stays.
+
+pub(crate) mod clock_hand;
+pub(crate) mod gate;
+pub(crate) mod replacement;
+pub(crate) mod sequential;
+pub(crate) mod touches;
+pub(crate) mod trials;
+
+use crate::policy::clock_hand::MainHand;
+use crate::policy::gate::Gate;
+use crate::policy::replacement::Allowance;
+use crate::policy::trials::Trials;
+use crate::settings::Settings;
+
+/// What decides about admission and replacement. Questions about the shard are asked of its store.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    pub(crate) gate: Gate,
+    pub(crate) trials: Trials,
+    hand: MainHand,
+    allowance: Allowance,
+}
+
+impl Policy {
+    /// The policies of a shard with so many slots.
+    pub(crate) fn new(slots: usize, settings: &Settings) -> Policy {
+        let mut gate = Gate::default();
+        gate.set(settings, slots);
+        Policy {
+            gate,
+            trials: Trials::new(slots, settings),
+            hand: MainHand::default(),
+            allowance: Allowance::new(slots, settings.retain_percent),
+        }
+    }
+}

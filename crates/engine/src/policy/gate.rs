@@ -1,0 +1,227 @@
+//! The gate of the cache: what is not let in although there is room, and why. Blocks wanted too
+//! seldom, anything while the cache device is slow, anything that would wear it out sooner than
+//! agreed.
+//!
+//! None of this ever keeps a newer version of a dirty block out (I5): a write that touches one is
+//! logged whatever the gate says.
+
+use crate::bypass::BypassReason;
+use crate::bypass::Direction;
+use crate::format::BlockKey;
+use crate::interface::Nanos;
+use crate::policy::Policy;
+use crate::policy::touches::Touches;
+use crate::settings::{Admission, Settings};
+use crate::store::Store;
+
+/// A day, in nanoseconds.
+const DAY: u128 = 86_400 * Nanos::SECOND.0 as u128;
+/// A budget that was not used is saved up to this share of a day.
+const SAVED_SHARE: u64 = 24;
+/// Where nothing has come from the cache device for so long, it counts as idle and is tried again.
+const CALM: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
+/// A new time counts as one of this many in the average.
+const AVERAGED: u64 = 8;
+
+/// The state of the gate.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// Whether anything is asked of reads, and of writes.
+    guards: [bool; 2],
+    /// Whether the times of the cache device matter.
+    pub(crate) watches: bool,
+    touches: [Option<Touches>; 2],
+    latency: [Latency; 2],
+    budget: Budget,
+}
+
+impl Gate {
+    /// The gate that these settings describe, with what an earlier one knew.
+    pub(crate) fn set(&mut self, settings: &Settings, slots: usize) {
+        let limits = [settings.congestion_read, settings.congestion_write];
+        let admissions = [settings.read_admission, settings.write_admission];
+        self.watches = limits.iter().any(Option::is_some);
+        if settings.write_budget_bytes_per_day.is_none() {
+            self.budget = Budget::default();
+        }
+        for side in 0..2 {
+            let counts = admissions[side] != Admission::ALWAYS;
+            let limited = limits[side].is_some() || settings.write_budget_bytes_per_day.is_some();
+            self.guards[side] = counts || limited;
+            if !counts {
+                self.touches[side] = None;
+            } else if self.touches[side].is_none() {
+                self.touches[side] = Some(Touches::new(slots / 4));
+            }
+        }
+    }
+
+    /// Whether [`Engine::turned_away`] has anything to say.
+    #[inline]
+    pub(crate) fn guards(&self, direction: Direction) -> bool {
+        self.guards[direction as usize]
+    }
+
+    /// The cache device answered a request after this long.
+    pub(crate) fn answered(&mut self, direction: Direction, now: Nanos, took: Nanos) {
+        self.latency[direction as usize].answered(now, took);
+    }
+}
+
+/// A moving average of the cache device's times.
+#[derive(Clone, Copy, Debug, Default)]
+struct Latency {
+    average: Nanos,
+    at: Nanos,
+}
+
+impl Latency {
+    fn answered(&mut self, now: Nanos, took: Nanos) {
+        self.average = if now.since(self.at) > CALM {
+            took
+        } else {
+            Nanos((self.average.0 * (AVERAGED - 1) + took.0) / AVERAGED)
+        };
+        self.at = now;
+    }
+
+    fn exceeds(&self, limit: Option<Nanos>, now: Nanos) -> bool {
+        limit.is_some_and(|limit| self.average > limit && now.since(self.at) <= CALM)
+    }
+}
+
+/// What may still be written to the cache device, in bytes; negative where reclaim and headers
+/// took more than there was.
+#[derive(Clone, Copy, Debug, Default)]
+struct Budget {
+    left: i64,
+    written: u64,
+    at: Option<Nanos>,
+}
+
+impl Budget {
+    /// Takes what was written since the last look from what came in meanwhile, and says whether
+    /// anything is left.
+    fn allows(&mut self, per_day: u64, written: u64, now: Nanos) -> bool {
+        let most = (per_day / SAVED_SHARE) as i64;
+        let earned = match self.at {
+            None => most,
+            Some(at) => (u128::from(per_day) * u128::from(now.since(at).0) / DAY) as i64,
+        };
+        // What was written before there was a budget is none of its business.
+        let spent = self.at.map_or(0, |_| written - self.written) as i64;
+        // Less than a byte is not lost: the clock goes on only when something was earned.
+        if earned > 0 || self.at.is_none() {
+            self.at = Some(now);
+        }
+        self.written = written;
+        self.left = (self.left.saturating_add(earned) - spent).min(most);
+        self.left > 0
+    }
+}
+
+impl Policy {
+    /// Why these blocks are not let in, if they are not.
+    #[cold]
+    pub(crate) fn turned_away(
+        &mut self,
+        store: &Store,
+        now: Nanos,
+        direction: Direction,
+        key: BlockKey,
+        count: u64,
+    ) -> Option<BypassReason> {
+        let side = direction as usize;
+        let (limit, admission) = match direction {
+            Direction::Read => (
+                store.settings.congestion_read,
+                store.settings.read_admission,
+            ),
+            Direction::Write => (
+                store.settings.congestion_write,
+                store.settings.write_admission,
+            ),
+        };
+        if self.gate.latency[side].exceeds(limit, now) {
+            return Some(BypassReason::Congested);
+        }
+        if let Some(per_day) = store.settings.write_budget_bytes_per_day {
+            let written =
+                store.stats.cache_data_written_bytes + store.stats.cache_metadata_written_bytes;
+            let own = per_day / u64::from(store.log.geometry.shards);
+            if !self.gate.budget.allows(own, written, now) {
+                return Some(BypassReason::WriteBudget);
+            }
+        }
+        let keys = || (0..count).map(|i| key.plus(i));
+        // A write of a block that is cached replaces it, which takes no new room.
+        if direction == Direction::Write && keys().any(|key| store.index.find(key).is_some()) {
+            return None;
+        }
+        let touches = self.gate.touches[side].as_mut()?;
+        let most = keys().map(|key| touches.touch(key)).max().unwrap_or(0);
+        if most < admission.touches() {
+            return Some(BypassReason::Admission);
+        }
+        keys().for_each(|key| touches.forget(key));
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_earned_over_time_and_saved_for_an_hour() {
+        let day = 24 << 20;
+        let hour = Nanos(3_600 * Nanos::SECOND.0);
+        let mut budget = Budget::default();
+        let earlier = 1 << 40;
+        assert!(
+            budget.allows(day, earlier, Nanos(0)),
+            "what was written before does not count"
+        );
+        let mut budget = Budget::default();
+        assert!(budget.allows(day, 0, Nanos(1)));
+        assert!(
+            !budget.allows(day, 1 << 20, Nanos(2)),
+            "the hour's is spent"
+        );
+        assert!(
+            !budget.allows(day, 3 << 20, Nanos(3)),
+            "and more, by reclaim"
+        );
+        assert!(!budget.allows(day, 3 << 20, hour));
+        assert!(budget.allows(day, 3 << 20, Nanos(hour.0 * 3 + 10)));
+        assert!(budget.allows(day, 3 << 20, Nanos(hour.0 * 100)));
+        assert!(
+            !budget.allows(day, 4 << 20, Nanos(hour.0 * 100)),
+            "saved for no longer"
+        );
+        let mut slow = Budget::default();
+        assert!(slow.allows(86_400, 0, Nanos(0)));
+        assert!(!slow.allows(86_400, 3_600, Nanos(0)));
+        let half_seconds =
+            (1..=4).map(|i| slow.allows(86_400, 3_600, Nanos(i * Nanos::SECOND.0 / 2)));
+        assert_eq!(
+            half_seconds.filter(|allowed| *allowed).count(),
+            3,
+            "a byte a second"
+        );
+    }
+
+    #[test]
+    fn a_slow_device_is_tried_again_when_it_was_left_alone() {
+        let mut latency = Latency::default();
+        let limit = Some(Nanos(1_000_000));
+        for i in 1..50 {
+            latency.answered(Nanos(i * 1_000_000), Nanos(2_000_000));
+        }
+        assert!(latency.exceeds(limit, Nanos(50_000_000)));
+        assert!(!latency.exceeds(None, Nanos(50_000_000)));
+        assert!(!latency.exceeds(limit, Nanos(200_000_000)));
+        latency.answered(Nanos(200_000_000), Nanos(100_000));
+        assert!(!latency.exceeds(limit, Nanos(200_000_001)));
+    }
+}

@@ -1,0 +1,270 @@
+//! Recovery: from what is on the cache device (and in the shared-memory ring) to the state of a
+//! shard. Reads one summary for each sealed segment and scans only those that were open.
+//!
+//! In order: `scan` finds what each segment says; `damage` looks for what is missing; `judge`
+//! decides which uncertain entries count; `rebuild` takes the newest version of each block (I1);
+//! `verdict` writes down what was decided (I12).
+
+pub(crate) mod attach;
+mod bury;
+mod damage;
+pub(crate) mod joined;
+mod judge;
+mod numbers;
+#[cfg(test)]
+mod promised;
+mod rebuild;
+mod scan;
+mod verdict;
+mod void;
+
+use crate::format::entry::NumberedEntry;
+use crate::format::header::State;
+use crate::format::{
+    BlockKey, DurablePosition, EntryList, Link, SegmentId, Sequence, Stream, Superblock,
+};
+use crate::interface::{DeviceError, Storage};
+use crate::map::index::Index;
+use crate::planted::{self, Bug};
+use crate::ring::ReplayedRecord;
+use crate::store::log::Log;
+use crate::unsaved::Promise;
+
+/// A shard as recovery found it.
+#[derive(Debug)]
+pub struct Recovered {
+    pub(crate) log: Log,
+    pub(crate) index: Index,
+    /// What is to be done when the verdicts are durable.
+    pub(crate) bury: Option<bury::Bury>,
+    /// What there was.
+    pub report: ShardReport,
+}
+
+/// What recovery of a shard found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShardReport {
+    /// Segments that hold something, of how many.
+    pub used_segments: u32,
+    /// All segments.
+    pub segments: u32,
+    /// Segments that were open or not sealed.
+    pub scanned_segments: u32,
+    /// Bytes read from the cache device.
+    pub bytes_read: u64,
+    /// Blocks cached.
+    pub cached_blocks: u64,
+    /// Dirty blocks among them.
+    pub dirty_blocks: u64,
+    /// Entries that were not durable and did not survive.
+    pub rejected_blocks: u64,
+    /// Entries found only in the shared-memory ring.
+    pub replayed_entries: u64,
+    /// Blocks in the memory buffer that are acknowledged and not in the log yet.
+    pub buffered_blocks: u64,
+    /// What should be there and is not.
+    pub damage: Vec<String>,
+}
+
+/// Why a shard cannot be recovered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecoveryError {
+    /// The cache device failed.
+    #[error("cannot read or write the cache device: {0}")]
+    Device(#[from] DeviceError),
+    /// Something durable is missing (I14).
+    #[error("the cache is damaged: {}", .0.join("; "))]
+    Damaged(Vec<String>),
+    /// What it says cannot be true of any cache.
+    #[error(
+        "the cache is malformed: {0}. No forebay wrote that: restore the cache device from a copy, or create the cache anew (what was only in it is lost then)"
+    )]
+    Malformed(&'static str),
+    /// No free segment is left to write down what was decided.
+    #[error("the cache has no free segment left to record its recovery")]
+    Full,
+}
+
+/// The entries of one record or summary, in the encoding of the device: a cache of 64 GiB has
+/// sixteen million.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundList {
+    pub(crate) entries: EntryList,
+    /// Header and blocks were one transfer.
+    pub(crate) combined: bool,
+    /// From the ring: its data was on the device before the daemon died.
+    pub(crate) replayed: bool,
+}
+
+/// A segment as found.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundSegment {
+    pub(crate) id: SegmentId,
+    pub(crate) stream: Stream,
+    pub(crate) generation: Sequence,
+    pub(crate) end_slot: u16,
+    pub(crate) lists: Vec<FoundList>,
+    pub(crate) state: State,
+    /// The link it gets where it is restated.
+    pub(crate) link: Option<Link>,
+    /// Everything in it was decided by an earlier recovery, or listed by a renewal.
+    pub(crate) decided: bool,
+    /// It was renewed: what it held had a lower generation before.
+    pub(crate) renewed: bool,
+    /// It has a summary of this generation.
+    pub(crate) sealed: bool,
+    /// The summary slot that counts.
+    pub(crate) summary: Option<u8>,
+    /// Something in it cannot be read or makes no sense.
+    pub(crate) damage: Option<String>,
+}
+
+impl FoundSegment {
+    /// Its entries; those that make no sense were reported as damage when they were read.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = NumberedEntry<'_>> {
+        self.lists
+            .iter()
+            .flat_map(|list| &list.entries)
+            .filter_map(Result::ok)
+    }
+}
+
+/// Everything found in a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) segments: Vec<FoundSegment>,
+    /// Which summary slot is taken in each segment, alive or not.
+    pub(crate) summary_slots: Vec<Option<u8>>,
+    pub(crate) tails: [Sequence; Stream::COUNT],
+    pub(crate) durable: [DurablePosition; Stream::COUNT],
+    /// The highest number known durable of each epoch that is not decided yet.
+    pub(crate) known_durable: Vec<Sequence>,
+    pub(crate) bytes_read: u64,
+    pub(crate) unreadable: Vec<String>,
+    /// Segments with a summary whose first header is zeroes: stream and generation of the summary.
+    pub(crate) zeroed: Vec<(SegmentId, Stream, Sequence)>,
+}
+
+impl Found {
+    /// Notes a structure that has the right checksum and cannot be ours, once.
+    pub(crate) fn malformed(&mut self, what: String) {
+        if !self.unreadable.contains(&what) {
+            self.unreadable.push(what);
+        }
+    }
+
+    pub(crate) fn learn(&mut self, state: &State) {
+        for (known, tail) in self.tails.iter_mut().zip(state.tails) {
+            *known = (*known).max(tail);
+        }
+        for (known, position) in self.durable.iter_mut().zip(state.durable) {
+            *known = (*known).max(position);
+        }
+        let epoch = state.known_durable.epoch;
+        match self
+            .known_durable
+            .iter_mut()
+            .find(|known| known.epoch == epoch)
+        {
+            Some(known) => *known = (*known).max(state.known_durable),
+            None => self.known_durable.push(state.known_durable),
+        }
+    }
+
+    pub(crate) fn is_known_durable(&self, epoch: u32, number: u64) -> bool {
+        self.known_durable
+            .iter()
+            .any(|known| known.epoch == epoch && number <= known.number)
+    }
+}
+
+/// Recovers one shard. `superblock` carries the new epoch, durable already; `decided_epoch` is
+/// still the old one. With `write` false nothing is written (inspection).
+pub(crate) fn recover(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    shard: u16,
+    ring: Vec<ReplayedRecord>,
+    daemon_crash: bool,
+    options: RecoverOptions,
+) -> Result<Recovered, RecoveryError> {
+    // An attach has written nothing in its own epoch yet.
+    let epoch_end = superblock.epoch + u32::from(!options.write);
+    let mut found = scan::scan(device, superblock, shard, ring, epoch_end)?;
+    if let Some(promise) = options.promise {
+        found.learn(&State {
+            durable: promise.durable,
+            ..State::default()
+        });
+    }
+    let tails = found.tails;
+    let lost = damage::damage(&found, superblock);
+    if !lost.is_empty() && !options.accept_damage && !planted::is(Bug::DamageIsAbsence) {
+        return Err(RecoveryError::Damaged(lost));
+    }
+    found.segments.retain(|segment| {
+        segment.generation >= tails[segment.stream as usize] || planted::is(Bug::TailsIgnored)
+    });
+    if !lost.is_empty() && options.write {
+        void::void(device, superblock, shard, &mut found)?;
+    }
+    let rejected_blocks = judge::judge(device, superblock, shard, &mut found, daemon_crash)?;
+    let rebuilt = rebuild::rebuild(superblock, shard, &mut found)?;
+    let lists = found.segments.iter().flat_map(|segment| &segment.lists);
+    let replayed = lists
+        .filter(|list| list.replayed)
+        .flat_map(|list| &list.entries);
+    let report = ShardReport {
+        used_segments: found.segments.len() as u32,
+        segments: superblock.extents.segments(),
+        scanned_segments: found
+            .segments
+            .iter()
+            .filter(|segment| !segment.sealed)
+            .count() as u32,
+        bytes_read: found.bytes_read,
+        cached_blocks: u64::from(rebuilt.index.len()),
+        dirty_blocks: rebuilt
+            .log
+            .segments
+            .iter()
+            .map(|segment| u64::from(segment.dirty))
+            .sum(),
+        rejected_blocks,
+        replayed_entries: replayed.count() as u64,
+        buffered_blocks: 0,
+        damage: lost,
+    };
+    let rebuild::Rebuilt {
+        mut log,
+        mut index,
+        missing_drops,
+    } = rebuilt;
+    let mut bury = None;
+    if options.write {
+        verdict::write(device, &mut found, &mut log, &missing_drops)?;
+        bury = bury::plan(superblock, &found, &mut log, &mut index);
+    }
+    Ok(Recovered {
+        log,
+        index,
+        bury,
+        report,
+    })
+}
+
+/// How to recover.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecoverOptions {
+    pub(crate) accept_damage: bool,
+    pub(crate) write: bool,
+    /// What is known from elsewhere of how far it was durable.
+    pub(crate) promise: Option<Promise>,
+}
+
+/// A `Drop` that must be durable before the shard is served (I3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MissingDrop {
+    pub(crate) stream: Stream,
+    pub(crate) key: BlockKey,
+}

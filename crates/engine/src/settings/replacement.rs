@@ -1,0 +1,61 @@
+//! Which replacement policies there are.
+
+use crate::settings::{name_of, named};
+
+/// Which blocks stay when room is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Replacement {
+    /// S3-FIFO in the manner that misses least on a sample of the blocks (see `trials`).
+    Adaptive,
+    /// S3-FIFO (Yang et al., SOSP 2023) in segments: new blocks are on probation; what is hit
+    /// often enough there, or comes back soon after it left, belongs to main, where a hit keeps a
+    /// block for another round.
+    S3Fifo,
+    /// What came first goes first, hit or not.
+    Fifo,
+    /// CLOCK (Corbató 1968): what was hit since it was last looked at stays for another round.
+    /// The nearest there is to LRU.
+    Clock,
+    /// 2Q (Johnson, Shasha, VLDB 1994) with CLOCK for its second queue: a quarter is for what is
+    /// new, and only what comes back after it left belongs to main.
+    TwoQ,
+}
+
+impl Replacement {
+    /// All of them with their names.
+    pub const NAMES: [(Replacement, &'static str); 5] = [
+        (Replacement::Adaptive, "adaptive"),
+        (Replacement::S3Fifo, "s3-fifo"),
+        (Replacement::Fifo, "fifo"),
+        (Replacement::Clock, "clock"),
+        (Replacement::TwoQ, "2q"),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&Replacement::NAMES, self)
+    }
+
+    /// Whether anything clean stays.
+    pub(crate) fn retains(self) -> bool {
+        self != Replacement::Fifo
+    }
+
+    /// Whether it remembers what left.
+    pub(crate) fn has_ghost(self) -> bool {
+        self.is_s3_fifo() || self == Replacement::TwoQ
+    }
+
+    pub(crate) fn is_s3_fifo(self) -> bool {
+        matches!(self, Replacement::Adaptive | Replacement::S3Fifo)
+    }
+}
+
+impl std::str::FromStr for Replacement {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Replacement, String> {
+        named(&Replacement::NAMES, name, "replacement policy")
+    }
+}

@@ -1,0 +1,320 @@
+//! The store of a shard: the log, the index of what is in it, and how both get to the cache device.
+//!
+//! Nothing in here knows requests, jobs or policies. What ended is noted ([`Appended`], the waiters
+//! that [`Store::cache_flush_done`] returns), and told by whoever called.
+
+pub(crate) mod append;
+mod cleans;
+pub(crate) mod contents;
+pub(crate) mod departed;
+pub(crate) mod durability;
+pub(crate) mod failed;
+pub(crate) mod log;
+pub(crate) mod op;
+mod operations;
+pub(crate) mod renewal;
+pub(crate) mod renewal_below;
+mod waiting;
+
+use crate::format::{BlockKey, PAGE_BYTES};
+use crate::interface::{Buf, Device, Memory, Nanos, Operation, Request, VolumeSlot};
+use crate::map::ghost::Ghost;
+use crate::map::index::Index;
+use crate::map::locks::{KeyMap, Locks};
+use crate::map::unreadable::Unreadable;
+use crate::origin::volume::Volume;
+use crate::settings::Settings;
+use crate::spare::Spare;
+use crate::stats::Stats;
+use crate::store::append::{Appended, SPARE_PAGES};
+use crate::store::departed::Dropped;
+use crate::store::durability::Durability;
+use crate::store::failed::FailedCache;
+use crate::store::log::Log;
+use crate::store::op::Op;
+use crate::store::operations::Operations;
+use crate::store::renewal::Renewals;
+use crate::store::renewal_below::Promises;
+use crate::store::waiting::Waiting;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) settings: Settings,
+    pub(crate) log: Log,
+    pub(crate) index: Index,
+    pub(crate) locks: Locks,
+    pub(crate) ghost: Ghost,
+    pub(crate) volumes: Vec<Option<Volume>>,
+    pub(crate) unreadable: Unreadable,
+    pub(crate) sync_writer: SyncWriter,
+    pub(crate) failed: Option<FailedCache>,
+    pub(crate) operations: Operations,
+    pub(crate) stats: Stats,
+    /// The volume whose counts changed last.
+    volume_hint: usize,
+    /// Blocks that the segments can hold when headers take little.
+    capacity_blocks: u64,
+    /// Blocks of combined writes that have their number and are being written.
+    numbered: KeyMap<()>,
+    dropped: Dropped,
+    waiting: Waiting,
+    durability: Durability,
+    renewals: Renewals,
+    promises: Promises,
+    spare_pages: Vec<Buf>,
+    spare_summary: Spare,
+    /// Something happened since the last [`Engine::advance`](crate::Engine::advance) besides hits,
+    /// and besides writes that were logged while it was steady.
+    stirred: bool,
+}
+
+/// Notices a client that flushes after each write, which then pays one write and one flush.
+#[derive(Debug, Default)]
+pub(crate) struct SyncWriter {
+    writes_since_flush: u32,
+    streak: u32,
+}
+
+impl SyncWriter {
+    pub(crate) fn wrote(&mut self) {
+        self.writes_since_flush += 1;
+        if self.writes_since_flush > 2 {
+            self.streak = 0;
+        }
+    }
+
+    pub(crate) fn flushed(&mut self) {
+        if (1..=2).contains(&self.writes_since_flush) {
+            self.streak += 1;
+        }
+        self.writes_since_flush = 0;
+    }
+
+    pub(crate) fn is_one(&self) -> bool {
+        self.streak >= 3
+    }
+}
+
+impl Store {
+    /// The store that a recovery found.
+    pub(crate) fn new(
+        settings: Settings,
+        log: Log,
+        index: Index,
+        memory: &mut dyn Memory,
+    ) -> Store {
+        let dirty = log.segments.iter().map(|segment| u64::from(segment.dirty));
+        let stats = Stats {
+            dirty_blocks: dirty.sum(),
+            ..Stats::default()
+        };
+        let mut store = Store {
+            capacity_blocks: log.capacity_blocks(),
+            ghost: Ghost::of(log.usable_slots()),
+            spare_summary: Spare::new(log.geometry.summary_bytes() as usize, memory),
+            settings,
+            log,
+            index,
+            locks: Locks::default(),
+            numbered: KeyMap::default(),
+            dropped: Dropped::default(),
+            volumes: Vec::new(),
+            volume_hint: 0,
+            spare_pages: Vec::new(),
+            durability: Durability::default(),
+            renewals: Renewals::default(),
+            promises: Promises::default(),
+            unreadable: Unreadable::default(),
+            sync_writer: SyncWriter::default(),
+            failed: None,
+            stirred: true,
+            stats,
+            operations: Operations::default(),
+            waiting: Waiting::default(),
+        };
+        store.tails_are_durable();
+        store
+    }
+
+    /// Sets aside the pages that headers never wait for.
+    pub(crate) fn keep_spare_pages(&mut self, memory: &mut dyn Memory) {
+        let pages = (0..SPARE_PAGES).filter_map(|_| memory.alloc(PAGE_BYTES));
+        self.spare_pages = pages.collect();
+    }
+
+    pub(crate) fn issue(&mut self, op: Op, device: Device, operation: Operation) {
+        match (&operation, device) {
+            (Operation::Read { bufs, .. }, Device::Cache(_)) => {
+                self.stats.cache_data_read_bytes += total_bytes(bufs);
+            }
+            (Operation::Read { bufs, .. }, Device::Origin(_)) => {
+                self.stats.origin_read_bytes += total_bytes(bufs)
+            }
+            (Operation::Write { bufs, .. }, Device::Origin(_)) => {
+                self.stats.origin_written_bytes += total_bytes(bufs)
+            }
+            _ => {}
+        }
+        self.stirred = true;
+        self.issue_quietly(op, device, operation);
+    }
+
+    /// The same of an operation that stirs nothing and whose bytes the caller counts: hits and
+    /// single writes, which are counted in instructions.
+    #[inline(always)]
+    pub(crate) fn issue_quietly(&mut self, op: Op, device: Device, operation: Operation) {
+        self.operations.issue(op, device, operation);
+    }
+
+    /// Whether anything happened since this was asked last.
+    #[inline]
+    pub(crate) fn take_stirred(&mut self) -> bool {
+        std::mem::take(&mut self.stirred)
+    }
+
+    /// Whether anything happened since that was taken.
+    #[inline(always)]
+    pub(crate) fn is_stirred(&self) -> bool {
+        self.stirred
+    }
+
+    /// Has the next look at everything if this is so.
+    #[inline(always)]
+    pub(crate) fn stir_if(&mut self, so: bool) {
+        self.stirred |= so;
+    }
+
+    /// Whether nothing waits for room or memory.
+    pub(crate) fn is_caught_up(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether no piece, header or seal waits for room or memory.
+    pub(crate) fn has_found_room(&self) -> bool {
+        self.waiting.has_room()
+    }
+
+    /// Whether writes wait that go out together.
+    #[inline]
+    pub(crate) fn has_combined(&self) -> bool {
+        !self.waiting.combined.is_empty()
+    }
+
+    /// Whether hints wait that versions are clean.
+    pub(crate) fn has_cleans(&self) -> bool {
+        !self.waiting.cleans.is_empty()
+    }
+
+    /// Whether no piece waits for room.
+    #[inline]
+    pub(crate) fn has_placed_all(&self) -> bool {
+        self.waiting.pieces.is_empty()
+    }
+
+    /// The end of an append that its owner has not been told of.
+    #[inline]
+    pub(crate) fn next_appended(&mut self) -> Option<Appended> {
+        self.waiting.ended.pop_front()
+    }
+
+    /// Whether a block has its number and is being written with its header.
+    pub(crate) fn is_numbered(&self, key: BlockKey) -> bool {
+        self.numbered.contains_key(&key)
+    }
+
+    /// Blocks that the segments can hold, at most.
+    pub(crate) fn capacity_blocks(&self) -> u64 {
+        self.capacity_blocks
+    }
+
+    /// Reckons anew what the shares in the settings are shares of.
+    pub(crate) fn reckon_capacity(&mut self) {
+        self.log.reckon_usable();
+        self.capacity_blocks = self.log.capacity_blocks();
+    }
+
+    /// Has the next [`Engine::advance`](crate::Engine::advance) look at everything.
+    pub(crate) fn stir(&mut self) {
+        self.stirred = true;
+    }
+
+    /// Whether dirty data is at its high mark.
+    pub(crate) fn dirty_is_high(&self) -> bool {
+        self.dirty_blocks_to_come() >= self.share(self.settings.dirty_high_percent)
+    }
+
+    /// Dirty blocks that write-back can make clean. Those that cannot be read from the cache
+    /// device hold no write up: it might be the one that replaces them.
+    pub(crate) fn dirty_blocks_to_come(&self) -> u64 {
+        self.stats
+            .dirty_blocks
+            .saturating_sub(self.unreadable.len())
+    }
+
+    /// Whether copies of what was written have room: near the mark at which writers are held back, the cache writes as fast as it can be emptied,
+    /// and a copy takes from that.
+    pub(crate) fn has_room_for_written(&self) -> bool {
+        let near_percent = self.settings.dirty_high_percent / 4 * 3;
+        self.stats.dirty_blocks < self.share(near_percent)
+    }
+
+    /// A share of the shard's capacity, in blocks.
+    pub(crate) fn share(&self, percent: u8) -> u64 {
+        self.capacity_blocks * u64::from(percent) / 100
+    }
+
+    #[inline(always)]
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.log.geometry.block_bytes as usize
+    }
+
+    /// The block of a volume that holds this byte.
+    #[inline(always)]
+    pub(crate) fn key_at(&self, volume: VolumeSlot, offset_bytes: u64) -> BlockKey {
+        let volume = self.volumes[usize::from(volume.0)]
+            .as_ref()
+            .expect("attached");
+        volume.key_at(offset_bytes, self.block_bytes())
+    }
+
+    /// The first block of a request, and the one after its last.
+    #[inline(always)]
+    pub(crate) fn keys_of(&self, request: &Request) -> (BlockKey, BlockKey) {
+        let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
+        (
+            self.key_at(request.volume, request.offset_bytes),
+            self.key_at(request.volume, end_bytes - 1).plus(1),
+        )
+    }
+
+    /// Where a block is on its origin, and how much of it the origin has.
+    pub(crate) fn origin_range(
+        &self,
+        volume: VolumeSlot,
+        key: BlockKey,
+        blocks: u64,
+    ) -> (u64, usize) {
+        let config = self.volumes[usize::from(volume.0)]
+            .as_ref()
+            .expect("attached")
+            .config;
+        let block_bytes = self.block_bytes() as u64;
+        let start = (key.0 - config.base.0) * block_bytes;
+        let end = (start + blocks * block_bytes).min(config.size_bytes);
+        (start, (end - start) as usize)
+    }
+}
+
+/// The earlier of two times, if any.
+#[inline]
+pub(crate) fn earlier(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if one < other { one } else { other }),
+        (one, other) => one.or(other),
+    }
+}
+
+fn total_bytes(bufs: &[Buf]) -> u64 {
+    bufs.iter().map(|buf| u64::from(buf.len_bytes)).sum()
+}

@@ -1,0 +1,130 @@
+//! A cache that is given up (I15, I22): why, what is on record as newer in it than on the origins,
+//! and what may be in its log although its writes failed.
+
+use crate::format::BlockKey;
+use crate::interface::VolumeSlot;
+use crate::map::locks::KeyMap;
+use crate::planted::{self, Bug};
+use crate::store::Store;
+
+/// Why and how far the cache is given up.
+#[derive(Debug)]
+pub(crate) struct FailedCache {
+    pub(crate) reason: &'static str,
+    /// "Abandoned at this epoch" is durable outside the cache device (I15).
+    pub(crate) recorded: bool,
+    /// What is on record as newer in the cache than on its origin.
+    pub(crate) listed: Listed,
+    /// The same of the last report, which is not on record yet.
+    pub(crate) reported: Listed,
+    /// Blocks of writes that failed and may be in the log all the same.
+    pub(crate) landed: KeyMap<()>,
+    /// Requests to flush a volume that wait for that list to be empty.
+    pub(crate) flushes: Vec<(u32, VolumeSlot)>,
+}
+
+/// Blocks in ranges: `(first, end)`, sorted, none meeting another.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) ranges: Vec<(BlockKey, BlockKey)>,
+    /// Somebody waits for the list to get shorter.
+    pub(crate) revision_wanted: bool,
+}
+
+impl Listed {
+    pub(crate) fn of(keys: Vec<BlockKey>) -> Listed {
+        Listed {
+            ranges: ranges_of(keys),
+            ..Listed::default()
+        }
+    }
+
+    /// Whether a block from `first` to before `end` is listed.
+    pub(crate) fn meets(&self, first: BlockKey, end: BlockKey) -> bool {
+        let after = self.ranges.partition_point(|(_, stop)| *stop <= first);
+        let next = self.ranges.get(after);
+        next.is_some_and(|(start, _)| *start < end)
+    }
+}
+
+pub(crate) fn ranges_of(mut keys: Vec<BlockKey>) -> Vec<(BlockKey, BlockKey)> {
+    keys.sort_unstable();
+    keys.dedup();
+    let mut ranges: Vec<(BlockKey, BlockKey)> = Vec::new();
+    for key in keys {
+        match ranges.last_mut() {
+            Some((_, end)) if *end == key => *end = key.plus(1),
+            _ => ranges.push((key, key.plus(1))),
+        }
+    }
+    ranges
+}
+
+impl Store {
+    /// The epoch at which the cache is abandoned, until that is on record (I15).
+    #[must_use]
+    pub(crate) fn wants_abandonment(&self) -> Option<u32> {
+        let failed = self.failed.as_ref();
+        failed
+            .filter(|failed| !failed.recorded)
+            .map(|_| self.log.epoch)
+    }
+
+    /// The abandonment is on record, with the list that was reported last.
+    pub(crate) fn abandonment_recorded(&mut self) {
+        self.stirred = true;
+        if let Some(failed) = &mut self.failed {
+            failed.recorded = true;
+            failed.listed = std::mem::take(&mut failed.reported);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn failed_cache(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// The cache device can no longer be relied on: it steps aside.
+    pub(crate) fn fail_cache(&mut self, reason: &'static str) {
+        self.failed.get_or_insert_with(|| FailedCache {
+            reason,
+            recorded: false,
+            listed: Listed::default(),
+            reported: Listed::default(),
+            landed: KeyMap::default(),
+            flushes: Vec::new(),
+        });
+    }
+
+    /// A write of this block failed, and recovery may find it in the log all the same.
+    pub(crate) fn may_have_landed(&mut self, key: BlockKey) {
+        if let Some(failed) = &mut self.failed {
+            failed.landed.insert(key, ());
+        }
+    }
+
+    /// Whether blocks that are to be written to the origin are on record as newer in the cache:
+    /// then the record has to change first.
+    pub(crate) fn is_listed(&mut self, first: BlockKey, end: BlockKey) -> bool {
+        let Some(failed) = &mut self.failed else {
+            return false;
+        };
+        let meets = failed.listed.meets(first, end) && !planted::is(Bug::ListIgnored);
+        failed.listed.revision_wanted |= meets;
+        meets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_meet_what_they_hold_and_no_neighbour() {
+        let listed = Listed::of([3, 4, 5, 9].map(BlockKey).to_vec());
+        assert_eq!(listed.ranges.len(), 2);
+        let meets = |first, end| listed.meets(BlockKey(first), BlockKey(end));
+        assert!(meets(5, 6) && meets(0, 4) && meets(9, 12) && meets(0, 100));
+        assert!(!meets(0, 3) && !meets(6, 9) && !meets(10, 12));
+    }
+}

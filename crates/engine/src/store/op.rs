@@ -1,0 +1,136 @@
+//! Device operations: what each was for, and what its end needs to know.
+
+use crate::format::{BlockKey, SegmentId, Sequence, Slot};
+use crate::interface::{Buf, Nanos, RequestId, VolumeSlot};
+use crate::map::locks::Owner;
+use crate::store::append::PlacedPiece;
+
+/// What a device operation was for.
+#[derive(Debug)]
+pub(crate) enum Op {
+    /// Boxed, so that the table of operations stays small.
+    AppendData(Box<PlacedPiece>),
+    SingleWrite(SingleWrite),
+    Header(u32),
+    Seal {
+        segment: SegmentId,
+        which: u8,
+        buf: Buf,
+    },
+    CacheFlush,
+    OriginFlush(VolumeSlot),
+    HitRead(HitRead),
+    MissRead(MissRead),
+    /// One whose answer does not count, and what it was.
+    DoubtfulRead(Box<Op>),
+    PromoteOneRead(PromoteOne, Reader),
+    PromoteOneWrite(PromoteOne, Placed),
+    /// Boxed as above; it is rare.
+    LateRead(Box<LateRead>),
+    ReadAhead(u32),
+    PromoteRead(u32),
+    FillFromCache {
+        job: u32,
+        edge: u8,
+        slot: Slot,
+    },
+    FillFromOrigin {
+        job: u32,
+        edge: u8,
+    },
+    JobOrigin {
+        job: u32,
+    },
+
+    WritebackRead {
+        job: u32,
+        first: u16,
+        count: u16,
+    },
+    WritebackWrite {
+        job: u32,
+    },
+    RetainRead {
+        job: u32,
+        first: u16,
+        count: u16,
+    },
+    Renewal(SegmentId),
+    SegmentDiscard(SegmentId),
+}
+
+/// The write of one block on its way into the log.
+#[derive(Debug)]
+pub(crate) struct SingleWrite {
+    pub(crate) id: RequestId,
+    pub(crate) volume: VolumeSlot,
+    pub(crate) started: Nanos,
+    pub(crate) buf: Buf,
+    pub(crate) placed: Placed,
+}
+
+/// A block that has its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed {
+    pub(crate) key: BlockKey,
+    pub(crate) record: u32,
+    pub(crate) slot: Slot,
+    pub(crate) checksum: u32,
+}
+
+/// A read of consecutive slots in flight.
+#[derive(Clone, Debug)]
+pub(crate) struct HitRead {
+    pub(crate) request: u32,
+    pub(crate) volume: VolumeSlot,
+    pub(crate) key: BlockKey,
+    pub(crate) slot: Slot,
+    pub(crate) count: u16,
+    /// Where the client wants the data.
+    pub(crate) dest: Buf,
+    /// For a part of a block: the whole block, and where in it the part starts.
+    pub(crate) bounce: Option<(Buf, usize)>,
+    pub(crate) attempts: u8,
+}
+
+/// A read from the origin straight into the request's buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MissRead {
+    pub(crate) volume: VolumeSlot,
+    /// The first block.
+    pub(crate) key: BlockKey,
+    pub(crate) reader: Reader,
+}
+
+/// Who waits for the read of a promotion.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader {
+    pub(crate) request: u32,
+    /// From where in the first block.
+    pub(crate) skip_bytes: u32,
+    /// Where the data goes; [`Buf::EMPTY`] for a prefetch.
+    pub(crate) dest: Buf,
+}
+
+/// The promotion of one block. It owns the block until that is indexed or a write takes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PromoteOne {
+    pub(crate) volume: VolumeSlot,
+    pub(crate) key: BlockKey,
+    pub(crate) buf: Buf,
+    /// How much of the block the origin has.
+    pub(crate) valid_bytes: u32,
+    pub(crate) owner: Owner,
+}
+
+/// A read of a slot that is not live.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LateRead {
+    pub(crate) promotion: PromoteOne,
+    pub(crate) reader: Reader,
+    pub(crate) slot: Slot,
+    /// Of what the slot held when the read began.
+    pub(crate) checksum: u32,
+    /// Of the segment then.
+    pub(crate) generation: Sequence,
+}

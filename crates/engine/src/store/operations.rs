@@ -1,0 +1,90 @@
+//! Device operations on their way: what each was for, and those the driver has not taken yet.
+
+use std::collections::VecDeque;
+
+use crate::interface::{Action, Device, OpId, Operation};
+use crate::slab::Slab;
+use crate::store::op::Op;
+
+/// Operations in flight or waiting to be taken.
+#[derive(Debug, Default)]
+pub(crate) struct Operations {
+    ops: Slab<Op>,
+    actions: VecDeque<Action>,
+}
+
+impl Operations {
+    /// Hands an operation to the driver.
+    #[inline(always)]
+    pub(crate) fn issue(&mut self, op: Op, device: Device, operation: Operation) {
+        let op = OpId(self.ops.insert(op));
+        self.actions.push_back(Action {
+            op,
+            device,
+            operation,
+        });
+    }
+
+    /// The next that the driver is to carry out.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// Ends an operation, if it is in flight.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, op: OpId) -> Option<Op> {
+        self.ops.remove(op.0)
+    }
+
+    /// Makes another of each operation that `concerns` chooses; its end comes under its old name.
+    pub(crate) fn change(&mut self, concerns: impl Fn(&Op) -> bool, change: impl Fn(Op) -> Op) {
+        for name in 0..self.ops.capacity() {
+            if self.ops.get(name).is_some_and(&concerns) {
+                self.ops.change(name, &change);
+            }
+        }
+    }
+
+    /// Those that have not ended.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Op> {
+        self.ops.iter()
+    }
+
+    /// How many have not ended.
+    pub(crate) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Whether all have ended.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::VolumeSlot;
+
+    #[test]
+    fn an_operation_that_was_changed_ends_under_its_name() {
+        let mut operations = Operations::default();
+        operations.issue(Op::CacheFlush, Device::Cache(0), Operation::Flush);
+        let volume = VolumeSlot(3);
+        let flush = Op::OriginFlush(volume);
+        operations.issue(flush, Device::Origin(volume), Operation::Flush);
+        let names = [(); 2].map(|()| operations.next().expect("issued").op);
+        assert!(operations.next().is_none());
+        operations.change(
+            |op| matches!(op, Op::OriginFlush(_)),
+            |op| Op::DoubtfulRead(Box::new(op)),
+        );
+        assert!(matches!(
+            operations.end(names[1]),
+            Some(Op::DoubtfulRead(_))
+        ));
+        assert!(matches!(operations.end(names[0]), Some(Op::CacheFlush)));
+        assert!(operations.is_empty());
+    }
+}

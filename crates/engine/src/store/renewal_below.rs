@@ -1,0 +1,273 @@
+//! Renewals that go below the open segment of main, so that it need not be closed for them.
+//!
+//! A renewal at the young end closes the open segment (rule 1 of I19): what that took afterwards
+//! would be numbered above the renewal and yet die before it. Where hot segments come one after
+//! the other that leaves a tenth of main empty. So an open segment of main sets numbers aside below
+//! its own. A renewal that takes them goes in front of it in the stream: whatever the open segment
+//! holds or takes is numbered above, and dies later. Two things are to be minded (decision 15):
+//!
+//! - *Order.* The numbers are lower than those of everything since the segment was opened. So only
+//!   what was sealed by then may be renewed with them: all entries of its blocks are older, and of
+//!   blocks that were superseded since, it lists none.
+//! - *Promise (I14).* The stream's durable position may lie in the open segment already and does
+//!   not speak for the renewal. The link of the open segment does, from its next header on. Until
+//!   one is durable only headers with that link say that main's tail is past the old position: if
+//!   the renewal is lost, so is the tail, and the old summary counts, or the link shows the damage.
+
+use std::ops::Range;
+
+use crate::format::header::State;
+use crate::format::{Link, SegmentId, Sequence, Stream};
+use crate::interface::Memory;
+use crate::store::Store;
+use crate::store::log::{Log, SegmentState};
+
+/// How many renewals can go below one open segment; the next closes it. A number is 48 bits, so
+/// there are enough for exabytes of main.
+const MOST_BELOW: u64 = 64;
+
+/// What an open segment of main sets aside.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Below {
+    /// Numbers that nothing has.
+    numbers: Range<u64>,
+    /// Segments of main of lower generations were sealed before those numbers.
+    sealed: Sequence,
+}
+
+/// Durable renewals that only the link of an open segment can promise.
+#[derive(Debug)]
+struct Unpromised {
+    /// The segment whose link leads to them.
+    by: SegmentId,
+    /// Main's tail after the last of them. They are promised when it is durable.
+    tail: Sequence,
+}
+
+/// See [`Unpromised`].
+#[derive(Debug, Default)]
+pub(crate) struct Promises {
+    open: Option<Unpromised>,
+}
+
+impl Promises {
+    /// Whether whatever was renewed is promised by something durable.
+    pub(crate) fn are_kept(&self) -> bool {
+        self.open.is_none()
+    }
+}
+
+impl Log {
+    /// Sets numbers aside for renewals below a segment that is about to be opened.
+    pub(crate) fn set_aside_below(&mut self, stream: Stream) -> Below {
+        if stream != Stream::Main {
+            return Below::default();
+        }
+        let first = self.next_number;
+        self.next_number += MOST_BELOW * self.numbers_of_renewal();
+        let order = &self.streams[stream as usize].order;
+        let mut segments = order.iter().map(|id| &self.segments[id.0 as usize]);
+        let unsealed = segments.find(|segment| segment.state == SegmentState::Filled);
+        Below {
+            numbers: first..self.next_number,
+            sealed: unsealed.map_or(Sequence::new(self.epoch, first), |unsealed| {
+                unsealed.generation
+            }),
+        }
+    }
+
+    /// A generation and each of its blocks.
+    fn numbers_of_renewal(&self) -> u64 {
+        1 + u64::from(self.geometry.slots_per_segment())
+    }
+
+    /// Takes numbers for a renewal of a segment below the open segment of main: that one, and the
+    /// first number. `None` if there is no open one, or the renewal cannot go below it.
+    pub(crate) fn take_below(&mut self, segment: SegmentId) -> Option<(SegmentId, u64)> {
+        let open = self.streams[Stream::Main as usize].open?;
+        let needs = self.numbers_of_renewal();
+        let generation = self.segment(segment).generation;
+        let below = &mut self.filling(open).below;
+        let first = below.numbers.start;
+        if generation >= below.sealed || below.numbers.end - first < needs {
+            return None;
+        }
+        below.numbers.start += needs;
+        Some((open, first))
+    }
+
+    /// The link to the segment before this one in its stream.
+    pub(crate) fn link_before(&self, stream: Stream, id: SegmentId) -> Option<Link> {
+        let order = &self.streams[stream as usize].order;
+        let at = order.iter().rposition(|other| *other == id)?;
+        Some(self.link_to(*order.get(at.checked_sub(1)?)?))
+    }
+}
+
+impl Store {
+    /// Whether renewals wait for the seal of a segment that takes no more headers. Another waits
+    /// too: below the next segment it would have two to wait for, and at the young end no link from
+    /// it leads to them.
+    pub(crate) fn seal_is_to_promise(&self) -> bool {
+        let open = self.log.streams[Stream::Main as usize].open;
+        let unpromised = self.promises.open.as_ref();
+        unpromised.is_some_and(|unpromised| open != Some(unpromised.by))
+    }
+
+    /// A renewal below `open` is durable, the tail has moved past its old position.
+    pub(crate) fn await_promise(
+        &mut self,
+        renewed: SegmentId,
+        open: SegmentId,
+        memory: &mut dyn Memory,
+    ) {
+        let link = self.log.link_to(renewed);
+        self.log.filling(open).previous = Some(link);
+        let tail = self.log.tails[Stream::Main as usize];
+        let by = self.promises.open.as_ref().map(|unpromised| unpromised.by);
+        assert!(
+            by.is_none_or(|by| by == open),
+            "I14: one link leads to all of them"
+        );
+        self.promises.open = Some(Unpromised { by: open, tail });
+        self.seal_if_complete(open, memory);
+    }
+
+    /// Whether renewals that are durable have only this segment's link to promise them.
+    pub(crate) fn is_to_promise(&self, id: SegmentId) -> bool {
+        let unpromised = self.promises.open.as_ref();
+        unpromised.is_some_and(|unpromised| unpromised.by == id)
+    }
+
+    /// The seal of a segment is on the device: with its link, and the tails beside it.
+    pub(crate) fn seal_promises(&mut self, id: SegmentId) {
+        if let Some(unpromised) = &self.promises.open
+            && unpromised.by == id
+        {
+            let mut tails = [Sequence::ZERO; Stream::COUNT];
+            tails[Stream::Main as usize] = unpromised.tail;
+            self.newest_complete_tails(tails);
+            // The next renewal waits for it.
+            self.want_partial_flush();
+        }
+    }
+
+    /// What a header or summary of a segment says of the shard.
+    pub(crate) fn state_in(&mut self, id: SegmentId) -> State {
+        let state = self.log.state_of_filling(id);
+        self.with_promised_tail(state, id)
+    }
+
+    /// The state as it may be said in a segment: main's tail no further than is promised, but where
+    /// the link beside it is the promise.
+    pub(crate) fn with_promised_tail(&self, mut state: State, id: SegmentId) -> State {
+        if let Some(unpromised) = &self.promises.open
+            && unpromised.by != id
+        {
+            state.tails[Stream::Main as usize] = self.durable_tail(Stream::Main);
+        }
+        state
+    }
+
+    /// The tails that a header can say now, and the stream that it has to be of to say main's.
+    pub(crate) fn tails_to_say(&self) -> ([Sequence; Stream::COUNT], Option<Stream>) {
+        let mut tails = self.log.tails;
+        let Some(unpromised) = &self.promises.open else {
+            return (tails, None);
+        };
+        if self.log.streams[Stream::Main as usize].open == Some(unpromised.by) {
+            return (tails, Some(Stream::Main));
+        }
+        // The seal says it, and is on its way.
+        tails[Stream::Main as usize] = self.durable_tail(Stream::Main);
+        (tails, None)
+    }
+
+    /// Durable tails have moved: with main's, the links beside it are durable.
+    pub(crate) fn end_promised(&mut self) {
+        let durable = self.durable_tail(Stream::Main);
+        let promised = |unpromised: &mut Unpromised| durable >= unpromised.tail;
+        self.promises.open.take_if(promised);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{CacheId, Geometry, Superblock};
+    use crate::interface::Nanos;
+
+    const MAIN: Stream = Stream::Main;
+
+    fn log() -> Log {
+        let geometry = Geometry {
+            block_bytes: 4096,
+            segment_bytes: 16 * 4096,
+            shards: 1,
+            segments_per_shard: 16,
+            region_bytes: 1 << 20,
+        };
+        let superblock = Superblock::new(CacheId([7; 16]), geometry, 4 << 20);
+        let mut log = Log::new(&superblock, 0);
+        log.free.extend((0..8).map(SegmentId));
+        log
+    }
+
+    fn open(log: &mut Log) -> SegmentId {
+        log.open_segment(MAIN, Nanos(0))
+    }
+
+    fn leave(log: &mut Log, id: SegmentId, state: SegmentState) {
+        log.segment(id).state = state;
+        log.streams[MAIN as usize].open = None;
+    }
+
+    #[test]
+    fn numbers_set_aside_lie_between_what_was_sealed_and_what_is_open() {
+        let mut log = log();
+        let sealed = open(&mut log);
+        log.next_number += 40;
+        let last_number = log.next_number - 1;
+        leave(&mut log, sealed, SegmentState::Sealed);
+        let young = open(&mut log);
+        let generation = log.segment(young).generation;
+        let mut before = last_number;
+        for _ in 0..MOST_BELOW {
+            let (below, first) = log.take_below(sealed).expect("there are numbers");
+            assert_eq!(below, young);
+            assert!(before < first, "nothing has them");
+            before = first + u64::from(log.geometry.slots_per_segment());
+            assert!(before < generation.number, "what is open is above");
+        }
+        assert_eq!(log.take_below(sealed), None, "they come to an end");
+    }
+
+    /// What was full and not complete then can hold entries with higher numbers than those that
+    /// were set aside: a lower one would let an older version of the block win.
+    #[test]
+    fn only_what_was_sealed_is_renewed_with_them() {
+        let mut log = log();
+        let [sealed, filled, young_then] = [(); 3].map(|()| open_after(&mut log));
+        leave(&mut log, young_then, SegmentState::Filled);
+        log.segment(filled).state = SegmentState::Filled;
+        log.segment(sealed).state = SegmentState::Sealed;
+        open(&mut log);
+        log.segment(filled).state = SegmentState::Sealed;
+        assert!(log.take_below(sealed).is_some());
+        assert_eq!(log.take_below(filled), None);
+        assert_eq!(log.take_below(young_then), None);
+    }
+
+    fn open_after(log: &mut Log) -> SegmentId {
+        log.streams[MAIN as usize].open = None;
+        open(log)
+    }
+
+    #[test]
+    fn the_link_before_a_segment_is_to_its_neighbour() {
+        let mut log = log();
+        let [first, second] = [(); 2].map(|()| open_after(&mut log));
+        assert_eq!(log.link_before(MAIN, first), None);
+        assert_eq!(log.link_before(MAIN, second), Some(log.link_to(first)));
+    }
+}
