@@ -7,10 +7,11 @@ SECONDS ?= 600
 SEED ?= 1
 export FOREBAY ?= $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
-.PHONY: help demo test test-browser check budgets soak bench experiments lab build packages static deb manual faults kills power-cuts
+.PHONY: help quick demo test test-browser check budgets soak bench experiments lab build packages static deb manual faults kills power-cuts
 
 help:
 	@echo "make demo      a slow disk becomes fast, in front of your eyes (about 5 minutes with the build)"
+	@echo "make quick     before a commit: form, lints, structure, unit tests, 400 seeds; installs nothing"
 	@echo "make test      everything that fits in 30 minutes"
 	@echo "make test-browser   the dashboard in Chromium, which it installs (400 MB)"
 	@echo "make budgets   instructions, memory and metadata against their limits"
@@ -72,6 +73,17 @@ kills: packages
 power-cuts: packages
 	POWERCUT_ROUNDS=$(or $(ROUNDS),63) cargo test --locked -p forebay --test powercut three_shards_on_two_threads
 
+# Before a commit, on a tree that is built: under two minutes, without packages or machines.
+quick:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -q -- -D warnings
+	ci/dependencies
+	ci/documents
+	ci/structure
+	cargo test --locked --workspace --lib --bins -q
+	cargo run --locked --release -q -p forebay-sim -- run --seeds 1..201
+	cargo run --locked --release -q -p forebay-sim -- run --seeds 1000001..1000201
+
 # What needs no running program: form, lints, documents, dependencies.
 check:
 	cargo fmt --all --check
@@ -79,6 +91,7 @@ check:
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps -q
 	ci/dependencies
 	ci/documents
+	ci/structure
 
 budgets: packages
 	cargo run --locked --release -q -p forebay-budgets

@@ -190,7 +190,8 @@ pub struct Ack {
     pub id: RequestId,
     /// Whether it was done.
     pub result: Result<(), Failure>,
-    /// Of a write: some of it went past the cache, so that the origin alone has it.
+    /// Of a write: some of it went past the cache, or may before its client hears of the answer, so
+    /// that the origin alone has it.
     pub around: bool,
 }
 

@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 57] = [
+const FOUND: [(u64, &str); 58] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -197,6 +197,10 @@ const FOUND: [(u64, &str); 57] = [
     (
         11_008_222,
         "an attach that fails after a shard accepted damage",
+    ),
+    (
+        11_114_262,
+        "a write answered from memory by another thread is lost by a flush before its client hears (I10)",
     ),
 ];
 
