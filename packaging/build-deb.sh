@@ -50,7 +50,7 @@ License: Apache-2.0 or MIT
 Files: usr/bin/forebay
 Copyright: uPlot, part of the dashboard in it: Leon Sorokin
 License: MIT
-$(sed 's/^$/./; s/^/ /' crates/cli/src/daemon/http/assets/uPlot.LICENSE)
+$(sed 's/^$/./; s/^/ /' crates/cli/src/daemon/observe/http/assets/uPlot.LICENSE)
 END
 
 install -d "$root/DEBIAN"

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
-use crate::units::{Age, Budget, Cutoff, Limit, parse_percent, parse_size};
+use crate::settings::{self, GivenSettings};
+use crate::units::{Age, parse_size};
 
 pub(crate) use cache::{AddArgs, CacheCommand, RemoveArgs, ResizeArgs, WantedSize};
 pub(crate) use fault::fault;
@@ -90,6 +91,8 @@ pub(crate) enum Command {
     Rename(RenameArgs),
     /// Change a setting of a running cache.
     Set(SetArgs),
+    /// Show the settings of a running cache.
+    Get(GetArgs),
     /// Show the manners of other caches that this one can take on, and what their settings mean here.
     #[command(subcommand, after_help = "Example: forebay profile show bcache")]
     Profile(ProfileCommand),
@@ -218,7 +221,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) profile: ProfileArgs,
     #[command(flatten)]
-    pub(crate) settings: SettingArgs,
+    pub(crate) settings: GivenSettings,
     /// Buffer memory of the daemon.
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub(crate) memory: Option<u64>,
@@ -243,7 +246,7 @@ pub(crate) struct ServeArgs {
     /// Where the dashboard and metrics are served: ADDRESS:PORT, or `off` [default:
     /// the first free port of 9837 to 9846 on 127.0.0.1].
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) http: Option<crate::config::HttpPlan>,
+    pub(crate) http: Option<crate::network::http::HttpPlan>,
     /// Allow TCP without TLS, and the dashboard, on addresses that others can reach.
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -276,7 +279,7 @@ impl ServeArgs {
             ublk: false,
             name: None,
             profile: ProfileArgs::default(),
-            settings: SettingArgs::default(),
+            settings: GivenSettings::default(),
             memory: None,
             threads: None,
             origin_emulate: None,
@@ -307,64 +310,6 @@ pub(crate) struct ProfileArgs {
     /// A setting of that cache, under its own name and in its own unit. Can be given several times.
     #[arg(long, value_name = "SETTING=VALUE")]
     pub(crate) set: Vec<String>,
-}
-
-/// Settings that can also be changed while the cache runs.
-#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
-pub(crate) struct SettingArgs {
-    /// When a write is acknowledged: `write` (on the cache device with its entry), `flush` (the
-    /// usual contract of a disk) or `memory` (as `flush`, from a buffer in memory that outlives
-    /// the daemon).
-    #[arg(long, value_name = "WHEN")]
-    pub(crate) commit: Option<forebay_engine::Commit>,
-    /// Which missed blocks enter the cache: `always`, `second-touch`, or `touch-3` and so on to
-    /// `touch-15`.
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) admission: Option<forebay_engine::Admission>,
-    /// Which written blocks enter the cache, of those that are not in it: as --admission.
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) write_admission: Option<forebay_engine::Admission>,
-    /// While hits take longer than this on average, misses are not promoted; `off` for never.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) congestion_read: Option<Limit>,
-    /// While writes into the cache take longer than this on average, others go to the origin.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) congestion_write: Option<Limit>,
-    /// How much may be written to the cache device in a day; `off` for any amount. When it is
-    /// spent, nothing enters that can go to the origin.
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) write_budget: Option<Budget>,
-    /// Sequential streams longer than this bypass the cache; `off` for never.
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) sequential_cutoff: Option<Cutoff>,
-    /// How large the buffer of commit `memory` is: 1M to 64G. Takes effect where none is there yet.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub(crate) memory_buffer: Option<u64>,
-    /// Which blocks stay when room is made: `adaptive` (`s3-fifo` in the manner that misses least
-    /// just now), `s3-fifo`, `clock` (what was hit since it was last looked at), `2q` or `fifo`.
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) replacement: Option<forebay_engine::Replacement>,
-    /// How many clean blocks may be copied on the cache device, to keep them, for each hundred
-    /// that are let in: more for fewer misses, less for a longer life.
-    #[arg(long, value_name = "PERCENT")]
-    pub(crate) retain: Option<u8>,
-    /// When dirty data is written back: `threshold` (above --dirty-low, or older than --age),
-    /// `timed` (older than --age), `rate` (steadily, to keep it at --dirty-low) or `cleaner`
-    /// (everything, at once).
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) writeback: Option<forebay_engine::WritebackPolicy>,
-    /// Write-back begins above this share of dirty data.
-    #[arg(long, value_parser = parse_percent, value_name = "PERCENT", allow_negative_numbers = true)]
-    pub(crate) dirty_low: Option<u8>,
-    /// Writes slow down above this share of dirty data.
-    #[arg(long, value_parser = parse_percent, value_name = "PERCENT", allow_negative_numbers = true)]
-    pub(crate) dirty_high: Option<u8>,
-    /// No more dirty data than this share.
-    #[arg(long, value_parser = parse_percent, value_name = "PERCENT", allow_negative_numbers = true)]
-    pub(crate) dirty_limit: Option<u8>,
-    /// Dirty data older than this is written back: seconds, or 5min, 2h.
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
-    pub(crate) age: Option<Age>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -451,18 +396,22 @@ pub(crate) struct RenameArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example: forebay set sequential-cutoff 4M\n\nKeys: commit, admission, \
-write-admission, congestion-read, congestion-write, write-budget, sequential-cutoff, \
-memory-buffer, replacement, retain, writeback, dirty-low, dirty-high, dirty-limit, age; and the settings of other caches, such as \
-bcache.writeback_percent (forebay profile show bcache). They hold until the daemon stops."
-)]
+#[command(after_help = settings::help_of_set())]
 pub(crate) struct SetArgs {
     /// What to change.
     pub(crate) key: String,
     /// The new value.
     #[arg(allow_negative_numbers = true)]
     pub(crate) value: String,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay get dirty-limit")]
+pub(crate) struct GetArgs {
+    /// Which one [default: all].
+    pub(crate) key: Option<String>,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }

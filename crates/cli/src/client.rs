@@ -9,9 +9,9 @@ use anyhow::{Context, Result, anyhow};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::device::state_dir::run_dir;
 use crate::failure::{DamageFound, Interrupted, Refused, Usage, wrong_usage};
-use crate::state_dir::run_dir;
-use crate::status::Status;
+use crate::report::status::Status;
 
 /// What an NBD server says first.
 const NBD_GREETING: &[u8] = b"NBDMAGIC";

@@ -6,53 +6,41 @@
 //! | [`commands`] | one file per command |
 //! | [`config`] | the TOML file, and what `serve` is to do once file and arguments are read |
 //! | [`daemon`] | the running cache: workers, clients, control socket, orderly stop |
-//! | [`attach`] | opening a cache and its origins with every check that comes before serving |
-//! | [`cache_storage`] | the devices of a cache, told apart |
-//! | [`fingerprint`] | telling an origin that changed behind the cache's back |
-//! | [`signature`] | what else may be on a device that is to be overwritten |
-//! | [`state_dir`] | what must be remembered outside the cache device (I15) |
+//! | [`device`] | devices before they are served, and what is remembered of them |
+//! | [`report`] | what a daemon reports, for people and for Prometheus |
 //! | [`child_daemon`] | a daemon that another process of this program looks after |
 //! | [`service_manager`] | what systemd is told |
 //! | [`client`] | talking to a daemon through its control socket |
+//! | [`settings`] | all that can change while the cache runs, as one table |
 //! | [`profiles`] | the manner of other caches, under their own names for their settings |
+//! | [`network`] | addresses that a daemon listens on |
 //! | [`nearest`] | what somebody meant who mistyped a name |
 //! | [`root_storage`] | a daemon that the root file system is on |
-//! | [`holder`] | which daemon has a device that is in use |
 //! | [`log`] | the log, for people, as JSON or with fields in the journal |
 //! | [`failure`] | exit codes |
-//! | [`status`], [`metrics`] | what a daemon reports, for people and for Prometheus |
-//! | [`trouble`] | what is wrong, in plain words |
 //! | [`output`] | standard output |
 //! | [`units`] | sizes and times for people |
 //! | [`wall_clock`] | the time of day |
 #![forbid(unsafe_code)]
 
 mod args;
-mod attach;
-mod cache_storage;
 mod child_daemon;
 mod client;
 mod commands;
 mod config;
 mod daemon;
+mod device;
 mod failure;
-mod fingerprint;
-mod holder;
 mod log;
-mod metrics;
 mod nearest;
+mod network;
 mod output;
-mod patience;
 mod profiles;
+mod report;
 mod root_storage;
-mod same_device;
 mod service_manager;
-mod shared_memory;
-mod signature;
-mod state_dir;
-mod status;
+mod settings;
 mod thread;
-mod trouble;
 mod units;
 mod wall_clock;
 

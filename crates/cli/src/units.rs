@@ -35,6 +35,25 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// Reads `500us`, `20ms`, `1s`.
+pub(crate) fn parse_time(text: &str) -> Result<Nanos, String> {
+    let split = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.trim() {
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err(format!("`{text}` is not a time such as 500us, 20ms or 1s")),
+    };
+    let number: Option<u64> = number.parse().ok();
+    let nanos = number.and_then(|number| number.checked_mul(factor));
+    nanos
+        .map(Nanos)
+        .ok_or_else(|| format!("`{text}` is not a time such as 500us, 20ms or 1s"))
+}
+
 /// A size beyond which something happens, or `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cutoff(pub(crate) Option<u64>);
@@ -58,27 +77,9 @@ impl std::str::FromStr for Limit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Limit, String> {
-        if matches!(text, "off" | "0") {
-            return Ok(Limit(None));
-        }
-        let split = text
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(text.len());
-        let (number, unit) = text.split_at(split);
-        let factor = match unit {
-            "us" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            _ => {
-                return Err(format!(
-                    "`{text}` is not a time such as 500us, 20ms or 1s, and not `off`"
-                ));
-            }
-        };
-        let number: Option<u64> = number.parse().ok();
-        match number.and_then(|number| number.checked_mul(factor)) {
-            Some(nanos) => Ok(Limit(Some(Nanos(nanos)))),
-            None => Err(format!("`{text}` is not a time such as 500us, 20ms or 1s")),
+        match text {
+            "off" | "0" => Ok(Limit(None)),
+            _ => parse_time(text).map(|time| Limit(Some(time))),
         }
     }
 }
@@ -104,14 +105,22 @@ impl std::str::FromStr for Budget {
     }
 }
 
-/// How old something may become: seconds, or with a unit.
+/// How old something may become: seconds, or with a unit, or any age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Age(pub(crate) Nanos);
+
+impl Age {
+    /// An age that nothing has.
+    pub(crate) const NEVER: Nanos = Nanos(u64::MAX);
+}
 
 impl std::str::FromStr for Age {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Age, String> {
+        if text == "never" {
+            return Ok(Age(Age::NEVER));
+        }
         let split = text
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(text.len());

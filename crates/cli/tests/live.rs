@@ -118,6 +118,12 @@ fn a_switched_mode_and_a_setting_hold() {
     let settings = daemon.status(&scratch)["settings"].clone();
     assert_eq!(settings["sequential_cutoff_bytes"], 4 * MIB);
     assert_eq!(daemon.status(&scratch)["cache"]["manners"]["plain"], 1);
+    assert_eq!(
+        daemon.command(&scratch, &["get", "sequential-cutoff"]),
+        "4 MiB\n"
+    );
+    let all = daemon.command(&scratch, &["get"]);
+    assert!(all.contains("\ndiscard-freed      no\n"), "{all}");
     daemon.command(&scratch, &["set", "replacement", "fifo"]);
     let manners = daemon.status(&scratch)["cache"]["manners"].clone();
     assert_eq!(manners, serde_json::json!({}));

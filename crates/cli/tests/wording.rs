@@ -302,7 +302,7 @@ fn options_in(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_kind_of_trouble_is_documented() {
-    let code = code(&root().join("crates/cli/src/trouble.rs"));
+    let code = code(&root().join("crates/cli/src/report/trouble.rs"));
     let documented = std::fs::read_to_string(root().join("docs/dashboard.md")).unwrap();
     let mut kinds = BTreeSet::new();
     for opening in ["found.add(", "found.add_if_any("] {

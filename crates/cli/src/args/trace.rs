@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::{ControlArgs, SettingArgs};
+use super::ControlArgs;
+use crate::settings::GivenSettings;
 use crate::units::{CacheSize, Speed, parse_size};
 
 #[derive(Debug, clap::Args)]
@@ -126,7 +127,7 @@ pub(crate) struct SimulationArgs {
     )]
     pub(crate) cache_model: String,
     #[command(flatten)]
-    pub(crate) settings: SettingArgs,
+    pub(crate) settings: GivenSettings,
 }
 
 /// Which trace, and how to read it.

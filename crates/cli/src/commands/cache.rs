@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::{absolute, progress};
+use super::absolute::absolute;
+use super::progress;
 use crate::args::{AddArgs, CacheCommand, ControlArgs, RemoveArgs, ResizeArgs, WantedSize};
 use crate::client::Client;
 use crate::units::{duration, size};

@@ -5,15 +5,14 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use forebay_engine::{Superblock, SuperblockError};
+use forebay_engine::Superblock;
 use serde_json::json;
 
 use crate::args::CreateArgs;
-use crate::attach::{self, NewCache, Opened};
-use crate::commands::check::{Inspection, inspect};
+use crate::device::attach::{self, NewCache, Opened};
+use crate::device::lost::what_is_lost;
+use crate::device::state_dir::StateDir;
 use crate::failure::{Usage, refuse};
-use crate::signature::{self, Contents};
-use crate::state_dir::StateDir;
 use crate::units::size;
 
 pub(crate) fn run(args: &CreateArgs) -> Result<()> {
@@ -108,56 +107,6 @@ fn make_file(path: &Path, bytes: u64) -> Result<()> {
             .with_context(|| format!("cannot allocate {} for {}", size(bytes), path.display()));
     }
     Ok(())
-}
-
-/// The words for what a device holds that would be lost; none if it is blank.
-pub(crate) fn what_is_lost(opened: &mut Opened) -> Result<Option<String>> {
-    let name = opened.device.path().display().to_string();
-    let words = match Superblock::read(&mut opened.storage) {
-        Err(SuperblockError::Blank) => match signature::examine(&mut opened.storage)? {
-            Contents::Blank => return Ok(None),
-            Contents::Known(what) => what.to_owned(),
-            Contents::Unknown => "data of an unknown kind".to_owned(),
-        },
-        Err(SuperblockError::NotACache { .. }) => match signature::examine(&mut opened.storage)? {
-            Contents::Known(what) => what.to_owned(),
-            _ => "data of an unknown kind".to_owned(),
-        },
-        Err(SuperblockError::Device(error)) => {
-            return Err(error)
-                .with_context(|| format!("cannot read {}", opened.device.path().display()));
-        }
-        Err(SuperblockError::Incomplete { count, .. }) => {
-            format!("one of the {count} devices of a Forebay cache")
-        }
-        Err(SuperblockError::Newer { .. }) => "a Forebay cache of a newer version".to_owned(),
-        Err(_) => "a damaged Forebay cache".to_owned(),
-        Ok(superblock) => match inspect(&mut opened.storage, &name) {
-            Ok(inspection) => words_for(&inspection),
-            Err(_) => format!("the damaged Forebay cache {}", superblock.id),
-        },
-    };
-    Ok(Some(words))
-}
-
-fn words_for(inspection: &Inspection) -> String {
-    let dirty: Vec<String> = inspection
-        .volumes
-        .iter()
-        .filter(|volume| volume.dirty_bytes > 0)
-        .map(|volume| {
-            format!(
-                "{} of unwritten data of volume {}",
-                size(volume.dirty_bytes),
-                volume.name
-            )
-        })
-        .collect();
-    if dirty.is_empty() {
-        format!("the Forebay cache {} without unwritten data", inspection.id)
-    } else {
-        dirty.join(" and ")
-    }
 }
 
 fn consent(args: &CreateArgs, lost: &str) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::daemon::ublk;
 use crate::failure::{Usage, refuse};
 
 pub(crate) fn run(args: &DevicesArgs) -> Result<()> {
-    let devices = ublk::list()?;
+    let devices = ublk::export::list()?;
     match &args.remove {
         Some(path) => remove(args, path, &devices),
         None => {
@@ -95,7 +95,7 @@ fn remove(args: &DevicesArgs, path: &Path, devices: &[DeviceInfo]) -> Result<()>
             path.display()
         );
     }
-    ublk::give_up(device.number)?;
+    ublk::export::give_up(device.number)?;
     if args.json {
         crate::output::line(format_args!("{}", json!({ "removed": path })));
     } else {

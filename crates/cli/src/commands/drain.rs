@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use super::progress::{self, Show};
 use crate::args::{ControlArgs, DrainArgs, StopArgs, VolumeArgs};
 use crate::client::Client;
-use crate::config::{CachePlan, HttpPlan, Plan, VolumePlan};
+use crate::config::{CachePlan, Plan, VolumePlan};
+use crate::network::http::HttpPlan;
+use crate::network::nbd::Tls;
 use crate::units::{duration, size};
 
 pub(crate) fn run(args: &DrainArgs) -> Result<()> {
@@ -106,7 +108,7 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &[PathBuf]) -> Result<()> {
         }],
         nbd: Vec::new(),
         ublk: false,
-        tls: crate::daemon::Tls::default(),
+        tls: Tls::default(),
         http: HttpPlan::Off,
         settings: forebay_engine::Settings::default(),
         profile: None,

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::args::ExplainArgs;
 use crate::client::Client;
-use crate::status::{Bypass, Status};
+use crate::report::status::{Bypass, Status};
 use crate::units;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<()> {

@@ -1,10 +1,10 @@
-//! Commands to a running daemon that are answered at once: attach, mode, rename, set, reload.
+//! Commands to a running daemon that are answered at once: attach, mode, rename, set, get, reload.
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::absolute;
-use crate::args::{AttachArgs, ControlArgs, ModeArgs, ReloadArgs, RenameArgs, SetArgs};
+use super::absolute::absolute;
+use crate::args::{AttachArgs, ControlArgs, GetArgs, ModeArgs, ReloadArgs, RenameArgs, SetArgs};
 use crate::client::Client;
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
@@ -77,6 +77,23 @@ fn words_of_set(args: &SetArgs, answer: &Value) -> String {
         return format!("{} {}: nothing changed", args.key, args.value);
     }
     format!("{} {}: {}", args.key, args.value, changed.join(", "))
+}
+
+pub(crate) fn get(args: &GetArgs) -> Result<()> {
+    let mut client = Client::connect(args.control.control.as_deref())?;
+    let answer = client.ask("Get", &json!({ "key": args.key }))?;
+    let shown = answer["settings"].as_object().into_iter().flatten();
+    let shown = shown.filter_map(|(name, value)| Some((name, value.as_str()?)));
+    print(&args.control, &answer, || match args.key {
+        Some(_) => shown.map(|(_, value)| value.to_owned()).collect(),
+        None => {
+            let lines: Vec<_> = shown
+                .map(|(name, value)| format!("{name:<18} {value}"))
+                .collect();
+            lines.join("\n")
+        }
+    });
+    Ok(())
 }
 
 pub(crate) fn reload(args: &ReloadArgs) -> Result<()> {

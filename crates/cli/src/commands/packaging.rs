@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
-use forebay_engine::Settings;
 
 use super::{initramfs, manual, removal, supervise};
 use crate::args::{Args, PackagingCommand};
-use crate::config::{self, Key};
-use crate::profiles;
+use crate::settings;
 
 pub(crate) fn run(command: &PackagingCommand) -> Result<()> {
     match command {
@@ -22,31 +20,13 @@ pub(crate) fn run(command: &PackagingCommand) -> Result<()> {
         }
         PackagingCommand::Completions { directory } => completions(directory),
         PackagingCommand::Settings => {
-            crate::output::line(settings_table().trim_end());
+            crate::output::line(settings::manual_table().trim_end());
             Ok(())
         }
         PackagingCommand::MayRemove { files } => removal::check(files),
         PackagingCommand::Initramfs { files } => initramfs::list(files),
         PackagingCommand::Supervise(args) => supervise::run(args),
     }
-}
-
-/// What `forebay set` knows, for the manual.
-fn settings_table() -> String {
-    let defaults = profiles::ours(&Settings::default());
-    let mut table = String::from("| setting | values | default | effect |\n|---|---|---|---|\n");
-    for key in &config::KEYS {
-        let default = defaults.iter().find(|(name, _)| *name == key.name);
-        let default = default.map_or("", |(_, value)| value);
-        let Key {
-            name,
-            values,
-            effect,
-            ..
-        } = key;
-        table += &format!("| `{name}` | {values} | {default} | {effect} |\n");
-    }
-    table
 }
 
 fn completions(directory: &Path) -> Result<()> {

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use crate::args::ProfileCommand;
 use crate::failure::Usage;
 use crate::output;
-use crate::profiles::{ALL, Foreign, Initial, Meaning, Profile, ours};
-use crate::status::SettingsStatus;
+use crate::profiles::{ALL, Foreign, Initial, Meaning, Profile};
+use crate::report::status::SettingsStatus;
+use crate::settings::shown;
 
 pub(crate) fn run(command: &ProfileCommand) -> Result<()> {
     match command {
@@ -42,14 +43,14 @@ fn page(profile: &Profile) -> Result<String, std::fmt::Error> {
     writeln!(out, "{}: {}", profile.name, profile.title)?;
     writeln!(out, "Source: {}", profile.source)?;
     writeln!(out, "\nSets, beside our defaults:")?;
-    let defaults = ours(&Settings::default());
+    let defaults = shown(&Settings::default());
     writeln!(
         out,
         "  {:<24} {} (of a volume that has none yet)",
         "mode",
         profile.mode.name()
     )?;
-    let settings = ours(&profile.settings());
+    let settings = shown(&profile.settings());
     for (name, value) in settings.iter().filter(|one| !defaults.contains(one)) {
         writeln!(out, "  {name:<24} {value}")?;
     }

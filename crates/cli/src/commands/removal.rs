@@ -9,13 +9,14 @@ use forebay_io::OpenError;
 use serde_json::json;
 
 use super::check;
-use crate::cache_storage;
 use crate::client::{Client, running_daemons, understood};
 use crate::config;
 use crate::daemon::ublk;
+use crate::device::cache_storage;
+use crate::device::inspection::inspect;
+use crate::device::same_device::Identity;
 use crate::failure::refuse;
-use crate::same_device::Identity;
-use crate::status::Status;
+use crate::report::status::Status;
 use crate::units::size;
 
 /// Refuses, with what to do, if a cache holds what its origin does not, or somebody uses a block
@@ -71,7 +72,7 @@ fn check_daemon(control: &Path, reasons: &mut Vec<String>) -> Result<Vec<Identit
 
 fn check_block_devices(reasons: &mut Vec<String>) -> Result<()> {
     // Without the driver there are none.
-    for device in ublk::list().unwrap_or_default() {
+    for device in ublk::export::list().unwrap_or_default() {
         let path = ublk::path(device.number);
         match device.state {
             State::Waiting => reasons.push(format!(
@@ -95,7 +96,7 @@ fn check_block_devices(reasons: &mut Vec<String>) -> Result<()> {
 fn check_idle(file: &Path, cache: &[PathBuf], reasons: &mut Vec<String>) -> Result<()> {
     let names = cache_storage::joined(cache, " ");
     let opened = check::open_to_read(cache, forebay_io::DirectIo::IfPossible);
-    let inspected = opened.and_then(|mut storage| check::inspect(&mut storage, &names));
+    let inspected = opened.and_then(|mut storage| inspect(&mut storage, &names));
     match inspected {
         Ok(found) => {
             for volume in found.volumes.iter().filter(|volume| volume.dirty_bytes > 0) {

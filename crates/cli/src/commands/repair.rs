@@ -5,13 +5,14 @@ use anyhow::Result;
 use forebay_engine::Settings;
 use serde_json::json;
 
-use super::check::{Inspection, inspect, open_to_read};
+use super::check::open_to_read;
 use crate::args::RepairArgs;
-use crate::attach::{self, Surroundings};
-use crate::cache_storage;
+use crate::device::attach::{self, Surroundings};
+use crate::device::cache_storage;
+use crate::device::inspection::{Inspection, inspect};
+use crate::device::state_dir::StateDir;
 use crate::failure::refuse;
-use crate::state_dir::StateDir;
-use crate::status::Recovery;
+use crate::report::status::Recovery;
 
 pub(crate) fn run(args: &RepairArgs) -> Result<()> {
     if !args.accept_damage {

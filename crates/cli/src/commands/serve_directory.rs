@@ -17,9 +17,10 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
+use super::absolute::absolute;
 use crate::args::{LogArgs, ServeArgs};
+use crate::device::state_dir::run_dir;
 use crate::failure::{DAMAGE, DamageFound, USAGE, Usage, describe, wrong_usage};
-use crate::state_dir::run_dir;
 use crate::{config, service_manager, thread};
 use keeper::{Keeper, Kept, Outcome, Site};
 
@@ -62,9 +63,9 @@ pub(super) fn run(args: &ServeArgs, directory: &Path, log: &LogArgs) -> Result<(
             directory.display()
         );
     }
-    let directory = super::absolute(directory, "the configuration")?;
+    let directory = absolute(directory, "the configuration")?;
     let sockets = args.control.clone().unwrap_or_else(run_dir);
-    let sockets = super::absolute(&sockets, "the directory of the control sockets")?;
+    let sockets = absolute(&sockets, "the directory of the control sockets")?;
     std::fs::create_dir_all(&sockets).with_context(|| {
         format!(
             "cannot make {}; choose a place with --control",

@@ -11,13 +11,13 @@ use serde_json::json;
 
 use crate::args::StatusArgs;
 use crate::client::Client;
-use crate::status::Status;
+use crate::report::status::Status;
 
 pub(crate) fn run(args: &StatusArgs) -> Result<()> {
     let control = args.control.control.as_deref();
     if args.prometheus {
         let status = Client::connect(control)?.status()?;
-        print!("{}", crate::metrics::page(&status));
+        print!("{}", crate::report::metrics::page(&status));
         return Ok(());
     }
     let mut shown: Vec<Shown> = Client::each(control)?.into_iter().map(Shown::new).collect();

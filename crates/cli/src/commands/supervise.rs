@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::SIGCHLD;
 
+use super::absolute::absolute;
 use crate::args::SuperviseArgs;
 use crate::child_daemon::{ChildDaemon, Ended, Mailbox, Sign};
 use crate::root_storage;
@@ -24,9 +25,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &SuperviseArgs) -> Result<()> {
     root_storage::stay_in_memory();
-    let control = super::absolute(&args.control, "the control socket")?;
+    let control = absolute(&args.control, "the control socket")?;
     let supervisor = Supervisor {
-        config: super::absolute(&args.config, "the configuration file")?,
+        config: absolute(&args.config, "the configuration file")?,
         directory: control.with_extension("initramfs"),
         control,
         watchdog: Duration::from_nanos(args.watchdog.0.0),

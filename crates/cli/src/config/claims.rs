@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 
-use super::HttpPlan;
 use super::faults::line_number;
 use super::file::File;
-use crate::same_device::Identity;
+use crate::device::same_device::Identity;
+use crate::network::http::HttpPlan;
 
 /// One thing that a file claims, and where.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Which parts of a changed configuration cannot be applied to a running daemon.
 
-use super::Plan;
+use super::plan::Plan;
 
 impl Plan {
     /// The sections and keys in which a new plan differs from this one and that a daemon reads only

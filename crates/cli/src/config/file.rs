@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use forebay_engine::{Admission, Commit, Mode, Replacement, WritebackPolicy};
+use forebay_engine::Mode;
 use forebay_model::ModelOptions;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use super::file_settings::FileSettings;
+use super::plan::name_of;
 use super::profile::FileProfile;
-use super::{HttpPlan, name_of};
-use crate::daemon::Address;
-use crate::units::{Age, Budget, Cutoff, Limit, parse_size};
+use crate::network::http::HttpPlan;
+use crate::network::nbd::Address;
+use crate::units::parse_size;
 
 /// A value written as a string.
 #[derive(Clone, Debug)]
@@ -38,21 +40,6 @@ impl FromStr for Model {
         ModelOptions::parse(text)
             .map(Model)
             .map_err(|error| error.to_string())
-    }
-}
-
-/// Seconds as a number, or a time with its unit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FileAge(pub(super) Age);
-
-impl<'de> Deserialize<'de> for FileAge {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = match toml::Value::deserialize(from)? {
-            toml::Value::Integer(seconds) => seconds.to_string(),
-            toml::Value::String(text) => text,
-            other => other.to_string(),
-        };
-        text.parse().map(FileAge).map_err(serde::de::Error::custom)
     }
 }
 
@@ -144,26 +131,6 @@ pub(super) struct FileHttp {
     pub(super) listen: Option<Spanned<Text<HttpPlan>>>,
     #[serde(default)]
     pub(super) insecure: bool,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct FileSettings {
-    pub(super) commit: Option<Text<Commit>>,
-    pub(super) admission: Option<Text<Admission>>,
-    pub(super) write_admission: Option<Text<Admission>>,
-    pub(super) congestion_read: Option<Text<Limit>>,
-    pub(super) congestion_write: Option<Text<Limit>>,
-    pub(super) write_budget: Option<Text<Budget>>,
-    pub(super) sequential_cutoff: Option<Text<Cutoff>>,
-    pub(super) memory_buffer: Option<Text<Size>>,
-    pub(super) replacement: Option<Text<Replacement>>,
-    pub(super) retain: Option<u8>,
-    pub(super) writeback: Option<Text<WritebackPolicy>>,
-    pub(super) dirty_low: Option<Spanned<u8>>,
-    pub(super) dirty_high: Option<Spanned<u8>>,
-    pub(super) dirty_limit: Option<Spanned<u8>>,
-    pub(super) age: Option<FileAge>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -8,16 +8,17 @@ use forebay_io::DirectIo;
 use toml::Spanned;
 
 use super::claims::{self, Claim, conflicts};
-use super::file::{File, FileNbd, FileSettings, FileVolume};
+use super::faults;
+use super::file::{File, FileNbd, FileVolume};
+use super::file_settings::FileSettings;
+use super::of_args::{direct, tls};
+use super::plan::{CachePlan, DEFAULT_MEMORY_BYTES, Plan, VolumePlan};
 use super::profile::{self, Chosen};
-use super::{
-    CachePlan, DEFAULT_MEMORY_BYTES, HttpPlan, Plan, VolumePlan, direct, faults, limits,
-    settings_over, tls,
-};
-use crate::args::{ServeArgs, SettingArgs};
-use crate::daemon::{Address, Tls};
+use crate::args::ServeArgs;
+use crate::device::same_device::Identity;
 use crate::failure::{Faults, Refused, describe};
-use crate::same_device::Identity;
+use crate::network::http::HttpPlan;
+use crate::network::nbd::{Address, Tls};
 
 /// The plan, and what the file claims for itself.
 ///
@@ -39,8 +40,8 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
         });
         Chosen::default()
     });
-    let of_file = settings_over(chosen.settings.clone(), &setting_args(&file.settings));
-    let settings = settings_over(of_file, &args.settings);
+    let of_file = file.settings.given.over(chosen.settings.clone());
+    let settings = args.settings.over(of_file);
     if let Err(message) = settings.validate() {
         let place = limits_line(text, &file.settings);
         found.push(wrong(format!("{place}{message}")));
@@ -81,7 +82,7 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
         source: Some(Box::new(args.clone())),
     };
     if found.is_empty() {
-        found.extend(limits(&plan).into_iter().map(wrong));
+        found.extend(plan.out_of_range().into_iter().map(wrong));
     }
     if !found.is_empty() {
         // What is wrong with the network too is told with the rest.
@@ -166,38 +167,10 @@ fn missing_in_initramfs(file: &File) -> impl Iterator<Item = String> {
     found.map(|(_, message)| message.to_owned())
 }
 
-fn setting_args(settings: &FileSettings) -> SettingArgs {
-    let percent = |value: &Option<Spanned<u8>>| value.as_ref().map(|value| *value.get_ref());
-    SettingArgs {
-        commit: settings.commit.as_ref().map(|text| text.0),
-        admission: settings.admission.as_ref().map(|text| text.0),
-        write_admission: settings.write_admission.as_ref().map(|text| text.0),
-        congestion_read: settings.congestion_read.as_ref().map(|text| text.0),
-        congestion_write: settings.congestion_write.as_ref().map(|text| text.0),
-        write_budget: settings.write_budget.as_ref().map(|text| text.0),
-        sequential_cutoff: settings.sequential_cutoff.as_ref().map(|text| text.0),
-        memory_buffer: settings.memory_buffer.as_ref().map(|size| size.0.0),
-        replacement: settings.replacement.as_ref().map(|text| text.0),
-        retain: settings.retain,
-        writeback: settings.writeback.as_ref().map(|text| text.0),
-        dirty_low: percent(&settings.dirty_low),
-        dirty_high: percent(&settings.dirty_high),
-        dirty_limit: percent(&settings.dirty_limit),
-        age: settings.age.map(|age| age.0),
-    }
-}
-
 /// The line of a dirty limit, if the file has one.
 fn limits_line(text: &str, settings: &FileSettings) -> String {
-    let limits = [
-        &settings.dirty_limit,
-        &settings.dirty_high,
-        &settings.dirty_low,
-    ];
-    let first = limits.into_iter().flatten().next();
-    first.map_or_else(String::new, |limit| {
-        format!("line {}: ", faults::line_number(text, limit.span().start))
-    })
+    let line = |at| format!("line {}: ", faults::line_number(text, at));
+    settings.dirty_limit_at().map_or_else(String::new, line)
 }
 
 /// TLS and the dashboard.

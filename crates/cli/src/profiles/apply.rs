@@ -2,8 +2,9 @@
 
 use forebay_engine::{Mode, Settings};
 
-use super::ours::differences;
-use super::{Foreign, Initial, Meaning, Profile, Target};
+use super::profile::{Foreign, Initial, Meaning, Profile};
+use super::target::Target;
+use crate::settings::differences;
 
 /// A foreign setting as somebody gave it.
 #[derive(Clone, Debug)]

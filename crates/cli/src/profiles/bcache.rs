@@ -2,8 +2,8 @@
 
 use forebay_engine::{Mode, Replacement, WritebackPolicy};
 
+use super::profile::{Foreign, Initial, Profile};
 use super::value::{limit_us, millis, number, switch, word};
-use super::{Foreign, Initial, Profile};
 use crate::units::parse_size;
 
 const NO_RATE: &str =
@@ -149,7 +149,7 @@ pub(super) const PROFILE: Profile = Profile {
             "discard",
             "0 or 1",
             Initial::Taken("0"),
-            &["discard-freed-segments"],
+            &["discard-freed"],
             "The same: the SSD is told what is free, a segment where bcache does it for a bucket.",
             |target, text| {
                 target.settings.discard_freed_segments = switch(text)?;

@@ -2,9 +2,9 @@
 
 use forebay_engine::{Admission, Mode, WritebackPolicy};
 
+use super::profile::{Foreign, Initial, Profile};
 use super::target::Target;
 use super::value::{millis, number, word};
-use super::{Foreign, Initial, Profile};
 
 const IGNORED_THERE: &str =
     "dm-cache itself ignores it since Linux 4.6, where smq took the place of mq";

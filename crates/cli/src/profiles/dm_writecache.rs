@@ -2,9 +2,10 @@
 
 use forebay_engine::{Mode, WritebackPolicy};
 
-use super::target::{NEVER, most_touches};
+use super::profile::{Foreign, Initial, Profile};
+use super::target::most_touches;
 use super::value::{millis, number, switch};
-use super::{Foreign, Initial, Profile};
+use crate::units::Age;
 
 const PMEM_ONLY: &str =
     "there, too, it concerns persistent memory only, which is no cache device here";
@@ -19,7 +20,7 @@ pub(super) const PROFILE: Profile = Profile {
         settings.read_admission = most_touches();
         settings.dirty_high_percent = 90;
         settings.dirty_limit_percent = 90;
-        settings.age_limit = NEVER;
+        settings.age_limit = Age::NEVER;
     },
     remarks: &[
         "dm-writecache never caches what is read; admission touch-15 comes nearest to that.",

@@ -2,8 +2,8 @@
 
 use forebay_engine::{Commit, Mode, Replacement};
 
+use super::profile::{Foreign, Initial, Profile};
 use super::value::{number, word};
-use super::{Foreign, Initial, Profile};
 
 const NO_SETS: &str = "any block can be anywhere in the cache: there are no sets";
 

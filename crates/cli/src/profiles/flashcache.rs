@@ -2,8 +2,8 @@
 
 use forebay_engine::{Commit, Mode, Replacement};
 
+use super::profile::{Foreign, Initial, Profile};
 use super::value::{cutoff, number, switch, word};
-use super::{Foreign, Initial, Profile};
 
 const NO_SETS: &str = "any block can be anywhere in the cache: there are no sets";
 const NO_PROCESSES: &str = "requests over NBD and ublk do not say which process they are of";
@@ -135,7 +135,7 @@ pub(super) const PROFILE: Profile = Profile {
             "lru_hot_pct",
             "percent, 0 to 100",
             Initial::Left("75"),
-            &["probation-share"],
+            &["probation"],
             "The rest is the share of blocks on probation, 1 to 50 %; the profile leaves that to Forebay.",
             |target, text| {
                 let warm = 100 - number(text, 0..=100)?;

@@ -2,7 +2,7 @@
 
 use forebay_engine::{Commit, Mode};
 
-use super::Profile;
+use super::profile::Profile;
 
 /// A cache for FreeBSD, known from a comparison.
 pub(super) const PROFILE: Profile = Profile {

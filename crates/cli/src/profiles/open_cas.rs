@@ -2,9 +2,10 @@
 
 use forebay_engine::{Admission, Commit, Mode, WritebackPolicy};
 
-use super::target::{NEVER, Target};
+use super::profile::{Foreign, Initial, Profile};
+use super::target::Target;
 use super::value::{millis, number, word};
-use super::{Foreign, Initial, Profile};
+use crate::units::Age;
 
 const NO_CYCLES: &str =
     "write-back has no cycles: it looks for something to do whenever the origin is quiet";
@@ -186,7 +187,7 @@ fn set_cleaning_policy(target: &mut Target, text: &str) -> Result<(), String> {
     )?;
     target.settings.writeback_policy = policy;
     if never {
-        target.settings.age_limit = NEVER;
+        target.settings.age_limit = Age::NEVER;
     }
     Ok(())
 }

@@ -3,9 +3,8 @@
 use forebay_engine::{Admission, Mode, Nanos, Replacement, Settings};
 
 use super::value::word;
+use crate::units::Age;
 
-/// Dirty data of this age is never seen.
-pub(super) const NEVER: Nanos = Nanos(u64::MAX);
 /// The most dirty data, in percent, for which the engine still has room to reclaim (I18).
 const MOST_DIRTY_PERCENT: u8 = 90;
 const WRITEBACK_RUN_BYTES: (u64, u64) = (64 << 10, 1 << 20);
@@ -82,7 +81,7 @@ impl Target {
     /// Sets the age at which dirty data is written back whatever its amount; 0 seconds for never.
     pub(super) fn set_age_or_never(&mut self, seconds: u64) {
         self.settings.age_limit = match seconds {
-            0 => NEVER,
+            0 => Age::NEVER,
             _ => Nanos(seconds.saturating_mul(Nanos::SECOND.0)),
         };
     }

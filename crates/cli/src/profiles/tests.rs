@@ -3,7 +3,9 @@ use std::fmt::Write;
 
 use forebay_engine::{Admission, Commit, Mode, Nanos, Settings};
 
+use super::target::Target;
 use super::*;
+use crate::settings::shown;
 
 fn given(settings: &[(&str, &str)]) -> Vec<Given> {
     let one = |(name, value): &(&str, &str)| Given {
@@ -45,7 +47,7 @@ fn every_profile_makes_settings_that_are_valid() {
 
 #[test]
 fn every_setting_is_accepted_or_explained() {
-    let known: BTreeSet<&str> = ours(&Settings::default())
+    let known: BTreeSet<&str> = shown(&Settings::default())
         .into_iter()
         .map(|(name, _)| name)
         .chain(["mode"])
@@ -332,8 +334,8 @@ fn section(profile: &Profile) -> String {
         "## {}\n\n{}. Source: {}.\n\n",
         profile.name, profile.title, profile.source
     );
-    let defaults = ours(&Settings::default());
-    let sets: Vec<String> = ours(&profile.settings())
+    let defaults = shown(&Settings::default());
+    let sets: Vec<String> = shown(&profile.settings())
         .into_iter()
         .filter(|one| !defaults.contains(one))
         .map(|(name, value)| format!(", `{name}` {value}"))

@@ -2,7 +2,7 @@
 
 use forebay_engine::{Commit, Mode};
 
-use super::Profile;
+use super::profile::Profile;
 
 /// A cache of which next to nothing is public.
 pub(super) const PROFILE: Profile = Profile {

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::view::Sort;
 use crate::client::{Client, understood};
 use crate::daemon::Event;
-use crate::status::{Status, VolumeStatus};
+use crate::report::status::{Status, VolumeStatus};
 
 /// Samples that are kept: more than a terminal has columns.
 const KEPT: usize = 600;

@@ -278,7 +278,7 @@ mod tests {
     }
 
     fn recent() -> Recent {
-        let mut recent = Recent::of(crate::status::example());
+        let mut recent = Recent::of(crate::report::status::example());
         let mut add = |name: &str, values: &[Option<f64>]| {
             recent.columns.insert(name.to_owned(), values.to_vec());
         };
@@ -311,7 +311,7 @@ mod tests {
     fn trouble_pause_order_and_help_are_seen() {
         let mut recent = recent();
         recent.status.lately.failed_requests = 3;
-        recent.status.trouble = crate::trouble::of(&recent.status);
+        recent.status.trouble = crate::report::trouble::of(&recent.status);
         let mut second = recent.status.volumes[0].clone();
         second.name = "archive".to_owned();
         second.dirty_bytes = 1;

@@ -41,7 +41,7 @@ pub(super) fn run(
         .with_context(|| {
             format!("an origin of {origin_bytes} bytes is too large to simulate; use --origin-size with --wrap")
         })?;
-    let settings = config::settings(&args.simulation.settings);
+    let settings = args.simulation.settings.over(Settings::default());
     settings.validate().map_err(Usage)?;
     let cached = cached(args, settings, cache_bytes, origin_bytes)?;
     let limits = Limits {

@@ -1,0 +1,120 @@
+//! What a daemon is to do, once arguments and file are read.
+
+use std::path::{Path, PathBuf};
+
+use forebay_engine::{Mode, Settings};
+use forebay_io::DirectIo;
+use forebay_model::ModelOptions;
+
+use crate::args::ServeArgs;
+use crate::network::http::HttpPlan;
+use crate::network::nbd::{Address, Tls};
+use crate::profiles::Profile;
+
+pub(super) const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
+/// The least with which a thread can serve.
+pub(crate) const LEAST_MEMORY_BYTES: u64 = 32 << 20;
+
+/// Everything about one run of the daemon.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) cache: Option<CachePlan>,
+    pub(crate) volumes: Vec<VolumePlan>,
+    pub(crate) nbd: Vec<Address>,
+    /// Volumes are block devices.
+    pub(crate) ublk: bool,
+    pub(crate) tls: Tls,
+    pub(crate) http: HttpPlan,
+    pub(crate) settings: Settings,
+    /// Whose manner the settings are of.
+    pub(crate) profile: Option<&'static Profile>,
+    /// What an administrator should know who gave settings of another cache.
+    pub(crate) notes: Vec<String>,
+    pub(crate) memory_bytes: u64,
+    pub(crate) threads: Option<usize>,
+    pub(crate) direct: DirectIo,
+    pub(crate) state_dir: Option<PathBuf>,
+    pub(crate) control: Option<PathBuf>,
+    pub(crate) record: Option<PathBuf>,
+    /// It is to be served from the initramfs on, as the root file system is on one of its volumes.
+    pub(crate) initramfs: bool,
+    /// What to make it of again, if it was made of a file.
+    pub(crate) source: Option<Box<ServeArgs>>,
+}
+
+impl Plan {
+    /// Where in memory the daemon has all it needs of files, if the root file system is on one of
+    /// its volumes.
+    pub(crate) fn root_storage(&self) -> Option<&Path> {
+        self.source.as_ref()?.root_storage.as_deref()
+    }
+
+    /// What of it is out of range, whoever says it.
+    pub(super) fn out_of_range(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        faults.extend(self.settings.validate().err());
+        if let Some(threads) = self.threads.filter(|threads| !(1..=256).contains(threads)) {
+            faults.push(format!("--threads {threads} is not from 1 to 256"));
+        }
+        if self.memory_bytes < LEAST_MEMORY_BYTES || self.memory_bytes > 1 << 40 {
+            faults.push(format!(
+                "--memory {} is not from {} to 1 TiB",
+                crate::units::size(self.memory_bytes),
+                crate::units::size(LEAST_MEMORY_BYTES)
+            ));
+        }
+        if self.nbd.is_empty() && !self.ublk {
+            faults.push(
+                "nothing is exported: make it a block device with --ublk ([ublk] enabled = true in a file), or give \
+                 an address with --nbd unix:PATH or tcp:HOST:PORT ([nbd] listen = [\"unix:PATH\"])"
+                    .to_owned(),
+            );
+        }
+        faults
+    }
+}
+
+/// The cache.
+#[derive(Debug)]
+pub(crate) struct CachePlan {
+    /// Its devices, in any order.
+    pub(crate) devices: Vec<PathBuf>,
+    pub(crate) create: bool,
+    pub(crate) emulate: Option<ModelOptions>,
+}
+
+impl PartialEq for CachePlan {
+    fn eq(&self, other: &CachePlan) -> bool {
+        let sorted = |plan: &CachePlan| {
+            let mut devices = plan.devices.clone();
+            devices.sort();
+            devices
+        };
+        (self.create, &self.emulate) == (other.create, &other.emulate)
+            && sorted(self) == sorted(other)
+    }
+}
+
+/// A volume.
+#[derive(Clone, Debug)]
+pub(crate) struct VolumePlan {
+    pub(crate) origin: PathBuf,
+    pub(crate) name: Option<String>,
+    pub(crate) mode: Option<Mode>,
+    pub(crate) emulate: Option<ModelOptions>,
+}
+
+/// What a volume is called that is given no name.
+pub(super) fn name_of(origin: &Path) -> String {
+    origin
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+impl VolumePlan {
+    /// Its name, given or not.
+    pub(crate) fn called(&self) -> String {
+        self.name.clone().unwrap_or_else(|| name_of(&self.origin))
+    }
+}

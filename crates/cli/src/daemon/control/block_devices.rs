@@ -1,0 +1,141 @@
+//! Which block device a volume is, and what its users are told.
+
+use anyhow::{Context as _, Result};
+use forebay_engine::MAX_REQUEST_BYTES;
+use forebay_engine::format::VolumeState;
+use forebay_frontend::ublk::device::Owner;
+use forebay_frontend::ublk::parameters::Parameters;
+use ring::digest::{Context, SHA256};
+
+use crate::daemon::data::ublk::export::{self, Wanted};
+use crate::daemon::data::ublk::{in_use, path};
+use crate::daemon::state::{Admin, CacheSide, Daemon, VolumeSide};
+use crate::failure::refuse;
+
+/// The optimal length where the origin does not say one, in bytes.
+const OPTIMAL_BYTES: u32 = 64 << 10;
+
+impl Daemon {
+    /// Makes every volume a block device that is not one yet, if that is wanted.
+    pub(in crate::daemon) fn export_block_devices(&self) -> Result<()> {
+        let volumes = self.admin().volumes.clone();
+        let not_yet = volumes
+            .iter()
+            .filter(|volume| volume.block_device.is_none());
+        for volume in not_yet {
+            self.export_block_device(volume)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a volume a block device, if that is wanted.
+    pub(super) fn export_block_device(&self, volume: &VolumeSide) -> Result<()> {
+        let Some(most_bytes) = self.block_devices else {
+            return Ok(());
+        };
+        let wanted = {
+            let admin = self.admin();
+            let volume = as_it_is(&admin, volume)?;
+            wanted(volume, admin.cache.as_ref(), most_bytes)
+        };
+        let number = export::export(&self.links, &wanted)?;
+        self.note_block_device(volume, Some(number));
+        Ok(())
+    }
+
+    fn note_block_device(&self, volume: &VolumeSide, number: Option<u32>) {
+        let mut admin = self.admin();
+        let mut known = admin.volumes.iter_mut();
+        if let Some(known) = known.find(|known| known.slot == volume.slot) {
+            known.block_device = number;
+        }
+    }
+
+    /// Refuses if somebody would lose a volume's block device.
+    pub(super) fn check_unused(volume: &VolumeSide, instead: &str) -> Result<()> {
+        if let Some(number) = volume.block_device
+            && let Some(user) = in_use::user_of(path(number).as_ref())?
+        {
+            refuse!(
+                "{} (volume {}) is {user}: {instead}",
+                path(number),
+                volume.name
+            );
+        }
+        Ok(())
+    }
+
+    /// Takes a volume's block device away, if it is one.
+    pub(in crate::daemon) fn remove_block_device(&self, volume: &VolumeSide) -> Result<()> {
+        let Some(number) = volume.block_device else {
+            return Ok(());
+        };
+        let name = as_it_is(&self.admin(), volume)?.name.clone();
+        export::remove(&self.links, volume.slot, &name, number)?;
+        self.note_block_device(volume, None);
+        Ok(())
+    }
+
+    /// Has a volume's block device, if it is one, follow its name.
+    pub(super) fn rename_block_device(&self, volume: &VolumeSide) {
+        if let Some(number) = volume.block_device {
+            export::rename(&volume.name, number);
+        }
+    }
+}
+
+/// A volume that may have been renamed since it was looked up.
+fn as_it_is<'a>(admin: &'a Admin, volume: &VolumeSide) -> Result<&'a VolumeSide> {
+    let mut volumes = admin.volumes.iter();
+    volumes
+        .find(|known| known.slot == volume.slot)
+        .context("the volume was detached meanwhile")
+}
+
+fn wanted(volume: &VolumeSide, cache: Option<&CacheSide>, most_bytes: u32) -> Wanted {
+    let device = &volume.device;
+    let logical_block_bytes = device.logical_block_bytes().clamp(512, 4096);
+    let physical_block_bytes = cache.map_or(4096, |cache| cache.superblock().geometry.block_bytes);
+    let optimal_bytes = device
+        .optimal_bytes()
+        .filter(|bytes| bytes.is_power_of_two() && *bytes >= physical_block_bytes)
+        .unwrap_or(OPTIMAL_BYTES.max(physical_block_bytes));
+    let parameters = Parameters {
+        // A file may have any length; what is beyond its last whole block cannot be addressed.
+        size_bytes: volume.size_bytes - volume.size_bytes % u64::from(logical_block_bytes),
+        logical_block_bytes,
+        physical_block_bytes,
+        optimal_bytes,
+        max_transfer_bytes: most_bytes.min(MAX_REQUEST_BYTES),
+    };
+    Wanted {
+        name: volume.name.clone(),
+        slot: volume.slot,
+        owner: owner(volume, cache),
+        parameters,
+    }
+}
+
+/// A volume's id is never given twice (I16), so a device left by another volume is never taken
+/// for this one's.
+fn owner(volume: &VolumeSide, cache: Option<&CacheSide>) -> Owner {
+    let mut identity = Context::new(&SHA256);
+    let record = cache.and_then(|cache| {
+        let attached =
+            cache.superblock().volumes.iter().find(|record| {
+                record.state == VolumeState::Attached && record.name == volume.name
+            })?;
+        Some((cache.superblock().id, attached.id))
+    });
+    match record {
+        Some((cache, volume)) => {
+            identity.update(&cache.0);
+            identity.update(&volume.to_le_bytes());
+        }
+        None => identity.update(volume.device.identity().as_bytes()),
+    }
+    let digest = identity.finish();
+    let mut first = [0; 4];
+    first.copy_from_slice(&digest.as_ref()[..4]);
+    Owner::of_volume(u32::from_le_bytes(first))
+}

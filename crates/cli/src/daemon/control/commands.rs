@@ -1,0 +1,352 @@
+//! Commands of the control plane, carried out: what is to be done, and in which order, is decided by
+//! [`forebay_cache::control`]; here the threads of the data path are told, superblocks are written,
+//! and whoever gave the command hears how far it is.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use forebay_cache::control::{Change, Command, Fingerprint, Happened, Refusal, Step};
+use forebay_cache::{Answer, Instruction};
+use forebay_engine::{Device, DeviceError, Storage, SuperblockError, VolumeSlot};
+use forebay_io::BlockingStorage;
+
+use super::served_storage::{ServedStorage, failures_of, flush_served};
+use crate::daemon::data::served::{ServedVolume, TimedDevice};
+use crate::daemon::data::worker::Worker;
+use crate::daemon::state::{Admin, CacheSide, Daemon};
+use crate::device::cache_storage;
+use crate::device::fingerprint;
+use crate::failure::{Interrupted, wrong_usage};
+use crate::wall_clock::since_1970;
+
+/// How long to wait before looking again: shortly at first.
+const FIRST_LOOKS: u32 = 10;
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(100);
+/// How long clients are held up at a time so that a volume becomes free.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How far a command is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::daemon) struct Progress {
+    pub(in crate::daemon) of: forebay_cache::control::Progress,
+    pub(in crate::daemon) seconds: f64,
+}
+
+/// What a command needs besides its words, and who is told of it.
+pub(in crate::daemon) struct Hooks<'a> {
+    /// Hears how far it is; false if nobody listens any more.
+    pub(in crate::daemon) tell: Box<dyn FnMut(Progress) -> bool + 'a>,
+    /// Has whoever uses the volume let go.
+    pub(in crate::daemon) release: Box<dyn FnMut() -> Result<()> + 'a>,
+    /// The origin of a new volume, and what clients see of it.
+    pub(in crate::daemon) volume: Option<ServedVolume>,
+    /// A new cache device, for the data path and for superblocks.
+    pub(in crate::daemon) device: Option<TimedDevice>,
+    pub(in crate::daemon) storage: Option<BlockingStorage>,
+}
+
+impl<'a> Hooks<'a> {
+    /// For a command of which nobody hears before it has ended.
+    pub(super) fn quiet() -> Hooks<'a> {
+        Hooks::telling(|_| true)
+    }
+
+    /// For a command of which somebody hears.
+    pub(in crate::daemon) fn telling(tell: impl FnMut(Progress) -> bool + 'a) -> Hooks<'a> {
+        Hooks {
+            tell: Box::new(tell),
+            release: Box::new(|| Ok(())),
+            volume: None,
+            device: None,
+            storage: None,
+        }
+    }
+}
+
+/// What came of a command.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::daemon) struct Done {
+    /// The number of the volume that was added.
+    pub(in crate::daemon) slot: Option<VolumeSlot>,
+    pub(in crate::daemon) progress: Progress,
+}
+
+/// One command in progress.
+struct Run<'a, 'b> {
+    daemon: &'a Daemon,
+    id: u32,
+    hooks: Hooks<'b>,
+    began: Instant,
+    looks: u32,
+    last: forebay_cache::control::Progress,
+    /// The number of the volume that was added.
+    slot: Option<VolumeSlot>,
+    /// Why the volume was not released.
+    in_use: Option<anyhow::Error>,
+    paused: Option<Instant>,
+    /// What it did can no longer be taken back.
+    is_final: bool,
+}
+
+impl Daemon {
+    /// Carries out a command of which nobody hears before it has ended.
+    pub(super) fn carry_out_at_once(&self, command: Command) -> Result<Done> {
+        self.carry_out(command, Hooks::quiet())
+    }
+
+    /// Carries a command out.
+    pub(in crate::daemon) fn carry_out(&self, command: Command, hooks: Hooks<'_>) -> Result<Done> {
+        let begun = cache_of(&mut self.admin())?.control.begin(command);
+        let mut run = Run {
+            daemon: self,
+            id: begun.map_err(|why| self.explain(why))?,
+            hooks,
+            began: Instant::now(),
+            looks: 0,
+            last: forebay_cache::control::Progress::default(),
+            slot: None,
+            in_use: None,
+            paused: None,
+            is_final: false,
+        };
+        let result = run.run_through();
+        if run.paused.is_some() {
+            self.each_worker(Worker::resume)?;
+        }
+        if let Some(error) = run.in_use {
+            return Err(error);
+        }
+        result?.map_err(|why| self.explain(why))?;
+        Ok(Done {
+            slot: run.slot,
+            progress: run.progress(),
+        })
+    }
+
+    fn explain(&self, why: Refusal) -> anyhow::Error {
+        let on = || {
+            let mut admin = self.admin();
+            let names = cache_of(&mut admin).map(|cache| cache_storage::names(&cache.storage));
+            format!(
+                "cannot write the superblock of the cache on {}",
+                names.unwrap_or_default()
+            )
+        };
+        match why {
+            Refusal::Interrupted => Interrupted("everything is as it was".to_owned()).into(),
+            Refusal::NotRecorded(error) => anyhow::Error::from(error)
+                .context(on())
+                .context("nothing was changed"),
+            Refusal::Uncertain(error) => anyhow::Error::from(error).context(on()).context(
+                "it may count at the next start, or not; mend the cause and give the command again",
+            ),
+            Refusal::Flush(slot) => {
+                let name = self.admin().name_of(slot).unwrap_or_default();
+                anyhow::anyhow!(
+                    "volume {name} could not be flushed: what was written to it lately may not be on its devices"
+                )
+            }
+            Refusal::Unreadable(blocks) => {
+                let bytes = blocks * self.admin().block_bytes();
+                crate::failure::DamageFound(format!(
+                    "{} that are newer in the cache cannot be read from its devices and stay there; everything else \
+                     is written back. Mend the cause and give the command again, or write those blocks anew",
+                    crate::units::size(bytes)
+                ))
+                .into()
+            }
+            other => crate::failure::Refused(other.to_string()).into(),
+        }
+    }
+}
+
+impl Run<'_, '_> {
+    fn run_through(&mut self) -> Result<Result<(), Refusal>> {
+        let mut happened = Happened::Begun;
+        loop {
+            let step = {
+                let mut admin = self.daemon.admin();
+                let control = &mut cache_of(&mut admin)?.control;
+                let step = control.go_on(self.id, happened);
+                self.last = control.progress(self.id).unwrap_or(self.last);
+                step
+            };
+            happened = match step {
+                Step::Tell(instruction) => Happened::Told(self.tell(&instruction)?),
+                Step::Look(instruction) => {
+                    self.listen()?;
+                    Happened::Told(self.tell(&instruction)?)
+                }
+                Step::Record(change) => Happened::Recorded(self.record(&change)?),
+                Step::Flush(volume) => Happened::Flushed(self.flush(volume)?),
+                Step::Release(_) => Happened::Released(self.release()),
+                Step::See(volumes) => Happened::Seen(self.see(&volumes)?),
+                Step::Wait => {
+                    self.listen()?;
+                    Happened::Waited
+                }
+                Step::Ended(result) => return Ok(result),
+            };
+        }
+    }
+
+    /// Says how far it is, and waits a while.
+    fn listen(&mut self) -> Result<()> {
+        self.looks += 1;
+        if self.looks == 1 {
+            // Nothing is known yet, and it may be done at once.
+            return Ok(());
+        }
+        let progress = self.progress();
+        let goes_on = (self.hooks.tell)(progress);
+        if !goes_on && !self.is_final {
+            let mut admin = self.daemon.admin();
+            cache_of(&mut admin)?.control.interrupt(self.id);
+        }
+        let short = self.looks < FIRST_LOOKS;
+        std::thread::sleep(if short { FIRST_LOOK } else { LOOK });
+        Ok(())
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            of: self.last,
+            seconds: self.began.elapsed().as_secs_f64(),
+        }
+    }
+
+    fn tell(&mut self, instruction: &Instruction) -> Result<Vec<Answer>> {
+        if let Instruction::RemoveVolume(_) = instruction {
+            self.pause()?;
+        }
+        if let Instruction::AddVolume(slot, _) = instruction {
+            self.slot = Some(*slot);
+        }
+        let mut answers = Vec::new();
+        for link in &self.daemon.links {
+            let instruction = instruction.clone();
+            let volume = self.hooks.volume.clone();
+            let device = self.hooks.device.clone();
+            let answer = link.call(move |worker| {
+                worker.instruct(&instruction, volume.as_ref(), device.as_ref())
+            })?;
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+
+    /// Holds clients up for moments, so that no request is in progress in one of them.
+    fn pause(&mut self) -> Result<()> {
+        match self.paused {
+            Some(since) if since.elapsed() > PAUSE => {
+                self.daemon.each_worker(Worker::resume)?;
+                std::thread::sleep(LOOK);
+            }
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        self.paused = Some(Instant::now());
+        self.daemon.each_worker(|worker| worker.paused = true)
+    }
+
+    /// Under the lock that all who change the superblock take.
+    fn record(&mut self, change: &Change) -> Result<Result<(), SuperblockError>> {
+        let mut admin = self.daemon.admin();
+        let CacheSide {
+            control,
+            storage,
+            link,
+            ..
+        } = cache_of(&mut admin)?;
+        let superblock = control.take_superblock();
+        let mut superblock = superblock.context("the superblock is being written")?;
+        let result = change.of(&superblock).and_then(|changed| {
+            let known = |number: &u8| superblock.devices.iter().any(|on| on.number == *number);
+            let mut numbers = changed.devices.iter().map(|on| on.number);
+            let added = numbers.find(|number| !known(number));
+            if let (Some(number), Some(new)) = (added, self.hooks.storage.take()) {
+                storage.add(number, new);
+            }
+            let result = superblock.replace(changed, &mut ServedStorage::new(storage, link));
+            if let (Some(number), Err(_)) = (added, &result) {
+                storage.remove(number);
+            }
+            result
+        });
+        control.give_superblock(superblock);
+        Ok(result)
+    }
+
+    /// Whoever is told meanwhile may have to do something for it: of a cache that is given up no
+    /// flush is answered before that is on record.
+    fn flush(&mut self, volume: VolumeSlot) -> Result<bool> {
+        let (sender, receiver) = channel();
+        self.daemon.links[0].call(move |worker| worker.flush_volume(volume, sender))?;
+        loop {
+            match receiver.recv_timeout(LOOK) {
+                Ok(answer) => return Ok(answer.is_ok()),
+                // The worker has ended with everything else.
+                Err(RecvTimeoutError::Disconnected) => return Ok(false),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let progress = self.progress();
+            if !(self.hooks.tell)(progress) && !self.is_final {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn release(&mut self) -> bool {
+        match (self.hooks.release)() {
+            Ok(()) => {
+                self.is_final = true;
+                true
+            }
+            Err(error) => {
+                self.in_use = Some(error);
+                false
+            }
+        }
+    }
+
+    /// Flushes each origin through its gate, and takes its fingerprint.
+    fn see(&self, volumes: &[(u32, VolumeSlot)]) -> Result<Result<Vec<Fingerprint>, DeviceError>> {
+        let admin = self.daemon.admin();
+        let cache = admin.cache.as_ref().context("there is no cache")?;
+        let mut seen = Vec::new();
+        for (id, slot) in volumes {
+            let mut known = admin.volumes.iter();
+            let side = known.find(|volume| volume.slot == *slot);
+            let side = side.context("the volume was detached meanwhile")?;
+            let path = side.device.path().display();
+            let mut storage = (side.device.storage())
+                .context("no memory to read the origin device; free some")?;
+            // Clients' flushes leave out what write-back wrote: a power cut right after must not
+            // make another origin of this one.
+            let origin = Device::Origin(*slot);
+            let before = failures_of(&cache.link, origin);
+            let flushed = flush_served(&cache.link, origin, before);
+            flushed
+                .unwrap_or_else(|| storage.flush())
+                .with_context(|| format!("cannot flush the origin device {path}"))?;
+            let contents = fingerprint::take(&mut storage, side.device.identity(), side.size_bytes)
+                .with_context(|| format!("cannot read the origin device {path}"))?;
+            seen.push(Fingerprint {
+                volume: *id,
+                contents,
+                at: since_1970().as_secs().max(1),
+            });
+        }
+        Ok(Ok(seen))
+    }
+}
+
+/// The cache, for commands that need one.
+pub(super) fn cache_of(admin: &mut Admin) -> Result<&mut CacheSide> {
+    match &mut admin.cache {
+        Some(cache) => Ok(cache),
+        None => wrong_usage!("this daemon serves no cache; start one with --cache"),
+    }
+}

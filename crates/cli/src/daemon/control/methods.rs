@@ -1,0 +1,214 @@
+//! The methods of the control socket.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use anyhow::{Context, Result};
+use forebay_engine::Mode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::answer::{
+    drained, emptying_message, error_reply, gone, progress_message, resized, send,
+};
+use super::volumes::Progress;
+use crate::config;
+use crate::daemon::notice::{Devices, Notice};
+use crate::daemon::state::{Daemon, VolumeSide};
+use crate::failure::Usage;
+
+/// The parameters of all methods; each takes its own.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Parameters {
+    pub(super) name: Option<String>,
+    new_name: Option<String>,
+    mode: Option<String>,
+    origin: Option<String>,
+    emulate: Option<String>,
+    key: Option<String>,
+    size_bytes: Option<u64>,
+    since_unix_seconds: Option<f64>,
+    after: Option<u64>,
+    value: Option<String>,
+    device: Option<String>,
+    force: bool,
+    drain: bool,
+    keep_devices: bool,
+}
+
+/// A call, and who waits for its answer.
+pub(super) struct Asked<'a> {
+    pub(super) daemon: &'a Arc<Daemon>,
+    pub(super) stream: &'a UnixStream,
+    /// The client hears how far it is.
+    pub(super) more: bool,
+    pub(super) given: &'a Parameters,
+}
+
+impl Asked<'_> {
+    /// Does what the method says.
+    pub(super) fn carry_out(&self, method: &str) -> Result<Value> {
+        let Asked { daemon, given, .. } = self;
+        match method {
+            "org.forebay.Status" => Ok(serde_json::to_value(daemon.status()?)?),
+            "org.forebay.History" => {
+                let since = given.since_unix_seconds.unwrap_or(0.0);
+                Ok(serde_json::to_value(daemon.history.after(since))?)
+            }
+            "org.forebay.Events" => {
+                let events = daemon.events.after(given.after.unwrap_or(0));
+                Ok(json!({ "events": events }))
+            }
+            "org.forebay.Mode" => self.set_mode(),
+            "org.forebay.Set" => daemon.set(need(&given.key, "key")?, need(&given.value, "value")?),
+            "org.forebay.Get" => daemon.get(given.key.as_deref()),
+            "org.forebay.Drain" => {
+                let volume = self.volume()?;
+                Ok(drained(&volume.name, self.drain(&volume)?))
+            }
+            "org.forebay.Advise" => self.advise(),
+            "org.forebay.Attach" => self.attach(),
+            "org.forebay.Detach" => {
+                let volume = self.volume()?;
+                daemon.detach(&volume, &mut |progress| {
+                    self.tell(&progress_message(progress))
+                })?;
+                Ok(json!({ "name": volume.name }))
+            }
+            "org.forebay.Rename" => {
+                daemon.check_may_leave_file()?;
+                daemon.rename(
+                    need(&given.name, "name")?,
+                    need(&given.new_name, "new_name")?,
+                )
+            }
+            "org.forebay.Resize"
+            | "org.forebay.AddCacheDevice"
+            | "org.forebay.RemoveCacheDevice" => self.change_space(method),
+            "org.forebay.Reload" => daemon.reload(),
+            "org.forebay.Stop" => self.stop(),
+            other => Err(Usage(format!("there is no method `{other}`")).into()),
+        }
+    }
+
+    /// Says how far it is; false if nobody waits for the answer any more.
+    fn tell(&self, message: &Value) -> bool {
+        !gone(self.stream) && (!self.more || send(self.stream, message))
+    }
+
+    fn volume(&self) -> Result<VolumeSide> {
+        self.daemon.find_volume(self.given.name.as_deref())
+    }
+
+    fn drain(&self, volume: &VolumeSide) -> Result<Progress> {
+        let mut tell = |progress| self.tell(&progress_message(progress));
+        self.daemon.drain(volume, &mut tell)
+    }
+
+    fn set_mode(&self) -> Result<Value> {
+        let name = need(&self.given.name, "name")?;
+        let mode = mode(need(&self.given.mode, "mode")?)?;
+        self.daemon.set_mode(name, mode)?;
+        Ok(json!({ "name": name, "mode": mode.name() }))
+    }
+
+    fn advise(&self) -> Result<Value> {
+        let volume = self.volume()?;
+        let advised = self.daemon.advise(&volume, self.given.size_bytes)?;
+        Ok(json!({
+            "name": volume.name,
+            "block_size_bytes": advised.block_bytes,
+            "missed_requests": advised.missed,
+            "findings": advised.findings,
+        }))
+    }
+
+    fn attach(&self) -> Result<Value> {
+        let Asked { daemon, given, .. } = self;
+        daemon.check_may_leave_file()?;
+        let origin = need(&given.origin, "origin")?;
+        let mode = given.mode.as_deref().map(mode).transpose()?;
+        let emulate = given.emulate.as_deref().map(config::model).transpose()?;
+        let mut opened = daemon.open_new_origin(Path::new(origin), given.name.clone(), mode)?;
+        let exports = daemon.attach(&mut opened, emulate)?;
+        Ok(json!({ "origin": origin, "exports": exports }))
+    }
+
+    fn change_space(&self, method: &str) -> Result<Value> {
+        let Asked { daemon, given, .. } = self;
+        let mut tell = |emptying| self.tell(&emptying_message(emptying));
+        if method == "org.forebay.Resize" {
+            let device = given.device.as_deref().map(Path::new);
+            return Ok(resized(&daemon.resize(
+                device,
+                given.size_bytes,
+                &mut tell,
+            )?));
+        }
+        daemon.check_may_leave_file()?;
+        let device = Path::new(need(&given.device, "device")?);
+        let changed = if method == "org.forebay.AddCacheDevice" {
+            daemon.add_cache_device(device, given.force)?
+        } else {
+            daemon.remove_cache_device(device, &mut tell)?
+        };
+        Ok(resized(&changed))
+    }
+
+    /// Ends with the process: the client is answered before.
+    fn stop(&self) -> Result<Value> {
+        let Asked {
+            daemon,
+            stream,
+            given,
+            ..
+        } = self;
+        let volumes = daemon.admin().volumes.clone();
+        if !given.keep_devices {
+            let instead = "unmount it or take it out of use first, or have its users wait for the next daemon with --keep-devices";
+            volumes
+                .iter()
+                .try_for_each(|volume| Daemon::check_unused(volume, instead))?;
+        }
+        if given.drain {
+            for volume in volumes {
+                self.drain(&volume)?;
+            }
+        }
+        let (done, result) = channel();
+        let (telling, told) = channel();
+        let notice = Notice::Stop {
+            done,
+            told,
+            devices: if given.keep_devices {
+                Devices::Keep
+            } else {
+                Devices::KeepUsed
+            },
+        };
+        daemon.notify(notice)?;
+        let result = result
+            .recv()
+            .context("the daemon has stopped without saying how")?;
+        let message = match result {
+            Ok(()) => json!({ "parameters": { "stopped": true } }),
+            Err(message) => error_reply(&anyhow::Error::msg(message)),
+        };
+        send(stream, &message);
+        drop(telling);
+        // The process ends now; the client has its answer.
+        Ok(Value::Null)
+    }
+}
+
+fn need<'a>(value: &'a Option<String>, what: &str) -> Result<&'a str> {
+    let given = value.as_deref();
+    given.ok_or_else(|| Usage(format!("the parameter `{what}` is missing")).into())
+}
+
+fn mode(text: &str) -> Result<Mode> {
+    text.parse().map_err(|error| Usage(error).into())
+}

@@ -1,0 +1,250 @@
+//! A changed configuration, applied as far as that is possible while clients use the cache.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use forebay_engine::{Mode, Settings};
+use serde_json::{Value, json};
+
+use crate::args::ServeArgs;
+use crate::config::{self, Plan, VolumePlan};
+use crate::daemon::state::Daemon;
+use crate::device::attach::{self, Origin};
+use crate::device::same_device::Identity;
+use crate::failure::{self, wrong_usage};
+use crate::profiles::Profile;
+use crate::root_storage;
+
+/// What a changed file asks for that can be had now, checked as far as that goes without changing
+/// anything, and what waits for a restart.
+struct Changes {
+    profile: Option<&'static Profile>,
+    settings: Option<Settings>,
+    new_volumes: Vec<(Origin, VolumePlan)>,
+    modes: Vec<(String, Mode)>,
+    waiting: Vec<String>,
+}
+
+impl Daemon {
+    /// Reads the configuration again and applies what it can; says what that was, and what waits
+    /// for a restart. Nothing is changed by a file that is wrong, or that asks for a volume that
+    /// cannot be had.
+    pub(in crate::daemon) fn reload(&self) -> Result<Value> {
+        // One at a time.
+        let mut current = self
+            .plan
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(source) = &current.source else {
+            wrong_usage!(
+                "this daemon was started without a configuration file: use `forebay set`, `mode` and `attach`"
+            )
+        };
+        let source = source.clone();
+        let new = config::plan((*source).clone())?;
+        let changes = self
+            .changes(&current, &new)
+            .context("nothing was changed")?;
+        let waiting = changes.waiting.clone();
+        let mut changed = Vec::new();
+        let applied = self.apply(changes, &mut current, &mut changed);
+        self.note_reload(&changed, &waiting, &new.notes);
+        applied.with_context(|| stopped_half_way(&changed))?;
+        note_applied(&mut current, new);
+        // What waits for a restart is not for the daemon that takes this one's place: some of it the
+        // initramfs must have as well.
+        if waiting.is_empty() {
+            keep_in_memory(&source);
+        }
+        Ok(json!({ "changed": changed, "needs_restart": waiting }))
+    }
+
+    fn changes(&self, current: &Plan, new: &Plan) -> Result<Changes> {
+        let waiting = current.needs_restart_for(new);
+        let mut changes = Changes {
+            profile: new.profile,
+            settings: None,
+            new_volumes: Vec::new(),
+            modes: Vec::new(),
+            waiting: waiting.into_iter().map(str::to_owned).collect(),
+        };
+        for cache in new.cache.iter().filter(|_| current.cache != new.cache) {
+            for device in &cache.devices {
+                check_is_there(device)?;
+            }
+        }
+        let (served_cache, settings) = {
+            let admin = self.admin();
+            (admin.cache.is_some(), admin.settings.clone())
+        };
+        changes.settings = (served_cache && settings != new.settings).then(|| new.settings.clone());
+        for volume in &new.volumes {
+            self.changes_of_volume(current, new, volume, served_cache, &mut changes)?;
+        }
+        self.note_gone_volumes(current, new, &mut changes.waiting);
+        Ok(changes)
+    }
+
+    fn changes_of_volume(
+        &self,
+        current: &Plan,
+        new: &Plan,
+        volume: &VolumePlan,
+        served_cache: bool,
+        changes: &mut Changes,
+    ) -> Result<()> {
+        let name = volume.called();
+        let known = current.volumes.iter().find(|known| known.called() == name);
+        if self.volume(&name).is_none() {
+            if !served_cache {
+                check_is_there(&volume.origin)?;
+                let what = format!("volume {name}: this daemon serves no cache to attach it to");
+                changes.waiting.push(what);
+                return Ok(());
+            }
+            self.check_not_renamed(&name, volume, new)?;
+            let origin = self.open_new_origin(&volume.origin, volume.name.clone(), volume.mode)?;
+            changes.new_volumes.push((origin, volume.clone()));
+            return Ok(());
+        }
+        if known
+            .is_some_and(|known| known.origin != volume.origin || known.emulate != volume.emulate)
+        {
+            check_is_there(&volume.origin)?;
+            let what = format!("volume {name}, which is on another origin");
+            changes.waiting.push(what);
+            return Ok(());
+        }
+        let mode_before = known.and_then(|known| known.mode);
+        if let Some(mode) = volume.mode.filter(|mode| mode_before != Some(*mode)) {
+            if served_cache {
+                changes.modes.push((name, mode));
+            } else {
+                let what = format!("the mode of volume {name}, which has no cache yet");
+                changes.waiting.push(what);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a file that calls a served volume by a name it does not have (any more).
+    fn check_not_renamed(&self, name: &str, volume: &VolumePlan, new: &Plan) -> Result<()> {
+        let wanted = Identity::of(&volume.origin);
+        let admin = self.admin();
+        let file = new.source.as_ref().and_then(|args| args.config.as_deref());
+        if let (Some(served), Some(file)) = (admin.volume_on(&wanted), file) {
+            wrong_usage!(
+                "the file calls volume `{0}` `{name}`: {1}, or rename it with `forebay rename {0} {name}`",
+                served.name,
+                attach::how_to_name(&served.name, &served.device, file),
+            );
+        }
+        Ok(())
+    }
+
+    fn note_gone_volumes(&self, current: &Plan, new: &Plan, waiting: &mut Vec<String>) {
+        for gone in &current.volumes {
+            let name = gone.called();
+            let stays = new.volumes.iter().any(|volume| volume.called() == name);
+            if !stays && self.volume(&name).is_some() {
+                waiting.push(format!(
+                    "volume {name}, which is gone from the file (`forebay detach {name}` takes it off now)"
+                ));
+            }
+        }
+    }
+
+    /// Puts one thing after the other into force; `changed` has those that are, and `current` what
+    /// the file says of them, whatever happens.
+    fn apply(&self, changes: Changes, current: &mut Plan, changed: &mut Vec<String>) -> Result<()> {
+        let mut admin = self.admin();
+        if let Some(settings) = changes.settings {
+            self.put_into_force(&mut admin, settings.clone())?;
+            current.settings = settings;
+            changed.push("settings".to_owned());
+        }
+        admin.profile = changes.profile;
+        drop(admin);
+        for (name, mode) in changes.modes {
+            self.set_mode(&name, mode)?;
+            let mut known = current.volumes.iter_mut();
+            if let Some(known) = known.find(|known| known.called() == name) {
+                known.mode = Some(mode);
+            }
+            changed.push(format!("volume {name} is in mode {}", mode.name()));
+        }
+        for (mut origin, volume) in changes.new_volumes {
+            let attached = self.attach(&mut origin, volume.emulate.clone());
+            if self.volume(&origin.name).is_some() {
+                // Also one that could not be made a block device.
+                changed.push(format!("volume {} is attached", origin.name));
+                current.volumes.push(volume);
+            }
+            attached?;
+        }
+        self.export_block_devices()
+    }
+
+    fn note_reload(&self, changed: &[String], waiting: &[String], notes: &[String]) {
+        for note in notes {
+            tracing::warn!("configuration read again: {note}");
+        }
+        for what in changed {
+            tracing::info!("configuration read again: {what} changed");
+            self.events
+                .note("reload", format!("configuration read again: {what}"));
+        }
+        for what in waiting {
+            tracing::warn!("configuration read again: {what} waits for a restart");
+        }
+    }
+}
+
+/// A restart would end there, so that it must not be waited for.
+fn check_is_there(device: &Path) -> Result<()> {
+    std::fs::metadata(device)
+        .map(drop)
+        .with_context(|| format!("cannot find {}, which the file names", device.display()))
+}
+
+/// For the next daemon, which cannot read the file if the root file system is on its volume.
+fn keep_in_memory(source: &ServeArgs) {
+    let (Some(file), Some(directory)) = (&source.config, &source.root_storage) else {
+        return;
+    };
+    if let Err(error) = root_storage::copy_configuration(file, directory) {
+        tracing::warn!(
+            "a daemon that takes this one's place will have the configuration of before: it cannot be copied to {} ({})",
+            directory.display(),
+            failure::in_words(&error)
+        );
+    }
+}
+
+fn stopped_half_way(changed: &[String]) -> String {
+    match changed {
+        [] => "nothing was changed".to_owned(),
+        changed => format!(
+            "stopped half way: in force now: {}; the rest of the file is not; mend the cause and `forebay reload` again",
+            changed.join(", ")
+        ),
+    }
+}
+
+/// What waits for a restart stays as it is in force, so that the next reload names it too.
+fn note_applied(current: &mut Plan, new: Plan) {
+    current.settings = new.settings;
+    current.profile = new.profile;
+    current.notes = new.notes;
+    for volume in new.volumes {
+        let name = volume.called();
+        match current
+            .volumes
+            .iter_mut()
+            .find(|known| known.called() == name)
+        {
+            Some(known) => known.mode = volume.mode,
+            None => current.volumes.push(volume),
+        }
+    }
+}

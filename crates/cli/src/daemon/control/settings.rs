@@ -1,0 +1,87 @@
+//! Settings changed while clients use the cache: ours, and those of other caches.
+
+use anyhow::Result;
+use forebay_engine::Settings;
+use serde_json::{Value, json};
+
+use crate::daemon::state::{Admin, Daemon};
+use crate::failure::{Usage, wrong_usage};
+use crate::{profiles, settings};
+
+impl Daemon {
+    /// Changes a setting, of ours or of another cache, until the daemon stops. Says what that
+    /// was for the second kind, in JSON.
+    pub(in crate::daemon) fn set(&self, key: &str, value: &str) -> Result<Value> {
+        let mut answer = json!({ "key": key, "value": value });
+        if key.contains('.') {
+            self.set_foreign(key, value, &mut answer)?;
+        } else {
+            let mut admin = self.admin();
+            let mut changed = admin.settings.clone();
+            settings::change(&mut changed, key, value).map_err(Usage)?;
+            self.put_into_force(&mut admin, changed)?;
+        }
+        self.events
+            .note("settings", format!("{key} is now {value}"));
+        Ok(answer)
+    }
+
+    /// The settings in force, or one of them, in words.
+    pub(super) fn get(&self, key: Option<&str>) -> Result<Value> {
+        let shown = settings::shown_as_json(&self.admin().settings, key).map_err(Usage)?;
+        Ok(json!({ "settings": shown }))
+    }
+
+    fn set_foreign(&self, key: &str, value: &str, answer: &mut Value) -> Result<()> {
+        let mut admin = self.admin();
+        let mut settings = admin.settings.clone();
+        let change = profiles::change(&mut settings, key, value).map_err(Usage)?;
+        let changed: serde_json::Map<String, Value> = change
+            .changed
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), Value::from(value)))
+            .collect();
+        answer["changed"] = Value::from(changed);
+        answer["notes"] = Value::from(change.notes);
+        let Some(mode) = change.mode else {
+            return self.put_into_force(&mut admin, settings);
+        };
+        let [volume] = &*admin.volumes else {
+            let message = format!(
+                "`{key}` is a mode, and each volume has its own here: `forebay mode NAME {}`",
+                mode.name()
+            );
+            return Err(Usage(message).into());
+        };
+        let name = volume.name.clone();
+        self.put_into_force(&mut admin, settings)?;
+        drop(admin);
+        self.set_mode(&name, mode)?;
+        answer["changed"]["mode"] = Value::from(mode.name());
+        Ok(())
+    }
+
+    /// Gives settings to all shards.
+    pub(super) fn put_into_force(&self, admin: &mut Admin, settings: Settings) -> Result<()> {
+        if admin.cache.is_none() {
+            wrong_usage!(
+                "this daemon serves no cache whose settings could change; start one with --cache"
+            );
+        }
+        if let Err(error) = self.give(&settings) {
+            // Some shards may have taken them: all go on with those they had.
+            self.give(&admin.settings)?;
+            return Err(error);
+        }
+        admin.settings = settings;
+        Ok(())
+    }
+
+    fn give(&self, settings: &Settings) -> Result<()> {
+        self.links.iter().try_for_each(|link| {
+            let settings = settings.clone();
+            link.call(move |worker| worker.set_settings(&settings))?
+                .map_err(anyhow::Error::msg)
+        })
+    }
+}

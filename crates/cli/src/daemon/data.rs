@@ -1,0 +1,23 @@
+//! The data path.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`worker`] | one thread of it |
+//! | [`served`] | what a thread serves |
+//! | [`client`] | an NBD client on that thread |
+//! | [`flight`] | a request on its way through the cache |
+//! | [`anticipation`] | staying awake for a client's next request |
+//! | [`link`] | messages between threads |
+//! | [`listener`] | sockets of clients |
+//! | [`tap`] | watching a volume's requests |
+//! | [`ublk`] | volumes as block devices |
+
+mod anticipation;
+pub(super) mod client;
+mod flight;
+pub(super) mod link;
+pub(super) mod listener;
+pub(super) mod served;
+pub(super) mod tap;
+pub(crate) mod ublk;
+pub(super) mod worker;

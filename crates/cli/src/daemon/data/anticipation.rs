@@ -1,0 +1,84 @@
+//! Staying awake for a moment after the last answer: a client that asks one thing at a time asks
+//! the next within microseconds, and to sleep and be woken for it takes longer than that.
+//!
+//! Only where nothing else is in progress, so that the next event can only be a client's; and only
+//! as long as experience bears it out: after each time in vain the thread sleeps at once twice as
+//! often as before.
+
+use std::time::{Duration, Instant};
+
+/// How long to stay awake: what sleeping and being woken costs (docs/measurements.md).
+const MOMENT: Duration = Duration::from_micros(25);
+/// The most often that the thread sleeps at once after a time in vain.
+const MOST_SKIPPED: u32 = 1023;
+
+/// Whether staying awake has paid.
+#[derive(Debug, Default)]
+pub(super) struct Anticipation {
+    /// How often still to sleep at once.
+    skip: u32,
+    /// How often it was after the last time in vain.
+    skipped: u32,
+}
+
+impl Anticipation {
+    /// Looks for a client's next request for a moment, if that has paid.
+    pub(in crate::daemon) fn look(&mut self, mut came: impl FnMut() -> bool) {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return;
+        }
+        let until = Instant::now() + MOMENT;
+        let mut there = came();
+        while !there && Instant::now() < until {
+            std::hint::spin_loop();
+            there = came();
+        }
+        self.learn(there);
+    }
+
+    fn learn(&mut self, there: bool) {
+        self.skipped = if there {
+            0
+        } else {
+            (self.skipped * 2 + 1).min(MOST_SKIPPED)
+        };
+        self.skip = self.skipped;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often it looked in so many turns in vain.
+    fn looks(anticipation: &mut Anticipation, turns: u32) -> u32 {
+        let mut looked = 0;
+        for _ in 0..turns {
+            let mut asked = false;
+            anticipation.look(|| {
+                asked = true;
+                false
+            });
+            looked += u32::from(asked);
+        }
+        looked
+    }
+
+    #[test]
+    fn clients_that_do_not_come_back_are_hardly_waited_for() {
+        let mut anticipation = Anticipation::default();
+        assert!(looks(&mut anticipation, 2047) <= 11);
+        assert!(looks(&mut anticipation, 10_240) <= 11);
+    }
+
+    #[test]
+    fn one_that_comes_back_is_waited_for_again() {
+        let mut anticipation = Anticipation::default();
+        anticipation.look(|| false);
+        anticipation.look(|| panic!("it sleeps at once"));
+        anticipation.look(|| true);
+        anticipation.look(|| true);
+        assert_eq!(looks(&mut anticipation, 1), 1);
+    }
+}

@@ -1,0 +1,470 @@
+//! An NBD client of this thread: its socket on one side, its protocol machine on the other.
+
+use forebay_engine::{Buf, Memory, Nanos, VolumeSlot};
+use forebay_frontend::nbd::{
+    Command, Connection, ErrorCode, Event, Parts, Phase, Piece, Request, Settings, Ticket,
+    TlsPolicy,
+};
+use forebay_io::{SendPiece, Token};
+
+use super::listener::Socket;
+use super::worker::{RECEIVED, SENT, Worker};
+
+/// How much is received at once beside payloads.
+pub(in crate::daemon) const INLET_BYTES: usize = 128 << 10;
+/// Payloads of which at least this much is missing are received where they belong.
+const DIRECT_BYTES: usize = 16 << 10;
+/// How long a client may take to open an export.
+const NEGOTIATION: Nanos = Nanos(30 * Nanos::SECOND.0);
+
+/// How long a client may leave its answers unread, or a payload unsent, while others wait for the
+/// memory that holds them.
+const PATIENCE: Nanos = Nanos(10 * Nanos::SECOND.0);
+
+/// What a client's next request waits for memory with.
+#[derive(Debug)]
+enum Blocked {
+    Read(Request),
+    Payload {
+        ticket: Ticket,
+        offset_bytes: u64,
+        len_bytes: u32,
+    },
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Client {
+    name: u32,
+    pub(in crate::daemon) nbd: Connection,
+    socket: Socket,
+    pub(in crate::daemon) volume: Option<VolumeSlot>,
+    inlet: Buf,
+    /// What of the inlet is received and not consumed.
+    unread: std::ops::Range<usize>,
+    receiving: bool,
+    /// When something was received last, or memory was lent for a payload.
+    received_at: Nanos,
+    /// How much of the receive under way goes to a payload, in bytes.
+    direct_bytes: usize,
+    sending: bool,
+    sending_since: Nanos,
+    blocked: Option<Blocked>,
+    connected: Nanos,
+    /// The socket is shut down; nothing more is sent or received.
+    gone: bool,
+    queued: bool,
+}
+
+impl Client {
+    /// Has the worker look after this client before it waits again.
+    pub(in crate::daemon) fn queue(&mut self, busy: &mut Vec<u32>) {
+        if !self.queued {
+            self.queued = true;
+            busy.push(self.name);
+        }
+    }
+
+    /// Whether memory is lent to it for a payload that is still to come. Of one that is gone it
+    /// comes back when it is buried.
+    fn owes_payload(&mut self) -> bool {
+        self.nbd.payload_space().next().is_some()
+    }
+
+    /// Ends the connection; what is in flight is finished first, but not answered.
+    fn cut(&mut self) {
+        if !self.gone {
+            self.gone = true;
+            self.socket.shut_down();
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn add_client(&mut self, socket: Socket, tls: TlsPolicy) {
+        let Some(inlet) = self.inlet.alloc(INLET_BYTES) else {
+            tracing::warn!(
+                "a client was turned away: too many are connected, 256 at most; close some"
+            );
+            return;
+        };
+        let nbd = Connection::new(Settings {
+            limits: self.limits,
+            tls,
+        });
+        let client = Client {
+            name: 0,
+            nbd,
+            socket,
+            volume: None,
+            inlet,
+            unread: 0..0,
+            receiving: false,
+            received_at: self.now,
+            direct_bytes: 0,
+            sending: false,
+            sending_since: self.now,
+            blocked: None,
+            connected: self.now,
+            gone: false,
+            queued: false,
+        };
+        let name = self.clients.insert(Box::new(client));
+        if let Some(client) = self.clients.get_mut(name) {
+            client.name = name;
+            client.queue(&mut self.busy);
+        }
+    }
+
+    /// Looks after every client that has something to do.
+    pub(super) fn serve_clients(&mut self) {
+        let mut busy = std::mem::take(&mut self.busy);
+        for name in busy.drain(..) {
+            if let Some(client) = self.clients.get_mut(name) {
+                client.queued = false;
+                self.serve_client(name);
+            }
+        }
+        // Whoever was queued meanwhile has its turn after the shards.
+        busy.append(&mut self.busy);
+        self.busy = busy;
+    }
+
+    fn serve_client(&mut self, name: u32) {
+        self.take_requests(name);
+        self.send(name);
+        self.release(name);
+        self.receive(name);
+        self.bury(name);
+    }
+
+    /// Turns received bytes into requests until more bytes, memory or answers are needed.
+    fn take_requests(&mut self, name: u32) {
+        loop {
+            if !self.unblock(name) {
+                return;
+            }
+            let Some(client) = self.clients.get_mut(name) else {
+                return;
+            };
+            if client.receiving || client.gone || self.paused {
+                return;
+            }
+            let input = &self.inlet.bytes(client.inlet)[client.unread.clone()];
+            let step = client.nbd.receive(&mut self.arena, &self.exports, input);
+            client.unread.start += step.consumed_bytes;
+            let volume = client.volume.unwrap_or(VolumeSlot(u16::MAX));
+            match step.event {
+                None => return,
+                Some(Event::Opened(export)) => client.volume = Some(VolumeSlot(export.0 as u16)),
+                Some(Event::Write(request, parts)) => self.take_off(name, volume, request, parts),
+                Some(Event::Payload {
+                    ticket,
+                    offset_bytes,
+                    len_bytes,
+                }) => {
+                    client.blocked = Some(Blocked::Payload {
+                        ticket,
+                        offset_bytes,
+                        len_bytes,
+                    });
+                }
+                Some(Event::Request(request)) if request.command == Command::Read => {
+                    client.blocked = Some(Blocked::Read(request));
+                }
+                Some(Event::Request(request)) => self.take_off(name, volume, request, Parts::new()),
+            }
+        }
+    }
+
+    /// Finds memory for the request that waits for it; says whether none waits any more.
+    fn unblock(&mut self, name: u32) -> bool {
+        let Some(client) = self.clients.get_mut(name) else {
+            return false;
+        };
+        let volume = client.volume.unwrap_or(VolumeSlot(u16::MAX));
+        let (offset_bytes, len_bytes) = match &client.blocked {
+            None => return true,
+            Some(Blocked::Read(request)) => (request.offset_bytes, request.len_bytes),
+            Some(Blocked::Payload {
+                offset_bytes,
+                len_bytes,
+                ..
+            }) => (*offset_bytes, *len_bytes),
+        };
+        let parts = self.alloc_parts(volume, offset_bytes, len_bytes);
+        if parts.is_none() && self.memory_will_return() {
+            self.starving.push(name);
+            return false;
+        }
+        let Some(client) = self.clients.get_mut(name) else {
+            return false;
+        };
+        match (client.blocked.take(), parts) {
+            (Some(Blocked::Read(request)), Some(parts)) => {
+                self.take_off(name, volume, request, parts)
+            }
+            (Some(Blocked::Read(request)), None) => {
+                client
+                    .nbd
+                    .reply_done(request.ticket, Err(ErrorCode::NoMemory));
+            }
+            (Some(Blocked::Payload { ticket, .. }), Some(parts)) => {
+                client.nbd.lend_payload(ticket, parts);
+                client.received_at = self.now;
+            }
+            (Some(Blocked::Payload { ticket, .. }), None) => {
+                client.nbd.refuse_payload(ticket, ErrorCode::NoMemory);
+            }
+            (None, _) => {}
+        }
+        true
+    }
+
+    /// Whether something holds memory that gives it back in time.
+    pub(super) fn memory_will_return(&mut self) -> bool {
+        self.host.requests() > 0
+            || self
+                .clients
+                .iter_mut()
+                .any(|client| client.sending || client.owes_payload())
+            || self.give_up_spare_memory()
+    }
+
+    /// Has clients that wait for memory try again.
+    pub(super) fn wake_starving(&mut self) {
+        for name in std::mem::take(&mut self.starving) {
+            if let Some(client) = self.clients.get_mut(name) {
+                client.queue(&mut self.busy);
+            }
+        }
+    }
+
+    fn send(&mut self, name: u32) {
+        let Some(client) = self.clients.get_mut(name) else {
+            return;
+        };
+        if client.sending || client.gone {
+            return;
+        }
+        let mut output = client.nbd.output(&self.arena).peekable();
+        if output.peek().is_none() {
+            drop(output);
+            if client.nbd.phase() == Phase::Closed {
+                client.cut();
+            }
+            return;
+        }
+        let pieces = output.map(|piece| match piece {
+            Piece::Bytes(bytes) => SendPiece::Bytes(bytes),
+            Piece::Buf { buf, skip_bytes } => SendPiece::Buf { buf, skip_bytes },
+        });
+        self.ring.send_pieces(
+            client.socket.as_fd(),
+            pieces,
+            Token::new(SENT, u64::from(name)),
+        );
+        client.sending = true;
+        client.sending_since = self.now;
+    }
+
+    /// Frees the buffers that the connection no longer needs.
+    fn release(&mut self, name: u32) {
+        let Some(client) = self.clients.get_mut(name) else {
+            return;
+        };
+        let mut released = std::mem::take(&mut self.released);
+        released.extend(client.nbd.take_released());
+        for token in released.drain(..) {
+            self.free_token(token);
+        }
+        self.released = released;
+    }
+
+    fn receive(&mut self, name: u32) {
+        let Some(client) = self.clients.get_mut(name) else {
+            return;
+        };
+        let may = !client.receiving && !client.gone && !self.paused && client.blocked.is_none();
+        if !may || !client.nbd.wants_input() {
+            return;
+        }
+        if client.unread.is_empty() {
+            client.unread = 0..0;
+        } else if client.unread.start > 0 {
+            let bytes = self.inlet.bytes_mut(client.inlet);
+            bytes.copy_within(client.unread.clone(), 0);
+            client.unread = 0..client.unread.len();
+        }
+        let token = Token::new(RECEIVED, u64::from(name));
+        client.direct_bytes = client
+            .nbd
+            .payload_space()
+            .map(|space| (space.buf.len_bytes - space.skip_bytes) as usize)
+            .sum();
+        client.receiving = true;
+        if client.direct_bytes < DIRECT_BYTES || !client.unread.is_empty() {
+            client.direct_bytes = 0;
+            if client.unread.is_empty() {
+                self.ring.recv(client.socket.as_fd(), client.inlet, token);
+            } else {
+                let skip_bytes = client.unread.end as u32;
+                self.ring
+                    .recv_parts(client.socket.as_fd(), &[(client.inlet, skip_bytes)], token);
+            }
+            return;
+        }
+        let mut places: smallvec::SmallVec<[(Buf, u32); 8]> = client
+            .nbd
+            .payload_space()
+            .map(|space| (space.buf, space.skip_bytes))
+            .collect();
+        places.push((client.inlet, 0));
+        self.ring.recv_parts(client.socket.as_fd(), &places, token);
+    }
+
+    pub(super) fn received(&mut self, name: u32, result: i32) {
+        let Some(client) = self.clients.get_mut(name) else {
+            return;
+        };
+        client.receiving = false;
+        match usize::try_from(result) {
+            Ok(0) => client.nbd.end_of_stream(),
+            Ok(bytes) => {
+                client.received_at = self.now;
+                let direct_bytes = bytes.min(client.direct_bytes);
+                if direct_bytes > 0 && !client.gone {
+                    client.nbd.payload_received(direct_bytes as u32);
+                }
+                client.unread.end += bytes - direct_bytes;
+            }
+            Err(_) => {
+                client.nbd.end_of_stream();
+                client.cut();
+            }
+        }
+        client.queue(&mut self.busy);
+    }
+
+    pub(in crate::daemon) fn sent(&mut self, name: u32, result: i32) {
+        let Some(client) = self.clients.get_mut(name) else {
+            return;
+        };
+        client.sending = false;
+        match usize::try_from(result) {
+            Ok(bytes) => client.nbd.sent(bytes),
+            Err(_) => client.cut(),
+        }
+        client.queue(&mut self.busy);
+    }
+
+    /// Forgets a client whose socket is shut down once nothing refers to it any more.
+    fn bury(&mut self, name: u32) {
+        let Some(client) = self.clients.get_mut(name) else {
+            return;
+        };
+        if !client.gone || client.receiving || client.sending {
+            return;
+        }
+        if let Some(Blocked::Read(request)) = &client.blocked {
+            let ticket = request.ticket;
+            client.nbd.reply_done(ticket, Err(ErrorCode::Shutdown));
+        }
+        client.blocked = None;
+        client.nbd.abandon();
+        self.release(name);
+        let Some(client) = self.clients.get_mut(name) else {
+            return;
+        };
+        if client.nbd.in_flight() > 0 {
+            return;
+        }
+        match client.nbd.reason() {
+            Some(reason) if !reason.is_clean() => tracing::warn!("a connection ended: {reason}"),
+            Some(reason) => tracing::debug!("a connection ended: {reason}"),
+            None => tracing::debug!("a connection was closed"),
+        }
+        if let Some(client) = self.clients.remove(name) {
+            self.inlet.free(client.inlet);
+        }
+    }
+
+    /// Closes the connections of clients that hold up others.
+    pub(super) fn end_slow_clients(&mut self) {
+        let (now, starving) = (self.now, self.is_short_of_memory());
+        for client in self.clients.iter_mut() {
+            if starving && client.sending && now.since(client.sending_since) > PATIENCE {
+                tracing::warn!(
+                    "a client does not read its answers while others wait for memory; its connection is closed"
+                );
+                client.cut();
+                client.queue(&mut self.busy);
+            }
+            let stalls = now.since(client.received_at) > PATIENCE && client.owes_payload();
+            if starving && stalls && !client.gone {
+                tracing::warn!(
+                    "a client does not send the data of its write while others wait for memory; its connection is closed"
+                );
+                client.cut();
+                client.queue(&mut self.busy);
+            }
+            let slow = now.since(client.connected) > NEGOTIATION;
+            if slow && client.volume.is_none() && !client.gone {
+                tracing::warn!(
+                    "a client opened no export within 30 seconds; its connection is closed"
+                );
+                client.cut();
+                client.queue(&mut self.busy);
+            }
+        }
+    }
+
+    pub(super) fn close_clients_of(&mut self, volume: VolumeSlot) {
+        for client in self
+            .clients
+            .iter_mut()
+            .filter(|client| client.volume == Some(volume))
+        {
+            client.cut();
+            client.queue(&mut self.busy);
+        }
+    }
+
+    /// Has clients' new requests refused; those in flight are finished.
+    pub(in crate::daemon) fn refuse_requests(&mut self) {
+        for client in self.clients.iter_mut() {
+            client.nbd.shut_down();
+            client.queue(&mut self.busy);
+        }
+    }
+
+    /// Closes every connection that has nothing in flight, or all; says how many are left.
+    pub(in crate::daemon) fn close_clients(&mut self, all: bool) -> usize {
+        for client in self.clients.iter_mut() {
+            if all || (client.nbd.in_flight() == 0 && !client.sending) {
+                client.cut();
+            }
+            client.queue(&mut self.busy);
+        }
+        self.clients.len()
+    }
+
+    /// Lets clients go on after [`Worker::paused`].
+    pub(in crate::daemon) fn resume(&mut self) {
+        self.paused = false;
+        for client in self.clients.iter_mut() {
+            client.queue(&mut self.busy);
+        }
+    }
+
+    pub(in crate::daemon) fn client_count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// At the end of the loop: nothing is answered any more.
+    pub(super) fn abandon_clients(&mut self) {
+        for client in self.clients.iter_mut() {
+            client.cut();
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! A client's request on its way: with its buffers to the cache, and with the answer back.
+
+use forebay_cache::{Asked, Joined};
+use forebay_engine::{Buf, Failure, MAX_REQUEST_BYTES, Memory, RequestKind, VolumeSlot};
+use forebay_frontend::nbd::{
+    BlockState, Command, ErrorCode, Extent, Lent, Parts, Request as NbdRequest, Ticket,
+};
+use smallvec::SmallVec;
+
+use super::link::{Message, Question};
+use super::worker::Worker;
+
+/// The longest range that one answer to block status covers.
+const MAX_STATUS_BYTES: u64 = 32 << 20;
+/// Buffer addresses and volume offsets agree modulo this, so that whole blocks move uncopied.
+const PLACEMENT_BYTES: u64 = 4096;
+
+/// One request, as the cache gives it back with its answer.
+#[derive(Debug)]
+pub(in crate::daemon) struct Flight {
+    asker: Asker,
+    /// The data's buffers.
+    parts: Parts,
+}
+
+/// Who gets the answer.
+#[derive(Debug)]
+pub(super) enum Asker {
+    /// A client, with its data if it reads.
+    Client {
+        client: u32,
+        ticket: Ticket,
+        reads: bool,
+    },
+    /// The user of a block device: the place of its queue, and the tag of the request.
+    Queue {
+        place: u32,
+        tag: u16,
+        kind: RequestKind,
+        len_bytes: u32,
+    },
+    /// The daemon itself.
+    Daemon(std::sync::mpsc::Sender<Result<(), Failure>>),
+}
+
+/// The whole buffer a part lies in, as the token that comes back when it is no longer needed.
+fn token_of(whole: Buf) -> u64 {
+    u64::from(whole.start_sector) << 32 | u64::from(whole.len_bytes)
+}
+
+fn buf_of(token: u64) -> Buf {
+    Buf {
+        start_sector: (token >> 32) as u32,
+        len_bytes: token as u32,
+    }
+}
+
+impl Worker {
+    /// Gives back what [`Worker::alloc_parts`] gave.
+    pub(super) fn free_parts(&mut self, parts: &Parts) {
+        for part in parts {
+            self.arena.free(buf_of(part.token));
+        }
+    }
+
+    /// Gives back the buffer a token stands for.
+    pub(super) fn free_token(&mut self, token: u64) {
+        self.arena.free(buf_of(token));
+    }
+
+    /// Buffers for the data of a range, one for each piece it is cut into, or none if memory is
+    /// short. A part of the arena is left to the engines, which must be able to go on for any
+    /// memory to come back.
+    pub(super) fn alloc_parts(
+        &mut self,
+        volume: VolumeSlot,
+        offset_bytes: u64,
+        len_bytes: u32,
+    ) -> Option<Parts> {
+        self.alloc_parts_at_hand(volume, offset_bytes, len_bytes)
+            .or_else(|| {
+                self.give_up_spare_memory()
+                    .then(|| self.alloc_parts_at_hand(volume, offset_bytes, len_bytes))?
+            })
+    }
+
+    fn alloc_parts_at_hand(
+        &mut self,
+        volume: VolumeSlot,
+        offset_bytes: u64,
+        len_bytes: u32,
+    ) -> Option<Parts> {
+        let reserve_bytes = self.arena.view().len_bytes() / self.peers.len().max(1) / 4;
+        if self.arena.free_bytes() < reserve_bytes + len_bytes as usize {
+            return None;
+        }
+        let mut parts = Parts::new();
+        let pieces = self
+            .host
+            .pieces(volume, offset_bytes, len_bytes, MAX_REQUEST_BYTES)?;
+        for (_, offset_bytes, len_bytes) in pieces {
+            let before = (offset_bytes % PLACEMENT_BYTES) as usize;
+            let Some(whole) = self.arena.alloc(before + len_bytes as usize) else {
+                self.free_parts(&parts);
+                return None;
+            };
+            let buf = whole.slice(before, len_bytes as usize);
+            parts.push(Lent {
+                buf,
+                token: token_of(whole),
+            });
+        }
+        Some(parts)
+    }
+
+    /// Sends an NBD client's request off. Reads and writes bring buffers from
+    /// [`Worker::alloc_parts`] for the same range.
+    pub(super) fn take_off(
+        &mut self,
+        client: u32,
+        volume: VolumeSlot,
+        request: NbdRequest,
+        parts: Parts,
+    ) {
+        let NbdRequest {
+            ticket,
+            command,
+            offset_bytes,
+            len_bytes,
+        } = request;
+        let asker = Asker::Client {
+            client,
+            ticket,
+            reads: command == Command::Read,
+        };
+        if let Command::BlockStatus { .. } = command {
+            return self.ask(asker, volume, offset_bytes, len_bytes);
+        }
+        let Some(kind) = command.engine_kind() else {
+            return;
+        };
+        let asked = Asked {
+            volume,
+            kind,
+            offset_bytes,
+            len_bytes,
+            flush_after: command.needs_flush_after(),
+        };
+        self.launch(asker, asked, parts);
+    }
+
+    /// Sends a request off that is one of the cache's; otherwise as [`Worker::take_off`].
+    pub(super) fn launch(&mut self, asker: Asker, asked: Asked, parts: Parts) {
+        self.taps.show(self.now, &asked);
+        let bufs: SmallVec<[Buf; 2]> = parts.iter().map(|part| part.buf).collect();
+        let flight = Flight { asker, parts };
+        self.host
+            .launch(self.now, flight, asked, bufs, &mut self.arena);
+    }
+
+    /// Makes everything written to a volume durable, for the daemon itself.
+    pub(in crate::daemon) fn flush_volume(
+        &mut self,
+        volume: VolumeSlot,
+        answer: std::sync::mpsc::Sender<Result<(), Failure>>,
+    ) {
+        let flight = Flight {
+            asker: Asker::Daemon(answer),
+            parts: Parts::new(),
+        };
+        let (asked, none) = (Asked::flush(volume), []);
+        self.host
+            .launch(self.now, flight, asked, none, &mut self.arena);
+    }
+
+    /// The answer to a request, for whoever asked.
+    pub(super) fn land(&mut self, answer: Joined<Flight>) {
+        self.landed = true;
+        let Joined {
+            payload: flight,
+            result,
+        } = answer;
+        match flight.asker {
+            Asker::Client {
+                client,
+                ticket,
+                reads,
+            } => self.reply(client, ticket, reads, result, flight.parts),
+            Asker::Queue {
+                place,
+                tag,
+                kind,
+                len_bytes,
+            } => {
+                let mut result = result.map(|()| match kind {
+                    RequestKind::Read | RequestKind::Write { .. } => len_bytes,
+                    _ => 0,
+                });
+                if kind == RequestKind::Read
+                    && result.is_ok()
+                    && !self.copy_out(place, tag, &flight.parts)
+                {
+                    result = Err(Failure::Io);
+                }
+                self.free_parts(&flight.parts);
+                self.answer(place, tag, result);
+            }
+            Asker::Daemon(answer) => {
+                // Whoever asked may have stopped waiting.
+                let _ = answer.send(result);
+            }
+        }
+    }
+
+    fn reply(
+        &mut self,
+        client: u32,
+        ticket: Ticket,
+        reads: bool,
+        result: Result<(), Failure>,
+        parts: Parts,
+    ) {
+        let with_data = reads && result.is_ok();
+        if !with_data {
+            self.free_parts(&parts);
+        }
+        let Some(client) = self.clients.get_mut(client) else {
+            return;
+        };
+        if with_data {
+            client.nbd.reply_read(ticket, parts);
+        } else {
+            client
+                .nbd
+                .reply_done(ticket, result.map_err(ErrorCode::from));
+        }
+        client.queue(&mut self.busy);
+    }
+
+    /// Block status: the state of the first blocks, as far as they are in one shard. The client
+    /// asks again for the rest.
+    fn ask(&mut self, asker: Asker, volume: VolumeSlot, offset_bytes: u64, len_bytes: u32) {
+        let len_bytes = u64::from(len_bytes).min(MAX_STATUS_BYTES) as u32;
+        let pieces = self.host.pieces(
+            volume,
+            offset_bytes,
+            len_bytes,
+            MAX_REQUEST_BYTES.max(len_bytes),
+        );
+        let Some(mut pieces) = pieces else {
+            return self.not_told(asker, Failure::Detached);
+        };
+        let first = pieces.next();
+        let Some((shard, offset_bytes, len_bytes)) = first else {
+            return self.not_told(asker, Failure::Invalid);
+        };
+        let flight = self.questions.insert(asker);
+        let question = Question {
+            shard,
+            volume,
+            offset_bytes,
+            len_bytes,
+            asker: self.index,
+            flight,
+        };
+        let owner = usize::from(self.host.owner_of(shard));
+        if owner == self.index {
+            self.asked(question);
+        } else {
+            self.peers[owner].send(Message::Ask(question));
+        }
+    }
+
+    pub(super) fn asked(&mut self, question: Question) {
+        let block_bytes = u64::from(self.host.geometry().block_bytes);
+        let (start, end) = (
+            question.offset_bytes,
+            question.offset_bytes + u64::from(question.len_bytes),
+        );
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut at = start;
+        while at < end {
+            let next = ((at / block_bytes + 1) * block_bytes).min(end);
+            let (cached, dirty) = match self.host.engine(question.shard) {
+                Some(engine) => engine.block_state(question.volume, at),
+                None => (false, false),
+            };
+            let state = BlockState {
+                cached,
+                dirty,
+                ..BlockState::default()
+            };
+            match extents.last_mut() {
+                Some(last) if last.state == state => last.len_bytes += next - at,
+                _ => extents.push(Extent {
+                    len_bytes: next - at,
+                    state,
+                }),
+            }
+            at = next;
+        }
+        if question.asker == self.index {
+            self.told(question.flight, &extents);
+        } else {
+            self.peers[question.asker].send(Message::Told(question.flight, extents));
+        }
+    }
+
+    /// There is no answer to a question.
+    fn not_told(&mut self, asker: Asker, failure: Failure) {
+        let flight = Flight {
+            asker,
+            parts: Parts::new(),
+        };
+        self.land(Joined {
+            payload: flight,
+            result: Err(failure),
+        });
+    }
+
+    pub(in crate::daemon) fn told(&mut self, flight: u32, extents: &[Extent]) {
+        let Some(Asker::Client { client, ticket, .. }) = self.questions.remove(flight) else {
+            return;
+        };
+        if let Some(client) = self.clients.get_mut(client) {
+            client.nbd.reply_status(ticket, extents);
+            client.queue(&mut self.busy);
+        }
+    }
+}

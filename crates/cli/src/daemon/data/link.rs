@@ -1,0 +1,71 @@
+//! How threads reach a worker: a queue and a waker. With one worker nothing of the data path
+//! passes through here.
+
+use std::sync::mpsc::{Sender, channel};
+
+use forebay_engine::VolumeSlot;
+use forebay_frontend::nbd::{Extent, TlsPolicy};
+use forebay_io::Waker;
+
+use super::listener::Socket;
+use super::worker::Worker;
+
+/// What a worker is sent.
+pub(in crate::daemon) enum Message {
+    /// A client to look after.
+    Client(Socket, TlsPolicy),
+    /// What another worker's part of the cache has to say to this one's.
+    Host(forebay_cache::Message),
+    /// A question about blocks of a shard of this worker.
+    Ask(Question),
+    /// The answer to such a question.
+    Told(u32, Vec<Extent>),
+    /// Something to be done between two turns of the loop.
+    Task(Box<dyn FnOnce(&mut Worker) + Send>),
+}
+
+/// Which blocks of a shard are cached and dirty?
+#[derive(Clone, Copy, Debug)]
+pub(in crate::daemon) struct Question {
+    pub(in crate::daemon) shard: u16,
+    pub(in crate::daemon) volume: VolumeSlot,
+    pub(in crate::daemon) offset_bytes: u64,
+    pub(in crate::daemon) len_bytes: u32,
+    /// The worker that asks, and its name for the question.
+    pub(super) asker: usize,
+    pub(super) flight: u32,
+}
+
+/// The worker has ended.
+#[derive(Debug, thiserror::Error)]
+#[error("a thread of the daemon has ended; see its log, and start it again")]
+pub(in crate::daemon) struct WorkerGone;
+
+/// One worker, from outside.
+#[derive(Clone)]
+pub(in crate::daemon) struct Link {
+    pub(in crate::daemon) sender: Sender<Message>,
+    pub(in crate::daemon) waker: Waker,
+}
+
+impl Link {
+    /// Sends a message. A worker that has ended has nobody left to answer to.
+    pub(in crate::daemon) fn send(&self, message: Message) {
+        if self.sender.send(message).is_ok() {
+            self.waker.wake();
+        }
+    }
+
+    /// Has the worker do something and waits for the result.
+    pub(in crate::daemon) fn call<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> Result<T, WorkerGone> {
+        let (sender, receiver) = channel();
+        self.send(Message::Task(Box::new(move |worker| {
+            // The caller waits until it has this.
+            let _ = sender.send(task(worker));
+        })));
+        receiver.recv().map_err(|_| WorkerGone)
+    }
+}

@@ -1,0 +1,193 @@
+//! Sockets of clients and where they are listened for.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use forebay_frontend::nbd::{Peer, TlsPolicy};
+
+use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
+use crate::failure::{Refused, refuse};
+use crate::network::nbd::{Address, Tls};
+
+/// A client's socket.
+#[derive(Debug)]
+pub(in crate::daemon) enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Unix(stream) => stream.as_fd(),
+            Socket::Tcp(stream) => stream.as_fd(),
+        }
+    }
+
+    /// Ends transfers that are under way on the ring, too.
+    pub(super) fn shut_down(&self) {
+        // A socket that the client has closed needs no more.
+        let _ = match self {
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+/// A socket that clients connect to.
+#[derive(Debug)]
+pub(in crate::daemon) enum Listener {
+    Unix {
+        listener: UnixListener,
+        path: PathBuf,
+    },
+    Tcp {
+        listener: TcpListener,
+        bound: SocketAddr,
+    },
+}
+
+impl Listener {
+    /// Binds an address. Whether TLS is possible there comes out now and not with the first
+    /// client.
+    pub(in crate::daemon) fn bind(address: &Address, tls: &Tls) -> Result<Listener> {
+        match address {
+            Address::Unix(path) => {
+                let listener = bind_unix(path)?;
+                listener
+                    .set_nonblocking(true)
+                    .with_context(|| format!("cannot prepare the socket {}", path.display()))?;
+                Ok(Listener::Unix {
+                    listener,
+                    path: path.clone(),
+                })
+            }
+            Address::Tcp(host) => {
+                let resolved: Vec<SocketAddr> = host
+                    .trim_start_matches("tcp:")
+                    .to_socket_addrs()
+                    .with_context(|| format!("cannot find the address {host}; is the name right?"))?
+                    .collect();
+                let listener = TcpListener::bind(resolved.as_slice()).with_context(|| {
+                    format!("cannot listen on tcp:{host}; is the port taken (ss -ltn)?")
+                })?;
+                let bound = listener
+                    .local_addr()
+                    .with_context(|| format!("cannot examine the socket for tcp:{host}"))?;
+                TlsPolicy::choose(Peer::Tcp(bound.ip()), tls.server.as_ref(), tls.insecure)
+                    .map_err(|error| Refused(error.to_string()))?;
+                listener
+                    .set_nonblocking(true)
+                    .with_context(|| format!("cannot prepare the socket for tcp:{host}"))?;
+                Ok(Listener::Tcp { listener, bound })
+            }
+        }
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Unix { listener, .. } => listener.as_fd(),
+            Listener::Tcp { listener, .. } => listener.as_fd(),
+        }
+    }
+
+    /// The next client that waits, if one does.
+    pub(super) fn accept(&self, tls: &Tls) -> io::Result<(Socket, TlsPolicy)> {
+        let refused =
+            |error: forebay_frontend::nbd::tls::TlsError| io::Error::other(error.to_string());
+        match self {
+            Listener::Unix { listener, .. } => {
+                let (stream, _) = listener.accept()?;
+                let policy = TlsPolicy::choose(Peer::Unix, tls.server.as_ref(), tls.insecure)
+                    .map_err(refused)?;
+                Ok((Socket::Unix(stream), policy))
+            }
+            Listener::Tcp { listener, .. } => {
+                let (stream, peer) = listener.accept()?;
+                // Replies are gathered before they are sent; to wait for more would only delay.
+                stream.set_nodelay(true)?;
+                let policy =
+                    TlsPolicy::choose(Peer::Tcp(peer.ip()), tls.server.as_ref(), tls.insecure)
+                        .map_err(refused)?;
+                Ok((Socket::Tcp(stream), policy))
+            }
+        }
+    }
+
+    /// Where it listens.
+    pub(in crate::daemon) fn listening(&self, tls: &Tls) -> Listening {
+        match self {
+            Listener::Unix { path, .. } => Listening::Unix(path.clone()),
+            Listener::Tcp { bound, .. } => Listening::Tcp {
+                bound: *bound,
+                tls: tls.server.is_some(),
+            },
+        }
+    }
+}
+
+/// Where clients find the daemon.
+#[derive(Clone, Debug)]
+pub(in crate::daemon) enum Listening {
+    Unix(PathBuf),
+    Tcp { bound: SocketAddr, tls: bool },
+}
+
+impl Listening {
+    /// How a client names an export here.
+    pub(in crate::daemon) fn uri(&self, export: &str) -> String {
+        match self {
+            Listening::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
+            Listening::Tcp { bound, tls: true } => format!("nbds://{bound}/{export}"),
+            Listening::Tcp { bound, tls: false } => format!("nbd://{bound}/{export}"),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix { path, .. } = self {
+            // A socket that is gone already is as well.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Binds a unix socket, in the place of one that a dead process left.
+pub(in crate::daemon) fn bind_unix(path: &Path) -> Result<UnixListener> {
+    let there = std::fs::symlink_metadata(path).ok();
+    if there
+        .as_ref()
+        .is_some_and(|found| !found.file_type().is_socket())
+    {
+        refuse!(
+            "{} is there already and is no socket; choose another path",
+            path.display()
+        );
+    }
+    if there.is_some() {
+        let answered = patiently(
+            OF_A_DAEMON_THAT_ENDED,
+            || UnixStream::connect(path).map_or(Ok(()), |_| Err(())),
+            |()| true,
+        );
+        if answered.is_err() {
+            refuse!(
+                "{} is the socket of another process that runs; choose another path",
+                path.display()
+            );
+        }
+        std::fs::remove_file(path).with_context(|| {
+            format!(
+                "cannot remove the old socket {}; remove it yourself, or choose another path",
+                path.display()
+            )
+        })?;
+    }
+    UnixListener::bind(path).with_context(|| format!("cannot make the socket {}", path.display()))
+}

@@ -1,0 +1,74 @@
+//! What a thread of the data path serves.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Result;
+use forebay_engine::{BlockKey, Mode, Nanos, VolumeConfig};
+use forebay_frontend::nbd::{Export, ExportId, ExportName};
+use forebay_io::{Emulation, RealDevice};
+
+use crate::device::attach::Origin;
+
+/// The daemon's clock: the same for all threads, so that times can be compared.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::daemon) struct Clock(pub(in crate::daemon) Instant);
+
+impl Clock {
+    pub(in crate::daemon) fn now(self) -> Nanos {
+        Nanos(self.0.elapsed().as_nanos() as u64)
+    }
+}
+
+/// A device with the timing of another, if that is wanted.
+#[derive(Clone, Debug)]
+pub(in crate::daemon) struct TimedDevice {
+    pub(in crate::daemon) device: Arc<RealDevice>,
+    pub(in crate::daemon) emulation: Option<Emulation>,
+}
+
+/// A volume as the data path knows it.
+#[derive(Clone, Debug)]
+pub(in crate::daemon) struct ServedVolume {
+    pub(in crate::daemon) config: VolumeConfig,
+    pub(in crate::daemon) origin: TimedDevice,
+    pub(in crate::daemon) export: Export,
+}
+
+impl ServedVolume {
+    /// A volume without a cache.
+    pub(in crate::daemon) fn new(
+        origin: &Origin,
+        emulation: Option<Emulation>,
+    ) -> Result<ServedVolume> {
+        let device = &origin.opened.device;
+        let export = Export {
+            id: ExportId(0),
+            name: ExportName::new(origin.name.clone())?,
+            description: ExportName::new(format!("volume on {}", device.path().display()))?,
+            size_bytes: origin.size_bytes(),
+            min_block_bytes: device.logical_block_bytes().clamp(512, 4096),
+            read_only: false,
+            rotational: false,
+            fast_zero: false,
+        };
+        Ok(ServedVolume {
+            config: plain_config(origin.size_bytes()),
+            origin: TimedDevice {
+                device: Arc::clone(device),
+                emulation,
+            },
+            export,
+        })
+    }
+}
+
+/// A volume of a daemon without a cache.
+pub(in crate::daemon) fn plain_config(size_bytes: u64) -> VolumeConfig {
+    VolumeConfig {
+        base: BlockKey(0),
+        reserved_blocks: size_bytes.div_ceil(4096),
+        size_bytes,
+        mode: Mode::Passthrough,
+    }
+}

@@ -1,0 +1,21 @@
+//! Volumes as block devices, `/dev/ublkbN`.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`export`] | making, taking over and taking away devices: the control plane's part |
+//! | [`queue`] | requests of a device's queue on the thread that serves it |
+//! | [`in_use`] | whether a device can be taken away |
+//! | [`udev_name`] | what udev is told, for its own link to a device |
+
+pub(crate) mod export;
+pub(crate) mod in_use;
+pub(super) mod queue;
+mod udev_name;
+
+/// Each queue takes so many requests at a time.
+pub(crate) const DEPTH: u16 = 128;
+
+/// The path of a block device.
+pub(crate) fn path(number: u32) -> String {
+    format!("/dev/ublkb{number}")
+}

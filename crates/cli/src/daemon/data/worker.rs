@@ -1,0 +1,659 @@
+//! One thread of the data path: a ring, a driver, some shards and some clients.
+//!
+//! The path of a request, all of it on the client's thread unless its shard lives on another:
+//!
+//! ```text
+//! socket ─ recv ─> client.rs: NBD bytes to requests ─> flight.rs: buffers
+//! (ublk driver ─> ublk/queue.rs: descriptors to requests ─> flight.rs)
+//!     ─> Host::launch ─> next_order ─> Driver ─ io_uring ─> complete ─> next_answer
+//!     ─> flight.rs ─> client.rs: reply ─ send ─> socket
+//! ```
+//!
+//! Everything that has piled up is done in one turn; there is one system call per turn.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use forebay_cache::{Answer, ControlFlush, Host, Instruction, Order, Shard, Shared, Slots};
+use forebay_engine::{
+    Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Stats, VolumeSlot,
+};
+use forebay_frontend::nbd::{Export, ExportId, ExportName, ExportTable, Limits};
+use forebay_io::{
+    Arena, Carried, Completion, Done, Driver, DriverDevice, DriverError, Token, Uring, UringError,
+};
+
+use super::anticipation::Anticipation;
+use super::client::Client;
+use super::flight::{Asker, Flight};
+use super::link::{Link, Message};
+use super::listener::Listener;
+use super::served::{Clock, ServedVolume, TimedDevice};
+use super::tap::Taps;
+use super::ublk::queue::Queues;
+use crate::daemon::notice::Notice;
+use crate::device::shared_memory;
+use crate::failure::in_words;
+use crate::network::nbd::Tls;
+
+pub(super) const RECEIVED: u8 = 1;
+pub(super) const SENT: u8 = 2;
+const LISTENER: u8 = 3;
+
+/// How many entries the ring has; what is beyond waits in its backlog.
+const RING_ENTRIES: u32 = 1024;
+/// How many transfers a device has at a time.
+const DEVICE_DEPTH: usize = 256;
+/// How often limits on time are looked after.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// One thread's part of the daemon.
+pub(in crate::daemon) struct Worker {
+    pub(in crate::daemon) index: usize,
+    pub(in crate::daemon) clock: Clock,
+    pub(in crate::daemon) now: Nanos,
+    pub(in crate::daemon) ring: Uring,
+    pub(super) driver: Driver,
+    /// Buffers of requests and of the engines.
+    pub(in crate::daemon) arena: Arena,
+    /// Buffers that sockets are received into, apart so that they can be read while payloads are
+    /// copied to the arena.
+    pub(in crate::daemon) inlet: Arena,
+    inbox: Receiver<Message>,
+    notices: Sender<Notice>,
+    pub(in crate::daemon) peers: Vec<Link>,
+    /// This thread's part of the cache.
+    pub(in crate::daemon) host: Host<Flight>,
+    /// The cache's devices by number, one of the driver's for each shard.
+    cache_devices: Vec<(u8, DriverDevice)>,
+    pub(in crate::daemon) volumes: Vec<Option<(ServedVolume, DriverDevice)>>,
+    pub(in crate::daemon) exports: ExportTable,
+    pub(in crate::daemon) limits: Limits,
+    /// Who watches which volume.
+    pub(in crate::daemon) taps: Taps,
+    /// Who asked about blocks that another worker knows of.
+    pub(super) questions: Slots<Asker>,
+    /// Who waits for flushes of the control plane.
+    control_flushes: Vec<(Device, Sender<ControlFlush>)>,
+    pub(super) clients: Slots<Box<Client>>,
+    /// Queues of block devices.
+    pub(in crate::daemon) ublk: Queues,
+    /// Clients with something to do this turn.
+    pub(in crate::daemon) busy: Vec<u32>,
+    /// Clients that wait for memory.
+    pub(super) starving: Vec<u32>,
+    /// Kept so that giving buffers back allocates nothing.
+    pub(in crate::daemon) released: Vec<u64>,
+    listeners: Vec<(Listener, Tls)>,
+    next_worker: usize,
+    /// A request was answered this turn.
+    pub(super) landed: bool,
+    anticipation: Anticipation,
+    /// No request is taken from clients (while a volume is removed).
+    pub(in crate::daemon) paused: bool,
+    completions: Vec<Completion>,
+    done: Vec<Done>,
+    housekept: Nanos,
+    stop: bool,
+}
+
+/// What a worker is made of.
+pub(in crate::daemon) struct WorkerParts {
+    pub(in crate::daemon) index: usize,
+    pub(in crate::daemon) clock: Clock,
+    pub(in crate::daemon) arena: Arena,
+    pub(in crate::daemon) inlet: Arena,
+    pub(in crate::daemon) inbox: Receiver<Message>,
+    pub(in crate::daemon) notices: Sender<Notice>,
+    /// Which worker has each shard.
+    pub(in crate::daemon) owners: Vec<u16>,
+    pub(in crate::daemon) workers: u16,
+    pub(in crate::daemon) shared: Arc<Shared>,
+    pub(in crate::daemon) geometry: Geometry,
+    pub(in crate::daemon) limits: Limits,
+}
+
+impl Worker {
+    /// Makes the worker in the thread that will run it.
+    pub(in crate::daemon) fn new(parts: WorkerParts) -> Result<Worker, UringError> {
+        let ring = Uring::new(RING_ENTRIES, parts.arena.view().clone())?;
+        let place = (parts.index as u16, parts.workers);
+        let host = Host::new(place, parts.owners, parts.geometry, parts.shared);
+        Ok(Worker {
+            index: parts.index,
+            clock: parts.clock,
+            now: parts.clock.now(),
+            ring,
+            driver: Driver::new(DEVICE_DEPTH),
+            arena: parts.arena,
+            inlet: parts.inlet,
+            inbox: parts.inbox,
+            notices: parts.notices,
+            peers: Vec::new(),
+            host,
+            cache_devices: Vec::new(),
+            volumes: Vec::new(),
+            exports: ExportTable::default(),
+            limits: parts.limits,
+            taps: Taps::default(),
+            questions: Slots::default(),
+            control_flushes: Vec::new(),
+            clients: Slots::default(),
+            ublk: Queues::default(),
+            busy: Vec::new(),
+            starving: Vec::new(),
+            released: Vec::new(),
+            listeners: Vec::new(),
+            next_worker: 0,
+            landed: false,
+            anticipation: Anticipation::default(),
+            paused: false,
+            completions: Vec::new(),
+            done: Vec::new(),
+            housekept: Nanos(0),
+            stop: false,
+        })
+    }
+
+    /// Takes a shard over.
+    pub(in crate::daemon) fn add_shard(
+        &mut self,
+        number: u16,
+        shard: Shard,
+        cache: &[(u8, TimedDevice)],
+    ) {
+        self.host.add_shard(number, shard);
+        for (device, timed) in cache {
+            self.route_cache_device(number, *device, timed);
+        }
+    }
+
+    fn route_cache_device(&mut self, shard: u16, number: u8, timed: &TimedDevice) {
+        let TimedDevice { device, emulation } = timed;
+        let added = self
+            .driver
+            .add_device(&mut self.ring, Arc::clone(device), emulation.as_ref());
+        self.driver.route(shard, Device::Cache(number), added);
+        self.cache_devices.push((number, added));
+    }
+
+    /// Does what a command wants of this worker: its part of the cache, and the driver beside it.
+    pub(in crate::daemon) fn instruct(
+        &mut self,
+        instruction: &Instruction,
+        volume: Option<&ServedVolume>,
+        device: Option<&TimedDevice>,
+    ) -> Answer {
+        match (instruction, volume, device) {
+            (Instruction::AddVolume(slot, config), Some(volume), _) => {
+                let volume = ServedVolume {
+                    config: *config,
+                    ..volume.clone()
+                };
+                self.add_volume(*slot, volume);
+                Answer::Done
+            }
+            (Instruction::SetDetaching(slot, true), ..) => {
+                self.exports.remove(ExportId(u32::from(slot.0)));
+                self.taps.end(*slot);
+                self.close_clients_of(*slot);
+                self.host.instruct(instruction)
+            }
+            (Instruction::SetDetaching(slot, false), ..) => {
+                self.offer_volume(*slot);
+                self.host.instruct(instruction)
+            }
+            (Instruction::RemoveVolume(slot), ..) => match self.remove_volume(*slot) {
+                Ok(()) => Answer::Done,
+                Err(left) => Answer::Left(left),
+            },
+            (Instruction::AddDevice(number), _, Some(device)) => {
+                for shard in self.host.own_shards().to_vec() {
+                    self.route_cache_device(shard, *number, device);
+                }
+                self.host.instruct(instruction)
+            }
+            (Instruction::RemoveDevice(number), ..) => {
+                Answer::Left(u64::from(!self.remove_cache_device(*number)))
+            }
+            (Instruction::CountUnsettled, ..) => Answer::Left(u64::from(!self.is_settled())),
+            _ => self.host.instruct(instruction),
+        }
+    }
+
+    /// Lets a device of the cache go that holds nothing any more; false as long as it has work.
+    fn remove_cache_device(&mut self, number: u8) -> bool {
+        if !self.host.remove_cache_device(number) {
+            return false;
+        }
+        let Worker {
+            cache_devices,
+            driver,
+            ring,
+            ..
+        } = self;
+        cache_devices.retain(|(known, device)| {
+            *known != number || driver.remove_device(ring, *device) == Err(DriverError::Busy)
+        });
+        cache_devices.iter().all(|(known, _)| *known != number)
+    }
+
+    /// Serves a volume from now on, under this number. Clients see it once it is offered
+    /// ([`Worker::offer_volume`]), when all workers serve it.
+    pub(in crate::daemon) fn add_volume(&mut self, slot: VolumeSlot, volume: ServedVolume) {
+        self.host.add_volume(slot, volume.config);
+        let TimedDevice { device, emulation } = &volume.origin;
+        let device = self
+            .driver
+            .add_device(&mut self.ring, Arc::clone(device), emulation.as_ref());
+        for number in self.host.own_shards() {
+            self.driver.route(*number, Device::Origin(slot), device);
+        }
+        let at = usize::from(slot.0);
+        if self.volumes.len() <= at {
+            self.volumes.resize_with(at + 1, || None);
+        }
+        self.volumes[at] = Some((volume, device));
+    }
+
+    /// Has clients see a volume.
+    pub(in crate::daemon) fn offer_volume(&mut self, slot: VolumeSlot) {
+        let Some(Some((volume, _))) = self.volumes.get(usize::from(slot.0)) else {
+            return;
+        };
+        let export = Export {
+            id: ExportId(u32::from(slot.0)),
+            ..volume.export.clone()
+        };
+        if let Err(error) = self.exports.add(export) {
+            // Names were checked against those in use; the volume is whole, only not exported.
+            tracing::error!("{error}");
+        }
+    }
+
+    /// Offers a volume under another name. Clients that have it open keep it.
+    pub(in crate::daemon) fn rename_volume(&mut self, slot: VolumeSlot, name: ExportName) {
+        if let Some(Some((volume, _))) = self.volumes.get_mut(usize::from(slot.0)) {
+            volume.export.name = name.clone();
+        }
+        if let Err(error) = self.exports.rename(ExportId(u32::from(slot.0)), name) {
+            // Names were checked against those in use; it goes on under the old one.
+            tracing::error!("{error}");
+        }
+    }
+
+    /// Forgets a retired volume; says how much still stands in the way.
+    fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
+        let used = self
+            .clients
+            .iter_mut()
+            .filter(|client| client.volume == Some(slot))
+            .count();
+        let used = used + self.questions.len();
+        if used > 0 {
+            return Err(used as u64);
+        }
+        self.host.remove_volume(slot)?;
+        let Some(Some((_, device))) = self.volumes.get(usize::from(slot.0)) else {
+            return Ok(());
+        };
+        if self.driver.remove_device(&mut self.ring, *device).is_err() {
+            return Err(1);
+        }
+        self.volumes[usize::from(slot.0)] = None;
+        // Of somebody who came while it was being taken off.
+        self.taps.end(slot);
+        Ok(())
+    }
+
+    /// The engines of this worker.
+    pub(in crate::daemon) fn engines(&mut self) -> impl Iterator<Item = &mut Engine> {
+        self.host.engines()
+    }
+
+    /// Whether a request waits for memory.
+    pub(super) fn is_short_of_memory(&self) -> bool {
+        !self.starving.is_empty() || self.ublk.any_waits()
+    }
+
+    /// Gives back memory that serves no request yet; says whether there was any, of which what a
+    /// device is reading into follows.
+    pub(super) fn give_up_spare_memory(&mut self) -> bool {
+        let mut any = false;
+        for shard in self.host.shards_mut() {
+            any |= shard.give_up_spare_memory(&mut self.arena);
+        }
+        any
+    }
+
+    pub(in crate::daemon) fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.host.shards()
+    }
+
+    /// Copies of the counters of every shard here.
+    pub(in crate::daemon) fn stats(&self) -> Vec<Stats> {
+        self.shards().map(|shard| shard.stats().clone()).collect()
+    }
+
+    pub(in crate::daemon) fn set_settings(&mut self, settings: &Settings) -> Result<(), String> {
+        if settings.commit == Commit::Memory {
+            self.make_buffers(settings)?;
+        }
+        self.engines()
+            .try_for_each(|engine| engine.set_settings(settings.clone()))
+    }
+
+    /// Makes the memory buffers of shards that have none.
+    fn make_buffers(&mut self, settings: &Settings) -> Result<(), String> {
+        settings.validate()?;
+        let shards = self.host.shard_count();
+        for number in self.host.own_shards().to_vec() {
+            let Some(Shard::Cached(engine)) = self.host.shard(number) else {
+                continue;
+            };
+            if self.arena.has_buffer(number) {
+                continue;
+            }
+            let made = shared_memory::create_buffer(
+                engine.cache_id(),
+                usize::from(number),
+                shards,
+                settings,
+            );
+            let buffer =
+                made.map_err(|error| format!("no memory buffer could be made: {error}"))?;
+            self.arena.attach_buffer(number, buffer);
+            engine.adopt_buffer(&mut self.arena);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is on its way and everything published is durable.
+    pub(super) fn is_settled(&self) -> bool {
+        self.driver.in_flight() == 0 && self.host.is_settled()
+    }
+
+    /// Gives the rings and memory buffers of this worker's shards back, removing their files. A
+    /// buffer that still holds what is nowhere else stays, for the next daemon.
+    pub(in crate::daemon) fn remove_shared_memory(&mut self) {
+        for number in self.host.own_shards().to_vec() {
+            let engine = self.host.engine(number);
+            let held = engine.map_or(0, |engine| engine.buffer_occupancy().1);
+            let buffer = self.arena.detach_buffer(number).filter(|_| held == 0);
+            if held > 0 {
+                tracing::warn!(
+                    "{held} acknowledged blocks of a volume that is not there stay in memory until the next start: do not restart the machine before"
+                );
+            }
+            let shared = self.arena.detach_ring(number).into_iter().chain(buffer);
+            for error in shared.filter_map(|memory| memory.remove().err()) {
+                tracing::warn!("{error}");
+            }
+        }
+    }
+
+    pub(in crate::daemon) fn listen(&mut self, listener: Listener, tls: Tls) {
+        self.ring.poll(
+            listener.as_fd(),
+            POLL_IN,
+            Token::new(LISTENER, self.listeners.len() as u64),
+        );
+        self.listeners.push((listener, tls));
+    }
+
+    pub(in crate::daemon) fn stop_listening(&mut self) {
+        self.listeners.clear();
+    }
+
+    /// Ends the loop after this turn.
+    pub(in crate::daemon) fn stop(&mut self) {
+        self.stop = true;
+    }
+
+    /// Runs until it is told to stop.
+    pub(in crate::daemon) fn run(mut self) {
+        while !self.stop {
+            if let Err(error) = self.turn() {
+                let reason = crate::failure::describe(&anyhow::Error::from(error));
+                // Without its main thread there is nobody to tell.
+                let _ = self.notices.send(Notice::Failed {
+                    worker: self.index,
+                    reason,
+                });
+                return;
+            }
+        }
+        self.abandon_clients();
+    }
+
+    fn turn(&mut self) -> Result<(), UringError> {
+        let timeout = self.time_to_wait();
+        let work_left = self.busy.is_empty();
+        if std::mem::take(&mut self.landed) && work_left && self.host.requests() == 0 {
+            self.ring.submit_and_wait(0, None)?;
+            let ring = &mut self.ring;
+            self.anticipation.look(|| ring.has_completions());
+        }
+        self.ring
+            .submit_and_wait(usize::from(work_left), Some(timeout))?;
+        self.now = self.clock.now();
+        let mut completions = std::mem::take(&mut self.completions);
+        self.ring.reap(&mut completions);
+        for completion in completions.drain(..) {
+            self.completed(&completion);
+        }
+        self.completions = completions;
+        self.housekeep();
+        // Replies free slots and buffers, so that requests which waited can go on.
+        loop {
+            self.wake_starving();
+            self.serve_clients();
+            self.serve_queues();
+            if !self.drive_shards() {
+                break;
+            }
+        }
+        self.report_abandonment();
+        self.answer_control();
+        Ok(())
+    }
+
+    fn time_to_wait(&self) -> Duration {
+        let Some(deadline) = self.host.next_deadline() else {
+            return HOUSEKEEPING;
+        };
+        Duration::from_nanos(deadline.since(self.clock.now()).0).min(HOUSEKEEPING)
+    }
+
+    fn completed(&mut self, completion: &Completion) {
+        if self
+            .driver
+            .complete(&mut self.ring, completion, &mut self.done)
+        {
+            return;
+        }
+        if completion.token == Token::WAKE {
+            return self.read_inbox();
+        }
+        let value = completion.token.value() as u32;
+        match completion.token.tag() {
+            Token::STANDING_TAG => self.arrived(completion.token.value(), completion.result),
+            RECEIVED => self.received(value, completion.result),
+            SENT => self.sent(value, completion.result),
+            LISTENER => self.accept_clients(value as usize),
+            _ => {}
+        }
+    }
+
+    fn read_inbox(&mut self) {
+        while let Ok(message) = self.inbox.try_recv() {
+            match message {
+                Message::Host(message) => self.host.receive(self.now, message, &mut self.arena),
+                Message::Client(socket, tls) => self.add_client(socket, tls),
+                Message::Ask(question) => self.asked(question),
+                Message::Told(flight, extents) => self.told(flight, &extents),
+                Message::Task(task) => task(self),
+            }
+        }
+    }
+
+    fn accept_clients(&mut self, at: usize) {
+        let mut accepted = Vec::new();
+        let Some((listener, tls)) = self.listeners.get(at) else {
+            return;
+        };
+        loop {
+            match listener.accept(tls) {
+                Ok(client) => accepted.push(client),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    let error = in_words(&error);
+                    tracing::warn!("a client could not be accepted: {error}");
+                    break;
+                }
+            }
+        }
+        self.ring
+            .poll(listener.as_fd(), POLL_IN, Token::new(LISTENER, at as u64));
+        for (socket, tls) in accepted {
+            self.next_worker = (self.next_worker + 1) % self.peers.len();
+            if self.next_worker == self.index {
+                self.add_client(socket, tls);
+            } else {
+                self.peers[self.next_worker].send(Message::Client(socket, tls));
+            }
+        }
+    }
+
+    /// Lets every shard do what became possible, until none has anything left that needs no
+    /// waiting. Says whether a request may go on that waited: a client was answered, or memory
+    /// may have come back that one waits for.
+    fn drive_shards(&mut self) -> bool {
+        let mut goes_on = !self.done.is_empty() && self.is_short_of_memory();
+        loop {
+            let mut done = std::mem::take(&mut self.done);
+            for Done { what, result } in done.drain(..) {
+                self.carried_out(what, result);
+            }
+            self.done = done;
+            self.host.advance(self.now, &mut self.arena);
+            while let Some(order) = self.host.next_order() {
+                self.carry_out(order);
+            }
+            while let Some((peer, message)) = self.host.next_message() {
+                self.peers[usize::from(peer)].send(Message::Host(message));
+            }
+            while let Some(answer) = self.host.next_answer() {
+                goes_on = true;
+                self.land(answer);
+            }
+            if self.done.is_empty() {
+                return goes_on;
+            }
+        }
+    }
+
+    fn carried_out(&mut self, what: Carried, result: Result<(), DeviceError>) {
+        match what {
+            Carried::Transfer(shard, op) => {
+                let memory = &mut self.arena;
+                self.host.complete(self.now, shard, op, result, memory);
+            }
+            Carried::Flush(device) => {
+                let name = self.name_of(device);
+                let name = name.expect("a device is let go when no flush of it is wanted");
+                self.host.flushed(self.now, name, result, &mut self.arena);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Transfer(shard, action) => {
+                self.driver
+                    .submit(&mut self.ring, shard, action, &mut self.done);
+            }
+            Order::Flush(name) => {
+                let device = self.device_of(name);
+                let device = device.expect("a device is let go when no flush of it is wanted");
+                self.driver.flush(&mut self.ring, device, &mut self.done);
+            }
+        }
+    }
+
+    /// The driver's device for a name of the cache's: any one, where each shard has its own.
+    fn device_of(&self, name: Device) -> Option<DriverDevice> {
+        match name {
+            Device::Cache(number) => {
+                let mut devices = self.cache_devices.iter();
+                devices
+                    .find(|(known, _)| *known == number)
+                    .map(|(_, device)| *device)
+            }
+            Device::Origin(slot) => {
+                let volume = self.volumes.get(usize::from(slot.0))?.as_ref();
+                volume.map(|(_, device)| *device)
+            }
+        }
+    }
+
+    fn name_of(&self, device: DriverDevice) -> Option<Device> {
+        let mut caches = self.cache_devices.iter();
+        if let Some((number, _)) = caches.find(|(_, known)| *known == device) {
+            return Some(Device::Cache(*number));
+        }
+        let is_it = |volume: &Option<(ServedVolume, DriverDevice)>| {
+            volume.as_ref().is_some_and(|(_, known)| *known == device)
+        };
+        let at = self.volumes.iter().position(is_it)?;
+        Some(Device::Origin(VolumeSlot(at as u16)))
+    }
+
+    /// Flushes a device for the control plane, through the gate that all threads share (I21).
+    /// False if it is none that is served.
+    pub(in crate::daemon) fn flush_for_control(
+        &mut self,
+        device: Device,
+        answer: Sender<ControlFlush>,
+    ) -> bool {
+        let served = self.host.flush_for_control(device);
+        if served {
+            self.control_flushes.push((device, answer));
+        }
+        served
+    }
+
+    fn answer_control(&mut self) {
+        while let Some(flush) = self.host.next_control_flush() {
+            let mut waiting = self.control_flushes.iter();
+            if let Some(at) = waiting.position(|(known, _)| *known == flush.device) {
+                let (_, answer) = self.control_flushes.remove(at);
+                // Whoever asked may have stopped waiting.
+                let _ = answer.send(flush);
+            }
+        }
+    }
+
+    fn housekeep(&mut self) {
+        if self.now.since(self.housekept) < Nanos(HOUSEKEEPING.as_nanos() as u64) {
+            return;
+        }
+        self.housekept = self.now;
+        self.end_slow_clients();
+    }
+
+    fn report_abandonment(&mut self) {
+        if let Some(report) = self.host.next_report() {
+            let notice = Notice::GivenUp {
+                worker: self.index,
+                report,
+            };
+            // Without a main thread nothing is recorded, and nothing is written.
+            let _ = self.notices.send(notice);
+        }
+    }
+}
+
+/// POLLIN of poll(2).
+const POLL_IN: u32 = 1;

@@ -1,0 +1,152 @@
+//! Putting on record that the cache is given up, and what is newer in it than on its origins (I15,
+//! I22): in the state directory, and on every cache device that takes it.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use forebay_cache::{Abandonment, Report};
+use forebay_engine::Unsaved;
+
+use crate::daemon::control::served_storage::ServedStorage;
+use crate::daemon::state::Daemon;
+use crate::device::state_dir::{self, DurableShard, UnsavedRange};
+use crate::units;
+use crate::wall_clock::since_1970;
+
+/// How long to wait before a record that could not be made is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+impl Daemon {
+    /// Takes what a worker has to put on record, and puts it there once all have told theirs.
+    pub(super) fn given_up_by(&self, worker: usize, report: Report) {
+        let mut giving_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut giving_up.was_told, true) {
+            let reason = report.reason;
+            tracing::error!("the cache is given up: {reason}");
+            self.events
+                .note("given-up", format!("the cache is given up: {reason}"));
+        }
+        if let Some(abandonment) = giving_up.reports.take(worker as u16, report) {
+            giving_up.pending = Some((abandonment, Instant::now()));
+        }
+        drop(giving_up);
+        self.put_on_record();
+    }
+
+    /// Whether the cache is given up.
+    pub(super) fn is_given_up(&self) -> bool {
+        let giving_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        giving_up.was_told
+    }
+
+    /// When [`Daemon::put_on_record`] should be tried again, if something waits for that.
+    pub(super) fn next_record(&self) -> Option<Duration> {
+        let giving_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, due) = giving_up.pending.as_ref()?;
+        Some(due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Puts on record what waits for it; until that is done writes that need it wait.
+    pub(super) fn put_on_record(&self) {
+        let mut giving_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = giving_up.pending.take_if(|(_, due)| *due <= Instant::now());
+        let Some((abandonment, _)) = due else { return };
+        match self.write_abandonment(&abandonment) {
+            Ok(()) => {
+                for (link, serial) in self.links.iter().zip(&abandonment.serials) {
+                    let serial = *serial;
+                    if let Err(error) = link.call(move |worker| worker.host.recorded(serial)) {
+                        tracing::error!("{error}");
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::error!(
+                    "that the cache is given up cannot be put on record, so that writes which need it wait: {}; \
+                     mend the cause: it is tried again every second",
+                    crate::failure::describe(&error)
+                );
+                giving_up.pending = Some((abandonment, Instant::now() + RETRY));
+            }
+        }
+    }
+
+    /// Everything that was newer in a cache that was given up is on its origins.
+    pub(super) fn note_all_saved(&self) -> Result<()> {
+        let admin = self.admin();
+        let Some(cache) = &admin.cache else {
+            return Ok(());
+        };
+        let state = &self.surroundings.state;
+        match state.abandonment(cache.superblock().id)? {
+            None => Ok(()),
+            Some(mut note) => {
+                note.unsaved.clear();
+                state.abandon(cache.superblock().id, &note)
+            }
+        }
+    }
+
+    fn write_abandonment(&self, abandonment: &Abandonment) -> Result<()> {
+        let mut admin = self.admin();
+        let name = |range: &Unsaved| {
+            let mut volumes = admin.volumes.iter();
+            volumes
+                .find(|volume| volume.slot == range.volume)
+                .map(|volume| volume.name.clone())
+        };
+        let unsaved = abandonment.unsaved.iter().map(|range| {
+            Ok(UnsavedRange {
+                // A list without it would say that nothing is newer in the cache.
+                volume: name(range).context("a volume has no name yet")?,
+                offset_bytes: range.offset_bytes,
+                len_bytes: range.len_bytes,
+                in_memory: range.in_memory,
+            })
+        });
+        let note = state_dir::Abandonment {
+            epoch: abandonment.epoch,
+            reason: abandonment.reason.to_owned(),
+            time: since_1970().as_secs(),
+            unsaved: unsaved.collect::<Result<_>>()?,
+            durable: (abandonment.promises.iter())
+                .map(DurableShard::of)
+                .collect(),
+        };
+        let Some(cache) = &mut admin.cache else {
+            return Ok(());
+        };
+        self.surroundings
+            .state
+            .abandon(cache.superblock().id, &note)?;
+        if !cache.superblock().given_up {
+            // Where another host or another state directory finds it. A device that takes it no
+            // more is what the note in the state directory is for.
+            let superblock = cache.control.take_superblock();
+            let mut superblock = superblock.context("the superblock is being written")?;
+            let mut storage = ServedStorage::new(&mut cache.storage, &cache.link);
+            let taken = superblock.give_up(&mut storage);
+            let count = superblock.devices.len();
+            cache.control.give_superblock(superblock);
+            if taken < count {
+                tracing::warn!(
+                    "{} of {count} cache devices could not be told that the cache is given up: keep the state directory with them",
+                    count - taken
+                );
+            }
+        }
+        let unsaved_bytes = note.unsaved_bytes();
+        if unsaved_bytes > 0 {
+            tracing::warn!(
+                "{} are newer in the cache than on their origins; they are on record in {}",
+                units::size(unsaved_bytes),
+                self.surroundings
+                    .state
+                    .note_path(cache.superblock().id)
+                    .display()
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! The orderly stop. What has been acknowledged is on the cache device before any of this; the
+//! stop makes it quick to start again and tells an origin that changes meanwhile.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use forebay_cache::control::Command;
+
+use crate::daemon::control::commands::{Hooks, Progress};
+use crate::daemon::data::link::{Link, WorkerGone};
+use crate::daemon::data::ublk::{in_use, path};
+use crate::daemon::data::worker::Worker;
+use crate::daemon::notice::{Devices, Notice};
+use crate::daemon::state::Daemon;
+use crate::service_manager;
+
+/// How long clients may take to have their last requests answered.
+const CLIENTS: Duration = Duration::from_secs(10);
+/// How long whoever records may take to receive the end.
+const RECORDINGS: Duration = Duration::from_secs(2);
+/// How long devices may take to finish.
+const DEVICES: Duration = Duration::from_secs(60);
+/// How often to look, and to say what is waited for.
+const LOOK: Duration = Duration::from_millis(10);
+const SAY: Duration = Duration::from_secs(2);
+
+/// Stops everything; the daemon is of no use afterwards.
+pub(in crate::daemon) fn stop(
+    daemon: &Arc<Daemon>,
+    notices: &Receiver<Notice>,
+    threads: Vec<JoinHandle<()>>,
+    devices: Devices,
+) -> Result<()> {
+    service_manager::stopping("stopping in order");
+    daemon.events.note("stop", "stopping in order");
+    let result = settle(daemon, notices, devices);
+    let kept_rings = result.is_err();
+    for link in &daemon.links {
+        let ended = link.call(move |worker| {
+            if !kept_rings {
+                worker.remove_shared_memory();
+            }
+            worker.stop();
+        });
+        if let Err(error) = ended {
+            tracing::warn!("{error}");
+        }
+    }
+    if result.is_ok() {
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::warn!(
+                    "a thread of the daemon broke down (it says where above); this is a bug: report it, with the log"
+                );
+            }
+        }
+    }
+    // One that is gone already is as well.
+    let _ = std::fs::remove_file(&daemon.control_path);
+    match &result {
+        Ok(()) => tracing::info!("stopped"),
+        Err(error) => {
+            let then = if daemon.is_given_up() {
+                "the cache is given up: what is newer in it than on its origins stays there, and `forebay drain --offline` writes it out"
+            } else {
+                "what was acknowledged is recovered at the next start"
+            };
+            tracing::error!(
+                "not stopped in order: {}; {then}",
+                crate::failure::describe(error)
+            );
+        }
+    }
+    result
+}
+
+fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Result<()> {
+    // While everything still works: to take a device away is to answer all it was asked.
+    remove_block_devices(daemon, devices)?;
+    daemon.links[0].call(Worker::stop_listening)?;
+    for link in &daemon.links {
+        link.call(Worker::refuse_requests)?;
+    }
+    let mut wait = Wait {
+        daemon,
+        notices,
+        hurried: false,
+        said: Instant::now(),
+    };
+    wait.until(
+        "clients to take their last answers",
+        CLIENTS,
+        true,
+        |link| link.call(|worker| worker.close_clients(false)),
+    )?;
+    for link in &daemon.links {
+        link.call(|worker| worker.close_clients(true))?;
+    }
+    end_recordings(daemon)?;
+    let held = wait.until(
+        "block devices to have their answers",
+        DEVICES,
+        false,
+        |link| link.call(Worker::hold_queues),
+    )?;
+    if !held {
+        bail!(
+            "requests of block devices were not answered within {} seconds",
+            DEVICES.as_secs()
+        );
+    }
+    if daemon.admin().cache.is_none() {
+        return flush(daemon, &mut wait);
+    }
+    let began = Instant::now();
+    let tell = |_: Progress| {
+        wait.look_at_notices();
+        wait.say_now_and_then("waiting for devices to finish");
+        began.elapsed() < DEVICES
+    };
+    let stopped = daemon.carry_out(Command::Stop, Hooks::telling(tell));
+    stopped.map(drop).map_err(|error| {
+        if began.elapsed() < DEVICES {
+            return error;
+        }
+        anyhow::anyhow!(
+            "devices did not finish within {} seconds",
+            DEVICES.as_secs()
+        )
+    })
+}
+
+/// Lets recordings have their end.
+fn end_recordings(daemon: &Daemon) -> Result<()> {
+    for link in &daemon.links {
+        link.call(|worker| worker.taps.end_all())?;
+    }
+    let began = Instant::now();
+    while daemon.recordings.count() > 0 && began.elapsed() < RECORDINGS {
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Tells who watches, and the service manager, that the stop goes on.
+fn say(what: &str) {
+    tracing::info!("stopping: {what}");
+    service_manager::stopping(what);
+}
+
+/// Takes away the block devices that nobody uses. The users of the others wait for the next
+/// daemon: to fail their requests would cost them data.
+fn remove_block_devices(daemon: &Daemon, devices: Devices) -> Result<()> {
+    let volumes = daemon.admin().volumes.clone();
+    for volume in volumes {
+        let Some(number) = volume.block_device else {
+            continue;
+        };
+        let user = match devices {
+            Devices::Keep => Some("kept".to_owned()),
+            Devices::KeepUsed => in_use::user_of(path(number).as_ref())?,
+        };
+        match user {
+            None => daemon.remove_block_device(&volume)?,
+            Some(user) => tracing::warn!(
+                "{} (volume {}) is {user}: its users wait until a daemon serves it again",
+                path(number),
+                volume.name
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// Makes everything durable, on every volume.
+fn flush(daemon: &Daemon, wait: &mut Wait<'_>) -> Result<()> {
+    let slots: Vec<_> = daemon
+        .admin()
+        .volumes
+        .iter()
+        .map(|volume| (volume.slot, volume.name.clone()))
+        .collect();
+    for (slot, name) in slots {
+        let (sender, receiver) = channel();
+        daemon.links[0].call(move |worker| worker.flush_volume(slot, sender))?;
+        let began = Instant::now();
+        let answer = loop {
+            if let Ok(answer) = receiver.recv_timeout(SAY) {
+                break answer;
+            }
+            wait.look_at_notices();
+            say(&format!("waiting for volume {name} to be flushed"));
+            if began.elapsed() > DEVICES {
+                bail!(
+                    "volume {name} was not flushed within {} seconds",
+                    DEVICES.as_secs()
+                );
+            }
+        };
+        if let Err(failure) = answer {
+            bail!("volume {name} could not be flushed: {failure}");
+        }
+    }
+    Ok(())
+}
+
+struct Wait<'a> {
+    daemon: &'a Daemon,
+    notices: &'a Receiver<Notice>,
+    /// Another signal came: clients are not waited for.
+    hurried: bool,
+    /// When it was last said what is waited for.
+    said: Instant,
+}
+
+impl Wait<'_> {
+    /// Waits until nothing is left on any worker, or time is up; says which.
+    fn until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        can_hurry: bool,
+        left: impl Fn(&Link) -> Result<usize, WorkerGone>,
+    ) -> Result<bool> {
+        let began = Instant::now();
+        let mut said = began;
+        loop {
+            self.look_at_notices();
+            let mut count = 0;
+            for link in &self.daemon.links {
+                count += left(link)?;
+            }
+            if count == 0 {
+                return Ok(true);
+            }
+            if began.elapsed() > limit || (can_hurry && self.hurried) {
+                tracing::warn!("stopping: no longer waiting for {what} ({count} left)");
+                return Ok(false);
+            }
+            if said.elapsed() > SAY {
+                said = Instant::now();
+                say(&format!("waiting for {what} ({count} left)"));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn say_now_and_then(&mut self, what: &str) {
+        if self.said.elapsed() > SAY {
+            self.said = Instant::now();
+            say(what);
+        }
+    }
+
+    fn look_at_notices(&mut self) {
+        self.daemon.put_on_record();
+        while let Ok(notice) = self.notices.try_recv() {
+            match notice {
+                Notice::Signal(_) => self.hurried = true,
+                Notice::GivenUp { worker, report } => self.daemon.given_up_by(worker, report),
+                Notice::Stop { done, .. } => {
+                    // Whoever asked twice is told by the end of the process.
+                    let _ = done.send(Err("the daemon is stopping already".to_owned()));
+                }
+                Notice::Failed { worker, reason } => {
+                    tracing::error!("thread {worker} of the daemon: {reason}")
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! From a plan to running threads.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use forebay_io::Recording;
+use serde_json::Value;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+use super::abandonment::GivingUp;
+use super::opening::{open_cache, open_origins};
+use super::threads::{Started, start_workers};
+use super::{shutdown, watchdog};
+use crate::config::Plan;
+use crate::daemon::control::{answer, socket};
+use crate::daemon::data::listener::{Listener, Listening, bind_unix};
+use crate::daemon::data::served::Clock;
+use crate::daemon::data::ublk::export::check_driver;
+use crate::daemon::notice::{Devices, Notice};
+use crate::daemon::observe::events::Events;
+use crate::daemon::observe::followed::Advisers;
+use crate::daemon::observe::history::History;
+use crate::daemon::observe::recordings::Recordings;
+use crate::daemon::observe::{advice, http, sampler};
+use crate::daemon::state::{Admin, Daemon};
+use crate::device::attach::Surroundings;
+use crate::device::state_dir::{StateDir, run_dir};
+use crate::service_manager;
+use crate::thread;
+use crate::units;
+
+/// Runs a daemon until it is told to stop.
+pub(crate) fn serve(plan: Plan) -> Result<()> {
+    let http = http::bind(&plan.http)?;
+    let Launched {
+        daemon,
+        notices,
+        threads,
+    } = launch(plan, false)?;
+    sampler::start(&daemon)?;
+    if let Some(listener) = http {
+        http::start(&daemon, listener)?;
+    }
+    daemon.events.note(
+        "start",
+        format!("forebay {} serves", env!("CARGO_PKG_VERSION")),
+    );
+    let uris = daemon.uris_of(&daemon.admin());
+    for uri in &uris {
+        crate::output::line(format_args!("{uri}"));
+    }
+    watchdog::start(&daemon)?;
+    service_manager::ready(&format!("serving {}", uris.join(", ")));
+    run(&daemon, &notices, threads)
+}
+
+/// Runs a daemon for one drain of its only volume, and stops it.
+pub(crate) fn drain_offline(plan: Plan, show: &mut dyn FnMut(&Value)) -> Result<Value> {
+    let Launched {
+        daemon,
+        notices,
+        threads,
+    } = launch(plan, true)?;
+    let drained = daemon.find_volume(None).and_then(|volume| {
+        let progress = daemon.drain(&volume, &mut |progress| {
+            show(&answer::progress_parameters(progress));
+            !is_interrupted(&daemon, &notices)
+        })?;
+        Ok(answer::drained(&volume.name, progress))
+    });
+    shutdown::stop(&daemon, &notices, threads, Devices::KeepUsed)?;
+    if drained.is_ok() {
+        daemon.note_all_saved()?;
+    }
+    drained
+}
+
+/// Whether a signal came; does what else the daemon was told.
+fn is_interrupted(daemon: &Daemon, notices: &Receiver<Notice>) -> bool {
+    daemon.put_on_record();
+    let mut interrupted = false;
+    while let Ok(notice) = notices.try_recv() {
+        match notice {
+            Notice::Signal(_) => interrupted = true,
+            Notice::GivenUp { worker, report } => daemon.given_up_by(worker, report),
+            Notice::Failed { worker, reason } => {
+                tracing::error!("thread {worker} of the daemon: {reason}");
+                interrupted = true;
+            }
+            // Nobody but this command knows of the daemon.
+            Notice::Stop { .. } => interrupted = true,
+        }
+    }
+    interrupted
+}
+
+struct Launched {
+    daemon: Arc<Daemon>,
+    notices: Receiver<Notice>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A thread that found an invariant broken must not leave the others to go on: the process ends
+/// there and then, and recovery starts from what is durable.
+fn end_with_any_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+}
+
+/// `saves` what is unsaved of a cache that was given up, where a daemon that serves it refuses.
+fn launch(plan: Plan, saves: bool) -> Result<Launched> {
+    end_with_any_panic();
+    for note in &plan.notes {
+        tracing::warn!("{note}");
+    }
+    let (notices, to_main) = channel();
+    watch_signals(notices.clone())?;
+    let surroundings = Surroundings {
+        direct: plan.direct,
+        state: state_dir(&plan)?,
+        recording: plan.record.as_deref().map(begin_recording).transpose()?,
+    };
+    let own_socket = || run_dir().join(format!("{}.sock", std::process::id()));
+    let control_path = plan.control.clone().unwrap_or_else(own_socket);
+    if plan.ublk {
+        check_driver()?;
+    }
+    // Sockets come first: a daemon that nobody can reach must not begin to write.
+    let control = bind_control(&control_path)?;
+    let mut guard = ControlSocket(Some(control_path.clone()));
+    let listeners = plan
+        .nbd
+        .iter()
+        .map(|address| Listener::bind(address, &plan.tls))
+        .collect::<Result<Vec<_>>>()?;
+    let mut origins = open_origins(&plan, &surroundings)?;
+    let cache = open_cache(&plan, saves, &mut origins, &surroundings)?;
+    let clock = Clock(Instant::now());
+    let Started {
+        links,
+        threads,
+        cache,
+        volumes,
+        limits,
+    } = start_workers(&plan, cache, &origins, clock, &notices)?;
+    let listening: Vec<Listening> = listeners
+        .iter()
+        .map(|listener| listener.listening(&plan.tls))
+        .collect();
+    for listener in listeners {
+        let tls = plan.tls.clone();
+        links[0].call(move |worker| worker.listen(listener, tls))?;
+    }
+    for volume in &volumes {
+        tracing::info!(
+            "volume {} ({}) is served",
+            volume.name,
+            units::size(volume.size_bytes)
+        );
+    }
+    let workers = links.len();
+    let daemon = Arc::new(Daemon {
+        links,
+        admin: Mutex::new(Admin {
+            cache,
+            volumes,
+            settings: plan.settings.clone(),
+            profile: plan.profile,
+        }),
+        listening,
+        started: Instant::now(),
+        clock,
+        recordings: Recordings::default(),
+        advisers: Advisers::default(),
+        history: History::new(),
+        events: Events::default(),
+        dashboard: OnceLock::new(),
+        control_path,
+        surroundings,
+        block_devices: plan.ublk.then_some(limits.max_request_bytes),
+        notices: Mutex::new(notices),
+        given_up: Mutex::new(GivingUp::new(workers)),
+        plan: Mutex::new(plan),
+    });
+    advice::start(&daemon)?;
+    socket::start(Arc::clone(&daemon), control)?;
+    guard.0 = None;
+    if let Err(error) = daemon.export_block_devices() {
+        // Those that were made or taken over are let go in order.
+        let _ = shutdown::stop(&daemon, &to_main, threads, Devices::KeepUsed);
+        return Err(error);
+    }
+    Ok(Launched {
+        daemon,
+        notices: to_main,
+        threads,
+    })
+}
+
+fn state_dir(plan: &Plan) -> Result<StateDir> {
+    match (&plan.state_dir, plan.root_storage()) {
+        (Some(path), Some(memory)) => Ok(StateDir::of_root_storage(path.into(), memory.into())),
+        (given, _) => StateDir::open(given.as_deref()),
+    }
+}
+
+fn begin_recording(path: &std::path::Path) -> Result<Arc<Recording>> {
+    tracing::warn!(
+        "everything that is written is recorded in {} as well: for tests, slow, and as large as all of it",
+        path.display()
+    );
+    Recording::create(path)
+        .with_context(|| format!("cannot begin a recording in {}", path.display()))
+}
+
+/// Removes the control socket of a daemon that does not come to be.
+struct ControlSocket(Option<std::path::PathBuf>);
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // One that is gone already is as well.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Waits for something that concerns the whole daemon.
+fn run(
+    daemon: &Arc<Daemon>,
+    notices: &Receiver<Notice>,
+    threads: Vec<JoinHandle<()>>,
+) -> Result<()> {
+    loop {
+        let patience = daemon.next_record().unwrap_or(Duration::MAX);
+        let notice = match notices.recv_timeout(patience) {
+            Ok(notice) => notice,
+            Err(RecvTimeoutError::Timeout) => {
+                daemon.put_on_record();
+                continue;
+            }
+            // The daemon holds a sender itself, so that this never comes.
+            Err(RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("the daemon cannot be told anything any more; start it again")
+            }
+        };
+        match notice {
+            Notice::Signal(devices) => {
+                tracing::info!("a signal came: stopping in order");
+                return shutdown::stop(daemon, notices, threads, devices);
+            }
+            Notice::Stop {
+                done,
+                told,
+                devices,
+            } => {
+                let result = shutdown::stop(daemon, notices, threads, devices);
+                let message = match &result {
+                    Ok(()) => Ok(()),
+                    Err(error) => Err(crate::failure::describe(error)),
+                };
+                // The client may have gone away meanwhile.
+                let _ = done.send(message);
+                let _ = told.recv_timeout(std::time::Duration::from_secs(2));
+                return result;
+            }
+            Notice::GivenUp { worker, report } => daemon.given_up_by(worker, report),
+            Notice::Failed { worker, reason } => {
+                anyhow::bail!(
+                    "thread {worker} of the daemon cannot go on: {reason}; nothing acknowledged is lost, start it again"
+                );
+            }
+        }
+    }
+}
+
+fn watch_signals(notices: Sender<Notice>) -> Result<()> {
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGUSR1]).context("cannot watch for signals")?;
+    thread::start("forebay-signals", move || {
+        for signal in signals.forever() {
+            let devices = if signal == SIGUSR1 {
+                Devices::Keep
+            } else {
+                Devices::KeepUsed
+            };
+            if notices.send(Notice::Signal(devices)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn bind_control(path: &std::path::Path) -> Result<std::os::unix::net::UnixListener> {
+    if let Some(directory) = path
+        .parent()
+        .filter(|directory| !directory.as_os_str().is_empty())
+    {
+        std::fs::create_dir_all(directory).with_context(|| {
+            format!(
+                "cannot make {}; choose a place with --control",
+                directory.display()
+            )
+        })?;
+    }
+    let listener = bind_unix(path)?;
+    // Whoever can open the control socket can stop the cache.
+    let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(path, only_owner).with_context(|| {
+        format!(
+            "cannot keep other users out of the control socket {}",
+            path.display()
+        )
+    })?;
+    Ok(listener)
+}

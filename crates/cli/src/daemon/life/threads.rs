@@ -1,0 +1,359 @@
+//! The threads of the data path.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use anyhow::Result;
+use forebay_cache::control::Control;
+use forebay_cache::{Plain, Shard, Shared};
+use forebay_engine::{
+    BlockKey, Engine, Geometry, Recovered, Settings, Superblock, VolumeConfig, VolumeSlot,
+};
+use forebay_frontend::nbd::Limits;
+use forebay_io::{Arena, Emulation, Pool};
+
+use super::opening::OpenCache;
+use crate::config::{LEAST_MEMORY_BYTES, Plan};
+use crate::daemon::data::client::INLET_BYTES;
+use crate::daemon::data::link::{Link, Message};
+use crate::daemon::data::served::{Clock, ServedVolume, TimedDevice, plain_config};
+use crate::daemon::data::worker::{Worker, WorkerParts};
+use crate::daemon::notice::Notice;
+use crate::daemon::state::{CacheSide, VolumeSide};
+use crate::device::attach::{self, Origin};
+use crate::device::cache_storage::CacheStorage;
+use crate::device::shared_memory::ShardMemory;
+use crate::failure::{self, wrong_usage};
+use crate::report::status::Recovery;
+use crate::thread;
+
+/// How many clients a thread can have.
+const CLIENTS: usize = 256;
+
+/// All that runs, as the main thread knows it.
+pub(super) struct Started {
+    pub(super) links: Vec<Link>,
+    pub(super) threads: Vec<JoinHandle<()>>,
+    pub(super) cache: Option<CacheSide>,
+    pub(super) volumes: Vec<VolumeSide>,
+    pub(super) limits: Limits,
+}
+
+/// What one worker begins with.
+struct Share {
+    parts: WorkerParts,
+    shards: Vec<(u16, Option<(Recovered, ShardMemory)>)>,
+    cache: Vec<(u8, TimedDevice)>,
+    unsaved: Option<Vec<Range<BlockKey>>>,
+    settings: Settings,
+    boot_id: [u8; 16],
+    started: Sender<Result<(usize, Link)>>,
+    sender: Sender<Message>,
+    /// The thread will serve block devices.
+    storage: bool,
+}
+
+/// How the data path is divided.
+#[derive(Clone, Copy)]
+struct Shape {
+    geometry: Geometry,
+    threads: usize,
+    limits: Limits,
+}
+
+impl Shape {
+    fn of(plan: &Plan, cache: Option<&OpenCache>) -> Result<Shape> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (geometry, threads) = match cache {
+            Some(cache) => {
+                let geometry = cache.attached.superblock.geometry;
+                let most = usize::from(geometry.shards);
+                (geometry, plan.threads.unwrap_or(cores).min(most))
+            }
+            None => (plain_geometry()?, plan.threads.unwrap_or(1)),
+        };
+        Ok(Shape {
+            geometry,
+            threads,
+            limits: limits(plan.memory_bytes / threads as u64)?,
+        })
+    }
+}
+
+/// What is left of the cache when its shards are dealt to threads.
+struct CachePart {
+    superblock: Superblock,
+    storage: CacheStorage,
+    emulated: bool,
+    recovery: Recovery,
+}
+
+impl CachePart {
+    /// `link` is of a worker, which flushes the devices for whoever writes superblocks.
+    fn side(self, link: Link) -> CacheSide {
+        CacheSide {
+            control: Control::new(self.superblock),
+            storage: self.storage,
+            link,
+            emulated: self.emulated,
+            recovery: self.recovery,
+        }
+    }
+}
+
+/// Starts the threads of the data path and has them serve what was opened.
+pub(super) fn start_workers(
+    plan: &Plan,
+    cache: Option<OpenCache>,
+    origins: &[Origin],
+    clock: Clock,
+    notices: &Sender<Notice>,
+) -> Result<Started> {
+    let shape = Shape::of(plan, cache.as_ref())?;
+    let (started, all_started) = channel();
+    let mut shares = shares(plan, cache.as_ref(), shape, (clock, notices), started)?;
+    let plain = |origin: &Origin| (0, plain_config(origin.size_bytes()));
+    let (cache, configs) = match cache {
+        Some(cache) => deal(cache, &mut shares),
+        None => (None, origins.iter().map(plain).collect()),
+    };
+    let mut threads = Vec::new();
+    for share in shares {
+        let name = format!("forebay-{}", share.parts.index);
+        threads.push(thread::start(&name, move || run_worker(share))?);
+    }
+    let mut links: Vec<(usize, Link)> = all_started
+        .iter()
+        .take(shape.threads)
+        .collect::<Result<_>>()?;
+    links.sort_by_key(|(index, _)| *index);
+    let links: Vec<Link> = links.into_iter().map(|(_, link)| link).collect();
+    for link in &links {
+        let peers = links.clone();
+        link.call(move |worker| worker.peers = peers)?;
+    }
+    let mut cache = cache.map(|cache| cache.side(links[0].clone()));
+    let mut volumes = Vec::new();
+    for ((origin, (id, config)), planned) in origins.iter().zip(configs).zip(&plan.volumes) {
+        let emulate = planned.emulate.as_ref();
+        let emulation = emulate.map(|options| Emulation::new(options, origin.size_bytes()));
+        let slot = match &mut cache {
+            Some(cache) => cache.control.add_volume(id),
+            None => VolumeSlot(volumes.len() as u16),
+        };
+        let volume = ServedVolume {
+            config,
+            ..ServedVolume::new(origin, emulation)?
+        };
+        add_volume(&links, slot, &volume)?;
+        volumes.push(VolumeSide::new(origin, slot));
+    }
+    Ok(Started {
+        links,
+        threads,
+        cache,
+        volumes,
+        limits: shape.limits,
+    })
+}
+
+/// What each thread begins with, but for the shards of a cache.
+fn shares(
+    plan: &Plan,
+    cache: Option<&OpenCache>,
+    shape: Shape,
+    (clock, notices): (Clock, &Sender<Notice>),
+    started: Sender<Result<(usize, Link)>>,
+) -> Result<Vec<Share>> {
+    let Shape {
+        geometry,
+        threads,
+        limits,
+    } = shape;
+    // Without a cache each worker has a stand-in of its own, all called shard 0.
+    let owners = |worker: usize| match cache {
+        Some(_) => (0..usize::from(geometry.shards))
+            .map(|shard| (shard % threads) as u16)
+            .collect(),
+        None => vec![worker as u16],
+    };
+    let shared = Arc::new(Shared::default());
+    let arenas = divide_memory(plan.memory_bytes, threads)?;
+    let share = |(index, (arena, inlet))| {
+        let (sender, inbox) = channel();
+        Ok(Share {
+            parts: WorkerParts {
+                index,
+                clock,
+                arena,
+                inlet,
+                inbox,
+                notices: notices.clone(),
+                owners: owners(index),
+                workers: threads as u16,
+                shared: Arc::clone(&shared),
+                geometry,
+                limits,
+            },
+            shards: cache.is_none().then_some((0, None)).into_iter().collect(),
+            cache: cache.map_or_else(Vec::new, |cache| cache.devices.clone()),
+            unsaved: cache.and_then(|cache| cache.unsaved.clone()),
+            settings: plan.settings.clone(),
+            boot_id: attach::boot_id()?,
+            started: started.clone(),
+            sender,
+            storage: plan.ublk,
+        })
+    };
+    arenas.into_iter().enumerate().map(share).collect()
+}
+
+/// Gives each thread its shards of the cache. Also says how each volume is served.
+fn deal(cache: OpenCache, shares: &mut [Share]) -> (Option<CachePart>, Vec<(u32, VolumeConfig)>) {
+    let OpenCache {
+        attached,
+        configs,
+        devices,
+        ..
+    } = cache;
+    let shards = attached.shards.into_iter().zip(attached.memory);
+    for (number, shard) in shards.enumerate() {
+        let share = &mut shares[number % shares.len()];
+        share.shards.push((number as u16, Some(shard)));
+    }
+    let part = CachePart {
+        superblock: attached.superblock,
+        storage: attached.storage,
+        emulated: devices.iter().any(|(_, device)| device.emulation.is_some()),
+        recovery: Recovery::of(&attached.report),
+    };
+    (Some(part), configs)
+}
+
+/// Has every worker serve a volume from the start.
+fn add_volume(links: &[Link], slot: VolumeSlot, volume: &ServedVolume) -> Result<()> {
+    for link in links {
+        let volume = volume.clone();
+        link.call(move |worker| {
+            worker.add_volume(slot, volume);
+            worker.offer_volume(slot);
+        })?;
+    }
+    Ok(())
+}
+
+/// A worker's thread: everything that belongs to it is made here.
+fn run_worker(share: Share) {
+    let Share {
+        parts,
+        shards,
+        cache,
+        unsaved,
+        settings,
+        boot_id,
+        started,
+        sender,
+        storage,
+    } = share;
+    let index = parts.index;
+    let mut worker = match Worker::new(parts) {
+        Ok(worker) => worker,
+        Err(error) => {
+            // Without a main thread there is nothing to start.
+            let _ = started.send(Err(error.into()));
+            return;
+        }
+    };
+    if storage {
+        prepare_for_own_devices(&mut worker);
+    }
+    for (number, _) in &cache {
+        worker.host.add_cache_device(*number);
+    }
+    for (number, cached) in shards {
+        let shard = match cached {
+            Some((recovered, memory)) => {
+                worker.arena.attach_ring(number, memory.ring);
+                if let Some(buffer) = memory.buffer {
+                    worker.arena.attach_buffer(number, buffer);
+                }
+                let mut engine =
+                    Engine::new(settings.clone(), recovered, boot_id, &mut worker.arena);
+                if let Some(unsaved) = &unsaved {
+                    engine.keep_only(unsaved);
+                }
+                Shard::Cached(Box::new(engine))
+            }
+            None => Shard::Plain(Box::<Plain>::default()),
+        };
+        worker.add_shard(number, shard, &cache);
+    }
+    let link = Link {
+        sender,
+        waker: worker.ring.waker(),
+    };
+    if started.send(Ok((index, link))).is_ok() {
+        worker.run();
+    }
+}
+
+/// What serves block devices of this host must not need those devices to go on: its buffers stay
+/// in memory, and the kernel does not write to them when it looks for memory on its behalf.
+fn prepare_for_own_devices(worker: &mut Worker) {
+    let pinned = worker.ring.register_memory();
+    if let Err(error) = pinned {
+        let error = crate::failure::describe(&error.into());
+        tracing::warn!(
+            "the daemon's buffers could not be pinned in memory: {error}; allow more locked memory (LimitMEMLOCK= of the service) if you swap to its block devices"
+        );
+    }
+    if let Err(error) = forebay_io::ublk::serve_storage_from_this_thread() {
+        tracing::warn!(
+            "when memory is short this daemon may wait for its own devices: {}; run it as root",
+            failure::in_words(&error)
+        );
+    }
+}
+
+fn divide_memory(bytes: u64, threads: usize) -> Result<Vec<(Arena, Arena)>> {
+    let inlet_bytes = CLIENTS / threads.min(8) * INLET_BYTES;
+    let total = bytes as usize + threads * inlet_bytes;
+    let arenas = Pool::new(total)?.split(threads)?;
+    Ok(arenas
+        .into_iter()
+        .map(|arena| arena.divide(inlet_bytes))
+        .collect::<Result<Vec<_>, _>>()?)
+}
+
+/// What one client may hold, so that several fit beside each other.
+fn limits(memory_bytes: u64) -> Result<Limits> {
+    let default = Limits::default();
+    if memory_bytes < LEAST_MEMORY_BYTES / 4 {
+        wrong_usage!(
+            "--memory leaves a thread less than 8 MiB; allow more memory or fewer threads"
+        );
+    }
+    // Buffers of unaligned data take up to twice their length.
+    let share = 1u64 << (memory_bytes / 8).ilog2();
+    let max_request_bytes = default
+        .max_request_bytes
+        .min(share.min(1 << 30) as u32)
+        .max(64 << 10);
+    let max_bytes_in_flight = default
+        .max_bytes_in_flight
+        .min(share * 2)
+        .max(u64::from(max_request_bytes));
+    Ok(Limits {
+        max_request_bytes,
+        max_bytes_in_flight,
+        ..default
+    }
+    .validated()?)
+}
+
+/// Without a cache requests are only cut to length.
+fn plain_geometry() -> Result<Geometry> {
+    Ok(Geometry::for_device(1 << 30, 4096, Some(1), 1)?)
+}

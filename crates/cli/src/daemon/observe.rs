@@ -1,0 +1,24 @@
+//! What the daemon tells of itself and of its volumes.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`report`] | status, gathered from all threads |
+//! | [`history`], [`events`] | the last hour, in memory |
+//! | [`sampler`] | a sample for the history each second |
+//! | [`taps`] | taps in all threads |
+//! | [`followed`], [`heat`] | what is known of a volume by following its requests |
+//! | [`advice`] | advice from that |
+//! | [`record`], [`recordings`] | a volume's requests, recorded |
+//! | [`http`] | dashboard and metrics for browsers and Prometheus |
+
+pub(super) mod advice;
+pub(super) mod events;
+pub(super) mod followed;
+mod heat;
+pub(super) mod history;
+pub(super) mod http;
+mod record;
+pub(super) mod recordings;
+mod report;
+pub(super) mod sampler;
+mod taps;

@@ -1,0 +1,187 @@
+//! What the daemon reports about itself.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
+
+use crate::daemon::data::ublk;
+use crate::daemon::data::worker::Worker;
+use crate::daemon::state::{CacheSide, Daemon};
+use crate::device::cache_storage;
+use crate::report::status::{
+    BypassedRequest, CacheDeviceStatus, CacheStatus, Lately, SettingsStatus, Status, Times,
+    Traffic, VolumeStatus,
+};
+
+/// A volume's blocks and mode, as one worker knows them.
+struct VolumePart {
+    slot: VolumeSlot,
+    dirty_blocks: u64,
+    cached_blocks: u64,
+    mode: Option<Mode>,
+}
+
+/// One worker's part.
+struct Part {
+    stats: Vec<Stats>,
+    volumes: Vec<VolumePart>,
+    cached_blocks: u64,
+    capacity_blocks: u64,
+    unstored_blocks: u64,
+    clients: usize,
+    manners: Vec<&'static str>,
+    failure: Option<&'static str>,
+    now: Nanos,
+}
+
+fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
+    let mut part = Part {
+        stats: worker.stats(),
+        volumes: Vec::new(),
+        cached_blocks: 0,
+        capacity_blocks: 0,
+        unstored_blocks: 0,
+        clients: worker.client_count(),
+        manners: Vec::new(),
+        failure: None,
+        now: worker.now,
+    };
+    for engine in worker.engines() {
+        let (cached, capacity) = engine.occupancy();
+        part.cached_blocks += cached;
+        part.capacity_blocks += capacity;
+        part.unstored_blocks += engine.buffer_stuck_blocks();
+        part.manners.extend(engine.manner());
+        part.failure = part.failure.or(engine.failure());
+        for &slot in slots {
+            let (dirty_blocks, cached_blocks) = engine.volume_blocks(slot).unwrap_or_default();
+            part.volumes.push(VolumePart {
+                slot,
+                dirty_blocks,
+                cached_blocks,
+                mode: engine.mode(slot),
+            });
+        }
+    }
+    part
+}
+
+fn count<'a>(names: impl Iterator<Item = &'a &'static str>) -> BTreeMap<String, u16> {
+    let mut counts = BTreeMap::new();
+    for name in names {
+        *counts.entry((*name).to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// The devices of a cache, and how much of each it uses.
+fn devices_of(cache: &CacheSide) -> Vec<CacheDeviceStatus> {
+    let superblock = cache.superblock();
+    let geometry = &superblock.geometry;
+    let devices = cache.storage.devices().map(|(number, storage)| {
+        let on_it = superblock
+            .extents
+            .iter()
+            .filter(|extent| extent.device == number);
+        let used = on_it.map(|extent| extent.end_bytes(geometry) - extent.start_bytes);
+        CacheDeviceStatus {
+            path: storage.device().path().display().to_string(),
+            size_bytes: storage.device().size_bytes(),
+            used_bytes: used.sum(),
+        }
+    });
+    devices.collect()
+}
+
+/// Everything but what the history adds, and how long requests took in full.
+pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
+    let slots: Vec<VolumeSlot> = daemon
+        .admin()
+        .volumes
+        .iter()
+        .map(|volume| volume.slot)
+        .collect();
+    let mut parts = Vec::new();
+    for link in &daemon.links {
+        let slots = slots.clone();
+        parts.push(link.call(move |worker| part_of(worker, &slots))?);
+    }
+    let admin = daemon.admin();
+    let block_bytes = admin.block_bytes();
+    let volumes: Vec<VolumeStatus> = admin
+        .volumes
+        .iter()
+        .map(|volume| {
+            let own = || {
+                parts
+                    .iter()
+                    .flat_map(|part| &part.volumes)
+                    .filter(|part| part.slot == volume.slot)
+            };
+            let mode = own()
+                .find_map(|part| part.mode)
+                .map_or("uncached", Mode::name);
+            VolumeStatus {
+                name: volume.name.clone(),
+                origin: volume.device.path().display().to_string(),
+                mode: mode.to_owned(),
+                block_device: volume.block_device.map(ublk::path),
+                size_bytes: volume.size_bytes,
+                cached_bytes: own().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
+                dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
+            }
+        })
+        .collect();
+    let stats: Vec<Stats> = parts
+        .iter()
+        .flat_map(|part| part.stats.iter().cloned())
+        .collect();
+    let cache = admin.cache.as_ref().map(|cache| CacheStatus {
+        device: cache_storage::names(&cache.storage),
+        devices: devices_of(cache),
+        id: cache.superblock().id.to_string(),
+        epoch: cache.superblock().epoch,
+        block_bytes: cache.superblock().geometry.block_bytes,
+        shards: cache.superblock().geometry.shards,
+        capacity_bytes: parts.iter().map(|part| part.capacity_blocks).sum::<u64>() * block_bytes,
+        cached_bytes: parts.iter().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
+        dirty_bytes: stats.iter().map(|stats| stats.dirty_blocks).sum::<u64>() * block_bytes,
+        unstored_bytes: parts.iter().map(|part| part.unstored_blocks).sum::<u64>() * block_bytes,
+        manners: count(parts.iter().flat_map(|part| &part.manners)),
+        failure: parts
+            .iter()
+            .find_map(|part| part.failure)
+            .map(str::to_owned),
+        recovery: cache.recovery.clone(),
+    });
+    let now = parts.iter().map(|part| part.now.0).max().unwrap_or(0);
+    let describe = |past: Bypassed| BypassedRequest {
+        volume: admin
+            .volumes
+            .iter()
+            .find(|volume| volume.slot == past.volume)
+            .map_or(String::new(), |volume| volume.name.clone()),
+        write: past.write,
+        offset_bytes: past.offset_bytes,
+        len_bytes: past.len_bytes,
+        seconds_ago: now.saturating_sub(past.at.0) as f64 / 1e9,
+    };
+    let times = Times::of(&stats);
+    let status = Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        uptime_seconds: daemon.started.elapsed().as_secs_f64(),
+        threads: daemon.links.len(),
+        clients: parts.iter().map(|part| part.clients).sum(),
+        exports: daemon.uris_of(&admin),
+        cache,
+        volumes,
+        settings: SettingsStatus::of(&admin.settings, admin.profile),
+        traffic: Traffic::of(&stats, &times, describe),
+        lately: Lately::default(),
+        trouble: Vec::new(),
+        dashboard: None,
+    };
+    Ok((status, times))
+}

@@ -1,0 +1,65 @@
+//! A sample for the history each second, and what a status has from it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::history::sample;
+use super::report;
+use crate::daemon::state::Daemon;
+use crate::report::status::{Lately, Status, Times};
+use crate::report::trouble::{self, Trouble};
+use crate::thread;
+
+const EVERY: Duration = Duration::from_secs(1);
+
+impl Daemon {
+    /// All that a client is told: with the last minute, and what is wrong.
+    pub(in crate::daemon) fn status(&self) -> Result<Status> {
+        Ok(self.complete(report::measured(self)?.0))
+    }
+
+    fn complete(&self, mut status: Status) -> Status {
+        status.lately = self.history.lately(&status);
+        status.trouble = trouble::of(&status);
+        status.dashboard = self.dashboard.get().cloned();
+        status
+    }
+}
+
+/// Takes a sample each second, from a thread of its own, until the daemon stops.
+pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
+    let daemon = Arc::clone(daemon);
+    thread::start("forebay-history", move || {
+        let mut before: Option<(Status, Times)> = None;
+        // It ends with the workers that it asks.
+        while let Ok((status, times)) = report::measured(&daemon) {
+            let began = Instant::now();
+            let status = daemon.complete(status);
+            if let Some((earlier, earlier_times)) = &before {
+                note_troubles(&daemon, &earlier.trouble, &status.trouble);
+                let counters = Lately::whole(&status);
+                let sample = sample((earlier, earlier_times), (&status, &times));
+                daemon.history.push(sample, counters);
+            }
+            before = Some((status, times));
+            std::thread::sleep(EVERY.saturating_sub(began.elapsed()));
+        }
+    })?;
+    Ok(())
+}
+
+/// Trouble that comes and goes is an event.
+fn note_troubles(daemon: &Daemon, before: &[Trouble], now: &[Trouble]) {
+    let lacks = |list: &[Trouble], kind: &str| list.iter().all(|other| other.kind != kind);
+    for trouble in now.iter().filter(|trouble| lacks(before, &trouble.kind)) {
+        tracing::warn!(trouble = trouble.kind, "{}", trouble.text);
+        daemon.events.note("trouble", trouble.text.clone());
+    }
+    for trouble in before.iter().filter(|trouble| lacks(now, &trouble.kind)) {
+        tracing::info!(trouble = trouble.kind, "no longer so: {}", trouble.text);
+        let over = format!("no longer so: {}", trouble.text);
+        daemon.events.note("trouble-over", over);
+    }
+}

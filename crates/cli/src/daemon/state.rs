@@ -1,0 +1,153 @@
+//! The daemon as its control plane sees it.
+
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use forebay_cache::control::Control;
+use forebay_engine::{Settings, Superblock, VolumeSlot};
+use forebay_io::RealDevice;
+
+use super::data::link::Link;
+use super::data::listener::Listening;
+use super::data::served::Clock;
+use super::life::abandonment::GivingUp;
+use super::notice::Notice;
+use super::observe::events::Events;
+use super::observe::followed::Advisers;
+use super::observe::history::History;
+use super::observe::recordings::Recordings;
+use crate::config::Plan;
+use crate::device::attach::{Origin, Surroundings};
+use crate::device::cache_storage::CacheStorage;
+use crate::failure::refuse;
+use crate::profiles::Profile;
+use crate::report::status::{PLAIN_BLOCK_BYTES, Recovery};
+
+/// The cache as the control plane knows it.
+pub(in crate::daemon) struct CacheSide {
+    /// What commands do to it, and what is on record.
+    pub(in crate::daemon) control: Control,
+    pub(in crate::daemon) storage: CacheStorage,
+    /// A worker, which flushes the devices for whoever writes superblocks.
+    pub(in crate::daemon) link: Link,
+    /// It has the timing of another device.
+    pub(in crate::daemon) emulated: bool,
+    pub(in crate::daemon) recovery: Recovery,
+}
+
+impl CacheSide {
+    /// What is on record.
+    pub(in crate::daemon) fn superblock(&self) -> &Superblock {
+        self.control.superblock()
+    }
+}
+
+/// A volume as the control plane knows it.
+#[derive(Clone)]
+pub(in crate::daemon) struct VolumeSide {
+    pub(in crate::daemon) name: String,
+    /// Names it had in this life of the daemon, and no other volume has.
+    pub(in crate::daemon) formerly: Vec<String>,
+    pub(in crate::daemon) slot: VolumeSlot,
+    pub(in crate::daemon) device: Arc<RealDevice>,
+    pub(in crate::daemon) size_bytes: u64,
+    /// The `N` of its `/dev/ublkbN`, if it has one.
+    pub(in crate::daemon) block_device: Option<u32>,
+}
+
+/// What commands change, one at a time.
+pub(in crate::daemon) struct Admin {
+    pub(in crate::daemon) cache: Option<CacheSide>,
+    pub(in crate::daemon) volumes: Vec<VolumeSide>,
+    pub(in crate::daemon) settings: Settings,
+    pub(in crate::daemon) profile: Option<&'static Profile>,
+}
+
+impl VolumeSide {
+    /// A volume that is served under this number.
+    pub(in crate::daemon) fn new(origin: &Origin, slot: VolumeSlot) -> VolumeSide {
+        VolumeSide {
+            name: origin.name.clone(),
+            formerly: Vec::new(),
+            slot,
+            device: Arc::clone(&origin.opened.device),
+            size_bytes: origin.size_bytes(),
+            block_device: None,
+        }
+    }
+}
+
+impl Admin {
+    /// The block that counters count, in bytes.
+    pub(in crate::daemon) fn block_bytes(&self) -> u64 {
+        let cache = self.cache.as_ref();
+        cache.map_or(PLAIN_BLOCK_BYTES, |cache| {
+            u64::from(cache.superblock().geometry.block_bytes)
+        })
+    }
+}
+
+/// The daemon as its control plane sees it.
+pub(in crate::daemon) struct Daemon {
+    pub(in crate::daemon) links: Vec<Link>,
+    pub(in crate::daemon) admin: Mutex<Admin>,
+    pub(in crate::daemon) listening: Vec<Listening>,
+    pub(in crate::daemon) started: Instant,
+    /// The clock of the data path.
+    pub(in crate::daemon) clock: Clock,
+    pub(in crate::daemon) recordings: Recordings,
+    pub(in crate::daemon) advisers: Advisers,
+    pub(in crate::daemon) history: History,
+    pub(in crate::daemon) events: Events,
+    /// Where it is, once it is.
+    pub(in crate::daemon) dashboard: OnceLock<String>,
+    pub(in crate::daemon) control_path: PathBuf,
+    pub(in crate::daemon) surroundings: Surroundings,
+    /// What it was started with, or last reloaded.
+    pub(in crate::daemon) plan: Mutex<Plan>,
+    /// If volumes are block devices: the longest transfer of those, in bytes.
+    pub(in crate::daemon) block_devices: Option<u32>,
+    pub(in crate::daemon) notices: Mutex<Sender<Notice>>,
+    /// What is to be on record of a cache that is given up.
+    pub(in crate::daemon) given_up: Mutex<GivingUp>,
+}
+
+impl Daemon {
+    pub(in crate::daemon) fn admin(&self) -> MutexGuard<'_, Admin> {
+        // A panic in one command must not make all others impossible.
+        self.admin.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses what a configuration file does not say, where nobody could mend that before the next
+    /// daemon starts.
+    pub(in crate::daemon) fn check_may_leave_file(&self) -> Result<()> {
+        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        if plan.root_storage().is_some() {
+            refuse!(
+                "the root file system is on this cache, and a daemon that takes this one's place knows its \
+                 configuration only: put a volume into that, `forebay reload`, and make the initramfs anew; names \
+                 and cache devices stay as they are"
+            );
+        }
+        Ok(())
+    }
+
+    pub(in crate::daemon) fn notify(&self, notice: Notice) -> Result<()> {
+        let sender = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        sender
+            .send(notice)
+            .ok()
+            .context("the daemon is stopping already")
+    }
+
+    pub(in crate::daemon) fn volume(&self, name: &str) -> Option<VolumeSide> {
+        self.admin()
+            .volumes
+            .iter()
+            .find(|volume| volume.name == name)
+            .cloned()
+    }
+}

@@ -1,0 +1,27 @@
+//! Devices of caches and origins before a daemon serves them.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`attach`] | opening a cache and its origins with every check that comes before serving |
+//! | [`cache_storage`] | the devices of a cache, told apart |
+//! | [`inspection`] | what a cache holds that nobody serves |
+//! | [`lost`] | what would be lost with what is on a device |
+//! | [`signature`] | what else may be on a device that is to be overwritten |
+//! | [`fingerprint`] | telling an origin that changed behind the cache's back |
+//! | [`same_device`] | which paths lead to the same device |
+//! | [`holder`] | which daemon has a device that is in use |
+//! | [`patience`] | waiting for what a daemon that ended still holds |
+//! | [`shared_memory`] | rings and memory buffers, as files |
+//! | [`state_dir`] | what must be remembered outside the cache device (I15) |
+
+pub(crate) mod attach;
+pub(crate) mod cache_storage;
+pub(crate) mod fingerprint;
+pub(crate) mod holder;
+pub(crate) mod inspection;
+pub(crate) mod lost;
+pub(crate) mod patience;
+pub(crate) mod same_device;
+pub(crate) mod shared_memory;
+pub(crate) mod signature;
+pub(crate) mod state_dir;

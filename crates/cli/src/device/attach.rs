@@ -1,0 +1,542 @@
+//! Opening a cache and its origins, with every check that comes before anything is written.
+//!
+//! In order: open all devices exclusively (two daemons, mounted devices), flush the origins
+//! (I12), read the superblock, honour an abandonment (I15), compare each origin with what the
+//! cache knows of it, recover, make the shared memory, enter new volumes.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use forebay_cache::control::NewVolume;
+use forebay_engine::format::{NAME_BYTES, VolumeState};
+use forebay_engine::{
+    AttachOptions, Attached, BlockKey, CacheId, Geometry, Mode, Recovered, RecoveryReport,
+    Settings, Storage, Superblock, SuperblockError, VolumeConfig, VolumeRecord,
+};
+use forebay_io::{BlockingStorage, DirectIo, OpenError, OpenHow, RealDevice, Recording};
+
+use crate::device::cache_storage::{self, CacheStorage};
+use crate::device::fingerprint;
+use crate::device::holder;
+use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
+use crate::device::shared_memory::{self, Left, ShardMemory};
+use crate::device::signature::{self, Contents};
+use crate::device::state_dir::{Abandonment, DurableShard, StateDir};
+use crate::failure::{Usage, refuse, wrong_usage};
+use crate::units;
+use crate::wall_clock::since_1970;
+
+/// A device and the means to read and write it here and now.
+pub(crate) struct Opened {
+    pub(crate) device: Arc<RealDevice>,
+    pub(crate) storage: BlockingStorage,
+}
+
+impl Opened {
+    pub(crate) fn new(path: &Path, direct: DirectIo, read_only: bool) -> Result<Opened> {
+        let how = OpenHow { direct, read_only };
+        let device = patiently(
+            OF_A_DAEMON_THAT_ENDED,
+            || RealDevice::open(path, how),
+            |error| matches!(error, OpenError::Busy { .. }),
+        )
+        .map_err(holder::name_holder)?;
+        let storage = device
+            .storage()
+            .with_context(|| format!("no memory to read {}; free some", path.display()))?;
+        Ok(Opened { device, storage })
+    }
+}
+
+/// Refuses what cannot be a volume's name; `remedy` says where another is given.
+pub(crate) fn check_name(name: &str, remedy: &str) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_BYTES || name.chars().any(char::is_control) {
+        wrong_usage!(
+            "`{}` cannot be the name of a volume, which has 1 to {NAME_BYTES} bytes and no control characters; \
+             {remedy}",
+            name.escape_debug()
+        );
+    }
+    Ok(())
+}
+
+/// An origin device and what is asked of it.
+pub(crate) struct Origin {
+    pub(crate) opened: Opened,
+    pub(crate) name: String,
+    /// The mode asked for, if one was.
+    pub(crate) mode: Option<Mode>,
+}
+
+impl Origin {
+    /// Opens and flushes an origin (I12).
+    pub(crate) fn open(
+        path: &Path,
+        name: Option<String>,
+        mode: Option<Mode>,
+        surroundings: &Surroundings,
+    ) -> Result<Origin> {
+        let mut opened = surroundings.open(path)?;
+        flush_origin(&mut opened.storage, path)?;
+        let name = match name {
+            Some(name) => name,
+            None => path
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default(),
+        };
+        check_name(
+            &name,
+            "choose one with --name (in a configuration file: name = \"NAME\")",
+        )?;
+        Ok(Origin { opened, name, mode })
+    }
+
+    /// What clients may use: whole sectors of the origin.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        let unit = u64::from(self.opened.device.logical_block_bytes().clamp(512, 4096));
+        self.opened.device.size_bytes() / unit * unit
+    }
+}
+
+/// Makes what was written to an origin durable there.
+pub(crate) fn flush_origin(storage: &mut BlockingStorage, path: &Path) -> Result<()> {
+    storage
+        .flush()
+        .with_context(|| format!("cannot flush the origin device {}", path.display()))
+}
+
+/// How devices are opened and what is remembered where.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) direct: DirectIo,
+    pub(crate) state: StateDir,
+    /// Where all that changes the devices is recorded.
+    pub(crate) recording: Option<Arc<Recording>>,
+}
+
+impl Surroundings {
+    /// Opens a device to be served.
+    pub(crate) fn open(&self, path: &Path) -> Result<Opened> {
+        let opened = Opened::new(path, self.direct, false)?;
+        if let Some(recording) = &self.recording {
+            opened
+                .device
+                .record(recording)
+                .with_context(|| format!("cannot record what is written to {}", path.display()))?;
+        }
+        Ok(opened)
+    }
+}
+
+/// A cache that is attached, not yet served.
+pub(crate) struct AttachedCache {
+    pub(crate) storage: CacheStorage,
+    pub(crate) superblock: Superblock,
+    pub(crate) shards: Vec<Recovered>,
+    pub(crate) report: RecoveryReport,
+    pub(crate) memory: Vec<ShardMemory>,
+}
+
+/// Opens the devices of a cache and reads its superblock; makes a cache first if that is wanted
+/// and the only device is blank.
+pub(crate) fn open_cache(
+    paths: &[PathBuf],
+    create: bool,
+    surroundings: &Surroundings,
+) -> Result<(CacheStorage, Superblock)> {
+    let mut opened = paths
+        .iter()
+        .map(|path| surroundings.open(path))
+        .collect::<Result<Vec<_>>>()?;
+    if let ([only], true) = (opened.as_mut_slice(), create)
+        && let Err(SuperblockError::Blank) = Superblock::of_device(&mut only.storage, 0)
+    {
+        create_on_blank(only, &NewCache::default())
+            .with_context(|| format!("cannot make a cache on {}", only.device.path().display()))?;
+    }
+    let mut storage = cache_storage::join(opened)?;
+    let names = cache_storage::names(&storage);
+    let superblock = Superblock::read(&mut storage)
+        .with_context(|| format!("cannot use the cache device {names}"))?;
+    check_abandonment(&superblock, surroundings, &names)?;
+    Ok((storage, superblock))
+}
+
+/// Refuses a cache that was given up, whoever remembers it.
+fn check_abandonment(
+    superblock: &Superblock,
+    surroundings: &Surroundings,
+    names: &str,
+) -> Result<()> {
+    let Some(note) = surroundings.state.abandonment(superblock.id)? else {
+        if superblock.given_up {
+            refuse!(
+                "the cache on {names} was given up by a daemon with another state directory: its volumes went on without \
+                 it, so what it holds is old. Where that directory is, `forebay drain --offline` writes out what may be \
+                 newer in the cache; name it with --state-dir. Without it, make the cache anew with \
+                 `forebay create --force`"
+            );
+        }
+        return Ok(());
+    };
+    let ago = since_1970().as_secs().saturating_sub(note.time) as f64;
+    let then = match note.unsaved_bytes() {
+        0 => "nothing is lost: all that was written is on the origins. Make the cache anew with \
+              `forebay create --force`"
+            .to_owned(),
+        bytes => format!(
+            "but {} of {} are newer in it than on their origins: write them out with `forebay drain --offline`, then \
+             make it anew with `forebay create --force`",
+            units::size(bytes),
+            volumes_of(&note)
+        ),
+    };
+    refuse!(
+        "the cache on {names} was given up {} ago ({}): its volumes went on without it, so what it holds is old; {then}",
+        units::duration(ago),
+        note.reason,
+    )
+}
+
+fn volumes_of(note: &Abandonment) -> String {
+    let mut names: Vec<&str> = note
+        .unsaved
+        .iter()
+        .map(|range| range.volume.as_str())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    format!("volume {}", names.join(", "))
+}
+
+/// Opens a cache to write out what is dirty in it. Of one that was given up, only what the note in
+/// the state directory names counts.
+pub(crate) fn open_to_save(
+    paths: &[PathBuf],
+    surroundings: &Surroundings,
+) -> Result<(CacheStorage, Superblock, Option<Abandonment>)> {
+    let opened = paths.iter().map(|path| surroundings.open(path));
+    let mut storage = cache_storage::join(opened.collect::<Result<Vec<_>>>()?)?;
+    let names = cache_storage::names(&storage);
+    let superblock = Superblock::read(&mut storage)
+        .with_context(|| format!("cannot use the cache device {names}"))?;
+    let note = surroundings.state.abandonment(superblock.id)?;
+    let has_unsaved = note.as_ref().is_some_and(|note| note.unsaved_bytes() > 0);
+    if !has_unsaved {
+        check_abandonment(&superblock, surroundings, &names)?;
+    }
+    Ok((storage, superblock, note))
+}
+
+/// The blocks that a note says are newer in the log of the cache than on their origins.
+pub(crate) fn unsaved_blocks(superblock: &Superblock, note: &Abandonment) -> Vec<Range<BlockKey>> {
+    let block_bytes = u64::from(superblock.geometry.block_bytes);
+    let in_log = note.unsaved.iter().filter(|range| !range.in_memory);
+    let blocks = in_log.filter_map(|range| {
+        let mut volumes = attached_volumes(superblock);
+        let base = volumes.find(|known| known.name == range.volume)?.base;
+        let first = base.plus(range.offset_bytes / block_bytes);
+        let end = (range.offset_bytes + range.len_bytes).div_ceil(block_bytes);
+        Some(first..base.plus(end))
+    });
+    blocks.collect()
+}
+
+/// The shape of a new cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewCache {
+    pub(crate) block_bytes: u32,
+    pub(crate) shards: Option<u16>,
+}
+
+impl NewCache {
+    /// What it comes to on a device of this size; wrong usage if that cannot be.
+    pub(crate) fn on(&self, device_bytes: u64) -> Result<Geometry> {
+        let cores =
+            std::thread::available_parallelism().map_or(1, |cores| cores.get().min(256) as u16);
+        Geometry::for_device(device_bytes, self.block_bytes, self.shards, cores)
+            .map_err(|error| Usage(error.to_string()).into())
+    }
+}
+
+impl Default for NewCache {
+    fn default() -> NewCache {
+        NewCache {
+            block_bytes: 4096,
+            shards: None,
+        }
+    }
+}
+
+/// Makes a cache on a device that holds nothing.
+pub(crate) fn create_on_blank(opened: &mut Opened, shape: &NewCache) -> Result<Superblock> {
+    match signature::examine(&mut opened.storage)? {
+        Contents::Blank => {}
+        Contents::Known(what) => {
+            refuse!("the device holds {what}; to overwrite it, use `forebay create --force`")
+        }
+        Contents::Unknown => refuse!(
+            "the device holds data of an unknown kind; to overwrite it, use `forebay create --force`"
+        ),
+    }
+    make_cache(opened, shape)
+}
+
+/// Makes a cache, whatever the device holds.
+pub(crate) fn make_cache(opened: &mut Opened, shape: &NewCache) -> Result<Superblock> {
+    let geometry = shape.on(opened.device.size_bytes())?;
+    Ok(forebay_engine::create(
+        &mut opened.storage,
+        new_id()?,
+        geometry,
+    )?)
+}
+
+fn new_id() -> Result<CacheId> {
+    use std::io::Read;
+    let mut id = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut id))
+        .context("cannot read /dev/urandom")?;
+    Ok(CacheId(id))
+}
+
+/// The volumes that the cache may hold data of.
+pub(crate) fn attached_volumes(superblock: &Superblock) -> impl Iterator<Item = &VolumeRecord> {
+    superblock
+        .volumes
+        .iter()
+        .filter(|volume| volume.state == VolumeState::Attached)
+}
+
+/// Checks that the origins are those the cache knows, unchanged, and that none is missing.
+/// `file` is the configuration file that names them, if one does.
+pub(crate) fn check_origins(
+    superblock: &Superblock,
+    origins: &mut [Origin],
+    file: Option<&Path>,
+) -> Result<()> {
+    for volume in attached_volumes(superblock) {
+        if let Some(origin) = origins.iter_mut().find(|origin| origin.name == volume.name) {
+            check_origin(superblock, volume, origin)?;
+        } else if let Some(origin) = called_otherwise(superblock, volume, origins) {
+            refuse!(
+                "the cache knows {} as volume `{}`, not as `{}`: {} (`forebay rename` changes it while it is served)",
+                origin.opened.device.path().display(),
+                volume.name,
+                origin.name,
+                match file {
+                    Some(file) => how_to_name(&volume.name, &origin.opened.device, file),
+                    None => format!("give it with --name {}", volume.name),
+                }
+            );
+        } else {
+            let given: Vec<&str> = origins.iter().map(|origin| origin.name.as_str()).collect();
+            refuse!(
+                "the cache belongs to volume `{}` ({}), whose origin device is not given (given: {}); {}",
+                volume.name,
+                units::size(volume.size_bytes),
+                given.join(", "),
+                how_to_give(&volume.name, file),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The origin of a volume that was given by a name which no volume has.
+fn called_otherwise<'a>(
+    superblock: &Superblock,
+    volume: &VolumeRecord,
+    origins: &'a [Origin],
+) -> Option<&'a Origin> {
+    origins.iter().find(|origin| {
+        let identity = fingerprint::of_identity(origin.opened.device.identity());
+        attached_volumes(superblock).all(|known| known.name != origin.name)
+            && origin.size_bytes() == volume.size_bytes
+            && fingerprint::surely_same_device(&volume.fingerprint, &identity)
+    })
+}
+
+/// What a configuration file must say of an origin that it has, so that its volume is called this.
+pub(crate) fn how_to_name(name: &str, origin: &RealDevice, file: &Path) -> String {
+    format!(
+        "write name = \"{name}\" under the [[volume]] with the origin {} in {}",
+        origin.path().display(),
+        file.display()
+    )
+}
+
+/// A volume may have come by `forebay attach`, which no file and no command line knows.
+pub(crate) fn how_to_give(name: &str, file: Option<&Path>) -> String {
+    match file {
+        Some(file) => format!(
+            "add a [[volume]] with its origin and name = \"{name}\" to {}",
+            file.display()
+        ),
+        None => format!(
+            "name its origin too (--name `{name}` if that is what it is called now), with a configuration file \
+             if there are several volumes"
+        ),
+    }
+}
+
+/// Compares an origin with what the cache knows of the volume of that name.
+pub(crate) fn check_origin(
+    superblock: &Superblock,
+    volume: &VolumeRecord,
+    origin: &mut Origin,
+) -> Result<()> {
+    let path = origin.opened.device.path().to_owned();
+    let size_bytes = origin.size_bytes();
+    let room_bytes = superblock.room_bytes(volume);
+    if size_bytes < volume.size_bytes {
+        refuse!(
+            "the origin device {} has {}, but volume `{}` had {}: it is not the same device, or it shrank; \
+             give the right one, or make the cache anew with `forebay create --force`: dirty data in it is then lost",
+            path.display(),
+            units::size(size_bytes),
+            volume.name,
+            units::size(volume.size_bytes),
+        );
+    }
+    if size_bytes > room_bytes {
+        refuse!(
+            "the origin device {} grew to {}, beyond the {} set aside for volume `{}`; detach it and attach it anew",
+            path.display(),
+            units::size(size_bytes),
+            units::size(room_bytes),
+            volume.name,
+        );
+    }
+    let identity = origin.opened.device.identity().to_owned();
+    if !fingerprint::same_device(&volume.fingerprint, &fingerprint::of_identity(&identity)) {
+        refuse!(
+            "the cache belongs to another origin: {} ({identity}) is not the device that volume `{}` was on; \
+             give that one",
+            path.display(),
+            volume.name,
+        );
+    }
+    if volume.fingerprint_at == 0 {
+        return Ok(());
+    }
+    let now = fingerprint::take(&mut origin.opened.storage, &identity, volume.size_bytes)
+        .with_context(|| format!("cannot read the origin device {}", path.display()))?;
+    if !fingerprint::same_contents(&volume.fingerprint, &now) {
+        refuse!(
+            "the origin device {} changed since it was last served ({} ago): what the cache holds of volume `{}` \
+             no longer fits it. If the change was wanted, make the cache anew with `forebay create --force`; \
+             dirty data in it is then lost",
+            path.display(),
+            units::duration(since_1970().as_secs().saturating_sub(volume.fingerprint_at) as f64),
+            volume.name,
+        );
+    }
+    Ok(())
+}
+
+/// Recovers the cache, in a new epoch. Of one that was given up the note says how far it was durable.
+pub(crate) fn attach(
+    mut storage: CacheStorage,
+    superblock: &Superblock,
+    accept_damage: bool,
+    settings: &Settings,
+    note: Option<&Abandonment>,
+) -> Result<AttachedCache> {
+    let options = AttachOptions {
+        boot_id: boot_id()?,
+        accept_damage,
+    };
+    let mut left = shared_memory::open(superblock)?;
+    let mut surviving: Vec<_> = left.iter_mut().map(Left::surviving).collect();
+    let durable = note.iter().flat_map(|note| &note.durable);
+    let promises: Vec<_> = durable.map(DurableShard::promise).collect();
+    let attached =
+        forebay_engine::attach_promised(&mut storage, &mut surviving, &options, &promises)
+            .map_err(|error| explain(error, &storage))?;
+    drop(surviving);
+    let Attached {
+        superblock,
+        shards,
+        report,
+    } = attached;
+    let held = report.shards.iter().map(|shard| shard.buffered_blocks);
+    let left = left.into_iter().zip(held).collect();
+    let memory = shared_memory::complete(superblock.id, left, settings)?;
+    Ok(AttachedCache {
+        storage,
+        superblock,
+        shards,
+        report,
+        memory,
+    })
+}
+
+/// Tells damage from other failures.
+fn explain(error: forebay_engine::AttachError, storage: &CacheStorage) -> anyhow::Error {
+    use forebay_engine::{AttachError, RecoveryError};
+    let names = cache_storage::names(storage);
+    match error {
+        AttachError::Superblock(error) => {
+            anyhow::Error::from(error).context(format!("cannot use the cache device {names}"))
+        }
+        AttachError::Shard {
+            source: RecoveryError::Damaged(_),
+            ..
+        } => {
+            let advice = format!(
+                "{error}. What the missing records superseded must not come back unnoticed: look with \
+                 `forebay check {0}`, then accept it with `forebay repair {0} --accept-damage`",
+                cache_storage::arguments(storage)
+            );
+            crate::failure::DamageFound(advice).into()
+        }
+        other => anyhow::Error::from(other).context(format!("cannot attach the cache on {names}")),
+    }
+}
+
+/// The machine's boot: shared memory of an earlier one is gone.
+pub(crate) fn boot_id() -> Result<[u8; 16]> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16)
+        .map(u128::to_be_bytes)
+        .with_context(|| format!("{path} is not as expected"))
+}
+
+/// A volume on this origin, in `first_mode` if the cache does not know it and nobody asked for
+/// another.
+pub(crate) fn new_volume(origin: &Origin, first_mode: Mode) -> NewVolume {
+    NewVolume {
+        name: origin.name.clone(),
+        size_bytes: origin.size_bytes(),
+        mode: origin.mode,
+        first_mode,
+        identity: fingerprint::of_identity(origin.opened.device.identity()),
+    }
+}
+
+/// Enters a volume at the start; its id, and how it is served. The caller writes the superblock.
+pub(crate) fn enter_volume(
+    superblock: &mut Superblock,
+    origin: &Origin,
+    first_mode: Mode,
+) -> Result<(u32, VolumeConfig)> {
+    let id = new_volume(origin, first_mode).enter(superblock)?;
+    let mut records = superblock.volumes.iter();
+    let record = records
+        .find(|record| record.id == id)
+        .context("the volume is not on record")?;
+    let config = VolumeConfig {
+        base: record.base,
+        reserved_blocks: record.reserved_blocks,
+        size_bytes: record.size_bytes,
+        mode: Mode::from_number(record.mode).unwrap_or(Mode::Writethrough),
+    };
+    Ok((id, config))
+}

@@ -1,0 +1,131 @@
+//! What a cache holds that nobody serves, read without changing anything.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use forebay_engine::format::VolumeState;
+use forebay_engine::ring::RING_BYTES;
+use forebay_engine::{
+    Buf, Engine, Memory, Mode, Settings, Storage, Superblock, VolumeConfig, VolumeSlot,
+};
+use serde::Serialize;
+
+use crate::device::attach;
+use crate::device::shared_memory::{self, Left};
+use crate::report::status::Recovery;
+use crate::units::hex;
+
+/// A cache as found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Inspection {
+    pub(crate) device: String,
+    pub(crate) id: String,
+    pub(crate) epoch: u32,
+    /// Its volumes went on without it.
+    pub(crate) given_up: bool,
+    pub(crate) device_bytes: u64,
+    pub(crate) block_bytes: u32,
+    pub(crate) segment_bytes: u32,
+    pub(crate) shards: u16,
+    pub(crate) segments_per_shard: u32,
+    pub(crate) recovery: Recovery,
+    pub(crate) volumes: Vec<InspectedVolume>,
+}
+
+/// A volume as the cache knows it.
+#[derive(Debug, Serialize)]
+pub(crate) struct InspectedVolume {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) state: &'static str,
+    pub(crate) mode: &'static str,
+    pub(crate) size_bytes: u64,
+    pub(crate) first_block: u64,
+    pub(crate) reserved_blocks: u64,
+    pub(crate) cached_bytes: u64,
+    pub(crate) dirty_bytes: u64,
+    pub(crate) stopped_in_order: bool,
+    pub(crate) fingerprint: String,
+}
+
+/// Memory for an engine that only counts: it has a ring, which is thrown away, and no buffers.
+struct NoMemory(Vec<u8>);
+
+impl Memory for NoMemory {
+    fn alloc(&mut self, _: usize) -> Option<Buf> {
+        None
+    }
+    fn free(&mut self, _: Buf) {}
+    fn bytes(&self, _: Buf) -> &[u8] {
+        &[]
+    }
+    fn bytes_mut(&mut self, _: Buf) -> &mut [u8] {
+        &mut []
+    }
+    fn ring_mut(&mut self, _: u16) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+/// Reads a cache through, changing nothing.
+pub(crate) fn inspect(storage: &mut dyn Storage, names: &str) -> Result<Inspection> {
+    let superblock = Superblock::read(storage)
+        .with_context(|| format!("cannot use the cache device {names}"))?;
+    let boot_id = attach::boot_id()?;
+    let mut left = shared_memory::open(&superblock)?;
+    let surviving: Vec<_> = left.iter_mut().map(Left::surviving).collect();
+    let attached = forebay_engine::inspect(storage, &surviving, boot_id)
+        .with_context(|| format!("cannot read the cache on {names}"))?;
+    let recovery = Recovery::of(&attached.report);
+    let mut blocks: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for recovered in attached.shards {
+        let mut memory = NoMemory(vec![0; RING_BYTES]);
+        let mut engine = Engine::new(Settings::default(), recovered, boot_id, &mut memory);
+        for volume in attach::attached_volumes(&superblock) {
+            let slot: VolumeSlot = engine.add_volume(VolumeConfig {
+                base: volume.base,
+                reserved_blocks: volume.reserved_blocks,
+                size_bytes: volume.size_bytes,
+                mode: Mode::Passthrough,
+            });
+            let (dirty, cached) = engine.volume_blocks(slot).unwrap_or_default();
+            let sum = blocks.entry(volume.id).or_default();
+            *sum = (sum.0 + dirty, sum.1 + cached);
+        }
+    }
+    let geometry = superblock.geometry;
+    let block_bytes = u64::from(geometry.block_bytes);
+    let volumes = superblock.volumes.iter().map(|volume| {
+        let (dirty, cached) = blocks.get(&volume.id).copied().unwrap_or_default();
+        InspectedVolume {
+            id: volume.id,
+            name: volume.name.clone(),
+            state: if volume.state == VolumeState::Attached {
+                "attached"
+            } else {
+                "detached"
+            },
+            mode: Mode::from_number(volume.mode).map_or("unknown", Mode::name),
+            size_bytes: volume.size_bytes,
+            first_block: volume.base.0,
+            reserved_blocks: volume.reserved_blocks,
+            cached_bytes: cached * block_bytes,
+            dirty_bytes: dirty * block_bytes,
+            stopped_in_order: volume.fingerprint_at != 0,
+            fingerprint: hex(&volume.fingerprint),
+        }
+    });
+    Ok(Inspection {
+        device: names.to_owned(),
+        id: superblock.id.to_string(),
+        given_up: superblock.given_up,
+        epoch: superblock.epoch,
+        device_bytes: storage.size_bytes(),
+        block_bytes: geometry.block_bytes,
+        segment_bytes: geometry.segment_bytes,
+        shards: geometry.shards,
+        segments_per_shard: superblock.extents.segments(),
+        recovery,
+        volumes: volumes.collect(),
+    })
+}

@@ -1,0 +1,74 @@
+//! Profiles: Forebay in the manner of another cache, with that cache's settings under their own
+//! names and in their own units.
+//!
+//! | module | subject |
+//! |---|---|
+//! | one for each cache | what its profile sets, and what each of its settings means here |
+//! | [`mod@profile`] | what a profile is made of |
+//! | [`apply`] | a profile and the settings given for it, made into ours; one setting, live |
+//! | [`target`] | what they change, and how neighbouring limits make way |
+//! | [`value`] | values as those caches write them |
+
+mod apply;
+mod bcache;
+mod dm_cache;
+mod dm_writecache;
+mod enhanceio;
+mod flashcache;
+mod gflash;
+mod open_cas;
+mod profile;
+mod target;
+#[cfg(test)]
+mod tests;
+mod value;
+mod vcache;
+
+use forebay_engine::{Mode, Settings};
+
+pub(crate) use apply::{Fault, Given, change};
+pub(crate) use profile::{Foreign, Initial, Meaning, Profile};
+
+use crate::nearest::suggestion;
+
+/// All profiles, in the order in which they are listed.
+pub(crate) const ALL: [&Profile; 8] = [
+    &bcache::PROFILE,
+    &dm_cache::PROFILE,
+    &dm_writecache::PROFILE,
+    &flashcache::PROFILE,
+    &enhanceio::PROFILE,
+    &gflash::PROFILE,
+    &vcache::PROFILE,
+    &open_cas::PROFILE,
+];
+
+/// The mode of a volume that has none yet.
+pub(crate) fn first_mode(profile: Option<&Profile>) -> Mode {
+    profile.map_or(Mode::Writethrough, |profile| profile.mode)
+}
+
+impl Profile {
+    /// The profile of this name.
+    ///
+    /// # Errors
+    /// Names the nearest, and all.
+    pub(crate) fn named(name: &str) -> Result<&'static Profile, String> {
+        let names = || ALL.iter().map(|profile| profile.name);
+        let found = ALL.iter().find(|profile| profile.name == name);
+        found.copied().ok_or_else(|| {
+            format!(
+                "there is no profile `{name}`{} (there are: {})",
+                suggestion(name, names()),
+                names().collect::<Vec<_>>().join(", ")
+            )
+        })
+    }
+
+    /// Our settings in its manner.
+    pub(crate) fn settings(&self) -> Settings {
+        self.apply(&[])
+            .map(|applied| applied.settings)
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,11 @@
+//! What a daemon reports.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`status`] | all of it, as JSON and for people |
+//! | [`metrics`] | the same for Prometheus |
+//! | [`trouble`] | what is wrong, in plain words |
+
+pub(crate) mod metrics;
+pub(crate) mod status;
+pub(crate) mod trouble;

@@ -1,0 +1,511 @@
+//! What a daemon reports about itself, as JSON between it and its clients.
+
+mod page;
+
+use std::collections::BTreeMap;
+
+use forebay_engine::{
+    BypassReason, Bypassed, Bypasses, Histogram, RecoveryReport, Settings, Stats,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::profiles::Profile;
+use crate::report::trouble::Trouble;
+use crate::settings;
+use crate::units::{duration, share, size};
+
+/// All of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    pub(crate) uptime_seconds: f64,
+    pub(crate) threads: usize,
+    pub(crate) clients: usize,
+    pub(crate) exports: Vec<String>,
+    pub(crate) cache: Option<CacheStatus>,
+    pub(crate) volumes: Vec<VolumeStatus>,
+    pub(crate) settings: SettingsStatus,
+    pub(crate) traffic: Traffic,
+    /// The last minute, or less if the daemon is younger.
+    #[serde(default)]
+    pub(crate) lately: Lately,
+    /// What is wrong, in plain words.
+    #[serde(default)]
+    pub(crate) trouble: Vec<Trouble>,
+    /// Where the dashboard is.
+    #[serde(default)]
+    pub(crate) dashboard: Option<String>,
+}
+
+/// What happened within some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Lately {
+    pub(crate) seconds: f64,
+    pub(crate) read_blocks_hit: u64,
+    pub(crate) read_blocks_missed: u64,
+    pub(crate) write_blocks_hit: u64,
+    pub(crate) write_blocks_missed: u64,
+    pub(crate) failed_requests: u64,
+    pub(crate) throttled_requests: u64,
+    pub(crate) written_back_blocks: u64,
+    pub(crate) congested_blocks: u64,
+    pub(crate) over_budget_blocks: u64,
+    pub(crate) cache_errors: u64,
+    pub(crate) checksum_errors: u64,
+    pub(crate) origin_errors: u64,
+}
+
+impl Lately {
+    /// All of a daemon's time.
+    pub(crate) fn whole(status: &Status) -> Lately {
+        let traffic = &status.traffic;
+        let bypassed = |reason: BypassReason| {
+            let of_reason = traffic
+                .bypassed
+                .iter()
+                .find(|past| past.reason == reason.name());
+            of_reason.map_or(0, |past| past.blocks)
+        };
+        Lately {
+            seconds: status.uptime_seconds,
+            read_blocks_hit: traffic.read_blocks_hit,
+            read_blocks_missed: traffic.read_blocks_missed,
+            write_blocks_hit: traffic.write_blocks_hit,
+            write_blocks_missed: traffic.write_blocks_missed,
+            failed_requests: traffic.failed_requests,
+            throttled_requests: traffic.throttled_requests,
+            written_back_blocks: traffic.written_back_blocks,
+            congested_blocks: bypassed(BypassReason::Congested),
+            over_budget_blocks: bypassed(BypassReason::WriteBudget),
+            cache_errors: traffic.cache_read_errors + traffic.cache_write_errors,
+            checksum_errors: traffic.checksum_errors,
+            origin_errors: traffic.origin_read_errors + traffic.origin_write_errors,
+        }
+    }
+
+    /// `hit ratio in the last 1 min 00 s: reads 99.0 %, writes -`.
+    pub(crate) fn hit_ratios(&self) -> String {
+        let ratio = |hit: u64, missed: u64| share(hit, hit + missed);
+        format!(
+            "hit ratio in the last {}: reads {}, writes {}",
+            duration(self.seconds),
+            ratio(self.read_blocks_hit, self.read_blocks_missed),
+            ratio(self.write_blocks_hit, self.write_blocks_missed),
+        )
+    }
+
+    /// What came after an earlier moment.
+    pub(crate) fn since(&self, earlier: &Lately) -> Lately {
+        let more = |get: fn(&Lately) -> u64| get(self).saturating_sub(get(earlier));
+        Lately {
+            seconds: self.seconds - earlier.seconds,
+            read_blocks_hit: more(|counts| counts.read_blocks_hit),
+            read_blocks_missed: more(|counts| counts.read_blocks_missed),
+            write_blocks_hit: more(|counts| counts.write_blocks_hit),
+            write_blocks_missed: more(|counts| counts.write_blocks_missed),
+            failed_requests: more(|counts| counts.failed_requests),
+            throttled_requests: more(|counts| counts.throttled_requests),
+            written_back_blocks: more(|counts| counts.written_back_blocks),
+            congested_blocks: more(|counts| counts.congested_blocks),
+            over_budget_blocks: more(|counts| counts.over_budget_blocks),
+            cache_errors: more(|counts| counts.cache_errors),
+            checksum_errors: more(|counts| counts.checksum_errors),
+            origin_errors: more(|counts| counts.origin_errors),
+        }
+    }
+}
+
+/// A device of the cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CacheDeviceStatus {
+    pub(crate) path: String,
+    pub(crate) size_bytes: u64,
+    /// What the cache uses of it.
+    pub(crate) used_bytes: u64,
+}
+
+/// The cache.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CacheStatus {
+    /// All devices, for people.
+    pub(crate) device: String,
+    #[serde(default)]
+    pub(crate) devices: Vec<CacheDeviceStatus>,
+    pub(crate) id: String,
+    pub(crate) epoch: u32,
+    pub(crate) block_bytes: u32,
+    pub(crate) shards: u16,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) cached_bytes: u64,
+    pub(crate) dirty_bytes: u64,
+    /// Acknowledged, and in memory alone because storing it failed.
+    #[serde(default)]
+    pub(crate) unstored_bytes: u64,
+    /// The manners that `adaptive` replacement is in just now, and how many shards are in each.
+    #[serde(default)]
+    pub(crate) manners: BTreeMap<String, u16>,
+    /// Why the cache was given up, if it was.
+    pub(crate) failure: Option<String>,
+    pub(crate) recovery: Recovery,
+}
+
+impl CacheStatus {
+    /// `cached 1 GiB of 2 GiB (50.0 %), dirty 0 B (0.0 %)`.
+    pub(crate) fn occupancy(&self) -> String {
+        format!(
+            "cached {} of {} ({}), dirty {} ({})",
+            size(self.cached_bytes),
+            size(self.capacity_bytes),
+            share(self.cached_bytes, self.capacity_bytes),
+            size(self.dirty_bytes),
+            share(self.dirty_bytes, self.capacity_bytes),
+        )
+    }
+
+    /// `replacement adaptive: steady in 2 shard(s)`, or nothing where it does not adapt.
+    pub(crate) fn replacement(&self) -> Option<String> {
+        if self.manners.is_empty() {
+            return None;
+        }
+        let each = self.manners.iter();
+        let each: Vec<String> = each
+            .map(|(manner, shards)| format!("{manner} in {shards} shard(s)"))
+            .collect();
+        Some(format!("replacement adaptive: {}", each.join(", ")))
+    }
+}
+
+/// What the last attach found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Recovery {
+    pub(crate) segments: u64,
+    pub(crate) used_segments: u64,
+    pub(crate) scanned_segments: u64,
+    pub(crate) bytes_read: u64,
+    pub(crate) cached_blocks: u64,
+    pub(crate) dirty_blocks: u64,
+    pub(crate) rejected_blocks: u64,
+    pub(crate) replayed_entries: u64,
+    /// In memory buffers and not in the log yet.
+    #[serde(default)]
+    pub(crate) buffered_blocks: u64,
+    pub(crate) damage: Vec<String>,
+}
+
+/// One volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct VolumeStatus {
+    pub(crate) name: String,
+    pub(crate) origin: String,
+    pub(crate) mode: String,
+    /// The path of its block device, if it has one.
+    #[serde(default)]
+    pub(crate) block_device: Option<String>,
+    pub(crate) size_bytes: u64,
+    pub(crate) cached_bytes: u64,
+    pub(crate) dirty_bytes: u64,
+}
+
+/// The settings in force.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SettingsStatus {
+    /// Whose manner they are of.
+    #[serde(default)]
+    pub(crate) profile: Option<String>,
+    /// Their values by names with units, such as `dirty_low_percent`.
+    #[serde(flatten)]
+    values: Map<String, Value>,
+}
+
+impl SettingsStatus {
+    /// These settings.
+    pub(crate) fn of(settings: &Settings, profile: Option<&Profile>) -> SettingsStatus {
+        SettingsStatus {
+            profile: profile.map(|profile| profile.name.to_owned()),
+            values: settings::as_json(settings),
+        }
+    }
+
+    /// A percentage; 0 of a daemon that does not have it.
+    pub(crate) fn percent(&self, name: &str) -> u8 {
+        let value = self.values.get(name).and_then(Value::as_u64);
+        value.map_or(0, |percent| percent.min(100) as u8)
+    }
+}
+
+/// The median and the slow end of some times, in nanoseconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Latency {
+    pub(crate) count: u64,
+    pub(crate) sum_ns: u64,
+    pub(crate) mean_ns: u64,
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
+    /// Limits that double, in nanoseconds, each with how many are below it.
+    pub(crate) cumulative: Vec<(u64, u64)>,
+}
+
+impl Latency {
+    fn of(times: &Histogram) -> Latency {
+        Latency {
+            count: times.count(),
+            sum_ns: times.sum_ns(),
+            mean_ns: times.mean_ns(),
+            p50_ns: times.quantile_ns(0.5),
+            p99_ns: times.quantile_ns(0.99),
+            cumulative: times.cumulative().collect(),
+        }
+    }
+}
+
+/// How long requests took, all shards together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) read: Histogram,
+    pub(crate) write: Histogram,
+    pub(crate) flush: Histogram,
+}
+
+impl Times {
+    /// The sum over shards.
+    pub(crate) fn of(shards: &[Stats]) -> Times {
+        let mut all = Times::default();
+        for shard in shards {
+            all.read.add(&shard.read_latency);
+            all.write.add(&shard.write_latency);
+            all.flush.add(&shard.flush_latency);
+        }
+        all
+    }
+}
+
+/// Why so many blocks went past the cache.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Bypass {
+    pub(crate) reason: String,
+    pub(crate) blocks: u64,
+    /// Of these, how many were read; the others were written.
+    pub(crate) read_blocks: u64,
+    /// The last time.
+    pub(crate) last: Option<BypassedRequest>,
+}
+
+/// A request, or a part of it, that went past the cache.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BypassedRequest {
+    pub(crate) volume: String,
+    pub(crate) write: bool,
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u64,
+    pub(crate) seconds_ago: f64,
+}
+
+/// Counters since the daemon started.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Traffic {
+    pub(crate) read_requests: u64,
+    pub(crate) write_requests: u64,
+    pub(crate) flush_requests: u64,
+    pub(crate) discard_requests: u64,
+    pub(crate) failed_requests: u64,
+    pub(crate) throttled_requests: u64,
+    /// Answered from the memory buffer.
+    #[serde(default)]
+    pub(crate) buffered_writes: u64,
+    #[serde(default)]
+    pub(crate) buffer_blocks_read: u64,
+    /// Tries to store a write from the memory buffer that failed.
+    #[serde(default)]
+    pub(crate) buffered_write_errors: u64,
+    pub(crate) read_blocks_hit: u64,
+    pub(crate) read_blocks_missed: u64,
+    pub(crate) write_blocks_hit: u64,
+    pub(crate) write_blocks_missed: u64,
+    pub(crate) promoted_blocks: u64,
+    pub(crate) retained_blocks: u64,
+    pub(crate) evicted_blocks: u64,
+    /// Of the hits, what had been evicted and was still where it had been.
+    #[serde(default)]
+    pub(crate) late_blocks: u64,
+    /// Read from the cache device before anyone asked for them.
+    #[serde(default)]
+    pub(crate) blocks_read_ahead: u64,
+    /// Of these, what was asked for then.
+    #[serde(default)]
+    pub(crate) blocks_served_ahead: u64,
+    pub(crate) written_back_blocks: u64,
+    pub(crate) renewed_segments: u64,
+    pub(crate) reclaimed_segments: u64,
+    pub(crate) cache_read_bytes: u64,
+    pub(crate) cache_data_written_bytes: u64,
+    pub(crate) cache_metadata_written_bytes: u64,
+    pub(crate) cache_flushes: u64,
+    pub(crate) origin_read_bytes: u64,
+    pub(crate) origin_written_bytes: u64,
+    pub(crate) origin_flushes: u64,
+    pub(crate) cache_read_errors: u64,
+    pub(crate) cache_write_errors: u64,
+    pub(crate) checksum_errors: u64,
+    pub(crate) origin_read_errors: u64,
+    pub(crate) origin_write_errors: u64,
+    pub(crate) bypassed: Vec<Bypass>,
+    pub(crate) read_latency: Latency,
+    pub(crate) write_latency: Latency,
+    pub(crate) flush_latency: Latency,
+}
+
+impl Traffic {
+    /// The sum over shards.
+    pub(crate) fn of(
+        shards: &[Stats],
+        times: &Times,
+        describe: impl Fn(Bypassed) -> BypassedRequest,
+    ) -> Traffic {
+        let sum = |get: fn(&Stats) -> u64| shards.iter().map(get).sum::<u64>();
+        let bypassed = BypassReason::NAMES.iter().map(|(reason, name)| {
+            let blocks = |get: fn(&Bypasses, BypassReason) -> u64| {
+                shards
+                    .iter()
+                    .map(|shard| get(&shard.bypasses, *reason))
+                    .sum::<u64>()
+            };
+            let read_blocks = blocks(Bypasses::read_blocks);
+            let last = shards
+                .iter()
+                .filter_map(|shard| shard.bypasses.last(*reason));
+            Bypass {
+                reason: (*name).to_owned(),
+                blocks: read_blocks + blocks(Bypasses::written_blocks),
+                read_blocks,
+                last: last.max_by_key(|last| last.at.0).map(&describe),
+            }
+        });
+        Traffic {
+            read_requests: sum(|shard| shard.read_requests),
+            write_requests: sum(|shard| shard.write_requests),
+            flush_requests: sum(|shard| shard.flush_requests),
+            discard_requests: sum(|shard| shard.discard_requests),
+            failed_requests: sum(|shard| shard.failed_requests),
+            throttled_requests: sum(|shard| shard.throttled_requests),
+            buffered_writes: sum(|shard| shard.buffered_writes),
+            buffer_blocks_read: sum(|shard| shard.buffer_blocks_read),
+            buffered_write_errors: sum(|shard| shard.buffered_write_errors),
+            read_blocks_hit: sum(|shard| shard.read_blocks_hit),
+            read_blocks_missed: sum(|shard| shard.read_blocks_missed),
+            write_blocks_hit: sum(|shard| shard.write_blocks_hit),
+            write_blocks_missed: sum(|shard| shard.write_blocks_missed),
+            promoted_blocks: sum(|shard| shard.promoted_blocks),
+            retained_blocks: sum(|shard| shard.retained_blocks),
+            evicted_blocks: sum(|shard| shard.evicted_blocks),
+            late_blocks: sum(|shard| shard.late_reads),
+            blocks_read_ahead: sum(|shard| shard.blocks_read_ahead),
+            blocks_served_ahead: sum(|shard| shard.blocks_served_ahead),
+            written_back_blocks: sum(|shard| shard.written_back_blocks),
+            renewed_segments: sum(|shard| shard.renewed_segments),
+            reclaimed_segments: sum(|shard| shard.reclaimed_segments),
+            cache_read_bytes: sum(|shard| shard.cache_data_read_bytes),
+            cache_data_written_bytes: sum(|shard| shard.cache_data_written_bytes),
+            cache_metadata_written_bytes: sum(|shard| shard.cache_metadata_written_bytes),
+            cache_flushes: sum(|shard| shard.cache_flushes),
+            origin_read_bytes: sum(|shard| shard.origin_read_bytes),
+            origin_written_bytes: sum(|shard| shard.origin_written_bytes),
+            origin_flushes: sum(|shard| shard.origin_flushes),
+            cache_read_errors: sum(|shard| shard.cache_read_errors),
+            cache_write_errors: sum(|shard| shard.cache_write_errors),
+            checksum_errors: sum(|shard| shard.checksum_errors),
+            origin_read_errors: sum(|shard| shard.origin_read_errors),
+            origin_write_errors: sum(|shard| shard.origin_write_errors),
+            bypassed: bypassed.collect(),
+            read_latency: Latency::of(&times.read),
+            write_latency: Latency::of(&times.write),
+            flush_latency: Latency::of(&times.flush),
+        }
+    }
+}
+
+impl Recovery {
+    /// The sum over shards.
+    pub(crate) fn of(report: &RecoveryReport) -> Recovery {
+        let sum = |get: fn(&forebay_engine::ShardReport) -> u64| {
+            report.shards.iter().map(get).sum::<u64>()
+        };
+        Recovery {
+            segments: sum(|shard| u64::from(shard.segments)),
+            used_segments: sum(|shard| u64::from(shard.used_segments)),
+            scanned_segments: sum(|shard| u64::from(shard.scanned_segments)),
+            bytes_read: report.bytes_read(),
+            cached_blocks: report.cached_blocks(),
+            dirty_blocks: report.dirty_blocks(),
+            rejected_blocks: sum(|shard| shard.rejected_blocks),
+            buffered_blocks: report.buffered_blocks(),
+            replayed_entries: sum(|shard| shard.replayed_entries),
+            damage: report.damage().into_iter().map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// The block of the counters of a daemon without a cache, in bytes.
+pub(crate) const PLAIN_BLOCK_BYTES: u64 = 4096;
+
+impl Status {
+    /// The block that its counters count, in bytes.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        let cache = self.cache.as_ref();
+        cache.map_or(PLAIN_BLOCK_BYTES, |cache| u64::from(cache.block_bytes))
+    }
+}
+
+/// A sound cache of 100 MiB.
+#[cfg(test)]
+pub(crate) fn example() -> Status {
+    let settings = SettingsStatus::of(&Settings::default(), None);
+    Status {
+        version: "1.2.3".to_owned(),
+        pid: 42,
+        uptime_seconds: 4000.0,
+        threads: 2,
+        clients: 1,
+        exports: vec!["nbd+unix:///sdb?socket=/run/forebay/nbd".to_owned()],
+        cache: Some(CacheStatus {
+            devices: Vec::new(),
+            device: "/dev/nvme0n1p3".to_owned(),
+            id: "8f14e45f".to_owned(),
+            epoch: 3,
+            block_bytes: 4096,
+            shards: 1,
+            capacity_bytes: 100 << 20,
+            cached_bytes: 80 << 20,
+            dirty_bytes: 8 << 20,
+            unstored_bytes: 0,
+            manners: BTreeMap::from([("steady".to_owned(), 1)]),
+            failure: None,
+            recovery: Recovery::default(),
+        }),
+        volumes: vec![VolumeStatus {
+            name: "sdb".to_owned(),
+            origin: "/dev/sdb".to_owned(),
+            mode: "writeback".to_owned(),
+            block_device: None,
+            size_bytes: 1 << 30,
+            cached_bytes: 80 << 20,
+            dirty_bytes: 8 << 20,
+        }],
+        settings,
+        traffic: Traffic {
+            read_requests: 1000,
+            read_blocks_hit: 900,
+            read_blocks_missed: 100,
+            ..Traffic::default()
+        },
+        lately: Lately {
+            seconds: 60.0,
+            read_blocks_hit: 99,
+            read_blocks_missed: 1,
+            ..Lately::default()
+        },
+        trouble: Vec::new(),
+        dashboard: Some("http://127.0.0.1:9837/".to_owned()),
+    }
+}

@@ -1,0 +1,188 @@
+//! The page that `forebay status` shows to people.
+
+use std::fmt::Write;
+
+use super::{Latency, Status, Traffic};
+use crate::units::{duration, latency, share, size};
+
+impl Status {
+    /// A page for people; with the page before, rates are of the time between.
+    pub(crate) fn page(&self, before: Option<&Status>) -> String {
+        let mut page = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write_page(&mut page, before);
+        page
+    }
+
+    fn write_page(&self, out: &mut String, before: Option<&Status>) -> std::fmt::Result {
+        writeln!(
+            out,
+            "forebay {}, pid {}, up {}, {} thread(s), {} client(s)",
+            self.version,
+            self.pid,
+            duration(self.uptime_seconds),
+            self.threads,
+            self.clients
+        )?;
+        if let Some(cache) = &self.cache {
+            writeln!(
+                out,
+                "cache {} ({}), epoch {}, {} shard(s)",
+                cache.device, cache.id, cache.epoch, cache.shards
+            )?;
+            writeln!(out, "  {}", cache.occupancy())?;
+            if let Some(replacement) = cache.replacement() {
+                writeln!(out, "  {replacement}")?;
+            }
+            if cache.devices.len() > 1 {
+                for device in &cache.devices {
+                    writeln!(
+                        out,
+                        "  {}: {} of {} used",
+                        device.path,
+                        size(device.used_bytes),
+                        size(device.size_bytes)
+                    )?;
+                }
+            }
+            if let Some(failure) = &cache.failure {
+                writeln!(out, "  GIVEN UP: {failure}")?;
+            }
+        }
+        for volume in &self.volumes {
+            writeln!(
+                out,
+                "volume {} on {}: {}, {}, cached {}, dirty {}",
+                volume.name,
+                volume.origin,
+                volume.mode,
+                size(volume.size_bytes),
+                size(volume.cached_bytes),
+                size(volume.dirty_bytes),
+            )?;
+        }
+        for export in &self.exports {
+            writeln!(out, "  {export}")?;
+        }
+        if let Some(dashboard) = &self.dashboard {
+            writeln!(out, "dashboard {dashboard}")?;
+        }
+        self.write_traffic(out, before)?;
+        match self.trouble.as_slice() {
+            [] => writeln!(out, "no trouble"),
+            troubles => troubles
+                .iter()
+                .try_for_each(|trouble| writeln!(out, "TROUBLE: {}", trouble.text)),
+        }
+    }
+
+    fn write_traffic(&self, out: &mut String, before: Option<&Status>) -> std::fmt::Result {
+        let zero = Traffic::default();
+        let (old, seconds) = match before {
+            Some(before) => (&before.traffic, self.uptime_seconds - before.uptime_seconds),
+            None => (&zero, self.uptime_seconds),
+        };
+        let now = &self.traffic;
+        let since = |get: fn(&Traffic) -> u64| get(now).saturating_sub(get(old));
+        let rate = |get: fn(&Traffic) -> u64| since(get) as f64 / seconds.max(0.001);
+        let bytes = |get: fn(&Traffic) -> u64| format!("{}/s", size(rate(get) as u64));
+        let hits = |hit: fn(&Traffic) -> u64, missed: fn(&Traffic) -> u64| {
+            let ratio = share(since(hit), since(hit) + since(missed));
+            format!("hit {ratio}, ")
+        };
+        let hit_reads = hits(
+            |traffic| traffic.read_blocks_hit,
+            |traffic| traffic.read_blocks_missed,
+        );
+        let hit_writes = hits(
+            |traffic| traffic.write_blocks_hit,
+            |traffic| traffic.write_blocks_missed,
+        );
+        let mut requests = |kind: &str, rate: f64, hit: &str, times: &Latency| {
+            writeln!(
+                out,
+                "{kind:<7} {rate:>9.0}/s, {hit}p50 {}, p99 {}",
+                latency(times.p50_ns),
+                latency(times.p99_ns),
+            )
+        };
+        let (reads, writes) = (
+            rate(|traffic| traffic.read_requests),
+            rate(|traffic| traffic.write_requests),
+        );
+        requests("reads", reads, &hit_reads, &now.read_latency)?;
+        requests("writes", writes, &hit_writes, &now.write_latency)?;
+        let flushes = rate(|traffic| traffic.flush_requests);
+        requests("flushes", flushes, "", &now.flush_latency)?;
+        if self.cache.is_some() {
+            writeln!(out, "{}", self.lately.hit_ratios())?;
+            writeln!(
+                out,
+                "cache device   read {}, written {} and metadata {}",
+                bytes(|traffic| traffic.cache_read_bytes),
+                bytes(|traffic| traffic.cache_data_written_bytes),
+                bytes(|traffic| traffic.cache_metadata_written_bytes),
+            )?;
+        }
+        writeln!(
+            out,
+            "origin devices read {}, written {}",
+            bytes(|traffic| traffic.origin_read_bytes),
+            bytes(|traffic| traffic.origin_written_bytes),
+        )?;
+        let past: Vec<String> = now
+            .bypassed
+            .iter()
+            .filter(|bypass| bypass.blocks > 0)
+            .map(|bypass| format!("{} {}", bypass.reason, bypass.blocks))
+            .collect();
+        if !past.is_empty() {
+            writeln!(out, "bypassed blocks: {}", past.join(", "))?;
+        }
+        let errors = [
+            ("failed requests", now.failed_requests),
+            ("cache read errors", now.cache_read_errors),
+            ("cache write errors", now.cache_write_errors),
+            ("checksum errors", now.checksum_errors),
+            (
+                "failed tries to store buffered writes",
+                now.buffered_write_errors,
+            ),
+            ("origin read errors", now.origin_read_errors),
+            ("origin write errors", now.origin_write_errors),
+        ];
+        let errors: Vec<String> = errors
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        if !errors.is_empty() {
+            writeln!(out, "ERRORS: {}", errors.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::status::example;
+
+    #[test]
+    fn the_page_says_lately_and_trouble() {
+        let mut status = example();
+        let page = status.page(None);
+        assert!(
+            page.contains("hit ratio in the last 1 min 00 s: reads 99.0 %, writes -"),
+            "{page}"
+        );
+        assert!(
+            page.contains("replacement adaptive: steady in 1 shard(s)"),
+            "{page}"
+        );
+        assert!(page.ends_with("no trouble\n"), "{page}");
+        status.lately.failed_requests = 7;
+        status.trouble = crate::report::trouble::of(&status);
+        let page = status.page(None);
+        assert!(page.contains("TROUBLE: 7 requests were answered"), "{page}");
+    }
+}

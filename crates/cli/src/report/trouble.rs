@@ -1,0 +1,217 @@
+//! What is wrong with a running cache, in plain words.
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::status::{CacheStatus, Lately, Status};
+use crate::units::size;
+
+/// How long nothing may be written back before that is trouble, in seconds.
+const STUCK_SECONDS: f64 = 30.0;
+
+/// One thing that is wrong now, or was within the last minute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Trouble {
+    /// The same word for the same kind of trouble.
+    pub(crate) kind: String,
+    pub(crate) text: String,
+}
+
+/// Everything that is wrong, what is worst first.
+pub(crate) fn of(status: &Status) -> Vec<Trouble> {
+    let mut found = Found::default();
+    if let Some(cache) = &status.cache {
+        given_up(&mut found, cache);
+        buffer(&mut found, cache);
+    }
+    failures(&mut found, &status.lately);
+    if let Some(cache) = status
+        .cache
+        .as_ref()
+        .filter(|cache| cache.failure.is_none())
+    {
+        dirty(&mut found, status, cache);
+    }
+    gate(&mut found, &status.lately);
+    found.0
+}
+
+#[derive(Default)]
+struct Found(Vec<Trouble>);
+
+impl Found {
+    fn add(&mut self, kind: &str, text: String) {
+        self.0.push(Trouble {
+            kind: kind.to_owned(),
+            text,
+        });
+    }
+
+    fn add_if_any(&mut self, count: u64, kind: &str, text: &str) {
+        if count > 0 {
+            self.add(kind, format!("{count} {text}"));
+        }
+    }
+}
+
+fn given_up(found: &mut Found, cache: &CacheStatus) {
+    if let Some(failure) = &cache.failure {
+        found.add(
+            "cache-given-up",
+            format!(
+                "the cache on {} was given up ({failure}): volumes go on without it, and what was dirty on it cannot be read. \
+                 Make a cache on a sound device with `forebay create --force`",
+                cache.device
+            ),
+        );
+    }
+    for damage in &cache.recovery.damage {
+        found.add(
+            "damage",
+            format!(
+                "the cache was damaged when it was attached: {damage}; check its device (smartctl)"
+            ),
+        );
+    }
+}
+
+fn buffer(found: &mut Found, cache: &CacheStatus) {
+    if cache.unstored_bytes > 0 {
+        found.add(
+            "buffered-writes-stuck",
+            format!(
+                "{} of acknowledged writes are in memory alone: neither the cache nor the origin takes them; \
+                 they are tried again every second. Check both devices, and do not reboot before this is gone",
+                size(cache.unstored_bytes)
+            ),
+        );
+    }
+}
+
+fn failures(found: &mut Found, lately: &Lately) {
+    found.add_if_any(
+        lately.failed_requests,
+        "failed-requests",
+        "requests were answered with an error in the last minute; the log says more",
+    );
+    found.add_if_any(
+        lately.origin_errors,
+        "origin-failing",
+        "reads or writes of an origin device failed in the last minute; check it, and its cables",
+    );
+    found.add_if_any(
+        lately.cache_errors,
+        "cache-errors",
+        "reads or writes of the cache device failed in the last minute; check it (smartctl), and drain and replace it if this goes on",
+    );
+    found.add_if_any(
+        lately.checksum_errors,
+        "checksum-errors",
+        "blocks on the cache did not match their checksums in the last minute; drain and replace its device if this goes on",
+    );
+}
+
+fn dirty(found: &mut Found, status: &Status, cache: &CacheStatus) {
+    let (settings, lately) = (&status.settings, &status.lately);
+    let mark = |percent: u8| cache.capacity_bytes / 100 * u64::from(percent);
+    let (limit, high) = (
+        mark(settings.percent("dirty_limit_percent")),
+        mark(settings.percent("dirty_high_percent")),
+    );
+    let so_much = format!("{} are dirty", size(cache.dirty_bytes));
+    // A little below: a write that does not fit any more waits there.
+    if cache.dirty_bytes > 0 && cache.dirty_bytes >= limit - limit / 50 {
+        found.add(
+            "dirty-at-limit",
+            format!("dirty data is at its limit ({so_much}): writes are as slow as the origin until less is written, or more of the cache may be dirty (dirty-limit)"),
+        );
+    } else if lately.throttled_requests > 0 {
+        found.add(
+            "throttled",
+            format!(
+                "{so_much}: {} writes were slowed down in the last minute so that write-back keeps up",
+                lately.throttled_requests
+            ),
+        );
+    }
+    let stands_still = lately.written_back_blocks == 0 && lately.seconds >= STUCK_SECONDS;
+    if cache.dirty_bytes > high && stands_still {
+        found.add(
+            "write-back-paused",
+            format!(
+                "{so_much}, and nothing was written back in the last {:.0} s; is the origin there, and without errors?",
+                lately.seconds
+            ),
+        );
+    }
+}
+
+fn gate(found: &mut Found, lately: &Lately) {
+    found.add_if_any(
+        lately.congested_blocks,
+        "congested",
+        "blocks went past the cache in the last minute because its device is slower than the congestion limit; `forebay explain` says which",
+    );
+    found.add_if_any(
+        lately.over_budget_blocks,
+        "write-budget-spent",
+        "blocks went past the cache in the last minute because the day's write budget is spent; `forebay explain` says more",
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(status: &Status) -> Vec<String> {
+        of(status).into_iter().map(|trouble| trouble.kind).collect()
+    }
+
+    #[test]
+    fn a_sound_cache_has_no_trouble() {
+        assert_eq!(
+            kinds(&crate::report::status::example()),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn dirty_data_is_trouble_at_its_limit_and_when_it_stays() {
+        let mut status = crate::report::status::example();
+        status.cache.as_mut().unwrap().dirty_bytes = 69 << 20;
+        status.lately.written_back_blocks = 1;
+        assert_eq!(kinds(&status), ["dirty-at-limit"]);
+        status.lately.written_back_blocks = 0;
+        assert_eq!(kinds(&status), ["dirty-at-limit", "write-back-paused"]);
+        status.cache.as_mut().unwrap().dirty_bytes = 65 << 20;
+        status.lately.throttled_requests = 3;
+        assert_eq!(kinds(&status), ["throttled", "write-back-paused"]);
+        status.lately.seconds = 5.0;
+        assert_eq!(kinds(&status), ["throttled"]);
+    }
+
+    #[test]
+    fn failures_come_first_and_a_cache_that_is_gone_has_no_dirty_marks() {
+        let mut status = crate::report::status::example();
+        let cache = status.cache.as_mut().unwrap();
+        cache.failure = Some("it is gone".to_owned());
+        cache.dirty_bytes = 69 << 20;
+        cache.unstored_bytes = 12 << 10;
+        status.lately.failed_requests = 1;
+        status.lately.origin_errors = 2;
+        status.lately.congested_blocks = 3;
+        status.lately.over_budget_blocks = 4;
+        assert_eq!(
+            kinds(&status),
+            [
+                "cache-given-up",
+                "buffered-writes-stuck",
+                "failed-requests",
+                "origin-failing",
+                "congested",
+                "write-budget-spent"
+            ]
+        );
+        let text = &of(&status)[1].text;
+        assert!(text.starts_with("12 KiB of acknowledged writes"), "{text}");
+    }
+}

@@ -1,0 +1,199 @@
+//! The settings that can change while the cache runs, as one table: options, keys of the
+//! configuration file, `forebay set`, `forebay get`, status and the manual are made from it.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`table`] | a row for each setting |
+//! | [`kind`] | how values are read and shown |
+//! | [`given`] | settings that somebody gave, as options or in a file |
+
+mod given;
+mod kind;
+mod table;
+
+use forebay_engine::Settings;
+use serde_json::{Map, Value};
+
+use crate::nearest::suggestion;
+pub(crate) use given::GivenSettings;
+use table::SETTINGS;
+pub(crate) use table::{NAMES, Setting};
+
+impl Setting {
+    /// The setting of this name.
+    pub(crate) fn named(name: &str) -> Option<&'static Setting> {
+        SETTINGS.iter().find(|setting| setting.name == name)
+    }
+
+    /// Its value, for people.
+    fn show(&self, settings: &Settings) -> String {
+        self.kind.show(&mut settings.clone())
+    }
+}
+
+/// All settings by name, with their values for people.
+pub(crate) fn shown(settings: &Settings) -> Vec<(&'static str, String)> {
+    let all = SETTINGS.iter();
+    all.map(|setting| (setting.name, setting.show(settings)))
+        .collect()
+}
+
+/// The values for people of one setting or of all, by name.
+///
+/// # Errors
+/// Says that there is none of this name.
+pub(crate) fn shown_as_json(
+    settings: &Settings,
+    key: Option<&str>,
+) -> Result<Map<String, Value>, String> {
+    if let Some(key) = key.filter(|key| Setting::named(key).is_none()) {
+        return Err(unknown(key, "MODE"));
+    }
+    let mut all = shown(settings);
+    all.retain(|(name, _)| key.is_none_or(|key| key == *name));
+    let named = all.into_iter();
+    Ok(named
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect())
+}
+
+/// All settings as a status has them: plain numbers, with units in their names.
+pub(crate) fn as_json(settings: &Settings) -> Map<String, Value> {
+    let mut settings = settings.clone();
+    let all = SETTINGS.iter();
+    all.map(|setting| (setting.status.to_owned(), setting.kind.json(&mut settings)))
+        .collect()
+}
+
+/// The settings that differ, by name, with the second's values.
+pub(crate) fn differences(old: &Settings, new: &Settings) -> Vec<(&'static str, String)> {
+    let before = shown(old);
+    let mut after = shown(new);
+    after.retain(|now| !before.contains(now));
+    after
+}
+
+/// Changes one setting by name.
+///
+/// # Errors
+/// Says which setting, and what its values are; nothing is changed then.
+pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result<(), String> {
+    let Some(setting) = Setting::named(name) else {
+        return Err(unknown(name, value));
+    };
+    let mut changed = settings.clone();
+    let valid = setting.kind.set(&mut changed, value);
+    valid.and_then(|()| changed.validate()).map_err(|why| {
+        format!(
+            "{name} {value}: {why} ({name} is {})",
+            setting.values.replace('`', "")
+        )
+    })?;
+    *settings = changed;
+    Ok(())
+}
+
+fn unknown(name: &str, value: &str) -> String {
+    if name == "mode" {
+        return format!(
+            "the mode is not a setting of the cache, each volume has its own: `forebay mode NAME {value}`"
+        );
+    }
+    format!(
+        "there is no setting `{name}`{}: known are {}",
+        suggestion(name, NAMES.iter().copied()),
+        NAMES.join(", ")
+    )
+}
+
+/// What follows the help of `forebay set`.
+pub(crate) fn help_of_set() -> String {
+    format!(
+        "Example: forebay set sequential-cutoff 4M\n\nKeys: {}; and the settings of other caches, such as \
+         bcache.writeback_percent (forebay profile show bcache). They hold until the daemon stops.",
+        NAMES.join(", ")
+    )
+}
+
+/// The table of the manual.
+pub(crate) fn manual_table() -> String {
+    let head = "| setting | values | default | effect |\n|---|---|---|---|\n";
+    let defaults = Settings::default();
+    SETTINGS.iter().fold(head.to_owned(), |table, setting| {
+        let (values, default) = (setting.values, setting.show(&defaults));
+        format!(
+            "{table}| `{}` | {values} | {default} | {} |\n",
+            setting.name, setting.effect
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_engine::Nanos;
+
+    fn changed(name: &str, value: &str) -> Result<Settings, String> {
+        let mut settings = Settings::default();
+        change(&mut settings, name, value).map(|()| settings)
+    }
+
+    #[test]
+    fn every_setting_takes_what_it_says_and_refuses_what_it_does_not() {
+        let good = "write touch-3 second-touch 2ms off 200G 4M 32M clock 30% rate 5% 60 80 5min 20ms 256 64K 50% 1 yes";
+        let good: Vec<&str> = good.split(' ').collect();
+        assert_eq!(SETTINGS.len(), good.len());
+        for (setting, value) in SETTINGS.iter().zip(good) {
+            let name = setting.name;
+            let settings = changed(name, value);
+            assert!(settings.is_ok(), "{name} {value}: {settings:?}");
+            let said = changed(name, "-5").unwrap_err();
+            assert!(said.starts_with(&format!("{name} -5: ")), "{said}");
+        }
+        let seconds = |seconds: u64| Nanos(seconds * Nanos::SECOND.0);
+        assert_eq!(changed("age", "5min").unwrap().age_limit, seconds(300));
+        assert_eq!(changed("age", "7").unwrap().age_limit, seconds(7));
+    }
+
+    #[test]
+    fn what_is_shown_is_taken_again() {
+        let mut settings = Settings::default();
+        for (name, value) in shown(&Settings::default()) {
+            change(&mut settings, name, &value).unwrap();
+        }
+        assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn numbers_beyond_their_range_are_refused_and_not_cut() {
+        for (name, value) in [
+            ("writeback-depth", "65537"),
+            ("writeback-run", "4294967296"),
+            ("writeback-run", "32K"),
+            ("promotion-hits", "257"),
+            ("probation", "0"),
+            ("record-delay", "2h"),
+            ("record-delay", "3601s"),
+            ("discard-freed", "perhaps"),
+        ] {
+            assert!(changed(name, value).is_err(), "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_named_and_changes_nothing() {
+        let mut settings = Settings::default();
+        let said = change(&mut settings, "dirty-low", "80").unwrap_err();
+        assert!(
+            said.starts_with("dirty-low 80: dirty limits must rise"),
+            "{said}"
+        );
+        assert_eq!(settings.dirty_low_percent, 10);
+        let said = changed("write-budget", "10").unwrap_err();
+        assert!(said.contains("10 B a day") && said.contains("1M"), "{said}");
+        let said = changed("dirty-lo", "5").unwrap_err();
+        assert!(said.contains("did you mean `dirty-low`?"), "{said}");
+        let said = changed("mode", "writeback").unwrap_err();
+        assert!(said.contains("`forebay mode NAME writeback`"), "{said}");
+    }
+}
