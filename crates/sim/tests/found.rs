@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 60] = [
+const FOUND: [(u64, &str); 61] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -197,6 +197,10 @@ const FOUND: [(u64, &str); 60] = [
     (
         11_008_222,
         "an attach that fails after a shard accepted damage",
+    ),
+    (
+        12_115_945,
+        "a lost header that carries nothing but tails was nobody's fault to the oracle",
     ),
     (
         2_381,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use forebay_engine::format::geometry::DATA_OFFSET_BYTES;
-use forebay_engine::format::{Entry, EntryList, Header, SegmentId, Summary};
+use forebay_engine::format::{Entry, EntryList, Header, SegmentId, Sequence, Stream, Summary};
 use forebay_engine::{BlockKey, CacheId, VolumeSlot};
 
 use super::World;
@@ -109,6 +109,8 @@ impl World<'_> {
         let lasts = harmed.how == How::Lasting
             || (self.touched.before_recovery.is_some() && harmed.how == How::Read);
         if lasts {
+            self.add_blocks_below(&harmed.contents, &mut blocks);
+            self.add_blocks_below(&self.page_at(harmed.place), &mut blocks);
             let places = harmed.place..harmed.place + harmed.len_bytes;
             self.touched.unanswered.push(places);
             self.touched.lasting.extend(&blocks);
@@ -283,6 +285,35 @@ impl World<'_> {
         }
     }
 
+    /// A page, and what a summary that starts with it has behind it.
+    fn page_at(&self, place: u64) -> Vec<u8> {
+        let start = place - place % PAGE_BYTES as u64;
+        let left = self.cache.disk.size_bytes().saturating_sub(start) as usize;
+        let mut bytes = vec![0; SUMMARY_BYTES.min(left)];
+        self.cache.disk.read(start, &mut bytes);
+        bytes
+    }
+
+    /// Adds what these headers and summaries say is dead: without the tails they carry it counts
+    /// again, and nothing need follow them that says so.
+    fn add_blocks_below(&self, contents: &[u8], blocks: &mut BTreeSet<Block>) {
+        for at in (0..contents.len()).step_by(PAGE_BYTES) {
+            let Some(said) = Said::of(&contents[at..]) else {
+                continue;
+            };
+            for place in (0..self.cache.disk.size_bytes()).step_by(PAGE_BYTES) {
+                let page = self.page_at(place);
+                let is_dead = |other: Said| {
+                    other.shard == said.shard
+                        && other.generation < said.tails[other.stream as usize]
+                };
+                if Said::of(&page).is_some_and(is_dead) {
+                    self.add_blocks_of_page(&page, blocks);
+                }
+            }
+        }
+    }
+
     /// The blocks of a stretch of sectors.
     pub(super) fn blocks_of(&self, range: crate::model::Range) -> BTreeSet<Block> {
         if range.count == 0 {
@@ -313,27 +344,68 @@ fn field<const N: usize>(page: &[u8], at: usize) -> [u8; N] {
     page[at..at + N].try_into().expect("inside the page")
 }
 
+/// What a header or summary says of its segment and its shard.
+struct Said {
+    shard: u16,
+    stream: Stream,
+    generation: Sequence,
+    tails: [Sequence; Stream::COUNT],
+}
+
+impl Said {
+    fn of(page: &[u8]) -> Option<Said> {
+        if page.len() < PAGE_BYTES {
+            return None;
+        }
+        if page.starts_with(b"FBRH") {
+            let header = header_of(&page[..PAGE_BYTES])?;
+            return Some(Said {
+                shard: header.shard,
+                stream: header.stream,
+                generation: header.generation,
+                tails: header.state.tails,
+            });
+        }
+        if page.starts_with(b"FBSM") {
+            let summary = summary_of(page)?;
+            return Some(Said {
+                shard: summary.shard,
+                stream: summary.stream,
+                generation: summary.generation,
+                tails: summary.state.tails,
+            });
+        }
+        None
+    }
+}
+
 /// What a header names, wherever it is: it says itself where it belongs.
 fn entries_of_header(page: &[u8]) -> Option<EntryList> {
+    header_of(page).map(|header| header.entries)
+}
+
+fn header_of(page: &[u8]) -> Option<Header> {
     let id = CacheId(field(page, 12));
     let shard = u16::from_le_bytes(field(page, 28));
     let segment = SegmentId(u32::from_le_bytes(field(page, 30)));
     let slot = u16::from_le_bytes(field(page, 34));
-    Header::decode(id, shard, segment, slot, page).map(|header| header.entries)
+    Header::decode(id, shard, segment, slot, page)
 }
 
 /// The same of a summary.
 fn entries_of_summary(bytes: &[u8]) -> Option<EntryList> {
+    summary_of(bytes).map(|summary| summary.entries)
+}
+
+fn summary_of(bytes: &[u8]) -> Option<Summary> {
     let id = CacheId(field(bytes, 12));
     let shard = u16::from_le_bytes(field(bytes, 28));
     let segment = SegmentId(u32::from_le_bytes(field(bytes, 30)));
-    Summary::decode(id, shard, segment, bytes[34], bytes).map(|summary| summary.entries)
+    Summary::decode(id, shard, segment, bytes[34], bytes)
 }
 
 #[cfg(test)]
 mod tests {
-    use forebay_engine::format::{Sequence, Stream};
-
     use super::*;
 
     #[test]

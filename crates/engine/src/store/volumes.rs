@@ -1,0 +1,389 @@
+//! Attached volumes, and what is known of their origins' volatile caches.
+
+use std::collections::BTreeSet;
+
+use crate::format::{BlockKey, Slot};
+use crate::interface::{Device, Memory, Nanos, Operation, VolumeSlot};
+use crate::planted::{self, Bug};
+use crate::policy::sequential::SequentialDetector;
+use crate::settings::Mode;
+use crate::store::Store;
+use crate::store::log::Version;
+use crate::store::op::Op;
+
+/// Blocks of one bit of "written since the origin's last flush".
+const REGION_BLOCKS: u64 = 64;
+
+/// Unflushed origin writes are flushed after this long, so that what they wrote becomes clean
+/// and may be promoted.
+const ORIGIN_FLUSH_INTERVAL: Nanos = Nanos(500_000_000);
+
+/// How the driver describes a volume to the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeConfig {
+    /// Its first block key, from the superblock.
+    pub base: BlockKey,
+    /// How many keys it may use, from the superblock.
+    pub reserved_blocks: u64,
+    /// The origin's size, in bytes, a multiple of 512.
+    pub size_bytes: u64,
+    /// Its mode.
+    pub mode: Mode,
+}
+
+/// A version that was written to the origin and waits for the origin's flush (I6).
+#[derive(Clone, Copy, Debug)]
+struct WrittenVersion {
+    key: BlockKey,
+    version: Version,
+}
+
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) config: VolumeConfig,
+    pub(crate) dirty_blocks: u64,
+    pub(crate) cached_blocks: u64,
+    /// Write everything back (drain, detach, cleaner).
+    pub(crate) draining: bool,
+    pub(crate) detaching: bool,
+    pub(crate) reads: SequentialDetector,
+    pub(crate) writes: SequentialDetector,
+    /// When a client last read from the origin.
+    pub(crate) foreground_at: Option<Nanos>,
+    pub(crate) foreground_reads: u32,
+    /// Clients' writes on the origin now. One that waits behind others for longer than a client
+    /// counts as present is no sign that it went away.
+    pub(crate) foreground_writes: u32,
+    /// Regions written since the last flush that began.
+    unflushed: BTreeSet<u64>,
+    /// Regions covered by the flush in flight.
+    flushing: BTreeSet<u64>,
+    /// Regions of which a flush failed: never promoted again in this life (I6, I10).
+    uncertain: BTreeSet<u64>,
+    /// A flush nobody waited for failed; the next one to ask is told.
+    pub(crate) flush_error: bool,
+    unflushed_since: Option<Nanos>,
+    written: Vec<WrittenVersion>,
+    written_flushing: Vec<WrittenVersion>,
+    /// Clients wrote to the origin since the last flush that began.
+    pub(crate) owes_flush: bool,
+    /// The flush in flight covers writes of theirs.
+    owed_in_flight: bool,
+    flush_in_flight: bool,
+    flush_wanted: bool,
+    /// Requests and jobs that wait for a flush that has not begun.
+    waiting: Vec<OriginWaiter>,
+    waiting_flushing: Vec<OriginWaiter>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OriginWaiter {
+    Request(u32),
+    Job(u32),
+}
+
+impl Volume {
+    pub(crate) fn new(config: VolumeConfig) -> Volume {
+        Volume {
+            config,
+            dirty_blocks: 0,
+            cached_blocks: 0,
+            draining: false,
+            detaching: false,
+            reads: SequentialDetector::default(),
+            writes: SequentialDetector::default(),
+            foreground_at: None,
+            foreground_reads: 0,
+            foreground_writes: 0,
+            unflushed: BTreeSet::new(),
+            flushing: BTreeSet::new(),
+            uncertain: BTreeSet::new(),
+            flush_error: false,
+            unflushed_since: None,
+            written: Vec::new(),
+            written_flushing: Vec::new(),
+            owes_flush: false,
+            owed_in_flight: false,
+            flush_in_flight: false,
+            flush_wanted: false,
+            waiting: Vec::new(),
+            waiting_flushing: Vec::new(),
+        }
+    }
+
+    pub(crate) fn contains(&self, key: BlockKey) -> bool {
+        key.0.wrapping_sub(self.config.base.0) < self.config.reserved_blocks
+    }
+
+    /// The block that holds this byte.
+    pub(crate) fn key_at(&self, offset_bytes: u64, block_bytes: usize) -> BlockKey {
+        self.config.base.plus(offset_bytes / block_bytes as u64)
+    }
+
+    /// The first key set aside for it and the one after the last.
+    pub(crate) fn keys(&self) -> (BlockKey, BlockKey) {
+        let base = self.config.base;
+        (base, base.plus(self.config.reserved_blocks))
+    }
+
+    /// Whether the origin may hold this block's last write in its volatile cache only.
+    pub(crate) fn is_unflushed(&self, key: BlockKey) -> bool {
+        let region = key.0 / REGION_BLOCKS;
+        self.unflushed.contains(&region)
+            || self.flushing.contains(&region)
+            || self.uncertain.contains(&region)
+    }
+
+    /// Whether a flush of the origin is in flight.
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.flush_in_flight
+    }
+
+    /// Whether the origin may hold anything in its volatile cache only.
+    pub(crate) fn has_doubts(&self) -> bool {
+        self.has_unflushed() || !self.uncertain.is_empty()
+    }
+
+    /// Whether clients wrote to the origin what no flush has covered yet. What write-back wrote
+    /// there is dirty in the cache until a flush has: no client has to wait for it, and a disk
+    /// with a cache full of scattered writes takes seconds.
+    pub(crate) fn owes_clients_a_flush(&self) -> bool {
+        self.owes_flush || self.owed_in_flight
+    }
+
+    /// Whether anything was written to the origin that no flush has covered yet.
+    pub(crate) fn has_unflushed(&self) -> bool {
+        !self.unflushed.is_empty() || !self.flushing.is_empty()
+    }
+}
+
+impl Store {
+    pub(crate) fn volume(&mut self, slot: VolumeSlot) -> &mut Volume {
+        self.volumes[usize::from(slot.0)]
+            .as_mut()
+            .expect("an attached volume")
+    }
+
+    /// Notes that a write to these blocks reached the origin, or may have.
+    pub(crate) fn origin_written(
+        &mut self,
+        now: Nanos,
+        volume: VolumeSlot,
+        key: BlockKey,
+        blocks: u64,
+    ) {
+        let volume = self.volume(volume);
+        volume
+            .unflushed
+            .extend(key.0 / REGION_BLOCKS..=(key.0 + blocks - 1) / REGION_BLOCKS);
+        volume.unflushed_since.get_or_insert(now);
+    }
+
+    /// Notes that the newest version of a block is on the origin, so that the next flush makes
+    /// it clean.
+    pub(crate) fn version_written(&mut self, volume: VolumeSlot, key: BlockKey, slot: Slot) {
+        let version = self.log.version(slot);
+        self.written.insert(key, slot);
+        self.volume(volume)
+            .written
+            .push(WrittenVersion { key, version });
+    }
+
+    /// Blocks of a volume that are on its origin and become clean with the origin's next flush;
+    /// some may have been written again since. For showing progress.
+    #[must_use]
+    pub(crate) fn unflushed_blocks(&self, slot: VolumeSlot) -> u64 {
+        let volume = self.volumes.get(usize::from(slot.0));
+        volume.and_then(Option::as_ref).map_or(0, |volume| {
+            (volume.written.len() + volume.written_flushing.len()) as u64
+        })
+    }
+
+    /// Has `waiter` told when everything written to the origin so far is durable there.
+    pub(crate) fn await_origin(&mut self, volume: VolumeSlot, waiter: OriginWaiter) {
+        let state = self.volume(volume);
+        state.waiting.push(waiter);
+        state.flush_wanted = true;
+    }
+
+    /// Whether this version is on the origin already and only waits for the origin's flush.
+    pub(crate) fn is_written(&self, key: BlockKey, slot: Slot) -> bool {
+        self.written.get(&key) == Some(&slot)
+    }
+
+    fn forget_written(&mut self, key: BlockKey, slot: Slot) {
+        if self.written.get(&key) == Some(&slot) {
+            self.written.remove(&key);
+        }
+    }
+
+    pub(crate) fn want_origin_flush(&mut self, volume: VolumeSlot) {
+        self.volume(volume).flush_wanted = true;
+    }
+
+    /// Starts the origin flushes that are wanted or due.
+    pub(crate) fn advance_origins(&mut self, now: Nanos) {
+        for at in 0..self.volumes.len() {
+            let Some(volume) = &mut self.volumes[at] else {
+                continue;
+            };
+            if volume.flush_in_flight {
+                continue;
+            }
+            let due = volume
+                .unflushed_since
+                .is_some_and(|since| now >= since.after(ORIGIN_FLUSH_INTERVAL));
+            if !(due || volume.flush_wanted) {
+                continue;
+            }
+            volume.flush_in_flight = true;
+            volume.flush_wanted = false;
+            volume.unflushed_since = None;
+            volume.owed_in_flight = std::mem::take(&mut volume.owes_flush);
+            volume.flushing = std::mem::take(&mut volume.unflushed);
+            volume.written_flushing = std::mem::take(&mut volume.written);
+            volume.waiting_flushing = std::mem::take(&mut volume.waiting);
+            self.stats.origin_flushes += 1;
+            let slot = VolumeSlot(at as u16);
+            self.issue(
+                Op::OriginFlush(slot),
+                Device::Origin(slot),
+                Operation::Flush,
+            );
+        }
+    }
+
+    pub(crate) fn origins_deadline(&self) -> Option<Nanos> {
+        let idle = self
+            .volumes
+            .iter()
+            .flatten()
+            .filter(|volume| !volume.flush_in_flight);
+        idle.filter_map(|volume| volume.unflushed_since)
+            .min()
+            .map(|since| since.after(ORIGIN_FLUSH_INTERVAL))
+    }
+
+    /// How many versions are on an origin and wait for its flush.
+    pub(crate) fn written_blocks(&self) -> usize {
+        self.written.len()
+    }
+
+    /// A flush of this volume's origin has ended.
+    pub(crate) fn origin_flush_ended(&mut self, slot: VolumeSlot) {
+        self.volume(slot).flush_in_flight = false;
+    }
+
+    /// The flush in flight has made durable what was written before it. Returns who waited.
+    pub(crate) fn origin_flushed(
+        &mut self,
+        now: Nanos,
+        slot: VolumeSlot,
+        memory: &mut dyn Memory,
+    ) -> Vec<OriginWaiter> {
+        let volume = self.volume(slot);
+        let waiting = std::mem::take(&mut volume.waiting_flushing);
+        let mut written = std::mem::take(&mut volume.written_flushing);
+        if planted::is(Bug::CleanEarly) {
+            written.append(&mut volume.written);
+        }
+        volume.flushing.clear();
+        volume.owed_in_flight = false;
+        for written in written {
+            self.forget_written(written.key, written.version.slot);
+            self.version_durable(now, written, memory);
+        }
+        waiting
+    }
+
+    /// I10: all unflushed writes are uncertain for ever, those that ended while the flush ran
+    /// among them. What the log holds stays dirty and is written again; what it does not hold is
+    /// lost if the origin lost it, and somebody who asks for a flush must hear of it. Returns who
+    /// waited; `None` if the volume is not there.
+    pub(crate) fn origin_flush_failed(&mut self, slot: VolumeSlot) -> Option<Vec<OriginWaiter>> {
+        self.stir();
+        let volume = self.volumes.get_mut(usize::from(slot.0))?.as_mut()?;
+        let mut waiting = std::mem::take(&mut volume.waiting_flushing);
+        waiting.append(&mut volume.waiting);
+        let mut written = std::mem::take(&mut volume.written_flushing);
+        written.append(&mut volume.written);
+        let something = volume.has_unflushed();
+        let mut regions = std::mem::take(&mut volume.flushing);
+        regions.append(&mut volume.unflushed);
+        volume.uncertain.append(&mut regions);
+        (volume.owes_flush, volume.owed_in_flight) = (false, false);
+        volume.unflushed_since = None;
+        volume.flush_wanted = false;
+        let heard = waiting
+            .iter()
+            .any(|waiter| matches!(waiter, OriginWaiter::Request(_)));
+        volume.flush_error |= something && !heard;
+        for written in written {
+            self.forget_written(written.key, written.version.slot);
+        }
+        Some(waiting)
+    }
+
+    /// I6: clean, if it is still the newest version.
+    fn version_durable(&mut self, now: Nanos, written: WrittenVersion, memory: &mut dyn Memory) {
+        let (key, slot) = (written.key, written.version.slot);
+        if self.index.find(key) != Some(slot)
+            || !self.index.flags(slot).dirty()
+            || !self.log.holds(written.version)
+        {
+            return;
+        }
+        self.index.set_clean(slot);
+        self.log.segment_of(slot).dirty -= 1;
+        self.stats.dirty_blocks -= 1;
+        self.account_volume(key, -1, 0);
+        self.log_clean(now, slot, memory);
+    }
+
+    /// Has what could not be read of a volume tried again: somebody who has it written back may
+    /// have mended the cause.
+    pub(crate) fn try_unreadable_again(&mut self, slot: VolumeSlot) {
+        if !self.unreadable.is_empty() {
+            let (first, end) = self.volume(slot).keys();
+            self.unreadable.forget(first, end);
+        }
+    }
+
+    /// How many dirty blocks of a volume write-back could not read and tries no more.
+    pub(crate) fn unreadable_blocks(&self, volume: VolumeSlot) -> u64 {
+        if self.unreadable.is_empty() {
+            return 0;
+        }
+        self.unreadable_dirty(volume).len() as u64
+    }
+
+    /// Dirty blocks that cannot be read from the cache device, by offset on the volume in bytes:
+    /// lost unless an administrator finds another copy.
+    pub(crate) fn unreadable_dirty(&self, volume: VolumeSlot) -> Vec<u64> {
+        let Some(Some(state)) = self.volumes.get(usize::from(volume.0)) else {
+            return Vec::new();
+        };
+        let still = self
+            .unreadable
+            .iter()
+            .filter(|(key, slot)| self.index.find(*key) == Some(*slot));
+        let block_bytes = self.block_bytes() as u64;
+        let mut offsets: Vec<u64> = still
+            .filter(|(key, _)| state.contains(*key))
+            .map(|(key, _)| (key.0 - state.config.base.0) * block_bytes)
+            .collect();
+        offsets.sort_unstable();
+        offsets
+    }
+
+    /// Whether a client reads or writes an origin, or did so this lately.
+    pub(crate) fn origin_is_used(&self, now: Nanos, lately: Nanos) -> bool {
+        self.volumes.iter().flatten().any(|volume| {
+            volume.foreground_reads > 0
+                || volume.foreground_writes > 0
+                || volume
+                    .foreground_at
+                    .is_some_and(|at| now.since(at) < lately)
+        })
+    }
+}
