@@ -12,6 +12,7 @@ use crate::map::locks::KeyMap;
 use crate::planted::{self, Bug};
 use crate::ring::RingIdentity;
 use crate::slab::Slab;
+use crate::store::Store;
 
 pub(crate) mod requests;
 pub(crate) mod shared;
@@ -444,5 +445,37 @@ impl MemoryBuffer {
     pub(crate) fn blocks_unfinished(&self, first: BlockKey, end: BlockKey) -> u64 {
         let held = self.unfinished().filter(|write| write.meets(first, end));
         held.map(|write| u64::from(write.stored.count)).sum()
+    }
+}
+
+impl MemoryBuffer {
+    /// Whether the buffer's copy of a block is what its slot has. A slot that was used again for
+    /// another version of the same block has another checksum.
+    pub(crate) fn is_copy_of(
+        &self,
+        store: &Store,
+        key: BlockKey,
+        slot: Slot,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        !store.index.flags(slot).zero() && self.checksum(key, memory) == store.index.checksum(slot)
+    }
+
+    /// Copies a logged block from the buffer, if it has a copy of that version: write-back then
+    /// does not read it from the cache device.
+    pub(crate) fn copy_from_buffer(
+        &self,
+        store: &Store,
+        key: BlockKey,
+        slot: Slot,
+        to: Buf,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let logged = self.newest(key).and_then(|has| has.logged);
+        if logged != Some(slot) || !self.is_copy_of(store, key, slot, memory) {
+            return false;
+        }
+        self.copy_out(key, 0, to, memory);
+        true
     }
 }

@@ -10,10 +10,7 @@ use crate::interface::{
     RequestKind, SECTOR_BYTES, VolumeSlot,
 };
 use crate::jobs::Job;
-use crate::map::locks::{KeyMap, Owner};
-use crate::origin::throttle::Throttle;
-use crate::origin::volume::{Volume, VolumeConfig};
-use crate::origin::writeback::Writeback;
+use crate::origin::Origin;
 use crate::paths::read_ahead::ReadAhead;
 use crate::policy::Policy;
 use crate::policy::trials::Trials;
@@ -28,6 +25,7 @@ use crate::space::shrink::Retire;
 use crate::spare::Spare;
 use crate::stats::Stats;
 use crate::store::op::{HitRead, Op};
+use crate::store::volumes::{Volume, VolumeConfig};
 use crate::store::{Store, earlier};
 
 /// The longest discard or write-zeroes one request may carry, in bytes.
@@ -41,10 +39,7 @@ pub const MAX_RANGE_BYTES: u32 = 64 << 20;
 pub struct Engine {
     pub(crate) store: Store,
     pub(crate) policy: Policy,
-    pub(crate) origin_locks: KeyMap<Owner>,
-    pub(crate) origin_lock_waiters: Vec<u32>,
-    /// Versions written to the origin that wait for its flush.
-    pub(crate) written: KeyMap<Slot>,
+    pub(crate) origin: Origin,
     pub(crate) ahead: ReadAhead,
     pub(crate) buffer: MemoryBuffer,
     identity: RingIdentity,
@@ -57,13 +52,10 @@ pub struct Engine {
     /// Write jobs that wait for a free segment, for memory or for the abandonment to be durable.
     pub(crate) stalled_jobs: Vec<u32>,
     pub(crate) spare_retain: Spare,
-    pub(crate) spare_writeback: Spare,
     pub(crate) spare_buffered: Spare,
     pub(crate) stalled_reads: Vec<HitRead>,
     pub(crate) reclaim: Reclaim,
     pub(crate) retire: Retire,
-    pub(crate) writeback: Writeback,
-    pub(crate) throttle: Throttle,
     /// Otherwise nothing becomes due before.
     quiet_until: Nanos,
     /// One logged block more or less makes no difference to the next [`Engine::advance`].
@@ -98,9 +90,6 @@ impl Engine {
         let mut engine = Engine {
             store,
             policy,
-            origin_locks: KeyMap::default(),
-            origin_lock_waiters: Vec::new(),
-            written: KeyMap::default(),
             ahead: ReadAhead::default(),
             buffer: MemoryBuffer::default(),
             identity,
@@ -111,13 +100,11 @@ impl Engine {
             ended_promotions: Vec::new(),
             stalled_jobs: Vec::new(),
             spare_retain: Spare::new(block_bytes, memory),
-            spare_writeback: Spare::new(block_bytes, memory),
+            origin: Origin::new(block_bytes, memory),
             spare_buffered: Spare::default(),
             stalled_reads: Vec::new(),
             reclaim: Reclaim::default(),
             retire: Retire::default(),
-            writeback: Writeback::default(),
-            throttle: Throttle::default(),
             quiet_until: Nanos(0),
             steady: false,
             acks: VecDeque::new(),
@@ -177,6 +164,7 @@ impl Engine {
         let busy = self.requests.len()
             + self.singles_in_flight
             + self.jobs.len()
+            + self.origin.runs()
             + usize::from(volume.is_flushing())
             + self.buffer.requests();
         if busy > 0 {
@@ -209,7 +197,7 @@ impl Engine {
     /// written back as before.
     pub fn set_mode(&mut self, slot: VolumeSlot, mode: Mode) {
         self.store.stir();
-        let volume = self.volume(slot);
+        let volume = self.store.volume(slot);
         volume.config.mode = mode;
     }
 
@@ -229,15 +217,15 @@ impl Engine {
     /// Starts or stops writing everything of a volume back as fast as the origin takes it.
     pub fn set_draining(&mut self, slot: VolumeSlot, draining: bool) {
         self.store.stir();
-        self.volume(slot).draining = draining;
+        self.store.volume(slot).draining = draining;
         if draining {
-            self.try_unreadable_again(slot);
+            self.store.try_unreadable_again(slot);
         }
     }
 
     /// Takes no more requests for a volume but flushes; others fail with [`Failure::Detached`].
     pub fn set_detaching(&mut self, slot: VolumeSlot, detaching: bool) {
-        self.volume(slot).detaching = detaching;
+        self.store.volume(slot).detaching = detaching;
     }
 
     /// Changes the settings.
@@ -418,13 +406,19 @@ impl Engine {
                 self.fill_from_origin_done(now, job, edge, result, memory)
             }
             Op::JobOrigin { job } => self.write_origin_done(now, job, result, memory),
-            Op::WritebackRead { job, first, count } => {
-                self.writeback_read_done(now, job, first, count, result, memory)
+            Op::WritebackRead(part) => {
+                let store = &mut self.store;
+                self.origin
+                    .writeback_read_done(store, now, part, result, memory);
+                self.wake_origin_waiters();
             }
-            Op::WritebackWrite { job } => self.writeback_write_done(now, job, result, memory),
-            Op::RetainRead { job, first, count } => {
-                self.retain_read_done(now, job, first, count, result, memory)
+            Op::WritebackWrite { job } => {
+                let store = &mut self.store;
+                self.origin
+                    .writeback_write_done(store, now, job, result, memory);
+                self.wake_origin_waiters();
             }
+            Op::RetainRead(part) => self.retain_read_done(now, part, result, memory),
             Op::Renewal(segment) => self.store.renewal_done(segment, result, memory),
             Op::SegmentDiscard(segment) => self.segment_discarded(segment),
         }
@@ -449,7 +443,7 @@ impl Engine {
         {
             self.ahead.give_up(memory);
         }
-        if !self.throttle.is_empty() {
+        if !self.origin.throttle.is_empty() {
             self.release_throttled(now, memory);
         }
         self.run(now, memory);
@@ -476,13 +470,14 @@ impl Engine {
         if self.store.has_cleans() {
             self.store.log_cleans(now, memory);
         }
-        self.advance_writeback(now, memory);
+        self.origin
+            .advance_writeback(&mut self.store, &self.buffer, now, memory);
         if self.store.failed_cache() {
             self.fail_durable_waiters(now);
         } else {
             self.store.advance_durability(now, memory);
         }
-        self.advance_origins(now);
+        self.store.advance_origins(now);
         // What goes on only now was seen by nothing above.
         let all_seen = self.runnable.is_empty();
         self.run(now, memory);
@@ -499,10 +494,10 @@ impl Engine {
     /// again whenever something happens.
     fn is_steady(&self) -> bool {
         self.reclaim_waits()
-            && self.writeback_waits()
+            && self.origin.writeback_waits(&self.store)
             && self.store.durability_waits()
             && !self.store.failed_cache()
-            && self.throttle.is_empty()
+            && self.origin.throttle.is_empty()
             && self.store.is_caught_up()
             && self.buffer.unfinished_count == 0
     }
@@ -548,9 +543,9 @@ impl Engine {
         let mut next = self.buffer.retry_at;
         for deadline in [
             self.store.durability_deadline(),
-            self.origins_deadline(),
-            self.throttle.deadline(),
-            self.writeback_deadline(),
+            self.store.origins_deadline(),
+            self.origin.throttle.deadline(),
+            self.origin.writeback_deadline(&self.store),
             self.ahead.deadline(),
             self.retire
                 .deadline()
@@ -574,7 +569,8 @@ impl Engine {
         self.store.operations.is_empty()
             && self.requests.is_empty()
             && self.jobs.is_empty()
-            && self.throttle.is_empty()
+            && self.origin.runs() == 0
+            && self.origin.throttle.is_empty()
             && self.ahead.is_empty()
             && self.buffer_is_at_rest()
     }
@@ -601,6 +597,32 @@ impl Engine {
         let (first, end) = volume.keys();
         let buffered = self.buffer.blocks_unfinished(first, end);
         Some((volume.dirty_blocks + buffered, volume.cached_blocks))
+    }
+
+    /// Blocks of a volume that are on its origin and become clean with the origin's next flush;
+    /// some may have been written again since. For showing progress.
+    #[must_use]
+    pub fn unflushed_blocks(&self, slot: VolumeSlot) -> u64 {
+        self.store.unflushed_blocks(slot)
+    }
+
+    /// Starts no more write-back: part of an orderly stop, after which an origin is to stay as it
+    /// is. What is on its way ends.
+    pub fn hold_writeback(&mut self) {
+        self.origin.writeback.hold();
+    }
+
+    /// How many dirty blocks of a volume write-back could not read and tries no more.
+    #[must_use]
+    pub fn unreadable_blocks(&self, volume: VolumeSlot) -> u64 {
+        self.store.unreadable_blocks(volume)
+    }
+
+    /// Dirty blocks that cannot be read from the cache device, by offset on the volume in bytes:
+    /// lost unless an administrator finds another copy.
+    #[must_use]
+    pub fn unreadable_dirty(&self, volume: VolumeSlot) -> Vec<u64> {
+        self.store.unreadable_dirty(volume)
     }
 
     /// How many blocks are cached and how many fit, at most.

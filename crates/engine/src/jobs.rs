@@ -2,7 +2,6 @@
 
 use crate::engine::Engine;
 use crate::interface::{DeviceError, Failure, Memory, Nanos};
-use crate::origin::writeback::WritebackJob;
 use crate::paths::promote::PromoteJob;
 use crate::paths::quick::QuickWrite;
 use crate::paths::write::WriteJob;
@@ -16,7 +15,6 @@ pub(crate) enum Job {
     Write(Box<WriteJob>),
     Quick(QuickWrite),
     Promote(Box<PromoteJob>),
-    Writeback(Box<WritebackJob>),
     Retain(Box<RetainJob>),
 }
 
@@ -42,7 +40,6 @@ impl Engine {
             Job::Quick(_) => self.quick_logged(now, name, blocks, ended.result),
             Job::Promote(_) => self.promote_appended(now, name, blocks),
             Job::Retain(_) => self.retained(now, name, blocks, memory),
-            Job::Writeback(_) => unreachable!("write-back appends nothing"),
         }
     }
 
@@ -84,7 +81,7 @@ impl Engine {
             // A turn can be one that an earlier job of this name was given and did not need.
             Some(Job::Quick(job)) if job.is_logged() => self.end_quick(now, name),
             Some(Job::Quick(_)) => {}
-            Some(Job::Promote(_) | Job::Retain(_) | Job::Writeback(_)) | None => {}
+            Some(Job::Promote(_) | Job::Retain(_)) | None => {}
         }
     }
 
@@ -119,13 +116,6 @@ impl Engine {
         match self.jobs.at(name) {
             Job::Promote(job) => job,
             _ => panic!("job {name} is a promotion"),
-        }
-    }
-
-    pub(crate) fn writeback_job(&mut self, name: u32) -> &mut WritebackJob {
-        match self.jobs.at(name) {
-            Job::Writeback(job) => job,
-            _ => panic!("job {name} is a write-back"),
         }
     }
 

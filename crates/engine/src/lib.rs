@@ -37,7 +37,6 @@ pub use format::{
     MIN_SEGMENTS, Stream, Superblock, SuperblockError, Uncuttable, VolumeRecord, VolumeState,
 };
 pub use interface::*;
-pub use origin::volume::VolumeConfig;
 pub use recovery::attach::{
     AttachError, AttachOptions, Attached, RecoveryReport, Surviving, attach, attach_promised,
     create, inspect,
@@ -47,4 +46,5 @@ pub use recovery::{Recovered, RecoveryError, ShardReport};
 pub use settings::replacement::Replacement;
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
 pub use stats::{Histogram, Stats};
+pub use store::volumes::VolumeConfig;
 pub use unsaved::{Promise, Unsaved};

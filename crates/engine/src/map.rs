@@ -3,5 +3,6 @@
 pub(crate) mod ghost;
 pub(crate) mod index;
 pub(crate) mod locks;
+pub(crate) mod origin_locks;
 mod owners;
 pub(crate) mod unreadable;

@@ -1,7 +1,39 @@
-//! Origins: volumes, what of them is written and not flushed, and how dirty data gets there.
+//! Origins: how dirty data gets there, and how writers are slowed down for it.
 
 mod pace;
 pub(crate) mod throttle;
-pub(crate) mod volume;
 pub(crate) mod writeback;
 mod writeback_reads;
+
+use crate::interface::Memory;
+use crate::origin::throttle::Throttle;
+use crate::origin::writeback::{Writeback, WritebackJob};
+use crate::slab::Slab;
+use crate::spare::Spare;
+
+/// Write-back, and the writers that wait for it.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) writeback: Writeback,
+    pub(crate) throttle: Throttle,
+    /// Runs of blocks on their way.
+    runs: Slab<Box<WritebackJob>>,
+    spare: Spare,
+}
+
+impl Origin {
+    /// Write-back of a shard with blocks of this size.
+    pub(crate) fn new(block_bytes: usize, memory: &mut dyn Memory) -> Origin {
+        Origin {
+            writeback: Writeback::default(),
+            throttle: Throttle::default(),
+            runs: Slab::default(),
+            spare: Spare::new(block_bytes, memory),
+        }
+    }
+
+    /// How many runs of blocks are on their way.
+    pub(crate) fn runs(&self) -> usize {
+        self.runs.len()
+    }
+}

@@ -1,6 +1,7 @@
 //! The data path: one file for each kind of request, read from top to bottom.
 
 pub(crate) mod flush;
+mod held;
 pub(crate) mod late;
 pub(crate) mod promote;
 pub(crate) mod promote_one;

@@ -14,15 +14,17 @@ pub(crate) mod op;
 mod operations;
 pub(crate) mod renewal;
 pub(crate) mod renewal_below;
+pub(crate) mod volumes;
 mod waiting;
 
+use crate::format::Slot;
 use crate::format::{BlockKey, PAGE_BYTES};
 use crate::interface::{Buf, Device, Memory, Nanos, Operation, Request, VolumeSlot};
 use crate::map::ghost::Ghost;
 use crate::map::index::Index;
 use crate::map::locks::{KeyMap, Locks};
+use crate::map::origin_locks::OriginLocks;
 use crate::map::unreadable::Unreadable;
-use crate::origin::volume::Volume;
 use crate::settings::Settings;
 use crate::spare::Spare;
 use crate::stats::Stats;
@@ -35,6 +37,7 @@ use crate::store::op::Op;
 use crate::store::operations::Operations;
 use crate::store::renewal::Renewals;
 use crate::store::renewal_below::Promises;
+use crate::store::volumes::Volume;
 use crate::store::waiting::Waiting;
 
 /// See the module.
@@ -44,6 +47,7 @@ pub(crate) struct Store {
     pub(crate) log: Log,
     pub(crate) index: Index,
     pub(crate) locks: Locks,
+    pub(crate) origin_locks: OriginLocks,
     pub(crate) ghost: Ghost,
     pub(crate) volumes: Vec<Option<Volume>>,
     pub(crate) unreadable: Unreadable,
@@ -57,6 +61,8 @@ pub(crate) struct Store {
     capacity_blocks: u64,
     /// Blocks of combined writes that have their number and are being written.
     numbered: KeyMap<()>,
+    /// Versions written to the origin that wait for its flush.
+    written: KeyMap<Slot>,
     dropped: Dropped,
     waiting: Waiting,
     durability: Durability,
@@ -117,6 +123,8 @@ impl Store {
             log,
             index,
             locks: Locks::default(),
+            origin_locks: OriginLocks::default(),
+            written: KeyMap::default(),
             numbered: KeyMap::default(),
             dropped: Dropped::default(),
             volumes: Vec::new(),

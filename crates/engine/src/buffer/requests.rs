@@ -8,8 +8,8 @@
 
 use crate::buffer::{Buffered, MemoryBuffer, Parked, ParkedFlush, Part, Progress};
 use crate::engine::Engine;
-use crate::format::{BlockKey, Slot};
-use crate::interface::{Ack, Buf, Failure, Memory, Nanos, Request, RequestKind, VolumeSlot};
+use crate::format::BlockKey;
+use crate::interface::{Ack, Failure, Memory, Nanos, Request, RequestKind, VolumeSlot};
 use crate::jobs::Job;
 use crate::planted::{self, Bug};
 use crate::settings::{Commit, Mode};
@@ -57,7 +57,7 @@ impl Engine {
             && request.offset_bytes.is_multiple_of(block_bytes)
             && u64::from(request.len_bytes).is_multiple_of(block_bytes)
             && !self.store.failed_cache()
-            && self.volume(request.volume).config.mode == Mode::Writeback
+            && self.store.volume(request.volume).config.mode == Mode::Writeback
     }
 
     fn write_buffered(
@@ -119,7 +119,7 @@ impl Engine {
             }
             self.policy.note_use(key);
         }
-        self.writeback.cache_is_used(now);
+        self.origin.writeback.cache_is_used(now);
         self.store.stats.read_requests += 1;
         self.store.stats.read_blocks_hit += blocks;
         self.store.stats.buffer_blocks_read += blocks;
@@ -136,38 +136,15 @@ impl Engine {
             Some(None) => true,
             Some(Some(_)) if planted::is(Bug::StaleCopyServed) => true,
             Some(Some(logged)) => {
-                self.store.index.find(key) == Some(logged) && self.is_copy_of(key, logged, memory)
+                self.store.index.find(key) == Some(logged)
+                    && self.buffer.is_copy_of(&self.store, key, logged, memory)
             }
         }
     }
 
-    /// Whether the buffer's copy of a block is what its slot has. A slot that was used again for
-    /// another version of the same block has another checksum.
-    fn is_copy_of(&self, key: BlockKey, slot: Slot, memory: &mut dyn Memory) -> bool {
-        !self.store.index.flags(slot).zero()
-            && self.buffer.checksum(key, memory) == self.store.index.checksum(slot)
-    }
-
-    /// Copies a logged block from the buffer, if it has a copy of that version: write-back then
-    /// does not read it from the cache device.
-    pub(crate) fn copy_from_buffer(
-        &self,
-        key: BlockKey,
-        slot: Slot,
-        to: Buf,
-        memory: &mut dyn Memory,
-    ) -> bool {
-        let logged = self.buffer.newest(key).and_then(|has| has.logged);
-        if logged != Some(slot) || !self.is_copy_of(key, slot, memory) {
-            return false;
-        }
-        self.buffer.copy_out(key, 0, to, memory);
-        true
-    }
-
     /// Has a flush wait for the writes of its volume that are in the buffer alone.
     fn park_flush(&mut self, now: Nanos, request: &Request) -> bool {
-        let (first, end) = self.volume(request.volume).keys();
+        let (first, end) = self.store.volume(request.volume).keys();
         let upto = self.buffer.next_order();
         if !self.buffer.holds_before(upto, first, end) || planted::is(Bug::BufferNotFlushed) {
             return false;
@@ -210,7 +187,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) -> bool {
         let block_bytes = self.store.block_bytes();
-        let base = self.volume(volume).config.base;
+        let base = self.store.volume(volume).config.base;
         loop {
             let Buffered { stored, issued, .. } = *self.buffer.write(order);
             if issued == stored.count {
@@ -320,7 +297,7 @@ impl Engine {
         self.buffer.retry_at = Some(now.after(RETRY));
         self.store.stats.buffered_write_errors += 1;
         for parked in std::mem::take(&mut self.buffer.flushes) {
-            let (first, volume_end) = self.volume(parked.request.volume).keys();
+            let (first, volume_end) = self.store.volume(parked.request.volume).keys();
             if order < parked.upto && (first..volume_end).contains(&key) {
                 self.fail_parked(now, parked.since, parked.request);
             } else {
@@ -346,7 +323,7 @@ impl Engine {
     /// Lets go on what no longer waits for the buffer.
     fn unpark(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for flush in std::mem::take(&mut self.buffer.flushes) {
-            let (first, end) = self.volume(flush.request.volume).keys();
+            let (first, end) = self.store.volume(flush.request.volume).keys();
             if self.buffer.holds_before(flush.upto, first, end) {
                 self.buffer.flushes.push(flush);
             } else {

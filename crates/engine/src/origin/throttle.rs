@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::Engine;
-use crate::format::BlockKey;
-use crate::interface::{Memory, Nanos};
+use crate::interface::Nanos;
+use crate::origin::Origin;
+use crate::store::Store;
 
 /// How often held writes are looked at.
 const TICK: Nanos = Nanos(2_000_000);
@@ -35,6 +35,16 @@ pub(crate) struct Throttle {
 impl Throttle {
     pub(crate) fn hold(&mut self, request: u32, blocks: u64) {
         self.held.push_back((request, blocks));
+    }
+
+    /// The requests that wait.
+    pub(crate) fn held(&self) -> impl Iterator<Item = u32> {
+        self.held.iter().map(|(request, _)| *request)
+    }
+
+    /// Sets when those that wait are looked at again.
+    pub(crate) fn look_again(&mut self, now: Nanos) {
+        self.next_tick = (!self.held.is_empty()).then(|| now.after(TICK));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -66,13 +76,13 @@ impl Throttle {
     }
 }
 
-impl Engine {
+impl Origin {
     /// Whether a write of this many blocks has to wait.
-    pub(crate) fn throttles(&mut self, now: Nanos, blocks: u64) -> bool {
-        if self.throttle.held.is_empty() && !self.store.dirty_is_high() {
+    pub(crate) fn throttles(&mut self, store: &Store, now: Nanos, blocks: u64) -> bool {
+        if self.throttle.held.is_empty() && !store.dirty_is_high() {
             return false;
         }
-        self.refill(now);
+        self.refill(store, now);
         if self.throttle.held.is_empty() && self.throttle.credit >= blocks as f64 {
             self.throttle.credit -= blocks as f64;
             return false;
@@ -81,22 +91,13 @@ impl Engine {
         true
     }
 
-    /// Whether a write that waits has this block.
-    pub(crate) fn is_held(&self, key: BlockKey) -> bool {
-        let held = self.throttle.held.iter();
-        let mut requests = held.filter_map(|(name, _)| self.requests.get(*name));
-        requests.any(|waiting| {
-            let (first, end) = self.store.keys_of(&waiting.request);
-            (first..end).contains(&key)
-        })
-    }
-
-    fn refill(&mut self, now: Nanos) {
+    /// Counts what may pass by now.
+    pub(crate) fn refill(&mut self, store: &Store, now: Nanos) {
         let (high, limit) = (
-            self.store.share(self.store.settings.dirty_high_percent),
-            self.store.share(self.store.settings.dirty_limit_percent),
+            store.share(store.settings.dirty_high_percent),
+            store.share(store.settings.dirty_limit_percent),
         );
-        let dirty = self.store.dirty_blocks_to_come();
+        let dirty = store.dirty_blocks_to_come();
         let room = limit.saturating_sub(dirty) as f64 / (limit - high).max(1) as f64;
         let throttle = &mut self.throttle;
         throttle.measure(now);
@@ -111,25 +112,19 @@ impl Engine {
         throttle.credit = (throttle.credit + rate * elapsed.min(0.1)).min(rate * 0.05 + 256.0);
     }
 
-    pub(crate) fn release_throttled(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        self.refill(now);
-        while let Some(&(request, blocks)) = self.throttle.held.front() {
-            let free = !self.store.dirty_is_high() || self.store.failed_cache();
-            // A write longer than the credit can ever be passes when the credit is full.
-            let enough = self.throttle.credit >= (blocks as f64).min(256.0);
-            if !free && !enough {
-                break;
-            }
-            self.throttle.held.pop_front();
-            if !free {
-                self.throttle.credit -= blocks as f64;
-            }
-            let bypass = self
-                .store
-                .failed_cache()
-                .then_some(crate::bypass::BypassReason::Failed);
-            self.start_write(now, request, bypass, memory);
+    /// Takes the write that waited longest, if it may pass now.
+    pub(crate) fn next_released(&mut self, store: &Store) -> Option<u32> {
+        let &(request, blocks) = self.throttle.held.front()?;
+        let free = !store.dirty_is_high() || store.failed_cache();
+        // A write longer than the credit can ever be passes when the credit is full.
+        let enough = self.throttle.credit >= (blocks as f64).min(256.0);
+        if !free && !enough {
+            return None;
         }
-        self.throttle.next_tick = (!self.throttle.held.is_empty()).then(|| now.after(TICK));
+        self.throttle.held.pop_front();
+        if !free {
+            self.throttle.credit -= blocks as f64;
+        }
+        Some(request)
     }
 }

@@ -7,18 +7,19 @@
 
 use smallvec::SmallVec;
 
-use crate::engine::Engine;
+use crate::buffer::MemoryBuffer;
 use crate::format::{BlockKey, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
-use crate::jobs::Job;
-use crate::map::locks::Owner;
+use crate::map::origin_locks::OriginWriter;
+use crate::origin::Origin;
 use crate::origin::pace::Pace;
-use crate::origin::volume::Volume;
 use crate::origin::writeback_reads::Reads;
 use crate::planted::{self, Bug};
 use crate::settings::{Mode, WritebackPolicy};
+use crate::store::Store;
 use crate::store::log::Version;
 use crate::store::op::Op;
+use crate::store::volumes::Volume;
 
 /// An origin that a client used this recently belongs to the client.
 const FOREGROUND: Nanos = Nanos(15_000_000);
@@ -65,6 +66,11 @@ pub(crate) struct Writeback {
 }
 
 impl Writeback {
+    /// Begins nothing any more.
+    pub(crate) fn hold(&mut self) {
+        self.paused_until = Some(Nanos(u64::MAX));
+    }
+
     pub(crate) fn hurry(&mut self) {
         self.hurried = true;
     }
@@ -114,9 +120,19 @@ enum Haste {
     Free,
 }
 
-impl Engine {
-    pub(crate) fn advance_writeback(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        if self.store.stats.dirty_blocks == 0 {
+impl Origin {
+    pub(crate) fn writeback_job(&mut self, name: u32) -> &mut WritebackJob {
+        self.runs.at(name)
+    }
+
+    pub(crate) fn advance_writeback(
+        &mut self,
+        store: &mut Store,
+        buffer: &MemoryBuffer,
+        now: Nanos,
+        memory: &mut dyn Memory,
+    ) {
+        if store.stats.dirty_blocks == 0 {
             self.writeback.next_check = None;
             self.writeback.hurried = false;
             return;
@@ -132,12 +148,12 @@ impl Engine {
             self.writeback.next_check = Some(self.writeback.next_plan);
             return;
         }
-        let haste = self.haste(now);
+        let haste = self.haste(store, now);
         if haste == Haste::Paced {
-            let target = self.store.share(self.store.settings.dirty_low_percent);
+            let target = store.share(store.settings.dirty_low_percent);
             self.writeback
                 .pace
-                .advance(now, self.store.stats.dirty_blocks, target);
+                .advance(now, store.stats.dirty_blocks, target);
         }
         if haste == Haste::Trickling {
             if now >= self.writeback.next_trickle {
@@ -149,26 +165,24 @@ impl Engine {
                 return;
             }
         }
-        let mut depth = self.writeback_depth(now, haste);
-        let mut longest_bytes = self.store.settings.writeback_run_bytes as usize;
+        let mut depth = self.writeback_depth(store, now, haste);
         if haste == Haste::Trickling {
             depth = depth.min(TRICKLE_DEPTH);
-            longest_bytes = longest_bytes.min(TRICKLE.0);
         }
         let mut looked = false;
         while self.writeback.in_flight < depth && self.haste_allows(haste) {
-            let Some(key) = self.next_due() else {
+            let Some(key) = self.next_due(store) else {
                 if looked {
                     break;
                 }
                 looked = true;
-                if !self.plan_sweep(now) {
+                if !self.plan_sweep(store, now) {
                     self.writeback.next_plan = now.after(IDLE_CHECK);
                     break;
                 }
                 continue;
             };
-            if !self.start_writeback(now, key, longest_bytes, haste, memory) {
+            if !self.start_writeback(store, buffer, now, key, haste, memory) {
                 break;
             }
         }
@@ -184,11 +198,11 @@ impl Engine {
         }
     }
 
-    fn haste(&self, now: Nanos) -> Haste {
+    fn haste(&self, store: &Store, now: Nanos) -> Haste {
         let used = self.writeback.cache_used_at;
-        if self.is_pressed() {
+        if self.is_pressed(store) {
             Haste::Pressed
-        } else if self.is_paced(now) {
+        } else if self.is_paced(store, now) {
             Haste::Paced
         } else if used.is_some_and(|at| now.since(at) < CACHE_FOREGROUND) {
             Haste::Trickling
@@ -206,80 +220,63 @@ impl Engine {
         }
     }
 
-    /// Starts no more write-back: part of an orderly stop, after which an origin is to stay as it
-    /// is. What is on its way ends.
-    pub fn hold_writeback(&mut self) {
-        self.writeback.paused_until = Some(Nanos(u64::MAX));
-    }
-
     /// Whether the rate decides: there are clients whom bursts would be in the way of.
-    fn is_paced(&self, now: Nanos) -> bool {
+    fn is_paced(&self, store: &Store, now: Nanos) -> bool {
         let left_over =
             |volume: &Volume| volume.config.mode != Mode::Writeback && volume.dirty_blocks > 0;
-        self.store.settings.writeback_policy == WritebackPolicy::Rate
-            && !self.store.volumes.iter().flatten().any(left_over)
-            && (self.writeback.has_clients(now, IDLE_AFTER) || self.origin_is_used(now, IDLE_AFTER))
-    }
-
-    /// Whether a client reads or writes an origin, or did so this lately.
-    fn origin_is_used(&self, now: Nanos, lately: Nanos) -> bool {
-        self.store.volumes.iter().flatten().any(|volume| {
-            volume.foreground_reads > 0
-                || volume.foreground_writes > 0
-                || volume
-                    .foreground_at
-                    .is_some_and(|at| now.since(at) < lately)
-        })
+        store.settings.writeback_policy == WritebackPolicy::Rate
+            && !store.volumes.iter().flatten().any(left_over)
+            && (self.writeback.has_clients(now, IDLE_AFTER)
+                || store.origin_is_used(now, IDLE_AFTER))
     }
 
     /// Whether there is dirty data and it waits for its time, however much more of it there is.
-    pub(crate) fn writeback_waits(&self) -> bool {
+    pub(crate) fn writeback_waits(&self, store: &Store) -> bool {
         let writeback = &self.writeback;
         let until = match writeback.paused_until {
             None if writeback.hurried || writeback.at < writeback.sweep.len() => return false,
             None => writeback.next_plan,
             Some(until) => until,
         };
-        self.store.stats.dirty_blocks > 0 && writeback.next_check == Some(until)
+        store.stats.dirty_blocks > 0 && writeback.next_check == Some(until)
     }
 
-    pub(crate) fn writeback_deadline(&self) -> Option<Nanos> {
+    pub(crate) fn writeback_deadline(&self, store: &Store) -> Option<Nanos> {
         self.writeback
             .next_check
-            .filter(|_| self.store.stats.dirty_blocks > 0)
+            .filter(|_| store.stats.dirty_blocks > 0)
     }
 
     /// Whether somebody waits for dirty data to become less.
-    fn is_pressed(&self) -> bool {
-        let leaving = self
-            .store
+    fn is_pressed(&self, store: &Store) -> bool {
+        let leaving = store
             .volumes
             .iter()
             .flatten()
             .any(|volume| volume.draining && volume.dirty_blocks > 0);
         leaving
-            || self.store.failed_cache()
+            || store.failed_cache()
             || !self.throttle.is_empty()
             || self.writeback.hurried
-            || !self.store.has_placed_all()
+            || !store.has_placed_all()
     }
 
     /// How many operations may be in flight now.
-    fn writeback_depth(&self, now: Nanos, haste: Haste) -> u32 {
-        let dirty = self.store.stats.dirty_blocks;
-        let full = u32::from(self.store.settings.writeback_depth);
+    fn writeback_depth(&self, store: &Store, now: Nanos, haste: Haste) -> u32 {
+        let dirty = store.stats.dirty_blocks;
+        let full = u32::from(store.settings.writeback_depth);
         if haste == Haste::Paced {
             // Readers of the origin come first here too.
-            let used = self.origin_is_used(now, FOREGROUND);
+            let used = store.origin_is_used(now, FOREGROUND);
             if used { 1 } else { (full / 8).max(1) }
-        } else if !self.origin_is_used(now, FOREGROUND) {
+        } else if !store.origin_is_used(now, FOREGROUND) {
             full
         } else if haste == Haste::Pressed {
             (full / 8).max(1)
-        } else if dirty >= self.store.share(self.store.settings.dirty_high_percent) {
+        } else if dirty >= store.share(store.settings.dirty_high_percent) {
             // A client that streams past a full cache gets the origin; a reader shares it.
             u32::from(
-                self.store
+                store
                     .volumes
                     .iter()
                     .flatten()
@@ -291,9 +288,9 @@ impl Engine {
     }
 
     /// The next planned block that is still to be written back.
-    fn next_due(&mut self) -> Option<BlockKey> {
+    fn next_due(&mut self, store: &Store) -> Option<BlockKey> {
         while let Some(&key) = self.writeback.sweep.get(self.writeback.at) {
-            if self.may_write_back(key).is_some() {
+            if self.may_write_back(store, key).is_some() {
                 return Some(key);
             }
             self.writeback.at += 1;
@@ -303,54 +300,44 @@ impl Engine {
 
     /// The slot of a block that may go to the origin now: dirty, its entry durable (I4), no other
     /// origin write of it in flight (I11), not there already.
-    fn may_write_back(&self, key: BlockKey) -> Option<Slot> {
-        let slot = self.store.index.find(key)?;
-        self.is_due(key, slot).then_some(slot)
+    fn may_write_back(&self, store: &Store, key: BlockKey) -> Option<Slot> {
+        let slot = store.index.find(key)?;
+        self.is_due(store, key, slot).then_some(slot)
     }
 
     /// As [`Engine::may_write_back`], for a block whose slot is known.
-    fn is_due(&self, key: BlockKey, slot: Slot) -> bool {
-        let abandoned = self
-            .store
-            .failed
-            .as_ref()
-            .is_some_and(|failed| failed.recorded);
-        self.store.index.flags(slot).dirty()
-            && (self.store.log.is_durable(slot) || abandoned || planted::is(Bug::WriteBackEarly))
-            && !self.origin_locks.contains_key(&key)
-            && !self.is_written(key, slot)
-            && !self.store.unreadable.holds(key, slot)
+    fn is_due(&self, store: &Store, key: BlockKey, slot: Slot) -> bool {
+        let abandoned = store.failed.as_ref().is_some_and(|failed| failed.recorded);
+        store.index.flags(slot).dirty()
+            && (store.log.is_durable(slot) || abandoned || planted::is(Bug::WriteBackEarly))
+            && !store.origin_locks.holds(key)
+            && !store.is_written(key, slot)
+            && !store.unreadable.holds(key, slot)
     }
 
     /// Plans a sweep over the oldest dirty blocks. False if nothing is due.
-    fn plan_sweep(&mut self, now: Nanos) -> bool {
-        let dirty = self.store.stats.dirty_blocks;
-        let draining = self.store.volumes.iter().flatten().any(|volume| {
+    fn plan_sweep(&mut self, store: &mut Store, now: Nanos) -> bool {
+        let dirty = store.stats.dirty_blocks;
+        let draining = store.volumes.iter().flatten().any(|volume| {
             volume.dirty_blocks > 0 && (volume.draining || volume.config.mode != Mode::Writeback)
         });
-        let all = draining
-            || self.store.failed_cache()
-            || self.writeback.hurried
-            || !self.throttle.is_empty();
-        let due_anyway = match self.store.settings.writeback_policy {
-            WritebackPolicy::Threshold => {
-                dirty > self.store.share(self.store.settings.dirty_low_percent)
-            }
-            WritebackPolicy::Timed => {
-                dirty > self.store.share(self.store.settings.dirty_high_percent)
-            }
+        let all =
+            draining || store.failed_cache() || self.writeback.hurried || !self.throttle.is_empty();
+        let due_anyway = match store.settings.writeback_policy {
+            WritebackPolicy::Threshold => dirty > store.share(store.settings.dirty_low_percent),
+            WritebackPolicy::Timed => dirty > store.share(store.settings.dirty_high_percent),
             WritebackPolicy::Rate | WritebackPolicy::Cleaner => true,
         };
         let wanted = (dirty as usize / 4).clamp(SWEEP_BLOCKS.0, SWEEP_BLOCKS.1);
         let mut sweep = std::mem::take(&mut self.writeback.sweep);
         sweep.clear();
         let mut undurable = false;
-        self.store.unreadable.keep_newest(&self.store.index);
-        let geometry = self.store.log.geometry;
-        for at in 0..self.store.log.streams[Stream::Write as usize].order.len() {
-            let id = self.store.log.streams[Stream::Write as usize].order[at];
-            let segment = &self.store.log.segments[id.0 as usize];
-            let aged = now.since(segment.opened_at) >= self.store.settings.age_limit;
+        store.unreadable.keep_newest(&store.index);
+        let geometry = store.log.geometry;
+        for at in 0..store.log.streams[Stream::Write as usize].order.len() {
+            let id = store.log.streams[Stream::Write as usize].order[at];
+            let segment = &store.log.segments[id.0 as usize];
+            let aged = now.since(segment.opened_at) >= store.settings.age_limit;
             if sweep.len() >= wanted || !(all || due_anyway || aged) {
                 break;
             }
@@ -360,14 +347,14 @@ impl Engine {
             undurable |= segment.durable_slots < geometry.slots_per_segment() as u16;
             for in_segment in geometry.first_slot() as u16..geometry.slots_per_segment() as u16 {
                 let slot = geometry.slot(id, in_segment);
-                let flags = self.store.index.flags(slot);
+                let flags = store.index.flags(slot);
                 if !flags.live() || !flags.dirty() {
                     continue;
                 }
                 // What is on its way already must not take the place of what is not: a sweep of
                 // little else would be planned again at once, over and over.
-                let key = self.store.index.key(slot);
-                if self.is_due(key, slot) {
+                let key = store.index.key(slot);
+                if self.is_due(store, key, slot) {
                     sweep.push(key);
                 }
             }
@@ -375,9 +362,9 @@ impl Engine {
         sweep.sort_unstable();
         if sweep.is_empty() {
             if undurable && all {
-                self.store.want_durable(self.store.last_number());
+                store.want_durable(store.last_number());
             }
-            self.ask_for_origin_flushes();
+            self.ask_for_origin_flushes(store);
         }
         self.writeback.sweep = sweep;
         self.writeback.at = 0;
@@ -386,16 +373,16 @@ impl Engine {
     }
 
     /// What was written waits for a flush and nothing else is to be written: now is the time.
-    fn ask_for_origin_flushes(&mut self) {
-        if self.written.is_empty() || self.writeback.in_flight > 0 {
+    fn ask_for_origin_flushes(&mut self, store: &mut Store) {
+        if store.written_blocks() == 0 || self.writeback.in_flight > 0 {
             return;
         }
-        for at in 0..self.store.volumes.len() {
-            if self.store.volumes[at]
+        for at in 0..store.volumes.len() {
+            if store.volumes[at]
                 .as_ref()
                 .is_some_and(|volume| volume.has_unflushed())
             {
-                self.want_origin_flush(VolumeSlot(at as u16));
+                store.want_origin_flush(VolumeSlot(at as u16));
             }
         }
     }
@@ -403,30 +390,34 @@ impl Engine {
     /// Starts writing back the run of dirty blocks around `key`. False if memory is short.
     fn start_writeback(
         &mut self,
+        store: &mut Store,
+        buffer: &MemoryBuffer,
         now: Nanos,
         key: BlockKey,
-        longest_bytes: usize,
         haste: Haste,
         memory: &mut dyn Memory,
     ) -> bool {
-        let Some(volume) = self.store.volume_of(key) else {
+        let Some(volume) = store.volume_of(key) else {
             self.writeback.at += 1;
             return true;
         };
-        let block_bytes = self.store.block_bytes();
-        let longest = longest_bytes / block_bytes;
+        let block_bytes = store.block_bytes();
+        let longest_bytes = store.settings.writeback_run_bytes as usize;
+        let longest = match haste {
+            Haste::Trickling => longest_bytes.min(TRICKLE.0),
+            _ => longest_bytes,
+        } / block_bytes;
         let zero = self
-            .may_write_back(key)
-            .is_some_and(|slot| self.store.index.flags(slot).zero());
-        let same = |engine: &Engine, key: BlockKey| {
-            let slot = engine.may_write_back(key)?;
-            (engine.store.index.flags(slot).zero() == zero
-                && engine.store.volume_of(key) == Some(volume))
-            .then_some(slot)
+            .may_write_back(store, key)
+            .is_some_and(|slot| store.index.flags(slot).zero());
+        let same = |origin: &Origin, store: &Store, key: BlockKey| {
+            let slot = origin.may_write_back(store, key)?;
+            (store.index.flags(slot).zero() == zero && store.volume_of(key) == Some(volume))
+                .then_some(slot)
         };
         let mut slots: SmallVec<[Slot; 32]> = SmallVec::new();
         while slots.len() < longest.max(1)
-            && let Some(slot) = same(self, key.plus(slots.len() as u64))
+            && let Some(slot) = same(self, store, key.plus(slots.len() as u64))
         {
             slots.push(slot);
         }
@@ -434,7 +425,7 @@ impl Engine {
             None
         } else {
             // Where memory is short a shorter run does.
-            let spare = &mut self.spare_writeback;
+            let spare = &mut self.spare;
             let Some(buf) = spare.alloc_most(slots.len(), block_bytes, memory) else {
                 return false;
             };
@@ -442,10 +433,7 @@ impl Engine {
             Some(buf)
         };
         let count = slots.len() as u64;
-        let versions = slots
-            .iter()
-            .map(|slot| self.store.log.version(*slot))
-            .collect();
+        let versions = slots.iter().map(|slot| store.log.version(*slot)).collect();
         let job = WritebackJob {
             volume,
             key,
@@ -454,9 +442,10 @@ impl Engine {
             reads: 0,
             unreadable: SmallVec::new(),
         };
-        let name = self.jobs.insert(Job::Writeback(Box::new(job)));
+        let name = self.runs.insert(Box::new(job));
         for i in 0..count {
-            self.origin_locks.insert(key.plus(i), Owner(name));
+            let writer = OriginWriter::WriteBack(name);
+            store.origin_locks.lock(key.plus(i), writer);
         }
         self.writeback.in_flight += 1;
         self.writeback.at += 1;
@@ -466,22 +455,22 @@ impl Engine {
         }
         let moved = count as usize * block_bytes;
         self.writeback.trickle_left = self.writeback.trickle_left.saturating_sub(moved);
-        let Some(buf) = buf else {
-            self.write_run(name);
+        let Some(_buf) = buf else {
+            self.write_run(store, name);
             return true;
         };
-        self.read_run(name, key, &slots, buf, memory);
-        self.start_reads(now);
+        self.read_run(store, buffer, name, &slots, memory);
+        self.start_reads(store, now);
         if self.writeback_job(name).reads == 0 {
-            self.write_run(name);
+            self.write_run(store, name);
         }
         true
     }
 
-    pub(crate) fn write_run(&mut self, name: u32) {
+    pub(crate) fn write_run(&mut self, store: &mut Store, name: u32) {
         let job = self.writeback_job(name);
         let (volume, key, blocks, buf) = (job.volume, job.key, job.versions.len() as u64, job.buf);
-        let (offset_bytes, len_bytes) = self.store.origin_range(volume, key, blocks);
+        let (offset_bytes, len_bytes) = store.origin_range(volume, key, blocks);
         let operation = match buf {
             Some(buf) => Operation::Write {
                 offset_bytes,
@@ -492,7 +481,7 @@ impl Engine {
                 len_bytes: len_bytes as u64,
             },
         };
-        self.store.issue(
+        store.issue(
             Op::WritebackWrite { job: name },
             Device::Origin(volume),
             operation,
@@ -501,6 +490,7 @@ impl Engine {
 
     pub(crate) fn writeback_write_done(
         &mut self,
+        store: &mut Store,
         now: Nanos,
         name: u32,
         result: Result<(), DeviceError>,
@@ -509,30 +499,30 @@ impl Engine {
         let job = self.writeback_job(name);
         let (volume, key, versions) = (job.volume, job.key, job.versions.clone());
         let blocks = versions.len() as u64;
-        self.origin_written(now, volume, key, blocks);
+        store.origin_written(now, volume, key, blocks);
         if result.is_ok() {
             self.writeback.backoff = None;
-            self.store.stats.written_back_blocks += blocks;
+            store.stats.written_back_blocks += blocks;
             self.throttle.written_back(blocks);
             for (i, version) in versions.into_iter().enumerate() {
                 let key = key.plus(i as u64);
                 // Only the version that was read is on the origin (I6).
-                let on_origin = self.store.index.find(key).filter(|slot| {
+                let on_origin = store.index.find(key).filter(|slot| {
                     planted::is(Bug::AnyVersionClean)
-                        || (*slot == version.slot && self.store.log.holds(version))
+                        || (*slot == version.slot && store.log.holds(version))
                 });
                 if let Some(slot) = on_origin
-                    && self.store.index.flags(slot).dirty()
+                    && store.index.flags(slot).dirty()
                 {
-                    self.version_written(volume, key, slot);
+                    store.version_written(volume, key, slot);
                 }
             }
-            if self.written.len() >= FLUSH_AFTER_BLOCKS {
-                self.want_origin_flush(volume);
+            if store.written_blocks() >= FLUSH_AFTER_BLOCKS {
+                store.want_origin_flush(volume);
             }
         } else {
             // It stays dirty and is tried again later, later each time.
-            self.store.stats.origin_write_errors += 1;
+            store.stats.origin_write_errors += 1;
             let backoff = self
                 .writeback
                 .backoff
@@ -542,63 +532,27 @@ impl Engine {
             self.writeback.paused_until = until;
             self.writeback.next_check = until;
         }
-        self.end_writeback(now, name, memory);
+        self.end_writeback(store, now, name, memory);
     }
 
-    pub(crate) fn end_writeback(&mut self, _now: Nanos, name: u32, memory: &mut dyn Memory) {
-        let Some(Job::Writeback(job)) = self.jobs.remove(name) else {
+    pub(crate) fn end_writeback(
+        &mut self,
+        store: &mut Store,
+        _now: Nanos,
+        name: u32,
+        memory: &mut dyn Memory,
+    ) {
+        let Some(job) = self.runs.remove(name) else {
             return;
         };
         for i in 0..job.versions.len() as u64 {
             let key = job.key.plus(i);
-            if self.origin_locks.get(&key) == Some(&Owner(name)) {
-                self.origin_locks.remove(&key);
-            }
+            let writer = OriginWriter::WriteBack(name);
+            store.origin_locks.unlock(key, writer);
         }
         if let Some(buf) = job.buf {
-            self.spare_writeback.free(buf, memory);
+            self.spare.free(buf, memory);
         }
         self.writeback.in_flight -= 1;
-        let waiters = std::mem::take(&mut self.origin_lock_waiters);
-        self.runnable.extend(waiters);
-    }
-
-    /// Has what could not be read of a volume tried again: somebody who has it written back may
-    /// have mended the cause.
-    pub(crate) fn try_unreadable_again(&mut self, slot: VolumeSlot) {
-        if !self.store.unreadable.is_empty() {
-            let (first, end) = self.volume(slot).keys();
-            self.store.unreadable.forget(first, end);
-        }
-    }
-
-    /// How many dirty blocks of a volume write-back could not read and tries no more.
-    #[must_use]
-    pub fn unreadable_blocks(&self, volume: VolumeSlot) -> u64 {
-        if self.store.unreadable.is_empty() {
-            return 0;
-        }
-        self.unreadable_dirty(volume).len() as u64
-    }
-
-    /// Dirty blocks that cannot be read from the cache device, by offset on the volume in bytes:
-    /// lost unless an administrator finds another copy.
-    #[must_use]
-    pub fn unreadable_dirty(&self, volume: VolumeSlot) -> Vec<u64> {
-        let Some(Some(state)) = self.store.volumes.get(usize::from(volume.0)) else {
-            return Vec::new();
-        };
-        let still = self
-            .store
-            .unreadable
-            .iter()
-            .filter(|(key, slot)| self.store.index.find(*key) == Some(*slot));
-        let block_bytes = self.store.block_bytes() as u64;
-        let mut offsets: Vec<u64> = still
-            .filter(|(key, _)| state.contains(*key))
-            .map(|(key, _)| (key.0 - state.config.base.0) * block_bytes)
-            .collect();
-        offsets.sort_unstable();
-        offsets
     }
 }

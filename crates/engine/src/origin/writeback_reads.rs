@@ -12,12 +12,15 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use crate::engine::Engine;
-use crate::format::{BlockKey, Slot};
+use crate::buffer::MemoryBuffer;
+use crate::format::Slot;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
+use crate::origin::Origin;
 use crate::origin::writeback::CACHE_FOREGROUND;
+use crate::store::Store;
 use crate::store::log::Version;
 use crate::store::op::Op;
+use crate::store::op::ReadPart;
 
 /// How long a piece is beside clients: at the low mark of dirty data, and three quarters of the
 /// way to the high one.
@@ -42,35 +45,36 @@ pub(crate) struct Reads {
     in_flight: u32,
 }
 
-impl Engine {
+impl Origin {
     /// Has the blocks of a run read into its buffer: those that the memory buffer still has are
     /// copied, the rest is queued.
     pub(crate) fn read_run(
         &mut self,
+        store: &mut Store,
+        buffer: &MemoryBuffer,
         name: u32,
-        key: BlockKey,
         slots: &[Slot],
-        buf: Buf,
         memory: &mut dyn Memory,
     ) {
-        let block_bytes = self.store.block_bytes();
+        let job = self.writeback_job(name);
+        let (key, buf) = (job.key, job.buf.expect("data is to be read"));
+        let block_bytes = store.block_bytes();
         let mut first = 0;
         while first < slots.len() {
             let slot = slots[first];
             let place = buf.slice(first * block_bytes, block_bytes);
-            if self.copy_from_buffer(key.plus(first as u64), slot, place, memory) {
+            if buffer.copy_from_buffer(store, key.plus(first as u64), slot, place, memory) {
                 first += 1;
                 continue;
             }
-            let segment = self.store.log.geometry.segment_of(slot);
+            let segment = store.log.geometry.segment_of(slot);
             let follows = |(at, other): &(usize, &Slot)| {
-                other.0 == slot.0 + *at as u32
-                    && self.store.log.geometry.segment_of(**other) == segment
+                other.0 == slot.0 + *at as u32 && store.log.geometry.segment_of(**other) == segment
             };
             let rest = slots[first..].iter().enumerate();
             let count = rest.take_while(follows).count();
             self.writeback_job(name).reads += 1;
-            self.store.log.segment_of(slot).pins += 1;
+            store.log.segment_of(slot).pins += 1;
             self.writeback.reads.waiting.push_back(Piece {
                 job: name,
                 first: first as u16,
@@ -84,50 +88,49 @@ impl Engine {
 
     /// Starts the reads whose turn has come. One is always in flight while any waits, and its end
     /// starts the next.
-    pub(crate) fn start_reads(&mut self, now: Nanos) {
-        let longest = self.longest_piece(now);
+    pub(crate) fn start_reads(&mut self, store: &mut Store, now: Nanos) {
+        let longest = self.longest_piece(store, now);
         while longest.is_none() || self.writeback.reads.in_flight == 0 {
             let Some(mut piece) = self.writeback.reads.waiting.pop_front() else {
                 return;
             };
             if let Some(longest) = longest.filter(|longest| *longest < piece.count) {
-                let rest = self.cut_piece(&mut piece, longest);
+                let rest = self.cut_piece(store, &mut piece, longest);
                 self.writeback.reads.waiting.push_front(rest);
             }
             self.writeback.reads.in_flight += 1;
-            let op = Op::WritebackRead {
+            let op = Op::WritebackRead(ReadPart {
                 job: piece.job,
                 first: piece.first,
                 count: piece.count,
-            };
-            let offset_bytes = self.store.log.map.slot_address(piece.slot);
+            });
+            let offset_bytes = store.log.map.slot_address(piece.slot);
             let bufs = one_buf(piece.buf);
-            self.store
-                .issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
+            store.issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
         }
     }
 
     /// How many blocks are read at a time, one read after the other; `None` if the origin comes
     /// first: no client is there, or they will soon have to wait for it.
-    fn longest_piece(&self, now: Nanos) -> Option<u16> {
+    fn longest_piece(&self, store: &Store, now: Nanos) -> Option<u16> {
         let (low, high) = (
-            self.store.share(self.store.settings.dirty_low_percent),
-            self.store.share(self.store.settings.dirty_high_percent),
+            store.share(store.settings.dirty_low_percent),
+            store.share(store.settings.dirty_high_percent),
         );
         let end = low + (high - low) / 4 * 3;
-        let dirty = self.store.stats.dirty_blocks;
+        let dirty = store.stats.dirty_blocks;
         if dirty >= end || !self.writeback.has_clients(now, CACHE_FOREGROUND) {
             return None;
         }
         let growth = PIECE_BYTES.1 - PIECE_BYTES.0;
         let over = dirty.saturating_sub(low) as usize;
         let bytes = PIECE_BYTES.0 + growth * over / (end - low).max(1) as usize;
-        Some((bytes / self.store.block_bytes()).max(1) as u16)
+        Some((bytes / store.block_bytes()).max(1) as u16)
     }
 
     /// Leaves a piece so many blocks; the answer is the rest of it.
-    fn cut_piece(&mut self, piece: &mut Piece, count: u16) -> Piece {
-        let at_bytes = usize::from(count) * self.store.block_bytes();
+    fn cut_piece(&mut self, store: &mut Store, piece: &mut Piece, count: u16) -> Piece {
+        let at_bytes = usize::from(count) * store.block_bytes();
         let rest = Piece {
             job: piece.job,
             first: piece.first + count,
@@ -140,37 +143,41 @@ impl Engine {
         piece.count = count;
         piece.buf = piece.buf.slice(0, at_bytes);
         self.writeback_job(piece.job).reads += 1;
-        self.store.log.segment_of(piece.slot).pins += 1;
+        store.log.segment_of(piece.slot).pins += 1;
         rest
     }
 
     pub(crate) fn writeback_read_done(
         &mut self,
+        store: &mut Store,
         now: Nanos,
-        name: u32,
-        first: u16,
-        count: u16,
+        part: ReadPart,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let block_bytes = self.store.block_bytes();
+        let ReadPart {
+            job: name,
+            first,
+            count,
+        } = part;
+        let block_bytes = store.block_bytes();
         self.writeback.reads.in_flight -= 1;
         if result.is_err() && count > 1 {
-            return self.take_piece_apart(now, name, first, count);
+            return self.take_piece_apart(store, now, name, first, count);
         }
-        self.start_reads(now);
+        self.start_reads(store, now);
         let job = self.writeback_job(name);
         job.reads -= 1;
         let buf = job.buf.expect("data was read");
         let versions: SmallVec<[Version; 32]> =
             job.versions[usize::from(first)..usize::from(first + count)].into();
-        self.store.log.segment_of(versions[0].slot).pins -= 1;
-        self.store.stats.cache_read_errors += u64::from(result.is_err());
+        store.log.segment_of(versions[0].slot).pins -= 1;
+        store.stats.cache_read_errors += u64::from(result.is_err());
         for (i, version) in versions.iter().enumerate() {
             let at = usize::from(first) + i;
             let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
-            if result.is_err() || crc32c::crc32c(block) != self.store.index.checksum(version.slot) {
-                self.store.stats.checksum_errors += u64::from(result.is_ok());
+            if result.is_err() || crc32c::crc32c(block) != store.index.checksum(version.slot) {
+                store.stats.checksum_errors += u64::from(result.is_ok());
                 self.writeback_job(name).unreadable.push(at as u16);
             }
         }
@@ -178,22 +185,29 @@ impl Engine {
             return;
         }
         if self.writeback_job(name).unreadable.is_empty() {
-            self.write_run(name);
+            self.write_run(store, name);
         } else {
-            self.give_up_unreadable(now, name, memory);
+            self.give_up_unreadable(store, now, name, memory);
         }
     }
 
     /// A transfer of several blocks failed: one bad sector is enough for that, so each block is
     /// read by itself before anything is concluded (I23).
-    fn take_piece_apart(&mut self, now: Nanos, name: u32, first: u16, count: u16) {
-        let block_bytes = self.store.block_bytes();
+    fn take_piece_apart(
+        &mut self,
+        store: &mut Store,
+        now: Nanos,
+        name: u32,
+        first: u16,
+        count: u16,
+    ) {
+        let block_bytes = store.block_bytes();
         let job = self.writeback_job(name);
         let buf = job.buf.expect("data was read");
         let slot = job.versions[usize::from(first)].slot;
         job.reads += u32::from(count) - 1;
-        self.store.log.segment_of(slot).pins += u32::from(count) - 1;
-        self.store.stats.cache_read_errors += 1;
+        store.log.segment_of(slot).pins += u32::from(count) - 1;
+        store.stats.cache_read_errors += 1;
         for i in 0..count {
             let at_bytes = usize::from(first + i) * block_bytes;
             self.writeback.reads.waiting.push_back(Piece {
@@ -204,18 +218,24 @@ impl Engine {
                 buf: buf.slice(at_bytes, block_bytes),
             });
         }
-        self.start_reads(now);
+        self.start_reads(store, now);
     }
 
     /// Blocks that cannot be read stay dirty; the rest of the run is written back by a later
     /// sweep.
-    fn give_up_unreadable(&mut self, now: Nanos, name: u32, memory: &mut dyn Memory) {
+    fn give_up_unreadable(
+        &mut self,
+        store: &mut Store,
+        now: Nanos,
+        name: u32,
+        memory: &mut dyn Memory,
+    ) {
         let job = self.writeback_job(name);
         let (first, versions, bad) = (job.key, job.versions.clone(), job.unreadable.clone());
         for at in bad {
             let (key, slot) = (first.plus(u64::from(at)), versions[usize::from(at)].slot);
-            self.store.unreadable.failed(key, slot);
+            store.unreadable.failed(key, slot);
         }
-        self.end_writeback(now, name, memory);
+        self.end_writeback(store, now, name, memory);
     }
 }

@@ -1,12 +1,56 @@
 //! Flush: answered when everything acknowledged before it is durable (I7).
 
 use crate::engine::Engine;
+use crate::interface::{DeviceError, Memory};
 use crate::interface::{Failure, Nanos, Request, VolumeSlot};
-use crate::origin::volume::OriginWaiter;
 use crate::planted::{self, Bug};
 use crate::store::durability::Waiter;
+use crate::store::volumes::OriginWaiter;
 
 impl Engine {
+    /// A flush of an origin has ended: tells those who waited for it.
+    pub(crate) fn origin_flush_done(
+        &mut self,
+        now: Nanos,
+        slot: VolumeSlot,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        self.store.origin_flush_ended(slot);
+        if result.is_err() && !planted::is(Bug::FailedFlushBelieved) {
+            self.store.stats.origin_write_errors += 1;
+            return self.origin_flush_failed(now, slot, memory);
+        }
+        let waiting = self.store.origin_flushed(now, slot, memory);
+        self.tell_origin_waiters(now, waiting, Ok(()), memory);
+    }
+
+    /// A flush of this volume's origin failed, here or in another shard: every shard is told before
+    /// it is given the end of a later one (I21). What was written and not flushed is uncertain for
+    /// ever (I10).
+    pub fn origin_flush_failed(&mut self, now: Nanos, slot: VolumeSlot, memory: &mut dyn Memory) {
+        let Some(waiting) = self.store.origin_flush_failed(slot) else {
+            return;
+        };
+        self.doubt_reads(slot);
+        self.tell_origin_waiters(now, waiting, Err(Failure::Io), memory);
+    }
+
+    fn tell_origin_waiters(
+        &mut self,
+        now: Nanos,
+        waiting: Vec<OriginWaiter>,
+        answer: Result<(), Failure>,
+        memory: &mut dyn Memory,
+    ) {
+        for waiter in waiting {
+            match waiter {
+                OriginWaiter::Request(request) => self.finish_part(now, request, answer),
+                OriginWaiter::Job(job) => self.job_origin_durable(now, job, answer, memory),
+            }
+        }
+    }
+
     /// Flushes what is published. `since` is when the client asked.
     pub(crate) fn flush(&mut self, now: Nanos, since: Nanos, request: Request) {
         self.store.stats.flush_requests += 1;
@@ -20,14 +64,14 @@ impl Engine {
             self.store
                 .await_durable(self.store.last_number(), Waiter::Request(name));
         }
-        let state = self.volume(volume);
+        let state = self.store.volume(volume);
         if std::mem::take(&mut state.flush_error) {
             self.add_part(name);
             self.finish_part(now, name, Err(Failure::Io));
         }
         if self.needs_origin_flush(volume) && !planted::is(Bug::OriginNotFlushed) {
             self.add_part(name);
-            self.await_origin(volume, OriginWaiter::Request(name));
+            self.store.await_origin(volume, OriginWaiter::Request(name));
         }
         self.finish_part(now, name, Ok(()));
     }
@@ -55,7 +99,7 @@ impl Engine {
             .as_mut()
             .map(|failed| std::mem::take(&mut failed.flushes));
         for (name, volume) in waiting.unwrap_or_default() {
-            let (first, end) = self.volume(volume).keys();
+            let (first, end) = self.store.volume(volume).keys();
             let must_wait =
                 self.store.wants_abandonment().is_some() || self.store.is_listed(first, end);
             match &mut self.store.failed {
@@ -68,7 +112,7 @@ impl Engine {
     /// Whether something acknowledged may be in the origin's volatile cache only.
     fn needs_origin_flush(&mut self, volume: VolumeSlot) -> bool {
         let has_cache = !self.store.failed_cache();
-        let state = self.volume(volume);
+        let state = self.store.volume(volume);
         if has_cache {
             state.owes_clients_a_flush()
         } else {

@@ -41,7 +41,7 @@ impl Engine {
         };
         self.store.stats.read_blocks_hit += 1;
         self.store.stats.late_reads += 1;
-        self.writeback.cache_is_used(now);
+        self.origin.writeback.cache_is_used(now);
         self.add_part(request);
         let read = LateRead {
             promotion: self.begin_promotion_of_one(volume, key, buf, buf.len_bytes),

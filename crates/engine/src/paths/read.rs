@@ -160,14 +160,14 @@ impl Engine {
         let Some(cutoff) = self.store.settings.sequential_cutoff_bytes else {
             return false;
         };
-        let reads = &mut self.volume(request.volume).reads;
+        let reads = &mut self.store.volume(request.volume).reads;
         reads.request(request.offset_bytes, u64::from(request.len_bytes)) > cutoff
     }
 
     /// Whether only dirty blocks are read from the cache.
     #[inline]
     pub(super) fn passes_by(&mut self, volume: VolumeSlot) -> bool {
-        self.volume(volume).config.mode == Mode::Passthrough || self.store.failed_cache()
+        self.store.volume(volume).config.mode == Mode::Passthrough || self.store.failed_cache()
     }
 
     /// The slot to read a block from, if not the origin: one that is not live if the block was
@@ -274,7 +274,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn note_hits(&mut self, now: Nanos, extent: &Extent, slot: Slot) {
         self.store.stats.read_blocks_hit += u64::from(extent.count);
-        self.writeback.cache_is_used(now);
+        self.origin.writeback.cache_is_used(now);
         for i in 0..u32::from(extent.count) {
             self.store.index.hit(Slot(slot.0 + i));
             self.policy.note_use(extent.key.plus(u64::from(i)));
@@ -516,7 +516,7 @@ impl Engine {
         if self.store.failed_cache() {
             return Err(BypassReason::Failed);
         }
-        let state = self.volume(volume);
+        let state = self.store.volume(volume);
         let has_doubts = state.has_doubts();
         if state.config.mode == Mode::Passthrough {
             return Err(BypassReason::Mode);
@@ -529,7 +529,7 @@ impl Engine {
         }
         // I6: what the origin may hold in its volatile cache only is not clean.
         if has_doubts {
-            let state = self.volume(volume);
+            let state = self.store.volume(volume);
             if keys().any(|key| state.is_unflushed(key)) {
                 return Err(BypassReason::Unflushed);
             }
@@ -577,14 +577,14 @@ impl Engine {
     }
 
     pub(crate) fn foreground_read(&mut self, now: Nanos, volume: VolumeSlot) {
-        let state = self.volume(volume);
+        let state = self.store.volume(volume);
         state.foreground_at = Some(now);
         state.foreground_reads += 1;
     }
 
     /// The origin was read for a client.
     pub(crate) fn origin_was_read(&mut self, now: Nanos, volume: VolumeSlot) {
-        let state = self.volume(volume);
+        let state = self.store.volume(volume);
         state.foreground_reads -= 1;
         state.foreground_at = Some(now);
     }

@@ -33,7 +33,7 @@ impl Engine {
             || !request.offset_bytes.is_multiple_of(block_bytes as u64)
             || request.kind != (RequestKind::Write { fua: false })
             || self.store.combines()
-            || !self.throttle.is_empty()
+            || !self.origin.throttle.is_empty()
             || self.store.dirty_is_high()
         {
             return false;
@@ -147,7 +147,7 @@ impl Engine {
             checksum,
         } = write.placed;
         let block_bytes = self.store.block_bytes() as u32;
-        let blocks = key.0 - self.volume(write.volume).config.base.0;
+        let blocks = key.0 - self.store.volume(write.volume).config.base.0;
         let name = self.begin_request(
             write.started,
             Request {

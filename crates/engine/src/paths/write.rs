@@ -162,7 +162,7 @@ impl Engine {
 
     pub(crate) fn write(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         let len_bytes = u64::from(request.len_bytes);
-        let volume = self.volume(request.volume);
+        let volume = self.store.volume(request.volume);
         let mode = volume.config.mode;
         let stream_bytes = volume.writes.request(request.offset_bytes, len_bytes);
         match request.kind {
@@ -173,9 +173,9 @@ impl Engine {
             }
         }
         if stream_bytes <= SEQUENTIAL_BYTES {
-            self.writeback.cache_is_used(now);
+            self.origin.writeback.cache_is_used(now);
         }
-        self.writeback.client_writes(now);
+        self.origin.writeback.client_writes(now);
         let bypass = self.write_bypass(now, &request, mode, stream_bytes);
         if mode == Mode::Writeback && bypass.is_none() && self.write_single(now, &request, memory) {
             return;
@@ -185,9 +185,9 @@ impl Engine {
         let logs =
             mode == Mode::Writeback && bypass.is_none() && request.kind != RequestKind::Discard;
         let blocks = len_bytes.div_ceil(self.store.block_bytes() as u64);
-        if logs && self.throttles(now, blocks) {
+        if logs && self.origin.throttles(&self.store, now, blocks) {
             self.store.stats.throttled_requests += 1;
-            self.throttle.hold(name, blocks);
+            self.origin.throttle.hold(name, blocks);
         } else {
             self.start_write(now, name, bypass, memory);
         }
@@ -242,10 +242,10 @@ impl Engine {
             return false;
         }
         if self.log_is_short() {
-            self.throttle.no_room_until = now.after(NO_ROOM);
+            self.origin.throttle.no_room_until = now.after(NO_ROOM);
             return true;
         }
-        (long && self.store.dirty_is_high()) || (large && now < self.throttle.no_room_until)
+        (long && self.store.dirty_is_high()) || (large && now < self.origin.throttle.no_room_until)
     }
 
     /// Whether appends wait for reclaim: then a long sequential write is faster without the log.
@@ -263,14 +263,14 @@ impl Engine {
         let request = self.request(name);
         let block_bytes = self.store.block_bytes() as u64;
         let first = self.store.key_at(request.volume, request.offset_bytes);
-        let writes_back = self.volume(request.volume).config.mode == Mode::Writeback;
+        let writes_back = self.store.volume(request.volume).config.mode == Mode::Writeback;
         if writes_back && bypass.is_none() && self.is_quick(&request, first) {
             return self.quick_write(now, name, &request, first, memory);
         }
         let mut range = self.store.keys_of(&request);
         if request.kind == RequestKind::Discard {
             // Only whole blocks can be discarded; the last block of a volume may be short.
-            let size_bytes = self.volume(request.volume).config.size_bytes;
+            let size_bytes = self.store.volume(request.volume).config.size_bytes;
             let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
             if !request.offset_bytes.is_multiple_of(block_bytes) {
                 range.0 = range.0.plus(1);
@@ -370,7 +370,7 @@ impl Engine {
         let (first, end, request, bypass) = (state.first, state.end, state.request, state.bypass);
         let name = state.name;
         let is_zero = state.is_zero();
-        let mode = self.volume(request.volume).config.mode;
+        let mode = self.store.volume(request.volume).config.mode;
         let mut any_dirty = false;
         let mut all_cached = true;
         let mut cached_blocks = 0;

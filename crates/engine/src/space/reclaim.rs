@@ -20,6 +20,7 @@ use crate::planted::{self, Bug};
 use crate::store::append::{Keys, Piece};
 use crate::store::log::{Claim, RECLAIM_RESERVE, SegmentState};
 use crate::store::op::Op;
+use crate::store::op::ReadPart;
 
 /// How many blocks of a segment are read and appended again at a time.
 const BATCH_BLOCKS: usize = 64;
@@ -186,7 +187,7 @@ impl Engine {
             }
         }
         if short && self.reclaim.leaving() == 0 {
-            self.writeback.hurry();
+            self.origin.writeback.hurry();
         }
     }
 
@@ -297,7 +298,7 @@ impl Engine {
         self.policy.renew_allowance(&self.store);
         if self.store.log.segment(segment).dirty > 0 {
             // Copying dirty blocks on and on frees little; writing them back does.
-            self.writeback.hurry();
+            self.origin.writeback.hurry();
         }
         self.store.log.segment(segment).state = SegmentState::Reclaiming;
         let job = self.jobs.insert(Job::Retain(Box::new(RetainJob {
@@ -363,11 +364,11 @@ impl Engine {
     /// Whether a dirty block is on its way to the origin, or there and waits for a flush. A copy
     /// made now would have to be written back again, and so on for ever.
     fn is_about_to_be_clean(&mut self, key: BlockKey, slot: Slot) -> bool {
-        if !self.is_written(key, slot) {
-            return self.origin_locks.contains_key(&key);
+        if !self.store.is_written(key, slot) {
+            return self.store.origin_locks.holds(key);
         }
         if let Some(volume) = self.store.volume_of(key) {
-            self.want_origin_flush(volume);
+            self.store.want_origin_flush(volume);
         }
         true
     }
@@ -486,11 +487,11 @@ impl Engine {
         self.store.log.segment_of(slot).pins += 1;
         let offset_bytes = self.store.log.map.slot_address(slot);
         let bufs = one_buf(buf.slice(first * block_bytes, count * block_bytes));
-        let op = Op::RetainRead {
+        let op = Op::RetainRead(ReadPart {
             job,
             first: first as u16,
             count: count as u16,
-        };
+        });
         self.store
             .issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
     }
@@ -498,12 +499,11 @@ impl Engine {
     pub(crate) fn retain_read_done(
         &mut self,
         now: Nanos,
-        job: u32,
-        first: u16,
-        count: u16,
+        part: ReadPart,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        let ReadPart { job, first, count } = part;
         let state = self.retain_job(job);
         state.reads -= 1;
         let buf = state.buf.expect("a batch is being read");

@@ -224,7 +224,7 @@ impl Engine {
         self.retire.next_look = (!done).then(|| now.after(TICK));
         if !self.retire.withdrawn {
             if self.free_that_stay() < target {
-                return self.writeback.hurry();
+                return self.origin.writeback.hurry();
             }
             self.withdraw(now, memory);
         }

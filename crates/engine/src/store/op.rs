@@ -42,21 +42,23 @@ pub(crate) enum Op {
         job: u32,
     },
 
-    WritebackRead {
-        job: u32,
-        first: u16,
-        count: u16,
-    },
+    WritebackRead(ReadPart),
     WritebackWrite {
         job: u32,
     },
-    RetainRead {
-        job: u32,
-        first: u16,
-        count: u16,
-    },
+    RetainRead(ReadPart),
     Renewal(SegmentId),
     SegmentDiscard(SegmentId),
+}
+
+/// A part of what a job reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadPart {
+    pub(crate) job: u32,
+    /// The first block of the part, counted from the first of the job.
+    pub(crate) first: u16,
+    /// How many blocks.
+    pub(crate) count: u16,
 }
 
 /// The write of one block on its way into the log.

@@ -6,9 +6,9 @@ use crate::format::BlockKey;
 use crate::interface::{
     Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, RequestKind, one_buf,
 };
-use crate::map::locks::Owner;
-use crate::origin::volume::OriginWaiter;
+use crate::map::origin_locks::OriginWriter;
 use crate::store::op::Op;
+use crate::store::volumes::OriginWaiter;
 
 use super::{Edge, Run, Stage, pieces};
 
@@ -23,20 +23,20 @@ impl Engine {
         if self.write_job(job).through {
             locked.extend(keys(&logged));
         }
-        if !self.origin_locks.is_empty()
-            && locked.iter().any(|key| self.origin_locks.contains_key(key))
+        if !self.store.origin_locks.is_empty()
+            && locked.iter().any(|key| self.store.origin_locks.holds(*key))
         {
-            self.origin_lock_waiters.push(job);
+            self.store.origin_locks.wait(job);
             return false;
         }
         for key in locked {
-            self.origin_locks.insert(key, Owner(job));
+            self.store.origin_locks.lock(key, OriginWriter::Client(job));
         }
         let state = self.write_job(job);
         state.origin_locked = true;
         state.stage = Stage::Origin;
         state.outstanding = 1;
-        self.volume(request.volume).foreground_at = Some(now);
+        self.store.volume(request.volume).foreground_at = Some(now);
         for run in around {
             self.issue_origin(job, run);
         }
@@ -120,7 +120,7 @@ impl Engine {
         let state = self.write_job(job);
         state.outstanding += 1;
         let volume = state.request.volume;
-        self.volume(volume).foreground_writes += 1;
+        self.store.volume(volume).foreground_writes += 1;
         self.store
             .issue(Op::JobOrigin { job }, Device::Origin(volume), operation);
     }
@@ -157,7 +157,7 @@ impl Engine {
     ) {
         let volume = self.write_job(job).request.volume;
         let is_discard = self.write_job(job).request.kind == RequestKind::Discard;
-        let state = self.volume(volume);
+        let state = self.store.volume(volume);
         state.foreground_writes -= 1;
         state.foreground_at = Some(now);
         match result {
@@ -190,14 +190,15 @@ impl Engine {
             (state.request.volume, state.through, state.failure.is_some());
         let (first, end, logged) = (state.first, state.end, state.logged.clone());
         let replaces_dirty = state.replaces_dirty;
-        self.origin_written(now, volume, first, end.0 - first.0);
-        self.volume(volume).owes_flush = true;
+        self.store
+            .origin_written(now, volume, first, end.0 - first.0);
+        self.store.volume(volume).owes_flush = true;
         let keys = logged.iter().flat_map(|run| run.keys());
         for key in keys.filter(|_| through) {
             if failed && !replaces_dirty {
                 self.store.forget_unacknowledged(now, key, memory);
             } else if !failed && let Some(slot) = self.store.index.find(key) {
-                self.version_written(volume, key, slot);
+                self.store.version_written(volume, key, slot);
             }
         }
     }
@@ -209,11 +210,16 @@ impl Engine {
         }
         let (first, end) = (state.first, state.end);
         for key in (first.0..end.0).map(BlockKey) {
-            if self.origin_locks.get(&key) == Some(&Owner(job)) {
-                self.origin_locks.remove(&key);
-            }
+            self.store
+                .origin_locks
+                .unlock(key, OriginWriter::Client(job));
         }
-        let waiters = std::mem::take(&mut self.origin_lock_waiters);
+        self.wake_origin_waiters();
+    }
+
+    /// Has writes that waited for the end of another write of their blocks look again (I11).
+    pub(crate) fn wake_origin_waiters(&mut self) {
+        let waiters = self.store.origin_locks.take_waiting();
         self.runnable.extend(waiters);
     }
 
@@ -222,7 +228,7 @@ impl Engine {
         let volume = state.request.volume;
         if state.through || !state.around.is_empty() {
             state.stage = Stage::ForcedOrigin;
-            self.await_origin(volume, OriginWaiter::Job(job));
+            self.store.await_origin(volume, OriginWaiter::Job(job));
         } else {
             state.stage = Stage::Ended;
             self.runnable.push_back(job);

@@ -145,7 +145,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         let volume = self.write_job(job).request.volume;
-        let state = self.volume(volume);
+        let state = self.store.volume(volume);
         state.foreground_reads -= 1;
         state.foreground_at = Some(now);
         let Edge { key, buf, .. } = self.write_job(job).edges[usize::from(edge)].expect("an edge");
