@@ -275,6 +275,8 @@ impl World<'_> {
         }
         let count = blocks.len() as u64;
         self.counts().add("blocks forgotten after damage", count);
+        // Records whose data is gone may count again.
+        self.touched.lasting.extend(&blocks);
         let block_sectors = u64::from(self.plan.config.geometry.block_bytes) / 512;
         for (volume, block) in blocks {
             let sectors = self.volumes[usize::from(volume)].sectors;
