@@ -1,31 +1,27 @@
 //! The state of one shard and its three calls: submit, complete, next action.
 
+mod control;
+
 use std::collections::VecDeque;
 
 use crate::buffer::MemoryBuffer;
 use crate::buffer::requests::BUFFER_ENDED;
-use crate::format::{CacheId, Geometry, Slot};
 use crate::interface::{
     Ack, Action, DeviceError, Failure, MAX_REQUEST_BYTES, Memory, Nanos, OpId, Request,
-    RequestKind, SECTOR_BYTES, VolumeSlot,
+    RequestKind, SECTOR_BYTES,
 };
 use crate::jobs::Job;
 use crate::origin::Origin;
 use crate::paths::read_ahead::ReadAhead;
 use crate::policy::Policy;
-use crate::policy::trials::Trials;
 use crate::recovery::Recovered;
 use crate::requests::RequestState;
 use crate::ring::{self, RingIdentity};
-use crate::settings::replacement::Replacement;
-use crate::settings::{Commit, Mode, Settings};
+use crate::settings::Settings;
 use crate::slab::Slab;
-use crate::space::reclaim::Reclaim;
-use crate::space::shrink::Retire;
+use crate::space::Space;
 use crate::spare::Spare;
-use crate::stats::Stats;
 use crate::store::op::{HitRead, Op};
-use crate::store::volumes::{Volume, VolumeConfig};
 use crate::store::{Store, earlier};
 
 /// The longest discard or write-zeroes one request may carry, in bytes.
@@ -40,6 +36,7 @@ pub struct Engine {
     pub(crate) store: Store,
     pub(crate) policy: Policy,
     pub(crate) origin: Origin,
+    pub(crate) space: Space,
     pub(crate) ahead: ReadAhead,
     pub(crate) buffer: MemoryBuffer,
     identity: RingIdentity,
@@ -51,11 +48,8 @@ pub struct Engine {
     pub(crate) ended_promotions: Vec<u32>,
     /// Write jobs that wait for a free segment, for memory or for the abandonment to be durable.
     pub(crate) stalled_jobs: Vec<u32>,
-    pub(crate) spare_retain: Spare,
     pub(crate) spare_buffered: Spare,
     pub(crate) stalled_reads: Vec<HitRead>,
-    pub(crate) reclaim: Reclaim,
-    pub(crate) retire: Retire,
     /// Otherwise nothing becomes due before.
     quiet_until: Nanos,
     /// One logged block more or less makes no difference to the next [`Engine::advance`].
@@ -99,12 +93,10 @@ impl Engine {
             runnable: VecDeque::new(),
             ended_promotions: Vec::new(),
             stalled_jobs: Vec::new(),
-            spare_retain: Spare::new(block_bytes, memory),
+            space: Space::new(block_bytes, memory),
             origin: Origin::new(block_bytes, memory),
             spare_buffered: Spare::default(),
             stalled_reads: Vec::new(),
-            reclaim: Reclaim::default(),
-            retire: Retire::default(),
             quiet_until: Nanos(0),
             steady: false,
             acks: VecDeque::new(),
@@ -112,158 +104,6 @@ impl Engine {
         engine.store.keep_spare_pages(memory);
         engine.adopt_buffer(memory);
         engine
-    }
-
-    /// Attaches a volume and says how requests name it.
-    pub fn add_volume(&mut self, config: VolumeConfig) -> VolumeSlot {
-        let free = self.store.volumes.iter().position(Option::is_none);
-        let slot = VolumeSlot(free.unwrap_or(self.store.volumes.len()) as u16);
-        self.add_volume_at(slot, config);
-        slot
-    }
-
-    /// Attaches a volume that requests name so.
-    ///
-    /// # Panics
-    /// If they name another one so.
-    pub fn add_volume_at(&mut self, slot: VolumeSlot, config: VolumeConfig) {
-        let mut volume = Volume::new(config);
-        for slot in 0..self.store.log.geometry.slots() {
-            let flags = self.store.index.flags(Slot(slot));
-            if flags.live() && volume.contains(self.store.index.key(Slot(slot))) {
-                volume.cached_blocks += 1;
-                volume.dirty_blocks += u64::from(flags.dirty());
-            }
-        }
-        let at = usize::from(slot.0);
-        let count = self.store.volumes.len().max(at + 1);
-        self.store.volumes.resize_with(count, || None);
-        assert!(
-            self.store.volumes[at].is_none(),
-            "volume {at} is served already"
-        );
-        self.store.volumes[at] = Some(volume);
-        self.store.stir();
-    }
-
-    /// Forgets a volume that has no dirty data and no requests in progress. Its clean blocks
-    /// leave the index; what the log still says of it is void once the superblock says the
-    /// volume is detached (I15).
-    ///
-    /// # Errors
-    /// With the number of dirty blocks if there are any, or of requests in progress.
-    pub fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
-        let Some(Some(volume)) = self.store.volumes.get(usize::from(slot.0)) else {
-            return Ok(());
-        };
-        if volume.dirty_blocks > 0 {
-            return Err(volume.dirty_blocks);
-        }
-        // A flush of its origin that ends later would be taken for one of the next volume in
-        // this place, which began before that volume's writes (I6).
-        let busy = self.requests.len()
-            + self.singles_in_flight
-            + self.jobs.len()
-            + self.origin.runs()
-            + usize::from(volume.is_flushing())
-            + self.buffer.requests();
-        if busy > 0 {
-            return Err(busy as u64);
-        }
-        let (first, end) = volume.keys();
-        let buffered = self.buffer.blocks_unfinished(first, end);
-        if buffered > 0 {
-            return Err(buffered);
-        }
-        for at in 0..self.store.log.geometry.slots() {
-            let slot = Slot(at);
-            let key = self.store.index.key(slot);
-            if !(first..end).contains(&key) {
-                continue;
-            }
-            if self.store.index.flags(slot).live() {
-                let (slot, flags) = self.store.index.remove(key).expect("live");
-                self.store.slot_dies(key, slot, flags);
-            } else if self.store.index.named(key) == Some(slot) {
-                // Its keys may be those of another volume next.
-                self.store.index.hide_evicted(slot);
-            }
-        }
-        self.store.volumes[usize::from(slot.0)] = None;
-        Ok(())
-    }
-
-    /// Changes a volume's mode for requests submitted from now on. Dirty data stays and is
-    /// written back as before.
-    pub fn set_mode(&mut self, slot: VolumeSlot, mode: Mode) {
-        self.store.stir();
-        let volume = self.store.volume(slot);
-        volume.config.mode = mode;
-    }
-
-    /// The mode of a volume.
-    #[must_use]
-    pub fn mode(&self, slot: VolumeSlot) -> Option<Mode> {
-        Some(
-            self.store
-                .volumes
-                .get(usize::from(slot.0))?
-                .as_ref()?
-                .config
-                .mode,
-        )
-    }
-
-    /// Starts or stops writing everything of a volume back as fast as the origin takes it.
-    pub fn set_draining(&mut self, slot: VolumeSlot, draining: bool) {
-        self.store.stir();
-        self.store.volume(slot).draining = draining;
-        if draining {
-            self.store.try_unreadable_again(slot);
-        }
-    }
-
-    /// Takes no more requests for a volume but flushes; others fail with [`Failure::Detached`].
-    pub fn set_detaching(&mut self, slot: VolumeSlot, detaching: bool) {
-        self.store.volume(slot).detaching = detaching;
-    }
-
-    /// Changes the settings.
-    ///
-    /// # Errors
-    /// If they are not valid; the old ones stay.
-    pub fn set_settings(&mut self, settings: Settings) -> Result<(), String> {
-        settings.validate()?;
-        self.store.stir();
-        self.policy
-            .gate
-            .set(&settings, self.store.log.usable_slots());
-        self.buffer.in_use |= settings.commit == Commit::Memory;
-        let tried = |of: &Settings| (of.replacement, of.probation_percent, of.promotion_hits);
-        if tried(&settings) != tried(&self.store.settings) {
-            self.policy.trials = Trials::new(self.store.log.usable_slots(), &settings);
-        }
-        self.store.settings = settings;
-        Ok(())
-    }
-
-    /// Uses a memory buffer that the driver has from now on ([`Memory::buffer_mut`]), if there was
-    /// none before.
-    pub fn adopt_buffer(&mut self, memory: &mut dyn Memory) {
-        if !self.buffer.has_place() {
-            self.buffer = MemoryBuffer::adopt(self.identity, self.store.block_bytes(), memory);
-            self.store.stir();
-            if self.buffer.has_place() {
-                self.spare_buffered = Spare::new(self.store.block_bytes(), memory);
-            }
-            self.buffer.in_use |= self.store.settings.commit == Commit::Memory;
-        }
-    }
-
-    /// The settings in force.
-    #[must_use]
-    pub fn settings(&self) -> &Settings {
-        &self.store.settings
     }
 
     /// Takes a request. Its answer comes from [`Engine::next_ack`], possibly at once.
@@ -418,9 +258,13 @@ impl Engine {
                     .writeback_write_done(store, now, job, result, memory);
                 self.wake_origin_waiters();
             }
-            Op::RetainRead(part) => self.retain_read_done(now, part, result, memory),
+            Op::RetainRead(part) => {
+                self.space
+                    .retain_read_done(&mut self.store, now, part, result, memory);
+                self.tell_appended(now, memory);
+            }
             Op::Renewal(segment) => self.store.renewal_done(segment, result, memory),
-            Op::SegmentDiscard(segment) => self.segment_discarded(segment),
+            Op::SegmentDiscard(segment) => self.space.segment_discarded(&mut self.store, segment),
         }
         self.run(now, memory);
     }
@@ -447,7 +291,13 @@ impl Engine {
             self.release_throttled(now, memory);
         }
         self.run(now, memory);
-        self.advance_reclaim(now, memory);
+        self.space.advance_reclaim(
+            &mut self.store,
+            &mut self.policy,
+            &mut self.origin,
+            now,
+            memory,
+        );
         // After reclaim: the segment it has just freed may be the last thing that happens.
         if !self.stalled_jobs.is_empty() {
             let stalled = std::mem::take(&mut self.stalled_jobs);
@@ -493,7 +343,7 @@ impl Engine {
     /// Whether all that a logged block could bring about has its time already, and nothing tries
     /// again whenever something happens.
     fn is_steady(&self) -> bool {
-        self.reclaim_waits()
+        self.space.reclaim_waits(&self.store)
             && self.origin.writeback_waits(&self.store)
             && self.store.durability_waits()
             && !self.store.failed_cache()
@@ -547,7 +397,8 @@ impl Engine {
             self.origin.throttle.deadline(),
             self.origin.writeback_deadline(&self.store),
             self.ahead.deadline(),
-            self.retire
+            self.space
+                .retire
                 .deadline()
                 .filter(|_| !self.store.failed_cache()),
         ] {
@@ -570,6 +421,7 @@ impl Engine {
             && self.requests.is_empty()
             && self.jobs.is_empty()
             && self.origin.runs() == 0
+            && self.space.jobs() == 0
             && self.origin.throttle.is_empty()
             && self.ahead.is_empty()
             && self.buffer_is_at_rest()
@@ -581,108 +433,6 @@ impl Engine {
     pub fn is_settled(&self) -> bool {
         self.is_idle()
             && ((self.store.all_durable() && !self.store.promises()) || self.store.failed_cache())
-    }
-
-    /// The counters.
-    #[must_use]
-    pub fn stats(&self) -> &Stats {
-        &self.store.stats
-    }
-
-    /// Dirty and cached blocks of a volume. Those in the memory buffer alone are dirty too: the
-    /// origin does not have them.
-    #[must_use]
-    pub fn volume_blocks(&self, slot: VolumeSlot) -> Option<(u64, u64)> {
-        let volume = self.store.volumes.get(usize::from(slot.0))?.as_ref()?;
-        let (first, end) = volume.keys();
-        let buffered = self.buffer.blocks_unfinished(first, end);
-        Some((volume.dirty_blocks + buffered, volume.cached_blocks))
-    }
-
-    /// Blocks of a volume that are on its origin and become clean with the origin's next flush;
-    /// some may have been written again since. For showing progress.
-    #[must_use]
-    pub fn unflushed_blocks(&self, slot: VolumeSlot) -> u64 {
-        self.store.unflushed_blocks(slot)
-    }
-
-    /// Starts no more write-back: part of an orderly stop, after which an origin is to stay as it
-    /// is. What is on its way ends.
-    pub fn hold_writeback(&mut self) {
-        self.origin.writeback.hold();
-    }
-
-    /// How many dirty blocks of a volume write-back could not read and tries no more.
-    #[must_use]
-    pub fn unreadable_blocks(&self, volume: VolumeSlot) -> u64 {
-        self.store.unreadable_blocks(volume)
-    }
-
-    /// Dirty blocks that cannot be read from the cache device, by offset on the volume in bytes:
-    /// lost unless an administrator finds another copy.
-    #[must_use]
-    pub fn unreadable_dirty(&self, volume: VolumeSlot) -> Vec<u64> {
-        self.store.unreadable_dirty(volume)
-    }
-
-    /// How many blocks are cached and how many fit, at most.
-    #[must_use]
-    pub fn occupancy(&self) -> (u64, u64) {
-        (
-            u64::from(self.store.index.len()),
-            self.store.capacity_blocks(),
-        )
-    }
-
-    /// The manner that `adaptive` replacement is in just now; none under another policy.
-    #[must_use]
-    pub fn manner(&self) -> Option<&'static str> {
-        let adapts = self.store.settings.replacement == Replacement::Adaptive;
-        adapts.then(|| self.policy.trials.best().name())
-    }
-
-    /// Whether a block of a volume is cached, and whether it is dirty.
-    #[must_use]
-    pub fn block_state(&self, slot: VolumeSlot, offset_bytes: u64) -> (bool, bool) {
-        let Some(Some(volume)) = self.store.volumes.get(usize::from(slot.0)) else {
-            return (false, false);
-        };
-        let key = volume.key_at(offset_bytes, self.store.block_bytes());
-        if self.buffer.is_unfinished(key) {
-            return (true, true);
-        }
-        self.store.index.find(key).map_or((false, false), |slot| {
-            (true, self.store.index.flags(slot).dirty())
-        })
-    }
-
-    /// Where on the cache devices the newest copy of a block is, as an address
-    /// ([`crate::format::extents`]); none if it is not cached.
-    #[must_use]
-    pub fn address_of(&self, slot: VolumeSlot, offset_bytes: u64) -> Option<u64> {
-        let volume = self.store.volumes.get(usize::from(slot.0))?.as_ref()?;
-        let found = self
-            .store
-            .index
-            .find(volume.key_at(offset_bytes, self.store.block_bytes()))?;
-        Some(self.store.log.map.slot_address(found))
-    }
-
-    /// Whether the newest contents of a block are in the memory buffer alone.
-    #[must_use]
-    pub fn is_buffered(&self, slot: VolumeSlot, offset_bytes: u64) -> bool {
-        let volume = self.store.volumes.get(usize::from(slot.0));
-        let volume = volume.and_then(Option::as_ref);
-        volume.is_some_and(|volume| {
-            let key = volume.key_at(offset_bytes, self.store.block_bytes());
-            self.buffer.is_unfinished(key)
-        })
-    }
-
-    /// Why the cache stepped aside, if it did (I15).
-    #[must_use]
-    pub fn failure(&self) -> Option<&'static str> {
-        self.store.failed.as_ref().map(|failed| failed.reason)
     }
 
     /// Whether the driver must record, durably and outside the cache device, that the cache is
@@ -709,17 +459,5 @@ impl Engine {
     /// is given the end of a later one (I21).
     pub fn cache_flush_failed(&mut self) {
         self.store.cache_flush_failed();
-    }
-
-    /// The shape of the cache.
-    #[must_use]
-    pub fn geometry(&self) -> Geometry {
-        self.store.log.geometry
-    }
-
-    /// The identity of the cache.
-    #[must_use]
-    pub fn cache_id(&self) -> CacheId {
-        self.store.log.id
     }
 }

@@ -5,7 +5,6 @@ use crate::interface::{DeviceError, Failure, Memory, Nanos};
 use crate::paths::promote::PromoteJob;
 use crate::paths::quick::QuickWrite;
 use crate::paths::write::WriteJob;
-use crate::space::reclaim::RetainJob;
 use crate::store::append::{Appended, Piece};
 use crate::store::durability::Waiter;
 
@@ -15,7 +14,6 @@ pub(crate) enum Job {
     Write(Box<WriteJob>),
     Quick(QuickWrite),
     Promote(Box<PromoteJob>),
-    Retain(Box<RetainJob>),
 }
 
 impl Engine {
@@ -35,11 +33,13 @@ impl Engine {
 
     fn job_appended(&mut self, now: Nanos, ended: Appended, memory: &mut dyn Memory) {
         let (name, blocks) = (ended.owner.0, ended.blocks);
+        if ended.is_copy {
+            return self.space.retained(name, blocks, memory);
+        }
         match self.jobs.get(name).expect("a job in progress") {
             Job::Write(_) => self.write_logged(now, name, blocks, ended.result),
             Job::Quick(_) => self.quick_logged(now, name, blocks, ended.result),
             Job::Promote(_) => self.promote_appended(now, name, blocks),
-            Job::Retain(_) => self.retained(now, name, blocks, memory),
         }
     }
 
@@ -81,7 +81,7 @@ impl Engine {
             // A turn can be one that an earlier job of this name was given and did not need.
             Some(Job::Quick(job)) if job.is_logged() => self.end_quick(now, name),
             Some(Job::Quick(_)) => {}
-            Some(Job::Promote(_) | Job::Retain(_)) | None => {}
+            Some(Job::Promote(_)) | None => {}
         }
     }
 
@@ -116,13 +116,6 @@ impl Engine {
         match self.jobs.at(name) {
             Job::Promote(job) => job,
             _ => panic!("job {name} is a promotion"),
-        }
-    }
-
-    pub(crate) fn retain_job(&mut self, name: u32) -> &mut RetainJob {
-        match self.jobs.at(name) {
-            Job::Retain(job) => job,
-            _ => panic!("job {name} retains"),
         }
     }
 }

@@ -3,7 +3,6 @@
 pub(crate) mod clock_hand;
 pub(crate) mod gate;
 pub(crate) mod replacement;
-pub(crate) mod sequential;
 pub(crate) mod touches;
 pub(crate) mod trials;
 

@@ -1,5 +1,39 @@
 //! Space: how segments come back, and how a shard grows and shrinks.
 
+mod choice;
 pub(crate) mod reclaim;
 mod renew;
 pub(crate) mod shrink;
+
+use crate::interface::Memory;
+use crate::slab::Slab;
+use crate::space::reclaim::{Reclaim, RetainJob};
+use crate::space::shrink::Retire;
+use crate::spare::Spare;
+
+/// Segments on their way out, and those that are to leave the shard.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) retire: Retire,
+    reclaim: Reclaim,
+    /// Segments that are being emptied.
+    jobs: Slab<Box<RetainJob>>,
+    spare: Spare,
+}
+
+impl Space {
+    /// That of a shard with blocks of this size.
+    pub(crate) fn new(block_bytes: usize, memory: &mut dyn Memory) -> Space {
+        Space {
+            retire: Retire::default(),
+            reclaim: Reclaim::default(),
+            jobs: Slab::default(),
+            spare: Spare::new(block_bytes, memory),
+        }
+    }
+
+    /// How many segments are being emptied.
+    pub(crate) fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+}

@@ -14,6 +14,7 @@ pub(crate) mod op;
 mod operations;
 pub(crate) mod renewal;
 pub(crate) mod renewal_below;
+pub(crate) mod sequential;
 pub(crate) mod volumes;
 mod waiting;
 

@@ -6,21 +6,14 @@
 //! a few bits (ARC, LIRS, LFU) would write the block again for that, and lives in the simulator of
 //! crates/trace alone.
 
-use crate::engine::Engine;
-use crate::format::{BlockKey, SegmentId, Sequence, Slot, Stream};
+use crate::format::{BlockKey, Slot, Stream};
 use crate::map::index::{MAX_HITS, SlotFlags, hash};
 use crate::planted::{self, Bug};
 use crate::policy::Policy;
 use crate::policy::trials::Manner;
 use crate::settings::replacement::Replacement;
 use crate::store::Store;
-use crate::store::log::{RECLAIM_RESERVE, SegmentState};
-
-/// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent. What
-/// is written once is like what is read once: it has as long as probation has to be used again.
-const WRITE_SHARE_PERCENT: u64 = 10;
-/// The share of 2Q's first queue (A1in), in percent.
-const TWO_Q_SHARE_PERCENT: u64 = 25;
+use crate::store::log::RECLAIM_RESERVE;
 
 /// How much copying is paid for: each block that is let in earns a part of a copy, each copy
 /// costs one. Where copies do not pay because everything is wanted, they end there.
@@ -143,141 +136,5 @@ impl Policy {
         let left = self.allowance.left + earned - new_copied as i64 * 100;
         let most = self.most_allowance(store);
         self.allowance.left = left.clamp(-most, most);
-    }
-}
-
-impl Engine {
-    /// The stream whose turn it is to give up its oldest segment, whether or not it is ready.
-    pub(crate) fn stream_due(&self) -> Option<Stream> {
-        let write_is_clean = self.has_oldest(Stream::Write) && self.oldest_dirty_blocks() == 0;
-        match self.store.settings.replacement {
-            Replacement::Fifo | Replacement::Clock => self.oldest_stream(write_is_clean),
-            Replacement::Adaptive | Replacement::S3Fifo => {
-                let share = u64::from(self.probation_percent());
-                self.due_by_share(write_is_clean, share, WRITE_SHARE_PERCENT)
-            }
-            Replacement::TwoQ => {
-                self.due_by_share(write_is_clean, TWO_Q_SHARE_PERCENT, TWO_Q_SHARE_PERCENT)
-            }
-        }
-    }
-
-    fn probation_percent(&self) -> u8 {
-        self.policy
-            .trials
-            .best()
-            .probation_percent(&self.store.settings)
-    }
-
-    /// From which streams a segment is taken, and in which order, when the one whose turn it is has
-    /// none to give yet and appends would stop. A long write pays for its own haste as long as it
-    /// has more than its share: what is read again and again would be gone for it.
-    pub(crate) fn order_in_need(&self) -> [Stream; Stream::COUNT] {
-        if self.is_longer_than(Stream::Write, WRITE_SHARE_PERCENT) {
-            [Stream::Write, Stream::Main, Stream::Probation]
-        } else {
-            [Stream::Main, Stream::Write, Stream::Probation]
-        }
-    }
-
-    /// The stream with the oldest segment of all.
-    fn oldest_stream(&self, write_is_clean: bool) -> Option<Stream> {
-        let streams = Stream::ALL
-            .into_iter()
-            .filter(|stream| self.has_oldest(*stream))
-            .filter(|stream| *stream != Stream::Write || write_is_clean);
-        streams.min_by_key(|stream| self.oldest_generation(*stream))
-    }
-
-    /// A segment that is mostly dead; probation and what was written, while they are longer than
-    /// their shares, the one that has more above its own first: a long write gives up its blocks,
-    /// not what was read before it. Else main.
-    fn due_by_share(&self, write_is_clean: bool, probation: u64, write: u64) -> Option<Stream> {
-        if let Some(deadest) = self.deadest_stream(write_is_clean) {
-            return Some(deadest);
-        }
-        let write_due = write_is_clean && self.is_longer_than(Stream::Write, write);
-        let probation_due =
-            self.has_oldest(Stream::Probation) && self.is_longer_than(Stream::Probation, probation);
-        match (probation_due, write_due) {
-            (true, true) => {
-                let above_share = |stream: Stream, percent: u64| {
-                    let share = self.store.log.usable_segments() as u64 * percent;
-                    (self.segments_that_stay(stream) * 100).saturating_sub(share)
-                };
-                let write_first =
-                    above_share(Stream::Write, write) >= above_share(Stream::Probation, probation);
-                Some(if write_first {
-                    Stream::Write
-                } else {
-                    Stream::Probation
-                })
-            }
-            (true, false) => Some(Stream::Probation),
-            (false, true) => Some(Stream::Write),
-            (false, false) if self.has_oldest(Stream::Main) => Some(Stream::Main),
-            (false, false) if write_is_clean => Some(Stream::Write),
-            (false, false) => self
-                .has_oldest(Stream::Probation)
-                .then_some(Stream::Probation),
-        }
-    }
-
-    /// The stream whose oldest segment has the fewest live blocks, if they are less than two
-    /// thirds: what was overwritten or left is room for nothing, in whichever stream it lies.
-    fn deadest_stream(&self, write_is_clean: bool) -> Option<Stream> {
-        let geometry = &self.store.log.geometry;
-        let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
-        let streams = Stream::ALL
-            .into_iter()
-            .filter(|stream| self.has_oldest(*stream))
-            .filter(|stream| *stream != Stream::Write || write_is_clean);
-        let deadest = streams.min_by_key(|stream| self.oldest_live_blocks(*stream))?;
-        (self.oldest_live_blocks(deadest) * 3 < places * 2).then_some(deadest)
-    }
-
-    /// Whether a stream has more than this share of the shard, what is on its way out left out.
-    fn is_longer_than(&self, stream: Stream, percent: u64) -> bool {
-        let segments = self.store.log.usable_segments() as u64;
-        self.segments_that_stay(stream) * 100 > (segments * percent).max(100)
-    }
-
-    fn segments_that_stay(&self, stream: Stream) -> u64 {
-        let all = self.store.log.streams[stream as usize].order.len();
-        (all - self.reclaim.on_their_way_out(stream)) as u64
-    }
-
-    /// The oldest segment of a stream that is not dying already (I2: they die in order).
-    pub(crate) fn oldest(&self, stream: Stream) -> Option<SegmentId> {
-        let dying = self.reclaim.dying(stream);
-        self.store.log.streams[stream as usize]
-            .order
-            .get(dying)
-            .copied()
-    }
-
-    /// Whether a stream has a segment that can be reclaimed, now or when an older one is done.
-    fn has_oldest(&self, stream: Stream) -> bool {
-        self.oldest(stream).is_some_and(|oldest| {
-            let state = self.store.log.segments[oldest.0 as usize].state;
-            matches!(state, SegmentState::Sealed | SegmentState::Reclaiming)
-        })
-    }
-
-    fn oldest_generation(&self, stream: Stream) -> Sequence {
-        let oldest = self.oldest(stream);
-        oldest.map_or(Sequence::ZERO, |oldest| {
-            self.store.log.segments[oldest.0 as usize].generation
-        })
-    }
-
-    pub(crate) fn oldest_live_blocks(&self, stream: Stream) -> u32 {
-        let oldest = self.oldest(stream);
-        oldest.map_or(0, |oldest| self.store.log.segments[oldest.0 as usize].live)
-    }
-
-    pub(crate) fn oldest_dirty_blocks(&self) -> u32 {
-        let oldest = self.oldest(Stream::Write);
-        oldest.map_or(0, |oldest| self.store.log.segments[oldest.0 as usize].dirty)
     }
 }

@@ -10,15 +10,16 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use crate::engine::Engine;
 use crate::format::{BlockKey, SegmentId, Sequence, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
-use crate::jobs::Job;
-use crate::map::index::{self, foreign_shadows};
 use crate::map::locks::Owner;
+use crate::origin::Origin;
 use crate::planted::{self, Bug};
+use crate::policy::Policy;
+use crate::space::Space;
+use crate::store::Store;
 use crate::store::append::{Keys, Piece};
-use crate::store::log::{Claim, RECLAIM_RESERVE, SegmentState};
+use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 use crate::store::op::Op;
 use crate::store::op::ReadPart;
 
@@ -78,11 +79,6 @@ impl Reclaim {
         dying + self.dead.len() + self.active.iter().flatten().count()
     }
 
-    /// The jobs that are emptying a segment.
-    pub(crate) fn jobs(&self) -> impl Iterator<Item = u32> {
-        self.active.iter().flatten().copied()
-    }
-
     /// The segments that are empty and not free yet.
     pub(crate) fn emptied(&self) -> impl Iterator<Item = SegmentId> {
         let dying = self.dying.iter().flatten();
@@ -110,84 +106,93 @@ impl RetainJob {
     }
 }
 
-impl Engine {
+impl Space {
+    fn retain_job(&mut self, name: u32) -> &mut RetainJob {
+        self.jobs.at(name)
+    }
+
     /// How many free segments reclaim sees to.
-    fn free_target(&self) -> usize {
-        RECLAIM_RESERVE + (2 + self.store.log.usable_segments() / 64).min(10)
+    fn free_target(&self, store: &Store) -> usize {
+        RECLAIM_RESERVE + (2 + store.log.usable_segments() / 64).min(10)
     }
 
     /// Whether free segments are about to run short.
-    fn free_runs_low(&self) -> bool {
-        let target = self.free_target();
-        self.store.log.free.len() < target - (target - RECLAIM_RESERVE) / 8
+    fn free_runs_low(&self, store: &Store) -> bool {
+        let target = self.free_target(store);
+        store.log.free.len() < target - (target - RECLAIM_RESERVE) / 8
     }
 
     /// Whether reclaim waits for flushes alone, if for anything: enough segments are free or on
     /// their way, none of them can go further, and a flush that would help is running.
-    pub(crate) fn reclaim_waits(&self) -> bool {
-        let (free, durable) = (self.store.log.free.len(), self.store.log.durable_number);
+    pub(crate) fn reclaim_waits(&self, store: &Store) -> bool {
+        let (free, durable) = (store.log.free.len(), store.log.durable_number);
         let mut oldest_dying = self.reclaim.dying.iter().filter_map(VecDeque::front);
         let mut dead = self.reclaim.dead.iter();
         self.reclaim.active == [None; Stream::COUNT]
             && !self.retire.is_active()
             && free > RECLAIM_RESERVE + 1
-            && free + self.reclaim.leaving() >= self.free_target()
+            && free + self.reclaim.leaving() >= self.free_target(store)
             && oldest_dying.all(|leaving| leaving.needs > durable)
-            && dead.all(|leaving| self.store.durable_tail(leaving.stream) <= leaving.generation)
-            && (!self.free_runs_low()
-                || self.store.is_flushing()
-                || !self.partial_flush_helps_reclaim())
+            && dead.all(|leaving| store.durable_tail(leaving.stream) <= leaving.generation)
+            && (!self.free_runs_low(store)
+                || store.is_flushing()
+                || !self.partial_flush_helps_reclaim(store))
     }
 
-    pub(crate) fn advance_reclaim(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        let target = self.free_target();
+    pub(crate) fn advance_reclaim(
+        &mut self,
+        store: &mut Store,
+        policy: &mut Policy,
+        origin: &mut Origin,
+        now: Nanos,
+        memory: &mut dyn Memory,
+    ) {
+        let target = self.free_target(store);
         let retiring = self.retire.is_active();
-        let at_rest =
-            self.store.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
-        if self.store.failed_cache() {
+        let at_rest = store.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
+        if store.failed_cache() {
             return self.end_reclaim(memory);
         }
         if at_rest {
             return;
         }
-        self.bury_dying();
-        self.free_dead();
+        self.bury_dying(store);
+        self.free_dead(store);
         for stream in Stream::ALL {
             if let Some(job) = self.reclaim.active[stream as usize] {
-                self.empty_segment(now, job, memory);
+                self.empty_segment(store, policy, now, job, memory);
             }
         }
-        while self.free_that_stay() + self.to_be_free() < target {
-            let Some(stream) = self.stream_to_reclaim() else {
+        while self.free_that_stay(store) + self.to_be_free(store) < target {
+            let Some(stream) = self.stream_to_reclaim(store, policy) else {
                 break;
             };
-            if stream == Stream::Main && self.renewal_is_due() {
-                let renewed = self.renew_oldest(now, memory);
+            if stream == Stream::Main && self.renewal_is_due(store) {
+                let renewed = self.renew_oldest(store, now, memory);
                 // One that has to wait is not copied meanwhile.
                 let waits =
-                    self.renewal_has_to_wait() && self.store.log.free.len() > RECLAIM_RESERVE;
+                    self.renewal_has_to_wait(store) && store.log.free.len() > RECLAIM_RESERVE;
                 if renewed || waits {
                     break;
                 }
             }
-            self.start_reclaim(now, stream, memory);
+            self.start_reclaim(store, policy, origin, now, stream, memory);
         }
         if retiring {
-            self.advance_retire(now, target, memory);
+            self.advance_retire(store, policy, origin, now, target, memory);
         }
         // What is dying is freed by flushes of its own when segments are short. As long as there is
         // time these leave open records open: a header for a few entries is metadata for nothing.
-        let short =
-            self.store.log.free.len() <= RECLAIM_RESERVE + 1 || !self.store.has_placed_all();
-        if (short || self.free_runs_low() || retiring) && !self.store.is_flushing() {
-            if self.partial_flush_helps_reclaim() {
-                self.store.want_partial_flush();
-            } else if (short || retiring) && self.reclaim_waits_for_flush() {
-                self.store.force_flush();
+        let short = store.log.free.len() <= RECLAIM_RESERVE + 1 || !store.has_placed_all();
+        if (short || self.free_runs_low(store) || retiring) && !store.is_flushing() {
+            if self.partial_flush_helps_reclaim(store) {
+                store.want_partial_flush();
+            } else if (short || retiring) && self.reclaim_waits_for_flush(store) {
+                store.force_flush();
             }
         }
         if short && self.reclaim.leaving() == 0 {
-            self.origin.writeback.hurry();
+            origin.writeback.hurry();
         }
     }
 
@@ -203,7 +208,7 @@ impl Engine {
                 continue;
             }
             if let Some(buf) = state.buf.take() {
-                self.spare_retain.free(buf, memory);
+                self.spare.free(buf, memory);
             }
             self.jobs.remove(job);
             self.reclaim.active[stream as usize] = None;
@@ -212,139 +217,157 @@ impl Engine {
 
     /// Whether a flush would bring a segment nearer to being free. One that is being emptied, or
     /// read, waits for other things; flushing on and on would not help it.
-    fn reclaim_waits_for_flush(&self) -> bool {
-        let durable_number = self.store.log.durable_number;
+    fn reclaim_waits_for_flush(&self, store: &Store) -> bool {
+        let durable_number = store.log.durable_number;
         let mut dying = self.reclaim.dying.iter().flatten();
         let mut dead = self.reclaim.dead.iter();
         dying.any(|leaving| leaving.needs > durable_number)
-            || dead.any(|leaving| self.store.durable_tail(leaving.stream) <= leaving.generation)
+            || dead.any(|leaving| store.durable_tail(leaving.stream) <= leaving.generation)
     }
 
     /// The same of a flush that closes no record.
-    fn partial_flush_helps_reclaim(&self) -> bool {
-        let durable_number = self.store.log.durable_number;
+    fn partial_flush_helps_reclaim(&self, store: &Store) -> bool {
+        let durable_number = store.log.durable_number;
         let dying = self.reclaim.dying.iter().flatten();
         let needs = dying.map(|leaving| leaving.needs);
         let first = needs.filter(|needs| *needs > durable_number).min();
         let mut dead = self.reclaim.dead.iter();
-        first.is_some_and(|first| first <= self.store.last_number_closed())
+        first.is_some_and(|first| first <= store.last_number_closed())
             || dead.any(|leaving| {
-                self.store.durable_tail(leaving.stream) <= leaving.generation
-                    && self.store.complete_tail(leaving.stream) > leaving.generation
+                store.durable_tail(leaving.stream) <= leaving.generation
+                    && store.complete_tail(leaving.stream) > leaving.generation
             })
     }
 
     /// Which stream gives up its oldest segment; `None` to wait for one that is busy, or if
     /// there is none.
-    fn stream_to_reclaim(&self) -> Option<Stream> {
-        if !Stream::ALL.iter().any(|stream| self.can_reclaim(*stream)) {
+    fn stream_to_reclaim(&self, store: &Store, policy: &Policy) -> Option<Stream> {
+        if !Stream::ALL
+            .iter()
+            .any(|stream| self.can_reclaim(store, *stream))
+        {
             return None;
         }
-        let wanted = self.stream_due();
+        let wanted = self.stream_due(store, policy);
         if let Some(stream) = wanted
-            && self.can_reclaim(stream)
+            && self.can_reclaim(store, stream)
         {
             return Some(stream);
         }
         // While it is on its way out the others' blocks are not worth less than before; only
         // when appends would stop is one of theirs taken.
-        let critical = self.store.log.free.len() <= RECLAIM_RESERVE;
+        let critical = store.log.free.len() <= RECLAIM_RESERVE;
         if wanted.is_some() && !critical {
             return None;
         }
-        let write_is_clean = self.oldest_dirty_blocks() == 0;
-        for stream in self.order_in_need() {
-            if self.can_reclaim(stream) && (stream != Stream::Write || write_is_clean) {
+        let write_is_clean = self.oldest_dirty_blocks(store) == 0;
+        for stream in self.order_in_need(store) {
+            if self.can_reclaim(store, stream) && (stream != Stream::Write || write_is_clean) {
                 return Some(stream);
             }
         }
         // Dirty blocks are appended again only when nothing else helps and it frees something: the
         // copies bring headers of their own, and without a gain an idle device is worn out by
         // copying round and round until the origin has taken a block.
-        let slots = self.store.log.geometry.slots_per_segment();
-        let usable = slots - self.store.log.geometry.first_slot() - 1;
-        let frees = self.oldest_live_blocks(Stream::Write) * 2 <= usable
-            || !self.store.unreadable.is_empty();
-        (self.can_reclaim(Stream::Write) && critical && frees && self.store.log.free.len() > 1)
+        let slots = store.log.geometry.slots_per_segment();
+        let usable = slots - store.log.geometry.first_slot() - 1;
+        let frees = self.oldest_live_blocks(store, Stream::Write) * 2 <= usable
+            || !store.unreadable.is_empty();
+        (self.can_reclaim(store, Stream::Write) && critical && frees && store.log.free.len() > 1)
             .then_some(Stream::Write)
     }
 
-    pub(crate) fn can_reclaim(&self, stream: Stream) -> bool {
+    pub(crate) fn can_reclaim(&self, store: &Store, stream: Stream) -> bool {
         let busy = self.reclaim.active[stream as usize].is_some();
-        if busy || self.too_many_wait(stream) {
+        if busy || self.too_many_wait(store, stream) {
             return false;
         }
-        let Some(oldest) = self.oldest(stream) else {
+        let Some(oldest) = self.oldest(store, stream) else {
             return false;
         };
-        let sealed = self.store.log.segments[oldest.0 as usize].state == SegmentState::Sealed;
-        let renewing = stream == Stream::Main && self.store.is_renewing();
+        let sealed = store.log.segments[oldest.0 as usize].state == SegmentState::Sealed;
+        let renewing = stream == Stream::Main && store.is_renewing();
         sealed && !renewing
     }
 
-    fn too_many_wait(&self, stream: Stream) -> bool {
+    fn too_many_wait(&self, store: &Store, stream: Stream) -> bool {
         let dying = self.reclaim.dying(stream);
         if stream == Stream::Write {
             return dying >= MOST_WAITING;
         }
         let dead = self.reclaim.dead.iter();
         let dead = dead.filter(|leaving| leaving.stream == stream).count();
-        let slots = self.store.log.geometry.slots_per_segment() as usize;
+        let slots = store.log.geometry.slots_per_segment() as usize;
         dying + dead >= (MOST_WAITING_BLOCKS / slots).clamp(2, MOST_WAITING)
     }
 
-    pub(crate) fn start_reclaim(&mut self, now: Nanos, stream: Stream, memory: &mut dyn Memory) {
-        let segment = self.oldest(stream).expect("chosen");
-        self.policy.renew_allowance(&self.store);
-        if self.store.log.segment(segment).dirty > 0 {
+    pub(crate) fn start_reclaim(
+        &mut self,
+        store: &mut Store,
+        policy: &mut Policy,
+        origin: &mut Origin,
+        now: Nanos,
+        stream: Stream,
+        memory: &mut dyn Memory,
+    ) {
+        let segment = self.oldest(store, stream).expect("chosen");
+        policy.renew_allowance(store);
+        if store.log.segment(segment).dirty > 0 {
             // Copying dirty blocks on and on frees little; writing them back does.
-            self.origin.writeback.hurry();
+            origin.writeback.hurry();
         }
-        self.store.log.segment(segment).state = SegmentState::Reclaiming;
-        let job = self.jobs.insert(Job::Retain(Box::new(RetainJob {
+        store.log.segment(segment).state = SegmentState::Reclaiming;
+        let job = self.jobs.insert(Box::new(RetainJob {
             segment,
             stream,
-            next_slot: self.store.log.geometry.first_slot() as u16,
+            next_slot: store.log.geometry.first_slot() as u16,
             batch: Vec::new(),
             buf: None,
             reads: 0,
             attempts: 0,
             outstanding: 0,
-        })));
+        }));
         self.reclaim.active[stream as usize] = Some(job);
-        self.empty_segment(now, job, memory);
+        self.empty_segment(store, policy, now, job, memory);
     }
 
     /// Decides the next blocks of the segment, up to a batch that has to be read.
-    fn empty_segment(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
+    fn empty_segment(
+        &mut self,
+        store: &mut Store,
+        policy: &Policy,
+        now: Nanos,
+        job: u32,
+        memory: &mut dyn Memory,
+    ) {
         let state = self.retain_job(job);
         if state.reads > 0 || state.outstanding > 0 {
             return;
         }
         if !state.batch.is_empty() {
             // No buffer was to be had the last time.
-            return self.read_batch(job, memory);
+            return self.read_batch(store, job, memory);
         }
         let (segment, stream) = (state.segment, state.stream);
         let mut in_segment = state.next_slot;
         let mut batch = Vec::new();
-        let slots = self.store.log.geometry.slots_per_segment() as u16;
+        let slots = store.log.geometry.slots_per_segment() as u16;
         while in_segment < slots && batch.len() < BATCH_BLOCKS {
-            let slot = self.store.log.geometry.slot(segment, in_segment);
-            let flags = self.store.index.flags(slot);
+            let slot = store.log.geometry.slot(segment, in_segment);
+            let flags = store.index.flags(slot);
             if flags.live() {
-                let key = self.store.index.key(slot);
-                if self.store.is_numbered(key) {
+                let key = store.index.key(slot);
+                if store.is_numbered(key) {
                     // A newer version has its number already and is being written: an older
                     // copy must not get a higher one. It ends by itself.
                     break;
                 }
-                if flags.dirty() && self.is_about_to_be_clean(key, slot) {
+                if flags.dirty() && store.is_about_to_be_clean(key, slot) {
                     break;
                 }
-                match self.policy.retain_where(&self.store, stream, slot) {
+                match policy.retain_where(store, stream, slot) {
                     Some(to) => batch.push((key, slot, to)),
-                    None if self.evict(now, key, slot, stream, memory) => {}
+                    None if store.evict(now, key, slot, stream, memory) => {}
                     None => break,
                 }
             }
@@ -354,66 +377,18 @@ impl Engine {
         state.next_slot = in_segment;
         state.batch = batch;
         if !state.batch.is_empty() {
-            return self.read_batch(job, memory);
+            return self.read_batch(store, job, memory);
         }
         if in_segment == slots {
-            self.segment_emptied(job);
+            self.segment_emptied(store, job);
         }
-    }
-
-    /// Whether a dirty block is on its way to the origin, or there and waits for a flush. A copy
-    /// made now would have to be written back again, and so on for ever.
-    fn is_about_to_be_clean(&mut self, key: BlockKey, slot: Slot) -> bool {
-        if !self.store.is_written(key, slot) {
-            return self.store.origin_locks.holds(key);
-        }
-        if let Some(volume) = self.store.volume_of(key) {
-            self.store.want_origin_flush(volume);
-        }
-        true
-    }
-
-    /// Evicts a clean block of a dying segment: a `Drop` in every other stream that may hold an
-    /// entry of it (I3). It counts as cached until the segment is free (I4, `departed`), and can be
-    /// read there even longer (`paths::late`). False if there is no room for the `Drop`s.
-    pub(crate) fn evict(
-        &mut self,
-        now: Nanos,
-        key: BlockKey,
-        slot: Slot,
-        stream: Stream,
-        memory: &mut dyn Memory,
-    ) -> bool {
-        let flags = self.store.index.flags(slot);
-        assert!(!flags.dirty(), "I5: dirty is never evicted");
-        let mut shadows = foreign_shadows(flags, stream);
-        if planted::is(Bug::DropForgotten) {
-            shadows = 0;
-        }
-        if !self
-            .store
-            .log_drops(now, key, shadows, Claim::Tails, memory)
-        {
-            return false;
-        }
-        let hash = index::hash(key);
-        self.store.index.evict(slot);
-        self.store.log.segment_of(slot).evicted = true;
-        if shadows == 0 {
-            self.store.slot_leaves(key, slot, flags);
-        } else {
-            self.store.slot_dies(key, slot, flags);
-        }
-        self.store.stats.evicted_blocks += 1;
-        self.store.remember_evicted(hash, stream);
-        true
     }
 
     /// Reads the blocks of the batch, those in consecutive slots together.
-    fn read_batch(&mut self, job: u32, memory: &mut dyn Memory) {
-        let block_bytes = self.store.block_bytes();
+    fn read_batch(&mut self, store: &mut Store, job: u32, memory: &mut dyn Memory) {
+        let block_bytes = store.block_bytes();
         let mut batch = std::mem::take(&mut self.retain_job(job).batch);
-        let spare = &mut self.spare_retain;
+        let spare = &mut self.spare;
         let Some(buf) = spare.alloc_most(batch.len(), block_bytes, memory) else {
             self.retain_job(job).batch = batch;
             return;
@@ -422,16 +397,16 @@ impl Engine {
         if fits < batch.len() {
             // What is left out is gone through again.
             let rest = batch.split_off(fits);
-            self.retain_job(job).next_slot = self.store.log.geometry.slot_in_segment(rest[0].1);
+            self.retain_job(job).next_slot = store.log.geometry.slot_in_segment(rest[0].1);
         }
         let state = self.retain_job(job);
         state.batch = batch;
         state.buf = Some(buf);
         state.attempts = 0;
-        self.issue_retain_reads(job);
+        self.issue_retain_reads(store, job);
     }
 
-    fn issue_retain_reads(&mut self, job: u32) {
+    fn issue_retain_reads(&mut self, store: &mut Store, job: u32) {
         let state = self.retain_job(job);
         let buf = state.buf.expect("there is a buffer for the batch");
         let slots: Vec<Slot> = state.batch.iter().map(|(_, slot, _)| *slot).collect();
@@ -443,23 +418,28 @@ impl Engine {
             {
                 count += 1;
             }
-            self.issue_retain_read(job, first, count, slots[first], buf);
+            self.issue_retain_read(store, job, first, count, slots[first], buf);
             first += count;
         }
     }
 
     /// The places in the batch of dirty blocks that are not what was stored: the only copy is not
     /// given up for one bad read.
-    fn bad_of_batch(&mut self, job: u32, memory: &dyn Memory) -> SmallVec<[usize; 4]> {
-        let block_bytes = self.store.block_bytes();
+    fn bad_of_batch(
+        &mut self,
+        store: &Store,
+        job: u32,
+        memory: &dyn Memory,
+    ) -> SmallVec<[usize; 4]> {
+        let block_bytes = store.block_bytes();
         let state = self.retain_job(job);
         let buf = state.buf.expect("a batch was read");
         let batch = std::mem::take(&mut state.batch);
         let is_bad = |at: usize, key: BlockKey, slot: Slot| {
-            let flags = self.store.index.flags(slot);
-            self.store.index.find(key) == Some(slot) && flags.dirty() && !flags.zero() && {
+            let flags = store.index.flags(slot);
+            store.index.find(key) == Some(slot) && flags.dirty() && !flags.zero() && {
                 let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
-                crc32c::crc32c(block) != self.store.index.checksum(slot)
+                crc32c::crc32c(block) != store.index.checksum(slot)
             }
         };
         let places = batch.iter().enumerate();
@@ -471,33 +451,41 @@ impl Engine {
 
     /// Reads blocks of the batch again, each by itself. The others were read: one more read of them
     /// could only fail.
-    fn read_again(&mut self, job: u32, places: &[usize]) {
+    fn read_again(&mut self, store: &mut Store, job: u32, places: &[usize]) {
         let state = self.retain_job(job);
         state.attempts += 1;
         let buf = state.buf.expect("a batch was read");
         for at in places {
             let slot = self.retain_job(job).batch[*at].1;
-            self.issue_retain_read(job, *at, 1, slot, buf);
+            self.issue_retain_read(store, job, *at, 1, slot, buf);
         }
     }
 
-    fn issue_retain_read(&mut self, job: u32, first: usize, count: usize, slot: Slot, buf: Buf) {
-        let block_bytes = self.store.block_bytes();
+    fn issue_retain_read(
+        &mut self,
+        store: &mut Store,
+        job: u32,
+        first: usize,
+        count: usize,
+        slot: Slot,
+        buf: Buf,
+    ) {
+        let block_bytes = store.block_bytes();
         self.retain_job(job).reads += 1;
-        self.store.log.segment_of(slot).pins += 1;
-        let offset_bytes = self.store.log.map.slot_address(slot);
+        store.log.segment_of(slot).pins += 1;
+        let offset_bytes = store.log.map.slot_address(slot);
         let bufs = one_buf(buf.slice(first * block_bytes, count * block_bytes));
         let op = Op::RetainRead(ReadPart {
             job,
             first: first as u16,
             count: count as u16,
         });
-        self.store
-            .issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
+        store.issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
     }
 
     pub(crate) fn retain_read_done(
         &mut self,
+        store: &mut Store,
         now: Nanos,
         part: ReadPart,
         result: Result<(), DeviceError>,
@@ -511,42 +499,42 @@ impl Engine {
         if result.is_err() && count > 1 {
             // One bad sector is enough for that: each block is read by itself before anything is
             // concluded (I23).
-            self.store.stats.cache_read_errors += 1;
+            store.stats.cache_read_errors += 1;
             for i in 0..count {
                 let block = Slot(slot.0 + u32::from(i));
-                self.issue_retain_read(job, usize::from(first + i), 1, block, buf);
+                self.issue_retain_read(store, job, usize::from(first + i), 1, block, buf);
             }
-            self.store.log.segment_of(slot).pins -= 1;
+            store.log.segment_of(slot).pins -= 1;
             return;
         }
         if result.is_err() {
             // The contents stay uncertain; the checksums say so to whoever reads them.
-            self.store.stats.cache_read_errors += 1;
-            let block_bytes = self.store.block_bytes();
+            store.stats.cache_read_errors += 1;
+            let block_bytes = store.block_bytes();
             let bytes = memory.bytes_mut(buf.slice(
                 usize::from(first) * block_bytes,
                 usize::from(count) * block_bytes,
             ));
             bytes.fill(0xe1);
         }
-        self.store.log.segment_of(slot).pins -= 1;
+        store.log.segment_of(slot).pins -= 1;
         if self.retain_job(job).reads > 0 {
             return;
         }
         if self.retain_job(job).attempts < RETAIN_ATTEMPTS {
-            let bad = self.bad_of_batch(job, memory);
+            let bad = self.bad_of_batch(store, job, memory);
             if !bad.is_empty() {
-                return self.read_again(job, &bad);
+                return self.read_again(store, job, &bad);
             }
         }
-        self.append_batch(now, job, memory);
+        self.append_batch(store, now, job, memory);
     }
 
     /// Appends what was read. A clean block that is damaged is evicted; a dirty one is carried on
     /// with the checksum it should have, so that it is never mistaken for sound (the reader gets
     /// an error, not something old).
-    fn append_batch(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
-        let block_bytes = self.store.block_bytes();
+    fn append_batch(&mut self, store: &mut Store, now: Nanos, job: u32, memory: &mut dyn Memory) {
+        let block_bytes = store.block_bytes();
         let state = self.retain_job(job);
         let batch = std::mem::take(&mut state.batch);
         let buf = state.buf.expect("a batch was read");
@@ -554,40 +542,41 @@ impl Engine {
         state.outstanding = 1;
         let mut pieces: Vec<(Piece, usize)> = Vec::new();
         for (at, (key, slot, to)) in batch.iter().copied().enumerate() {
-            if self.store.index.find(key) != Some(slot) {
+            if store.index.find(key) != Some(slot) {
                 continue;
             }
-            let flags = self.store.index.flags(slot);
+            let flags = store.index.flags(slot);
             let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
-            let sound = flags.zero() || crc32c::crc32c(block) == self.store.index.checksum(slot);
+            let sound = flags.zero() || crc32c::crc32c(block) == store.index.checksum(slot);
             if !sound {
-                self.store.stats.checksum_errors += 1;
+                store.stats.checksum_errors += 1;
                 if !flags.dirty() {
-                    if !self.store.is_numbered(key) && self.evict(now, key, slot, stream, memory) {
-                        self.store.index.hide_evicted(slot);
+                    if !store.is_numbered(key) && store.evict(now, key, slot, stream, memory) {
+                        store.index.hide_evicted(slot);
                     }
                     continue;
                 }
-                self.store.stats.unreadable_dirty_blocks += 1;
+                store.stats.unreadable_dirty_blocks += 1;
             }
-            self.add_to_pieces(&mut pieces, at, key, slot, to, job, buf);
+            self.add_to_pieces(store, &mut pieces, at, key, slot, to, job, buf);
         }
         let blocks: usize = pieces
             .iter()
             .map(|(piece, _)| usize::from(piece.keys.len()))
             .sum();
         self.retain_job(job).outstanding += blocks as u32;
-        self.store.stats.retained_blocks += blocks as u64;
+        store.stats.retained_blocks += blocks as u64;
         for (piece, _) in pieces {
-            self.append(now, piece, memory);
+            store.append_piece(now, piece, memory);
         }
-        self.retained(now, job, 1, memory);
+        self.retained(job, 1, memory);
     }
 
     /// Adds a block to the last piece if it goes to the same place in the same manner.
     #[allow(clippy::too_many_arguments, reason = "one block's whole description")]
     fn add_to_pieces(
         &mut self,
+        store: &Store,
         pieces: &mut Vec<(Piece, usize)>,
         at: usize,
         key: BlockKey,
@@ -596,15 +585,15 @@ impl Engine {
         job: u32,
         buf: Buf,
     ) {
-        let block_bytes = self.store.block_bytes();
-        let flags = self.store.index.flags(slot);
+        let block_bytes = store.block_bytes();
+        let flags = store.index.flags(slot);
         // What became dirty between the decision and now cannot be: a dirty block has a new slot.
         assert!(
             flags.dirty() == (to == Stream::Write) || !flags.dirty(),
             "I17"
         );
         let (dirty, zero) = (flags.dirty(), flags.zero());
-        let checksum = self.store.index.checksum(slot);
+        let checksum = store.index.checksum(slot);
         if let Some((piece, next)) = pieces.last_mut()
             && *next == at
             && piece.stream == to
@@ -639,30 +628,30 @@ impl Engine {
     }
 
     /// Blocks of the batch were appended, or superseded meanwhile.
-    pub(crate) fn retained(&mut self, _now: Nanos, job: u32, blocks: u16, memory: &mut dyn Memory) {
+    pub(crate) fn retained(&mut self, job: u32, blocks: u16, memory: &mut dyn Memory) {
         let state = self.retain_job(job);
         state.outstanding -= u32::from(blocks);
         if state.outstanding == 0
             && let Some(buf) = state.buf.take()
         {
-            self.spare_retain.free(buf, memory);
+            self.spare.free(buf, memory);
         }
     }
 
     /// The segment was gone through once. What is still live was being replaced and is looked at
     /// again.
-    fn segment_emptied(&mut self, job: u32) {
+    fn segment_emptied(&mut self, store: &mut Store, job: u32) {
         let state = self.retain_job(job);
         let segment = state.segment;
-        if self.store.log.segment(segment).live > 0 {
-            self.retain_job(job).next_slot = self.store.log.geometry.first_slot() as u16;
+        if store.log.segment(segment).live > 0 {
+            self.retain_job(job).next_slot = store.log.geometry.first_slot() as u16;
             return;
         }
-        let Some(Job::Retain(state)) = self.jobs.remove(job) else {
+        let Some(state) = self.jobs.remove(job) else {
             return;
         };
         self.reclaim.active[state.stream as usize] = None;
-        let leaving = self.store.log.segment(segment);
+        let leaving = store.log.segment(segment);
         let needs = if planted::is(Bug::BuriedEarly) {
             0
         } else {
@@ -670,7 +659,7 @@ impl Engine {
         };
         leaving.state = SegmentState::Dying;
         let generation = leaving.generation;
-        self.store.stats.reclaimed_segments += 1;
+        store.stats.reclaimed_segments += 1;
         self.reclaim.dying[state.stream as usize].push_back(Leaving {
             segment,
             needs,
@@ -679,63 +668,60 @@ impl Engine {
         });
         // If it is superseded durably already it does not wait, and must not be in the way of the
         // next of its stream: another stream's would be taken instead.
-        self.bury_dying();
+        self.bury_dying(store);
     }
 
     /// Moves tails past segments whose entries are all superseded durably (I8).
-    fn bury_dying(&mut self) {
+    fn bury_dying(&mut self, store: &mut Store) {
         for stream in Stream::ALL {
-            if stream == Stream::Main && self.store.is_renewing() {
+            if stream == Stream::Main && store.is_renewing() {
                 // I19 (5): the tail does not pass the old position of what is being renewed.
                 continue;
             }
             while let Some(leaving) = self.reclaim.dying[stream as usize].front() {
-                if leaving.needs > self.store.log.durable_number {
+                if leaving.needs > store.log.durable_number {
                     break;
                 }
                 let leaving = self.reclaim.dying[stream as usize]
                     .pop_front()
                     .expect("seen");
-                let oldest = self.store.log.streams[stream as usize].order.pop_front();
+                let oldest = store.log.streams[stream as usize].order.pop_front();
                 assert_eq!(oldest, Some(leaving.segment), "I2: segments die in order");
-                let next = self.store.log.streams[stream as usize]
-                    .order
-                    .front()
-                    .copied();
+                let next = store.log.streams[stream as usize].order.front().copied();
                 let tail = match next {
-                    Some(next) => self.store.log.segment(next).generation,
-                    None => Sequence::new(self.store.log.epoch, self.store.log.next_number),
+                    Some(next) => store.log.segment(next).generation,
+                    None => Sequence::new(store.log.epoch, store.log.next_number),
                 };
                 assert!(tail > leaving.generation, "I2: tails rise");
-                self.store.log.tails[stream as usize] = tail;
-                self.store.log.segment(leaving.segment).state = SegmentState::Dead;
+                store.log.tails[stream as usize] = tail;
+                store.log.segment(leaving.segment).state = SegmentState::Dead;
                 self.reclaim.dead.push(leaving);
             }
         }
     }
 
     /// Frees segments below a durable tail that nobody reads (I8).
-    fn free_dead(&mut self) {
+    fn free_dead(&mut self, store: &mut Store) {
         let mut at = 0;
         while at < self.reclaim.dead.len() {
             let leaving = &self.reclaim.dead[at];
-            let below = self.store.durable_tail(leaving.stream) > leaving.generation;
+            let below = store.durable_tail(leaving.stream) > leaving.generation;
             let below = below || planted::is(Bug::ReusedEarly);
-            if !below || self.store.log.segments[leaving.segment.0 as usize].pins > 0 {
+            if !below || store.log.segments[leaving.segment.0 as usize].pins > 0 {
                 at += 1;
                 continue;
             }
             let leaving = self.reclaim.dead.swap_remove(at);
-            self.free_segment(leaving.segment);
+            self.free_segment(store, leaving.segment);
         }
     }
 
-    fn free_segment(&mut self, id: SegmentId) {
-        if self.store.settings.discard_freed_segments {
-            self.store.forget_evicted(id);
-            let offset_bytes = self.store.log.map.segment_address(id);
-            let len_bytes = u64::from(self.store.log.geometry.segment_bytes);
-            self.store.issue(
+    fn free_segment(&mut self, store: &mut Store, id: SegmentId) {
+        if store.settings.discard_freed_segments {
+            store.forget_evicted(id);
+            let offset_bytes = store.log.map.segment_address(id);
+            let len_bytes = u64::from(store.log.geometry.segment_bytes);
+            store.issue(
                 Op::SegmentDiscard(id),
                 Device::Cache(0),
                 Operation::Discard {
@@ -745,14 +731,14 @@ impl Engine {
             );
             return;
         }
-        self.segment_discarded(id);
+        self.segment_discarded(store, id);
     }
 
-    pub(crate) fn segment_discarded(&mut self, id: SegmentId) {
+    pub(crate) fn segment_discarded(&mut self, store: &mut Store, id: SegmentId) {
         if self.retire.is_active() {
-            return self.retired(id);
+            return self.retired(store, id);
         }
-        self.store.log.segment(id).state = SegmentState::Free;
-        self.store.log.free.push_back(id);
+        store.log.segment(id).state = SegmentState::Free;
+        store.log.free.push_back(id);
     }
 }

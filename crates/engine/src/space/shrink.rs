@@ -16,14 +16,15 @@
 
 use std::ops::Range;
 
-use crate::engine::Engine;
 use crate::format::geometry::MIN_SEGMENTS_FORMAT;
 use crate::format::{SegmentId, Stream, Superblock};
 use crate::interface::{Memory, Nanos};
-use crate::jobs::Job;
 use crate::map::ghost::Ghost;
+use crate::origin::Origin;
 use crate::planted::{self, Bug};
-use crate::policy::trials::Trials;
+use crate::policy::Policy;
+use crate::space::Space;
+use crate::store::Store;
 use crate::store::log::{RECLAIM_RESERVE, Segment, SegmentState};
 
 /// How often it is looked at while nothing else happens.
@@ -54,26 +55,22 @@ impl Retire {
     }
 }
 
-impl Engine {
-    /// Uses the extents of this superblock, which is durable: what is new in it is free from now
-    /// on, what is gone from it has been emptied ([`Engine::retire`]).
-    ///
-    /// # Panics
-    /// If something that is gone is not empty.
-    pub fn set_extents(&mut self, superblock: &Superblock) {
-        let map = superblock.segment_map(self.store.log.shard);
-        let before = self.store.log.segments.len();
+impl Space {
+    /// See [`Engine::set_extents`](crate::Engine::set_extents).
+    pub(crate) fn set_extents(&mut self, store: &mut Store, superblock: &Superblock) {
+        let map = superblock.segment_map(store.log.shard);
+        let before = store.log.segments.len();
         let end = before.max(superblock.extents.end_segment() as usize);
-        self.store.log.segments.reserve_exact(end - before);
-        self.store
+        store.log.segments.reserve_exact(end - before);
+        store
             .log
             .segments
             .resize_with(end, || Segment::fresh(false));
-        for (id, segment) in (0..).map(SegmentId).zip(&mut self.store.log.segments) {
+        for (id, segment) in (0..).map(SegmentId).zip(&mut store.log.segments) {
             match (map.has(id), segment.state) {
                 (true, SegmentState::Absent) => {
                     segment.state = SegmentState::Free;
-                    self.store.log.free.push_back(id);
+                    store.log.free.push_back(id);
                 }
                 (false, SegmentState::Retired) => segment.state = SegmentState::Absent,
                 (false, SegmentState::Absent) | (true, _) => {}
@@ -84,50 +81,39 @@ impl Engine {
                 ),
             }
         }
-        self.store.log.map = map;
-        self.store.log.geometry.segments_per_shard = end as u32;
+        store.log.map = map;
+        store.log.geometry.segments_per_shard = end as u32;
         if end > before {
-            let slots = self.store.log.geometry.slots();
-            self.store.index.grow(slots);
-            self.store.ghost = Ghost::of(slots as usize);
+            let slots = store.log.geometry.slots();
+            store.index.grow(slots);
+            store.ghost = Ghost::of(slots as usize);
         }
-        self.forget_retirement();
-        self.policy.trials = Trials::new(self.store.log.usable_slots(), &self.store.settings);
+        self.forget_retirement(store);
     }
 
-    /// Begins to empty these segments, so that their extents can be taken away. Nothing happens to
-    /// them until all are empty ([`Engine::retiring`]) and the driver says so
-    /// ([`Engine::set_extents`]); until then they can be put back ([`Engine::keep_retiring`]).
-    ///
-    /// # Errors
-    /// With how many segments must stay, if they would not.
-    ///
-    /// # Panics
-    /// If others are being retired, or one is not there.
-    pub fn retire(&mut self, ids: Vec<Range<u32>>) -> Result<(), u32> {
+    /// See [`Engine::retire`](crate::Engine::retire).
+    pub(crate) fn retire(&mut self, store: &mut Store, ids: Vec<Range<u32>>) -> Result<(), u32> {
         assert!(!self.retire.is_active(), "one at a time");
         let going: u32 = ids.iter().map(|ids| ids.end - ids.start).sum();
-        let stay = (self.store.log.usable_segments() as u32).saturating_sub(going);
+        let stay = (store.log.usable_segments() as u32).saturating_sub(going);
         if stay < MIN_SEGMENTS_FORMAT {
             return Err(MIN_SEGMENTS_FORMAT);
         }
         self.retire.ids = ids;
         for id in self.retire.segments() {
-            let segment = &mut self.store.log.segments[id];
+            let segment = &mut store.log.segments[id];
             assert!(segment.state != SegmentState::Absent, "it is there");
             segment.retiring = true;
         }
-        self.store.forget_renewal_answer();
-        self.prefer_what_stays();
-        self.store.reckon_capacity();
-        self.store.stir();
+        store.forget_renewal_answer();
+        self.prefer_what_stays(store);
+        store.reckon_capacity();
+        store.stir();
         Ok(())
     }
 
-    /// How many of the segments that are to leave still hold something, and of how many; `None`
-    /// if none are.
-    #[must_use]
-    pub fn retiring(&self) -> Option<(u32, u32)> {
+    /// See [`Engine::retiring`](crate::Engine::retiring).
+    pub(crate) fn retiring(&self, store: &Store) -> Option<(u32, u32)> {
         if !self.retire.is_active() {
             return None;
         }
@@ -135,13 +121,25 @@ impl Engine {
         let mut all = 0;
         for id in self.retire.segments() {
             all += 1;
-            left += u32::from(!self.has_retired(id));
+            left += u32::from(!self.has_retired(store, id));
         }
         Some((left, all))
     }
 
-    fn has_retired(&self, id: usize) -> bool {
-        match self.store.log.segments[id].state {
+    /// See [`Engine::keep_retiring`](crate::Engine::keep_retiring).
+    pub(crate) fn keep_retiring(&mut self, store: &mut Store) {
+        for id in self.retire.segments() {
+            let segment = &mut store.log.segments[id];
+            if segment.state == SegmentState::Retired {
+                segment.state = SegmentState::Free;
+                store.log.free.push_back(SegmentId(id as u32));
+            }
+        }
+        self.forget_retirement(store);
+    }
+
+    fn has_retired(&self, store: &Store, id: usize) -> bool {
+        match store.log.segments[id].state {
             SegmentState::Retired => true,
             // Empty is not enough.
             SegmentState::Dying | SegmentState::Dead => planted::is(Bug::RetiredEarly),
@@ -150,125 +148,120 @@ impl Engine {
         }
     }
 
-    /// Uses the segments that were to leave as before.
-    pub fn keep_retiring(&mut self) {
+    fn forget_retirement(&mut self, store: &mut Store) {
         for id in self.retire.segments() {
-            let segment = &mut self.store.log.segments[id];
-            if segment.state == SegmentState::Retired {
-                segment.state = SegmentState::Free;
-                self.store.log.free.push_back(SegmentId(id as u32));
-            }
-        }
-        self.forget_retirement();
-    }
-
-    fn forget_retirement(&mut self) {
-        for id in self.retire.segments() {
-            self.store.log.segments[id].retiring = false;
+            store.log.segments[id].retiring = false;
         }
         self.retire = Retire::default();
-        self.store.forget_renewal_answer();
-        self.store.reckon_capacity();
-        self.store.stir();
+        store.forget_renewal_answer();
+        store.reckon_capacity();
+        store.stir();
     }
 
-    fn prefer_what_stays(&mut self) {
-        let segments = &self.store.log.segments;
-        let free = self.store.log.free.make_contiguous();
+    fn prefer_what_stays(&mut self, store: &mut Store) {
+        let segments = &store.log.segments;
+        let free = store.log.free.make_contiguous();
         free.sort_by_key(|id| segments[id.0 as usize].retiring);
     }
 
     /// A segment has become free: of what leaves none is used again.
-    pub(crate) fn retired(&mut self, id: SegmentId) {
-        let segment = self.store.log.segment(id);
+    pub(crate) fn retired(&mut self, store: &mut Store, id: SegmentId) {
+        let segment = store.log.segment(id);
         if segment.retiring && self.retire.withdrawn {
             segment.state = SegmentState::Retired;
-            return self.store.forget_evicted(id);
+            return store.forget_evicted(id);
         }
         segment.state = SegmentState::Free;
-        if self.store.log.segment(id).retiring {
-            self.store.log.free.push_back(id);
+        if store.log.segment(id).retiring {
+            store.log.free.push_back(id);
         } else {
-            self.store.log.free.push_front(id);
+            store.log.free.push_front(id);
         }
     }
 
     /// Free segments that reclaim counts on: those that stay.
-    pub(crate) fn free_that_stay(&self) -> usize {
+    pub(crate) fn free_that_stay(&self, store: &Store) -> usize {
         if !self.retire.is_active() || self.retire.withdrawn {
-            return self.store.log.free.len();
+            return store.log.free.len();
         }
-        self.stay(self.store.log.free.iter().copied())
+        self.stay(store, store.log.free.iter().copied())
     }
 
-    fn stay(&self, ids: impl Iterator<Item = SegmentId>) -> usize {
-        ids.filter(|id| !self.store.log.segments[id.0 as usize].retiring)
+    fn stay(&self, store: &Store, ids: impl Iterator<Item = SegmentId>) -> usize {
+        ids.filter(|id| !store.log.segments[id.0 as usize].retiring)
             .count()
     }
 
     /// Segments on their way out that will be free.
-    pub(crate) fn to_be_free(&self) -> usize {
+    pub(crate) fn to_be_free(&self, store: &Store) -> usize {
         if !self.retire.is_active() {
             return self.reclaim.leaving();
         }
-        let emptied = self.reclaim.jobs().map(|job| match self.jobs.get(job) {
-            Some(Job::Retain(state)) => state.segment(),
-            _ => panic!("a segment is being emptied"),
-        });
-        self.stay(emptied) + self.stay(self.reclaim.emptied())
+        let emptied = self.jobs.iter().map(|job| job.segment());
+        self.stay(store, emptied) + self.stay(store, self.reclaim.emptied())
     }
 
     /// Empties what is to leave, `target` free segments given that stay.
-    pub(crate) fn advance_retire(&mut self, now: Nanos, target: usize, memory: &mut dyn Memory) {
-        let done = self.retiring().is_some_and(|(left, _)| left == 0);
+    pub(crate) fn advance_retire(
+        &mut self,
+        store: &mut Store,
+        policy: &mut Policy,
+        origin: &mut Origin,
+        now: Nanos,
+        target: usize,
+        memory: &mut dyn Memory,
+    ) {
+        let done = self.retiring(store).is_some_and(|(left, _)| left == 0);
         self.retire.next_look = (!done).then(|| now.after(TICK));
         if !self.retire.withdrawn {
-            if self.free_that_stay() < target {
-                return self.origin.writeback.hurry();
+            if self.free_that_stay(store) < target {
+                return origin.writeback.hurry();
             }
-            self.withdraw(now, memory);
+            self.withdraw(store, now, memory);
         }
         for stream in Stream::ALL {
-            while self.store.log.free.len() > RECLAIM_RESERVE + 1
-                && self.holds_retiring(stream)
-                && self.can_reclaim(stream)
+            while store.log.free.len() > RECLAIM_RESERVE + 1
+                && self.holds_retiring(store, stream)
+                && self.can_reclaim(store, stream)
             {
                 // What stays and is hot only moves to the young end.
-                let renews = stream == Stream::Main && self.renewal_is_due();
-                if renews && (self.renew_oldest(now, memory) || self.renewal_has_to_wait()) {
+                let renews = stream == Stream::Main && self.renewal_is_due(store);
+                if renews
+                    && (self.renew_oldest(store, now, memory) || self.renewal_has_to_wait(store))
+                {
                     break;
                 }
-                self.start_reclaim(now, stream, memory);
+                self.start_reclaim(store, policy, origin, now, stream, memory);
             }
         }
     }
 
-    fn withdraw(&mut self, now: Nanos, memory: &mut dyn Memory) {
+    fn withdraw(&mut self, store: &mut Store, now: Nanos, memory: &mut dyn Memory) {
         self.retire.withdrawn = true;
         for id in self.retire.segments() {
-            let segment = &mut self.store.log.segments[id];
+            let segment = &mut store.log.segments[id];
             if segment.state == SegmentState::Free && !planted::is(Bug::RetiredOpened) {
                 segment.state = SegmentState::Retired;
-                self.store.forget_evicted(SegmentId(id as u32));
+                store.forget_evicted(SegmentId(id as u32));
             }
         }
-        let segments = &self.store.log.segments;
+        let segments = &store.log.segments;
         let is_free = |id: &SegmentId| segments[id.0 as usize].state == SegmentState::Free;
-        self.store.log.free.retain(is_free);
+        store.log.free.retain(is_free);
         for stream in Stream::ALL {
-            if let Some(open) = self.store.log.streams[stream as usize].open
-                && self.store.log.segments[open.0 as usize].retiring
+            if let Some(open) = store.log.streams[stream as usize].open
+                && store.log.segments[open.0 as usize].retiring
             {
-                self.store.fill_segment(now, open, memory);
+                store.fill_segment(now, open, memory);
             }
         }
     }
 
     /// Whether a stream has segments that are to leave and are not on their way out.
-    fn holds_retiring(&self, stream: Stream) -> bool {
-        let order = &self.store.log.streams[stream as usize].order;
+    fn holds_retiring(&self, store: &Store, stream: Stream) -> bool {
+        let order = &store.log.streams[stream as usize].order;
         let rest = order.iter().skip(self.reclaim.on_their_way_out(stream));
         rest.into_iter()
-            .any(|id| self.store.log.segments[id.0 as usize].retiring)
+            .any(|id| store.log.segments[id.0 as usize].retiring)
     }
 }

@@ -147,6 +147,8 @@ impl Piece {
 pub(crate) struct Appended {
     pub(crate) owner: Owner,
     pub(crate) blocks: u16,
+    /// It was a copy that reclaim makes.
+    pub(crate) is_copy: bool,
     pub(crate) result: Result<(), Failure>,
 }
 
@@ -580,6 +582,7 @@ impl Store {
         self.waiting.ended.push_back(Appended {
             owner: piece.owner,
             blocks: piece.keys.len(),
+            is_copy: piece.copies.is_some(),
             result,
         });
     }

@@ -2,7 +2,7 @@
 
 use crate::format::{BlockKey, Slot, Stream};
 use crate::interface::{Memory, Nanos, VolumeSlot};
-use crate::map::index::{MAX_HITS, SlotFlags, hash};
+use crate::map::index::{MAX_HITS, SlotFlags, foreign_shadows, hash};
 use crate::planted::{self, Bug};
 use crate::store::Store;
 use crate::store::log::{Claim, SegmentState};
@@ -240,5 +240,50 @@ impl Store {
             // Reclaim may have waited for this read alone, and others for reclaim.
             self.stir();
         }
+    }
+
+    /// Evicts a clean block of a dying segment: a `Drop` in every other stream that may hold an
+    /// entry of it (I3). It counts as cached until the segment is free (I4, `departed`), and can be
+    /// read there even longer (`paths::late`). False if there is no room for the `Drop`s.
+    pub(crate) fn evict(
+        &mut self,
+        now: Nanos,
+        key: BlockKey,
+        slot: Slot,
+        stream: Stream,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let flags = self.index.flags(slot);
+        assert!(!flags.dirty(), "I5: dirty is never evicted");
+        let mut shadows = foreign_shadows(flags, stream);
+        if planted::is(Bug::DropForgotten) {
+            shadows = 0;
+        }
+        if !self.log_drops(now, key, shadows, Claim::Tails, memory) {
+            return false;
+        }
+        let hash = hash(key);
+        self.index.evict(slot);
+        self.log.segment_of(slot).evicted = true;
+        if shadows == 0 {
+            self.slot_leaves(key, slot, flags);
+        } else {
+            self.slot_dies(key, slot, flags);
+        }
+        self.stats.evicted_blocks += 1;
+        self.remember_evicted(hash, stream);
+        true
+    }
+
+    /// Whether a dirty block is on its way to the origin, or there and waits for a flush. A copy
+    /// made now would have to be written back again, and so on for ever.
+    pub(crate) fn is_about_to_be_clean(&mut self, key: BlockKey, slot: Slot) -> bool {
+        if !self.is_written(key, slot) {
+            return self.origin_locks.holds(key);
+        }
+        if let Some(volume) = self.volume_of(key) {
+            self.want_origin_flush(volume);
+        }
+        true
     }
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Device, Memory, Nanos, Operation, VolumeSlot};
 use crate::planted::{self, Bug};
-use crate::policy::sequential::SequentialDetector;
 use crate::settings::Mode;
 use crate::store::Store;
 use crate::store::log::Version;
 use crate::store::op::Op;
+use crate::store::sequential::SequentialDetector;
 
 /// Blocks of one bit of "written since the origin's last flush".
 const REGION_BLOCKS: u64 = 64;

@@ -1,0 +1,319 @@
+//! What the control plane asks of a shard: volumes, modes, settings, space, and questions.
+
+use std::ops::Range;
+
+use crate::buffer::MemoryBuffer;
+use crate::engine::Engine;
+use crate::format::{CacheId, Geometry, Slot, Superblock};
+use crate::interface::{Memory, VolumeSlot};
+use crate::policy::trials::Trials;
+use crate::settings::replacement::Replacement;
+use crate::settings::{Commit, Mode, Settings};
+use crate::spare::Spare;
+use crate::stats::Stats;
+use crate::store::volumes::{Volume, VolumeConfig};
+
+impl Engine {
+    /// Attaches a volume and says how requests name it.
+    pub fn add_volume(&mut self, config: VolumeConfig) -> VolumeSlot {
+        let free = self.store.volumes.iter().position(Option::is_none);
+        let slot = VolumeSlot(free.unwrap_or(self.store.volumes.len()) as u16);
+        self.add_volume_at(slot, config);
+        slot
+    }
+
+    /// Attaches a volume that requests name so.
+    ///
+    /// # Panics
+    /// If they name another one so.
+    pub fn add_volume_at(&mut self, slot: VolumeSlot, config: VolumeConfig) {
+        let mut volume = Volume::new(config);
+        for slot in 0..self.store.log.geometry.slots() {
+            let flags = self.store.index.flags(Slot(slot));
+            if flags.live() && volume.contains(self.store.index.key(Slot(slot))) {
+                volume.cached_blocks += 1;
+                volume.dirty_blocks += u64::from(flags.dirty());
+            }
+        }
+        let at = usize::from(slot.0);
+        let count = self.store.volumes.len().max(at + 1);
+        self.store.volumes.resize_with(count, || None);
+        assert!(
+            self.store.volumes[at].is_none(),
+            "volume {at} is served already"
+        );
+        self.store.volumes[at] = Some(volume);
+        self.store.stir();
+    }
+
+    /// Forgets a volume that has no dirty data and no requests in progress. Its clean blocks
+    /// leave the index; what the log still says of it is void once the superblock says the
+    /// volume is detached (I15).
+    ///
+    /// # Errors
+    /// With the number of dirty blocks if there are any, or of requests in progress.
+    pub fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
+        let Some(Some(volume)) = self.store.volumes.get(usize::from(slot.0)) else {
+            return Ok(());
+        };
+        if volume.dirty_blocks > 0 {
+            return Err(volume.dirty_blocks);
+        }
+        // A flush of its origin that ends later would be taken for one of the next volume in
+        // this place, which began before that volume's writes (I6).
+        let busy = self.requests.len()
+            + self.singles_in_flight
+            + self.jobs.len()
+            + self.origin.runs()
+            + self.space.jobs()
+            + usize::from(volume.is_flushing())
+            + self.buffer.requests();
+        if busy > 0 {
+            return Err(busy as u64);
+        }
+        let (first, end) = volume.keys();
+        let buffered = self.buffer.blocks_unfinished(first, end);
+        if buffered > 0 {
+            return Err(buffered);
+        }
+        for at in 0..self.store.log.geometry.slots() {
+            let slot = Slot(at);
+            let key = self.store.index.key(slot);
+            if !(first..end).contains(&key) {
+                continue;
+            }
+            if self.store.index.flags(slot).live() {
+                let (slot, flags) = self.store.index.remove(key).expect("live");
+                self.store.slot_dies(key, slot, flags);
+            } else if self.store.index.named(key) == Some(slot) {
+                // Its keys may be those of another volume next.
+                self.store.index.hide_evicted(slot);
+            }
+        }
+        self.store.volumes[usize::from(slot.0)] = None;
+        Ok(())
+    }
+
+    /// Changes a volume's mode for requests submitted from now on. Dirty data stays and is
+    /// written back as before.
+    pub fn set_mode(&mut self, slot: VolumeSlot, mode: Mode) {
+        self.store.stir();
+        let volume = self.store.volume(slot);
+        volume.config.mode = mode;
+    }
+
+    /// The mode of a volume.
+    #[must_use]
+    pub fn mode(&self, slot: VolumeSlot) -> Option<Mode> {
+        Some(
+            self.store
+                .volumes
+                .get(usize::from(slot.0))?
+                .as_ref()?
+                .config
+                .mode,
+        )
+    }
+
+    /// Starts or stops writing everything of a volume back as fast as the origin takes it.
+    pub fn set_draining(&mut self, slot: VolumeSlot, draining: bool) {
+        self.store.stir();
+        self.store.volume(slot).draining = draining;
+        if draining {
+            self.store.try_unreadable_again(slot);
+        }
+    }
+
+    /// Takes no more requests for a volume but flushes; others fail with [`Failure::Detached`].
+    pub fn set_detaching(&mut self, slot: VolumeSlot, detaching: bool) {
+        self.store.volume(slot).detaching = detaching;
+    }
+
+    /// Changes the settings.
+    ///
+    /// # Errors
+    /// If they are not valid; the old ones stay.
+    pub fn set_settings(&mut self, settings: Settings) -> Result<(), String> {
+        settings.validate()?;
+        self.store.stir();
+        self.policy
+            .gate
+            .set(&settings, self.store.log.usable_slots());
+        self.buffer.in_use |= settings.commit == Commit::Memory;
+        let tried = |of: &Settings| (of.replacement, of.probation_percent, of.promotion_hits);
+        if tried(&settings) != tried(&self.store.settings) {
+            self.policy.trials = Trials::new(self.store.log.usable_slots(), &settings);
+        }
+        self.store.settings = settings;
+        Ok(())
+    }
+
+    /// Uses a memory buffer that the driver has from now on ([`Memory::buffer_mut`]), if there was
+    /// none before.
+    pub fn adopt_buffer(&mut self, memory: &mut dyn Memory) {
+        if !self.buffer.has_place() {
+            self.buffer = MemoryBuffer::adopt(self.identity, self.store.block_bytes(), memory);
+            self.store.stir();
+            if self.buffer.has_place() {
+                self.spare_buffered = Spare::new(self.store.block_bytes(), memory);
+            }
+            self.buffer.in_use |= self.store.settings.commit == Commit::Memory;
+        }
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.store.settings
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.store.stats
+    }
+
+    /// Dirty and cached blocks of a volume. Those in the memory buffer alone are dirty too: the
+    /// origin does not have them.
+    #[must_use]
+    pub fn volume_blocks(&self, slot: VolumeSlot) -> Option<(u64, u64)> {
+        let volume = self.store.volumes.get(usize::from(slot.0))?.as_ref()?;
+        let (first, end) = volume.keys();
+        let buffered = self.buffer.blocks_unfinished(first, end);
+        Some((volume.dirty_blocks + buffered, volume.cached_blocks))
+    }
+
+    /// Blocks of a volume that are on its origin and become clean with the origin's next flush;
+    /// some may have been written again since. For showing progress.
+    #[must_use]
+    pub fn unflushed_blocks(&self, slot: VolumeSlot) -> u64 {
+        self.store.unflushed_blocks(slot)
+    }
+
+    /// Starts no more write-back: part of an orderly stop, after which an origin is to stay as it
+    /// is. What is on its way ends.
+    pub fn hold_writeback(&mut self) {
+        self.origin.writeback.hold();
+    }
+
+    /// How many dirty blocks of a volume write-back could not read and tries no more.
+    #[must_use]
+    pub fn unreadable_blocks(&self, volume: VolumeSlot) -> u64 {
+        self.store.unreadable_blocks(volume)
+    }
+
+    /// Dirty blocks that cannot be read from the cache device, by offset on the volume in bytes:
+    /// lost unless an administrator finds another copy.
+    #[must_use]
+    pub fn unreadable_dirty(&self, volume: VolumeSlot) -> Vec<u64> {
+        self.store.unreadable_dirty(volume)
+    }
+
+    /// How many blocks are cached and how many fit, at most.
+    #[must_use]
+    pub fn occupancy(&self) -> (u64, u64) {
+        (
+            u64::from(self.store.index.len()),
+            self.store.capacity_blocks(),
+        )
+    }
+
+    /// The manner that `adaptive` replacement is in just now; none under another policy.
+    #[must_use]
+    pub fn manner(&self) -> Option<&'static str> {
+        let adapts = self.store.settings.replacement == Replacement::Adaptive;
+        adapts.then(|| self.policy.trials.best().name())
+    }
+
+    /// Whether a block of a volume is cached, and whether it is dirty.
+    #[must_use]
+    pub fn block_state(&self, slot: VolumeSlot, offset_bytes: u64) -> (bool, bool) {
+        let Some(Some(volume)) = self.store.volumes.get(usize::from(slot.0)) else {
+            return (false, false);
+        };
+        let key = volume.key_at(offset_bytes, self.store.block_bytes());
+        if self.buffer.is_unfinished(key) {
+            return (true, true);
+        }
+        self.store.index.find(key).map_or((false, false), |slot| {
+            (true, self.store.index.flags(slot).dirty())
+        })
+    }
+
+    /// Where on the cache devices the newest copy of a block is, as an address
+    /// ([`crate::format::extents`]); none if it is not cached.
+    #[must_use]
+    pub fn address_of(&self, slot: VolumeSlot, offset_bytes: u64) -> Option<u64> {
+        let volume = self.store.volumes.get(usize::from(slot.0))?.as_ref()?;
+        let found = self
+            .store
+            .index
+            .find(volume.key_at(offset_bytes, self.store.block_bytes()))?;
+        Some(self.store.log.map.slot_address(found))
+    }
+
+    /// Whether the newest contents of a block are in the memory buffer alone.
+    #[must_use]
+    pub fn is_buffered(&self, slot: VolumeSlot, offset_bytes: u64) -> bool {
+        let volume = self.store.volumes.get(usize::from(slot.0));
+        let volume = volume.and_then(Option::as_ref);
+        volume.is_some_and(|volume| {
+            let key = volume.key_at(offset_bytes, self.store.block_bytes());
+            self.buffer.is_unfinished(key)
+        })
+    }
+
+    /// Why the cache stepped aside, if it did (I15).
+    #[must_use]
+    pub fn failure(&self) -> Option<&'static str> {
+        self.store.failed.as_ref().map(|failed| failed.reason)
+    }
+
+    /// The shape of the cache.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.store.log.geometry
+    }
+
+    /// The identity of the cache.
+    #[must_use]
+    pub fn cache_id(&self) -> CacheId {
+        self.store.log.id
+    }
+
+    /// Uses the extents of this superblock, which is durable: what is new in it is free from now
+    /// on, what is gone from it has been emptied ([`Engine::retire`]).
+    ///
+    /// # Panics
+    /// If something that is gone is not empty.
+    pub fn set_extents(&mut self, superblock: &Superblock) {
+        self.space.set_extents(&mut self.store, superblock);
+        let slots = self.store.log.usable_slots();
+        self.policy.trials = Trials::new(slots, &self.store.settings);
+    }
+
+    /// Begins to empty these segments, so that their extents can be taken away. Nothing happens to
+    /// them until all are empty ([`Engine::retiring`]) and the driver says so
+    /// ([`Engine::set_extents`]); until then they can be put back ([`Engine::keep_retiring`]).
+    ///
+    /// # Errors
+    /// With how many segments must stay, if they would not.
+    ///
+    /// # Panics
+    /// If others are being retired, or one is not there.
+    pub fn retire(&mut self, ids: Vec<Range<u32>>) -> Result<(), u32> {
+        self.space.retire(&mut self.store, ids)
+    }
+
+    /// How many of the segments that are to leave still hold something, and of how many; `None`
+    /// if none are.
+    #[must_use]
+    pub fn retiring(&self) -> Option<(u32, u32)> {
+        self.space.retiring(&self.store)
+    }
+
+    /// Uses the segments that were to leave as before.
+    pub fn keep_retiring(&mut self) {
+        self.space.keep_retiring(&mut self.store);
+    }
+}

@@ -1,0 +1,154 @@
+//! Which stream gives up its oldest segment.
+
+use crate::format::{SegmentId, Sequence, Stream};
+use crate::policy::Policy;
+use crate::settings::replacement::Replacement;
+use crate::space::Space;
+use crate::store::Store;
+use crate::store::log::SegmentState;
+
+/// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent. What
+/// is written once is like what is read once: it has as long as probation has to be used again.
+const WRITE_SHARE_PERCENT: u64 = 10;
+/// The share of 2Q's first queue (A1in), in percent.
+const TWO_Q_SHARE_PERCENT: u64 = 25;
+
+impl Space {
+    /// The stream whose turn it is to give up its oldest segment, whether or not it is ready.
+    pub(crate) fn stream_due(&self, store: &Store, policy: &Policy) -> Option<Stream> {
+        let write_is_clean =
+            self.has_oldest(store, Stream::Write) && self.oldest_dirty_blocks(store) == 0;
+        match store.settings.replacement {
+            Replacement::Fifo | Replacement::Clock => self.oldest_stream(store, write_is_clean),
+            Replacement::Adaptive | Replacement::S3Fifo => {
+                let share = u64::from(self.probation_percent(store, policy));
+                self.due_by_share(store, write_is_clean, share, WRITE_SHARE_PERCENT)
+            }
+            Replacement::TwoQ => self.due_by_share(
+                store,
+                write_is_clean,
+                TWO_Q_SHARE_PERCENT,
+                TWO_Q_SHARE_PERCENT,
+            ),
+        }
+    }
+
+    fn probation_percent(&self, store: &Store, policy: &Policy) -> u8 {
+        policy.trials.best().probation_percent(&store.settings)
+    }
+
+    /// From which streams a segment is taken, and in which order, when the one whose turn it is has
+    /// none to give yet and appends would stop. A long write pays for its own haste as long as it
+    /// has more than its share: what is read again and again would be gone for it.
+    pub(crate) fn order_in_need(&self, store: &Store) -> [Stream; Stream::COUNT] {
+        if self.is_longer_than(store, Stream::Write, WRITE_SHARE_PERCENT) {
+            [Stream::Write, Stream::Main, Stream::Probation]
+        } else {
+            [Stream::Main, Stream::Write, Stream::Probation]
+        }
+    }
+
+    /// The stream with the oldest segment of all.
+    fn oldest_stream(&self, store: &Store, write_is_clean: bool) -> Option<Stream> {
+        let streams = Stream::ALL
+            .into_iter()
+            .filter(|stream| self.has_oldest(store, *stream))
+            .filter(|stream| *stream != Stream::Write || write_is_clean);
+        streams.min_by_key(|stream| self.oldest_generation(store, *stream))
+    }
+
+    /// A segment that is mostly dead; probation and what was written, while they are longer than
+    /// their shares, the one that has more above its own first: a long write gives up its blocks,
+    /// not what was read before it. Else main.
+    fn due_by_share(
+        &self,
+        store: &Store,
+        write_is_clean: bool,
+        probation: u64,
+        write: u64,
+    ) -> Option<Stream> {
+        if let Some(deadest) = self.deadest_stream(store, write_is_clean) {
+            return Some(deadest);
+        }
+        let write_due = write_is_clean && self.is_longer_than(store, Stream::Write, write);
+        let probation_due = self.has_oldest(store, Stream::Probation)
+            && self.is_longer_than(store, Stream::Probation, probation);
+        match (probation_due, write_due) {
+            (true, true) => {
+                let above_share = |stream: Stream, percent: u64| {
+                    let share = store.log.usable_segments() as u64 * percent;
+                    (self.segments_that_stay(store, stream) * 100).saturating_sub(share)
+                };
+                let write_first =
+                    above_share(Stream::Write, write) >= above_share(Stream::Probation, probation);
+                Some(if write_first {
+                    Stream::Write
+                } else {
+                    Stream::Probation
+                })
+            }
+            (true, false) => Some(Stream::Probation),
+            (false, true) => Some(Stream::Write),
+            (false, false) if self.has_oldest(store, Stream::Main) => Some(Stream::Main),
+            (false, false) if write_is_clean => Some(Stream::Write),
+            (false, false) => self
+                .has_oldest(store, Stream::Probation)
+                .then_some(Stream::Probation),
+        }
+    }
+
+    /// The stream whose oldest segment has the fewest live blocks, if they are less than two
+    /// thirds: what was overwritten or left is room for nothing, in whichever stream it lies.
+    fn deadest_stream(&self, store: &Store, write_is_clean: bool) -> Option<Stream> {
+        let geometry = &store.log.geometry;
+        let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
+        let streams = Stream::ALL
+            .into_iter()
+            .filter(|stream| self.has_oldest(store, *stream))
+            .filter(|stream| *stream != Stream::Write || write_is_clean);
+        let deadest = streams.min_by_key(|stream| self.oldest_live_blocks(store, *stream))?;
+        (self.oldest_live_blocks(store, deadest) * 3 < places * 2).then_some(deadest)
+    }
+
+    /// Whether a stream has more than this share of the shard, what is on its way out left out.
+    fn is_longer_than(&self, store: &Store, stream: Stream, percent: u64) -> bool {
+        let segments = store.log.usable_segments() as u64;
+        self.segments_that_stay(store, stream) * 100 > (segments * percent).max(100)
+    }
+
+    fn segments_that_stay(&self, store: &Store, stream: Stream) -> u64 {
+        let all = store.log.streams[stream as usize].order.len();
+        (all - self.reclaim.on_their_way_out(stream)) as u64
+    }
+
+    /// The oldest segment of a stream that is not dying already (I2: they die in order).
+    pub(crate) fn oldest(&self, store: &Store, stream: Stream) -> Option<SegmentId> {
+        let dying = self.reclaim.dying(stream);
+        store.log.streams[stream as usize].order.get(dying).copied()
+    }
+
+    /// Whether a stream has a segment that can be reclaimed, now or when an older one is done.
+    fn has_oldest(&self, store: &Store, stream: Stream) -> bool {
+        self.oldest(store, stream).is_some_and(|oldest| {
+            let state = store.log.segments[oldest.0 as usize].state;
+            matches!(state, SegmentState::Sealed | SegmentState::Reclaiming)
+        })
+    }
+
+    fn oldest_generation(&self, store: &Store, stream: Stream) -> Sequence {
+        let oldest = self.oldest(store, stream);
+        oldest.map_or(Sequence::ZERO, |oldest| {
+            store.log.segments[oldest.0 as usize].generation
+        })
+    }
+
+    pub(crate) fn oldest_live_blocks(&self, store: &Store, stream: Stream) -> u32 {
+        let oldest = self.oldest(store, stream);
+        oldest.map_or(0, |oldest| store.log.segments[oldest.0 as usize].live)
+    }
+
+    pub(crate) fn oldest_dirty_blocks(&self, store: &Store) -> u32 {
+        let oldest = self.oldest(store, Stream::Write);
+        oldest.map_or(0, |oldest| store.log.segments[oldest.0 as usize].dirty)
+    }
+}
