@@ -212,6 +212,24 @@ impl Engine {
         self.store.stir_if(stirs);
         match op {
             Op::SingleWrite(write) => self.single_done(now, write, result, memory),
+            Op::HitRead(read) => self.hit_read_done(now, read, result, memory),
+            op => self.end_operation(now, op, result, memory),
+        }
+        self.run(now, memory);
+    }
+
+    /// Sends the end of an operation to its path. Out of the way of hits and single writes, which
+    /// are counted in instructions.
+    #[inline(never)]
+    fn end_operation(
+        &mut self,
+        now: Nanos,
+        op: Op,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        match op {
+            Op::SingleWrite(_) | Op::HitRead(_) => unreachable!("they have ended already"),
             Op::AppendData(placed) => {
                 self.store.append_data_done(now, *placed, result, memory);
                 self.tell_appended(now, memory);
@@ -227,7 +245,6 @@ impl Engine {
             } => self.store.seal_done(segment, which, buf, result, memory),
             Op::CacheFlush => self.cache_flushed(now, result, memory),
             Op::OriginFlush(volume) => self.origin_flush_done(now, volume, result, memory),
-            Op::HitRead(read) => self.hit_read_done(now, read, result, memory),
             Op::MissRead(read) => self.miss_read_done(now, read, result, memory),
             Op::DoubtfulRead(read) => self.doubtful_read_done(now, *read, memory),
             Op::PromoteOneRead(promotion, reader) => {
@@ -266,7 +283,6 @@ impl Engine {
             Op::Renewal(segment) => self.store.renewal_done(segment, result, memory),
             Op::SegmentDiscard(segment) => self.space.segment_discarded(&mut self.store, segment),
         }
-        self.run(now, memory);
     }
 
     /// Does what became possible or due: to be called after a batch of submissions and
