@@ -5,14 +5,14 @@ mod control;
 use std::collections::VecDeque;
 
 use crate::buffer::MemoryBuffer;
-use crate::buffer::requests::BUFFER_ENDED;
 use crate::interface::{
     Ack, Action, DeviceError, Failure, MAX_REQUEST_BYTES, Memory, Nanos, OpId, Request,
     RequestKind, SECTOR_BYTES,
 };
+use crate::jobs::BUFFER_ENDED;
 use crate::jobs::Job;
 use crate::origin::Origin;
-use crate::paths::read_ahead::ReadAhead;
+use crate::paths::ahead::ReadAhead;
 use crate::policy::Policy;
 use crate::recovery::Recovered;
 use crate::requests::RequestState;

@@ -9,6 +9,7 @@
 //! All numbers are little-endian. Every structure carries a magic, a version, the identity of its
 //! cache (checksums are seeded with it), its own address and a CRC32C.
 
+mod cache_id;
 pub mod codec;
 pub mod entry;
 pub mod extents;
@@ -20,6 +21,7 @@ pub mod summary;
 pub mod superblock;
 mod superblock_fault;
 
+pub use cache_id::CacheId;
 pub use entry::{BlockEntry, Entry, EntryList};
 pub(crate) use extents::SegmentMap;
 pub use extents::{Extent, Extents, Uncuttable};
@@ -30,7 +32,7 @@ pub use header::{DurablePosition, Header, Link};
 pub use sequence::Sequence;
 pub use summary::{Summary, SummaryKind};
 pub use superblock::{
-    CacheDevice, CacheId, NAME_BYTES, Superblock, SuperblockError, VolumeRecord, VolumeState,
+    CacheDevice, NAME_BYTES, Superblock, SuperblockError, VolumeRecord, VolumeState,
 };
 
 /// The version of headers and summaries, and of the superblock of a cache that is as it was

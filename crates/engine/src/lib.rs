@@ -46,5 +46,5 @@ pub use recovery::{Recovered, RecoveryError, ShardReport};
 pub use settings::replacement::Replacement;
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
 pub use stats::{Histogram, Stats};
+pub use store::failed::{Promise, Unsaved};
 pub use store::volumes::VolumeConfig;
-pub use unsaved::{Promise, Unsaved};

@@ -1,5 +1,7 @@
 //! The data path: one file for each kind of request, read from top to bottom.
 
+pub(crate) mod ahead;
+mod answers;
 pub(crate) mod flush;
 mod held;
 pub(crate) mod late;
@@ -10,4 +12,5 @@ pub(crate) mod read;
 pub(crate) mod read_again;
 pub(crate) mod read_ahead;
 pub(crate) mod single;
+mod turns;
 pub(crate) mod write;

@@ -27,8 +27,8 @@ use crate::interface::{DeviceError, Storage};
 use crate::map::index::Index;
 use crate::planted::{self, Bug};
 use crate::ring::ReplayedRecord;
+use crate::store::failed::Promise;
 use crate::store::log::Log;
-use crate::unsaved::Promise;
 
 /// A shard as recovery found it.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use crate::buffer::{Buffered, MemoryBuffer, Parked, ParkedFlush, Part, Progress}
 use crate::engine::Engine;
 use crate::format::BlockKey;
 use crate::interface::{Ack, Failure, Memory, Nanos, Request, RequestKind, VolumeSlot};
+use crate::jobs::BUFFER_ENDED;
 use crate::jobs::Job;
 use crate::planted::{self, Bug};
 use crate::settings::{Commit, Mode};
@@ -18,9 +19,6 @@ use crate::settings::{Commit, Mode};
 const IN_FLIGHT: usize = 64;
 /// When what could not be stored is tried again.
 const RETRY: Nanos = Nanos::SECOND;
-
-/// What [`Engine::runnable`] says when requests of the buffer's own have ended.
-pub(crate) const BUFFER_ENDED: u32 = u32::MAX - 1;
 
 impl Engine {
     /// Serves a request from the buffer, or has it wait for it. False if the buffer has nothing

@@ -1,7 +1,7 @@
 //! Reading and writing fixed-width little-endian fields. Structures are small and read once, so
 //! plain cursors over a page are enough; sizes are asserted where each structure is defined.
 
-use super::superblock::CacheId;
+use super::cache_id::CacheId;
 
 /// Writes fields one after the other into a page.
 #[derive(Debug)]

@@ -5,9 +5,9 @@
 //! An address is a place on any of the cache's devices: the device's number in the highest byte,
 //! the offset on it below. On the first device an address is the offset itself.
 
+use super::cache_id::CacheId;
 use super::codec::{Reader, Writer};
 use super::geometry::{DATA_OFFSET_BYTES, Geometry, GeometryError, MIN_SEGMENTS_FORMAT};
-use super::superblock::CacheId;
 use super::{PAGE_BYTES, SegmentId, Slot};
 
 /// The most extents a cache can have.

@@ -1,7 +1,7 @@
 //! Record headers: one page that names what a record holds and how far the shard had got.
 
+use super::cache_id::CacheId;
 use super::codec::{Reader, Writer, checksum};
-use super::superblock::CacheId;
 use super::{EntryList, FORMAT_VERSION, PAGE_BYTES, SegmentId, Sequence, Stream};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FBRH");

@@ -1,8 +1,8 @@
 //! Summaries: all entries of a segment at a known place, in one of two slots.
 
+use super::cache_id::CacheId;
 use super::codec::{Reader, Writer, checksum};
 use super::header::{State, page_checksum};
-use super::superblock::CacheId;
 use super::{EntryList, FORMAT_VERSION, PAGE_BYTES, SegmentId, Sequence, Stream};
 use crate::planted::{self, Bug};
 

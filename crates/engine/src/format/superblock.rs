@@ -1,5 +1,6 @@
 //! The superblock: the identity of the cache and its volumes, in several copies.
 
+use super::cache_id::CacheId;
 use super::codec::{Reader, Writer, checksum};
 use super::extents::{Extent, Extents, MAX_DEVICES, MAX_EXTENTS, SegmentMap, address};
 use super::geometry::{BlockKey, Geometry, GeometryError};
@@ -31,41 +32,6 @@ const _: () = assert!(
     TABLE_OFFSET + TABLE_FIXED_BYTES + MAX_DEVICES * DEVICE_BYTES + MAX_EXTENTS * Extent::BYTES
         <= COPY_BYTES
 );
-
-/// The identity of a cache: random, given at creation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CacheId(pub [u8; 16]);
-
-impl CacheId {
-    /// The identity in what lies in an extent: what an earlier extent left in the same place is
-    /// another's.
-    #[must_use]
-    pub(crate) fn of_extent(self, serial: u32) -> CacheId {
-        let mut id = self.0;
-        for (byte, serial) in id[12..].iter_mut().zip(serial.to_le_bytes()) {
-            *byte ^= serial;
-        }
-        CacheId(id)
-    }
-
-    /// What this cache's checksums start from.
-    #[must_use]
-    pub fn seed(self) -> u32 {
-        crc32c::crc32c(&self.0)
-    }
-}
-
-impl std::fmt::Display for CacheId {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (i, byte) in self.0.iter().enumerate() {
-            if [4, 6, 8, 10].contains(&i) {
-                write!(out, "-")?;
-            }
-            write!(out, "{byte:02x}")?;
-        }
-        Ok(())
-    }
-}
 
 /// A device of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,30 +8,13 @@ use crate::interface::{
     Buf, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
 use crate::jobs::Job;
+use crate::jobs::promote::PromoteJob;
 use crate::map::locks::Owner;
 use crate::slab::Slab;
 use crate::store::append::{Keys, Piece};
 use crate::store::log::RECLAIM_RESERVE;
 use crate::store::op::Op;
 use crate::store::op::Reader;
-
-/// A promotion in progress. It owns its blocks until they are indexed or a write takes them.
-#[derive(Debug)]
-pub(crate) struct PromoteJob {
-    volume: VolumeSlot,
-    key: BlockKey,
-    count: u16,
-    buf: Buf,
-    reader: Option<Reader>,
-    outstanding: u16,
-}
-
-impl PromoteJob {
-    /// Notes that this many blocks are being appended.
-    pub(crate) fn awaits(&mut self, blocks: u16) {
-        self.outstanding = blocks;
-    }
-}
 
 /// A run of blocks to be appended for a promotion.
 pub(crate) fn promoted_piece(

@@ -6,21 +6,9 @@ use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::Job;
+use crate::jobs::quick::QuickWrite;
 use crate::map::locks::Owner;
 use crate::store::append::{Keys, Piece};
-
-/// A write of whole blocks on its way into the log.
-#[derive(Debug)]
-pub(crate) struct QuickWrite {
-    name: u32,
-    key: BlockKey,
-    count: u16,
-    outstanding: u16,
-    failure: Option<Failure>,
-    /// Not when it was submitted: a write that was held until there was less dirty data says
-    /// nothing of the cache device.
-    started: Nanos,
-}
 
 /// What such a write appends.
 pub(crate) fn quick_piece(key: BlockKey, count: u16, buf: Buf, owner: Owner) -> Piece {
@@ -34,13 +22,6 @@ pub(crate) fn quick_piece(key: BlockKey, count: u16, buf: Buf, owner: Owner) -> 
         reclaim: false,
         copies: None,
         places: 0,
-    }
-}
-
-impl QuickWrite {
-    /// Whether all its blocks were logged, or cannot be.
-    pub(crate) fn is_logged(&self) -> bool {
-        self.outstanding == 0
     }
 }
 

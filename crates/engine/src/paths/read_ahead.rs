@@ -7,110 +7,14 @@
 //! as long as the index names the slot in that generation. That is looked at when a client asks,
 //! and no write has to know of what was read ahead (I1).
 
-use std::collections::VecDeque;
-
 use crate::engine::Engine;
-use crate::format::{BlockKey, Sequence, Slot};
+use crate::format::{BlockKey, Slot};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
+use crate::paths::ahead::{LEAST_IN_ROW, MOST_BYTES, MOST_REQUESTS, PATIENCE, Piece};
 use crate::paths::read::hit_of_run;
 use crate::paths::read::{Extent, Reading};
 use crate::planted::{self, Bug};
-use crate::slab::Slab;
-use crate::store::op::HitRead;
 use crate::store::op::Op;
-
-/// Requests that began where the one before ended, before anything is read ahead.
-const LEAST_IN_ROW: u8 = 2;
-/// How many requests are read ahead at most; one more with each that came in sequence.
-const MOST_REQUESTS: u64 = 4;
-/// How much is read ahead at most, in bytes.
-const MOST_BYTES: u64 = 512 << 10;
-/// What nobody has asked for by then is given up: it holds memory.
-const PATIENCE: Nanos = Nanos(50_000_000);
-
-/// Consecutive slots that are being read ahead, or were.
-#[derive(Debug)]
-struct Piece {
-    key: BlockKey,
-    count: u16,
-    slot: Slot,
-    /// Of the slots' segment when they were read.
-    generation: Sequence,
-    buf: Buf,
-    /// It is in memory.
-    is_read: bool,
-    /// Nobody will ask for it.
-    is_given_up: bool,
-    /// Who asked for it while it was being read.
-    reader: Option<HitRead>,
-}
-
-/// The one stream of a shard that is read ahead.
-#[derive(Debug, Default)]
-pub(crate) struct ReadAhead {
-    /// Where the last request ended.
-    next: Option<BlockKey>,
-    in_row: u8,
-    /// Everything before is read ahead, as far as it was cached.
-    planned: BlockKey,
-    pieces: Slab<Piece>,
-    /// Those that can be asked for, in order.
-    wanted: VecDeque<u32>,
-    expires: Option<Nanos>,
-}
-
-impl ReadAhead {
-    /// Whether nothing is held.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
-    /// When what was not asked for is given up.
-    pub(crate) fn deadline(&self) -> Option<Nanos> {
-        self.expires
-    }
-
-    /// Gives up what was not asked for.
-    pub(crate) fn give_up(&mut self, memory: &mut dyn Memory) {
-        self.expires = None;
-        self.planned = BlockKey::default();
-        self.give_up_before(BlockKey(BlockKey::END), memory);
-    }
-
-    /// The same of what the stream has passed: it was written since.
-    fn give_up_before(&mut self, key: BlockKey, memory: &mut dyn Memory) {
-        while let Some(&name) = self.wanted.front() {
-            let piece = self.pieces.at(name);
-            if piece.key >= key {
-                return;
-            }
-            self.wanted.pop_front();
-            if piece.is_read {
-                self.forget(name, memory);
-            } else {
-                piece.is_given_up = true;
-            }
-        }
-    }
-
-    fn forget(&mut self, name: u32, memory: &mut dyn Memory) {
-        if let Some(piece) = self.pieces.remove(name) {
-            memory.free(piece.buf);
-        }
-    }
-
-    /// Whether a request goes on where the one before ended.
-    fn is_next(&mut self, first: BlockKey, end: BlockKey) -> bool {
-        let follows = self.next == Some(first);
-        self.in_row = if follows {
-            self.in_row.saturating_add(1)
-        } else {
-            0
-        };
-        self.next = Some(end);
-        follows
-    }
-}
 
 impl Engine {
     /// Gives back the memory of what was read ahead, for who has none. What is being read follows

@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::Job;
+use crate::jobs::write::{Edge, Run, Stage, WriteJob};
 use crate::map::locks::Owner;
 use crate::planted::{self, Bug};
 use crate::settings::Mode;
@@ -36,51 +37,6 @@ const NO_ROOM: Nanos = Nanos(200_000_000);
 const LOGGED_ZEROES_BYTES: u32 = 1 << 20;
 /// How often a read that completes a partial block is repeated.
 const FILL_ATTEMPTS: u8 = 2;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Owning the blocks one by one, in order, so that no two jobs wait for each other.
-    Locking,
-    /// Dropping what is about to be bypassed; then filling partial blocks.
-    Preparing,
-    Filling,
-    Logging,
-    /// Waiting for what must be durable before the origin is written.
-    Durable,
-    /// Waiting for write-backs of the same blocks (I11).
-    OriginLocks,
-    Origin,
-    /// FUA.
-    ForcedCache,
-    ForcedOrigin,
-    /// Waiting, with a failure, until the abandonment is durable.
-    Ended,
-}
-
-/// A block of which the request has only a part.
-#[derive(Clone, Copy, Debug)]
-struct Edge {
-    key: BlockKey,
-    buf: Buf,
-    attempts: u8,
-}
-
-/// Blocks in a row that are treated alike.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    key: BlockKey,
-    count: u16,
-}
-
-impl Run {
-    fn keys(self) -> impl Iterator<Item = BlockKey> {
-        (self.key.0..self.key.0 + u64::from(self.count)).map(BlockKey)
-    }
-
-    fn contains(self, key: BlockKey) -> bool {
-        (self.key.0..self.key.0 + u64::from(self.count)).contains(&key.0)
-    }
-}
 
 /// Cuts a run where partial blocks begin and end: first block, how many, and the partial block if
 /// it is one.
@@ -107,50 +63,6 @@ fn pieces(
         };
         Some((first, (key.0 - first.0) as u16, edge))
     })
-}
-
-/// A write, write-zeroes or discard in progress.
-#[derive(Debug)]
-pub(crate) struct WriteJob {
-    name: u32,
-    request: Request,
-    first: BlockKey,
-    end: BlockKey,
-    next_lock: BlockKey,
-    stage: Stage,
-    bypass: Option<BypassReason>,
-    /// What is logged is also written to the origin before the answer.
-    through: bool,
-    logged: SmallVec<[Run; 2]>,
-    around: SmallVec<[Run; 2]>,
-    next_drop: BlockKey,
-    edges: [Option<Edge>; 2],
-    outstanding: u32,
-    logging_since: Nanos,
-    /// Must be durable before the origin is written.
-    durable_number: u64,
-    origin_locked: bool,
-    /// One of the blocks was dirty before: what it held must not be lost.
-    replaces_dirty: bool,
-    failure: Option<Failure>,
-}
-
-impl WriteJob {
-    /// The blocks that it is going to own and does not own yet.
-    pub(crate) fn yet_to_own(&self) -> Option<(BlockKey, BlockKey)> {
-        (self.stage == Stage::Locking).then_some((self.next_lock, self.end))
-    }
-
-    fn is_zero(&self) -> bool {
-        !matches!(self.request.kind, RequestKind::Write { .. })
-    }
-
-    fn fua(&self) -> bool {
-        matches!(
-            self.request.kind,
-            RequestKind::Write { fua: true } | RequestKind::WriteZeroes { fua: true }
-        )
-    }
 }
 
 impl Engine {

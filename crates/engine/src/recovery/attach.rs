@@ -9,7 +9,7 @@ use crate::format::{CacheId, Geometry, Superblock, SuperblockError};
 use crate::interface::{DeviceError, Storage};
 use crate::recovery::{self, RecoverOptions, Recovered, RecoveryError, ShardReport};
 use crate::ring::{self, ReplayedRecord, RingIdentity};
-use crate::unsaved::Promise;
+use crate::store::failed::Promise;
 
 /// How to attach.
 #[derive(Clone, Copy, Debug)]

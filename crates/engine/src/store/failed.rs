@@ -2,10 +2,36 @@
 //! and what may be in its log although its writes failed.
 
 use crate::format::BlockKey;
+use crate::format::{DurablePosition, Stream};
 use crate::interface::VolumeSlot;
 use crate::map::locks::KeyMap;
 use crate::planted::{self, Bug};
 use crate::store::Store;
+
+/// A range of a volume that is newer in the cache than on its origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsaved {
+    /// Of which volume.
+    pub volume: VolumeSlot,
+    /// From where on, in bytes.
+    pub offset_bytes: u64,
+    /// How much, in bytes.
+    pub len_bytes: u64,
+    /// It is in the memory buffer, which the next start replays by itself; in the log there may be
+    /// something older.
+    pub in_memory: bool,
+}
+
+/// How far a shard was durable when its cache was given up. It is on record outside the cache, so
+/// that who opens the cache later notices when it lacks some of that (I14): an older image of a
+/// device, put in its place, would have the blocks that are listed, and older contents of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// The shard.
+    pub shard: u16,
+    /// Of each stream, up to where.
+    pub durable: [DurablePosition; Stream::COUNT],
+}
 
 /// Why and how far the cache is given up.
 #[derive(Debug)]

@@ -6,11 +6,12 @@ use crate::format::BlockKey;
 use crate::interface::{
     Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, RequestKind, one_buf,
 };
+use crate::jobs::write::{Edge, Run, Stage};
 use crate::map::origin_locks::OriginWriter;
 use crate::store::op::Op;
 use crate::store::volumes::OriginWaiter;
 
-use super::{Edge, Run, Stage, pieces};
+use super::pieces;
 
 impl Engine {
     /// Writes the origin, once no write-back of the same blocks is in flight (I11).

@@ -4,9 +4,10 @@
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, one_buf};
+use crate::jobs::write::Edge;
 use crate::store::op::Op;
 
-use super::{Edge, FILL_ATTEMPTS};
+use super::FILL_ATTEMPTS;
 
 impl Engine {
     /// Starts the reads that complete the first and last block, if the request has only part of

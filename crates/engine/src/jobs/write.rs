@@ -1,0 +1,97 @@
+//! A write, write-zeroes or discard of several steps: what is known of it.
+
+use smallvec::SmallVec;
+
+use crate::bypass::BypassReason;
+use crate::format::BlockKey;
+use crate::interface::{Buf, Failure, Nanos, Request, RequestKind};
+
+/// The stages of a write, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Owning the blocks one by one, in order, so that no two jobs wait for each other.
+    Locking,
+    /// Dropping what is about to be bypassed; then filling partial blocks.
+    Preparing,
+    Filling,
+    Logging,
+    /// Waiting for what must be durable before the origin is written.
+    Durable,
+    /// Waiting for write-backs of the same blocks (I11).
+    OriginLocks,
+    Origin,
+    /// FUA.
+    ForcedCache,
+    ForcedOrigin,
+    /// Waiting, with a failure, until the abandonment is durable.
+    Ended,
+}
+
+/// A block of which the request has only a part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edge {
+    pub(crate) key: BlockKey,
+    pub(crate) buf: Buf,
+    pub(crate) attempts: u8,
+}
+
+/// Blocks in a row that are treated alike.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) key: BlockKey,
+    pub(crate) count: u16,
+}
+
+impl Run {
+    pub(crate) fn keys(self) -> impl Iterator<Item = BlockKey> {
+        (self.key.0..self.key.0 + u64::from(self.count)).map(BlockKey)
+    }
+
+    pub(crate) fn contains(self, key: BlockKey) -> bool {
+        (self.key.0..self.key.0 + u64::from(self.count)).contains(&key.0)
+    }
+}
+
+/// A write, write-zeroes or discard in progress.
+#[derive(Debug)]
+pub(crate) struct WriteJob {
+    pub(crate) name: u32,
+    pub(crate) request: Request,
+    pub(crate) first: BlockKey,
+    pub(crate) end: BlockKey,
+    pub(crate) next_lock: BlockKey,
+    pub(crate) stage: Stage,
+    pub(crate) bypass: Option<BypassReason>,
+    /// What is logged is also written to the origin before the answer.
+    pub(crate) through: bool,
+    pub(crate) logged: SmallVec<[Run; 2]>,
+    pub(crate) around: SmallVec<[Run; 2]>,
+    pub(crate) next_drop: BlockKey,
+    pub(crate) edges: [Option<Edge>; 2],
+    pub(crate) outstanding: u32,
+    pub(crate) logging_since: Nanos,
+    /// Must be durable before the origin is written.
+    pub(crate) durable_number: u64,
+    pub(crate) origin_locked: bool,
+    /// One of the blocks was dirty before: what it held must not be lost.
+    pub(crate) replaces_dirty: bool,
+    pub(crate) failure: Option<Failure>,
+}
+
+impl WriteJob {
+    /// The blocks that it is going to own and does not own yet.
+    pub(crate) fn yet_to_own(&self) -> Option<(BlockKey, BlockKey)> {
+        (self.stage == Stage::Locking).then_some((self.next_lock, self.end))
+    }
+
+    pub(crate) fn is_zero(&self) -> bool {
+        !matches!(self.request.kind, RequestKind::Write { .. })
+    }
+
+    pub(crate) fn fua(&self) -> bool {
+        matches!(
+            self.request.kind,
+            RequestKind::Write { fua: true } | RequestKind::WriteZeroes { fua: true }
+        )
+    }
+}

@@ -1,0 +1,101 @@
+//! What is being read ahead, or was (see `read_ahead`).
+
+use std::collections::VecDeque;
+
+use crate::format::{BlockKey, Sequence, Slot};
+use crate::interface::{Buf, Memory, Nanos};
+use crate::slab::Slab;
+use crate::store::op::HitRead;
+
+/// Requests that began where the one before ended, before anything is read ahead.
+pub(super) const LEAST_IN_ROW: u8 = 2;
+/// How many requests are read ahead at most; one more with each that came in sequence.
+pub(super) const MOST_REQUESTS: u64 = 4;
+/// How much is read ahead at most, in bytes.
+pub(super) const MOST_BYTES: u64 = 512 << 10;
+/// What nobody has asked for by then is given up: it holds memory.
+pub(super) const PATIENCE: Nanos = Nanos(50_000_000);
+
+/// Consecutive slots that are being read ahead, or were.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) key: BlockKey,
+    pub(super) count: u16,
+    pub(super) slot: Slot,
+    /// Of the slots' segment when they were read.
+    pub(super) generation: Sequence,
+    pub(super) buf: Buf,
+    /// It is in memory.
+    pub(super) is_read: bool,
+    /// Nobody will ask for it.
+    pub(super) is_given_up: bool,
+    /// Who asked for it while it was being read.
+    pub(super) reader: Option<HitRead>,
+}
+
+/// The one stream of a shard that is read ahead.
+#[derive(Debug, Default)]
+pub(crate) struct ReadAhead {
+    /// Where the last request ended.
+    pub(super) next: Option<BlockKey>,
+    pub(super) in_row: u8,
+    /// Everything before is read ahead, as far as it was cached.
+    pub(super) planned: BlockKey,
+    pub(super) pieces: Slab<Piece>,
+    /// Those that can be asked for, in order.
+    pub(super) wanted: VecDeque<u32>,
+    pub(super) expires: Option<Nanos>,
+}
+
+impl ReadAhead {
+    /// Whether nothing is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// When what was not asked for is given up.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        self.expires
+    }
+
+    /// Gives up what was not asked for.
+    pub(crate) fn give_up(&mut self, memory: &mut dyn Memory) {
+        self.expires = None;
+        self.planned = BlockKey::default();
+        self.give_up_before(BlockKey(BlockKey::END), memory);
+    }
+
+    /// The same of what the stream has passed: it was written since.
+    pub(super) fn give_up_before(&mut self, key: BlockKey, memory: &mut dyn Memory) {
+        while let Some(&name) = self.wanted.front() {
+            let piece = self.pieces.at(name);
+            if piece.key >= key {
+                return;
+            }
+            self.wanted.pop_front();
+            if piece.is_read {
+                self.forget(name, memory);
+            } else {
+                piece.is_given_up = true;
+            }
+        }
+    }
+
+    pub(super) fn forget(&mut self, name: u32, memory: &mut dyn Memory) {
+        if let Some(piece) = self.pieces.remove(name) {
+            memory.free(piece.buf);
+        }
+    }
+
+    /// Whether a request goes on where the one before ended.
+    pub(super) fn is_next(&mut self, first: BlockKey, end: BlockKey) -> bool {
+        let follows = self.next == Some(first);
+        self.in_row = if follows {
+            self.in_row.saturating_add(1)
+        } else {
+            0
+        };
+        self.next = Some(end);
+        follows
+    }
+}

@@ -1,0 +1,70 @@
+//! Requests in progress: how many parts are outstanding, and the answer when none is.
+
+use crate::buffer::MemoryBuffer;
+use crate::engine::Engine;
+use crate::interface::{Ack, Failure, Nanos, Request, RequestKind};
+use crate::requests::RequestState;
+
+impl Engine {
+    /// Registers a request with one part outstanding, which keeps it from ending while it is
+    /// being taken apart.
+    pub(crate) fn begin_request(&mut self, now: Nanos, request: Request) -> u32 {
+        self.requests.insert(RequestState {
+            request,
+            outstanding: 1,
+            failure: None,
+            around: false,
+            started: now,
+        })
+    }
+
+    pub(crate) fn request(&mut self, name: u32) -> Request {
+        self.requests.at(name).request
+    }
+
+    /// Notes that some of a write went past the cache.
+    pub(crate) fn went_around(&mut self, name: u32) {
+        self.requests.at(name).around = true;
+    }
+
+    /// When a request was submitted.
+    pub(crate) fn submitted_at(&mut self, name: u32) -> Nanos {
+        self.requests.at(name).started
+    }
+
+    pub(crate) fn add_part(&mut self, name: u32) {
+        self.requests.at(name).outstanding += 1;
+    }
+
+    /// Ends one part; with the last one the request is answered, with the first failure if any.
+    pub(crate) fn finish_part(&mut self, now: Nanos, name: u32, result: Result<(), Failure>) {
+        let state = self.requests.at(name);
+        if let Err(failure) = result {
+            state.failure.get_or_insert(failure);
+        }
+        state.outstanding -= 1;
+        if state.outstanding > 0 {
+            return;
+        }
+        let state = self.requests.remove(name).expect("in progress");
+        let result = state.failure.map_or(Ok(()), Err);
+        if let Some(part) = MemoryBuffer::part_of(state.request.id) {
+            return self.buffer_request_ended(part, result);
+        }
+        self.acks.push_back(Ack {
+            id: state.request.id,
+            result,
+            around: state.around,
+        });
+        let latency = now.since(state.started);
+        match state.request.kind {
+            RequestKind::Read => self.store.stats.read_latency.record(latency),
+            RequestKind::Write { .. } => self.store.stats.write_latency.record(latency),
+            RequestKind::Flush => self.store.stats.flush_latency.record(latency),
+            _ => {}
+        }
+        if result.is_err() {
+            self.store.stats.failed_requests += 1;
+        }
+    }
+}

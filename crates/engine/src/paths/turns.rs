@@ -1,0 +1,113 @@
+//! Where each event sends the job that waits for it.
+
+use crate::engine::Engine;
+use crate::interface::{DeviceError, Failure, Memory, Nanos};
+use crate::jobs::Job;
+use crate::jobs::promote::PromoteJob;
+use crate::jobs::write::WriteJob;
+use crate::store::append::{Appended, Piece};
+use crate::store::durability::Waiter;
+
+impl Engine {
+    /// Appends for a job, and tells it what ended at once.
+    pub(crate) fn append(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
+        self.store.append_piece(now, piece, memory);
+        self.tell_appended(now, memory);
+    }
+
+    /// Tells jobs of their appends that ended.
+    #[inline]
+    pub(crate) fn tell_appended(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        while let Some(ended) = self.store.next_appended() {
+            self.job_appended(now, ended, memory);
+        }
+    }
+
+    fn job_appended(&mut self, now: Nanos, ended: Appended, memory: &mut dyn Memory) {
+        let (name, blocks) = (ended.owner.0, ended.blocks);
+        if ended.is_copy {
+            return self.space.retained(name, blocks, memory);
+        }
+        match self.jobs.get(name).expect("a job in progress") {
+            Job::Write(_) => self.write_logged(now, name, blocks, ended.result),
+            Job::Quick(_) => self.quick_logged(now, name, blocks, ended.result),
+            Job::Promote(_) => self.promote_appended(now, name, blocks),
+        }
+    }
+
+    /// A flush of the cache device has ended: tells those who waited for it.
+    pub(crate) fn cache_flushed(
+        &mut self,
+        now: Nanos,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let Some(waiters) = self.store.cache_flush_done(now, result) else {
+            return;
+        };
+        for waiter in waiters {
+            self.wake(now, waiter, Ok(()));
+        }
+        self.store.renewals_flushed(now, memory);
+    }
+
+    /// Nothing more becomes durable on a failed cache.
+    pub(crate) fn fail_durable_waiters(&mut self, now: Nanos) {
+        for waiter in self.store.take_durable_waiters() {
+            self.wake(now, waiter, Err(Failure::Io));
+        }
+        self.finish_flushes_given_up(now);
+    }
+
+    fn wake(&mut self, now: Nanos, waiter: Waiter, result: Result<(), Failure>) {
+        match waiter {
+            Waiter::Request(request) => self.finish_part(now, request, result),
+            Waiter::Job(job) => self.job_durable(now, job, result),
+        }
+    }
+
+    /// A job's turn came: a block it waited for is free, or there is room again.
+    pub(crate) fn resume_job(&mut self, now: Nanos, name: u32, memory: &mut dyn Memory) {
+        match self.jobs.get(name) {
+            Some(Job::Write(_)) => self.resume_write(now, name, memory),
+            // A turn can be one that an earlier job of this name was given and did not need.
+            Some(Job::Quick(job)) if job.is_logged() => self.end_quick(now, name),
+            Some(Job::Quick(_)) => {}
+            Some(Job::Promote(_)) | None => {}
+        }
+    }
+
+    /// What a job waited for is durable in the cache, or never will be.
+    pub(crate) fn job_durable(&mut self, now: Nanos, name: u32, result: Result<(), Failure>) {
+        if let Some(Job::Write(_)) = self.jobs.get(name) {
+            self.write_durable(now, name, result);
+        }
+    }
+
+    /// What a job wrote to the origin is durable there, or will not be.
+    pub(crate) fn job_origin_durable(
+        &mut self,
+        now: Nanos,
+        name: u32,
+        result: Result<(), Failure>,
+        _memory: &mut dyn Memory,
+    ) {
+        if let Some(Job::Write(_)) = self.jobs.get(name) {
+            self.write_origin_durable(now, name, result);
+        }
+    }
+
+    pub(crate) fn write_job(&mut self, name: u32) -> &mut WriteJob {
+        match self.jobs.at(name) {
+            Job::Write(job) => job,
+            _ => panic!("job {name} is a write"),
+        }
+    }
+
+    pub(crate) fn promote_job(&mut self, name: u32) -> &mut PromoteJob {
+        match self.jobs.at(name) {
+            Job::Promote(job) => job,
+            _ => panic!("job {name} is a promotion"),
+        }
+    }
+}
