@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Takes no more requests for a volume but flushes; others fail with [`Failure::Detached`].
+    /// Takes no more requests for a volume but flushes; others fail with [`Failure::Detached`](crate::Failure::Detached).
     pub fn set_detaching(&mut self, slot: VolumeSlot, detaching: bool) {
         self.store.volume(slot).detaching = detaching;
     }
