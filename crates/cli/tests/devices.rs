@@ -194,6 +194,82 @@ fn a_cache_file_that_was_cut_short_gets_its_size_back_and_nothing_is_lost() {
     is_whole(&scratch, &["--cache", "cache"], 1);
 }
 
+/// A file system in memory, until the end of its test.
+struct Mount(std::path::PathBuf);
+
+impl Mount {
+    /// None, with the reason on the test's output, where nothing may be mounted.
+    fn new(place: std::path::PathBuf, options: &str) -> Option<Mount> {
+        std::fs::create_dir(&place).unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]);
+        let output = mount.arg(&place).output().expect("mount runs");
+        if !output.status.success() {
+            eprintln!("skipped: nothing can be mounted here: {}", text(&output));
+            return None;
+        }
+        Some(Mount(place))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let mut umount = std::process::Command::new("umount");
+        umount.arg("-l").arg(&self.0).status().expect("umount runs");
+    }
+}
+
+/// The daemon would find out when its cache is given up, and have its volumes wait for ever.
+#[test]
+fn a_state_directory_that_takes_no_record_is_refused_before_anything_is_written() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    scratch.file("cache", 16 * MIB);
+    let Some(_full) = Mount::new(scratch.path("full"), "size=64k") else {
+        return;
+    };
+    std::fs::write(scratch.path("full/other"), [1; 32 << 10]).unwrap();
+    let Some(_read_only) = Mount::new(scratch.path("read-only"), "size=1M,ro") else {
+        return;
+    };
+    for (state, why) in [
+        ("full", "No space left"),
+        ("read-only", "Read-only file system"),
+    ] {
+        let start = [
+            "serve",
+            "--origin",
+            "origin",
+            "--cache",
+            "cache",
+            "--create",
+            "--mode",
+            "writeback",
+            "--nbd",
+            "unix:other",
+            "--control",
+            "other",
+            "--state-dir",
+            state,
+        ];
+        let words = [
+            "cannot write in the state directory",
+            state,
+            why,
+            "--state-dir",
+        ];
+        forebay_says(&scratch, &start, FAILURE, &words);
+        let left = std::fs::read_dir(scratch.path(state)).unwrap().count();
+        assert_eq!(
+            left,
+            usize::from(state == "full"),
+            "nothing of its own is left"
+        );
+    }
+    let cache = std::fs::read(scratch.path("cache")).unwrap();
+    assert!(cache.iter().all(|byte| *byte == 0), "nothing was written");
+}
+
 #[test]
 fn a_state_directory_that_does_not_do_is_named_with_what_to_do() {
     let scratch = Scratch::new();

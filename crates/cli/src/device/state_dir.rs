@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::refuse;
 
+/// How much must fit when a daemon starts.
+const TRIED_BYTES: usize = 64 << 10;
+
 /// The directory of such files.
 #[derive(Clone, Debug)]
 pub(crate) struct StateDir {
@@ -108,6 +111,34 @@ impl StateDir {
             path,
             in_memory: None,
         })
+    }
+
+    /// The same for a daemon: one that could not put on record that its cache is given up would have
+    /// its volumes wait then (I15), so it does not start.
+    pub(crate) fn open_for_notes(given: Option<&Path>) -> Result<StateDir> {
+        let state = StateDir::open(given)?;
+        state.try_to_write().with_context(|| {
+            format!(
+                "cannot write in the state directory {}, where it would be put on record that a cache is given up; make room or mount it writable, or choose one with --state-dir",
+                state.path.display()
+            )
+        })?;
+        Ok(state)
+    }
+
+    /// Writes what a record of a few hundred ranges takes, and removes it again.
+    fn try_to_write(&self) -> std::io::Result<()> {
+        let path = self.path.join(format!(".try-{}", std::process::id()));
+        let write = |path: &Path| {
+            let mut file = File::create(path)?;
+            file.write_all(&[b' '; TRIED_BYTES])?;
+            file.sync_all()
+        };
+        let written = write(&path);
+        match fs::remove_file(&path) {
+            Err(error) if written.is_ok() => Err(error),
+            _ => written,
+        }
     }
 
     /// That of a daemon which the root file system is on. The directory is not made: as long as it

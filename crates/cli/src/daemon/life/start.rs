@@ -207,7 +207,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
 fn state_dir(plan: &Plan) -> Result<StateDir> {
     match (&plan.state_dir, plan.root_storage()) {
         (Some(path), Some(memory)) => Ok(StateDir::of_root_storage(path.into(), memory.into())),
-        (given, _) => StateDir::open(given.as_deref()),
+        (given, _) => StateDir::open_for_notes(given.as_deref()),
     }
 }
 
