@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 62] = [
+const FOUND: [(u64, &str); 63] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -205,6 +205,10 @@ const FOUND: [(u64, &str); 62] = [
     (
         13_035_929,
         "a verdict that rots lets what it rejected count again (I12)",
+    ),
+    (
+        14_211_687,
+        "a device that has left is asked for: copies that say so could not be read",
     ),
     (
         2_381,

@@ -146,6 +146,7 @@ impl World<'_> {
                 boot_id,
                 accept_damage,
             };
+            let reads_before = self.cache.tally.reads;
             let mut surviving = self.memory.surviving();
             self.cache.lost = false;
             let before = Some(self.cache.disk.clone());
@@ -216,6 +217,16 @@ impl World<'_> {
                     self.damage_is_explained(&error.to_string())?;
                     if attempt >= 3 {
                         // Pages that never answer are the administrator's to replace.
+                        self.cache.heal();
+                        self.cache.faulty = false;
+                    }
+                }
+                Err(AttachError::Superblock(error @ SuperblockError::Incomplete { .. }))
+                    if self.cache.tally.reads > reads_before =>
+                {
+                    // The copies that say that the device has left could not be read.
+                    self.tell(|_| format!("attach says: {error}"));
+                    if attempt >= 3 {
                         self.cache.heal();
                         self.cache.faulty = false;
                     }
