@@ -9,8 +9,7 @@ use crate::interface::{
     Ack, Action, DeviceError, Failure, MAX_REQUEST_BYTES, Memory, Nanos, OpId, Request,
     RequestKind, SECTOR_BYTES,
 };
-use crate::jobs::BUFFER_ENDED;
-use crate::jobs::Job;
+use crate::jobs::{BUFFER_ENDED, Job};
 use crate::origin::Origin;
 use crate::paths::ahead::ReadAhead;
 use crate::policy::Policy;
@@ -150,11 +149,7 @@ impl Engine {
     }
 
     fn check(&self, request: &Request) -> Result<(), Failure> {
-        let volume = self
-            .store
-            .volumes
-            .get(usize::from(request.volume.0))
-            .and_then(Option::as_ref);
+        let volume = self.store.find_volume(request.volume);
         let volume = volume.ok_or(Failure::Detached)?;
         if request.kind == RequestKind::Flush {
             return Ok(());
@@ -295,7 +290,7 @@ impl Engine {
     }
 
     fn look_at_everything(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        self.store.take_stirred();
+        self.store.clear_stirred();
         if self
             .ahead
             .deadline()

@@ -18,9 +18,8 @@ pub(crate) mod sequential;
 pub(crate) mod volumes;
 mod waiting;
 
-use crate::format::Slot;
-use crate::format::{BlockKey, PAGE_BYTES};
-use crate::interface::{Buf, Device, Memory, Nanos, Operation, Request, VolumeSlot};
+use crate::format::{BlockKey, PAGE_BYTES, Slot};
+use crate::interface::{Buf, Device, Memory, Nanos, Operation};
 use crate::map::ghost::Ghost;
 use crate::map::index::Index;
 use crate::map::locks::{KeyMap, Locks};
@@ -176,19 +175,18 @@ impl Store {
         self.operations.issue(op, device, operation);
     }
 
-    /// Whether anything happened since this was asked last.
-    #[inline]
-    pub(crate) fn take_stirred(&mut self) -> bool {
-        std::mem::take(&mut self.stirred)
+    /// Everything is being looked at: what happened so far is seen by that.
+    pub(crate) fn clear_stirred(&mut self) {
+        self.stirred = false;
     }
 
-    /// Whether anything happened since that was taken.
+    /// Whether anything happened since everything was looked at.
     #[inline(always)]
     pub(crate) fn is_stirred(&self) -> bool {
         self.stirred
     }
 
-    /// Has the next look at everything if this is so.
+    /// Has the next [`Engine::advance`](crate::Engine::advance) look at everything if `so`.
     #[inline(always)]
     pub(crate) fn stir_if(&mut self, so: bool) {
         self.stirred |= so;
@@ -201,7 +199,7 @@ impl Store {
 
     /// Whether no piece, header or seal waits for room or memory.
     pub(crate) fn has_found_room(&self) -> bool {
-        self.waiting.has_room()
+        self.waiting.has_found_room()
     }
 
     /// Whether writes wait that go out together.
@@ -261,8 +259,8 @@ impl Store {
             .saturating_sub(self.unreadable.len())
     }
 
-    /// Whether copies of what was written have room: near the mark at which writers are held back, the cache writes as fast as it can be emptied,
-    /// and a copy takes from that.
+    /// Whether there is room for copies of what was written. Near the mark at which writers are held
+    /// back, the cache writes as fast as it can be emptied, and a copy takes from that.
     pub(crate) fn has_room_for_written(&self) -> bool {
         let near_percent = self.settings.dirty_high_percent / 4 * 3;
         self.stats.dirty_blocks < self.share(near_percent)
@@ -276,42 +274,6 @@ impl Store {
     #[inline(always)]
     pub(crate) fn block_bytes(&self) -> usize {
         self.log.geometry.block_bytes as usize
-    }
-
-    /// The block of a volume that holds this byte.
-    #[inline(always)]
-    pub(crate) fn key_at(&self, volume: VolumeSlot, offset_bytes: u64) -> BlockKey {
-        let volume = self.volumes[usize::from(volume.0)]
-            .as_ref()
-            .expect("attached");
-        volume.key_at(offset_bytes, self.block_bytes())
-    }
-
-    /// The first block of a request, and the one after its last.
-    #[inline(always)]
-    pub(crate) fn keys_of(&self, request: &Request) -> (BlockKey, BlockKey) {
-        let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
-        (
-            self.key_at(request.volume, request.offset_bytes),
-            self.key_at(request.volume, end_bytes - 1).plus(1),
-        )
-    }
-
-    /// Where a block is on its origin, and how much of it the origin has.
-    pub(crate) fn origin_range(
-        &self,
-        volume: VolumeSlot,
-        key: BlockKey,
-        blocks: u64,
-    ) -> (u64, usize) {
-        let config = self.volumes[usize::from(volume.0)]
-            .as_ref()
-            .expect("attached")
-            .config;
-        let block_bytes = self.block_bytes() as u64;
-        let start = (key.0 - config.base.0) * block_bytes;
-        let end = (start + blocks * block_bytes).min(config.size_bytes);
-        (start, (end - start) as usize)
     }
 }
 

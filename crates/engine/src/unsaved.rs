@@ -12,8 +12,7 @@ use crate::buffer::MemoryBuffer;
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::planted::{self, Bug};
-use crate::store::failed::{Listed, ranges_of};
-use crate::store::failed::{Promise, Unsaved};
+use crate::store::failed::{Listed, Promise, Unsaved, ranges_of};
 use crate::store::op::Op;
 
 impl Engine {
@@ -85,10 +84,7 @@ impl Engine {
     /// A range of blocks as the volume it belongs to has it.
     fn named(&self, (first, end): (BlockKey, BlockKey), in_memory: bool) -> Option<Unsaved> {
         let volume = self.store.volume_of(first)?;
-        let base = self.store.volumes[usize::from(volume.0)]
-            .as_ref()?
-            .config
-            .base;
+        let base = self.store.find_volume(volume)?.config.base;
         let block_bytes = self.store.block_bytes() as u64;
         Some(Unsaved {
             volume,

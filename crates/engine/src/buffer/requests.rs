@@ -10,8 +10,7 @@ use crate::buffer::{Buffered, MemoryBuffer, Parked, ParkedFlush, Part, Progress}
 use crate::engine::Engine;
 use crate::format::BlockKey;
 use crate::interface::{Ack, Failure, Memory, Nanos, Request, RequestKind, VolumeSlot};
-use crate::jobs::BUFFER_ENDED;
-use crate::jobs::Job;
+use crate::jobs::{BUFFER_ENDED, Job};
 use crate::planted::{self, Bug};
 use crate::settings::{Commit, Mode};
 

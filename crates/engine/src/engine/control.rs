@@ -53,7 +53,7 @@ impl Engine {
     /// # Errors
     /// With the number of dirty blocks if there are any, or of requests in progress.
     pub fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
-        let Some(Some(volume)) = self.store.volumes.get(usize::from(slot.0)) else {
+        let Some(volume) = self.store.find_volume(slot) else {
             return Ok(());
         };
         if volume.dirty_blocks > 0 {
@@ -105,14 +105,7 @@ impl Engine {
     /// The mode of a volume.
     #[must_use]
     pub fn mode(&self, slot: VolumeSlot) -> Option<Mode> {
-        Some(
-            self.store
-                .volumes
-                .get(usize::from(slot.0))?
-                .as_ref()?
-                .config
-                .mode,
-        )
+        Some(self.store.find_volume(slot)?.config.mode)
     }
 
     /// Starts or stops writing everything of a volume back as fast as the origin takes it.
@@ -124,7 +117,8 @@ impl Engine {
         }
     }
 
-    /// Takes no more requests for a volume but flushes; others fail with [`Failure::Detached`](crate::Failure::Detached).
+    /// Takes no more requests for a volume but flushes; others fail with
+    /// [`Failure::Detached`](crate::Failure::Detached).
     pub fn set_detaching(&mut self, slot: VolumeSlot, detaching: bool) {
         self.store.volume(slot).detaching = detaching;
     }
@@ -177,7 +171,7 @@ impl Engine {
     /// origin does not have them.
     #[must_use]
     pub fn volume_blocks(&self, slot: VolumeSlot) -> Option<(u64, u64)> {
-        let volume = self.store.volumes.get(usize::from(slot.0))?.as_ref()?;
+        let volume = self.store.find_volume(slot)?;
         let (first, end) = volume.keys();
         let buffered = self.buffer.blocks_unfinished(first, end);
         Some((volume.dirty_blocks + buffered, volume.cached_blocks))
@@ -228,7 +222,7 @@ impl Engine {
     /// Whether a block of a volume is cached, and whether it is dirty.
     #[must_use]
     pub fn block_state(&self, slot: VolumeSlot, offset_bytes: u64) -> (bool, bool) {
-        let Some(Some(volume)) = self.store.volumes.get(usize::from(slot.0)) else {
+        let Some(volume) = self.store.find_volume(slot) else {
             return (false, false);
         };
         let key = volume.key_at(offset_bytes, self.store.block_bytes());
@@ -244,7 +238,7 @@ impl Engine {
     /// ([`crate::format::extents`]); none if it is not cached.
     #[must_use]
     pub fn address_of(&self, slot: VolumeSlot, offset_bytes: u64) -> Option<u64> {
-        let volume = self.store.volumes.get(usize::from(slot.0))?.as_ref()?;
+        let volume = self.store.find_volume(slot)?;
         let found = self
             .store
             .index
@@ -255,9 +249,7 @@ impl Engine {
     /// Whether the newest contents of a block are in the memory buffer alone.
     #[must_use]
     pub fn is_buffered(&self, slot: VolumeSlot, offset_bytes: u64) -> bool {
-        let volume = self.store.volumes.get(usize::from(slot.0));
-        let volume = volume.and_then(Option::as_ref);
-        volume.is_some_and(|volume| {
+        self.store.find_volume(slot).is_some_and(|volume| {
             let key = volume.key_at(offset_bytes, self.store.block_bytes());
             self.buffer.is_unfinished(key)
         })

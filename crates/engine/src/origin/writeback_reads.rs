@@ -19,8 +19,7 @@ use crate::origin::Origin;
 use crate::origin::writeback::CACHE_FOREGROUND;
 use crate::store::Store;
 use crate::store::log::Version;
-use crate::store::op::Op;
-use crate::store::op::ReadPart;
+use crate::store::op::{Op, ReadPart};
 
 /// How long a piece is beside clients: at the low mark of dirty data, and three quarters of the
 /// way to the high one.

@@ -1,8 +1,7 @@
 //! Flush: answered when everything acknowledged before it is durable (I7).
 
 use crate::engine::Engine;
-use crate::interface::{DeviceError, Memory};
-use crate::interface::{Failure, Nanos, Request, VolumeSlot};
+use crate::interface::{DeviceError, Failure, Memory, Nanos, Request, VolumeSlot};
 use crate::planted::{self, Bug};
 use crate::store::durability::Waiter;
 use crate::store::volumes::OriginWaiter;

@@ -16,8 +16,7 @@ use crate::format::Slot;
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::paths::read::Extent;
 use crate::planted::{self, Bug};
-use crate::store::op::LateRead;
-use crate::store::op::Op;
+use crate::store::op::{LateRead, Op};
 
 impl Engine {
     /// Reads an evicted block where it was, to answer the reader and then cache it again.

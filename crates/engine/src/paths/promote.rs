@@ -13,8 +13,7 @@ use crate::map::locks::Owner;
 use crate::slab::Slab;
 use crate::store::append::{Keys, Piece};
 use crate::store::log::RECLAIM_RESERVE;
-use crate::store::op::Op;
-use crate::store::op::Reader;
+use crate::store::op::{Op, Reader};
 
 /// A run of blocks to be appended for a promotion.
 pub(crate) fn promoted_piece(

@@ -12,8 +12,7 @@ use crate::planted::{self, Bug};
 use crate::store::append::PlacedPiece;
 use crate::store::append::one::COST_BYTES;
 use crate::store::contents::BlockKind;
-use crate::store::op::Op;
-use crate::store::op::{Placed, PromoteOne, Reader};
+use crate::store::op::{Op, Placed, PromoteOne, Reader};
 
 impl Engine {
     /// Reads a block that is not cached and that nobody owns into a buffer of its own.

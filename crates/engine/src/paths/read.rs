@@ -1,15 +1,13 @@
 //! Read: hits from the cache, misses from the origin, promoted on the way if admitted.
 
-use crate::bypass::Direction;
-use crate::bypass::{BypassReason, Bypassed};
+use crate::bypass::{BypassReason, Bypassed, Direction};
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{
     Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
 use crate::settings::Mode;
-use crate::store::op::Op;
-use crate::store::op::{HitRead, MissRead, Reader};
+use crate::store::op::{HitRead, MissRead, Op, Reader};
 
 /// How often a bad read of the cache device is repeated before the slot counts as damaged: a
 /// misdirected read does not happen twice.

@@ -7,8 +7,7 @@ use crate::interface::{Buf, Memory, Nanos, VolumeSlot};
 use crate::paths::promote::promotes_from;
 use crate::paths::read::Extent;
 use crate::planted::{self, Bug};
-use crate::store::op::Op;
-use crate::store::op::{MissRead, Reader};
+use crate::store::op::{MissRead, Op, Reader};
 
 impl Engine {
     /// The range that was to be promoted can be larger than what the reader asked for: that is

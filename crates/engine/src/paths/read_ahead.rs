@@ -11,8 +11,7 @@ use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::paths::ahead::{LEAST_IN_ROW, MOST_BYTES, MOST_REQUESTS, PATIENCE, Piece};
-use crate::paths::read::hit_of_run;
-use crate::paths::read::{Extent, Reading};
+use crate::paths::read::{Extent, Reading, hit_of_run};
 use crate::planted::{self, Bug};
 use crate::store::op::Op;
 

@@ -16,8 +16,7 @@ use crate::paths::quick::quick_piece;
 use crate::store::append::PlacedPiece;
 use crate::store::append::one::COST_BYTES;
 use crate::store::contents::BlockKind;
-use crate::store::op::Op;
-use crate::store::op::{Placed, SingleWrite};
+use crate::store::op::{Op, Placed, SingleWrite};
 
 impl Engine {
     /// Logs a write that is to be logged in write-back mode, if it is as simple as can be.

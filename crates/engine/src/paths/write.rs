@@ -9,8 +9,7 @@ mod partial;
 
 use smallvec::SmallVec;
 
-use crate::bypass::Direction;
-use crate::bypass::{BypassReason, Bypassed};
+use crate::bypass::{BypassReason, Bypassed, Direction};
 use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};

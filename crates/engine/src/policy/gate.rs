@@ -5,8 +5,7 @@
 //! None of this ever keeps a newer version of a dirty block out (I5): a write that touches one is
 //! logged whatever the gate says.
 
-use crate::bypass::BypassReason;
-use crate::bypass::Direction;
+use crate::bypass::{BypassReason, Direction};
 use crate::format::BlockKey;
 use crate::interface::Nanos;
 use crate::policy::Policy;

@@ -20,8 +20,7 @@ use crate::space::Space;
 use crate::store::Store;
 use crate::store::append::{Keys, Piece};
 use crate::store::log::{RECLAIM_RESERVE, SegmentState};
-use crate::store::op::Op;
-use crate::store::op::ReadPart;
+use crate::store::op::{Op, ReadPart};
 
 /// How many blocks of a segment are read and appended again at a time.
 const BATCH_BLOCKS: usize = 64;

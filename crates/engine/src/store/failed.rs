@@ -1,8 +1,7 @@
 //! A cache that is given up (I15, I22): why, what is on record as newer in it than on the origins,
 //! and what may be in its log although its writes failed.
 
-use crate::format::BlockKey;
-use crate::format::{DurablePosition, Stream};
+use crate::format::{BlockKey, DurablePosition, Stream};
 use crate::interface::VolumeSlot;
 use crate::map::locks::KeyMap;
 use crate::planted::{self, Bug};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::format::{BlockKey, Slot};
-use crate::interface::{Device, Memory, Nanos, Operation, VolumeSlot};
+use crate::interface::{Device, Memory, Nanos, Operation, Request, VolumeSlot};
 use crate::planted::{self, Bug};
 use crate::settings::Mode;
 use crate::store::Store;
@@ -158,6 +158,12 @@ impl Volume {
 }
 
 impl Store {
+    /// A volume, if it is served.
+    #[inline(always)]
+    pub(crate) fn find_volume(&self, slot: VolumeSlot) -> Option<&Volume> {
+        self.volumes.get(usize::from(slot.0))?.as_ref()
+    }
+
     pub(crate) fn volume(&mut self, slot: VolumeSlot) -> &mut Volume {
         self.volumes[usize::from(slot.0)]
             .as_mut()
@@ -193,8 +199,7 @@ impl Store {
     /// some may have been written again since. For showing progress.
     #[must_use]
     pub(crate) fn unflushed_blocks(&self, slot: VolumeSlot) -> u64 {
-        let volume = self.volumes.get(usize::from(slot.0));
-        volume.and_then(Option::as_ref).map_or(0, |volume| {
+        self.find_volume(slot).map_or(0, |volume| {
             (volume.written.len() + volume.written_flushing.len()) as u64
         })
     }
@@ -360,7 +365,7 @@ impl Store {
     /// Dirty blocks that cannot be read from the cache device, by offset on the volume in bytes:
     /// lost unless an administrator finds another copy.
     pub(crate) fn unreadable_dirty(&self, volume: VolumeSlot) -> Vec<u64> {
-        let Some(Some(state)) = self.volumes.get(usize::from(volume.0)) else {
+        let Some(state) = self.find_volume(volume) else {
             return Vec::new();
         };
         let still = self
@@ -385,5 +390,36 @@ impl Store {
                     .foreground_at
                     .is_some_and(|at| now.since(at) < lately)
         })
+    }
+
+    /// The block of a volume that holds this byte.
+    #[inline(always)]
+    pub(crate) fn key_at(&self, volume: VolumeSlot, offset_bytes: u64) -> BlockKey {
+        let volume = self.find_volume(volume).expect("attached");
+        volume.key_at(offset_bytes, self.block_bytes())
+    }
+
+    /// The first block of a request, and the one after its last.
+    #[inline(always)]
+    pub(crate) fn keys_of(&self, request: &Request) -> (BlockKey, BlockKey) {
+        let end_bytes = request.offset_bytes + u64::from(request.len_bytes);
+        (
+            self.key_at(request.volume, request.offset_bytes),
+            self.key_at(request.volume, end_bytes - 1).plus(1),
+        )
+    }
+
+    /// Where a block is on its origin, and how much of it the origin has.
+    pub(crate) fn origin_range(
+        &self,
+        volume: VolumeSlot,
+        key: BlockKey,
+        blocks: u64,
+    ) -> (u64, usize) {
+        let config = self.find_volume(volume).expect("attached").config;
+        let block_bytes = self.block_bytes() as u64;
+        let start = (key.0 - config.base.0) * block_bytes;
+        let end = (start + blocks * block_bytes).min(config.size_bytes);
+        (start, (end - start) as usize)
     }
 }

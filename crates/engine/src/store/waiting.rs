@@ -26,11 +26,11 @@ pub(super) struct Waiting {
 impl Waiting {
     /// Whether nothing waits for room or memory.
     pub(super) fn is_empty(&self) -> bool {
-        self.has_room() && self.combined.is_empty() && self.cleans.is_empty()
+        self.has_found_room() && self.combined.is_empty() && self.cleans.is_empty()
     }
 
     /// Whether no piece, header or seal waits.
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_found_room(&self) -> bool {
         self.pieces.is_empty() && self.headers.is_empty() && self.seals.is_empty()
     }
 }
