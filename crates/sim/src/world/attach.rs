@@ -201,10 +201,7 @@ impl World<'_> {
                     last = source.to_string();
                     // The administrator decides; a transient error may be gone by the next try.
                     accept_damage = attempt >= 1;
-                    if attempt >= 3 {
-                        self.cache.heal();
-                        self.cache.faulty = false;
-                    }
+                    self.mend_after(attempt);
                     if accept_damage {
                         self.counts().add("damage accepted", 1);
                         self.forget_touched();
@@ -215,21 +212,14 @@ impl World<'_> {
                     | AttachError::Device(error),
                 ) if error != DeviceError::Gone => {
                     self.damage_is_explained(&error.to_string())?;
-                    if attempt >= 3 {
-                        // Pages that never answer are the administrator's to replace.
-                        self.cache.heal();
-                        self.cache.faulty = false;
-                    }
+                    self.mend_after(attempt);
                 }
                 Err(AttachError::Superblock(error @ SuperblockError::Incomplete { .. }))
                     if self.cache.tally.reads > reads_before =>
                 {
                     // The copies that say that the device has left could not be read.
                     self.tell(|_| format!("attach says: {error}"));
-                    if attempt >= 3 {
-                        self.cache.heal();
-                        self.cache.faulty = false;
-                    }
+                    self.mend_after(attempt);
                 }
                 Err(AttachError::Superblock(
                     SuperblockError::NotACache { .. } | SuperblockError::Blank,
@@ -243,6 +233,14 @@ impl World<'_> {
         Err(format!(
             "attach fails again and again, with damage accepted and no faults: {last}"
         ))
+    }
+
+    /// Pages that never answer are the administrator's to replace, after a few attempts.
+    fn mend_after(&mut self, attempt: usize) {
+        if attempt >= 3 {
+            self.cache.heal();
+            self.cache.faulty = false;
+        }
     }
 
     fn damage_is_explained(&mut self, what: &str) -> Check {

@@ -110,7 +110,7 @@ impl World<'_> {
             || (self.touched.before_recovery.is_some() && harmed.how == How::Read);
         if lasts {
             self.add_blocks_below(&harmed.contents, &mut blocks);
-            self.add_blocks_below(&self.page_at(harmed.place), &mut blocks);
+            self.add_blocks_below(&page_at(&self.cache.disk, harmed.place), &mut blocks);
             let places = harmed.place..harmed.place + harmed.len_bytes;
             self.touched.unanswered.push(places);
             self.touched.lasting.extend(&blocks);
@@ -207,10 +207,7 @@ impl World<'_> {
         let end = (place + len_bytes).min(disk.size_bytes());
         let start = place - place % PAGE_BYTES as u64;
         for at in (start..end).step_by(PAGE_BYTES) {
-            let left = (disk.size_bytes() - at) as usize;
-            let mut bytes = vec![0; SUMMARY_BYTES.min(left)];
-            disk.read(at, &mut bytes);
-            self.add_blocks_of_page(&bytes, &mut blocks);
+            self.add_blocks_of_page(&page_at(disk, at), &mut blocks);
         }
         blocks
     }
@@ -223,13 +220,8 @@ impl World<'_> {
 
     /// `bytes` start with the page, and go on with what lies behind it.
     fn add_blocks_of_page(&self, bytes: &[u8], blocks: &mut BTreeSet<Block>) {
-        let page = &bytes[..PAGE_BYTES.min(bytes.len())];
-        let whole = page.len() == PAGE_BYTES;
-        let entries = if whole && page.starts_with(b"FBRH") {
-            entries_of_header(page)
-        } else if whole && page.starts_with(b"FBSM") {
-            entries_of_summary(bytes)
-        } else {
+        if !is_metadata(bytes) {
+            let page = &bytes[..PAGE_BYTES.min(bytes.len())];
             for sector in page.chunks_exact(SECTOR_BYTES) {
                 // Rot may have made it another place's.
                 if let Some((volume, sector)) = payload::place_in(sector)
@@ -240,8 +232,9 @@ impl World<'_> {
                 }
             }
             return;
-        };
-        let entries = entries.iter().flat_map(EntryList::iter).flatten();
+        }
+        let said = Said::of(bytes);
+        let entries = said.iter().flat_map(|said| said.entries.iter()).flatten();
         for entry in entries {
             if let Entry::Data { key, count, .. }
             | Entry::Zero { key, count, .. }
@@ -287,15 +280,6 @@ impl World<'_> {
         }
     }
 
-    /// A page, and what a summary that starts with it has behind it.
-    fn page_at(&self, place: u64) -> Vec<u8> {
-        let start = place - place % PAGE_BYTES as u64;
-        let left = self.cache.disk.size_bytes().saturating_sub(start) as usize;
-        let mut bytes = vec![0; SUMMARY_BYTES.min(left)];
-        self.cache.disk.read(start, &mut bytes);
-        bytes
-    }
-
     /// Adds what these headers and summaries say is dead: without the tails they carry it counts
     /// again, and nothing need follow them that says so.
     fn add_blocks_below(&self, contents: &[u8], blocks: &mut BTreeSet<Block>) {
@@ -304,7 +288,7 @@ impl World<'_> {
                 continue;
             };
             for place in (0..self.cache.disk.size_bytes()).step_by(PAGE_BYTES) {
-                let page = self.page_at(place);
+                let page = page_at(&self.cache.disk, place);
                 let is_dead = |other: Said| {
                     other.shard == said.shard
                         && other.generation < said.tails[other.stream as usize]
@@ -342,68 +326,63 @@ impl World<'_> {
     }
 }
 
+/// The page at a place, and what a summary that starts with it has behind it.
+fn page_at(disk: &Disk, place: u64) -> Vec<u8> {
+    let start = place - place % PAGE_BYTES as u64;
+    let left = disk.size_bytes().saturating_sub(start) as usize;
+    let mut bytes = vec![0; SUMMARY_BYTES.min(left)];
+    disk.read(start, &mut bytes);
+    bytes
+}
+
 fn field<const N: usize>(page: &[u8], at: usize) -> [u8; N] {
     page[at..at + N].try_into().expect("inside the page")
 }
 
-/// What a header or summary says of its segment and its shard.
+/// Whether a page starts a header or a summary, sound or not.
+fn is_metadata(page: &[u8]) -> bool {
+    page.len() >= PAGE_BYTES && (page.starts_with(b"FBRH") || page.starts_with(b"FBSM"))
+}
+
+/// What a header or summary says, wherever it is: it says itself where it belongs.
 struct Said {
     shard: u16,
     stream: Stream,
     generation: Sequence,
     tails: [Sequence; Stream::COUNT],
+    entries: EntryList,
 }
 
 impl Said {
-    fn of(page: &[u8]) -> Option<Said> {
-        if page.len() < PAGE_BYTES {
+    /// `bytes` start with its page, and go on with what lies behind it.
+    fn of(bytes: &[u8]) -> Option<Said> {
+        if !is_metadata(bytes) {
             return None;
         }
-        if page.starts_with(b"FBRH") {
-            let header = header_of(&page[..PAGE_BYTES])?;
-            return Some(Said {
-                shard: header.shard,
+        let id = CacheId(field(bytes, 12));
+        let shard = u16::from_le_bytes(field(bytes, 28));
+        let segment = SegmentId(u32::from_le_bytes(field(bytes, 30)));
+        if bytes.starts_with(b"FBRH") {
+            let slot = u16::from_le_bytes(field(bytes, 34));
+            let header = Header::decode(id, shard, segment, slot, &bytes[..PAGE_BYTES])?;
+            Some(Said {
+                shard,
                 stream: header.stream,
                 generation: header.generation,
                 tails: header.state.tails,
-            });
-        }
-        if page.starts_with(b"FBSM") {
-            let summary = summary_of(page)?;
-            return Some(Said {
-                shard: summary.shard,
+                entries: header.entries,
+            })
+        } else {
+            let summary = Summary::decode(id, shard, segment, bytes[34], bytes)?;
+            Some(Said {
+                shard,
                 stream: summary.stream,
                 generation: summary.generation,
                 tails: summary.state.tails,
-            });
+                entries: summary.entries,
+            })
         }
-        None
     }
-}
-
-/// What a header names, wherever it is: it says itself where it belongs.
-fn entries_of_header(page: &[u8]) -> Option<EntryList> {
-    header_of(page).map(|header| header.entries)
-}
-
-fn header_of(page: &[u8]) -> Option<Header> {
-    let id = CacheId(field(page, 12));
-    let shard = u16::from_le_bytes(field(page, 28));
-    let segment = SegmentId(u32::from_le_bytes(field(page, 30)));
-    let slot = u16::from_le_bytes(field(page, 34));
-    Header::decode(id, shard, segment, slot, page)
-}
-
-/// The same of a summary.
-fn entries_of_summary(bytes: &[u8]) -> Option<EntryList> {
-    summary_of(bytes).map(|summary| summary.entries)
-}
-
-fn summary_of(bytes: &[u8]) -> Option<Summary> {
-    let id = CacheId(field(bytes, 12));
-    let shard = u16::from_le_bytes(field(bytes, 28));
-    let segment = SegmentId(u32::from_le_bytes(field(bytes, 30)));
-    Summary::decode(id, shard, segment, bytes[34], bytes)
 }
 
 #[cfg(test)]
@@ -428,8 +407,13 @@ mod tests {
         };
         let mut page = vec![0; PAGE_BYTES];
         header.encode(CacheId([7; 16]), &mut page);
-        let named = entries_of_header(&page).expect("a header");
-        let named: Vec<_> = named.iter().flatten().map(|entry| entry.entry).collect();
+        let said = Said::of(&page).expect("a header");
+        let named: Vec<_> = said
+            .entries
+            .iter()
+            .flatten()
+            .map(|entry| entry.entry)
+            .collect();
         assert_eq!(named, [Entry::Drop { key, count: 3 }]);
     }
 }
