@@ -6,15 +6,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use forebay_random::SplitMix64;
+use support::model::contents;
 use support::nbd::Client;
 use support::{Daemon, MIB, Scratch, forebay};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 2048;
-
-fn contents(version: u64) -> Vec<u8> {
-    version.to_le_bytes().repeat(BLOCK as usize / 8)
-}
 
 /// A cache with dirty and clean data of an origin, stopped in order.
 fn prepare(scratch: &Scratch) {

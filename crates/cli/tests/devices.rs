@@ -6,6 +6,7 @@ mod support;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use support::model::contents;
 use support::nbd::Client;
 use support::{Daemon, MIB, Scratch, forebay_ok, forebay_says, text};
 
@@ -17,10 +18,6 @@ const BOTH: [&str; 4] = ["--cache", "cache", "--cache", "second"];
 /// Copies of the superblock: their size and how far apart they are.
 const COPY: usize = 64 << 10;
 const STRIDE: u64 = 256 << 10;
-
-fn contents(version: u64) -> Vec<u8> {
-    version.to_le_bytes().repeat(BLOCK as usize / 8)
-}
 
 fn serve(scratch: &Scratch, caches: &[&str]) -> Result<Daemon, String> {
     let keep = ["--origin", "origin", "--age", "3600", "--dirty-low", "50"];
@@ -171,14 +168,19 @@ fn half_written_superblocks_are_no_obstacle() {
     is_whole(&scratch, &BOTH, 1000);
 }
 
+/// A cache file `cache` with version 1 of everything, stopped in order.
+fn written(scratch: &Scratch) {
+    scratch.file("origin", 8 * MIB);
+    forebay_ok(scratch, &["create", "cache", "--size", "16M"]);
+    let daemon = serve(scratch, &["--cache", "cache"]).unwrap();
+    write(scratch, 1);
+    daemon.stop();
+}
+
 #[test]
 fn a_cache_file_that_was_cut_short_gets_its_size_back_and_nothing_is_lost() {
     let scratch = Scratch::new();
-    scratch.file("origin", 8 * MIB);
-    forebay_ok(&scratch, &["create", "cache", "--size", "16M"]);
-    let daemon = serve(&scratch, &["--cache", "cache"]).unwrap();
-    write(&scratch, 1);
-    daemon.stop();
+    written(&scratch);
     let file = File::options()
         .write(true)
         .open(scratch.path("cache"))
@@ -273,11 +275,7 @@ fn a_state_directory_that_takes_no_record_is_refused_before_anything_is_written(
 #[test]
 fn a_state_directory_that_does_not_do_is_named_with_what_to_do() {
     let scratch = Scratch::new();
-    scratch.file("origin", 8 * MIB);
-    forebay_ok(&scratch, &["create", "cache", "--size", "16M"]);
-    let daemon = serve(&scratch, &["--cache", "cache"]).unwrap();
-    write(&scratch, 1);
-    daemon.stop();
+    written(&scratch);
     let before = std::fs::read(scratch.path("cache")).unwrap();
     std::fs::write(scratch.path("file"), "no directory").unwrap();
     for state in ["file", "/proc/no-such-place", "/dev/null/state"] {

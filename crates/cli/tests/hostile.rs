@@ -13,6 +13,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use mutate::{Kind, Place, Random};
+use support::model::contents;
 use support::nbd::Client;
 use support::{Daemon, LIMIT, MIB, Scratch, forebay, send_signal, start, text};
 
@@ -21,10 +22,6 @@ const BLOCKS: u64 = 512;
 const DAMAGE: i32 = 5;
 /// How long a drain may wait before it is told to end.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-fn contents(version: u64) -> Vec<u8> {
-    version.to_le_bytes().repeat(BLOCK as usize / 8)
-}
 
 /// A cache with dirty and clean blocks, as a stop in order or a kill left it.
 fn image(scratch: &Scratch, stopped: bool) -> Vec<u8> {
