@@ -73,3 +73,28 @@ fn what_is_unsaved_is_not_listed_before_its_volume_is_there() {
         4096
     );
 }
+
+/// I12: what an attach decided stays decided, and without the summary that says so the records of
+/// the segment say more.
+#[test]
+fn a_verdict_that_rots_is_missed() {
+    let mut rig = Rig::new(16 << 20, 64 << 20, Settings::default(), Mode::Writeback);
+    rig.write(0, &[7; 4096], true);
+    let options = AttachOptions {
+        boot_id: BOOT,
+        accept_damage: false,
+    };
+    for _ in 0..2 {
+        attach(&mut rig.cache, &mut [], &options).expect("what was decided is there");
+    }
+    for page in rig.cache.0.chunks_exact_mut(4096) {
+        if page.starts_with(b"FBSM") {
+            page[100] ^= 1;
+        }
+    }
+    let error = attach(&mut rig.cache, &mut [], &options).expect_err("a verdict is gone");
+    assert!(error.to_string().contains("shard"), "{error}");
+    let source = std::error::Error::source(&error).expect("the shard's error");
+    let what = source.to_string();
+    assert!(what.contains("the summary of segment"), "{what}");
+}

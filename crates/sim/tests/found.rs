@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 62] = [
+const FOUND: [(u64, &str); 63] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -201,6 +201,10 @@ const FOUND: [(u64, &str); 62] = [
     (
         12_115_945,
         "a lost header that carries nothing but tails was nobody's fault to the oracle",
+    ),
+    (
+        13_035_929,
+        "a verdict that rots lets what it rejected count again (I12)",
     ),
     (
         14_211_687,

@@ -32,6 +32,14 @@ fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &
         generation <= durable.generation || generation.epoch < superblock.decided_epoch
     };
     for segment in &alive {
+        if !segment.sealed && segment.generation.epoch < superblock.decided_epoch {
+            // I12: an attach since has left it with a summary. Its records say more than was
+            // accepted of them.
+            lost.push(format!(
+                "the summary of segment {} of the {stream:?} stream (generation {}.{}) is missing",
+                segment.id.0, segment.generation.epoch, segment.generation.number
+            ));
+        }
         let Some(link) = segment.state.previous else {
             continue;
         };

@@ -17,7 +17,7 @@ use super::volumes::Progress;
 use crate::config;
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::state::{Daemon, VolumeSide};
-use crate::failure::Usage;
+use crate::failure::{Interrupted, Usage};
 
 /// The parameters of all methods; each takes its own.
 #[derive(Debug, Default, Deserialize)]
@@ -139,6 +139,10 @@ impl Asked<'_> {
 
     fn change_space(&self, method: &str) -> Result<Value> {
         let Asked { daemon, given, .. } = self;
+        if gone(self.stream) {
+            // It may be over before anybody looks whether the client is still there.
+            return Err(Interrupted("nothing was begun".to_owned()).into());
+        }
         let mut tell = |emptying| self.tell(&emptying_message(emptying));
         if method == "org.forebay.Resize" {
             let device = given.device.as_deref().map(Path::new);
