@@ -136,6 +136,9 @@ pub(crate) struct Found {
     /// Which summary slot is taken in each segment, alive or not.
     pub(crate) summary_slots: Vec<Option<u8>>,
     pub(crate) tails: [Sequence; Stream::COUNT],
+    /// What summaries say of the tails. Headers of open segments may say more, and are lost where
+    /// their records do not count.
+    pub(crate) summary_tails: [Sequence; Stream::COUNT],
     pub(crate) durable: [DurablePosition; Stream::COUNT],
     /// The highest number known durable of each epoch that is not decided yet.
     pub(crate) known_durable: Vec<Sequence>,
@@ -155,10 +158,13 @@ impl Found {
         }
     }
 
+    pub(crate) fn learn_of_summary(&mut self, state: &State) {
+        raise(&mut self.summary_tails, state.tails);
+        self.learn(state);
+    }
+
     pub(crate) fn learn(&mut self, state: &State) {
-        for (known, tail) in self.tails.iter_mut().zip(state.tails) {
-            *known = (*known).max(tail);
-        }
+        raise(&mut self.tails, state.tails);
         for (known, position) in self.durable.iter_mut().zip(state.durable) {
             *known = (*known).max(position);
         }
@@ -177,6 +183,12 @@ impl Found {
         self.known_durable
             .iter()
             .any(|known| known.epoch == epoch && number <= known.number)
+    }
+}
+
+fn raise(known: &mut [Sequence; Stream::COUNT], tails: [Sequence; Stream::COUNT]) {
+    for (known, tail) in known.iter_mut().zip(tails) {
+        *known = (*known).max(tail);
     }
 }
 

@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 63] = [
+const FOUND: [(u64, &str); 67] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -209,6 +209,22 @@ const FOUND: [(u64, &str); 63] = [
     (
         14_211_687,
         "a device that has left is asked for: copies that say so could not be read",
+    ),
+    (
+        15_026_101,
+        "a voided segment whose new first header is torn promises again what was taken back (I14)",
+    ),
+    (
+        15_037_602,
+        "tails that a rejected header said are gone with it, and what is below is used again (I8)",
+    ),
+    (
+        15_068_484,
+        "a renewal names more of the segment before it than a power cut left (I12)",
+    ),
+    (
+        14_324_755,
+        "a torn write makes an older header whole again that had rotted (I12)",
     ),
     (
         2_381,

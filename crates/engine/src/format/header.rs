@@ -2,9 +2,16 @@
 
 use super::cache_id::CacheId;
 use super::codec::{Reader, Writer, checksum};
-use super::{EntryList, FORMAT_VERSION, PAGE_BYTES, SegmentId, Sequence, Stream};
+use super::{EntryList, PAGE_BYTES, SegmentId, Sequence, Stream};
+use crate::planted::{self, Bug};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FBRH");
+/// Sectors of a header of version 2 are stamped.
+const VERSION: u16 = 2;
+/// Without stamps; read, and not written any more.
+const UNSTAMPED_VERSION: u16 = 1;
+/// The least that a device writes as a whole.
+const SECTOR_BYTES: usize = 512;
 
 /// Bytes of a header before its entries.
 pub const FIXED_BYTES: usize =
@@ -128,7 +135,7 @@ impl Header {
         assert!(entries.len() <= ENTRY_BYTES, "entries fit the header");
         let mut out = Writer::new(page);
         out.u32(MAGIC);
-        out.u16(FORMAT_VERSION);
+        out.u16(VERSION);
         out.u8(self.stream as u8);
         out.u8(u8::from(self.combined));
         out.u32(0); // checksum, below
@@ -144,6 +151,7 @@ impl Header {
         assert_eq!(out.position(), FIXED_BYTES);
         out.bytes(entries);
         out.zero_rest();
+        stamp(page, self.generation.epoch, self.entries.first_number());
         let sum = checksum(id, page);
         page[8..12].copy_from_slice(&sum.to_le_bytes());
     }
@@ -162,9 +170,14 @@ impl Header {
             return None;
         }
         let mut input = Reader::new(page);
-        if input.u32() != MAGIC || input.u16() != FORMAT_VERSION {
+        if input.u32() != MAGIC {
             return None;
         }
+        let is_stamped = match input.u16() {
+            VERSION => true,
+            UNSTAMPED_VERSION => false,
+            _ => return None,
+        };
         let stream = Stream::from_number(input.u8())?;
         let combined = input.u8() != 0;
         let sum = input.u32();
@@ -179,6 +192,10 @@ impl Header {
         let generation = Sequence::decode(&mut input);
         let first_number = input.u64();
         let state = State::decode(&mut input);
+        let mut page = page.to_vec();
+        if is_stamped {
+            stamp(&mut page, generation.epoch, first_number);
+        }
         let entries = EntryList::from_bytes(
             page.get(FIXED_BYTES..FIXED_BYTES + entry_bytes)?,
             first_number,
@@ -197,6 +214,24 @@ impl Header {
     }
 }
 
+/// Adds the header's own number to the end of each sector behind the first, or takes it off again.
+///
+/// A power cut may leave some sectors of a write and not the others. Without stamps a sector of
+/// a new header can be like that of an older one in its place, which was torn or had rotted: the
+/// older header would be whole again, and what recovery rejected would count (I12).
+fn stamp(page: &mut [u8], epoch: u32, first_number: u64) {
+    const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+    if planted::is(Bug::HeadersUnstamped) {
+        return;
+    }
+    let number = (u64::from(epoch) << 48) ^ first_number;
+    let stamp = number.wrapping_mul(GOLDEN_RATIO).to_le_bytes();
+    for sector in page[SECTOR_BYTES..].chunks_exact_mut(SECTOR_BYTES) {
+        let end = &mut sector[SECTOR_BYTES - stamp.len()..];
+        end.iter_mut().zip(stamp).for_each(|(byte, of)| *byte ^= of);
+    }
+}
+
 /// The checksum of a page whose four checksum bytes are at `at` and count as zero.
 pub(crate) fn page_checksum(id: CacheId, page: &[u8], at: usize) -> u32 {
     let sum = checksum(id, &page[..at]);
@@ -208,6 +243,66 @@ pub(crate) fn page_checksum(id: CacheId, page: &[u8], at: usize) -> u32 {
 mod tests {
     use super::*;
     use crate::format::{BlockKey, Entry};
+
+    const ID: CacheId = CacheId([7; 16]);
+
+    /// With drops in its first three sectors.
+    fn long_header(epoch: u32, first_number: u64) -> Header {
+        let mut entries = EntryList::default();
+        for at in 0..100 {
+            let key = BlockKey(at * 300);
+            let drop = Entry::Drop { key, count: 1 };
+            entries.push(first_number + at, drop, &[]);
+        }
+        Header {
+            shard: 2,
+            segment: SegmentId(9),
+            slot: 17,
+            stream: Stream::Main,
+            generation: Sequence::new(epoch, 1),
+            blocks: 0,
+            combined: false,
+            state: State::default(),
+            entries,
+        }
+    }
+
+    fn page_of(header: &Header) -> Vec<u8> {
+        let mut page = vec![0; PAGE_BYTES];
+        header.encode(ID, &mut page);
+        page
+    }
+
+    fn read(page: &[u8]) -> Option<Header> {
+        Header::decode(ID, 2, SegmentId(9), 17, page)
+    }
+
+    #[test]
+    fn a_torn_write_does_not_make_an_older_header_whole_again() {
+        let (old, new) = (long_header(1, 2), long_header(2, 2));
+        assert_eq!(old.entries.as_bytes(), new.entries.as_bytes());
+        let (old, new) = (page_of(&old), page_of(&new));
+        assert!(read(&old).is_some());
+        for sector in 0..PAGE_BYTES / SECTOR_BYTES {
+            let place = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
+            let mut torn = old.clone();
+            torn[place.clone()].copy_from_slice(&new[place]);
+            assert_eq!(read(&torn), None, "sector {sector}");
+        }
+    }
+
+    #[test]
+    fn a_header_without_stamps_is_read() {
+        let header = long_header(3, 40);
+        let mut page = page_of(&header);
+        stamp(&mut page, 3, 40);
+        page[4..6].copy_from_slice(&UNSTAMPED_VERSION.to_le_bytes());
+        let sum = page_checksum(ID, &page, 8);
+        page[8..12].copy_from_slice(&sum.to_le_bytes());
+        let read = read(&page).expect("a header of version 1");
+        assert_eq!(read.entries.as_bytes(), header.entries.as_bytes());
+        assert_eq!(read.generation, header.generation);
+    }
 
     #[test]
     fn a_header_is_read_only_where_and_as_it_was_written() {

@@ -2,6 +2,7 @@
 
 use super::{Found, FoundSegment};
 use crate::format::{Sequence, Stream, Superblock};
+use crate::planted::{self, Bug};
 
 /// What is missing or makes no sense, in words; empty if all is well.
 pub(super) fn damage(found: &Found, superblock: &Superblock) -> Vec<String> {
@@ -32,7 +33,8 @@ fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &
         generation <= durable.generation || generation.epoch < superblock.decided_epoch
     };
     for segment in &alive {
-        if !segment.sealed && segment.generation.epoch < superblock.decided_epoch {
+        let is_decided = segment.generation.epoch < superblock.decided_epoch;
+        if is_decided && !segment.sealed && !planted::is(Bug::VerdictNotMissed) {
             // I12: an attach since has left it with a summary. Its records say more than was
             // accepted of them.
             lost.push(format!(

@@ -157,7 +157,7 @@ fn scan_segment(
     };
     found.summary_slots[id.0 as usize] = best.as_ref().map(|best| best.which);
     if let Some(best) = &best {
-        found.learn(&best.state);
+        found.learn_of_summary(&best.state);
     }
     let first_slot = geometry.first_slot() as u16;
     let header = context.header(id, first_slot, &lead[lead.len() - PAGE_BYTES..], found);
@@ -195,7 +195,9 @@ fn scan_segment(
     Ok(())
 }
 
-/// What headers of a segment say behind the first, of a generation above that of its summary.
+/// What headers of a segment say behind the first, of a generation above that of its summary. One
+/// without a summary is not decided yet, or its contents were voided when damage was accepted: what
+/// they promised was taken back.
 fn learn_newer(
     device: &mut dyn Storage,
     context: Context<'_>,
@@ -204,7 +206,11 @@ fn learn_newer(
     found: &mut Found,
 ) -> Result<(), RecoveryError> {
     let second = context.bounds.geometry.first_slot() as u16 + 1;
-    let newer = |header: &Header| sealed.is_none_or(|sealed| header.generation > sealed);
+    let decided_epoch = context.superblock.decided_epoch;
+    let newer = |header: &Header| match sealed {
+        Some(sealed) => header.generation > sealed,
+        None => header.generation.epoch >= decided_epoch,
+    };
     learn_beyond(device, context, id, second, newer, found)?;
     Ok(())
 }

@@ -23,12 +23,19 @@ pub(super) fn write(
     log.durable = found.durable;
     let drops = add_drops(found, log, missing);
     let found = &*found;
-    for segment in found.segments.iter().filter(|segment| {
-        !segment.decided
-            || !segment.sealed
-            || found.promised_too_much
-            || link_dangles(found, segment)
-    }) {
+    let mut to_decide: Vec<_> = found
+        .segments
+        .iter()
+        .filter(|segment| needs_verdict(found, segment))
+        .collect();
+    let are_tails_unsaid = found.summary_tails != found.tails && !planted::is(Bug::TailsUnsaid);
+    if to_decide.is_empty() && are_tails_unsaid {
+        to_decide.extend(found.segments.last());
+        if to_decide.is_empty() {
+            write_drops(device, log, Stream::Write, &[])?;
+        }
+    }
+    for segment in to_decide {
         if planted::is(Bug::NoVerdict) {
             continue;
         }
@@ -53,10 +60,14 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Whether a summary names a segment before it that is not there: a recovery that had the ring
-/// wrote it and was cut short before the other's was durable; a renewal followed a segment that
-/// never held anything; or an administrator accepted the damage. It is written again, or the next
-/// attach would take the link for damage.
+fn needs_verdict(found: &Found, segment: &FoundSegment) -> bool {
+    !segment.decided || !segment.sealed || found.promised_too_much || link_dangles(found, segment)
+}
+
+/// Whether a summary names a segment before it that is not there, or ends sooner: a recovery that
+/// had the ring wrote it and was cut short before the other's was durable; a renewal followed a
+/// segment of which a crash left less or nothing; or an administrator accepted the damage. It is
+/// written again, or the next attach would take the link for damage.
 fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
     let Some(link) = segment.state.previous else {
         return false;
@@ -66,7 +77,9 @@ fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
     }
     let stream = segment.stream;
     let there = found.segments.iter().any(|other| {
-        other.stream == stream && other.id == link.segment && other.generation >= link.generation
+        let reaches = other.generation > link.generation
+            || (other.generation == link.generation && other.end_slot >= link.end_slot);
+        other.stream == stream && other.id == link.segment && reaches
     });
     link.generation >= found.tails[stream as usize] && !there
 }
