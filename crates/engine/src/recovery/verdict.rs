@@ -1,6 +1,10 @@
 //! I12: what was decided is written down, for every segment in which there was anything to
 //! decide, and the `Drop`s that a crash cut off are completed (I3). Durable before the shard
 //! serves.
+//!
+//! Verdicts say the tails that recovery goes by, too. Where there is nothing to decide, one is
+//! written for their sake alone (I8): a header may have said them whose record does not count, and
+//! what is below them is used again.
 
 use super::numbers::SPREAD;
 use super::{Found, FoundList, FoundSegment, MissingDrop, RecoveryError};
