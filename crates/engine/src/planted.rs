@@ -95,8 +95,6 @@ pub enum Bug {
     LateAnyway,
     /// I19: a flush that covers too little of what a renewal leaves out counts.
     RenewalUncovered,
-    /// I12: records count again whose segment has lost its verdict.
-    VerdictNotMissed,
     /// I12: a torn write can make an older header whole again.
     HeadersUnstamped,
     /// I8: tails that recovery knows of a rejected header alone are said by nothing that stays.
@@ -128,7 +126,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 47] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 46] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -173,7 +171,6 @@ impl Bug {
         (Bug::LinkLeft, "I12", "link-left"),
         (Bug::LateAnyway, "I8", "late-anyway"),
         (Bug::RenewalUncovered, "I19", "renewal-uncovered"),
-        (Bug::VerdictNotMissed, "I12", "verdict-not-missed"),
         (Bug::HeadersUnstamped, "I12", "headers-unstamped"),
         (Bug::TailsUnsaid, "I8", "tails-unsaid"),
     ];

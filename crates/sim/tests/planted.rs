@@ -62,9 +62,6 @@ fn every_planted_bug_is_found() {
                 // Of several combined records in flight the first has to end last, and a flush has
                 // to fail meanwhile.
                 Bug::LateRecordCounts => 11_005_001,
-                // The verdict has to rot before its segment is emptied, and what it rejected has to
-                // be dirty.
-                Bug::VerdictNotMissed => 13_035_001,
                 // What rotted or was torn has to be overwritten in part by what is like it.
                 Bug::HeadersUnstamped => 14_320_001,
                 // The header has to be torn that says where a tail is now, and nothing else may

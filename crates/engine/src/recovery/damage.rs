@@ -2,7 +2,6 @@
 
 use super::{Found, FoundSegment};
 use crate::format::{Sequence, Stream, Superblock};
-use crate::planted::{self, Bug};
 
 /// What is missing or makes no sense, in words; empty if all is well.
 pub(super) fn damage(found: &Found, superblock: &Superblock) -> Vec<String> {
@@ -34,7 +33,7 @@ fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &
     };
     for segment in &alive {
         let is_decided = segment.generation.epoch < superblock.decided_epoch;
-        if is_decided && !segment.sealed && !planted::is(Bug::VerdictNotMissed) {
+        if is_decided && !segment.sealed {
             // I12: an attach since has left it with a summary. Its records say more than was
             // accepted of them.
             lost.push(format!(
