@@ -35,7 +35,7 @@ pub use superblock::{
     CacheDevice, NAME_BYTES, Superblock, SuperblockError, VolumeRecord, VolumeState,
 };
 
-/// The version of headers and summaries, and of the superblock of a cache that is as it was
+/// The version of summaries, and of the superblock of a cache that is as it was
 /// created. A cache of a higher version is refused, not guessed at.
 pub const FORMAT_VERSION: u16 = 1;
 

@@ -27,6 +27,7 @@ use crate::interface::{DeviceError, Storage};
 use crate::map::index::Index;
 use crate::planted::{self, Bug};
 use crate::ring::ReplayedRecord;
+use crate::store::durability::raise;
 use crate::store::failed::Promise;
 use crate::store::log::Log;
 
@@ -183,12 +184,6 @@ impl Found {
         self.known_durable
             .iter()
             .any(|known| known.epoch == epoch && number <= known.number)
-    }
-}
-
-fn raise(known: &mut [Sequence; Stream::COUNT], tails: [Sequence; Stream::COUNT]) {
-    for (known, tail) in known.iter_mut().zip(tails) {
-        *known = (*known).max(tail);
     }
 }
 

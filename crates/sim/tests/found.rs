@@ -211,6 +211,10 @@ const FOUND: [(u64, &str); 67] = [
         "a device that has left is asked for: copies that say so could not be read",
     ),
     (
+        14_324_755,
+        "a torn write makes an older header whole again that had rotted (I12)",
+    ),
+    (
         15_026_101,
         "a voided segment whose new first header is torn promises again what was taken back (I14)",
     ),
@@ -221,10 +225,6 @@ const FOUND: [(u64, &str); 67] = [
     (
         15_068_484,
         "a renewal names more of the segment before it than a power cut left (I12)",
-    ),
-    (
-        14_324_755,
-        "a torn write makes an older header whole again that had rotted (I12)",
     ),
     (
         2_381,

@@ -192,7 +192,7 @@ impl Header {
         let generation = Sequence::decode(&mut input);
         let first_number = input.u64();
         let state = State::decode(&mut input);
-        let mut page = page.to_vec();
+        let mut page: [u8; PAGE_BYTES] = page.try_into().ok()?;
         if is_stamped {
             stamp(&mut page, generation.epoch, first_number);
         }
@@ -306,7 +306,6 @@ mod tests {
 
     #[test]
     fn a_header_is_read_only_where_and_as_it_was_written() {
-        let id = CacheId([7; 16]);
         let mut entries = EntryList::default();
         entries.push(
             41,
@@ -336,12 +335,12 @@ mod tests {
             entries,
         };
         let mut page = vec![0; PAGE_BYTES];
-        header.encode(id, &mut page);
-        let mut read = Header::decode(id, 2, SegmentId(9), 17, &page).unwrap();
+        header.encode(ID, &mut page);
+        let mut read = Header::decode(ID, 2, SegmentId(9), 17, &page).unwrap();
         assert_eq!(read.entries.as_bytes(), header.entries.as_bytes());
         read.entries = header.entries.clone();
         assert_eq!(read, header);
-        assert_eq!(Header::decode(id, 2, SegmentId(9), 18, &page), None);
+        assert_eq!(Header::decode(ID, 2, SegmentId(9), 18, &page), None);
         assert_eq!(
             Header::decode(CacheId([8; 16]), 2, SegmentId(9), 17, &page),
             None
@@ -349,7 +348,7 @@ mod tests {
         for bit in [0, 100, 900, PAGE_BYTES * 8 - 1] {
             let mut torn = page.clone();
             torn[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Header::decode(id, 2, SegmentId(9), 17, &torn), None);
+            assert_eq!(Header::decode(ID, 2, SegmentId(9), 17, &torn), None);
         }
     }
 }

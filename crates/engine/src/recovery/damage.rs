@@ -32,8 +32,7 @@ fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &
         generation <= durable.generation || generation.epoch < superblock.decided_epoch
     };
     for segment in &alive {
-        let is_decided = segment.generation.epoch < superblock.decided_epoch;
-        if is_decided && !segment.sealed {
+        if segment.decided && !segment.sealed {
             // I12: an attach since has left it with a summary. Its records say more than was
             // accepted of them.
             lost.push(format!(

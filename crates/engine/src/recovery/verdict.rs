@@ -34,9 +34,9 @@ pub(super) fn write(
         .collect();
     let are_tails_unsaid = found.summary_tails != found.tails && !planted::is(Bug::TailsUnsaid);
     if to_decide.is_empty() && are_tails_unsaid {
-        to_decide.extend(found.segments.last());
-        if to_decide.is_empty() {
-            write_drops(device, log, Stream::Write, &[])?;
+        match found.segments.last() {
+            Some(last) => to_decide.push(last),
+            None => write_drops(device, log, Stream::Write, &[])?,
         }
     }
     for segment in to_decide {

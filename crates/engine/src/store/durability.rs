@@ -527,7 +527,8 @@ impl Store {
     }
 }
 
-fn raise(known: &mut [Sequence; Stream::COUNT], tails: [Sequence; Stream::COUNT]) {
+/// Takes each tail that is higher than what is known.
+pub(crate) fn raise(known: &mut [Sequence; Stream::COUNT], tails: [Sequence; Stream::COUNT]) {
     for (known, tail) in known.iter_mut().zip(tails) {
         *known = (*known).max(tail);
     }
