@@ -99,6 +99,8 @@ pub enum Bug {
     HeadersUnstamped,
     /// I8: tails that recovery knows of a rejected header alone are said by nothing that stays.
     TailsUnsaid,
+    /// I14: headers of a segment that is decided and has no summary any more are believed.
+    TakenBackHeard,
 }
 
 impl Bug {
@@ -126,7 +128,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 46] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 47] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -173,6 +175,7 @@ impl Bug {
         (Bug::RenewalUncovered, "I19", "renewal-uncovered"),
         (Bug::HeadersUnstamped, "I12", "headers-unstamped"),
         (Bug::TailsUnsaid, "I8", "tails-unsaid"),
+        (Bug::TakenBackHeard, "I14", "taken-back-heard"),
     ];
 }
 

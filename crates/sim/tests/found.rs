@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 67] = [
+const FOUND: [(u64, &str); 69] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -225,6 +225,15 @@ const FOUND: [(u64, &str); 67] = [
     (
         15_068_484,
         "a renewal names more of the segment before it than a power cut left (I12)",
+    ),
+    (
+        15_158_286,
+        "a letter between threads that took twenty seconds was a livelock to the oracle",
+    ),
+    (
+        15_208_382,
+        "the headers of a segment that is dead, without its verdict, promise again what was taken \
+         back (I14)",
     ),
     (
         2_381,

@@ -67,6 +67,7 @@ fn every_planted_bug_is_found() {
                 // The header has to be torn that says where a tail is now, and nothing else may
                 // be to be decided.
                 Bug::TailsUnsaid => 15_037_001,
+                Bug::TakenBackHeard => 15_208_001,
                 _ if bug.is_between_threads() => FIRST_WITH_THREADS,
                 _ => 1,
             };

@@ -377,7 +377,11 @@ fn scan_records(
             .filter(|header| numbers.take(&header.entries, id, found));
         let blocks = match (header, replayed) {
             (Some(header), _) => {
-                found.learn(&header.state);
+                // The recovery that decided it has said in summaries what still holds; what was
+                // taken back when damage was accepted stays in its headers.
+                if !segment.decided || planted::is(Bug::TakenBackHeard) {
+                    found.learn(&header.state);
+                }
                 segment.stream = header.stream;
                 let previous = latest(segment.state.previous, header.state.previous);
                 segment.state = State {
@@ -398,6 +402,7 @@ fn scan_records(
                 segment.lists.extend(list.filter(fits));
                 replayed.blocks
             }
+            (None, None) if segment.decided => break,
             (None, None) => {
                 let same = |header: &Header| header.generation == generation;
                 let beyond = learn_beyond(device, context, id, at + 1, same, found)?;

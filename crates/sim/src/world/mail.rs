@@ -42,6 +42,16 @@ impl Mail {
     pub(super) fn next_due(&self) -> Option<Nanos> {
         self.letters.keys().next().map(|(due, _)| *due)
     }
+
+    /// How many letters were sent.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// How many are on their way.
+    pub(super) fn len(&self) -> usize {
+        self.letters.len()
+    }
 }
 
 impl World<'_> {
