@@ -41,7 +41,7 @@ pub struct Engine {
     identity: RingIdentity,
     pub(crate) requests: Slab<RequestState>,
     /// Writes and promotions in progress that have no job.
-    pub(crate) singles_in_flight: usize,
+    pub(crate) without_job: usize,
     pub(crate) jobs: Slab<Job>,
     pub(crate) runnable: VecDeque<u32>,
     pub(crate) ended_promotions: Vec<u32>,
@@ -87,7 +87,7 @@ impl Engine {
             buffer: MemoryBuffer::default(),
             identity,
             requests: Slab::default(),
-            singles_in_flight: 0,
+            without_job: 0,
             jobs: Slab::default(),
             runnable: VecDeque::new(),
             ended_promotions: Vec::new(),
@@ -201,19 +201,19 @@ impl Engine {
             .expect("an operation in flight");
         let stirs = match op {
             Op::HitRead(_) => false,
-            Op::SingleWrite(_) => !self.steady,
+            Op::FastWrite(_) => !self.steady,
             _ => true,
         };
         self.store.stir_if(stirs);
         match op {
-            Op::SingleWrite(write) => self.single_done(now, write, result, memory),
+            Op::FastWrite(write) => self.fast_write_done(now, write, result, memory),
             Op::HitRead(read) => self.hit_read_done(now, read, result, memory),
             op => self.end_operation(now, op, result, memory),
         }
         self.run(now, memory);
     }
 
-    /// Sends the end of an operation to its path. Out of the way of hits and single writes, which
+    /// Sends the end of an operation to its path. Out of the way of hits and fast writes, which
     /// are counted in instructions.
     #[inline(never)]
     fn end_operation(
@@ -224,7 +224,9 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         match op {
-            Op::SingleWrite(_) | Op::HitRead(_) => unreachable!("they have ended already"),
+            // Moved out: a check whether it is to be dropped would be made for every operation.
+            Op::FastWrite(write) => unreachable!("{write:?} has ended already"),
+            Op::HitRead(read) => unreachable!("{read:?} has ended already"),
             Op::AppendData(placed) => {
                 self.store.append_data_done(now, *placed, result, memory);
                 self.tell_appended(now, memory);
@@ -245,8 +247,8 @@ impl Engine {
             Op::PromoteOneRead(promotion, reader) => {
                 self.promote_one_read_done(now, promotion, reader, result, memory)
             }
-            Op::PromoteOneWrite(promotion, placed) => {
-                self.promote_one_written(now, promotion, placed, result, memory)
+            Op::PromoteOneWrite(promotion, run, checksum) => {
+                self.promote_one_written(now, promotion, (run, checksum), result, memory)
             }
             Op::LateRead(read) => self.late_read_done(now, *read, result, memory),
             Op::ReadAhead(piece) => self.read_ahead_done(now, piece, result, memory),

@@ -22,7 +22,7 @@ pub mod superblock;
 mod superblock_fault;
 
 pub use cache_id::CacheId;
-pub use entry::{BlockEntry, Entry, EntryList};
+pub use entry::{Entry, EntryList, RunEntry};
 pub(crate) use extents::SegmentMap;
 pub use extents::{Extent, Extents, Uncuttable};
 pub use geometry::{

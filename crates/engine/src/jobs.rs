@@ -1,11 +1,9 @@
 //! Operations of several steps: what is known of each.
 
 pub(crate) mod promote;
-pub(crate) mod quick;
 pub(crate) mod write;
 
 use crate::jobs::promote::PromoteJob;
-use crate::jobs::quick::QuickWrite;
 use crate::jobs::write::WriteJob;
 
 /// What the queue of jobs says when requests of the memory buffer's own have ended.
@@ -15,6 +13,5 @@ pub(crate) const BUFFER_ENDED: u32 = u32::MAX - 1;
 #[derive(Debug)]
 pub(crate) enum Job {
     Write(Box<WriteJob>),
-    Quick(QuickWrite),
     Promote(Box<PromoteJob>),
 }

@@ -2,15 +2,14 @@
 
 pub(crate) mod ahead;
 mod answers;
+mod counts;
 pub(crate) mod flush;
 mod held;
 pub(crate) mod late;
 pub(crate) mod promote;
 pub(crate) mod promote_one;
-pub(crate) mod quick;
 pub(crate) mod read;
 pub(crate) mod read_again;
 pub(crate) mod read_ahead;
-pub(crate) mod single;
 mod turns;
 pub(crate) mod write;

@@ -1,13 +1,13 @@
 //! Policies: what is let in, where it goes, what stays.
 
+pub(crate) mod admission;
 pub(crate) mod clock_hand;
-pub(crate) mod gate;
 pub(crate) mod replacement;
 pub(crate) mod touches;
 pub(crate) mod trials;
 
+use crate::policy::admission::Gate;
 use crate::policy::clock_hand::MainHand;
-use crate::policy::gate::Gate;
 use crate::policy::replacement::Allowance;
 use crate::policy::trials::Trials;
 use crate::settings::Settings;

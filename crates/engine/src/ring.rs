@@ -136,7 +136,7 @@ impl RingPage {
     ///
     /// # Panics
     /// If it does not fit; see [`RingPage::has_room`].
-    #[inline]
+    #[inline(always)]
     pub fn push_head(&mut self, ring: &mut [u8], number: u64, head: u64, checksums: &[u32]) {
         let at = HEAD_BYTES + self.page * RING_PAGE_BYTES + self.used;
         let total = RING_ENTRY_BYTES + checksums.len() * 4;

@@ -1,59 +1,11 @@
 //! What can be set, and what it means. Everything here can change while I/O runs.
 
+pub(crate) mod mode;
 pub(crate) mod replacement;
 
 use crate::interface::Nanos;
+pub use crate::settings::mode::Mode;
 use crate::settings::replacement::Replacement;
-
-/// What a volume does with reads and writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Mode {
-    /// Reads and writes are cached; writes reach the origin later.
-    Writeback = 1,
-    /// Reads and writes are cached; a write is acknowledged when it is on both devices.
-    Writethrough = 2,
-    /// Reads are cached; writes go to the origin, and to the cache where it holds the block.
-    Writearound = 3,
-    /// Reads are cached; writes go to the origin and remove the block from the cache.
-    Readonly = 4,
-    /// Nothing new is cached; what is dirty is still served from the cache and written back.
-    Passthrough = 5,
-}
-
-impl Mode {
-    /// All modes with their names.
-    pub const NAMES: [(Mode, &'static str); 5] = [
-        (Mode::Writeback, "writeback"),
-        (Mode::Writethrough, "writethrough"),
-        (Mode::Writearound, "writearound"),
-        (Mode::Readonly, "readonly"),
-        (Mode::Passthrough, "passthrough"),
-    ];
-
-    /// The mode of this number, as in the superblock.
-    #[must_use]
-    pub fn from_number(number: u8) -> Option<Mode> {
-        Mode::NAMES
-            .iter()
-            .map(|(mode, _)| *mode)
-            .find(|mode| *mode as u8 == number)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Mode::NAMES, self)
-    }
-}
-
-impl std::str::FromStr for Mode {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Mode, String> {
-        named(&Mode::NAMES, name, "mode")
-    }
-}
 
 /// When a write is acknowledged; what each promises is in docs/MODEL.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

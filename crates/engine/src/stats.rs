@@ -154,8 +154,8 @@ pub struct Stats {
     pub buffered_write_errors: u64,
     /// Promotions that a write of their block came before (I11).
     pub promotions_overtaken: u64,
-    /// Writes of one block that failed or came too late for their segment, and were logged anew.
-    pub single_writes_requeued: u64,
+    /// Writes without a job that failed or came too late for their segment, and were logged anew.
+    pub fast_writes_requeued: u64,
     pub bypasses: Bypasses,
     pub read_latency: Histogram,
     pub write_latency: Histogram,

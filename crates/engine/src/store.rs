@@ -169,7 +169,7 @@ impl Store {
     }
 
     /// The same of an operation that stirs nothing and whose bytes the caller counts: hits and
-    /// single writes, which are counted in instructions.
+    /// fast writes, which are counted in instructions.
     #[inline(always)]
     pub(crate) fn issue_quietly(&mut self, op: Op, device: Device, operation: Operation) {
         self.operations.issue(op, device, operation);

@@ -26,7 +26,7 @@ impl Engine {
     #[must_use]
     pub fn is_appending(&self) -> bool {
         let mut ops = self.store.operations.iter();
-        ops.any(|op| matches!(op, Op::AppendData(_) | Op::SingleWrite(_)))
+        ops.any(|op| matches!(op, Op::AppendData(_) | Op::FastWrite(_)))
     }
 
     /// How far this shard is durable, for the record.

@@ -96,10 +96,10 @@ fn a_write_that_a_copy_overtook_is_written_again() {
         }
     }
     while rig.turn() {}
-    assert_eq!(rig.engine.stats().single_writes_requeued, 0);
+    assert_eq!(rig.engine.stats().fast_writes_requeued, 0);
     rig.release();
     assert_eq!(rig.finish(write), Ok(()));
-    assert_eq!(rig.engine.stats().single_writes_requeued, 1);
+    assert_eq!(rig.engine.stats().fast_writes_requeued, 1);
     assert_eq!(rig.read(slow * BLOCK, BLOCK as u32), vec![2; 4096]);
     let mut rig = rig.kill(Settings::default(), Mode::Writeback);
     assert_eq!(rig.read(slow * BLOCK, BLOCK as u32), vec![2; 4096]);

@@ -28,7 +28,7 @@ pub(crate) fn collect(counts: &mut Counts, engine: &Engine) {
     counts.add("late reads", stats.late_reads);
     counts.add("blocks read ahead", stats.blocks_read_ahead);
     counts.add("blocks served ahead", stats.blocks_served_ahead);
-    counts.add("single writes requeued", stats.single_writes_requeued);
+    counts.add("fast writes requeued", stats.fast_writes_requeued);
     counts.add("cache read errors", stats.cache_read_errors);
     counts.add("cache write errors", stats.cache_write_errors);
     counts.add("origin read errors", stats.origin_read_errors);

@@ -12,7 +12,8 @@ use crate::format::BlockKey;
 use crate::interface::{Ack, Failure, Memory, Nanos, Request, RequestKind, VolumeSlot};
 use crate::jobs::{BUFFER_ENDED, Job};
 use crate::planted::{self, Bug};
-use crate::settings::{Commit, Mode};
+use crate::settings::Commit;
+use crate::settings::mode::Writes;
 
 /// The buffer's own requests in progress, at most: more than any SSD does at a time.
 const IN_FLIGHT: usize = 64;
@@ -54,7 +55,7 @@ impl Engine {
             && request.offset_bytes.is_multiple_of(block_bytes)
             && u64::from(request.len_bytes).is_multiple_of(block_bytes)
             && !self.store.failed_cache()
-            && self.store.volume(request.volume).config.mode == Mode::Writeback
+            && self.store.volume(request.volume).config.mode.writes() == Writes::Log
     }
 
     fn write_buffered(
@@ -116,9 +117,8 @@ impl Engine {
             }
             self.policy.note_use(key);
         }
-        self.origin.writeback.cache_is_used(now);
+        self.count_hits_elsewhere(now, blocks as u16);
         self.store.stats.read_requests += 1;
-        self.store.stats.read_blocks_hit += blocks;
         self.store.stats.buffer_blocks_read += blocks;
         self.answer_buffered(request);
         self.store.stats.read_latency.record(Nanos(0));

@@ -62,7 +62,7 @@ impl Engine {
         // A flush of its origin that ends later would be taken for one of the next volume in
         // this place, which began before that volume's writes (I6).
         let busy = self.requests.len()
-            + self.singles_in_flight
+            + self.without_job
             + self.jobs.len()
             + self.origin.runs()
             + self.space.jobs()

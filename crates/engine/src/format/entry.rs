@@ -174,36 +174,39 @@ impl Entry {
     }
 }
 
-/// A `Data` entry of one block, encoded once for all the lists it goes into.
+/// A `Data` entry, encoded once for all the lists it goes into.
 #[derive(Clone, Copy, Debug)]
-pub struct BlockEntry {
+pub struct RunEntry {
     head: u64,
-    /// The entry that would continue it.
+    count: u16,
+    /// The entry of one block that would continue it.
     next: u64,
 }
 
-impl BlockEntry {
-    /// A block at a slot of its segment.
+impl RunEntry {
+    /// Blocks from `key` on, at this slot of their segment and the slots after it.
     ///
     /// # Panics
-    /// If key or slot do not fit an entry.
+    /// If key, slot or count do not fit an entry.
+    #[inline]
     #[must_use]
-    pub fn new(key: BlockKey, slot: u16, dirty: bool) -> BlockEntry {
+    pub fn new(key: BlockKey, slot: u16, count: u16, dirty: bool) -> RunEntry {
         let entry = Entry::Data {
             key,
             slot,
-            count: 1,
+            count,
             dirty,
         };
         let head = entry.head();
         // As `next_head` has it, without taking the entry apart again.
-        let fits = slot + 1 < 1 << SLOT_BITS && key.0 + 1 < 1 << KEY_BITS;
+        let blocks = u64::from(count);
+        let fits = slot + count < 1 << SLOT_BITS && key.0 + blocks < 1 << KEY_BITS;
         let next = if fits {
-            head + (1 << 12) + (1 << 24)
+            (head & !COUNT_MASK) + (blocks << 12) + (blocks << 24)
         } else {
             0
         };
-        BlockEntry { head, next }
+        RunEntry { head, count, next }
     }
 
     /// The encoded head.
@@ -220,6 +223,8 @@ impl BlockEntry {
     }
 }
 
+/// The bits of a head that say how many blocks there are.
+const COUNT_MASK: u64 = 0xff << 4;
 const KIND_DATA: u64 = 1;
 const KIND_ZERO: u64 = 2;
 const KIND_CLEAN: u64 = 3;
@@ -328,23 +333,39 @@ impl EntryList {
         self.next_number += u64::from(entry.count());
     }
 
-    /// [`EntryList::push`] for one block of data.
+    /// [`EntryList::push`] for blocks of data.
     ///
     /// # Panics
     /// As [`EntryList::push`].
-    #[inline]
-    pub fn push_block(&mut self, number: u64, entry: BlockEntry, checksum: u32) {
-        let BlockEntry { head, next } = entry;
-        let continues = self.last.is_none_or(|(_, wanted)| wanted == head);
+    #[inline(always)]
+    pub fn push_run(&mut self, number: u64, entry: RunEntry, checksums: &[u32]) {
+        let RunEntry { head, count, next } = entry;
+        let first = head & !COUNT_MASK;
+        let continues = self.last.is_none_or(|(_, wanted)| wanted == first);
         if number != self.next_number || continues {
-            return self.push(number, entry.entry(), &[checksum]);
+            return self.push(number, entry.entry(), checksums);
         }
-        let mut bytes = [0; HEAD_BYTES + CHECKSUM_BYTES];
-        bytes[..HEAD_BYTES].copy_from_slice(&head.to_le_bytes());
-        bytes[HEAD_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(
+            checksums.len(),
+            usize::from(count),
+            "one checksum for each block of data"
+        );
         self.last = Some((self.bytes.len(), next));
-        self.bytes.extend_from_slice(&bytes);
-        self.next_number += 1;
+        match checksums {
+            [checksum] => {
+                let mut bytes = [0; HEAD_BYTES + CHECKSUM_BYTES];
+                bytes[..HEAD_BYTES].copy_from_slice(&head.to_le_bytes());
+                bytes[HEAD_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+                self.bytes.extend_from_slice(&bytes);
+            }
+            _ => {
+                self.bytes.extend_from_slice(&head.to_le_bytes());
+                for checksum in checksums {
+                    self.bytes.extend_from_slice(&checksum.to_le_bytes());
+                }
+            }
+        }
+        self.next_number += u64::from(count);
     }
 
     /// Lengthens the last entry by `entry` if that continues it.

@@ -226,6 +226,7 @@ impl Geometry {
     }
 
     /// The slot at this place of a segment.
+    #[inline]
     #[must_use]
     pub fn slot(&self, segment: SegmentId, in_segment: u16) -> Slot {
         Slot(segment.0 * self.slots_per_segment() + u32::from(in_segment))

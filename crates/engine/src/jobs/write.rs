@@ -79,6 +79,44 @@ pub(crate) struct WriteJob {
 }
 
 impl WriteJob {
+    /// A write of the blocks from the first of `range` to before the second.
+    pub(crate) fn new(
+        name: u32,
+        request: Request,
+        range: (BlockKey, BlockKey),
+        bypass: Option<BypassReason>,
+        now: Nanos,
+    ) -> WriteJob {
+        WriteJob {
+            name,
+            request,
+            first: range.0,
+            end: range.1,
+            next_lock: range.0,
+            stage: Stage::Locking,
+            bypass,
+            through: false,
+            logged: SmallVec::new(),
+            around: SmallVec::new(),
+            next_drop: range.0,
+            edges: [None; 2],
+            outstanding: 0,
+            logging_since: now,
+            durable_number: 0,
+            origin_locked: false,
+            replaces_dirty: false,
+            failure: None,
+        }
+    }
+
+    /// All of it is being logged already, and it owns its blocks.
+    pub(crate) fn is_logging(&mut self, run: Run) {
+        self.next_lock = self.end;
+        self.stage = Stage::Logging;
+        self.outstanding = u32::from(run.count);
+        self.logged.push(run);
+    }
+
     /// The blocks that it is going to own and does not own yet.
     pub(crate) fn yet_to_own(&self) -> Option<(BlockKey, BlockKey)> {
         (self.stage == Stage::Locking).then_some((self.next_lock, self.end))

@@ -106,6 +106,13 @@ impl Locks {
         !self.copied.is_empty() && self.copied.contains_key(&key)
     }
 
+    /// As [`Locks::was_copied`], for one of several blocks in a row.
+    #[inline]
+    pub(crate) fn was_one_copied(&self, key: BlockKey, count: u16) -> bool {
+        let mut keys = (0..u64::from(count)).map(|i| key.plus(i));
+        !self.copied.is_empty() && keys.any(|key| self.was_copied(key))
+    }
+
     /// The owner of the block takes a new place for it, above all copies so far.
     pub(crate) fn forget_copied(&mut self, key: BlockKey) {
         self.copied.remove(&key);

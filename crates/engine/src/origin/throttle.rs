@@ -28,8 +28,6 @@ pub(crate) struct Throttle {
     window_began: Nanos,
     window_blocks: u64,
     next_tick: Option<Nanos>,
-    /// Single long writes go past the cache until then.
-    pub(crate) no_room_until: Nanos,
 }
 
 impl Throttle {

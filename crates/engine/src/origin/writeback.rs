@@ -15,7 +15,7 @@ use crate::origin::Origin;
 use crate::origin::pace::Pace;
 use crate::origin::writeback_reads::Reads;
 use crate::planted::{self, Bug};
-use crate::settings::{Mode, WritebackPolicy};
+use crate::settings::WritebackPolicy;
 use crate::store::Store;
 use crate::store::log::Version;
 use crate::store::op::Op;
@@ -223,7 +223,7 @@ impl Origin {
     /// Whether the rate decides: there are clients whom bursts would be in the way of.
     fn is_paced(&self, store: &Store, now: Nanos) -> bool {
         let left_over =
-            |volume: &Volume| volume.config.mode != Mode::Writeback && volume.dirty_blocks > 0;
+            |volume: &Volume| volume.config.mode.writes().are_through() && volume.dirty_blocks > 0;
         store.settings.writeback_policy == WritebackPolicy::Rate
             && !store.volumes.iter().flatten().any(left_over)
             && (self.writeback.has_clients(now, IDLE_AFTER)
@@ -319,7 +319,8 @@ impl Origin {
     fn plan_sweep(&mut self, store: &mut Store, now: Nanos) -> bool {
         let dirty = store.stats.dirty_blocks;
         let draining = store.volumes.iter().flatten().any(|volume| {
-            volume.dirty_blocks > 0 && (volume.draining || volume.config.mode != Mode::Writeback)
+            volume.dirty_blocks > 0
+                && (volume.draining || volume.config.mode.writes().are_through())
         });
         let all =
             draining || store.failed_cache() || self.writeback.hurried || !self.throttle.is_empty();

@@ -32,15 +32,14 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         let key = block.key;
-        if let Err(reason) = self.admit(now, volume, key, 1, false) {
+        if let Some(reason) = self.read_bypass(now, volume, key, 1, false) {
             return self.read_past(now, request, volume, block, reason);
         }
         let Some(buf) = memory.alloc(self.store.block_bytes()) else {
             return self.read_past(now, request, volume, block, BypassReason::NoMemory);
         };
-        self.store.stats.read_blocks_hit += 1;
+        self.count_hits_elsewhere(now, 1);
         self.store.stats.late_reads += 1;
-        self.origin.writeback.cache_is_used(now);
         self.add_part(request);
         let read = LateRead {
             promotion: self.begin_promotion_of_one(volume, key, buf, buf.len_bytes),

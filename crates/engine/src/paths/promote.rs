@@ -12,7 +12,6 @@ use crate::jobs::promote::PromoteJob;
 use crate::map::locks::Owner;
 use crate::slab::Slab;
 use crate::store::append::{Keys, Piece};
-use crate::store::log::RECLAIM_RESERVE;
 use crate::store::op::{Op, Reader};
 
 /// A run of blocks to be appended for a promotion.
@@ -56,7 +55,11 @@ impl Engine {
             {
                 count += 1;
             }
-            if count > 0 && self.admit(now, request.volume, key, count, false).is_ok() {
+            if count > 0
+                && self
+                    .read_bypass(now, request.volume, key, count, false)
+                    .is_none()
+            {
                 let reader = Reader {
                     request: name,
                     skip_bytes: 0,
@@ -67,11 +70,6 @@ impl Engine {
             key = key.plus(u64::from(count.max(1)));
         }
         self.finish_part(now, name, Ok(()));
-    }
-
-    /// Whether a promotion would find a place at once.
-    pub(crate) fn room_to_promote(&self) -> bool {
-        self.store.log.free.len() > RECLAIM_RESERVE + 1 && self.store.has_placed_all()
     }
 
     /// Reads blocks that are not cached from the origin into a buffer of their own, to answer

@@ -9,10 +9,9 @@ use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, Volum
 use crate::map::locks::NO_JOB;
 use crate::paths::promote::promoted_piece;
 use crate::planted::{self, Bug};
-use crate::store::append::PlacedPiece;
-use crate::store::append::one::COST_BYTES;
+use crate::store::append::{PlacedPiece, run_cost_bytes};
 use crate::store::contents::BlockKind;
-use crate::store::op::{Op, Placed, PromoteOne, Reader};
+use crate::store::op::{Op, PlacedRun, PromoteOne, Reader};
 
 impl Engine {
     /// Reads a block that is not cached and that nobody owns into a buffer of its own.
@@ -48,7 +47,7 @@ impl Engine {
         let owner = self.store.locks.promotion();
         let locked = self.store.locks.lock_free(key, owner);
         assert!(locked, "I11: the caller saw that nobody owns the block");
-        self.singles_in_flight += 1;
+        self.without_job += 1;
         PromoteOne {
             volume,
             key,
@@ -100,7 +99,7 @@ impl Engine {
         let place = if self.store.failed_cache() {
             None
         } else {
-            match self.store.reserve_one(stream) {
+            match self.store.reserve_run(stream, 1) {
                 None => self.reserve_any(now, key, stream, memory),
                 place => place,
             }
@@ -110,11 +109,11 @@ impl Engine {
             return self.end_promotion_of_one(promotion, memory);
         };
         let checksum = crc32c::crc32c(memory.bytes(buf));
-        let placed = Placed {
+        let run = PlacedRun {
             key,
+            count: 1,
             record,
             slot,
-            checksum,
         };
         self.store.stats.cache_data_written_bytes += u64::from(buf.len_bytes);
         let operation = Operation::Write {
@@ -122,7 +121,7 @@ impl Engine {
             bufs: one_buf(buf),
         };
         self.store.issue(
-            Op::PromoteOneWrite(promotion, placed),
+            Op::PromoteOneWrite(promotion, run, checksum),
             Device::Cache(0),
             operation,
         );
@@ -146,39 +145,38 @@ impl Engine {
         &mut self,
         now: Nanos,
         promotion: PromoteOne,
-        placed: Placed,
+        (run, checksum): (PlacedRun, u32),
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
         if result.is_err() {
-            let piece = self.promotion_as_piece(promotion, placed);
+            let piece = self.promotion_as_piece(promotion, run, checksum);
             self.store.append_data_done(now, piece, result, memory);
             return self.tell_appended(now, memory);
         }
         // I11: a write that came in between has taken the block.
-        let owned = self.store.locks.owner(placed.key) == Some(promotion.owner);
+        let owned = self.store.locks.owner(run.key) == Some(promotion.owner);
         if owned || planted::is(Bug::PromotionOverwrites) {
-            let ends = self.store.publish_one(&placed, false, memory);
+            let ends = self.store.publish_run(&run, false, &[checksum], memory);
             let kind = BlockKind {
                 dirty: false,
                 zero: false,
                 retained: false,
             };
-            self.store
-                .index_block(placed.key, placed.slot, placed.checksum, kind);
+            self.store.index_block(run.key, run.slot, checksum, kind);
             if ends {
-                self.store.write_header(placed.record, memory);
+                self.store.write_header(run.record, memory);
             }
         } else {
             self.store.stats.promotions_overtaken += 1;
-            self.store.release(placed.record, COST_BYTES, 1);
-            self.store.transfer_ended(now, placed.record, memory);
+            self.store.release(run.record, run_cost_bytes(1), 1);
+            self.store.transfer_ended(now, run.record, memory);
         }
         self.end_promotion_of_one(promotion, memory);
     }
 
     pub(super) fn end_promotion_of_one(&mut self, promotion: PromoteOne, memory: &mut dyn Memory) {
-        self.singles_in_flight -= 1;
+        self.without_job -= 1;
         if let Some(next) = self.store.locks.unlock(promotion.key, promotion.owner) {
             self.runnable.push_back(next.0);
         }
@@ -186,8 +184,13 @@ impl Engine {
     }
 
     /// The same promotion as a piece with a job, for what goes another way.
-    fn promotion_as_piece(&mut self, promotion: PromoteOne, placed: Placed) -> PlacedPiece {
-        self.singles_in_flight -= 1;
+    fn promotion_as_piece(
+        &mut self,
+        promotion: PromoteOne,
+        run: PlacedRun,
+        checksum: u32,
+    ) -> PlacedPiece {
+        self.without_job -= 1;
         let PromoteOne {
             volume, key, buf, ..
         } = promotion;
@@ -197,13 +200,13 @@ impl Engine {
         }
         self.promote_job(owner.0).awaits(1);
         // The stream is that of the segment, whatever the ghost says by now.
-        let stream = self.store.log.stream_of(placed.slot);
+        let stream = self.store.log.stream_of(run.slot);
         PlacedPiece {
             piece: promoted_piece(stream, key, 1, buf, owner),
-            record: placed.record,
-            slot: placed.slot,
-            checksums: smallvec![placed.checksum],
-            cost_bytes: COST_BYTES,
+            record: run.record,
+            slot: run.slot,
+            checksums: smallvec![checksum],
+            cost_bytes: run_cost_bytes(1),
             attempts: 0,
         }
     }

@@ -6,7 +6,7 @@ use crate::format::{BlockKey, Slot};
 use crate::interface::{
     Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
-use crate::settings::Mode;
+use crate::policy::admission::Missed;
 use crate::store::op::{HitRead, MissRead, Op, Reader};
 
 /// How often a bad read of the cache device is repeated before the slot counts as damaged: a
@@ -165,7 +165,7 @@ impl Engine {
     /// Whether only dirty blocks are read from the cache.
     #[inline]
     pub(super) fn passes_by(&mut self, volume: VolumeSlot) -> bool {
-        self.store.volume(volume).config.mode == Mode::Passthrough || self.store.failed_cache()
+        !self.store.volume(volume).config.mode.caches_reads() || self.store.failed_cache()
     }
 
     /// The slot to read a block from, if not the origin: one that is not live if the block was
@@ -216,7 +216,7 @@ impl Engine {
         slot: Slot,
         memory: &mut dyn Memory,
     ) {
-        self.note_hits(now, &extent, slot);
+        self.count_read_hits(now, extent.key, extent.count, slot);
         self.add_part(request);
         if self.store.index.flags(slot).zero() {
             memory.bytes_mut(extent.dest).fill(0);
@@ -266,16 +266,6 @@ impl Engine {
             at_bytes += len;
             index += count;
             skip_bytes = 0;
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn note_hits(&mut self, now: Nanos, extent: &Extent, slot: Slot) {
-        self.store.stats.read_blocks_hit += u64::from(extent.count);
-        self.origin.writeback.cache_is_used(now);
-        for i in 0..u32::from(extent.count) {
-            self.store.index.hit(Slot(slot.0 + i));
-            self.policy.note_use(extent.key.plus(u64::from(i)));
         }
     }
 
@@ -445,6 +435,24 @@ impl Engine {
         }
     }
 
+    /// Why missed blocks are not promoted, if they are not.
+    pub(super) fn read_bypass(
+        &mut self,
+        now: Nanos,
+        volume: VolumeSlot,
+        key: BlockKey,
+        count: u16,
+        sequential: bool,
+    ) -> Option<BypassReason> {
+        let missed = Missed {
+            volume,
+            key,
+            count,
+            sequential,
+        };
+        self.policy.read_bypass(&self.store, now, missed)
+    }
+
     // On its own, so that a hit needs fewer registers.
     #[inline(never)]
     fn read_miss(
@@ -456,13 +464,13 @@ impl Engine {
         sequential: bool,
         memory: &mut dyn Memory,
     ) {
-        if let Err(reason) = self.admit(now, volume, extent.key, extent.count, sequential) {
+        if let Some(reason) = self.read_bypass(now, volume, extent.key, extent.count, sequential) {
             return self.read_past(now, request, volume, extent, reason);
         }
         let Extent { key, count, .. } = extent;
         let reader = extent.reader(request);
         if self.start_promotion(now, volume, key, count, reader, memory) {
-            self.store.stats.read_blocks_missed += u64::from(count);
+            self.count_read_misses(count);
         } else {
             self.read_past(now, request, volume, extent, BypassReason::NoMemory);
         }
@@ -477,7 +485,7 @@ impl Engine {
         extent: Extent,
         reason: BypassReason,
     ) {
-        self.store.stats.read_blocks_missed += u64::from(extent.count);
+        self.count_read_misses(extent.count);
         self.note_read_past(now, volume, extent, reason);
         self.read_origin(now, request, volume, extent);
     }
@@ -499,51 +507,6 @@ impl Engine {
         };
         let blocks = u64::from(extent.count);
         self.store.stats.bypasses.count(reason, blocks, what);
-    }
-
-    /// Whether missed blocks are promoted, or why not.
-    pub(crate) fn admit(
-        &mut self,
-        now: Nanos,
-        volume: VolumeSlot,
-        key: BlockKey,
-        count: u16,
-        sequential: bool,
-    ) -> Result<(), BypassReason> {
-        let keys = || (0..u64::from(count)).map(move |i| key.plus(i));
-        if self.store.failed_cache() {
-            return Err(BypassReason::Failed);
-        }
-        let state = self.store.volume(volume);
-        let has_doubts = state.has_doubts();
-        if state.config.mode == Mode::Passthrough {
-            return Err(BypassReason::Mode);
-        }
-        if sequential {
-            return Err(BypassReason::Sequential);
-        }
-        if keys().any(|key| self.store.locks.owner(key).is_some()) {
-            return Err(BypassReason::Busy);
-        }
-        // I6: what the origin may hold in its volatile cache only is not clean.
-        if has_doubts {
-            let state = self.store.volume(volume);
-            if keys().any(|key| state.is_unflushed(key)) {
-                return Err(BypassReason::Unflushed);
-            }
-        }
-        if !self.room_to_promote() {
-            return Err(BypassReason::NoRoom);
-        }
-        // Last: it takes being wanted for granted once it has let a block in.
-        if self.policy.gate.guards(Direction::Read)
-            && let Some(reason) =
-                self.policy
-                    .turned_away(&self.store, now, Direction::Read, key, u64::from(count))
-        {
-            return Err(reason);
-        }
-        Ok(())
     }
 
     pub(super) fn read_origin(

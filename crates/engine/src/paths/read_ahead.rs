@@ -98,7 +98,7 @@ impl Engine {
             piece.reader = Some(read);
         }
         self.store.stats.blocks_served_ahead += u64::from(extent.count);
-        self.note_hits(now, &extent, slot);
+        self.count_read_hits(now, extent.key, extent.count, slot);
         if !is_read {
             self.add_part(request);
         }

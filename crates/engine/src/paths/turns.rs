@@ -30,7 +30,6 @@ impl Engine {
         }
         match self.jobs.get(name).expect("a job in progress") {
             Job::Write(_) => self.write_logged(now, name, blocks, ended.result),
-            Job::Quick(_) => self.quick_logged(now, name, blocks, ended.result),
             Job::Promote(_) => self.promote_appended(now, name, blocks),
         }
     }
@@ -71,8 +70,6 @@ impl Engine {
         match self.jobs.get(name) {
             Some(Job::Write(_)) => self.resume_write(now, name, memory),
             // A turn can be one that an earlier job of this name was given and did not need.
-            Some(Job::Quick(job)) if job.is_logged() => self.end_quick(now, name),
-            Some(Job::Quick(_)) => {}
             Some(Job::Promote(_)) | None => {}
         }
     }

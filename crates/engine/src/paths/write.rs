@@ -4,6 +4,7 @@
 //! log what is cached, make durable what must be before the origin may be touched (I4), write the
 //! origin, make durable what FUA asks for, answer.
 
+mod fast;
 mod origin;
 mod partial;
 
@@ -17,20 +18,11 @@ use crate::jobs::Job;
 use crate::jobs::write::{Edge, Run, Stage, WriteJob};
 use crate::map::locks::Owner;
 use crate::planted::{self, Bug};
-use crate::settings::Mode;
+use crate::policy::admission::SEQUENTIAL_BYTES;
+use crate::settings::mode::Writes;
 use crate::store::append::{Keys, Piece};
 use crate::store::durability::Waiter;
-use crate::store::log::RECLAIM_RESERVE;
 
-/// Writes at least this long, in one request or in sequence, go to the origin while dirty data is at
-/// its high mark. Shorter ones write-back brings there faster than they would get there by
-/// themselves, as it sorts them.
-const SEQUENTIAL_BYTES: u64 = 1 << 20;
-/// Where the log has no room, single writes of at least this length go to the origin too.
-const LARGE_BYTES: u32 = 256 << 10;
-/// They do for so long after it had none: the next would find as little, where the origin is an
-/// array that takes them faster than one cache device.
-const NO_ROOM: Nanos = Nanos(200_000_000);
 /// Write-zeroes up to this length are logged in write-back mode; longer ones the origin does
 /// better itself.
 const LOGGED_ZEROES_BYTES: u32 = 1 << 20;
@@ -74,7 +66,7 @@ impl Engine {
     pub(crate) fn write(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         let len_bytes = u64::from(request.len_bytes);
         let volume = self.store.volume(request.volume);
-        let mode = volume.config.mode;
+        let writes = volume.config.mode.writes();
         let stream_bytes = volume.writes.request(request.offset_bytes, len_bytes);
         match request.kind {
             RequestKind::Discard => self.store.stats.discard_requests += 1,
@@ -87,14 +79,16 @@ impl Engine {
             self.origin.writeback.cache_is_used(now);
         }
         self.origin.writeback.client_writes(now);
-        let bypass = self.write_bypass(now, &request, mode, stream_bytes);
-        if mode == Mode::Writeback && bypass.is_none() && self.write_single(now, &request, memory) {
+        let bypass = self
+            .policy
+            .write_bypass(&self.store, now, (&request, writes), stream_bytes);
+        if writes == Writes::Log && bypass.is_none() && self.write_fast(now, &request, memory) {
             return;
         }
         self.store.stir();
         let name = self.begin_request(now, request);
         let logs =
-            mode == Mode::Writeback && bypass.is_none() && request.kind != RequestKind::Discard;
+            writes == Writes::Log && bypass.is_none() && request.kind != RequestKind::Discard;
         let blocks = len_bytes.div_ceil(self.store.block_bytes() as u64);
         if logs && self.origin.throttles(&self.store, now, blocks) {
             self.store.stats.throttled_requests += 1;
@@ -102,66 +96,6 @@ impl Engine {
         } else {
             self.start_write(now, name, bypass, memory);
         }
-    }
-
-    fn write_bypass(
-        &mut self,
-        now: Nanos,
-        request: &Request,
-        mode: Mode,
-        stream_bytes: u64,
-    ) -> Option<BypassReason> {
-        if self.store.failed_cache() {
-            return Some(BypassReason::Failed);
-        }
-        if !matches!(mode, Mode::Writeback | Mode::Writethrough) {
-            return Some(BypassReason::Mode);
-        }
-        if self
-            .store
-            .settings
-            .sequential_cutoff_bytes
-            .is_some_and(|cutoff| stream_bytes > cutoff)
-        {
-            return Some(BypassReason::Sequential);
-        }
-        // A write-through needs the origin anyway; it does not wait for room in the log too.
-        if mode == Mode::Writethrough && self.log_is_short() {
-            return Some(BypassReason::NoRoom);
-        }
-        if mode == Mode::Writeback && self.is_faster_past(now, request, stream_bytes) {
-            return Some(BypassReason::DirtyLimit);
-        }
-        if self.policy.gate.guards(Direction::Write) && request.kind != RequestKind::Discard {
-            let (first, end) = self.store.keys_of(request);
-            return self.policy.turned_away(
-                &self.store,
-                now,
-                Direction::Write,
-                first,
-                end.0 - first.0,
-            );
-        }
-        None
-    }
-
-    /// Whether a long write is faster without the log.
-    fn is_faster_past(&mut self, now: Nanos, request: &Request, stream_bytes: u64) -> bool {
-        let long = stream_bytes >= SEQUENTIAL_BYTES;
-        let large = request.len_bytes >= LARGE_BYTES;
-        if !long && !large {
-            return false;
-        }
-        if self.log_is_short() {
-            self.origin.throttle.no_room_until = now.after(NO_ROOM);
-            return true;
-        }
-        (long && self.store.dirty_is_high()) || (large && now < self.origin.throttle.no_room_until)
-    }
-
-    /// Whether appends wait for reclaim: then a long sequential write is faster without the log.
-    fn log_is_short(&self) -> bool {
-        !self.store.has_placed_all() || self.store.log.free.len() <= RECLAIM_RESERVE
     }
 
     pub(crate) fn start_write(
@@ -173,11 +107,6 @@ impl Engine {
     ) {
         let request = self.request(name);
         let block_bytes = self.store.block_bytes() as u64;
-        let first = self.store.key_at(request.volume, request.offset_bytes);
-        let writes_back = self.store.volume(request.volume).config.mode == Mode::Writeback;
-        if writes_back && bypass.is_none() && self.is_quick(&request, first) {
-            return self.quick_write(now, name, &request, first, memory);
-        }
         let mut range = self.store.keys_of(&request);
         if request.kind == RequestKind::Discard {
             // Only whole blocks can be discarded; the last block of a volume may be short.
@@ -193,26 +122,8 @@ impl Engine {
                 return self.finish_part(now, name, Ok(()));
             }
         }
-        let job = self.jobs.insert(Job::Write(Box::new(WriteJob {
-            name,
-            request,
-            first: range.0,
-            end: range.1,
-            next_lock: range.0,
-            stage: Stage::Locking,
-            bypass,
-            through: false,
-            logged: SmallVec::new(),
-            around: SmallVec::new(),
-            next_drop: range.0,
-            edges: [None; 2],
-            outstanding: 0,
-            logging_since: now,
-            durable_number: 0,
-            origin_locked: false,
-            replaces_dirty: false,
-            failure: None,
-        })));
+        let job = WriteJob::new(name, request, range, bypass, now);
+        let job = self.jobs.insert(Job::Write(Box::new(job)));
         self.resume_write(now, job, memory);
     }
 
@@ -281,24 +192,16 @@ impl Engine {
         let (first, end, request, bypass) = (state.first, state.end, state.request, state.bypass);
         let name = state.name;
         let is_zero = state.is_zero();
-        let mode = self.store.volume(request.volume).config.mode;
+        let writes = self.store.volume(request.volume).config.mode.writes();
         let mut any_dirty = false;
         let mut all_cached = true;
-        let mut cached_blocks = 0;
         for key in (first.0..end.0).map(BlockKey) {
-            self.policy.note_use(key);
-            match self.store.index.find(key) {
-                Some(slot) => {
-                    any_dirty |=
-                        self.store.index.flags(slot).dirty() && !planted::is(Bug::DirtyBypassed);
-                    cached_blocks += 1;
-                }
-                None => all_cached = false,
-            }
+            let cached = self.store.index.find(key);
+            self.count_write(key, cached.is_some());
+            all_cached &= cached.is_some();
+            any_dirty |= cached.is_some_and(|slot| self.store.index.flags(slot).dirty())
+                && !planted::is(Bug::DirtyBypassed);
         }
-        let blocks = end.0 - first.0;
-        self.store.stats.write_blocks_hit += cached_blocks;
-        self.store.stats.write_blocks_missed += blocks - cached_blocks;
         if self.store.failed_cache() && any_dirty {
             // The log cannot record a newer version and the origin must not get one (I5).
             self.write_job(job).failure = Some(Failure::Io);
@@ -308,11 +211,13 @@ impl Engine {
             && request.kind != RequestKind::Discard
             && request.len_bytes <= LOGGED_ZEROES_BYTES;
         let whole_logged = if is_zero {
-            bypass.is_none() && mode == Mode::Writeback && short_zeroes
+            bypass.is_none() && writes == Writes::Log && short_zeroes
         } else {
             any_dirty
                 || bypass.is_none()
-                || (mode == Mode::Writearound && all_cached && !self.store.failed_cache())
+                || (writes == Writes::LogAndOriginIfCached
+                    && all_cached
+                    && !self.store.failed_cache())
         };
         let mut logged: SmallVec<[Run; 2]> = SmallVec::new();
         let mut around: SmallVec<[Run; 2]> = SmallVec::new();
@@ -338,7 +243,7 @@ impl Engine {
         }
         let state = self.write_job(job);
         state.replaces_dirty = any_dirty;
-        state.through = mode != Mode::Writeback && !planted::is(Bug::ThroughEarly);
+        state.through = writes.are_through() && !planted::is(Bug::ThroughEarly);
         state.logged = logged;
         state.around = around;
     }

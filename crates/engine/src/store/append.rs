@@ -7,8 +7,8 @@
 //! transfer instead, shared by the writes that arrive together.
 
 mod combined;
-pub(crate) mod one;
 mod records;
+mod run;
 mod seals;
 
 use smallvec::SmallVec;
@@ -305,6 +305,7 @@ impl Store {
         let mut at = 0;
         while at < count {
             if !owned && !self.may_publish(&piece, at) {
+                self.stats.promotions_overtaken += u64::from(piece.copies.is_none());
                 at += 1;
                 continue;
             }

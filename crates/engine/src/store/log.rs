@@ -173,14 +173,15 @@ impl Filling {
 }
 
 impl Record {
-    /// Whether a block more, whose entry takes at most so many bytes, fits its header and its ring
-    /// page beside what is set aside.
-    pub(crate) fn has_room(&self, entry_bytes: usize) -> bool {
+    /// Whether so many blocks more, whose entries take at most so many bytes, fit its header and its
+    /// ring page beside what is set aside.
+    #[inline(always)]
+    pub(crate) fn has_room(&self, blocks: usize, entry_bytes: usize) -> bool {
         self.entries.as_bytes().len() + self.reserved_bytes + entry_bytes <= ENTRY_BYTES
             && self
                 .ring
                 .as_ref()
-                .is_none_or(|page| page.blocks_that_fit() > 0)
+                .is_none_or(|page| page.blocks_that_fit() >= blocks)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::store::append::PlacedPiece;
 pub(crate) enum Op {
     /// Boxed, so that the table of operations stays small.
     AppendData(Box<PlacedPiece>),
-    SingleWrite(SingleWrite),
+    FastWrite(FastWrite),
     Header(u32),
     Seal {
         segment: SegmentId,
@@ -24,7 +24,8 @@ pub(crate) enum Op {
     /// One whose answer does not count, and what it was.
     DoubtfulRead(Box<Op>),
     PromoteOneRead(PromoteOne, Reader),
-    PromoteOneWrite(PromoteOne, Placed),
+    /// With the checksum of its block.
+    PromoteOneWrite(PromoteOne, PlacedRun, u32),
     /// Boxed as above; it is rare.
     LateRead(Box<LateRead>),
     ReadAhead(u32),
@@ -61,23 +62,54 @@ pub(crate) struct ReadPart {
     pub(crate) count: u16,
 }
 
-/// The write of one block on its way into the log.
+/// A write of whole blocks on its way into the log, without a job. Flat, so that the table of
+/// operations stays small.
 #[derive(Debug)]
-pub(crate) struct SingleWrite {
+pub(crate) struct FastWrite {
     pub(crate) id: RequestId,
     pub(crate) volume: VolumeSlot,
     pub(crate) started: Nanos,
     pub(crate) buf: Buf,
-    pub(crate) placed: Placed,
-}
-
-/// A block that has its place.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Placed {
     pub(crate) key: BlockKey,
+    pub(crate) count: u16,
     pub(crate) record: u32,
     pub(crate) slot: Slot,
+    /// Of the first block.
     pub(crate) checksum: u32,
+    /// Of all blocks, where there are several.
+    pub(crate) checksums: Option<Box<Box<[u32]>>>,
+}
+
+impl FastWrite {
+    /// Where its blocks are.
+    #[inline]
+    pub(crate) fn run(&self) -> PlacedRun {
+        PlacedRun {
+            key: self.key,
+            count: self.count,
+            record: self.record,
+            slot: self.slot,
+        }
+    }
+
+    /// The checksum of each block.
+    #[inline]
+    pub(crate) fn checksums(&self) -> &[u32] {
+        match &self.checksums {
+            None => std::slice::from_ref(&self.checksum),
+            Some(checksums) => checksums,
+        }
+    }
+}
+
+/// Blocks in a row that have their slots in an open record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacedRun {
+    pub(crate) key: BlockKey,
+    pub(crate) count: u16,
+    pub(crate) record: u32,
+    /// Of the first block.
+    pub(crate) slot: Slot,
 }
 
 /// A read of consecutive slots in flight.

@@ -164,6 +164,12 @@ impl Store {
         self.volumes.get(usize::from(slot.0))?.as_ref()
     }
 
+    /// A volume that is there.
+    pub(crate) fn attached(&self, slot: VolumeSlot) -> &Volume {
+        self.find_volume(slot).expect("an attached volume")
+    }
+
+    /// The same, to change.
     pub(crate) fn volume(&mut self, slot: VolumeSlot) -> &mut Volume {
         self.volumes[usize::from(slot.0)]
             .as_mut()

@@ -1,17 +1,20 @@
-//! The gate of the cache: what is not let in although there is room, and why. Blocks wanted too
-//! seldom, anything while the cache device is slow, anything that would wear it out sooner than
-//! agreed.
+//! Admission: what a read missed or a client writes, and the cache does not take, and why.
 //!
-//! None of this ever keeps a newer version of a dirty block out (I5): a write that touches one is
+//! The gate turns blocks away although there is room: those wanted too seldom, anything while the
+//! cache device is slow, anything that would wear it out sooner than agreed.
+//!
+//! Admission never keeps a newer version of a dirty block out (I5): a write that touches one is
 //! logged whatever the gate says.
 
 use crate::bypass::{BypassReason, Direction};
 use crate::format::BlockKey;
-use crate::interface::Nanos;
+use crate::interface::{Nanos, Request, RequestKind, VolumeSlot};
 use crate::policy::Policy;
 use crate::policy::touches::Touches;
+use crate::settings::mode::Writes;
 use crate::settings::{Admission, Settings};
 use crate::store::Store;
+use crate::store::log::RECLAIM_RESERVE;
 
 /// A day, in nanoseconds.
 const DAY: u128 = 86_400 * Nanos::SECOND.0 as u128;
@@ -21,6 +24,16 @@ const SAVED_SHARE: u64 = 24;
 const CALM: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 /// A new time counts as one of this many in the average.
 const AVERAGED: u64 = 8;
+
+/// Writes at least this long, in one request or in sequence, go to the origin while dirty data is at
+/// its high mark. Shorter ones write-back brings there faster than they would get there by
+/// themselves, as it sorts them.
+pub(crate) const SEQUENTIAL_BYTES: u64 = 1 << 20;
+/// Where the log has no room, single writes of at least this length go to the origin too.
+const LARGE_BYTES: u32 = 256 << 10;
+/// They do for so long after it had none: the next would find as little, where the origin is an
+/// array that takes them faster than one cache device.
+const NO_ROOM: Nanos = Nanos(200_000_000);
 
 /// The state of the gate.
 #[derive(Debug, Default)]
@@ -32,6 +45,8 @@ pub(crate) struct Gate {
     touches: [Option<Touches>; 2],
     latency: [Latency; 2],
     budget: Budget,
+    /// Single long writes go past the cache until then.
+    no_room_until: Nanos,
 }
 
 impl Gate {
@@ -55,7 +70,7 @@ impl Gate {
         }
     }
 
-    /// Whether [`Engine::turned_away`] has anything to say.
+    /// Whether anything is asked of reads, or of writes.
     #[inline]
     pub(crate) fn guards(&self, direction: Direction) -> bool {
         self.guards[direction as usize]
@@ -119,10 +134,119 @@ impl Budget {
     }
 }
 
+/// Blocks that a read missed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Missed {
+    pub(crate) volume: VolumeSlot,
+    pub(crate) key: BlockKey,
+    pub(crate) count: u16,
+    /// The read goes on where an earlier one ended, past the cut-off.
+    pub(crate) sequential: bool,
+}
+
 impl Policy {
+    /// Why missed blocks are not promoted, if they are not.
+    pub(crate) fn read_bypass(
+        &mut self,
+        store: &Store,
+        now: Nanos,
+        missed: Missed,
+    ) -> Option<BypassReason> {
+        let Missed {
+            key,
+            count,
+            sequential,
+            ..
+        } = missed;
+        let keys = || (0..u64::from(count)).map(move |i| key.plus(i));
+        if store.failed_cache() {
+            return Some(BypassReason::Failed);
+        }
+        let volume = store.attached(missed.volume);
+        if !volume.config.mode.caches_reads() {
+            return Some(BypassReason::Mode);
+        }
+        if sequential {
+            return Some(BypassReason::Sequential);
+        }
+        if keys().any(|key| store.locks.owner(key).is_some()) {
+            return Some(BypassReason::Busy);
+        }
+        // I6: what the origin may hold in its volatile cache only is not clean.
+        if volume.has_doubts() && keys().any(|key| volume.is_unflushed(key)) {
+            return Some(BypassReason::Unflushed);
+        }
+        if !has_room_to_promote(store) {
+            return Some(BypassReason::NoRoom);
+        }
+        // Last: it takes being wanted for granted once it has let a block in.
+        if !self.gate.guards(Direction::Read) {
+            return None;
+        }
+        self.turned_away(store, now, Direction::Read, key, u64::from(count))
+    }
+
+    /// Why a write is not let in, if it is not, by the mode of its volume. `stream_bytes` is how much was written in sequence
+    /// up to its end.
+    #[inline(always)]
+    pub(crate) fn write_bypass(
+        &mut self,
+        store: &Store,
+        now: Nanos,
+        (request, writes): (&Request, Writes),
+        stream_bytes: u64,
+    ) -> Option<BypassReason> {
+        if store.failed_cache() {
+            return Some(BypassReason::Failed);
+        }
+        if !writes.let_in() {
+            return Some(BypassReason::Mode);
+        }
+        if store
+            .settings
+            .sequential_cutoff_bytes
+            .is_some_and(|cutoff| stream_bytes > cutoff)
+        {
+            return Some(BypassReason::Sequential);
+        }
+        // A write-through needs the origin anyway; it does not wait for room in the log too.
+        if writes == Writes::LogAndOrigin && is_log_short(store) {
+            return Some(BypassReason::NoRoom);
+        }
+        if writes == Writes::Log && self.is_faster_past(store, now, request, stream_bytes) {
+            return Some(BypassReason::DirtyLimit);
+        }
+        if !self.gate.guards(Direction::Write) || request.kind == RequestKind::Discard {
+            return None;
+        }
+        let (first, end) = store.keys_of(request);
+        self.turned_away(store, now, Direction::Write, first, end.0 - first.0)
+    }
+
+    /// Whether a long write is faster without the log.
+    #[inline]
+    fn is_faster_past(
+        &mut self,
+        store: &Store,
+        now: Nanos,
+        request: &Request,
+        stream_bytes: u64,
+    ) -> bool {
+        let long = stream_bytes >= SEQUENTIAL_BYTES;
+        let large = request.len_bytes >= LARGE_BYTES;
+        if !long && !large {
+            return false;
+        }
+        if is_log_short(store) {
+            self.gate.no_room_until = now.after(NO_ROOM);
+            return true;
+        }
+        (long && store.dirty_is_high()) || (large && now < self.gate.no_room_until)
+    }
+
     /// Why these blocks are not let in, if they are not.
     #[cold]
-    pub(crate) fn turned_away(
+    fn turned_away(
         &mut self,
         store: &Store,
         now: Nanos,
@@ -165,6 +289,16 @@ impl Policy {
         keys().for_each(|key| touches.forget(key));
         None
     }
+}
+
+/// Whether a promotion would find a place at once.
+fn has_room_to_promote(store: &Store) -> bool {
+    store.log.free.len() > RECLAIM_RESERVE + 1 && store.has_placed_all()
+}
+
+/// Whether appends wait for reclaim: then a long sequential write is faster without the log.
+fn is_log_short(store: &Store) -> bool {
+    !store.has_placed_all() || store.log.free.len() <= RECLAIM_RESERVE
 }
 
 #[cfg(test)]
