@@ -16,11 +16,7 @@ chmod 755 "$root"
 umask 022
 
 install -D -s "$binary" "$root/usr/bin/forebay"
-units="$root/lib/systemd/system"
-install -D -m 644 -t "$units" packaging/systemd/forebay*
-for unit in forebay forebay@; do
-    install -D -m 644 -t "$units/$unit.service.d" packaging/systemd/00-forebay.conf
-done
+install -D -m 644 -t "$root/lib/systemd/system" packaging/systemd/*
 install -D -m 644 -t "$root/lib/udev/rules.d" packaging/udev/*
 install -D -m 755 packaging/initramfs/hook "$root/usr/share/initramfs-tools/hooks/forebay"
 install -D -m 755 packaging/initramfs/local-top "$root/usr/share/initramfs-tools/scripts/local-top/forebay"
