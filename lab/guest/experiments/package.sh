@@ -58,6 +58,10 @@ check forebay reload --control /run/forebay/ssd.sock
 grep -q 'settings: in force' /tmp/said && grep -q '\[cache\]: needs a restart' /tmp/said || fail "reload: $(cat /tmp/said)"
 check systemctl reload forebay@ssd
 
+# As an earlier package left it, which had one service for all caches.
+check systemctl disable forebay@ssd
+mkdir -p /etc/systemd/system/forebay.target.wants
+ln -s /lib/systemd/system/forebay.service /etc/systemd/system/forebay.target.wants/forebay.service
 before=$(systemctl show -P MainPID forebay@ssd)
 began=$(now)
 install new || give_up "the upgrade: $(tail -c 600 /tmp/said | tr '\n' ' ') $(journalctl -o cat -n 20 -u forebay@ssd | tail -c 800 | tr '\n' ' ')"
@@ -66,6 +70,8 @@ same "the version" 1.1 $(dpkg-query -W -f '${Version}' forebay)
 [ "$before" != "$(systemctl show -P MainPID forebay@ssd)" ] ||
     fail "the upgrade did not restart the daemon: $(tail -c 400 /tmp/said | tr '\n' ' ') $(journalctl -o cat -n 20 -u forebay@ssd | tail -c 800 | tr '\n' ' ')"
 same "the service after the upgrade" active $(state forebay@ssd)
+same "the service at the next boot" enabled "$(systemctl is-enabled forebay@ssd)"
+[ ! -L /etc/systemd/system/forebay.target.wants/forebay.service ] || fail "the service for all is enabled still"
 kill -0 $FIO || give_up "fio ended with the upgrade: $(tail -3 /tmp/fio | tr '\n' ' ')"
 check systemctl restart forebay@ssd
 sleep 1
