@@ -16,20 +16,17 @@ chmod 755 "$root"
 umask 022
 
 install -D -s "$binary" "$root/usr/bin/forebay"
-units="$root/lib/systemd/system"
-install -D -m 644 -t "$units" packaging/systemd/forebay*
-for unit in forebay forebay@; do
-    install -D -m 644 -t "$units/$unit.service.d" packaging/systemd/00-forebay.conf
-done
+install -D -m 644 -t "$root/lib/systemd/system" packaging/systemd/*
 install -D -m 644 -t "$root/lib/udev/rules.d" packaging/udev/*
 install -D -m 755 packaging/initramfs/hook "$root/usr/share/initramfs-tools/hooks/forebay"
 install -D -m 755 packaging/initramfs/local-top "$root/usr/share/initramfs-tools/scripts/local-top/forebay"
 install -D -m 644 -t "$root/usr/share/doc/forebay/examples" packaging/forebay.toml
 install -D -m 644 -t "$root/usr/share/doc/forebay" README.md docs/commands.md docs/operations.md docs/metrics.md docs/dashboard.md docs/MODEL.md docs/FORMAT.md
-install -D -m 644 -t "$root/usr/share/forebay/grafana" packaging/grafana/*
 install -D -m 644 -t "$root/usr/share/forebay/prometheus" packaging/prometheus/*
 install -d "$root/etc/forebay"
 
+install -d "$root/usr/share/forebay/grafana"
+"$binary" packaging grafana > "$root/usr/share/forebay/grafana/forebay.json"
 "$binary" packaging man "$root/usr/share/man/man1"
 "$binary" packaging completions "$root/completions"
 install -D -m 644 "$root/completions/bash/forebay" "$root/usr/share/bash-completion/completions/forebay"

@@ -42,23 +42,6 @@ pub(crate) struct LogArgs {
     /// How log lines look.
     #[arg(long, global = true, default_value = "human", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
-    /// Say with each line which cache it is about, as several log to the same place.
-    #[arg(long, global = true, hide = true, value_name = "NAME")]
-    pub(crate) log_cache: Option<String>,
-}
-
-impl LogArgs {
-    /// As arguments of another process.
-    pub(crate) fn again(&self) -> [String; 2] {
-        let format = match self.log_format {
-            LogFormat::Human => "human",
-            LogFormat::Json => "json",
-        };
-        [
-            format!("--log-level={}", self.log_level),
-            format!("--log-format={format}"),
-        ]
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -189,9 +172,8 @@ pub(crate) struct CreateArgs {
 --mode writeback --nbd unix:/run/forebay/sdb.sock\n         forebay serve --config /etc/forebay/ssd.toml\n         forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --ublk --profile bcache --set sequential_cutoff=8M"
 )]
 pub(crate) struct ServeArgs {
-    /// A TOML file that says all of this, for several volumes too; or a directory of such files,
-    /// one for each cache, which are all served.
-    #[arg(long, value_name = "PATH",
+    /// A TOML file that says all of this, for several volumes too.
+    #[arg(long, value_name = "FILE",
         conflicts_with_all = ["origin", "cache", "create", "mode", "name", "origin_emulate", "cache_emulate"])]
     pub(crate) config: Option<PathBuf>,
     /// The slow device with the data.
@@ -513,6 +495,9 @@ pub(crate) enum PackagingCommand {
     /// Print the settings with their values, defaults and effects, as a table in Markdown.
     #[command(after_help = "Example: forebay packaging settings")]
     Settings,
+    /// Print a dashboard for Grafana over the metrics, as JSON.
+    #[command(after_help = "Example: forebay packaging grafana > forebay.json")]
+    Grafana,
     /// Refuse if without Forebay data would be missing or a block device would hang.
     #[command(after_help = "Example: forebay packaging may-remove")]
     MayRemove {

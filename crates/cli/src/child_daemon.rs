@@ -21,27 +21,11 @@ pub(crate) struct Mailbox {
     path: PathBuf,
 }
 
-/// Has whoever waits at a mailbox look around at once.
-pub(crate) struct Bell {
-    socket: UnixDatagram,
-    path: PathBuf,
-}
-
-impl Bell {
-    pub(crate) fn ring(&self) {
-        // If it does not arrive, the wait ends by itself soon. It must not wait itself: the mailbox
-        // may be full, or nobody's any more.
-        let _ = self.socket.send_to(&[], &self.path);
-    }
-}
-
 /// What a daemon says, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     /// It serves.
     pub(crate) ready: bool,
-    /// Its orderly stop goes on.
-    pub(crate) stopping: bool,
 }
 
 impl Message {
@@ -49,7 +33,6 @@ impl Message {
         let says = |wanted: &[u8]| text.split(|byte| *byte == b'\n').any(|line| line == wanted);
         Message {
             ready: says(b"READY=1"),
-            stopping: says(b"STOPPING=1"),
         }
     }
 }
@@ -72,27 +55,11 @@ impl Mailbox {
         Ok(Mailbox { socket, path })
     }
 
-    pub(crate) fn bell(&self) -> Result<Bell> {
-        let failed = || format!("cannot call {}", self.path.display());
-        let socket = UnixDatagram::unbound().with_context(failed)?;
-        socket.set_nonblocking(true).with_context(failed)?;
-        let path = self.path.clone();
-        Ok(Bell { socket, path })
-    }
-
-    /// The next message; none after a while, when the bell rings, or when a signal was handled.
+    /// The next message; none after a while, or when a signal was handled.
     fn receive(&self) -> Option<Message> {
         let mut text = [0; 4096];
         let length = self.socket.recv(&mut text).ok()?;
         (length > 0).then(|| Message::parse(&text[..length]))
-    }
-
-    /// Lets time pass.
-    pub(crate) fn pause(&self, time: Duration, is_over: impl Fn() -> bool) {
-        let began = Instant::now();
-        while began.elapsed() < time && !is_over() {
-            self.receive();
-        }
     }
 }
 
@@ -153,11 +120,6 @@ impl<'a> ChildDaemon<'a> {
         })
     }
 
-    /// Its process. Valid until [`Sign::Ended`] was returned.
-    pub(crate) fn child(&self) -> &Child {
-        &self.child
-    }
-
     /// Waits for the next sign of it, at most for an interval.
     pub(crate) fn wait(&mut self) -> Result<Sign> {
         let message = self.mailbox.receive();
@@ -194,6 +156,5 @@ mod tests {
         assert!(ready(b"READY=1\nSTATUS=serving\n"));
         assert!(ready(b"STATUS=x\nREADY=1"));
         assert!(!ready(b"STATUS=READY=1\nWATCHDOG=1\n"));
-        assert!(Message::parse(b"STOPPING=1\nEXTEND_TIMEOUT_USEC=3").stopping);
     }
 }

@@ -16,7 +16,6 @@ mod profile;
 mod progress;
 mod removal;
 mod repair;
-mod serve_directory;
 mod status;
 mod supervise;
 mod top;
@@ -32,9 +31,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Create(args) => create::run(&args),
         Command::Serve(serve) => {
-            if let Some(directory) = serve.config.as_deref().filter(|path| path.is_dir()) {
-                return serve_directory::run(&serve, directory, &args.log);
-            }
             if serve.root_storage.is_some() {
                 root_storage::settle()?;
             }

@@ -13,7 +13,7 @@ mod profile;
 use std::path::{Path, PathBuf};
 
 use crate::args::ServeArgs;
-use crate::failure::Usage;
+use crate::failure::{Usage, wrong_usage};
 use crate::root_storage;
 use anyhow::{Context, Result};
 
@@ -37,7 +37,7 @@ pub(crate) fn files_or_installed(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
 }
 
 /// The configuration files in a directory, in order of their names.
-pub(crate) fn files_in(directory: &Path) -> Result<Vec<PathBuf>> {
+fn files_in(directory: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(directory)
         .with_context(|| format!("cannot list {}", directory.display()))?;
     let mut files: Vec<PathBuf> = entries
@@ -68,6 +68,13 @@ pub(crate) fn plan_at_start(args: ServeArgs) -> Result<Plan> {
 /// `file` holds what `args.config` says.
 fn plan_of(args: ServeArgs, file: Option<&Path>) -> Result<Plan> {
     let plan = match (&args.config, file) {
+        (Some(path), Some(_)) if path.is_dir() => {
+            wrong_usage!(
+                "{} is a directory, and a daemon serves one cache: name a file in it. systemd runs a daemon for each: \
+                 `systemctl start forebay@NAME` serves {DIRECTORY}/NAME.toml",
+                path.display()
+            );
+        }
         (Some(path), Some(file)) => {
             let text = std::fs::read_to_string(file)
                 .with_context(|| format!("cannot read {}", file.display()))?;
@@ -86,10 +93,4 @@ pub(crate) fn examine_file(path: &Path) -> Result<(Plan, Vec<Claim>)> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     of_file::plan(path, &text, &ServeArgs::of_file(path.to_owned()))
-}
-
-/// What several files claim, each for itself. What is wrong with one alone is not said.
-pub(crate) fn faults_between(files: &[PathBuf]) -> Vec<String> {
-    let examined = files.iter().filter_map(|file| examine_file(file).ok());
-    conflicts(&examined.flat_map(|(_, claims)| claims).collect::<Vec<_>>())
 }

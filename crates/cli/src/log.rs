@@ -3,7 +3,6 @@
 use std::os::unix::fs::MetadataExt;
 
 use tracing::level_filters::LevelFilter;
-use tracing::span::EnteredSpan;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -22,12 +21,6 @@ pub(crate) fn start(args: &LogArgs) {
             .init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
-}
-
-/// Has the lines of this thread, and of those that it starts, say which cache they are about.
-pub(crate) fn name(args: &LogArgs) -> Option<EnteredSpan> {
-    let name = args.log_cache.as_ref()?;
-    Some(tracing::error_span!("daemon", cache = %name).entered())
 }
 
 /// Sends the log to the journal with its priorities and fields; false if there is none.

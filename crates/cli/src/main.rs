@@ -67,7 +67,6 @@ fn main() -> ExitCode {
         Err(error) => return wrong_arguments(&error),
     };
     log::start(&args.log);
-    let _named = log::name(&args.log);
     match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

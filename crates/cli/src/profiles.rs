@@ -3,11 +3,10 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | one for each cache | what its profile sets, and what each of its settings means here |
-//! | [`mod@profile`] | what a profile is made of |
+//! | one for each cache | a table: what its profile sets, and what each of its settings means here |
+//! | [`mod@profile`] | what a profile is made of, and how a row of it is read |
 //! | [`apply`] | a profile and the settings given for it, made into ours; one setting, live |
 //! | [`target`] | what they change, and how neighbouring limits make way |
-//! | [`value`] | values as those caches write them |
 
 mod apply;
 mod bcache;
@@ -21,13 +20,12 @@ mod profile;
 mod target;
 #[cfg(test)]
 mod tests;
-mod value;
 mod vcache;
 
 use forebay_engine::{Mode, Settings};
 
 pub(crate) use apply::{Fault, Given, change};
-pub(crate) use profile::{Foreign, Initial, Meaning, Profile};
+pub(crate) use profile::{Foreign, Initial, Profile};
 
 use crate::nearest::suggestion;
 

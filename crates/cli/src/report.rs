@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`status`] | all of it, as JSON and for people |
 //! | [`metrics`] | the same for Prometheus |
+//! | [`grafana`] | a dashboard over those |
 //! | [`trouble`] | what is wrong, in plain words |
 
+pub(crate) mod grafana;
 pub(crate) mod metrics;
 pub(crate) mod status;
 pub(crate) mod trouble;

@@ -24,11 +24,6 @@ pub(crate) fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// What is going on, in a line.
-pub(crate) fn status(status: &str) {
-    tell(&[NotifyState::Status(status)]);
-}
-
 /// Within each interval of [`sd_notify::watchdog_enabled`], or else the service is killed.
 pub(crate) fn alive() {
     tell(&[NotifyState::Watchdog]);

@@ -93,6 +93,23 @@ pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result
     Ok(())
 }
 
+/// Changes one setting by name, whatever the others are: who asks sees to it that they agree.
+///
+/// # Errors
+/// Says that there is none of this name, or what its values are.
+pub(crate) fn assign(settings: &mut Settings, name: &str, value: &str) -> Result<(), String> {
+    match Setting::named(name) {
+        Some(setting) => setting.kind.set(settings, value),
+        None => Err(unknown(name, value)),
+    }
+}
+
+/// Whether a setting is as it is unless somebody sets it.
+pub(crate) fn is_default(settings: &Settings, name: &str) -> bool {
+    Setting::named(name)
+        .is_none_or(|setting| setting.show(settings) == setting.show(&Settings::default()))
+}
+
 fn unknown(name: &str, value: &str) -> String {
     if name == "mode" {
         return format!(

@@ -126,17 +126,18 @@ impl std::str::FromStr for Age {
             .unwrap_or(text.len());
         let (number, unit) = text.split_at(split);
         let factor = match unit.trim() {
-            "" | "s" => Some(1),
-            "min" => Some(60),
-            "h" => Some(3600),
-            "d" => Some(86_400),
+            "ms" => Some(1),
+            "" | "s" => Some(1_000),
+            "min" => Some(60_000),
+            "h" => Some(3_600_000),
+            "d" => Some(86_400_000),
             _ => None,
         };
-        let seconds: Option<u64> = number.parse().ok();
-        seconds
+        let number: Option<u64> = number.parse().ok();
+        number
             .zip(factor)
             .and_then(|(number, factor)| number.checked_mul(factor))
-            .and_then(|seconds| seconds.checked_mul(Nanos::SECOND.0))
+            .and_then(|millis| millis.checked_mul(Nanos::MILLISECOND.0))
             .map(|nanos| Age(Nanos(nanos)))
             .ok_or_else(|| format!("`{text}` is not a time: write seconds, or 5min, 2h, 1d"))
     }
@@ -307,6 +308,7 @@ mod tests {
         assert_eq!("off".parse(), Ok(Budget(None)));
         assert_eq!("1M".parse(), Ok(Budget(Some(1 << 20))));
         assert_eq!("90".parse(), "90s".parse::<Age>());
+        assert_eq!("90".parse(), "90000ms".parse::<Age>());
         assert_eq!("2h".parse(), Ok(Age(Nanos(7200 * Nanos::SECOND.0))));
         assert!("2 weeks".parse::<Age>().is_err() && "999999999999d".parse::<Age>().is_err());
         for (text, blocks) in [

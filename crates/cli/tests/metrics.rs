@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use support::nbd::Client;
-use support::{Daemon, MIB, Scratch};
+use support::{Daemon, MIB, Scratch, forebay_ok};
 
 fn file(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -93,20 +93,22 @@ fn metrics_say_what_clients_did() {
         let row = format!("| `{name}` |");
         assert!(documented.contains(&row), "docs/metrics.md lacks {name}");
     }
-    for source in [
-        "docs/metrics.md",
-        "packaging/grafana/forebay.json",
-        "packaging/prometheus/forebay.rules.yml",
+    let dashboard = forebay_ok(&scratch, &["packaging", "grafana"]);
+    for (source, text) in [
+        ("docs/metrics.md", documented),
+        ("the dashboard for Grafana", dashboard.clone()),
+        (
+            "packaging/prometheus/forebay.rules.yml",
+            file("packaging/prometheus/forebay.rules.yml"),
+        ),
     ] {
-        let text = file(source);
         assert!(names(&text).len() > 5, "{source}");
         for name in names(&text) {
             let known = exported.contains(name) || families.contains(name);
             assert!(known, "{source} names {name}, which is not exported");
         }
     }
-    let grafana: serde_json::Value =
-        serde_json::from_str(&file("packaging/grafana/forebay.json")).unwrap();
+    let grafana: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
     assert!(grafana["panels"].as_array().unwrap().len() > 10);
     daemon.stop();
 }

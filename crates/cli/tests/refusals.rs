@@ -28,6 +28,17 @@ fn not_served(scratch: &Scratch, arguments: &[&str], code: i32, words: &[&str]) 
 }
 
 #[test]
+fn a_directory_of_configurations_is_refused_with_the_services_that_serve_it() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("etc")).unwrap();
+    let words = [
+        "etc is a directory, and a daemon serves one cache: name a file in it",
+        "`systemctl start forebay@NAME` serves /etc/forebay/NAME.toml",
+    ];
+    not_served(&scratch, &["--config", "etc"], USAGE, &words);
+}
+
+#[test]
 fn help_names_every_command_and_the_exit_codes() {
     let scratch = Scratch::new();
     let help = forebay_ok(&scratch, &["--help"]);

@@ -106,7 +106,7 @@ pub(crate) fn reload(args: &ReloadArgs) -> Result<()> {
 }
 
 /// What a reload did, in lines.
-pub(super) fn words_of_reload(answer: &Value) -> Vec<String> {
+fn words_of_reload(answer: &Value) -> Vec<String> {
     let lines = |key: &str, end: &str| {
         let said = words(&answer[key]);
         said.map(|what| format!("{what}{end}")).collect::<Vec<_>>()

@@ -8,6 +8,7 @@ use clap_complete::Shell;
 
 use super::{initramfs, manual, removal, supervise};
 use crate::args::{Args, PackagingCommand};
+use crate::report::grafana;
 use crate::settings;
 
 pub(crate) fn run(command: &PackagingCommand) -> Result<()> {
@@ -21,6 +22,10 @@ pub(crate) fn run(command: &PackagingCommand) -> Result<()> {
         PackagingCommand::Completions { directory } => completions(directory),
         PackagingCommand::Settings => {
             crate::output::line(settings::manual_table().trim_end());
+            Ok(())
+        }
+        PackagingCommand::Grafana => {
+            crate::output::line(format_args!("{:#}", grafana::dashboard()));
             Ok(())
         }
         PackagingCommand::MayRemove { files } => removal::check(files),

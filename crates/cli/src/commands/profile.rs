@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::args::ProfileCommand;
 use crate::failure::Usage;
 use crate::output;
-use crate::profiles::{ALL, Foreign, Initial, Meaning, Profile};
+use crate::profiles::{ALL, Foreign, Initial, Profile};
 use crate::report::status::SettingsStatus;
 use crate::settings::shown;
 
@@ -61,7 +61,7 @@ fn page(profile: &Profile) -> Result<String, std::fmt::Error> {
     let (known, without): (Vec<&Foreign>, Vec<&Foreign>) = profile
         .foreign
         .iter()
-        .partition(|foreign| matches!(foreign.meaning, Meaning::Ours { .. }));
+        .partition(|foreign| foreign.has_meaning());
     if known.is_empty() && without.is_empty() {
         writeln!(out, "\nNo setting of it is publicly documented.")?;
     }
@@ -85,11 +85,12 @@ fn page(profile: &Profile) -> Result<String, std::fmt::Error> {
 
 fn write_setting(out: &mut String, foreign: &Foreign) -> std::fmt::Result {
     writeln!(out, "  {} = {}", foreign.name, foreign.value)?;
-    match &foreign.meaning {
-        Meaning::Ours { ours, how, .. } => {
-            writeln!(out, "      {}: {how}{}", ours.join(", "), initial(foreign))
-        }
-        Meaning::Nothing(because) => writeln!(out, "      because {because}"),
+    let how = foreign.how;
+    if foreign.has_meaning() {
+        let ours = foreign.ours().join(", ");
+        writeln!(out, "      {ours}: {how}{}", initial(foreign))
+    } else {
+        writeln!(out, "      because {how}")
     }
 }
 
@@ -126,12 +127,11 @@ fn setting(foreign: &Foreign) -> Value {
         "default": default,
         "part_of_profile": matches!(foreign.initial, Initial::Taken(_)),
     });
-    match &foreign.meaning {
-        Meaning::Ours { ours, how, .. } => {
-            setting["sets"] = json!(ours);
-            setting["how"] = json!(how);
-        }
-        Meaning::Nothing(because) => setting["no_meaning_because"] = json!(because),
+    if foreign.has_meaning() {
+        setting["sets"] = json!(foreign.ours());
+        setting["how"] = json!(foreign.how);
+    } else {
+        setting["no_meaning_because"] = json!(foreign.how);
     }
     setting
 }

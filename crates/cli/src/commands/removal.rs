@@ -76,7 +76,7 @@ fn check_block_devices(reasons: &mut Vec<String>) -> Result<()> {
         let path = ublk::path(device.number);
         match device.state {
             State::Waiting => reasons.push(format!(
-                "{path} waits for a daemon, and so do its users: start that (`systemctl start forebay@NAME`, or `forebay`), \
+                "{path} waits for a daemon, and so do its users: start that (`systemctl start forebay@NAME`), \
                  take the device out of use and stop it in order"
             )),
             State::Live => {

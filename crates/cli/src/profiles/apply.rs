@@ -2,7 +2,7 @@
 
 use forebay_engine::{Mode, Settings};
 
-use super::profile::{Foreign, Initial, Meaning, Profile};
+use super::profile::{Foreign, Initial, Profile};
 use super::target::Target;
 use crate::settings::differences;
 
@@ -58,9 +58,12 @@ impl Profile {
                 return Err(fault(one, format!("`{}` is given twice", one.name)));
             }
         }
-        let mut settings = Settings::default();
-        (self.base)(&mut settings);
-        let mut target = Target::new(settings);
+        let mut target = Target::new(Settings::default());
+        let based = target.assign(self.base);
+        based.map_err(|message| Fault {
+            line: None,
+            message,
+        })?;
         for foreign in self.foreign {
             let wanted = given.iter().find(|given| given.name == foreign.name);
             let applied = match (wanted, foreign.initial) {
@@ -87,17 +90,16 @@ impl Profile {
 
     fn apply_one(&self, foreign: &Foreign, value: &str, target: &mut Target) -> Result<(), String> {
         let name = format!("{}.{}", self.name, foreign.name);
-        match &foreign.meaning {
-            Meaning::Ours { apply, .. } => {
-                let earlier = target.notes.len();
-                apply(target, value).map_err(|message| format!("{name}: {message}"))?;
-                for note in &mut target.notes[earlier..] {
-                    *note = format!("{name}: {note}");
-                }
-            }
-            Meaning::Nothing(because) => target
-                .notes
-                .push(format!("{name} has no meaning here: {because}")),
+        if !foreign.has_meaning() {
+            let note = format!("{name} has no meaning here: {}", foreign.how);
+            target.notes.push(note);
+            return Ok(());
+        }
+        let earlier = target.notes.len();
+        let applied = foreign.apply(target, value);
+        applied.map_err(|message| format!("{name}: {message}"))?;
+        for note in &mut target.notes[earlier..] {
+            *note = format!("{name}: {note}");
         }
         Ok(())
     }

@@ -1,13 +1,12 @@
 //! dm-cache, and LVM's name for it, lvmcache.
 
-use forebay_engine::{Admission, Mode, WritebackPolicy};
+use forebay_engine::Mode;
 
-use super::profile::{Foreign, Initial, Profile};
-use super::target::Target;
-use super::value::{millis, number, word};
+use super::profile::{Left, MOST, Profile, Taken, Words, number, rows};
 
 const IGNORED_THERE: &str =
     "dm-cache itself ignores it since Linux 4.6, where smq took the place of mq";
+const SMQ: &str = "!changes nothing: what stays is decided by the setting replacement";
 
 /// The Linux kernel's device-mapper cache.
 pub(super) const PROFILE: Profile = Profile {
@@ -15,16 +14,7 @@ pub(super) const PROFILE: Profile = Profile {
     title: "dm-cache, the Linux kernel's device-mapper cache, and lvmcache",
     source: "Documentation/admin-guide/device-mapper/cache.rst and cache-policies.rst, drivers/md/dm-cache-policy-smq.c of Linux",
     mode: Mode::Writeback,
-    base: |settings| {
-        settings.read_admission = Admission::SECOND_TOUCH;
-        settings.write_admission = Admission::SECOND_TOUCH;
-        // smq keeps a quarter of a busy cache clean, and cleans all of it when nobody is there.
-        settings.dirty_low_percent = 75;
-        settings.dirty_high_percent = 90;
-        settings.dirty_limit_percent = 90;
-        settings.age_limit = millis(1_000);
-        settings.record_delay = millis(1_000);
-    },
+    base: "admission=second-touch write-admission=second-touch dirty-low=75 dirty-high=90 dirty-limit=90 age=1s record-delay=1s",
     remarks: &[
         "smq promotes what its hotspot queue has seen repeatedly; the profile admits reads and writes at the second touch.",
         "smq keeps 25 % of a busy cache clean and cleans everything when the device is idle; the profile writes back above 75 %, and what is a second old while the origin is idle.",
@@ -33,92 +23,24 @@ pub(super) const PROFILE: Profile = Profile {
         "dm-cache has no upper limit of dirty data; 90 % is the most here.",
         "Volumes that LVM made are in write-through: lvmcache's default is not dm-cache's.",
     ],
-    foreign: &[
-        Foreign::ours(
-            "cache_mode",
-            "writeback, writethrough or passthrough (a feature argument; LVM's --cachemode)",
-            Initial::Left("writeback"),
-            &["mode"],
-            "The mode of every volume that has none of its own.",
-            |target, text| {
-                let modes = [
-                    ("writeback", Mode::Writeback),
-                    ("writethrough", Mode::Writethrough),
-                    ("passthrough", Mode::Passthrough),
-                ];
-                target.mode = Some(word(text, &modes)?);
-                Ok(())
-            },
-        ),
-        Foreign::ours(
-            "policy",
-            "default, smq, mq or cleaner (LVM's --cachepolicy)",
-            Initial::Left("smq"),
-            &["mode", "writeback"],
-            "`cleaner` is mode `passthrough` and write-back policy `cleaner`: all that is dirty is written back and nothing new comes in. The others change nothing: smq and mq rank blocks in many queues, for which a block would be written again at each step; `replacement` says what there is instead.",
-            set_policy,
-        ),
-        Foreign::ours(
-            "migration_threshold",
-            "sectors of 512 bytes; 0 is not possible here",
-            Initial::Taken("2048"),
-            &["writeback-depth", "writeback-run"],
-            "How much write-back is under way at once, 64 KiB to 256 MiB. Promotions are not limited: they cost no read of the origin that was not asked for.",
-            |target, text| {
-                let sectors = number(text, 1..=u64::from(u32::MAX))?;
-                target.set_writeback_bytes(sectors * 512);
-                Ok(())
-            },
-        ),
-        Foreign::nothing(
-            "sequential_threshold",
-            "a number of requests",
-            IGNORED_THERE,
-        ),
-        Foreign::nothing("random_threshold", "a number of requests", IGNORED_THERE),
-        Foreign::nothing("read_promote_adjustment", "a number", IGNORED_THERE),
-        Foreign::nothing("write_promote_adjustment", "a number", IGNORED_THERE),
-        Foreign::nothing("discard_promote_adjustment", "a number", IGNORED_THERE),
-        Foreign::nothing(
-            "block_size",
-            "sectors of 512 bytes (LVM's --chunksize)",
-            "it is chosen when the cache is made: `forebay create --block-size`",
-        ),
-        Foreign::nothing(
-            "metadata2",
-            "no value",
-            "there is no metadata device: the log on the cache device is all there is",
-        ),
-        Foreign::nothing(
-            "no_discard_passdown",
-            "no value",
-            "a discard goes to the origin in time or becomes zeroes in the log, whichever its contract needs",
-        ),
-        Foreign::nothing(
-            "invalidate_cblocks",
-            "ranges of cache blocks",
-            "blocks have no fixed place in the cache; a discard of the volume's range drops them",
-        ),
-    ],
+    foreign: rows! {
+        "cache_mode": "writeback, writethrough or passthrough (a feature argument; LVM's --cachemode)", Left("writeback"),
+            Words(&[("writeback", "mode=writeback"), ("writethrough", "mode=writethrough"), ("passthrough", "mode=passthrough")]),
+            "The mode of every volume that has none of its own.";
+        "policy": "default, smq, mq or cleaner (LVM's --cachepolicy)", Left("smq"),
+            Words(&[("default", SMQ), ("smq", SMQ), ("mq", SMQ), ("cleaner", "mode=passthrough writeback=cleaner")]),
+            "`cleaner` is mode `passthrough` and write-back policy `cleaner`: all that is dirty is written back and nothing new comes in. The others change nothing: smq and mq rank blocks in many queues, for which a block would be written again at each step; `replacement` says what there is instead.";
+        "migration_threshold": "sectors of 512 bytes; 0 is not possible here", Taken("2048"),
+            number(1, MOST).times(512).sets("writeback-bytes={}"),
+            "How much write-back is under way at once, 64 KiB to 256 MiB. Promotions are not limited: they cost no read of the origin that was not asked for.";
+        "sequential_threshold": "a number of requests", IGNORED_THERE;
+        "random_threshold": "a number of requests", IGNORED_THERE;
+        "read_promote_adjustment": "a number", IGNORED_THERE;
+        "write_promote_adjustment": "a number", IGNORED_THERE;
+        "discard_promote_adjustment": "a number", IGNORED_THERE;
+        "block_size": "sectors of 512 bytes (LVM's --chunksize)", "it is chosen when the cache is made: `forebay create --block-size`";
+        "metadata2": "no value", "there is no metadata device: the log on the cache device is all there is";
+        "no_discard_passdown": "no value", "a discard goes to the origin in time or becomes zeroes in the log, whichever its contract needs";
+        "invalidate_cblocks": "ranges of cache blocks", "blocks have no fixed place in the cache; a discard of the volume's range drops them";
+    },
 };
-
-fn set_policy(target: &mut Target, text: &str) -> Result<(), String> {
-    let cleaner = word(
-        text,
-        &[
-            ("default", false),
-            ("smq", false),
-            ("mq", false),
-            ("cleaner", true),
-        ],
-    )?;
-    if cleaner {
-        target.mode = Some(Mode::Passthrough);
-        target.settings.writeback_policy = WritebackPolicy::Cleaner;
-    } else {
-        target.notes.push(format!(
-            "`{text}` changes nothing: what stays is decided by the setting replacement"
-        ));
-    }
-    Ok(())
-}

@@ -1,6 +1,6 @@
 //! gflash.
 
-use forebay_engine::{Commit, Mode};
+use forebay_engine::Mode;
 
 use super::profile::Profile;
 
@@ -8,12 +8,13 @@ use super::profile::Profile;
 pub(super) const PROFILE: Profile = Profile {
     name: "gflash",
     title: "gflash, a cache for FreeBSD, known from a comparison of 2015",
-    source: "no public documentation of its settings is known; its figures are in docs/experiments.md",
+    source: "the comparison of 22 jobs in docs/experiments.md, with its figures in crates/experiments/data/jobs-2015.csv; gflash's own settings are not public",
     mode: Mode::Writeback,
-    base: |settings| settings.commit = Commit::Memory,
+    base: "commit=memory memory-buffer=4G admission=second-touch",
     remarks: &[
-        "In the comparison it cached everything, in write-back; so does the profile, with Forebay's defaults for all else.",
-        "It acknowledges writes from a buffer in memory that is mirrored on the SSD: commit `memory`, from a buffer that outlives the daemon and drains to the SSD at once. In the comparison that buffer was 4 GiB; here it is as large as `memory-buffer` says.",
+        "gflash acknowledges writes from a buffer in memory that is mirrored on the SSD: commit `memory`. The buffer of the comparison was 4 GiB: memory-buffer. It is in /dev/shm; `memory-buffer` in `[settings]` makes it smaller.",
+        "gflash caches what is read for the second time: job 1 reads 8 GiB and writes nothing to the SSD, job 2 reads them again and writes them all. The profile admits reads at the second touch, and every write, as jobs 6 to 14 did.",
+        "gflash never had more dirty data than its buffer holds. Dirty limits are shares of the cache here, and stay Forebay's.",
     ],
     foreign: &[],
 };

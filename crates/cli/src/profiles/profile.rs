@@ -1,9 +1,11 @@
-//! What a profile is made of.
+//! What a profile is made of: a row for each setting of the other cache, and how its values become
+//! ours. What is ours is written as for `forebay set`, `KEY=VALUE`, several with spaces between.
 
-use forebay_engine::{Mode, Settings};
+use forebay_engine::Mode;
 
 use super::target::Target;
 use crate::nearest::suggestion;
+use crate::units::parse_size;
 
 /// Another cache, as far as Forebay can be like it.
 #[derive(Debug)]
@@ -16,8 +18,8 @@ pub(crate) struct Profile {
     pub(crate) source: &'static str,
     /// The mode of a volume that has none yet.
     pub(crate) mode: Mode,
-    /// What belongs to its manner and has no name there.
-    pub(super) base: fn(&mut Settings),
+    /// What belongs to its manner and has no name there, as settings of ours.
+    pub(super) base: &'static str,
     /// What the base is, and what of its manner is not here.
     pub(crate) remarks: &'static [&'static str],
     /// Its settings, in the order in which they are applied: of two that change the same, the
@@ -34,7 +36,9 @@ pub(crate) struct Foreign {
     pub(crate) value: &'static str,
     /// What it is there unless somebody sets it.
     pub(crate) initial: Initial,
-    pub(crate) meaning: Meaning,
+    pub(super) meaning: Meaning,
+    /// What it does here, in a sentence; of one that means nothing, why.
+    pub(crate) how: &'static str,
 }
 
 /// The default of a foreign setting.
@@ -48,49 +52,173 @@ pub(crate) enum Initial {
     None,
 }
 
-/// What a foreign setting is here.
+pub(super) use Initial::{Left, Taken};
+pub(super) use Meaning::{SizeBelow, Words};
+pub(super) const NONE: Initial = Initial::None;
+
+/// What the values of a foreign setting are here.
 #[derive(Debug)]
-pub(crate) enum Meaning {
-    /// It changes settings of ours.
-    Ours {
-        /// Which, as `forebay set` or `forebay status` call them.
-        ours: &'static [&'static str],
-        /// How, in a sentence.
-        how: &'static str,
-        apply: fn(&mut Target, &str) -> Result<(), String>,
-    },
-    /// None, because of this.
-    Nothing(&'static str),
+pub(super) enum Meaning {
+    Nothing,
+    /// Words, and settings of ours for each.
+    Words(&'static [(&'static str, &'static str)]),
+    Number(Number),
+    /// A size less than this one, which takes the place of `{}`.
+    SizeBelow(&'static str, &'static str),
 }
 
-impl Foreign {
-    pub(super) const fn ours(
-        name: &'static str,
-        value: &'static str,
-        initial: Initial,
-        ours: &'static [&'static str],
-        how: &'static str,
-        apply: fn(&mut Target, &str) -> Result<(), String>,
-    ) -> Foreign {
-        Foreign {
-            name,
-            value,
-            initial,
-            meaning: Meaning::Ours { ours, how, apply },
+/// A whole number, and the settings of ours that it becomes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number {
+    range: (u64, u64),
+    zero: Option<&'static str>,
+    rest_of: Option<u64>,
+    within: Option<(u64, u64, &'static str)>,
+    times: u64,
+    sets: &'static str,
+}
+
+/// As large as such numbers can be.
+pub(super) const MOST: u64 = u32::MAX as u64;
+/// As large as `dirty-high` is now.
+pub(super) const DIRTY_HIGH: u64 = u64::MAX;
+
+pub(super) const fn number(least: u64, most: u64) -> Number {
+    Number {
+        range: (least, most),
+        zero: None,
+        rest_of: None,
+        within: None,
+        times: 1,
+        sets: "",
+    }
+}
+
+impl Number {
+    /// For 0 it sets these instead.
+    pub(super) const fn zero(self, sets: &'static str) -> Number {
+        Number {
+            zero: Some(sets),
+            ..self
         }
     }
 
-    pub(super) const fn nothing(
-        name: &'static str,
-        value: &'static str,
-        because: &'static str,
-    ) -> Foreign {
-        Foreign {
-            name,
-            value,
-            initial: Initial::None,
-            meaning: Meaning::Nothing(because),
+    /// It counts what is left of so many.
+    pub(super) const fn rest_of(self, whole: u64) -> Number {
+        Number {
+            rest_of: Some(whole),
+            ..self
         }
+    }
+
+    /// What is outside of these is taken as the nearer of them, with a note that names both.
+    pub(super) const fn within(self, least: u64, most: u64, note: &'static str) -> Number {
+        Number {
+            within: Some((least, most, note)),
+            ..self
+        }
+    }
+
+    pub(super) const fn times(self, times: u64) -> Number {
+        Number { times, ..self }
+    }
+
+    /// It sets these, with the number for each `{}`.
+    pub(super) const fn sets(self, sets: &'static str) -> Meaning {
+        Meaning::Number(Number { sets, ..self })
+    }
+
+    fn apply(&self, target: &mut Target, text: &str) -> Result<(), String> {
+        let (least, most) = match self.range {
+            (least, DIRTY_HIGH) => (least, target.settings.dirty_high_percent.into()),
+            range => range,
+        };
+        let read = text.trim().parse().ok();
+        let Some(number) = read.filter(|number| (least..=most).contains(number)) else {
+            return Err(format!(
+                "`{text}` is not a whole number from {least} to {most}"
+            ));
+        };
+        if let Some(sets) = self.zero.filter(|_| number == 0) {
+            return target.assign(sets);
+        }
+        let number = self.rest_of.map_or(number, |whole| whole - number);
+        let taken = match self.within {
+            Some((least, most, note)) if !(least..=most).contains(&number) => {
+                let taken = number.clamp(least, most);
+                let note = note.replacen("{}", &number.to_string(), 1);
+                target
+                    .notes
+                    .push(note.replacen("{}", &taken.to_string(), 1));
+                taken
+            }
+            _ => number,
+        };
+        target.assign(&self.sets.replace("{}", &(taken * self.times).to_string()))
+    }
+}
+
+impl Foreign {
+    /// Whether it means anything here.
+    pub(crate) fn has_meaning(&self) -> bool {
+        !matches!(self.meaning, Meaning::Nothing)
+    }
+
+    /// Changes our settings as this value asks for.
+    ///
+    /// # Errors
+    /// Says what the values are.
+    pub(super) fn apply(&self, target: &mut Target, text: &str) -> Result<(), String> {
+        match &self.meaning {
+            Meaning::Nothing => Ok(()),
+            Meaning::Number(number) => number.apply(target, text),
+            Meaning::Words(words) => {
+                let found = words.iter().find(|(word, _)| *word == text.trim());
+                let Some((_, sets)) = found else {
+                    let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                    return Err(format!("`{text}` is not one of {}", known.join(", ")));
+                };
+                match sets.strip_prefix('!') {
+                    Some(note) => target.notes.push(format!("`{text}` {note}")),
+                    None => target.assign(sets)?,
+                }
+                Ok(())
+            }
+            Meaning::SizeBelow(most, sets) => {
+                let bytes = parse_size(text)?;
+                if bytes >= parse_size(most)? {
+                    return Err(format!("`{text}` is not less than {most}"));
+                }
+                target.assign(&sets.replace("{}", &bytes.to_string()))
+            }
+        }
+    }
+
+    /// Which settings of ours it changes.
+    pub(crate) fn ours(&self) -> Vec<&'static str> {
+        let sets: Vec<&'static str> = match &self.meaning {
+            Meaning::Nothing => Vec::new(),
+            Meaning::Words(words) => words.iter().map(|(_, sets)| *sets).collect(),
+            Meaning::Number(number) => vec![number.sets, number.zero.unwrap_or("")],
+            Meaning::SizeBelow(_, sets) => vec![*sets],
+        };
+        let mut ours = Vec::new();
+        for one in sets.iter().filter(|sets| !sets.starts_with('!')) {
+            for key in one.split_whitespace().flat_map(keys_of) {
+                if !ours.contains(&key) {
+                    ours.push(key);
+                }
+            }
+        }
+        ours
+    }
+}
+
+fn keys_of(assignment: &'static str) -> Vec<&'static str> {
+    match assignment.split('=').next() {
+        Some("writeback-bytes") => vec!["writeback-depth", "writeback-run"],
+        Some(key) => vec![key.trim_start_matches('?')],
+        None => Vec::new(),
     }
 }
 
@@ -115,3 +243,33 @@ impl Profile {
         })
     }
 }
+
+/// The rows of a profile, `NAME: VALUES, DEFAULT, MEANING, HOW;`, or without a meaning
+/// `NAME: VALUES, WHY;`.
+macro_rules! rows {
+    ($($name:literal: $value:literal, $($rest:expr),+;)*) => {
+        &[$($crate::profiles::profile::row!($name, $value, $($rest),+)),*]
+    };
+}
+
+macro_rules! row {
+    ($name:literal, $value:literal, $why:expr) => {
+        $crate::profiles::profile::row!(
+            $name,
+            $value,
+            $crate::profiles::profile::NONE,
+            $crate::profiles::profile::Meaning::Nothing,
+            $why
+        )
+    };
+    ($name:literal, $value:literal, $initial:expr, $meaning:expr, $how:expr) => {
+        $crate::profiles::profile::Foreign {
+            name: $name,
+            value: $value,
+            initial: $initial,
+            meaning: $meaning,
+            how: $how,
+        }
+    };
+}
+pub(super) use {row, rows};

@@ -1,9 +1,8 @@
 //! What foreign settings change.
 
-use forebay_engine::{Admission, Mode, Nanos, Replacement, Settings};
+use forebay_engine::{Mode, Settings};
 
-use super::value::word;
-use crate::units::Age;
+use crate::settings;
 
 /// The most dirty data, in percent, for which the engine still has room to reclaim (I18).
 const MOST_DIRTY_PERCENT: u8 = 90;
@@ -27,6 +26,47 @@ impl Target {
             mode: None,
             notes: Vec::new(),
         }
+    }
+
+    /// Carries out settings of ours in a row of a profile. A `?` ends it there if that setting is
+    /// not at our default any more.
+    ///
+    /// # Errors
+    /// Says what is wrong with a value.
+    pub(super) fn assign(&mut self, sets: &str) -> Result<(), String> {
+        for one in sets.split_whitespace() {
+            let (key, value) = one.split_once('=').unwrap_or((one, ""));
+            let (key, only_default) = match key.strip_prefix('?') {
+                Some(key) => (key, true),
+                None => (key, false),
+            };
+            if only_default && !settings::is_default(&self.settings, key) {
+                break;
+            }
+            self.assign_one(key, value)?;
+        }
+        Ok(())
+    }
+
+    fn assign_one(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let wrong = || format!("`{value}` is no value of {key}");
+        let number = || value.parse::<u64>().map_err(|_| wrong());
+        match key {
+            "mode" => self.mode = Some(value.parse()?),
+            "dirty-low" => self.set_dirty_low(number()?),
+            "dirty-high" => self.set_dirty_high(number()?),
+            "dirty-limit" => match value.strip_prefix('+') {
+                Some(more) => {
+                    let high = u64::from(self.settings.dirty_high_percent);
+                    let more: u64 = more.parse().map_err(|_| wrong())?;
+                    self.set_dirty_limit((high + more).min(MOST_DIRTY_PERCENT.into()));
+                }
+                None => self.set_dirty_limit(number()?),
+            },
+            "writeback-bytes" => self.set_writeback_bytes(number()?),
+            _ => settings::assign(&mut self.settings, key, value)?,
+        }
+        Ok(())
     }
 
     /// Sets where write-back begins; the limits above make way as far as they must.
@@ -56,16 +96,6 @@ impl Target {
         settings.dirty_high_percent = settings.dirty_high_percent.min(percent);
     }
 
-    /// Sets which blocks stay, by that cache's word for it.
-    pub(super) fn set_replacement(
-        &mut self,
-        text: &str,
-        words: &[(&str, Replacement)],
-    ) -> Result<(), String> {
-        self.settings.replacement = word(text, words)?;
-        Ok(())
-    }
-
     fn at_most_dirty(&mut self, percent: u64) -> u8 {
         match u8::try_from(percent) {
             Ok(percent) if percent <= MOST_DIRTY_PERCENT => percent,
@@ -76,14 +106,6 @@ impl Target {
                 MOST_DIRTY_PERCENT
             }
         }
-    }
-
-    /// Sets the age at which dirty data is written back whatever its amount; 0 seconds for never.
-    pub(super) fn set_age_or_never(&mut self, seconds: u64) {
-        self.settings.age_limit = match seconds {
-            0 => Age::NEVER,
-            _ => Nanos(seconds.saturating_mul(Nanos::SECOND.0)),
-        };
     }
 
     /// Sets how much write-back is under way at once, by as few operations as that takes.
@@ -101,17 +123,4 @@ impl Target {
             ));
         }
     }
-
-    /// Reads are promoted as seldom as is possible.
-    pub(super) fn keep_reads_out(&mut self) {
-        self.settings.read_admission = most_touches();
-    }
-}
-
-/// The strictest admission there is.
-pub(super) fn most_touches() -> Admission {
-    (1..=u8::MAX)
-        .rev()
-        .find_map(|touches| Admission::nth_touch(touches).ok())
-        .unwrap_or(Admission::SECOND_TOUCH)
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use forebay_engine::{Admission, Commit, Mode, Nanos, Settings};
+use forebay_engine::{Admission, Commit, Mode, Nanos, Settings, WritebackPolicy};
 
 use super::target::Target;
 use super::*;
@@ -55,24 +55,39 @@ fn every_setting_is_accepted_or_explained() {
     for profile in ALL {
         for foreign in profile.foreign {
             let name = format!("{}.{}", profile.name, foreign.name);
-            match &foreign.meaning {
-                Meaning::Ours { ours, apply, .. } => {
-                    assert!(
-                        !ours.is_empty() && ours.iter().all(|one| known.contains(one)),
-                        "{name}"
-                    );
-                    let mut target = Target::new(profile.settings());
-                    apply(&mut target, "no value of anything").expect_err(&name);
-                    if let Initial::Taken(value) | Initial::Left(value) = foreign.initial {
-                        apply(&mut target, value).expect(&name);
-                        target.settings.validate().expect(&name);
-                    }
+            if foreign.has_meaning() {
+                let ours = foreign.ours();
+                assert!(
+                    !ours.is_empty() && ours.iter().all(|one| known.contains(one)),
+                    "{name}"
+                );
+                let mut target = Target::new(profile.settings());
+                let wrong = foreign.apply(&mut target, "no value of anything");
+                wrong.expect_err(&name);
+                if let Initial::Taken(value) | Initial::Left(value) = foreign.initial {
+                    foreign.apply(&mut target, value).expect(&name);
+                    target.settings.validate().expect(&name);
                 }
-                Meaning::Nothing(because) => {
-                    let change = change(&mut Settings::default(), &name, "anything").expect(&name);
-                    assert!(change.changed.is_empty());
-                    assert!(change.notes[0].contains(because), "{name}");
-                }
+            } else {
+                let change = change(&mut Settings::default(), &name, "anything").expect(&name);
+                assert!(change.changed.is_empty());
+                assert!(change.notes[0].contains(foreign.how), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_word_of_a_table_can_be_applied() {
+    for profile in ALL {
+        for foreign in profile.foreign {
+            let profile::Meaning::Words(words) = &foreign.meaning else {
+                continue;
+            };
+            for (word, _) in *words {
+                let mut target = Target::new(profile.settings());
+                let applied = foreign.apply(&mut target, word);
+                applied.unwrap_or_else(|why| panic!("{}.{}: {why}", profile.name, foreign.name));
             }
         }
     }
@@ -85,9 +100,7 @@ fn only_what_a_setting_names_changes() {
     ];
     for profile in ALL {
         for foreign in profile.foreign {
-            let Meaning::Ours { ours, .. } = &foreign.meaning else {
-                continue;
-            };
+            let ours = foreign.ours();
             let name = format!("{}.{}", profile.name, foreign.name);
             for value in values {
                 let mut settings = profile.settings();
@@ -190,9 +203,13 @@ fn profiles_have_the_manner_of_their_cache() {
     }
     let gflash = Settings {
         commit: Commit::Memory,
+        memory_buffer_bytes: 4 << 30,
+        read_admission: Admission::SECOND_TOUCH,
         ..Settings::default()
     };
     assert_eq!(of("gflash"), gflash);
+    assert_eq!(of("vcache").dirty_high_percent, 50);
+    assert_eq!(of("vcache").writeback_policy, WritebackPolicy::Timed);
     assert_eq!(first_mode(Some(&dm_cache::PROFILE)), Mode::Writeback);
     assert_eq!(first_mode(None), Mode::Writethrough);
 }
@@ -359,9 +376,10 @@ fn section(profile: &Profile) -> String {
             Initial::Left(value) => format!("`{value}`"),
             Initial::None => String::new(),
         };
-        let here = match &foreign.meaning {
-            Meaning::Ours { ours, how, .. } => format!("`{}`: {how}", ours.join("`, `")),
-            Meaning::Nothing(because) => format!("none: {because}"),
+        let here = if foreign.has_meaning() {
+            format!("`{}`: {}", foreign.ours().join("`, `"), foreign.how)
+        } else {
+            format!("none: {}", foreign.how)
         };
         let _ = writeln!(
             out,

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use crate::report::status::{CacheStatus, Latency, Status, Traffic, VolumeStatus};
+use crate::report::status::{CacheStatus, FAMILIES, Latency, Status, Traffic, VolumeStatus};
 
 /// How HTTP names the format.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -17,9 +17,9 @@ pub(crate) fn page(status: &Status) -> String {
     }
     volumes(&mut page, &status.volumes);
     let block_bytes = status.block_bytes();
-    requests(&mut page, &status.traffic, block_bytes);
-    inside(&mut page, &status.traffic, block_bytes);
-    devices(&mut page, &status.traffic);
+    counters(&mut page, &status.traffic, block_bytes);
+    durations(&mut page, &status.traffic);
+    bypassed(&mut page, &status.traffic, block_bytes);
     page.text.push_str("# EOF\n");
     page.text
 }
@@ -59,13 +59,6 @@ impl Page {
     fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, "gauge", help);
         self.sample(name, &[], value);
-    }
-
-    fn counters(&mut self, name: &str, help: &str, samples: &[(Labels<'_>, u64)]) {
-        self.family(name, "counter", help);
-        for (labels, value) in samples {
-            self.sample(&format!("{name}_total"), labels, value);
-        }
     }
 
     fn histogram(&mut self, name: &str, labels: Labels<'_>, times: &Latency) {
@@ -174,58 +167,17 @@ fn volumes(page: &mut Page, volumes: &[VolumeStatus]) {
     }
 }
 
-fn requests(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
-    page.counters(
-        "requests",
-        "Requests that were taken.",
-        &[
-            (&[("kind", "read")], traffic.read_requests),
-            (&[("kind", "write")], traffic.write_requests),
-            (&[("kind", "flush")], traffic.flush_requests),
-            (&[("kind", "discard")], traffic.discard_requests),
-        ],
-    );
-    page.counters(
-        "failed_requests",
-        "Requests answered with an error.",
-        &[(&[], traffic.failed_requests)],
-    );
-    page.counters(
-        "throttled_requests",
-        "Writes that were slowed down for dirty data.",
-        &[(&[], traffic.throttled_requests)],
-    );
-    page.counters(
-        "buffered_writes",
-        "Writes that were acknowledged from the memory buffer.",
-        &[(&[], traffic.buffered_writes)],
-    );
-    page.counters(
-        "buffered_write_errors",
-        "Tries to store a write from the memory buffer that failed.",
-        &[(&[], traffic.buffered_write_errors)],
-    );
-    let bytes = |blocks: u64| blocks * block_bytes;
-    page.counters(
-        "buffer_read_bytes",
-        "Data read from the memory buffer.",
-        &[(&[], bytes(traffic.buffer_blocks_read))],
-    );
-    let looked_up = |kind, result, blocks| ([("kind", kind), ("result", result)], bytes(blocks));
-    let looked_up = [
-        looked_up("read", "hit", traffic.read_blocks_hit),
-        looked_up("read", "miss", traffic.read_blocks_missed),
-        looked_up("write", "hit", traffic.write_blocks_hit),
-        looked_up("write", "miss", traffic.write_blocks_missed),
-    ];
-    page.counters(
-        "cache_lookup_bytes",
-        "Data looked up in the cache, in whole blocks.",
-        &looked_up
-            .iter()
-            .map(|(labels, value)| (labels.as_slice(), *value))
-            .collect::<Vec<_>>(),
-    );
+fn counters(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
+    for family in FAMILIES {
+        page.family(family.name, "counter", family.help);
+        let name = format!("{}_total", family.name);
+        for counter in family.counters {
+            page.sample(&name, counter.labels, (counter.value)(traffic, block_bytes));
+        }
+    }
+}
+
+fn durations(page: &mut Page, traffic: &Traffic) {
     page.family(
         "request_duration_seconds",
         "histogram",
@@ -240,7 +192,7 @@ fn requests(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
     }
 }
 
-fn inside(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
+fn bypassed(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
     page.family(
         "bypassed_bytes",
         "counter",
@@ -253,120 +205,6 @@ fn inside(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
             page.sample("bypassed_bytes_total", &labels, blocks * block_bytes);
         }
     }
-    let bytes = |blocks: u64| blocks * block_bytes;
-    let counters = [
-        (
-            "promoted_bytes",
-            "Missed data that entered the cache.",
-            bytes(traffic.promoted_blocks),
-        ),
-        (
-            "evicted_bytes",
-            "Clean data that left the cache.",
-            bytes(traffic.evicted_blocks),
-        ),
-        (
-            "late_read_bytes",
-            "Hits that had been evicted and were still where they had been.",
-            bytes(traffic.late_blocks),
-        ),
-        (
-            "read_ahead_bytes",
-            "Cached data that was read before anyone asked for it.",
-            bytes(traffic.blocks_read_ahead),
-        ),
-        (
-            "served_ahead_bytes",
-            "Hits that had been read before anyone asked for them.",
-            bytes(traffic.blocks_served_ahead),
-        ),
-        (
-            "retained_bytes",
-            "Data written again to the cache because it was used.",
-            bytes(traffic.retained_blocks),
-        ),
-        (
-            "written_back_bytes",
-            "Dirty data written to the origins.",
-            bytes(traffic.written_back_blocks),
-        ),
-        (
-            "reclaimed_segments",
-            "Segments of the log that were emptied.",
-            traffic.reclaimed_segments,
-        ),
-        (
-            "renewed_segments",
-            "Segments of the log that were moved to its head.",
-            traffic.renewed_segments,
-        ),
-    ];
-    for (name, help, value) in counters {
-        page.counters(name, help, &[(&[], value)]);
-    }
-}
-
-fn devices(page: &mut Page, traffic: &Traffic) {
-    page.counters(
-        "device_read_bytes",
-        "Data read from devices; all origins together.",
-        &[
-            (&[("device", "cache")], traffic.cache_read_bytes),
-            (&[("device", "origin")], traffic.origin_read_bytes),
-        ],
-    );
-    page.counters(
-        "device_written_bytes",
-        "What was written to devices: data, or the cache's own records.",
-        &[
-            (
-                &[("device", "cache"), ("content", "data")],
-                traffic.cache_data_written_bytes,
-            ),
-            (
-                &[("device", "cache"), ("content", "metadata")],
-                traffic.cache_metadata_written_bytes,
-            ),
-            (
-                &[("device", "origin"), ("content", "data")],
-                traffic.origin_written_bytes,
-            ),
-        ],
-    );
-    page.counters(
-        "device_flushes",
-        "Flushes sent to devices.",
-        &[
-            (&[("device", "cache")], traffic.cache_flushes),
-            (&[("device", "origin")], traffic.origin_flushes),
-        ],
-    );
-    page.counters(
-        "device_errors",
-        "Operations that failed, and data that did not match its checksum.",
-        &[
-            (
-                &[("device", "cache"), ("kind", "read")],
-                traffic.cache_read_errors,
-            ),
-            (
-                &[("device", "cache"), ("kind", "write")],
-                traffic.cache_write_errors,
-            ),
-            (
-                &[("device", "cache"), ("kind", "checksum")],
-                traffic.checksum_errors,
-            ),
-            (
-                &[("device", "origin"), ("kind", "read")],
-                traffic.origin_read_errors,
-            ),
-            (
-                &[("device", "origin"), ("kind", "write")],
-                traffic.origin_write_errors,
-            ),
-        ],
-    );
 }
 
 fn escape(label: &str) -> String {

@@ -1,12 +1,11 @@
 //! What a daemon reports about itself, as JSON between it and its clients.
 
 mod page;
+mod traffic;
 
 use std::collections::BTreeMap;
 
-use forebay_engine::{
-    BypassReason, Bypassed, Bypasses, Histogram, RecoveryReport, Settings, Stats,
-};
+use forebay_engine::{BypassReason, Histogram, RecoveryReport, Settings, Stats};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -14,6 +13,7 @@ use crate::profiles::Profile;
 use crate::report::trouble::Trouble;
 use crate::settings;
 use crate::units::{duration, share, size};
+pub(crate) use traffic::{FAMILIES, Traffic};
 
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -300,129 +300,6 @@ pub(crate) struct BypassedRequest {
     pub(crate) offset_bytes: u64,
     pub(crate) len_bytes: u64,
     pub(crate) seconds_ago: f64,
-}
-
-/// Counters since the daemon started.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Traffic {
-    pub(crate) read_requests: u64,
-    pub(crate) write_requests: u64,
-    pub(crate) flush_requests: u64,
-    pub(crate) discard_requests: u64,
-    pub(crate) failed_requests: u64,
-    pub(crate) throttled_requests: u64,
-    /// Answered from the memory buffer.
-    #[serde(default)]
-    pub(crate) buffered_writes: u64,
-    #[serde(default)]
-    pub(crate) buffer_blocks_read: u64,
-    /// Tries to store a write from the memory buffer that failed.
-    #[serde(default)]
-    pub(crate) buffered_write_errors: u64,
-    pub(crate) read_blocks_hit: u64,
-    pub(crate) read_blocks_missed: u64,
-    pub(crate) write_blocks_hit: u64,
-    pub(crate) write_blocks_missed: u64,
-    pub(crate) promoted_blocks: u64,
-    pub(crate) retained_blocks: u64,
-    pub(crate) evicted_blocks: u64,
-    /// Of the hits, what had been evicted and was still where it had been.
-    #[serde(default)]
-    pub(crate) late_blocks: u64,
-    /// Read from the cache device before anyone asked for them.
-    #[serde(default)]
-    pub(crate) blocks_read_ahead: u64,
-    /// Of these, what was asked for then.
-    #[serde(default)]
-    pub(crate) blocks_served_ahead: u64,
-    pub(crate) written_back_blocks: u64,
-    pub(crate) renewed_segments: u64,
-    pub(crate) reclaimed_segments: u64,
-    pub(crate) cache_read_bytes: u64,
-    pub(crate) cache_data_written_bytes: u64,
-    pub(crate) cache_metadata_written_bytes: u64,
-    pub(crate) cache_flushes: u64,
-    pub(crate) origin_read_bytes: u64,
-    pub(crate) origin_written_bytes: u64,
-    pub(crate) origin_flushes: u64,
-    pub(crate) cache_read_errors: u64,
-    pub(crate) cache_write_errors: u64,
-    pub(crate) checksum_errors: u64,
-    pub(crate) origin_read_errors: u64,
-    pub(crate) origin_write_errors: u64,
-    pub(crate) bypassed: Vec<Bypass>,
-    pub(crate) read_latency: Latency,
-    pub(crate) write_latency: Latency,
-    pub(crate) flush_latency: Latency,
-}
-
-impl Traffic {
-    /// The sum over shards.
-    pub(crate) fn of(
-        shards: &[Stats],
-        times: &Times,
-        describe: impl Fn(Bypassed) -> BypassedRequest,
-    ) -> Traffic {
-        let sum = |get: fn(&Stats) -> u64| shards.iter().map(get).sum::<u64>();
-        let bypassed = BypassReason::NAMES.iter().map(|(reason, name)| {
-            let blocks = |get: fn(&Bypasses, BypassReason) -> u64| {
-                shards
-                    .iter()
-                    .map(|shard| get(&shard.bypasses, *reason))
-                    .sum::<u64>()
-            };
-            let read_blocks = blocks(Bypasses::read_blocks);
-            let last = shards
-                .iter()
-                .filter_map(|shard| shard.bypasses.last(*reason));
-            Bypass {
-                reason: (*name).to_owned(),
-                blocks: read_blocks + blocks(Bypasses::written_blocks),
-                read_blocks,
-                last: last.max_by_key(|last| last.at.0).map(&describe),
-            }
-        });
-        Traffic {
-            read_requests: sum(|shard| shard.read_requests),
-            write_requests: sum(|shard| shard.write_requests),
-            flush_requests: sum(|shard| shard.flush_requests),
-            discard_requests: sum(|shard| shard.discard_requests),
-            failed_requests: sum(|shard| shard.failed_requests),
-            throttled_requests: sum(|shard| shard.throttled_requests),
-            buffered_writes: sum(|shard| shard.buffered_writes),
-            buffer_blocks_read: sum(|shard| shard.buffer_blocks_read),
-            buffered_write_errors: sum(|shard| shard.buffered_write_errors),
-            read_blocks_hit: sum(|shard| shard.read_blocks_hit),
-            read_blocks_missed: sum(|shard| shard.read_blocks_missed),
-            write_blocks_hit: sum(|shard| shard.write_blocks_hit),
-            write_blocks_missed: sum(|shard| shard.write_blocks_missed),
-            promoted_blocks: sum(|shard| shard.promoted_blocks),
-            retained_blocks: sum(|shard| shard.retained_blocks),
-            evicted_blocks: sum(|shard| shard.evicted_blocks),
-            late_blocks: sum(|shard| shard.late_reads),
-            blocks_read_ahead: sum(|shard| shard.blocks_read_ahead),
-            blocks_served_ahead: sum(|shard| shard.blocks_served_ahead),
-            written_back_blocks: sum(|shard| shard.written_back_blocks),
-            renewed_segments: sum(|shard| shard.renewed_segments),
-            reclaimed_segments: sum(|shard| shard.reclaimed_segments),
-            cache_read_bytes: sum(|shard| shard.cache_data_read_bytes),
-            cache_data_written_bytes: sum(|shard| shard.cache_data_written_bytes),
-            cache_metadata_written_bytes: sum(|shard| shard.cache_metadata_written_bytes),
-            cache_flushes: sum(|shard| shard.cache_flushes),
-            origin_read_bytes: sum(|shard| shard.origin_read_bytes),
-            origin_written_bytes: sum(|shard| shard.origin_written_bytes),
-            origin_flushes: sum(|shard| shard.origin_flushes),
-            cache_read_errors: sum(|shard| shard.cache_read_errors),
-            cache_write_errors: sum(|shard| shard.cache_write_errors),
-            checksum_errors: sum(|shard| shard.checksum_errors),
-            origin_read_errors: sum(|shard| shard.origin_read_errors),
-            origin_write_errors: sum(|shard| shard.origin_write_errors),
-            bypassed: bypassed.collect(),
-            read_latency: Latency::of(&times.read),
-            write_latency: Latency::of(&times.write),
-            flush_latency: Latency::of(&times.flush),
-        }
-    }
 }
 
 impl Recovery {

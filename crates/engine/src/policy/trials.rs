@@ -15,7 +15,7 @@ use crate::map::locks::KeyMap;
 use crate::settings::Settings;
 use crate::settings::replacement::Replacement;
 
-/// Blocks of a miniature cache. From 64 on the choice hardly changes .
+/// Blocks of a miniature cache. From 64 on the choice hardly changes.
 const BLOCKS: usize = 256;
 /// After so many uses in the sample the manners are compared.
 const PERIOD: u32 = BLOCKS as u32 / 8;
