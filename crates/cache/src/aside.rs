@@ -17,7 +17,7 @@ use crate::host::Host;
 use crate::join::Promised;
 use crate::message::Message;
 
-/// How far a host is with giving the cache up.
+/// The progress of a host in giving the cache up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -54,7 +54,7 @@ impl<T> Default for Aside<T> {
     }
 }
 
-/// What a host has to put on record.
+/// A host's report, to be put on record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Which report of its host it is, from 1 on.
@@ -63,9 +63,9 @@ pub struct Report {
     pub epoch: u32,
     /// Why.
     pub reason: &'static str,
-    /// What is dirty in the shards of the host, and so newer in the cache than on its origin.
+    /// Dirty blocks in the shards of the host, which are newer in the cache than on their origin.
     pub unsaved: Vec<Unsaved>,
-    /// How far the shards are durable.
+    /// The sequence numbers up to which the shards are durable.
     pub promises: Vec<Promise>,
 }
 
@@ -108,9 +108,9 @@ impl<T> Host<T> {
         }
     }
 
-    /// What is to be put on record, durably and wherever the next start will look. The driver
-    /// answers with [`Host::recorded`] once that is done for all hosts. Once more when the list
-    /// has become shorter and somebody waits for that.
+    /// Returns the report that is to be put on record, durably and wherever the next start will
+    /// look. The driver answers with [`Host::recorded`] once that is done for all hosts. Returns
+    /// another when the list of dirty blocks has become shorter and somebody waits for that.
     pub fn next_report(&mut self) -> Option<Report> {
         if self.aside.stage == Stage::Recorded
             && self.engines().any(|engine| engine.wants_revision())

@@ -13,7 +13,7 @@ use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::slots::Slots;
 
-/// Who wants a flush.
+/// The party that wants a flush.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FlushFor {
     Shard {
@@ -40,9 +40,9 @@ enum Stage {
 #[derive(Debug, Default)]
 struct DeviceFlush {
     stage: Stage,
-    /// What the flush in flight, or the next after the gate, covers.
+    /// Requests that the flush in flight, or the next after the gate, covers.
     taken: Vec<FlushFor>,
-    /// What came too late for that.
+    /// Requests that came too late for that flush.
     queued: Vec<FlushFor>,
     /// Failures that the shards here have been told of.
     told: u64,
@@ -58,17 +58,17 @@ struct Group {
 /// The end of a flush for the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControlFlush {
-    /// What was flushed.
+    /// The device that was flushed.
     pub device: Device,
-    /// How it went.
+    /// Result of the flush.
     pub result: Result<(), DeviceError>,
     /// Failures of the device's flushes up to this one.
     pub failures: u64,
 }
 
 impl ControlFlush {
-    /// What it says of something written when `before` flushes of the device had failed: one that
-    /// failed since may have lost it (I10).
+    /// The flush's result for data written when `before` flushes of the device had failed: a flush
+    /// that failed since may have lost it (I10).
     ///
     /// # Errors
     /// If this flush failed, or one since then.
@@ -107,7 +107,7 @@ impl Flushes {
         self.forget(Device::Origin(slot), shared);
     }
 
-    /// What failed before the device was here concerns nobody here.
+    /// Forgets the failures before the device was here: they concern nobody here.
     fn forget(&mut self, device: Device, shared: &Shared) {
         let told = shared.failures(device);
         let fresh = DeviceFlush {
@@ -117,7 +117,7 @@ impl Flushes {
         self.devices.insert(device, fresh);
     }
 
-    /// How many flushes of a device are wanted or in flight.
+    /// The number of flushes of a device that are wanted or in flight.
     pub(crate) fn wanted(&self, device: Device) -> usize {
         self.devices
             .get(&device)
@@ -166,7 +166,8 @@ impl<T> Host<T> {
         served
     }
 
-    /// How many flushes of a device failed: to be asked before what a flush is to cover is written.
+    /// The number of a device's flushes that failed. Read it before writing what a flush is to
+    /// cover.
     #[must_use]
     pub fn failures_of(&self, device: Device) -> u64 {
         self.shared.failures(device)
@@ -203,7 +204,7 @@ impl<T> Host<T> {
         let flush = self.flushes.device(device);
         assert_eq!(flush.stage, Stage::AtGate, "it waited at the gate (I21)");
         flush.stage = Stage::InFlight;
-        // What came since is on the device too: this flush has not begun.
+        // Requests that came since are on the device too: this flush has not begun.
         flush.taken.append(&mut flush.queued);
         self.orders.push_back(Order::Flush(device));
     }

@@ -1,9 +1,9 @@
-//! One flush of a device at a time, over all threads and commands (I21).
+//! Flushes of a device, one at a time over all threads and commands (I21).
 //!
-//! A thread enters the gate of a device before it flushes it and leaves with the result. Whoever
-//! comes meanwhile waits; the next flush serves all who wait. So the results of a device's flushes
-//! have an order, and every success comes with the number of failures before it: who relied on
-//! something that an earlier flush lost is told of that first (I10).
+//! A thread enters the gate of a device before it flushes it and leaves with the result. A thread
+//! that comes meanwhile waits; the next flush serves all that wait. So the results of a device's
+//! flushes have an order, and every success comes with the number of failures before it. A client
+//! that relied on something lost by an earlier flush is told of that first (I10).
 //!
 //! ```text
 //! thread 1  enter ── flush A ── leave(failed): failures 1
@@ -15,21 +15,21 @@
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     holder: Option<u16>,
-    /// Who waits for the next flush.
+    /// Hosts that wait for the next flush.
     waiting: Vec<u16>,
     /// Whom the flush in flight serves besides its holder.
     served: Vec<u16>,
     failures: u64,
 }
 
-/// What follows from the end of a flush.
+/// Consequences of the end of a flush.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// How many flushes of the device failed up to now.
+    /// Flushes of the device that failed up to now.
     pub(crate) failures: u64,
-    /// Who is to be told the same result.
+    /// Hosts that are told this result too.
     pub(crate) served: Vec<u16>,
-    /// Who holds the gate now, and is to flush.
+    /// The host that holds the gate now, and is to flush.
     pub(crate) next: Option<u16>,
 }
 

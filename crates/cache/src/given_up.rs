@@ -1,4 +1,4 @@
-//! What is put on record of a cache that is given up: the reports of all its hosts together.
+//! The record of a cache that is given up: the reports of all its hosts together.
 
 use forebay_engine::{Promise, Unsaved};
 
@@ -40,18 +40,19 @@ impl GivenUp {
     }
 }
 
-/// What is put on record (I15).
+/// The record of a cache that is given up (I15).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abandonment {
     /// The epoch in which the cache is given up.
     pub epoch: u32,
     /// Why.
     pub reason: &'static str,
-    /// What is newer in the cache than on its origin.
+    /// Dirty blocks: newer in the cache than on their origin.
     pub unsaved: Vec<Unsaved>,
-    /// How far each shard is durable: a cache that lacks some of that is not the one given up.
+    /// The sequence number up to which each shard is durable: a cache that lacks some of that is
+    /// not the cache given up.
     pub promises: Vec<Promise>,
-    /// Of each host, which of its reports is in it: what [`crate::Host::recorded`] is told.
+    /// The serial of each host's report in it, for [`crate::Host::recorded`].
     pub serials: Vec<u64>,
 }
 

@@ -1,10 +1,10 @@
-//! One thread's part of a cache: its shards, the requests of its clients, and what it tells the
+//! A thread's part of a cache: its shards, the requests of its clients, and its messages to the
 //! other threads.
 //!
 //! The driver calls [`Host::launch`], [`Host::complete`], [`Host::flushed`] and [`Host::receive`]
-//! as things happen, then [`Host::advance`] once per batch, and takes what comes of it: orders for
-//! devices, messages for other hosts, answers for clients, and, when the cache is given up, what
-//! is to be put on record.
+//! as things happen, then [`Host::advance`] once per batch. It then takes the results: orders for
+//! devices, messages for other hosts, answers for clients, and, when the cache is given up, the
+//! report to be put on record.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl<T> Host<T> {
         &self.own
     }
 
-    /// How many shards the cache has.
+    /// The number of shards of the cache.
     #[must_use]
     pub fn shard_count(&self) -> usize {
         self.owners.len()
@@ -115,7 +115,7 @@ impl<T> Host<T> {
         self.shards.iter().flatten()
     }
 
-    /// The same, to change.
+    /// The shards here, to change.
     pub fn shards_mut(&mut self) -> impl Iterator<Item = &mut Shard> {
         self.shards.iter_mut().flatten()
     }
@@ -179,7 +179,7 @@ impl<T> Host<T> {
         Ok(())
     }
 
-    /// How many requests are on their way.
+    /// The number of requests in flight.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.joins.len()

@@ -1,4 +1,4 @@
-//! What a command has every host do, and what a host answers. The driver delivers both, as it
+//! Instructions of commands to hosts, and the hosts' answers. The driver delivers both, as it
 //! delivers messages between hosts.
 
 use std::ops::Range;
@@ -8,7 +8,7 @@ use forebay_engine::{Engine, Mode, Superblock, VolumeConfig, VolumeSlot};
 
 use crate::host::Host;
 
-/// What every host does between two of its turns.
+/// An instruction that every host carries out between two of its turns.
 #[derive(Clone, Debug)]
 pub enum Instruction {
     /// Serve a volume from now on, under this number.
@@ -45,14 +45,14 @@ pub enum Instruction {
     CountUnsettled,
 }
 
-/// What a host answers.
+/// A host's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is done.
     Done,
     /// So much is still in the way, or on its way; ask again.
     Left(u64),
-    /// What of a volume is to be written back.
+    /// Blocks of a volume that are to be written back.
     Backlog(Backlog),
     /// Segments that are to leave.
     Emptying {
@@ -65,7 +65,7 @@ pub enum Answer {
     Refused(&'static str),
 }
 
-/// What of a volume is to be written back.
+/// Blocks of a volume that are to be written back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Newer in the cache than durably on the origin, in blocks.
@@ -127,7 +127,7 @@ impl<T> Host<T> {
         Answer::Done
     }
 
-    /// What the shards here have to write back of a volume.
+    /// Returns what the shards here have to write back of a volume.
     pub fn backlog(&mut self, slot: VolumeSlot) -> Backlog {
         let mut backlog = Backlog::default();
         for engine in self.engines() {

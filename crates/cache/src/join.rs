@@ -3,7 +3,7 @@
 
 use forebay_engine::{Failure, VolumeSlot};
 
-/// One request and what it waits for.
+/// A request and the pieces it waits for.
 #[derive(Debug)]
 pub(crate) struct Join<T> {
     pub(crate) payload: T,
@@ -35,7 +35,7 @@ pub(crate) struct Promised<T> {
 /// A request that is answered.
 #[derive(Debug)]
 pub struct Joined<T> {
-    /// What it was launched with.
+    /// The payload it was launched with.
     pub payload: T,
     /// The first failure of its pieces.
     pub result: Result<(), Failure>,

@@ -1,5 +1,6 @@
-//! What concerns a cache and not one shard of it: requests cut over shards and joined again, one
-//! flush of a device at a time, stepping aside as a whole, and what commands do to volumes and space.
+//! Rules of a cache as a whole, beside those of a shard: requests cut over shards and joined again,
+//! flushes of a device one at a time, stepping aside as a whole, and what commands do to volumes
+//! and space.
 //!
 //! Like the engine it does no I/O, has no clock and starts no threads: [`Host`] is one thread's
 //! part, and what hosts tell each other is a [`Message`] that the driver delivers. The daemon and

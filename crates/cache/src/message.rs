@@ -1,5 +1,5 @@
-//! What the hosts of a cache tell each other. The driver delivers it, in any time and, between
-//! different hosts, in any order; messages from one host to another keep theirs.
+//! Messages between the hosts of a cache. The driver delivers them in any time. Messages from one
+//! host to another keep their order; others come in any order.
 
 use forebay_engine::{Ack, Device, Request};
 
@@ -14,7 +14,7 @@ pub enum Message {
     Flush(Device),
     /// A flush of another served the receiver too.
     Flushed {
-        /// What was flushed.
+        /// The device that was flushed.
         device: Device,
         /// It failed.
         failed: bool,
@@ -23,7 +23,7 @@ pub enum Message {
     },
     /// A flush of a device failed: the shards of the receiver are told.
     FlushFailed {
-        /// What was flushed.
+        /// The device that was flushed.
         device: Device,
         /// Failures of the device's flushes up to this one.
         failures: u64,

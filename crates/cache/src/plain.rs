@@ -16,7 +16,7 @@ struct Pending {
     started: Nanos,
     /// A flush still follows (FUA).
     flush_after: bool,
-    /// What it waits for is a flush.
+    /// The operation in flight is a flush.
     has_flushed: bool,
 }
 

@@ -10,16 +10,16 @@ use crate::host::Host;
 use crate::join::{Join, Joined, Promised};
 use crate::message::Message;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Of which volume.
     pub volume: VolumeSlot,
-    /// What.
+    /// Read, write, flush or another kind.
     pub kind: RequestKind,
     /// From where on, in bytes.
     pub offset_bytes: u64,
-    /// How much, in bytes.
+    /// Length, in bytes.
     pub len_bytes: u32,
     /// The answer waits for a flush as well.
     pub flush_after: bool,
@@ -229,8 +229,8 @@ impl<T> Host<T> {
         }
     }
 
-    /// The next request that is answered. What promises that something is kept waits while the
-    /// cache is being given up (I22).
+    /// Returns the next request that is answered. An answer that promises durability waits while
+    /// the cache is being given up (I22).
     pub fn next_answer(&mut self) -> Option<Joined<T>> {
         if let Some(answer) = self.answers.pop_front() {
             return Some(answer);

@@ -1,4 +1,5 @@
-//! What a host drives: the engine of a shard, or the stand-in of an origin without a cache.
+//! Shards as a host drives them: the engine of a shard, or the stand-in of an origin without a
+//! cache.
 
 use forebay_engine::{
     Ack, Action, Device, DeviceError, Engine, Memory, Nanos, OpId, Request, Stats,
@@ -6,7 +7,7 @@ use forebay_engine::{
 
 use crate::plain::Plain;
 
-/// One part of the data path that decides.
+/// A part of the data path that decides.
 #[derive(Debug)]
 pub enum Shard {
     /// A shard of a cache.

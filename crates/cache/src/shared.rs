@@ -1,5 +1,5 @@
-//! What all threads of a cache see at once: the flush gates of its devices, and whether it is
-//! given up. Everything else is told by messages.
+//! State that all threads of a cache see at once: the flush gates of its devices, and whether it is
+//! given up. Messages tell everything else.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ pub struct Shared {
     /// Failures of origins' flushes, by volume modulo their number: read without a lock by whoever
     /// only asks whether there was one.
     failed: [AtomicU64; 64],
-    /// The same: up to which failure clients have heard of one.
+    /// Flush failures of each volume's origin that clients have heard of.
     heard: [AtomicU64; 64],
     /// Some shard gives its cache up: read before every answer that relies on the cache (I22).
     given_up: AtomicBool,
@@ -53,7 +53,7 @@ impl Shared {
         gates.entry(device).or_default().leave(host, failed)
     }
 
-    /// How many flushes of the device failed.
+    /// The number of the device's flushes that failed.
     pub(crate) fn failures(&self, device: Device) -> u64 {
         self.gates().get(&device).map_or(0, Gate::failures)
     }

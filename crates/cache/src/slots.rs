@@ -55,7 +55,7 @@ impl<T> Slots<T> {
         self.len() == 0
     }
 
-    /// How many there are.
+    /// The number of taken places.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()

@@ -23,9 +23,9 @@ fn control() -> Control {
     control
 }
 
-/// What the driver and its devices do in these tests.
+/// The driver and its devices in these tests.
 struct World {
-    /// How each record after the other goes; those behind them are made.
+    /// Results of the first records, in order; those behind them succeed.
     records: Vec<Result<(), SuperblockError>>,
     dirty: Vec<u64>,
     flushed: bool,

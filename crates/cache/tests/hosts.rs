@@ -100,8 +100,8 @@ fn flushes_wait_for_each_other_and_the_next_serves_all_who_waited() {
     assert_eq!(answers(&mut hosts[2]), [(3, Ok(()))]);
 }
 
-/// What the first flush lost, the second does not bring back: whoever relied on it must hear of it,
-/// though the second succeeds and the message about the first is still on its way.
+/// The second flush does not bring back what the first lost. A client that relied on it must hear
+/// of it, though the second succeeds and the message about the first is still on its way.
 #[test]
 fn a_later_success_is_not_believed_before_the_failure_is_known() {
     let mut hosts = hosts(2);

@@ -1,5 +1,5 @@
-//! What commands change in the superblock. A change is made to what is on record at that moment, so
-//! that of two commands neither takes back what the other did.
+//! Changes of the superblock by commands. A change is made to the superblock on record at that
+//! moment, so that of two commands neither takes back the other's.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub struct NewVolume {
     pub mode: Option<Mode>,
     /// The mode of a volume that the cache does not know.
     pub first_mode: Mode,
-    /// Which device its origin is. What it contains is unknown while it is served.
+    /// Identity of the origin device. Its contents are unknown while it is served.
     pub identity: [u8; 32],
 }
 
@@ -46,18 +46,18 @@ impl NewVolume {
     }
 }
 
-/// What an origin looks like now that it is let go.
+/// Fingerprint of an origin, taken when the cache lets it go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// The volume's id.
     pub volume: u32,
-    /// What it looks like.
+    /// Hash of the contents sampled.
     pub contents: [u8; 32],
     /// When that was, seconds since 1970.
     pub at: u64,
 }
 
-/// One change of the superblock.
+/// A change of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// None: what is on record is written anew, so that what a failed change may have left no
@@ -71,7 +71,7 @@ pub enum Change {
     Enter(NewVolume),
     /// Nothing of this volume counts any more (I15).
     Detach(u32),
-    /// What the origins look like at the end.
+    /// Fingerprints of the origins at the end.
     Fingerprints(Vec<Fingerprint>),
     /// More space on a device, up to this offset (bytes).
     Grow(u8, u64),

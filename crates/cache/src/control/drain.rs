@@ -84,7 +84,7 @@ pub(super) fn end(books: &mut Books, volume: VolumeSlot) -> Option<Instruction> 
     (served.drains == 0).then_some(Instruction::SetDraining(volume, false))
 }
 
-/// How far writing back is.
+/// The state of writing back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watched {
     /// Nothing is dirty.

@@ -34,7 +34,7 @@ use record::Recorded;
 use space::{Grow, Shrink};
 use stop::Stop;
 
-/// What somebody wants done.
+/// A command of the user.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// A volume's mode, now and for the next attach.
@@ -57,12 +57,12 @@ pub enum Command {
     Stop,
 }
 
-/// What is to be done next for a command.
+/// The next step of a command.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Have every host do this: [`Happened::Told`].
     Tell(Instruction),
-    /// The same, after a while: nothing is in a hurry.
+    /// Have every host do this after a while: nothing is in a hurry.
     Look(Instruction),
     /// Change the superblock: [`Happened::Recorded`].
     Record(Change),
@@ -78,7 +78,7 @@ pub enum Step {
     Ended(Result<(), Refusal>),
 }
 
-/// What happened of that.
+/// The outcome of a step.
 #[derive(Clone, Debug)]
 pub enum Happened {
     /// Nothing yet.
@@ -141,12 +141,12 @@ pub enum Refusal {
     Unseen(DeviceError),
 }
 
-/// How far a command is.
+/// Progress of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// What is to be written back.
+    /// Blocks to be written back.
     pub backlog: Backlog,
-    /// What there was when it began, in blocks.
+    /// Blocks to be written back when the command began.
     pub began_with_blocks: u64,
     /// Segments that are to be emptied.
     pub segments_left: u64,
@@ -172,7 +172,7 @@ struct Served {
     mode_changes: bool,
 }
 
-/// What commands know and change together.
+/// State that commands know and change together.
 #[derive(Debug)]
 struct Books {
     superblock: Superblock,
@@ -230,7 +230,7 @@ impl Control {
         }
     }
 
-    /// What is on record.
+    /// Returns the superblock on record.
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
         &self.books.superblock
@@ -324,7 +324,7 @@ impl Control {
         step
     }
 
-    /// How far a command is that has not ended.
+    /// Returns the progress of a command that has not ended.
     #[must_use]
     pub fn progress(&mut self, command: u32) -> Option<Progress> {
         Some(self.commands.get_mut(command)?.progress)
@@ -423,7 +423,7 @@ impl Books {
         volume.expect("a volume stays as long as a command holds it")
     }
 
-    /// How the engines are to know a volume.
+    /// Returns the engines' settings of a volume.
     fn config_of(&self, id: u32) -> VolumeConfig {
         let record = self.record_of(id);
         VolumeConfig {
@@ -435,7 +435,7 @@ impl Books {
     }
 }
 
-/// How much all hosts together say is left; nothing if they were not asked for that.
+/// Adds what all hosts have left; 0 for hosts that were not asked for that.
 fn left(answers: &[Answer]) -> u64 {
     let counted = answers.iter().map(|answer| match answer {
         Answer::Left(left) => *left,
@@ -444,7 +444,7 @@ fn left(answers: &[Answer]) -> u64 {
     counted.sum()
 }
 
-/// What all hosts together have to write back; nothing if they were not asked for that.
+/// Adds what all hosts have to write back; nothing if they were not asked for that.
 fn backlog(answers: &[Answer]) -> Option<Backlog> {
     let mut all = Backlog::default();
     for answer in answers {

@@ -19,7 +19,7 @@ enum At {
 #[derive(Debug)]
 pub(super) struct Recorded {
     volume: Option<VolumeSlot>,
-    /// What a volume is about to be called.
+    /// The volume's next name, if the change is a rename.
     name: Option<String>,
     change: Change,
     at: At,

@@ -20,8 +20,8 @@ fn ended(books: &mut Books, result: Result<(), Refusal>) -> Step {
     Step::Ended(result)
 }
 
-/// What comes before a change of the space: if it is not known whether what was emptied is still on
-/// record, that is decided first, by writing anew what should be.
+/// Settling before a change of the space. If it is unknown whether the emptied segments are still
+/// on record, writing the superblock anew decides that first.
 #[derive(Debug, Default)]
 enum Settling {
     #[default]
@@ -153,7 +153,7 @@ enum Shrinking {
     Emptying,
     Recording,
     Undoing(SuperblockError),
-    /// What was to leave is used again.
+    /// The departing segments are used again.
     Keeping(Refusal),
     Using,
     LettingGo,
