@@ -26,7 +26,7 @@ const EXIT_CODES: &str = "Example: forebay serve --origin /dev/sdb --cache /dev/
 #[derive(Debug, Parser)]
 #[command(version, about, after_help = EXIT_CODES, propagate_version = true)]
 pub(crate) struct Args {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
     #[command(flatten)]
@@ -36,10 +36,10 @@ pub(crate) struct Args {
 /// The log.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LogArgs {
-    /// How much to log to standard error: error, warn, info, debug, off.
+    /// Least severe level to log to standard error: error, warn, info, debug, off.
     #[arg(long, global = true, default_value = "info", value_name = "LEVEL")]
     pub(crate) log_level: LevelFilter,
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, global = true, default_value = "human", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
 }
@@ -48,7 +48,7 @@ pub(crate) struct LogArgs {
 pub(crate) enum LogFormat {
     /// For people.
     Human,
-    /// One JSON object per line.
+    /// A JSON object per line.
     Json,
 }
 
@@ -107,7 +107,7 @@ pub(crate) enum Command {
     Packaging(PackagingCommand),
 }
 
-/// How to find a running daemon.
+/// Options that find a running daemon.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ControlArgs {
     /// The daemon's control socket. Needed only when several daemons run.
@@ -118,7 +118,7 @@ pub(crate) struct ControlArgs {
     pub(crate) json: bool,
 }
 
-/// How devices are used.
+/// Options for the use of devices.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct DeviceArgs {
     /// Whether the page cache must be avoided: `required` refuses file systems that cannot do
@@ -149,8 +149,8 @@ pub(crate) struct CreateArgs {
     /// The mapping unit, 4K to 64K.
     #[arg(long, value_parser = parse_size, value_name = "SIZE", default_value = "4K")]
     pub(crate) block_size: u64,
-    /// How many independent parts, each served by one thread [default: one below 16 GiB, else
-    /// one per core up to 8].
+    /// Number of shards, each served by one thread [default: one below 16 GiB, else one per core up
+    /// to 8].
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<u16>,
     /// Overwrite what is on the device; also say what that is with --yes-lose.
@@ -207,7 +207,7 @@ pub(crate) struct ServeArgs {
     /// Buffer memory of the daemon.
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub(crate) memory: Option<u64>,
-    /// How many threads serve [default: one per core, at most one per shard].
+    /// Threads that serve [default: one per core, at most one per shard].
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
     /// Give the origin the timing of another device, such as `hdd` or `hdd:rpm=5400`.
@@ -380,7 +380,7 @@ pub(crate) struct RenameArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = settings::help_of_set())]
 pub(crate) struct SetArgs {
-    /// What to change.
+    /// The key to change.
     pub(crate) key: String,
     /// The new value.
     #[arg(allow_negative_numbers = true)]

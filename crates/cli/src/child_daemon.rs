@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// How often it is looked whether the daemon still is, if nothing says that it may not be.
+/// Interval between checks that the daemon still runs, if nothing prompts an earlier check.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long one may take that comes: it recovers the log first.
+/// The longest start of a daemon: it recovers the log first.
 const START: Duration = Duration::from_secs(180);
 
 /// Where daemons leave their messages.
@@ -21,7 +21,7 @@ pub(crate) struct Mailbox {
     path: PathBuf,
 }
 
-/// What a daemon says, as far as it matters here.
+/// The part of a daemon's message that matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     /// It serves.
@@ -65,7 +65,7 @@ impl Mailbox {
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        // One that is gone already is as well.
+        // A socket that is gone already does no harm.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -79,7 +79,7 @@ pub(crate) struct ChildDaemon<'a> {
     served: bool,
 }
 
-/// What became known of a daemon.
+/// A sign of life, or of death, of a daemon.
 pub(crate) enum Sign {
     Message(Message),
     Nothing,
@@ -88,7 +88,7 @@ pub(crate) enum Sign {
     Ended(Ended),
 }
 
-/// What became of a daemon.
+/// The end of a daemon.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,

@@ -13,10 +13,10 @@ use crate::device::state_dir::run_dir;
 use crate::failure::{DamageFound, Interrupted, Refused, Usage, wrong_usage};
 use crate::report::status::Status;
 
-/// What an NBD server says first.
+/// Greeting of an NBD server.
 const NBD_GREETING: &[u8] = b"NBDMAGIC";
 
-/// How long one of several daemons may take to say what it serves.
+/// The longest wait for one of several daemons to say what it serves.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Of an answer that makes no sense.
@@ -48,7 +48,8 @@ impl Client {
         }
     }
 
-    /// The same; but of several daemons the one that serves a volume with one of these names.
+    /// Connects to the socket given; without it, to the daemon that serves a volume with one of
+    /// these names.
     pub(crate) fn serving(control: Option<&Path>, volumes: &[&str]) -> Result<Client> {
         let running = match control {
             Some(_) => return Client::connect(control),
@@ -61,7 +62,7 @@ impl Client {
             .into_iter()
             .map(|(path, stream)| (path, Client::of(stream)));
         let serves = |client: &mut Client| {
-            // One of another version, or that does not answer, says so when it is meant.
+            // A daemon of another version, or that does not answer, says so when it is meant.
             let status = client.status_soon().ok();
             let mut served = status.into_iter().flat_map(|status| status.volumes);
             served.any(|volume| volumes.contains(&volume.name.as_str()))
@@ -198,12 +199,13 @@ impl Client {
         })
     }
 
-    /// What the daemon reports about itself.
+    /// Asks the daemon for its status.
     pub(crate) fn status(&mut self) -> Result<Status> {
         understood(self.ask("Status", &json!({}))?)
     }
 
-    /// The same, unless that takes long: one that recovers, or hangs, is in nobody else's way.
+    /// Asks for the status, and gives up early: a daemon that recovers, or hangs, must not delay
+    /// the search.
     fn status_soon(&mut self) -> Result<Status> {
         self.answers_within(Some(PATIENCE))?;
         let status = self.status();
@@ -211,7 +213,7 @@ impl Client {
         status
     }
 
-    /// How long it may take to answer from now on.
+    /// Limits the time that the daemon may take for each answer from now on.
     fn answers_within(&mut self, time: Option<Duration>) -> Result<()> {
         let stream = self.stream.get_ref();
         stream

@@ -1,4 +1,4 @@
-//! One file per command.
+//! Commands, a file for each.
 
 mod absolute;
 mod cache;

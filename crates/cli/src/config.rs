@@ -1,4 +1,4 @@
-//! What `serve` is to do, from arguments or from a TOML file.
+//! Plan of `serve`, from arguments or from a TOML file.
 
 mod claims;
 mod difference;
@@ -55,7 +55,7 @@ pub(crate) fn plan(args: ServeArgs) -> Result<Plan> {
     plan_of(args, file.as_deref())
 }
 
-/// The same, for a daemon that may not read what is on its own volumes yet.
+/// Plans for a daemon that may not yet read files on its own volumes.
 pub(crate) fn plan_at_start(args: ServeArgs) -> Result<Plan> {
     let copy = args
         .root_storage
@@ -88,7 +88,7 @@ fn plan_of(args: ServeArgs, file: Option<&Path>) -> Result<Plan> {
     }
 }
 
-/// What a configuration file asks for and claims for itself, without any arguments.
+/// Plans a configuration file without any arguments, and returns its claims.
 pub(crate) fn examine_file(path: &Path) -> Result<(Plan, Vec<Claim>)> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

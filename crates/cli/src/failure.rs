@@ -61,7 +61,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
 fn code_of_superblock(error: &SuperblockError) -> u8 {
     match error {
         SuperblockError::Device(_) | SuperblockError::Full(_) => FAILURE,
-        // What no forebay wrote.
+        // A superblock that no forebay wrote.
         SuperblockError::Malformed(_) | SuperblockError::Geometry(_) => DAMAGE,
         _ => REFUSED,
     }
@@ -125,7 +125,7 @@ pub(crate) fn describe(error: &anyhow::Error) -> String {
     }
 }
 
-/// The same for an error of the kernel's, in a message of its own.
+/// An error of the kernel with its hint, for a message of its own.
 pub(crate) fn in_words(error: &io::Error) -> String {
     let words = words_of(error);
     match hint_on(error, false) {
@@ -144,7 +144,7 @@ fn words_of(cause: &(dyn std::error::Error + 'static)) -> String {
     words.map_or(text.clone(), str::to_owned)
 }
 
-/// What to do about what the kernel said, whatever it was that could not be done.
+/// Advice on the kernel's error, whatever it was that could not be done.
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
     let mut causes = error.chain();
     let kernel = causes.find_map(|cause| cause.downcast_ref::<io::Error>())?;

@@ -1,4 +1,4 @@
-//! What somebody meant who mistyped a name.
+//! Guesses of a mistyped name.
 
 /// The least likeness of a name to a known one for it to be suggested, 0 to 1 (Jaro-Winkler).
 const ALIKE: f64 = 0.8;
@@ -12,7 +12,7 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
         .filter(|nearest| likeness(nearest) >= ALIKE)
 }
 
-/// The same as the end of a sentence: `, did you mean `device`?`, or nothing.
+/// The nearest name as the end of a sentence: `, did you mean `device`?`, or nothing.
 pub(crate) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, known)
         .map(|nearest| format!(", did you mean `{nearest}`?"))

@@ -1,4 +1,4 @@
-//! What a daemon reports.
+//! Reports of a daemon.
 //!
 //! | module | subject |
 //! |---|---|

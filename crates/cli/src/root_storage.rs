@@ -36,8 +36,8 @@ pub(crate) fn copy_configuration(file: &Path, directory: &Path) -> std::io::Resu
 
 /// The root of process 1, from the working directory.
 const ROOT_OF_INIT: &str = "root";
-/// How often it is looked for. Until it is found, paths lead into what is left of the initramfs:
-/// no command can reach a daemon by then that would need one.
+/// Interval at which it is looked for. Until it is found, paths lead into what is left of the
+/// initramfs: no command that needs a path can reach the daemon by then.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Makes the daemon independent of its own volumes, and has it follow process 1.

@@ -1,4 +1,4 @@
-//! What the service manager is told, as sd_notify(3) has it; where none listens, nothing.
+//! Messages to the service manager, as in sd_notify(3); none if it does not listen.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use sd_notify::NotifyState;
 
 use crate::failure;
 
-/// How much longer a stop may take from each message on. Messages come every few seconds, so that
-/// only a daemon that hangs runs out of this.
+/// Extension of a stop by each message. Messages come every few seconds, so that only a daemon that
+/// hangs runs out of time.
 const STOP_EXTENSION: Duration = Duration::from_secs(30);
 
-/// Tells the service manager. What it does not hear ends in a restart at worst, which loses
-/// nothing.
+/// Tells the service manager. A message that it does not hear ends in a restart at worst, which
+/// loses nothing.
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         let error = failure::in_words(&error);

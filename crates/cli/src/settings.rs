@@ -123,7 +123,7 @@ fn unknown(name: &str, value: &str) -> String {
     )
 }
 
-/// What follows the help of `forebay set`.
+/// The text after the help of `forebay set`.
 pub(crate) fn help_of_set() -> String {
     format!(
         "Example: forebay set sequential-cutoff 4M\n\nKeys: {}; and the settings of other caches, such as \

@@ -87,7 +87,7 @@ impl std::str::FromStr for Limit {
 /// The least that a write budget can be: with less the cache would take nothing in.
 const LEAST_BUDGET_BYTES: u64 = 1 << 20;
 
-/// How much may be written in a day, or `off`.
+/// The most that may be written in a day, or `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget(pub(crate) Option<u64>);
 
@@ -105,7 +105,7 @@ impl std::str::FromStr for Budget {
     }
 }
 
-/// How old something may become: seconds, or with a unit, or any age.
+/// The greatest age: seconds, or with a unit, or any age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Age(pub(crate) Nanos);
 
@@ -153,7 +153,7 @@ pub(crate) fn parse_percent(text: &str) -> Result<u8, String> {
         .ok_or_else(|| format!("`{text}` is not a percentage from 0 to 100"))
 }
 
-/// How many times as fast as in a trace.
+/// Speed as a multiple of a trace's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Speed {
     Factor(f64),

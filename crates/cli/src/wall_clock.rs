@@ -1,4 +1,4 @@
-//! The wall clock, read here and nowhere else. What the data path does goes by the clock of its own
+//! The wall clock, read here and nowhere else. The data path goes by a clock of its own
 //! (`daemon/worker.rs`), which nobody sets.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -9,7 +9,7 @@ use support::model::{BLOCK, Model, ORIGIN_BYTES, contents, write_some};
 use support::nbd::Client;
 use support::{Daemon, MIB, Scratch, forebay_ok, until};
 
-/// What a cache consists of, and who serves it.
+/// Devices of a cache, and threads that serve it.
 #[derive(Clone, Copy)]
 struct Shape {
     shards: &'static str,
@@ -59,7 +59,7 @@ impl Shape {
     }
 }
 
-/// How often the tests of several shards kill: `CRASH_ROUNDS`, if it is set.
+/// Number of kills in the tests of several shards: `CRASH_ROUNDS`, if it is set.
 fn rounds_or(usual: u64) -> u64 {
     std::env::var("CRASH_ROUNDS").map_or(usual, |rounds| rounds.parse().unwrap())
 }

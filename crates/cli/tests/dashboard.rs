@@ -1,4 +1,4 @@
-//! What the daemon serves over HTTP: the page, metrics, history, events; and to whom it does not.
+//! Pages of the daemon over HTTP: the page, metrics, history, events; and clients that get none.
 
 mod support;
 

@@ -299,7 +299,7 @@ fn a_state_directory_that_does_not_do_is_named_with_what_to_do() {
         before == std::fs::read(scratch.path("cache")).unwrap(),
         "nothing was written"
     );
-    // What another host knew of its caches is not of this one.
+    // Notes of another host on its caches are not about this cache.
     let foreign = "00000000-1111-2222-3333-444444444444.abandoned";
     std::fs::write(scratch.path("state").join(foreign), "anything").unwrap();
     is_whole(&scratch, &["--cache", "cache"], 1);

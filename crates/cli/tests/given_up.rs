@@ -33,7 +33,7 @@ impl Drop for Small<'_> {
     }
 }
 
-/// What clients were told is stored: for each block the last value, none if its last write failed.
+/// Stored values as clients were told: for each block the last, none if its last write failed.
 struct Written(Vec<Option<u8>>);
 
 impl Written {
@@ -134,7 +134,7 @@ fn what_is_newer_in_a_cache_that_was_given_up_is_written_out() {
         let arguments: Vec<&str> = arguments.into_iter().chain([state]).collect();
         forebay(&scratch, &arguments)
     };
-    // Whoever does not know what is newer in it must not believe the cache.
+    // A host that does not know what is newer in it must not believe the cache.
     let elsewhere = offline("elsewhere");
     assert_eq!(elsewhere.status.code(), Some(3), "{}", text(&elsewhere));
     assert!(text(&elsewhere).contains("another state directory"));

@@ -20,7 +20,7 @@ use support::{Daemon, LIMIT, MIB, Scratch, forebay, send_signal, start, text};
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 512;
 const DAMAGE: i32 = 5;
-/// How long a drain may wait before it is told to end.
+/// Time of waiting before a drain is told to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A cache with dirty and clean blocks, as a stop in order or a kill left it.

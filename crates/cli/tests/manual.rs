@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use support::{LIMIT, Scratch, forebay, forebay_ok, text};
 
-/// What stands for anything.
+/// Stands for any text.
 const ANYTHING: &str = "…";
 
 fn source() -> PathBuf {
@@ -201,7 +201,7 @@ impl Reader {
         program
     }
 
-    /// What is wrong with a step, if anything is.
+    /// Takes a step; returns its fault, if it has any.
     fn take(&mut self, step: &Step) -> Result<(), String> {
         let stays = step.command.starts_with("forebay serve") && !step.command.contains("||");
         if stays {

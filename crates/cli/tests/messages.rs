@@ -1,5 +1,5 @@
-//! What a running daemon answers to commands that cannot be carried out: what, to what, and what
-//! to do instead.
+//! Answers of a running daemon to commands that cannot be carried out: the fault, its object, and
+//! what to do instead.
 
 mod support;
 

@@ -28,7 +28,7 @@ const SESSIONS: u64 = 2;
 const CUTS: u64 = 8;
 const REPLIES: u64 = 700;
 
-/// What a cache consists of, and who serves it.
+/// Devices of a cache, and threads that serve it.
 #[derive(Clone, Copy)]
 struct Shape {
     shards: &'static str,
@@ -112,9 +112,9 @@ struct Wrong {
     what: String,
 }
 
-/// What was asked of a daemon from its start on.
+/// Requests to a daemon from its start on.
 struct History {
-    /// What each sector might have held before the daemon decided.
+    /// Values that each sector might have held before the daemon decided.
     before: Vec<Vec<u64>>,
     /// When it served, and what it then held.
     served: u64,
@@ -125,7 +125,7 @@ struct History {
 }
 
 impl History {
-    /// What each sector may hold after a cut.
+    /// Values that each sector may hold after a cut.
     fn allowed(&self, position: u64, acknowledged_is_durable: bool) -> Vec<Vec<u64>> {
         let mut allowed = if position >= self.served {
             self.found.iter().map(|value| vec![*value]).collect()
@@ -176,7 +176,7 @@ fn load(
     let position = || std::fs::metadata(log).unwrap().len();
     let sectors_in_all = history.found.len() as u64;
     let mut value = history.found.iter().copied().max().unwrap_or(0);
-    // What each request in flight is: a change, or a flush and the changes it covers.
+    // The meaning of each request in flight: a change, or a flush and the changes it covers.
     let mut in_flight: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut flushes: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut durable_at_once: Vec<u64> = Vec::new();
@@ -656,7 +656,8 @@ fn three_shards_on_two_devices_keep_what_was_flushed() {
     several_shards_keep_what_was_flushed(TWO_DEVICES, "writeback", "flush");
 }
 
-/// How many cuts of a device that lies about flushes are found out, and what is said of them.
+/// Cuts the power of a device that lies about flushes; returns the messages of the cuts that are
+/// found out.
 fn liar_found_out(mode: &'static str, liar: &str) -> Vec<String> {
     let contract = Contract {
         shape: ONE_SHARD,

@@ -92,7 +92,7 @@ fn every_request_is_recorded_in_order_until_ctrl_c() {
         (&2.into(), &3.into())
     );
 
-    // What is there is not given up unasked.
+    // An existing file is not given up unasked.
     let again = forebay(&scratch, &["trace", "record", "origin", "trace"]);
     assert_eq!(again.status.code(), Some(3), "{}", text(&again));
     assert!(text(&again).contains("--force"), "{}", text(&again));

@@ -1,4 +1,4 @@
-//! What is refused, and that the refusal says why and what to do.
+//! Refusals: each says why and what to do.
 
 mod support;
 

@@ -71,7 +71,7 @@ fn what_is_in_force_half_way_is_said_and_the_next_reload_goes_on() {
     let mut client = Client::open(&scratch.path("nbd"), "two").unwrap().unwrap();
     client.write(0, &[2; 4096]);
 
-    // What is in force is neither told nor done again.
+    // Settings in force are neither told nor done again.
     let (code, said) = reload(&scratch, &daemon);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("nothing was changed"), "{said}");
@@ -102,7 +102,7 @@ fn what_is_in_force_half_way_is_said_and_the_next_reload_goes_on() {
     Daemon::start(&scratch, &["--config", "f.toml"]).stop();
 }
 
-/// One shard of two has no place for its memory buffer: neither may go on with the new setting.
+/// A shard of two has no place for its memory buffer: neither may go on with the new setting.
 #[test]
 fn settings_are_in_force_everywhere_or_nowhere() {
     let scratch = Scratch::new();

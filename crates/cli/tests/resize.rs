@@ -107,7 +107,7 @@ fn a_grown_cache_holds_more_and_a_shrunk_one_keeps_what_is_dirty() {
     let end = shrunk["device_end_bytes"].as_u64().unwrap();
     assert!((39 * MIB..=40 * MIB).contains(&end), "{shrunk}");
     daemon.kill();
-    // What it gave back can be used for something else.
+    // The space that it gave back can be used for something else.
     set_size(&scratch, end);
     let daemon = Daemon::cached(&scratch, "writeback", &slow);
     assert!(capacity(&daemon, &scratch) < 40 * MIB);
@@ -225,7 +225,7 @@ fn nothing_is_lost_while_devices_come_and_go() {
         let command: Vec<&str> = commands.next().unwrap().split(' ').collect();
         let replies = 50 + random.below(1500);
         write_some(&mut client, &mut model, &mut random, &mut version, replies);
-        // One that came into effect before the kill is refused, and has nothing to do.
+        // A command that came into effect before the kill is refused, and has nothing to do.
         let force: &[&str] = if command[0] == "add" {
             &["--force"]
         } else {

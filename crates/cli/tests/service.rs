@@ -166,7 +166,7 @@ fn a_changed_file_is_applied_as_far_as_that_can_be() {
     assert_eq!(status["volumes"][0]["mode"], "writeback");
     assert_eq!(status["volumes"][1]["name"], "two");
 
-    // What waits is named again; what is wrong changes nothing.
+    // Changes that wait are named again; a wrong file changes nothing.
     write(
         "[settings]\nage = 7\n[daemon]\nmemory = \"128M\"\n[[volume]]\norigin = \"one\"\nmode = \"writeback\"\n",
     );
@@ -207,12 +207,12 @@ fn every_fault_of_a_file_is_told_at_once() {
         "line 8: unknown key `extra`",
         "line 12: unknown mode `fast`",
     ]);
-    // What makes no sense together comes once each by itself does.
+    // Contradictions come after faults of single keys.
     file(
         "[cache]\ndevice = \"c\"\n[settings]\ndirty-low = 80\n[[volume]]\norigin = \"a/x\"\n[[volume]]\norigin = \"b/x\"\n",
     );
     said(&["line 8: two volumes are called `x`", "line 4: dirty limits"]);
-    // One device for two volumes is told as that, whatever they are called.
+    // A device of two volumes is told as that, whatever they are called.
     file("[ublk]\nenabled = true\n[[volume]]\norigin = \"x\"\n[[volume]]\norigin = \"./x\"\n");
     said(&["line 6: the device ./x is used already as x (line 4)"]);
     let output = forebay(&scratch, &["check-config", "f.toml"]);

@@ -14,7 +14,7 @@ struct Supervisor<'a> {
     scratch: &'a Scratch,
 }
 
-/// What is in a process's `cmdline`, with spaces.
+/// A process's `cmdline`, with spaces.
 fn command_line(process: &std::fs::DirEntry) -> String {
     let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).replace('\0', " ")

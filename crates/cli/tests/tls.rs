@@ -86,7 +86,7 @@ fn images_are_copied_over_tls() {
         );
         run("nbdcopy", &[&with("client"), &scratch.text("out")]);
         assert!(std::fs::read(&image).unwrap() == std::fs::read(scratch.path("out")).unwrap());
-        // Who has no certificate is let in unless an authority is asked for.
+        // A client without a certificate is let in unless an authority is asked for.
         let stranger = try_run("nbdinfo", &[&with("stranger")]);
         assert_eq!(
             stranger.status.success(),

@@ -1,4 +1,4 @@
-//! All messages a person can meet, as one set: rules that a machine can check. What they are for is
+//! Rules for all messages a person can meet, as one set, that a machine can check. Their purpose is
 //! in docs/commands.md, under "Messages".
 
 mod support;
@@ -13,7 +13,7 @@ const CRATES: [&str; 7] = [
     "cli", "engine", "frontend", "io", "model", "trace", "virtual",
 ];
 
-/// What stands before a message, and whether the command is refused with it.
+/// Text before a message, and whether the command is refused with it.
 const OPENINGS: [(&str, bool); 16] = [
     ("wrong_usage!(", true),
     ("refuse!(", true),
@@ -154,7 +154,7 @@ fn messages() -> Vec<Message> {
                 for (at, _) in code.match_indices(opening) {
                     let line = code[..at].lines().count();
                     for text in texts(&code[at + opening.len()..]) {
-                        // What is no sentence is a name, a unit or a word for another message.
+                        // Text that is no sentence is a name, a unit or a word for another message.
                         if text.split_whitespace().count() > 2 {
                             found.push(Message {
                                 place: format!("crates/{name}/{}:{line}", short(&path)),

@@ -1,4 +1,4 @@
-//! What can be done to the space of a running cache.
+//! Commands on the space of a running cache.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -45,7 +45,7 @@ forebay cache resize 200G\n\nVolumes stay in use. Make the device larger before 
 (lvextend, a partition), or smaller afterwards. What is to leave is emptied first: hot blocks move to what \
 stays, and so does unwritten data, or it is written back. Ctrl-C leaves the cache as it was.")]
 pub(crate) struct ResizeArgs {
-    /// How much of the device the cache may use: a size from the device's start, or `max`.
+    /// Space of the device the cache may use: a size from the device's start, or `max`.
     #[arg(value_name = "SIZE")]
     pub(crate) size: WantedSize,
     /// Which device, if the cache has several.

@@ -1,4 +1,4 @@
-//! What is wrong with a command line, in our words.
+//! Faults of a command line, in our words.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 

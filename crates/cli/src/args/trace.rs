@@ -14,7 +14,7 @@ use crate::units::{CacheSize, Speed, parse_size};
 lru,s3-fifo --sizes 1%,10%"
 )]
 pub(crate) struct TraceArgs {
-    /// What to do with it.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: TraceCommand,
 }
@@ -36,7 +36,7 @@ pub(crate) struct RecordArgs {
     pub(crate) volume: String,
     /// The file to make; other commands read it with --format forebay.
     pub(crate) file: PathBuf,
-    /// How long [default: until Ctrl-C, or until the volume is detached].
+    /// Duration [default: until Ctrl-C, or until the volume is detached].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) seconds: Option<f64>,
     /// Give up a file of that name.
@@ -64,17 +64,17 @@ pub(crate) struct ReplayArgs {
     /// The size of a block, for formats that know blocks only (blocks, oracle-general).
     #[arg(long, value_parser = parse_size, value_name = "SIZE", default_value = "4K")]
     pub(crate) block_size: u64,
-    /// What to drive: a block device or file, or an NBD server (nbd://HOST:PORT/EXPORT,
+    /// The target: a block device or file, or an NBD server (nbd://HOST:PORT/EXPORT,
     /// nbd+unix:///EXPORT?socket=PATH).
     #[arg(long, value_name = "TARGET", required_unless_present = "simulate")]
     pub(crate) target: Option<String>,
     /// Drive the engine with models of the devices, in virtual time.
     #[arg(long, conflicts_with = "target", requires = "cache_size")]
     pub(crate) simulate: bool,
-    /// How many times as fast as in the trace; `max` for as fast as possible.
+    /// Speed as a multiple of the trace's; `max` for as fast as possible.
     #[arg(long, value_name = "FACTOR", default_value = "1")]
     pub(crate) speed: Speed,
-    /// How many requests are under way at most.
+    /// The most requests in flight.
     #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) depth: u16,
     /// Write to the target what the trace writes, with data that is made up: what is there is lost.
@@ -93,7 +93,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) json: bool,
 }
 
-/// What is simulated.
+/// Settings of a simulation.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimulationArgs {
     /// The cache's size.
@@ -165,7 +165,7 @@ pub(crate) struct SimulateArgs {
         default_value = "1%,5%,10%,20%"
     )]
     pub(crate) sizes: Vec<CacheSize>,
-    /// How many threads simulate [default: one per core].
+    /// Threads that simulate [default: one per core].
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
     /// The seed of random replacement.
@@ -204,10 +204,10 @@ pub(crate) struct AdviseArgs {
     /// Advise on a cache of this size instead of choosing one.
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub(crate) size: Option<u64>,
-    /// How much the SSD may have written to it in its life, in TB (its data sheet's TBW).
+    /// Endurance of the SSD: the most that may be written to it, in TB (its data sheet's TBW).
     #[arg(long, value_name = "TB", default_value = "600")]
     pub(crate) ssd_tbw: f64,
-    /// How long the trace took, for traces without times.
+    /// Duration of the trace, for traces without times.
     #[arg(long, value_name = "SECONDS", requires = "format")]
     pub(crate) duration: Option<f64>,
     /// Dirty data older than this is written back, for a trace.
@@ -218,7 +218,7 @@ pub(crate) struct AdviseArgs {
         requires = "format"
     )]
     pub(crate) age: u64,
-    /// How many blocks of a trace to follow: more take more memory and are more exact.
+    /// Blocks of a trace to follow: more take more memory and are more exact.
     #[arg(long, value_name = "N", default_value = "131072", requires = "format")]
     pub(crate) samples: usize,
     /// Also write a page with the curve.

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &CheckConfigArgs) -> Result<()> {
 struct Found {
     volumes: usize,
     faults: Vec<String>,
-    /// What may be right all the same.
+    /// Doubtful points that may be right all the same.
     notes: Vec<String>,
 }
 

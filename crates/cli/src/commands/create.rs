@@ -34,7 +34,7 @@ pub(crate) fn run(args: &CreateArgs) -> Result<()> {
         .with_context(|| format!("--size {} for {}", size(bytes), args.device.display()))?;
     make_file(&args.device, bytes)?;
     make(args, &shape).inspect_err(|_| {
-        // What was made here goes; half a cache is of no use to anybody.
+        // The new file goes; half a cache is of no use to anybody.
         let _ = std::fs::remove_file(&args.device);
     })
 }

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     Ok(())
 }
 
-/// What occurred, the most frequent first.
+/// Returns the reasons that occurred, the most frequent first.
 fn reasons(status: &Status) -> impl Iterator<Item = (&Bypass, BypassReason)> {
     let mut all: Vec<_> = status
         .traffic

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::config::{self, Plan};
 use crate::failure::wrong_usage;
 
-/// One line for each cache that is to be served there: its name, its state directory and its
+/// Prints a line for each cache that is to be served there: its name, its state directory and its
 /// devices, with spaces between.
 pub(super) fn list(files: &[PathBuf]) -> Result<()> {
     for file in config::files_or_installed(files)? {

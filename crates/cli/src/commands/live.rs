@@ -105,7 +105,7 @@ pub(crate) fn reload(args: &ReloadArgs) -> Result<()> {
     Ok(())
 }
 
-/// What a reload did, in lines.
+/// Puts the result of a reload into lines.
 fn words_of_reload(answer: &Value) -> Vec<String> {
     let lines = |key: &str, end: &str| {
         let said = words(&answer[key]);

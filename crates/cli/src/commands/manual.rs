@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Command;
 use clap_mangen::Man;
 
-/// How the text after a command's help begins if it has examples.
+/// Beginning of the text after a command's help, if it has examples.
 const EXAMPLES: &str = "Example: ";
 
 /// The pages of a command and of all below it: their file names and contents.
@@ -59,7 +59,8 @@ fn page(command: &Command) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// What follows a command's help: its examples, one a line, and its other paragraphs.
+/// Divides the text after a command's help into its examples, each a line, and its other
+/// paragraphs.
 fn divide(command: &Command) -> (Vec<String>, Vec<String>) {
     let text = command
         .get_after_help()

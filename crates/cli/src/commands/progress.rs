@@ -29,7 +29,7 @@ pub(super) fn call(
     answer
 }
 
-/// How long it will still take, for people.
+/// The remaining time, for people.
 pub(super) fn time_left(progress: &Value) -> String {
     let seconds = progress["seconds_left"].as_f64();
     seconds.map_or("?".to_owned(), duration)

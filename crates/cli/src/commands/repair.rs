@@ -39,7 +39,7 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
     let (storage, superblock) = attach::open_cache(&args.cache, false, &surroundings)?;
     let attached = attach::attach(storage, &superblock, true, &Settings::default(), None)?;
     let recovery = Recovery::of(&attached.report);
-    // What recovery decided is durable: the rings have nothing to add. Memory buffers may.
+    // Recovery's decisions are durable: the rings have nothing to add. Memory buffers may.
     for memory in attached.memory {
         memory.ring.remove()?;
     }

@@ -74,8 +74,8 @@ impl Shown {
     }
 }
 
-/// What each says: of several, a page for each below its socket, or a line of JSON for each. One
-/// that does not answer is the error, and the others are heard all the same.
+/// The status of each daemon: of several, a page for each below its socket, or a line of JSON for
+/// each. A daemon that does not answer is the error, and the others are shown all the same.
 fn say_each(daemons: &mut [Shown], as_json: bool) -> (String, Result<()>) {
     let several = daemons.len() > 1;
     let mut text = String::new();

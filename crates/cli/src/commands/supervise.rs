@@ -16,7 +16,7 @@ use crate::args::SuperviseArgs;
 use crate::child_daemon::{ChildDaemon, Ended, Mailbox, Sign};
 use crate::root_storage;
 
-/// The same program, wherever its file has gone: from the working directory, /proc/1.
+/// This program, wherever its file has gone: from the working directory, /proc/1.
 const OWN_PROGRAM: &str = "../self/exe";
 /// systemd leaves processes alone at shutdown whose name begins so.
 const DAEMON_NAME: &str = "@forebay";
@@ -61,8 +61,8 @@ impl Supervisor {
         })
     }
 
-    /// One daemon after the other: also one that was told to stop is replaced, as the root file
-    /// system would be gone without. Ends only if the first one never served.
+    /// Starts a new daemon whenever the last has ended, even if it was told to stop: the root file
+    /// system needs it. Ends only if the first never served.
     fn replace_for_ever(&self, mailbox: &Mailbox) -> Result<()> {
         let mut has_served = false;
         loop {

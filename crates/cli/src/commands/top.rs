@@ -17,7 +17,7 @@ use crate::failure::Usage;
 use recent::Recent;
 use view::View;
 
-/// How often it asks the daemon.
+/// Interval between two questions to the daemon.
 const EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &TopArgs) -> Result<()> {

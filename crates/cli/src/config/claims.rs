@@ -1,5 +1,5 @@
-//! What a configuration wants for itself alone, and who else wants it: devices, names of block
-//! devices, addresses.
+//! Claims of a configuration, and conflicts between them: devices, names of block devices,
+//! addresses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::file::File;
 use crate::device::same_device::Identity;
 use crate::network::http::HttpPlan;
 
-/// One thing that a file claims, and where.
+/// A device, name or address that a file claims, and where.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) file: PathBuf,
@@ -23,14 +23,14 @@ pub(crate) struct Claim {
     thing: Thing,
 }
 
-/// What is the same thing is equal, whatever it is called.
+/// A claimed thing. Two are equal if they are the same device or address, whatever they are called.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
     Device(Identity),
     Named(String),
 }
 
-/// What is claimed.
+/// Kind of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ClaimKind {
     /// A device, as cache or as origin.

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration file, in words that point at the line.
+//! Faults of a configuration file, in words that point at the line.
 
 use super::file::File;
 use crate::nearest::suggestion;
@@ -17,7 +17,8 @@ pub(super) fn read(text: &str) -> Result<File, Vec<String>> {
             Ok(_) => return Err(found),
             Err(error) => error,
         };
-        // What was taken out may be missed, or leave half a value behind: no fault of the file's.
+        // A value that was cut out may be missed, or leave half a value behind: no fault of the
+        // file's.
         let is_whole = toml::from_str::<toml::Table>(&rest).is_ok();
         if !found.is_empty() && !is_whole {
             return Err(found);
@@ -78,7 +79,7 @@ pub(super) fn line_number(text: &str, byte: usize) -> usize {
         + 1
 }
 
-/// What serde says of a key that is not there: the key, and those that are.
+/// Reads serde's message on an unknown key: the key, and the known keys.
 fn unknown_key(message: &str) -> Option<(&str, Vec<&str>)> {
     let rest = message.strip_prefix("unknown field `")?;
     let (key, rest) = rest.split_once('`')?;

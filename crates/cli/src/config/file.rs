@@ -1,4 +1,4 @@
-//! What the TOML file may say.
+//! Tables and keys of the TOML file.
 
 use std::path::PathBuf;
 use std::str::FromStr;

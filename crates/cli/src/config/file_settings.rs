@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use crate::settings::{GivenSettings, NAMES, Setting};
 
-/// What it says, and where in the file.
+/// Settings of a file, and where in the file each is.
 #[derive(Debug, Default)]
 pub(super) struct FileSettings {
     pub(super) given: GivenSettings,

@@ -85,7 +85,7 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
         found.extend(plan.out_of_range().into_iter().map(wrong));
     }
     if !found.is_empty() {
-        // What is wrong with the network too is told with the rest.
+        // Faults of the network are told with the rest.
         found.extend(network.err().map(|error| wrong(describe(&error))));
         return Err(Faults(found).into());
     }
@@ -110,7 +110,7 @@ fn addresses(nbd: &FileNbd, args: &ServeArgs) -> Result<Vec<Address>> {
     args.nbd.iter().map(|text| Ok(text.parse()?)).collect()
 }
 
-/// What no two keys may say together.
+/// Contradictions between keys.
 fn contradictions(text: &str, file: &File) -> Vec<String> {
     let at = |span: std::ops::Range<usize>, message: String| {
         format!("line {}: {message}", faults::line_number(text, span.start))
@@ -120,7 +120,7 @@ fn contradictions(text: &str, file: &File) -> Vec<String> {
     for volume in &file.volume {
         let (name, span) = volume.called();
         let origin = Identity::of(volume.origin.get_ref());
-        // The same device twice is told as that.
+        // A device that is named twice is told as that.
         if names
             .insert(name.clone(), origin.clone())
             .is_some_and(|other| other != origin)
@@ -142,7 +142,7 @@ fn contradictions(text: &str, file: &File) -> Vec<String> {
     found
 }
 
-/// What keeps a cache from being served in the initramfs.
+/// Faults that keep a cache from being served in the initramfs.
 fn missing_in_initramfs(file: &File) -> impl Iterator<Item = String> {
     let faults = [
         (

@@ -1,4 +1,4 @@
-//! What a daemon is to do, once arguments and file are read.
+//! Plan of a daemon, once arguments and file are read.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     pub(crate) settings: Settings,
     /// Whose manner the settings are of.
     pub(crate) profile: Option<&'static Profile>,
-    /// What an administrator should know who gave settings of another cache.
+    /// Notes for an administrator who gave settings of another cache.
     pub(crate) notes: Vec<String>,
     pub(crate) memory_bytes: u64,
     pub(crate) threads: Option<usize>,
@@ -38,7 +38,7 @@ pub(crate) struct Plan {
     pub(crate) record: Option<PathBuf>,
     /// It is to be served from the initramfs on, as the root file system is on one of its volumes.
     pub(crate) initramfs: bool,
-    /// What to make it of again, if it was made of a file.
+    /// Arguments for making the plan again, if it was made of a file.
     pub(crate) source: Option<Box<ServeArgs>>,
 }
 
@@ -49,7 +49,7 @@ impl Plan {
         self.source.as_ref()?.root_storage.as_deref()
     }
 
-    /// What of it is out of range, whoever says it.
+    /// Faults of values that are out of range, from file and arguments alike.
     pub(super) fn out_of_range(&self) -> Vec<String> {
         let mut faults = Vec::new();
         faults.extend(self.settings.validate().err());
@@ -104,7 +104,7 @@ pub(crate) struct VolumePlan {
     pub(crate) emulate: Option<ModelOptions>,
 }
 
-/// What a volume is called that is given no name.
+/// Name of a volume that is given none.
 pub(super) fn name_of(origin: &Path) -> String {
     origin
         .file_name()

@@ -18,7 +18,7 @@ pub(super) struct FileProfile {
     settings: BTreeMap<Spanned<String>, Value>,
 }
 
-/// What came of it, before settings of our own are laid over it.
+/// Settings chosen by a profile, before our own are laid over it.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
     pub(super) profile: Option<&'static Profile>,
@@ -27,12 +27,13 @@ pub(super) struct Chosen {
     pub(super) notes: Vec<String>,
 }
 
-/// What the arguments choose.
+/// The choice of the arguments.
 pub(super) fn of_args(args: &ProfileArgs) -> Result<Chosen, Fault> {
     of_file(args, None, &|_| 1)
 }
 
-/// What a file chooses, and the arguments after it. `line` is the number of the line with a byte.
+/// The choice of a file, and of the arguments after it. `line` is the number of the line with a
+/// byte.
 pub(super) fn of_file(
     args: &ProfileArgs,
     file: Option<&FileProfile>,
@@ -59,7 +60,7 @@ pub(super) fn of_file(
         .iter()
         .map(|set| of_arg(set))
         .collect::<Result<_, _>>()?;
-    // What the command line says wins over the file.
+    // The command line wins over the file.
     given.retain(|one| of_args.iter().all(|other| other.name != one.name));
     given.extend(of_args);
     let applied = profile.apply(&given)?;

@@ -1,19 +1,19 @@
-//! What the main thread is told.
+//! Notices to the main thread.
 
 use std::sync::mpsc::{Receiver, Sender};
 
 use forebay_cache::Report;
 
-/// What becomes of block devices when the daemon stops.
+/// Fate of block devices when the daemon stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::daemon) enum Devices {
-    /// Those that nobody uses are taken away, the others wait for the next daemon.
+    /// Unused devices are taken away, the others wait for the next daemon.
     KeepUsed,
     /// All wait for the next daemon.
     Keep,
 }
 
-/// What the main thread waits for.
+/// A notice that the main thread waits for.
 pub(in crate::daemon) enum Notice {
     /// SIGINT or SIGTERM, or SIGUSR1, which keeps the block devices.
     Signal(Devices),

@@ -1,4 +1,4 @@
-//! What the daemon tells of itself and of its volumes.
+//! Observation of the daemon and of its volumes.
 //!
 //! | module | subject |
 //! |---|---|

@@ -28,7 +28,7 @@ use crate::report::status::{PLAIN_BLOCK_BYTES, Recovery};
 
 /// The cache as the control plane knows it.
 pub(in crate::daemon) struct CacheSide {
-    /// What commands do to it, and what is on record.
+    /// Commands on the cache, and the superblock on record.
     pub(in crate::daemon) control: Control,
     pub(in crate::daemon) storage: CacheStorage,
     /// A worker, which flushes the devices for whoever writes superblocks.
@@ -39,7 +39,7 @@ pub(in crate::daemon) struct CacheSide {
 }
 
 impl CacheSide {
-    /// What is on record.
+    /// The superblock on record.
     pub(in crate::daemon) fn superblock(&self) -> &Superblock {
         self.control.superblock()
     }
@@ -58,7 +58,7 @@ pub(in crate::daemon) struct VolumeSide {
     pub(in crate::daemon) block_device: Option<u32>,
 }
 
-/// What commands change, one at a time.
+/// State that commands change, one command at a time.
 pub(in crate::daemon) struct Admin {
     pub(in crate::daemon) cache: Option<CacheSide>,
     pub(in crate::daemon) volumes: Vec<VolumeSide>,
@@ -106,12 +106,12 @@ pub(in crate::daemon) struct Daemon {
     pub(in crate::daemon) dashboard: OnceLock<String>,
     pub(in crate::daemon) control_path: PathBuf,
     pub(in crate::daemon) surroundings: Surroundings,
-    /// What it was started with, or last reloaded.
+    /// The plan of the start, or of the last reload.
     pub(in crate::daemon) plan: Mutex<Plan>,
     /// If volumes are block devices: the longest transfer of those, in bytes.
     pub(in crate::daemon) block_devices: Option<u32>,
     pub(in crate::daemon) notices: Mutex<Sender<Notice>>,
-    /// What is to be on record of a cache that is given up.
+    /// The record of a cache that is given up.
     pub(in crate::daemon) given_up: Mutex<GivingUp>,
 }
 

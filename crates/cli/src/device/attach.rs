@@ -94,7 +94,7 @@ impl Origin {
         Ok(Origin { opened, name, mode })
     }
 
-    /// What clients may use: whole sectors of the origin.
+    /// Size for clients: whole sectors of the origin.
     pub(crate) fn size_bytes(&self) -> u64 {
         let unit = u64::from(self.opened.device.logical_block_bytes().clamp(512, 4096));
         self.opened.device.size_bytes() / unit * unit
@@ -108,7 +108,7 @@ pub(crate) fn flush_origin(storage: &mut BlockingStorage, path: &Path) -> Result
         .with_context(|| format!("cannot flush the origin device {}", path.display()))
 }
 
-/// How devices are opened and what is remembered where.
+/// Settings for opening devices, and places of records.
 #[derive(Clone, Debug)]
 pub(crate) struct Surroundings {
     pub(crate) direct: DirectIo,
@@ -253,7 +253,7 @@ pub(crate) struct NewCache {
 }
 
 impl NewCache {
-    /// What it comes to on a device of this size; wrong usage if that cannot be.
+    /// The geometry on a device of this size; wrong usage if there is none.
     pub(crate) fn on(&self, device_bytes: u64) -> Result<Geometry> {
         let cores =
             std::thread::available_parallelism().map_or(1, |cores| cores.get().min(256) as u16);
@@ -361,7 +361,7 @@ fn called_otherwise<'a>(
     })
 }
 
-/// What a configuration file must say of an origin that it has, so that its volume is called this.
+/// Advice for the configuration file on an origin, so that its volume is called this.
 pub(crate) fn how_to_name(name: &str, origin: &RealDevice, file: &Path) -> String {
     format!(
         "write name = \"{name}\" under the [[volume]] with the origin {} in {}",

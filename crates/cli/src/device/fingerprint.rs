@@ -1,9 +1,9 @@
-//! What an origin device looks like, so that a cache is not laid over one that changed without
+//! Fingerprints of origin devices, so that a cache is not laid over an origin that changed without
 //! it.
 //!
-//! Taken of the origin itself when it is let go in order, dirty data in the cache or not: until
-//! the cache is back, nobody may write to the origin. 32 bytes: the first eight speak for the
-//! device's identity and count also after a crash, the others for its contents.
+//! Taken of the origin itself when it is let go in order, dirty data in the cache or not: until the
+//! cache is back, nobody may write to the origin. The first 8 of 32 bytes identify the device and
+//! count also after a crash. The others stand for its contents.
 
 use forebay_engine::{DeviceError, Storage};
 use ring::digest::{Context, SHA256};
@@ -50,7 +50,8 @@ pub(crate) fn of_identity(identity: &str) -> Fingerprint {
     fingerprint
 }
 
-/// Whether two fingerprints are of the same device. One without a lasting name matches any.
+/// Whether two fingerprints are of the same device. A fingerprint without a lasting name matches
+/// any.
 pub(crate) fn same_device(one: &Fingerprint, other: &Fingerprint) -> bool {
     let (one, other) = (&one[..IDENTITY_BYTES], &other[..IDENTITY_BYTES]);
     let nameless = [0; IDENTITY_BYTES];

@@ -10,7 +10,7 @@ use crate::device::same_device::Identity;
 /// A daemon, as far as this user may see it.
 const PROGRAM: &str = "forebay";
 
-/// The same error, with the daemon that holds the device and what to do about it.
+/// Adds to the error the daemon that holds the device and what to do about it.
 pub(crate) fn name_holder(error: OpenError) -> OpenError {
     let OpenError::Busy { path, .. } = &error else {
         return error;
@@ -55,7 +55,7 @@ fn has_open(process: u32, wanted: &Identity) -> bool {
     paths.any(|entry| Identity::of_existing(&entry.path()).as_ref() == Some(wanted))
 }
 
-/// What it was started with, if that can be seen.
+/// The command line of the process, if it can be seen.
 fn words_of(process: u32) -> String {
     let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let words: Vec<String> = words

@@ -1,4 +1,4 @@
-//! What a cache holds that nobody serves, read without changing anything.
+//! Contents of a cache that nobody serves, read without changing anything.
 
 use std::collections::BTreeMap;
 

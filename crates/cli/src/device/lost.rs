@@ -1,4 +1,4 @@
-//! What would be lost with what is on a device.
+//! Losses if a device is overwritten.
 
 use anyhow::{Context, Result};
 use forebay_engine::{Superblock, SuperblockError};

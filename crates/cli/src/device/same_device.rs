@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The same for the same device or file.
+/// Identity of a device or file: equal for all paths to it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Identity {
     /// A block device, by its number: it may have several nodes.
@@ -16,7 +16,7 @@ pub(crate) enum Identity {
 }
 
 impl Identity {
-    /// Where a path leads. What is not there is only the same as itself.
+    /// The identity of what a path leads to. A missing path equals only itself.
     pub(crate) fn of(path: &Path) -> Identity {
         Identity::of_existing(path).unwrap_or_else(|| {
             Identity::Missing(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))

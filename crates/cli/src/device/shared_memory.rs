@@ -1,5 +1,5 @@
-//! What outlives the daemon and not the machine: each shard's ring and memory buffer, files in
-//! /dev/shm.
+//! Memory that outlives the daemon and not the machine: each shard's ring and memory buffer, files
+//! in /dev/shm.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use forebay_io::{RingMemory, RingMemoryError};
 
 use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 
-/// What of a shard is there.
+/// Memory of a shard that an earlier daemon left.
 pub(crate) struct Left {
     pub(crate) ring: Option<RingMemory>,
     pub(crate) buffer: Option<RingMemory>,
@@ -26,14 +26,14 @@ impl Left {
     }
 }
 
-/// What a shard of a running cache has.
+/// Memory of a shard of a running cache.
 pub(crate) struct ShardMemory {
     pub(crate) ring: RingMemory,
     /// For acknowledging writes from (`commit = memory`).
     pub(crate) buffer: Option<RingMemory>,
 }
 
-/// What an earlier daemon left, by shard.
+/// Opens the memory that an earlier daemon left, by shard.
 pub(crate) fn open(superblock: &Superblock) -> Result<Vec<Left>> {
     let shards = 0..usize::from(superblock.geometry.shards);
     shards

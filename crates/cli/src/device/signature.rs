@@ -1,4 +1,5 @@
-//! What is on a device that is to be overwritten: the magic numbers of what people would miss.
+//! Signatures of data on a device that is to be overwritten: the magic numbers of what people would
+//! miss.
 
 use forebay_engine::{DeviceError, Storage};
 
@@ -80,10 +81,10 @@ const MAGICS: &[Magic] = &[
     magic("a GUID partition table (its backup)", -512, b"EFI PART"),
 ];
 
-/// How much at the start must be zero for a device to count as blank, in bytes.
+/// Bytes at the start that must be zero for a device to count as blank.
 const BLANK_BYTES: usize = 4 << 20;
 
-/// What a device holds.
+/// Contents of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
     /// Zeroes as far as was looked.

@@ -1,5 +1,5 @@
-//! What must be remembered outside the cache device: that a cache was given up (I15), and where
-//! the origins of its volumes are.
+//! Records outside the cache device: that a cache was given up (I15), and where the origins of its
+//! volumes are.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::refuse;
 
-/// How much must fit when a daemon starts.
+/// Bytes that must fit when a daemon starts.
 const TRIED_BYTES: usize = 64 << 10;
 
 /// The directory of such files.
@@ -33,23 +33,23 @@ pub(crate) struct Abandonment {
     pub(crate) reason: String,
     /// When, in seconds since 1970.
     pub(crate) time: u64,
-    /// What is newer in the cache than on its origins.
+    /// Dirty ranges: newer in the cache than on its origins.
     #[serde(default)]
     pub(crate) unsaved: Vec<UnsavedRange>,
-    /// How far its shards were durable, so that an older image of it is told apart.
+    /// Durable state of its shards, which tells an older image apart.
     #[serde(default)]
     pub(crate) durable: Vec<DurableShard>,
 }
 
 impl Abandonment {
-    /// How much is newer in the cache than on its origins, in bytes.
+    /// The amount of dirty data, in bytes.
     pub(crate) fn unsaved_bytes(&self) -> u64 {
         self.unsaved.iter().map(|range| range.len_bytes).sum()
     }
 }
 
-/// How far a shard was durable: of each stream the epoch and number of a segment's generation, and
-/// one past its last durable slot.
+/// Durable state of a shard: of each stream, the epoch and number of a segment's generation and one
+/// past its last durable slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DurableShard {
     pub(crate) shard: u16,
@@ -113,8 +113,8 @@ impl StateDir {
         })
     }
 
-    /// The same for a daemon: one that could not put on record that its cache is given up would have
-    /// its volumes wait then (I15), so it does not start.
+    /// Opens the directory for a daemon, and tries to write to it. A daemon that could not record
+    /// that its cache is given up would have its volumes wait then (I15), so it does not start.
     pub(crate) fn open_for_notes(given: Option<&Path>) -> Result<StateDir> {
         let state = StateDir::open(given)?;
         state.try_to_write().with_context(|| {
@@ -323,7 +323,7 @@ mod tests {
         fs::create_dir_all(&memory).unwrap();
         let state = StateDir::of_root_storage(durable.clone(), memory);
         let cache = CacheId([7; 16]);
-        // What cannot be kept is not remembered in memory alone.
+        // A record that cannot be kept is not remembered in memory alone.
         assert!(state.abandon(cache, &note()).is_err());
         assert_eq!(state.abandonment(cache).unwrap(), None);
         fs::create_dir_all(&durable).unwrap();

@@ -25,14 +25,14 @@ pub(crate) struct Applied {
     pub(crate) notes: Vec<String>,
 }
 
-/// What is wrong with a given setting.
+/// A fault of a given setting.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) line: Option<usize>,
     pub(crate) message: String,
 }
 
-/// What a foreign setting changed while the cache runs.
+/// Changes by a foreign setting while the cache runs.
 #[derive(Debug)]
 pub(crate) struct Change {
     /// Ours that are others now, by name.

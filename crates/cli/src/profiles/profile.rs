@@ -1,5 +1,5 @@
-//! What a profile is made of: a row for each setting of the other cache, and how its values become
-//! ours. What is ours is written as for `forebay set`, `KEY=VALUE`, several with spaces between.
+//! Profiles: a row for each setting of the other cache, and the conversion of its values to ours.
+//! Settings of ours are written as for `forebay set`, `KEY=VALUE`, several with spaces between.
 
 use forebay_engine::Mode;
 
@@ -10,17 +10,17 @@ use crate::units::parse_size;
 /// Another cache, as far as Forebay can be like it.
 #[derive(Debug)]
 pub(crate) struct Profile {
-    /// What it is called on our command line.
+    /// Name on our command line.
     pub(crate) name: &'static str,
-    /// What it is.
+    /// The cache in a few words.
     pub(crate) title: &'static str,
     /// Where its settings and their defaults are documented.
     pub(crate) source: &'static str,
     /// The mode of a volume that has none yet.
     pub(crate) mode: Mode,
-    /// What belongs to its manner and has no name there, as settings of ours.
+    /// Properties of the other cache that have no name there, as settings of ours.
     pub(super) base: &'static str,
-    /// What the base is, and what of its manner is not here.
+    /// Remarks on the base, and on properties of the other cache that are not here.
     pub(crate) remarks: &'static [&'static str],
     /// Its settings, in the order in which they are applied: of two that change the same, the
     /// later wins.
@@ -30,14 +30,14 @@ pub(crate) struct Profile {
 /// A setting of another cache.
 #[derive(Debug)]
 pub(crate) struct Foreign {
-    /// What it is called there.
+    /// Name in the other cache.
     pub(crate) name: &'static str,
-    /// What values it has there, with their unit.
+    /// Values in the other cache, with their unit.
     pub(crate) value: &'static str,
-    /// What it is there unless somebody sets it.
+    /// Value in the other cache unless somebody sets it.
     pub(crate) initial: Initial,
     pub(super) meaning: Meaning,
-    /// What it does here, in a sentence; of one that means nothing, why.
+    /// Effect here, in a sentence; of a setting that means nothing, why.
     pub(crate) how: &'static str,
 }
 
@@ -56,7 +56,7 @@ pub(super) use Initial::{Left, Taken};
 pub(super) use Meaning::{SizeBelow, Words};
 pub(super) const NONE: Initial = Initial::None;
 
-/// What the values of a foreign setting are here.
+/// Meaning of a foreign setting's values here.
 #[derive(Debug)]
 pub(super) enum Meaning {
     Nothing,
@@ -111,7 +111,7 @@ impl Number {
         }
     }
 
-    /// What is outside of these is taken as the nearer of them, with a note that names both.
+    /// Takes a value outside of these limits as the nearer of them, with a note that names both.
     pub(super) const fn within(self, least: u64, most: u64, note: &'static str) -> Number {
         Number {
             within: Some((least, most, note)),

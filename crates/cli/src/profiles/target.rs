@@ -1,4 +1,4 @@
-//! What foreign settings change.
+//! The target of foreign settings.
 
 use forebay_engine::{Mode, Settings};
 
@@ -15,7 +15,7 @@ pub(crate) struct Target {
     pub(super) settings: Settings,
     /// The mode that a foreign setting asks for.
     pub(super) mode: Option<Mode>,
-    /// What is not quite what was asked for.
+    /// Differences from what was asked for.
     pub(super) notes: Vec<String>,
 }
 

@@ -24,7 +24,7 @@ macro_rules! panels {
     };
 }
 
-/// One number each, in a row.
+/// Single numbers, in a row.
 const NUMBERS: &[Panel] = panels! {
     "Hit ratio", "Of the data that was read", "percentunit":
         "sum(rate(forebay_cache_lookup_bytes_total{kind='read',result='hit'}[])) / sum(rate(forebay_cache_lookup_bytes_total{kind='read'}[]))" as "reads";

@@ -1,10 +1,10 @@
-//! What a daemon reports, as OpenMetrics text. Every metric is described in docs/metrics.md.
+//! Report of a daemon as OpenMetrics text. Every metric is described in docs/metrics.md.
 
 use std::fmt::{Display, Write};
 
 use crate::report::status::{CacheStatus, FAMILIES, Latency, Status, Traffic, VolumeStatus};
 
-/// How HTTP names the format.
+/// Name of the format in HTTP.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All metrics.

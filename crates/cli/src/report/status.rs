@@ -1,4 +1,4 @@
-//! What a daemon reports about itself, as JSON between it and its clients.
+//! Report of a daemon about itself, as JSON between it and its clients.
 
 mod page;
 mod traffic;
@@ -31,7 +31,7 @@ pub(crate) struct Status {
     /// The last minute, or less if the daemon is younger.
     #[serde(default)]
     pub(crate) lately: Lately,
-    /// What is wrong, in plain words.
+    /// Troubles, in plain words.
     #[serde(default)]
     pub(crate) trouble: Vec<Trouble>,
     /// Where the dashboard is.
@@ -39,7 +39,7 @@ pub(crate) struct Status {
     pub(crate) dashboard: Option<String>,
 }
 
-/// What happened within some time.
+/// Counts of a span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Lately {
     pub(crate) seconds: f64,
@@ -96,7 +96,7 @@ impl Lately {
         )
     }
 
-    /// What came after an earlier moment.
+    /// Counts since an earlier moment.
     pub(crate) fn since(&self, earlier: &Lately) -> Lately {
         let more = |get: fn(&Lately) -> u64| get(self).saturating_sub(get(earlier));
         Lately {
@@ -122,7 +122,7 @@ impl Lately {
 pub(crate) struct CacheDeviceStatus {
     pub(crate) path: String,
     pub(crate) size_bytes: u64,
-    /// What the cache uses of it.
+    /// Bytes of the device that the cache uses.
     pub(crate) used_bytes: u64,
 }
 
@@ -177,7 +177,7 @@ impl CacheStatus {
     }
 }
 
-/// What the last attach found.
+/// Findings of the last attach.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Recovery {
     pub(crate) segments: u64,
@@ -194,7 +194,7 @@ pub(crate) struct Recovery {
     pub(crate) damage: Vec<String>,
 }
 
-/// One volume.
+/// A volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct VolumeStatus {
     pub(crate) name: String,
@@ -260,7 +260,7 @@ impl Latency {
     }
 }
 
-/// How long requests took, all shards together.
+/// Durations of requests, all shards together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Times {
     pub(crate) read: Histogram,

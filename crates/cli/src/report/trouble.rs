@@ -1,17 +1,17 @@
-//! What is wrong with a running cache, in plain words.
+//! Troubles of a running cache, in plain words.
 
 use serde::{Deserialize, Serialize};
 
 use crate::report::status::{CacheStatus, Lately, Status};
 use crate::units::size;
 
-/// How long nothing may be written back before that is trouble, in seconds.
+/// Seconds without write-back that count as trouble.
 const STUCK_SECONDS: f64 = 30.0;
 
-/// One thing that is wrong now, or was within the last minute.
+/// A trouble now, or within the last minute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Trouble {
-    /// The same word for the same kind of trouble.
+    /// A fixed word for each kind of trouble.
     pub(crate) kind: String,
     pub(crate) text: String,
 }

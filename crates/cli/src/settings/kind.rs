@@ -1,4 +1,4 @@
-//! How values of settings are read and shown.
+//! Kinds of settings: how values are read and shown.
 
 use std::ops::RangeInclusive;
 
@@ -14,9 +14,9 @@ pub(super) struct Number {
     pub(super) set: fn(&mut Settings, u64),
 }
 
-/// What a setting is, and where the engine has it.
+/// The kind of a setting, and its place in the engine.
 pub(super) enum Kind {
-    /// One of some words.
+    /// A word of several.
     Word {
         get: fn(&Settings) -> String,
         set: fn(&mut Settings, &str) -> Result<(), String>,
@@ -106,7 +106,7 @@ impl Kind {
         }
     }
 
-    /// What stands for a value in the help of an option.
+    /// The placeholder of a value in the help of an option.
     pub(super) fn placeholder(&self) -> &'static str {
         match self {
             Kind::Word { .. } => "WORD",

@@ -10,11 +10,11 @@ pub(crate) struct Setting {
     pub(crate) name: &'static str,
     /// Its key in a status, with its unit.
     pub(super) status: &'static str,
-    /// How its values are read and shown, and the range of a number.
+    /// Reader and writer of its values, and the range of a number.
     pub(super) kind: Kind,
     /// Its values and their unit, in words.
     pub(super) values: &'static str,
-    /// What it does.
+    /// Effect.
     pub(super) effect: &'static str,
 }
 

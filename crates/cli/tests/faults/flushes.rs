@@ -31,7 +31,7 @@ fn drained_is_on_the_origin(_: Case, world: &mut World) {
         world.origin().clear(fault);
         daemon.command(&world.scratch, &["drain", "origin"]);
         world.check_origin(Kept::Durable, &[]);
-        // Whoever is still to hear of the flush that failed hears of it.
+        // A client that is still to hear of the flush that failed hears of it.
         world.ledger.flush(&mut client);
     }
     daemon.stop();

@@ -34,7 +34,7 @@ fn until_clean(world: &World, daemon: &Daemon) {
     });
 }
 
-/// What the healthy shard acknowledges afterwards is not put into a cache that nobody believes.
+/// Later writes that the healthy shard acknowledges do not go into a cache that nobody believes.
 fn the_other_shard_loses_nothing(case: Case, world: &mut World) {
     world.dirty_stays();
     let daemon = give_up(world);
@@ -98,7 +98,7 @@ fn flushes_succeed_again(_: Case, world: &mut World) {
     let mut daemon = give_up(world);
     until_clean(world, &daemon);
     let mut client = world.client();
-    // Whoever was not told of a loss before may be told once more.
+    // A client that was not told of a loss before may be told once more.
     world.ledger.flush(&mut client);
     for round in 0..3 {
         let answers = (world.ledger).load(&mut client, &mut world.random, 60, |_| {});
@@ -122,7 +122,7 @@ fn flushes_succeed_again_once_nothing_is_dirty() {
     in_each(&BOTH, flushes_succeed_again);
 }
 
-/// Who does not know what became of a cache must not write it over what came after.
+/// A host that does not know what became of a cache must not write it over newer data.
 fn another_state_directory_is_refused(case: Case, world: &mut World) {
     let daemon = give_up(world);
     world.heal();

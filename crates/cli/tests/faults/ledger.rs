@@ -1,4 +1,4 @@
-//! What clients were told of each block, and what it may therefore hold.
+//! Ledger of answers to clients for each block, and the values the block may therefore hold.
 
 use std::collections::HashMap;
 
@@ -15,12 +15,12 @@ pub(crate) struct Written {
     durable: bool,
 }
 
-/// What cannot be taken back.
+/// The kind of answer that must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// What was acknowledged: the daemon was killed.
+    /// Acknowledged writes: the daemon was killed.
     Acknowledged,
-    /// What was flushed, or written with FUA: the power was cut.
+    /// Flushed writes, or writes with FUA: the power was cut.
     Durable,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Ledger {
     last: u64,
 }
 
-/// What clients did.
+/// Counts of clients' requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) writes: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Answers {
     pub(crate) failed_flushes: u64,
 }
 
-/// How a write is asked for.
+/// Kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     /// As usual.
@@ -122,7 +122,7 @@ impl Ledger {
         blocks
     }
 
-    /// What may be wrong with a block that holds this value.
+    /// The fault of a block that holds this value, if there is any.
     pub(crate) fn fault(&self, block: u64, value: u64, kept: Kept) -> Option<String> {
         let written = self.blocks.get(&block).map_or(&[][..], |written| written);
         let stays = |write: &Written| match kept {

@@ -33,7 +33,7 @@ fn a_cache_that_was_lost_and_comes_back_loses_nothing_that_was_flushed() {
     in_each(&BOTH, a_lost_cache_comes_back);
 }
 
-/// What comes back is an old image of a device of the cache. Returns what the origin held before.
+/// Brings back an old image of a device of the cache. Returns what the origin held before.
 fn an_old_image(world: &mut World, name: &str) -> Vec<(u64, u64)> {
     let daemon = world.start();
     let mut client = world.client();

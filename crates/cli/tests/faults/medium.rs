@@ -6,7 +6,7 @@ use crate::ledger::Kept;
 use crate::support::{MIB, text, until};
 use crate::world::{BLOCK, Case, REGION_BLOCKS, World, in_each};
 
-/// One sector cannot be read while its neighbours are dirty: it alone is affected.
+/// A sector that cannot be read while its neighbours are dirty affects nothing else.
 fn one_sector_costs_one_block(_: Case, world: &mut World) {
     world.dirty_stays();
     let daemon = world.start();

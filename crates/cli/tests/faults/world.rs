@@ -22,7 +22,7 @@ const CACHE_BYTES: u64 = 32 * MIB;
 const DEVICES: [&str; 4] = ["origin", "cache", "second", "other"];
 pub(crate) const COMMITS: [&str; 3] = ["write", "flush", "memory"];
 
-/// One run of a scenario.
+/// A run of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub(crate) commit: &'static str,
@@ -36,7 +36,7 @@ pub(crate) fn in_each(modes: &[&'static str], scenario: impl Fn(Case, &mut World
     in_each_of(1, modes, scenario);
 }
 
-/// The same with a cache of so many devices.
+/// Runs a scenario with a cache of so many devices.
 pub(crate) fn in_each_of(
     devices: usize,
     modes: &[&'static str],
@@ -201,7 +201,7 @@ impl World {
         found.unwrap_or_else(|| panic!("value {value} is not on the cache"))
     }
 
-    /// The same, if it is there.
+    /// Finds a value on a device of the cache, if it is there.
     pub(crate) fn find_on(&self, device: usize, value: u64) -> Option<u64> {
         let contents = self.device(self.caches[device]).contents(0..CACHE_BYTES);
         let wanted = crate::ledger::contents(value);
@@ -223,7 +223,7 @@ impl World {
         self.cut_power_of_devices();
     }
 
-    /// The same when no daemon runs any more.
+    /// Cuts the power of the devices when no daemon runs any more.
     pub(crate) fn cut_power_of_devices(&mut self) {
         self.scratch.remove_rings();
         let survives = [0, 50, 100][self.random.below(3) as usize];
@@ -249,7 +249,7 @@ impl World {
         }
     }
 
-    /// What each block holds on the origin.
+    /// Values of each block on the origin.
     pub(crate) fn on_origin(&self, durably: bool) -> Vec<(u64, u64)> {
         let all = 0..ORIGIN_BYTES;
         let data = if durably {
@@ -283,7 +283,7 @@ impl World {
         self.recover_without(kept, &[]);
     }
 
-    /// The same, but for blocks that a device has lost.
+    /// Recovers, with blocks that a device has lost.
     pub(crate) fn recover_without(&mut self, kept: Kept, lost: &[u64]) {
         if self.random.below(2) == 0 {
             // A start while the device still fails must not make it worse.
@@ -320,8 +320,8 @@ impl World {
         (self.ledger, self.random) = (ledger, random);
     }
 
-    /// What was promised can be read, now; what was not durable yet may be lost to the flush that
-    /// failed.
+    /// Checks that promised data can be read now. Data that was not durable yet may be lost to the
+    /// flush that failed.
     pub(crate) fn check_running(&self, client: &mut Client) {
         self.check(client, Kept::Acknowledged, &self.ledger.not_durable());
     }
@@ -343,8 +343,8 @@ impl World {
         }
     }
 
-    /// What is newer in a cache that was given up is written out, as the refusal says. All of it
-    /// can be read, unless a device lost its volatile cache.
+    /// Writes out the dirty data of a cache that was given up, as the refusal says. All of it can
+    /// be read, unless a device lost its volatile cache.
     pub(crate) fn write_out(&self, refusal: &str, kept: Kept) {
         assert!(refusal.contains("was given up"), "{refusal}");
         if !refusal.contains("are newer in it") {

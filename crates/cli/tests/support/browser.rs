@@ -15,7 +15,7 @@ pub(crate) struct Browser {
     from: BufReader<File>,
     session: String,
     calls: u64,
-    /// What pages asked for over the network.
+    /// Requests of pages over the network.
     pub(crate) requested: Vec<String>,
     /// Exceptions and errors of pages.
     pub(crate) complaints: Vec<String>,

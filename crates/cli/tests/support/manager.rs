@@ -32,7 +32,7 @@ impl Manager {
         }
     }
 
-    /// What is there to be heard does not say this.
+    /// Asserts that no message received says this.
     pub(crate) fn says_nothing_of(&self, unwanted: &str) {
         self.0.set_nonblocking(true).unwrap();
         let mut buffer = [0; 4096];

@@ -1,4 +1,4 @@
-//! What the tests share: scratch directories, daemons, a small NBD client, other people's tools.
+//! Support for the tests: scratch directories, daemons, a small NBD client, other people's tools.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod browser;
@@ -186,7 +186,7 @@ impl Daemon {
             .unwrap_or_else(|said| panic!("the daemon did not start: {said}"))
     }
 
-    /// The same for a cache `cache` over an origin `origin`.
+    /// Starts a daemon with a cache `cache` over an origin `origin`.
     pub(crate) fn cached(scratch: &Scratch, mode: &str, more: &[&str]) -> Daemon {
         let mut arguments = vec![
             "--origin", "origin", "--cache", "cache", "--create", "--mode", mode,
@@ -200,7 +200,7 @@ impl Daemon {
         Daemon::try_start_in(scratch, arguments, &[])
     }
 
-    /// The same with these variables in its environment.
+    /// Tries to start a daemon with these variables in its environment.
     pub(crate) fn try_start_in(
         scratch: &Scratch,
         arguments: &[&str],

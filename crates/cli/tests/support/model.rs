@@ -1,4 +1,4 @@
-//! What a volume may hold whose daemon is killed, and writes that are cut off.
+//! Possible contents of a volume whose daemon is killed, and writes that are cut off.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,10 +9,10 @@ use super::nbd::Client;
 
 pub(crate) const BLOCK: u64 = 4096;
 pub(crate) const ORIGIN_BYTES: u64 = 96 * MIB;
-/// How many blocks are read at a time to be checked.
+/// Blocks read at a time to be checked.
 const RUN: u64 = 16;
 
-/// What each block may hold: what was acknowledged last, and what was asked for since.
+/// Possible values of each block: the last acknowledged, and those asked for since.
 #[derive(Default)]
 pub(crate) struct Model {
     pub(crate) acknowledged: HashMap<u64, u64>,

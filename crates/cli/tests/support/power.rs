@@ -1,8 +1,8 @@
 //! Power cuts: devices as a cut may leave them, rebuilt from a daemon's recording (`--record`,
 //! its format is in `crates/io/src/recording.rs`).
 //!
-//! What a flush promises: what completed before it was submitted is durable when it completes.
-//! Of everything else each atomic unit may be there or not.
+//! A flush promises that data completed before it was submitted is durable when it completes. Of
+//! everything else each atomic unit may be there or not.
 
 use forebay_random::SplitMix64;
 use std::collections::HashMap;
@@ -33,21 +33,21 @@ struct Event {
     end: u64,
 }
 
-/// What a daemon recorded.
+/// A recording of a daemon.
 pub(crate) struct Recording {
     bytes: Vec<u8>,
     events: Vec<Event>,
     paths: Vec<String>,
 }
 
-/// What a power cut does.
+/// A power cut.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     /// The length of the log at that moment.
     pub(crate) position: u64,
-    /// What devices write atomically: 512 or 4096 bytes.
+    /// Unit that devices write atomically: 512 or 4096 bytes.
     pub(crate) unit: u64,
-    /// How likely it is that something volatile survives, in percent.
+    /// Probability that something volatile survives, in percent.
     pub(crate) survives: u64,
     /// Whether what survives are whole writes and not units of them.
     pub(crate) whole: bool,
@@ -71,7 +71,7 @@ struct Volatile<'a> {
 #[derive(Default)]
 struct Device<'a> {
     volatile: Vec<Volatile<'a>>,
-    /// What each flush on its way will have made durable.
+    /// Writes that each flush in flight will have made durable.
     flushes: HashMap<u64, Vec<u64>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the daemon said lately.
+//! Recent samples and events of the daemon.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the keys change.
+//! State of the display, which keys change.
 
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 
@@ -29,7 +29,7 @@ impl Sort {
     }
 }
 
-/// What is shown, and how.
+/// State of the display.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) paused: bool,

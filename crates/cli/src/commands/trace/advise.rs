@@ -22,7 +22,7 @@ const ENOUGH_SECONDS: f64 = 3540.0;
 /// With fewer hits than this in the largest cache, hits are no reason for one.
 const FEW_HITS: f64 = 0.01;
 
-/// What the advice is on.
+/// Subject of the advice.
 pub(super) enum Subject {
     /// A trace, by the name of its file.
     Trace(String),
@@ -38,7 +38,7 @@ impl Subject {
     }
 }
 
-/// What the advice is based on, and the advice.
+/// The advice and its basis.
 pub(super) struct Report {
     pub(super) subject: Subject,
     pub(super) block_size: u64,

@@ -10,13 +10,13 @@ use super::progress::Progress;
 use crate::args::TraceFileArgs;
 use crate::failure::Usage;
 
-/// What was read beside the requests.
+/// Counts of a trace that was read.
 pub(crate) struct ReadTrace {
     pub(crate) requests: u64,
     pub(crate) skipped: u64,
 }
 
-/// How many requests pass between two looks at Ctrl-C.
+/// Requests between two looks at Ctrl-C.
 const STEP: u64 = 1 << 16;
 
 /// The trace's requests in blocks of its `block_size`.

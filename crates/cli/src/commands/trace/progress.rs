@@ -1,4 +1,4 @@
-//! How far a long command is, and Ctrl-C.
+//! Progress of a long command, and Ctrl-C.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +37,7 @@ impl Progress {
     pub(crate) fn advance(&self, more: u64, say: impl FnOnce(u64) -> String) -> bool {
         let done = self.done.fetch_add(more, Ordering::Relaxed) + more;
         if self.terminal {
-            // Whoever holds it is saying something newer.
+            // Another thread that holds it prints something newer.
             if let Ok(mut shown) = self.shown.try_lock()
                 && shown.elapsed() >= Duration::from_millis(200)
             {

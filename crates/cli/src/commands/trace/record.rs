@@ -18,9 +18,9 @@ use crate::failure::{Refused, Usage};
 use crate::output::line;
 use crate::units::duration;
 
-/// How often to look whether it is time to end.
+/// Interval at which the end is looked for.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long the daemon may take to send the rest.
+/// The longest time that the daemon may take to send the rest.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: &RecordArgs) -> Result<()> {
@@ -97,11 +97,11 @@ fn create(path: &Path, force: bool) -> Result<File> {
     }
 }
 
-/// What was received.
+/// Size and gaps of the recording.
 struct Received {
     bytes: u64,
     seconds: f64,
-    /// How many requests are missing; unknown if the recording has no end.
+    /// Requests that are missing; unknown if the recording has no end.
     dropped: Option<u64>,
 }
 
@@ -165,7 +165,7 @@ impl Recording {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
                         || error.kind() == ErrorKind::Interrupted => {}
-                // What a daemon that was killed leaves.
+                // A daemon that was killed resets the connection.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
                 Err(error) => return Err(error.into()),
             }

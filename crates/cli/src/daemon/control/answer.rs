@@ -37,12 +37,12 @@ pub(super) fn error_reply(error: &anyhow::Error) -> Value {
     json!({ "error": name, "parameters": { "message": failure::describe(error) } })
 }
 
-/// How far a drain is, in a message that others follow.
+/// Progress of a drain, in a message that others follow.
 pub(super) fn progress_message(progress: Progress) -> Value {
     json!({ "continues": true, "parameters": progress_parameters(progress) })
 }
 
-/// How far a drain is, in JSON.
+/// Progress of a drain, in JSON.
 pub(in crate::daemon) fn progress_parameters(progress: Progress) -> Value {
     let done = progress.drained_bytes();
     let left = progress.began_with_bytes.saturating_sub(done);
@@ -60,7 +60,7 @@ pub(in crate::daemon) fn progress_parameters(progress: Progress) -> Value {
     })
 }
 
-/// How far an emptying is, in a message that others follow.
+/// Progress of an emptying, in a message that others follow.
 pub(super) fn emptying_message(emptying: Emptying) -> Value {
     let Emptying {
         left_bytes,
@@ -77,7 +77,7 @@ pub(super) fn emptying_message(emptying: Emptying) -> Value {
     json!({ "continues": true, "parameters": parameters })
 }
 
-/// What became of the cache, in JSON.
+/// The cache's new size, in JSON.
 pub(super) fn resized(resized: &Resized) -> Value {
     json!({
         "before_bytes": resized.before_bytes,

@@ -20,21 +20,21 @@ use crate::device::fingerprint;
 use crate::failure::{Interrupted, wrong_usage};
 use crate::wall_clock::since_1970;
 
-/// How long to wait before looking again: shortly at first.
+/// The number of first looks, which come at the shorter interval.
 const FIRST_LOOKS: u32 = 10;
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_millis(100);
-/// How long clients are held up at a time so that a volume becomes free.
+/// The longest time that clients are held up at once so that a volume becomes free.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How far a command is.
+/// Progress of a command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::daemon) struct Progress {
     pub(in crate::daemon) of: forebay_cache::control::Progress,
     pub(in crate::daemon) seconds: f64,
 }
 
-/// What a command needs besides its words, and who is told of it.
+/// Calls out of a command, for its progress and for a volume's users, and the devices it brings.
 pub(in crate::daemon) struct Hooks<'a> {
     /// Hears how far it is; false if nobody listens any more.
     pub(in crate::daemon) tell: Box<dyn FnMut(Progress) -> bool + 'a>,
@@ -65,7 +65,7 @@ impl<'a> Hooks<'a> {
     }
 }
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::daemon) struct Done {
     /// The number of the volume that was added.
@@ -73,7 +73,7 @@ pub(in crate::daemon) struct Done {
     pub(in crate::daemon) progress: Progress,
 }
 
-/// One command in progress.
+/// A command in progress.
 struct Run<'a, 'b> {
     daemon: &'a Daemon,
     id: u32,
@@ -86,7 +86,7 @@ struct Run<'a, 'b> {
     /// Why the volume was not released.
     in_use: Option<anyhow::Error>,
     paused: Option<Instant>,
-    /// What it did can no longer be taken back.
+    /// The command's effect can no longer be taken back.
     is_final: bool,
 }
 
@@ -279,8 +279,8 @@ impl Run<'_, '_> {
         Ok(result)
     }
 
-    /// Whoever is told meanwhile may have to do something for it: of a cache that is given up no
-    /// flush is answered before that is on record.
+    /// Flushes a volume, and serves notices meanwhile: of a cache that is given up, no flush is
+    /// answered before that is on record.
     fn flush(&mut self, volume: VolumeSlot) -> Result<bool> {
         let (sender, receiver) = channel();
         self.daemon.links[0].call(move |worker| worker.flush_volume(volume, sender))?;

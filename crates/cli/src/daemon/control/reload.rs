@@ -15,8 +15,8 @@ use crate::failure::{self, wrong_usage};
 use crate::profiles::Profile;
 use crate::root_storage;
 
-/// What a changed file asks for that can be had now, checked as far as that goes without changing
-/// anything, and what waits for a restart.
+/// Changes of a file that can be had now, and those that wait for a restart. They are checked as
+/// far as that goes without changing anything.
 struct Changes {
     profile: Option<&'static Profile>,
     settings: Option<Settings>,
@@ -30,7 +30,7 @@ impl Daemon {
     /// for a restart. Nothing is changed by a file that is wrong, or that asks for a volume that
     /// cannot be had.
     pub(in crate::daemon) fn reload(&self) -> Result<Value> {
-        // One at a time.
+        // Reloads come one at a time.
         let mut current = self
             .plan
             .lock()
@@ -51,8 +51,8 @@ impl Daemon {
         self.note_reload(&changed, &waiting, &new.notes);
         applied.with_context(|| stopped_half_way(&changed))?;
         note_applied(&mut current, new);
-        // What waits for a restart is not for the daemon that takes this one's place: some of it the
-        // initramfs must have as well.
+        // A change that waits for a restart is not for the daemon that takes this one's place: the
+        // initramfs may need it as well.
         if waiting.is_empty() {
             keep_in_memory(&source);
         }
@@ -231,7 +231,8 @@ fn stopped_half_way(changed: &[String]) -> String {
     }
 }
 
-/// What waits for a restart stays as it is in force, so that the next reload names it too.
+/// Notes the changes applied. A setting that waits for a restart stays as it is in force, so that
+/// the next reload names it too.
 fn note_applied(current: &mut Plan, new: Plan) {
     current.settings = new.settings;
     current.profile = new.profile;

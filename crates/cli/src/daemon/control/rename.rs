@@ -14,7 +14,7 @@ use crate::device::attach;
 use crate::failure::wrong_usage;
 
 impl Admin {
-    /// What a volume is called now.
+    /// The present name of a volume.
     pub(in crate::daemon) fn name_of(&self, slot: VolumeSlot) -> Result<String> {
         let mut volumes = self.volumes.iter();
         let volume = volumes.find(|volume| volume.slot == slot);
@@ -33,7 +33,7 @@ impl Admin {
 }
 
 impl Daemon {
-    /// What a volume is called now that had this name before.
+    /// The present name of the volume that had this name before.
     pub(in crate::daemon) fn renamed(&self, old: &str) -> Option<String> {
         let admin = self.admin();
         let mut volumes = admin.volumes.iter();
@@ -41,7 +41,7 @@ impl Daemon {
         Some(volume.name.clone())
     }
 
-    /// Gives a volume another name. Whoever uses it goes on; whoever comes must know the new one.
+    /// Gives a volume another name. Its users go on; new users must know the new name.
     pub(in crate::daemon) fn rename(&self, old: &str, new: &str) -> Result<Value> {
         attach::check_name(new, "choose another")?;
         let export_name = ExportName::new(new)?;
@@ -103,7 +103,7 @@ impl Daemon {
     }
 }
 
-/// What names the volume beside the cache, and would be wrong from now on.
+/// Places that name the volume outside the cache, and would be wrong from now on.
 fn what_to_change(plan: &Plan, old: &str, volume: &VolumeSide) -> Vec<String> {
     let new = &volume.name;
     let file = plan.source.as_ref().and_then(|args| args.config.as_deref());

@@ -1,4 +1,4 @@
-//! What commands do to the cache's space while clients use it: more of it, or less.
+//! Commands on the cache's space while clients use it: more of it, or less.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::device::same_device::Identity;
 use crate::failure::{refuse, wrong_usage};
 use crate::units::size;
 
-/// How far the emptying of what is to leave is.
+/// Progress of emptying the departing segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Emptying {
     pub(super) left_bytes: u64,
@@ -26,7 +26,7 @@ pub(super) struct Emptying {
     pub(in crate::daemon) seconds: f64,
 }
 
-/// What became of the cache.
+/// Result of a resize.
 #[derive(Clone, Debug)]
 pub(super) struct Resized {
     /// Where its space on the device ends.
@@ -38,7 +38,7 @@ pub(super) struct Resized {
     pub(in crate::daemon) configuration: Option<PathBuf>,
 }
 
-/// What is to be done to reach a size.
+/// The step that leads to the size wanted.
 enum Change {
     Nothing,
     /// Up to this offset, in bytes.
@@ -47,8 +47,8 @@ enum Change {
 }
 
 impl Daemon {
-    /// Gives the cache so much of one of its devices, or all of it. What it loses is emptied first;
-    /// `tell` hears how far that is, and ends it by saying that nobody listens.
+    /// Gives the cache so much of one of its devices, or all of it. Segments that leave are emptied
+    /// first; `tell` hears the progress, and ends it by saying that nobody listens.
     pub(super) fn resize(
         &self,
         device: Option<&Path>,
@@ -72,7 +72,8 @@ impl Daemon {
         self.resized(number, before_bytes, began)
     }
 
-    /// Adds a device to the cache. What it holds is lost, which is refused without `force`.
+    /// Adds a device to the cache. The device's contents are lost, which is refused without
+    /// `force`.
     pub(super) fn add_cache_device(&self, path: &Path, force: bool) -> Result<Resized> {
         let began = Instant::now();
         self.check_new_device(path)?;
@@ -180,7 +181,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// What the daemon would be started with: a reload compares with that.
+    /// Changes the devices in the plan of the next start: a reload compares with that.
     fn change_planned_devices(&self, change: impl FnOnce(&mut Vec<PathBuf>)) {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cache) = &mut plan.cache {

@@ -47,7 +47,7 @@ impl<'a> ServedStorage<'a> {
     }
 }
 
-/// How many flushes of a device failed up to now.
+/// The number of a device's flushes that failed up to now.
 pub(super) fn failures_of(link: &Link, device: Device) -> u64 {
     let failures = link.call(move |worker| worker.host.failures_of(device));
     // A worker that has ended flushes nothing any more either.

@@ -1,4 +1,4 @@
-//! What commands do to volumes while clients use them: attach, detach, mode, drain.
+//! Commands on volumes while clients use them: attach, detach, mode, drain.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::failure::wrong_usage;
 use crate::nearest::suggestion;
 use crate::profiles;
 
-/// What a volume has to write back, all shards together.
+/// Data of a volume to write back, all shards together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
     pub(in crate::daemon) dirty_bytes: u64,
@@ -27,7 +27,7 @@ pub(super) struct Backlog {
     pub(super) unflushed_bytes: u64,
 }
 
-/// How far a drain is.
+/// Progress of a drain.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::daemon) struct Progress {
     pub(super) backlog: Backlog,
@@ -48,8 +48,9 @@ impl Progress {
         }
     }
 
-    /// What has been written back: clean, or on the origin and clean with its next flush. An
-    /// origin with a large cache takes its time for that, and a drain would seem to stand still.
+    /// Data that has been written back: clean, or on the origin and clean with its next flush. An
+    /// origin with a large cache takes its time for that flush, and a drain would seem to stand
+    /// still.
     pub(super) fn drained_bytes(&self) -> u64 {
         let Backlog {
             dirty_bytes,

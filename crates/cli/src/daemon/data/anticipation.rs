@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long to stay awake: what sleeping and being woken costs (docs/measurements.md).
+/// Time to stay awake: the cost of sleeping and being woken (docs/measurements.md).
 const MOMENT: Duration = Duration::from_micros(25);
 /// The most often that the thread sleeps at once after a time in vain.
 const MOST_SKIPPED: u32 = 1023;
@@ -15,9 +15,9 @@ const MOST_SKIPPED: u32 = 1023;
 /// Whether staying awake has paid.
 #[derive(Debug, Default)]
 pub(super) struct Anticipation {
-    /// How often still to sleep at once.
+    /// Times still to sleep at once.
     skip: u32,
-    /// How often it was after the last time in vain.
+    /// Value of `skip` after the last time in vain.
     skipped: u32,
 }
 
@@ -51,7 +51,7 @@ impl Anticipation {
 mod tests {
     use super::*;
 
-    /// How often it looked in so many turns in vain.
+    /// Counts the looks of so many turns in vain.
     fn looks(anticipation: &mut Anticipation, turns: u32) -> u32 {
         let mut looked = 0;
         for _ in 0..turns {

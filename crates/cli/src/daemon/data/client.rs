@@ -10,18 +10,18 @@ use forebay_io::{SendPiece, Token};
 use super::listener::Socket;
 use super::worker::{RECEIVED, SENT, Worker};
 
-/// How much is received at once beside payloads.
+/// The most that is received at once beside payloads.
 pub(in crate::daemon) const INLET_BYTES: usize = 128 << 10;
 /// Payloads of which at least this much is missing are received where they belong.
 const DIRECT_BYTES: usize = 16 << 10;
-/// How long a client may take to open an export.
+/// The longest time a client may take to open an export.
 const NEGOTIATION: Nanos = Nanos(30 * Nanos::SECOND.0);
 
-/// How long a client may leave its answers unread, or a payload unsent, while others wait for the
-/// memory that holds them.
+/// The longest time a client may leave its answers unread, or a payload unsent, while others wait
+/// for the memory that holds them.
 const PATIENCE: Nanos = Nanos(10 * Nanos::SECOND.0);
 
-/// What a client's next request waits for memory with.
+/// A client's next request, which waits for memory.
 #[derive(Debug)]
 enum Blocked {
     Read(Request),
@@ -32,7 +32,7 @@ enum Blocked {
     },
 }
 
-/// One client.
+/// A client.
 #[derive(Debug)]
 pub(super) struct Client {
     name: u32,
@@ -40,12 +40,12 @@ pub(super) struct Client {
     socket: Socket,
     pub(in crate::daemon) volume: Option<VolumeSlot>,
     inlet: Buf,
-    /// What of the inlet is received and not consumed.
+    /// Bytes of the inlet that are received and not consumed.
     unread: std::ops::Range<usize>,
     receiving: bool,
     /// When something was received last, or memory was lent for a payload.
     received_at: Nanos,
-    /// How much of the receive under way goes to a payload, in bytes.
+    /// Bytes of the receive under way that go to a payload.
     direct_bytes: usize,
     sending: bool,
     sending_since: Nanos,
@@ -125,7 +125,7 @@ impl Worker {
                 self.serve_client(name);
             }
         }
-        // Whoever was queued meanwhile has its turn after the shards.
+        // Clients that were queued meanwhile have their turn after the shards.
         busy.append(&mut self.busy);
         self.busy = busy;
     }

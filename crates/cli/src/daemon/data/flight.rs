@@ -15,7 +15,7 @@ const MAX_STATUS_BYTES: u64 = 32 << 20;
 /// Buffer addresses and volume offsets agree modulo this, so that whole blocks move uncopied.
 const PLACEMENT_BYTES: u64 = 4096;
 
-/// One request, as the cache gives it back with its answer.
+/// A request, as the cache gives it back with its answer.
 #[derive(Debug)]
 pub(in crate::daemon) struct Flight {
     asker: Asker,
@@ -23,7 +23,7 @@ pub(in crate::daemon) struct Flight {
     parts: Parts,
 }
 
-/// Who gets the answer.
+/// Receiver of the answer.
 #[derive(Debug)]
 pub(super) enum Asker {
     /// A client, with its data if it reads.
@@ -206,7 +206,7 @@ impl Worker {
                 self.answer(place, tag, result);
             }
             Asker::Daemon(answer) => {
-                // Whoever asked may have stopped waiting.
+                // The asker may have stopped waiting.
                 let _ = answer.send(result);
             }
         }

@@ -1,5 +1,5 @@
-//! How threads reach a worker: a queue and a waker. With one worker nothing of the data path
-//! passes through here.
+//! Links to workers: a queue and a waker each. With one worker nothing of the data path passes
+//! through here.
 
 use std::sync::mpsc::{Sender, channel};
 
@@ -10,11 +10,11 @@ use forebay_io::Waker;
 use super::listener::Socket;
 use super::worker::Worker;
 
-/// What a worker is sent.
+/// A message to a worker.
 pub(in crate::daemon) enum Message {
     /// A client to look after.
     Client(Socket, TlsPolicy),
-    /// What another worker's part of the cache has to say to this one's.
+    /// A message of another worker's part of the cache to this worker's.
     Host(forebay_cache::Message),
     /// A question about blocks of a shard of this worker.
     Ask(Question),
@@ -41,7 +41,7 @@ pub(in crate::daemon) struct Question {
 #[error("a thread of the daemon has ended; see its log, and start it again")]
 pub(in crate::daemon) struct WorkerGone;
 
-/// One worker, from outside.
+/// A worker, from outside.
 #[derive(Clone)]
 pub(in crate::daemon) struct Link {
     pub(in crate::daemon) sender: Sender<Message>,

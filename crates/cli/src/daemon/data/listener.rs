@@ -139,7 +139,7 @@ pub(in crate::daemon) enum Listening {
 }
 
 impl Listening {
-    /// How a client names an export here.
+    /// The URI by which a client names an export here.
     pub(in crate::daemon) fn uri(&self, export: &str) -> String {
         match self {
             Listening::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),

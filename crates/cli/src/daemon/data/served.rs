@@ -1,4 +1,4 @@
-//! What a thread of the data path serves.
+//! Shards, devices and volumes that a thread of the data path serves.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,6 +1,7 @@
-//! Watching the requests of a volume from another thread, at next to no cost for the data path: it
-//! appends to a bounded queue, without waiting for anything or waking anybody. Who watches looks
-//! from time to time; what does not fit into the queue until then is counted and forgotten.
+//! Taps: another thread watches the requests of a volume, at next to no cost for the data path. The
+//! data path appends to a bounded queue, without waiting for anything or waking anybody. The
+//! watcher looks from time to time; requests that do not fit into the queue are counted and
+//! forgotten.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,7 +51,7 @@ impl Tap {
         self.queue.pop()
     }
 
-    /// How many requests did not fit.
+    /// The number of requests that did not fit.
     pub(in crate::daemon) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! One thread of the data path: a ring, a driver, some shards and some clients.
+//! A thread of the data path: a ring, a driver, some shards and some clients.
 //!
 //! The path of a request, all of it on the client's thread unless its shard lives on another:
 //!
@@ -41,14 +41,14 @@ pub(super) const RECEIVED: u8 = 1;
 pub(super) const SENT: u8 = 2;
 const LISTENER: u8 = 3;
 
-/// How many entries the ring has; what is beyond waits in its backlog.
+/// Entries of the ring; others wait in its backlog.
 const RING_ENTRIES: u32 = 1024;
-/// How many transfers a device has at a time.
+/// The most transfers a device has at a time.
 const DEVICE_DEPTH: usize = 256;
-/// How often limits on time are looked after.
+/// Interval of the look at limits on time.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// One thread's part of the daemon.
+/// A thread's part of the daemon.
 pub(in crate::daemon) struct Worker {
     pub(in crate::daemon) index: usize,
     pub(in crate::daemon) clock: Clock,
@@ -70,11 +70,11 @@ pub(in crate::daemon) struct Worker {
     pub(in crate::daemon) volumes: Vec<Option<(ServedVolume, DriverDevice)>>,
     pub(in crate::daemon) exports: ExportTable,
     pub(in crate::daemon) limits: Limits,
-    /// Who watches which volume.
+    /// Taps of volumes.
     pub(in crate::daemon) taps: Taps,
-    /// Who asked about blocks that another worker knows of.
+    /// Askers of blocks that another worker knows of.
     pub(super) questions: Slots<Asker>,
-    /// Who waits for flushes of the control plane.
+    /// Waiters for flushes of the control plane.
     control_flushes: Vec<(Device, Sender<ControlFlush>)>,
     pub(super) clients: Slots<Box<Client>>,
     /// Queues of block devices.
@@ -98,7 +98,7 @@ pub(in crate::daemon) struct Worker {
     stop: bool,
 }
 
-/// What a worker is made of.
+/// Parts of which a worker is made.
 pub(in crate::daemon) struct WorkerParts {
     pub(in crate::daemon) index: usize,
     pub(in crate::daemon) clock: Clock,
@@ -629,7 +629,7 @@ impl Worker {
             let mut waiting = self.control_flushes.iter();
             if let Some(at) = waiting.position(|(known, _)| *known == flush.device) {
                 let (_, answer) = self.control_flushes.remove(at);
-                // Whoever asked may have stopped waiting.
+                // The asker may have stopped waiting.
                 let _ = answer.send(flush);
             }
         }

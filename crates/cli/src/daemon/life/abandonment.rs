@@ -1,10 +1,10 @@
-//! What is to be on record of a cache that is given up.
+//! The record of a cache that is given up, as its reports come in.
 
 use std::time::Instant;
 
 use forebay_cache::{Abandonment, GivenUp};
 
-/// What is to be on record, and is not yet.
+/// A record that is still to be made.
 pub(in crate::daemon) struct GivingUp {
     pub(in crate::daemon) reports: GivenUp,
     pub(super) pending: Option<(Abandonment, Instant)>,

@@ -14,7 +14,7 @@ use crate::device::state_dir::{self, DurableShard, UnsavedRange};
 use crate::units;
 use crate::wall_clock::since_1970;
 
-/// How long to wait before a record that could not be made is tried again.
+/// Time before a record that could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Daemon {

@@ -1,5 +1,5 @@
-//! The orderly stop. What has been acknowledged is on the cache device before any of this; the
-//! stop makes it quick to start again and tells an origin that changes meanwhile.
+//! The orderly stop. Acknowledged writes are on the cache device before any of this; the stop makes
+//! it quick to start again and tells an origin that changes meanwhile.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -17,13 +17,13 @@ use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::state::Daemon;
 use crate::service_manager;
 
-/// How long clients may take to have their last requests answered.
+/// The longest wait for the answers to clients' last requests.
 const CLIENTS: Duration = Duration::from_secs(10);
-/// How long whoever records may take to receive the end.
+/// The longest wait for recorders to receive the end.
 const RECORDINGS: Duration = Duration::from_secs(2);
-/// How long devices may take to finish.
+/// The longest wait for devices to finish.
 const DEVICES: Duration = Duration::from_secs(60);
-/// How often to look, and to say what is waited for.
+/// Interval between looks, and between messages on what is waited for.
 const LOOK: Duration = Duration::from_millis(10);
 const SAY: Duration = Duration::from_secs(2);
 
@@ -58,7 +58,7 @@ pub(in crate::daemon) fn stop(
             }
         }
     }
-    // One that is gone already is as well.
+    // A socket that is gone already does no harm.
     let _ = std::fs::remove_file(&daemon.control_path);
     match &result {
         Ok(()) => tracing::info!("stopped"),
@@ -262,7 +262,7 @@ impl Wait<'_> {
                 Notice::Signal(_) => self.hurried = true,
                 Notice::GivenUp { worker, report } => self.daemon.given_up_by(worker, report),
                 Notice::Stop { done, .. } => {
-                    // Whoever asked twice is told by the end of the process.
+                    // An asker that asked twice is told by the end of the process.
                     let _ = done.send(Err("the daemon is stopping already".to_owned()));
                 }
                 Notice::Failed { worker, reason } => {

@@ -193,7 +193,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
     socket::start(Arc::clone(&daemon), control)?;
     guard.0 = None;
     if let Err(error) = daemon.export_block_devices() {
-        // Those that were made or taken over are let go in order.
+        // Devices that were made or taken over are let go in order.
         let _ = shutdown::stop(&daemon, &to_main, threads, Devices::KeepUsed);
         return Err(error);
     }
@@ -226,7 +226,7 @@ struct ControlSocket(Option<std::path::PathBuf>);
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // One that is gone already is as well.
+            // A socket that is gone already does no harm.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -312,7 +312,7 @@ fn bind_control(path: &std::path::Path) -> Result<std::os::unix::net::UnixListen
         })?;
     }
     let listener = bind_unix(path)?;
-    // Whoever can open the control socket can stop the cache.
+    // A process that can open the control socket can stop the cache.
     let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(path, only_owner).with_context(|| {
         format!(

@@ -29,7 +29,7 @@ use crate::failure::{self, wrong_usage};
 use crate::report::status::Recovery;
 use crate::thread;
 
-/// How many clients a thread can have.
+/// The most clients of a thread.
 const CLIENTS: usize = 256;
 
 /// All that runs, as the main thread knows it.
@@ -41,7 +41,7 @@ pub(super) struct Started {
     pub(super) limits: Limits,
 }
 
-/// What one worker begins with.
+/// A worker's share of the start.
 struct Share {
     parts: WorkerParts,
     shards: Vec<(u16, Option<(Recovered, ShardMemory)>)>,
@@ -55,7 +55,7 @@ struct Share {
     storage: bool,
 }
 
-/// How the data path is divided.
+/// Division of the data path.
 #[derive(Clone, Copy)]
 struct Shape {
     geometry: Geometry,
@@ -82,7 +82,7 @@ impl Shape {
     }
 }
 
-/// What is left of the cache when its shards are dealt to threads.
+/// The rest of the cache when its shards are dealt to threads.
 struct CachePart {
     superblock: Superblock,
     storage: CacheStorage,
@@ -159,7 +159,7 @@ pub(super) fn start_workers(
     })
 }
 
-/// What each thread begins with, but for the shards of a cache.
+/// The threads' shares, but for the shards of a cache.
 fn shares(
     plan: &Plan,
     cache: Option<&OpenCache>,
@@ -299,8 +299,9 @@ fn run_worker(share: Share) {
     }
 }
 
-/// What serves block devices of this host must not need those devices to go on: its buffers stay
-/// in memory, and the kernel does not write to them when it looks for memory on its behalf.
+/// Prepares a thread that serves block devices of this host, and so must not need them to go on.
+/// Its buffers stay in memory, and the kernel does not write to those devices when it looks for
+/// memory on its behalf.
 fn prepare_for_own_devices(worker: &mut Worker) {
     let pinned = worker.ring.register_memory();
     if let Err(error) = pinned {
@@ -327,7 +328,7 @@ fn divide_memory(bytes: u64, threads: usize) -> Result<Vec<(Arena, Arena)>> {
         .collect::<Result<Vec<_>, _>>()?)
 }
 
-/// What one client may hold, so that several fit beside each other.
+/// Limits of a client's memory, so that several clients fit beside each other.
 fn limits(memory_bytes: u64) -> Result<Limits> {
     let default = Limits::default();
     if memory_bytes < LEAST_MEMORY_BYTES / 4 {

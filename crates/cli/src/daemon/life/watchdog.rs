@@ -40,7 +40,7 @@ fn all_come_round(daemon: &Daemon) -> bool {
     for link in &daemon.links {
         let sender: Sender<()> = sender.clone();
         link.send(Message::Task(Box::new(move |_| {
-            // Whoever asked waits for this.
+            // The watchdog waits for this.
             let _ = sender.send(());
         })));
     }

@@ -17,11 +17,11 @@ use crate::thread;
 const SAMPLES: usize = 16_384;
 /// Of a volume's blocks no more than one in so many is followed, however few are used.
 const ONE_IN: u64 = 8;
-/// How often to look while requests come, and otherwise.
+/// Intervals between looks while requests come, and otherwise.
 const BUSY: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_millis(200);
 
-/// What advice is based on.
+/// Basis of advice.
 #[derive(Debug)]
 pub(in crate::daemon) struct Advised {
     pub(in crate::daemon) block_bytes: u64,
@@ -85,7 +85,8 @@ impl Daemon {
         Some(look(&found.followed))
     }
 
-    /// What a volume's requests so far say about the cache it wants, of this size if one is given.
+    /// Advises on the cache a volume wants, from its requests so far; on a cache of this size if
+    /// one is given.
     pub(in crate::daemon) fn advise(
         &self,
         volume: &VolumeSide,

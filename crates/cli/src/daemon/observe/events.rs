@@ -1,5 +1,5 @@
-//! What happened to the daemon as a whole: the last events, for the dashboard and `forebay top`.
-//! The log says the same and more, and outlives the daemon.
+//! Events of the daemon as a whole: the last ones, for the dashboard and `forebay top`. The log has
+//! them and more, and outlives the daemon.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::wall_clock::since_1970;
 
-/// How many are kept; each is a few lines of text.
+/// The number of events kept; each is a few lines of text.
 const KEPT: usize = 500;
 
-/// One event.
+/// An event.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Event {
     /// From 1, each by 1.
@@ -45,7 +45,7 @@ impl Events {
         });
     }
 
-    /// What came after this number, the oldest first.
+    /// Events after this number, the oldest first.
     pub(in crate::daemon) fn after(&self, number: u64) -> Vec<Event> {
         let kept = self.lock();
         kept.iter()

@@ -1,4 +1,4 @@
-//! What is known of volumes by following their requests.
+//! Knowledge of volumes from following their requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,7 @@ pub(super) struct Watched {
     pub(in crate::daemon) followed: Followed,
 }
 
-/// What is known of a volume by following it.
+/// Knowledge of a volume from following it.
 #[derive(Debug)]
 pub(super) struct Followed {
     pub(in crate::daemon) block_bytes: u64,

@@ -26,10 +26,10 @@ pub(super) struct Heat {
     rows: VecDeque<Row>,
 }
 
-/// What is told of it.
+/// A row of heat, as reported.
 #[derive(Debug, Serialize)]
 pub(super) struct HeatRow {
-    /// How many rows before the present one.
+    /// Rows between this row and the present one.
     pub(super) rows_ago: u64,
     /// Requests that touched each part of the address space, from its beginning.
     pub(in crate::daemon) requests: Vec<u32>,

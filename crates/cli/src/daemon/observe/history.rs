@@ -9,9 +9,9 @@ use serde::Serialize;
 use crate::report::status::{Lately, Status, Times, Traffic};
 use crate::wall_clock::since_1970;
 
-/// How many samples are kept.
+/// The number of samples kept.
 const SAMPLES: usize = 3600;
-/// What "lately" means, in samples.
+/// Length of "lately", in samples.
 const MINUTE: usize = 60;
 
 const COLUMNS: [&str; 21] = [
@@ -38,7 +38,7 @@ const COLUMNS: [&str; 21] = [
     "origin_written_bytes_per_second",
 ];
 
-/// What happened in a second.
+/// A second of the history.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     unix_seconds: f64,
@@ -48,8 +48,8 @@ pub(super) struct Sample {
 
 const _: () = assert!(size_of::<Sample>() * SAMPLES <= 346_000);
 
-/// A part of the history: one array for each column. What is not known (a ratio of nothing) is
-/// null in JSON.
+/// A part of the history: an array for each column. Unknown values (a ratio of nothing) are null in
+/// JSON.
 #[derive(Debug, Serialize)]
 pub(in crate::daemon) struct Columns {
     /// Another with each start of the daemon.
@@ -84,7 +84,7 @@ impl History {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What came after a moment.
+    /// Samples after a moment.
     pub(in crate::daemon) fn after(&self, unix_seconds: f64) -> Columns {
         let kept = self.lock();
         let wanted = || {
@@ -103,7 +103,7 @@ impl History {
         }
     }
 
-    /// What happened in the minute before this status.
+    /// The minute before this status.
     pub(in crate::daemon) fn lately(&self, status: &Status) -> Lately {
         let whole = Lately::whole(status);
         let kept = self.lock();
@@ -127,7 +127,7 @@ impl History {
     }
 }
 
-/// What happened between two looks.
+/// Makes a sample of two looks at the counters.
 pub(super) fn sample(before: (&Status, &Times), now: (&Status, &Times)) -> Sample {
     let (old, new) = (&before.0.traffic, &now.0.traffic);
     let seconds = (now.0.uptime_seconds - before.0.uptime_seconds).max(0.001);

@@ -22,20 +22,20 @@ use crate::network::http::HttpPlan;
 use crate::thread;
 use request::{Fault, Request};
 
-/// How many are answered at a time.
+/// The most connections that are answered at a time.
 const CONNECTIONS: usize = 16;
-/// How long a client may take to receive its answer.
+/// The longest time a client may take to receive its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is sent back.
+/// An answer.
 struct Response {
     status: &'static str,
     content_type: &'static str,
     body: Vec<u8>,
 }
 
-/// Listens, if the plan says so. The usual addresses may all be taken by other daemons: this one
-/// is then without a dashboard. One that was asked for must be free.
+/// Listens, if the plan says so. Other daemons may have taken all the usual addresses: this daemon
+/// is then without a dashboard. An address that was asked for must be free.
 pub(in crate::daemon) fn bind(plan: &HttpPlan) -> Result<Option<TcpListener>> {
     match plan {
         HttpPlan::Off => Ok(None),
@@ -174,7 +174,7 @@ fn send(mut stream: &TcpStream, response: &Response, with_body: bool) {
         pages::POLICY,
     );
     let body: &[u8] = if with_body { &response.body } else { &[] };
-    // Whoever no longer listens misses nothing.
+    // A client that no longer listens misses nothing.
     let _ = stream
         .set_write_timeout(Some(PATIENCE))
         .and_then(|()| stream.write_all(head.as_bytes()))

@@ -21,7 +21,7 @@ use crate::daemon::state::{Daemon, VolumeSide};
 
 /// Requests between two looks: 2 MiB of memory, and at 1.6 million requests a second not enough.
 const ROOM: usize = 1 << 16;
-/// How often to look.
+/// Interval between looks.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Daemon {

@@ -1,8 +1,8 @@
-//! How many recordings are being made.
+//! The number of recordings in progress.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many recordings are being made.
+/// The number of recordings in progress.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Recordings(AtomicUsize);
 
@@ -17,7 +17,7 @@ impl Recordings {
     }
 }
 
-/// One of them, while it is being made.
+/// A recording in progress.
 pub(super) struct Counted<'a>(&'a Recordings);
 
 impl Drop for Counted<'_> {

@@ -1,4 +1,4 @@
-//! What the daemon reports about itself.
+//! The daemon's report about itself.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ struct VolumePart {
     mode: Option<Mode>,
 }
 
-/// One worker's part.
+/// A worker's part.
 struct Part {
     stats: Vec<Stats>,
     volumes: Vec<VolumePart>,

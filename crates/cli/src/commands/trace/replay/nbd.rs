@@ -18,9 +18,9 @@ use super::operations::Operation;
 use super::target::{Data, Failed, Session, Target, pieces};
 use crate::failure::{Usage, wrong_usage};
 
-/// What every server takes in one request (proto.md, "Block size constraints").
+/// The longest request that every server takes (proto.md, "Block size constraints").
 const LONGEST_BYTES: u32 = 32 << 20;
-/// What a server that names no block size takes.
+/// Block size of a server that names none.
 const BLOCK_BYTES: u32 = 512;
 /// The longest answer to an option that is read.
 const LONGEST_ANSWER_BYTES: u32 = 64 << 10;
@@ -93,7 +93,7 @@ fn decoded(text: &str) -> Option<String> {
 trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
-/// What the server says about an export.
+/// An export, as the server describes it.
 #[derive(Clone, Copy, Debug)]
 struct Export {
     size_bytes: u64,
@@ -296,7 +296,7 @@ impl Session for Connection {
 }
 
 impl Connection {
-    /// One request and its answer: 0 or the server's number of the error.
+    /// Sends a request and returns its answer: 0 or the server's number of the error.
     fn piece(&mut self, kind: Kind, offset_bytes: u64, len_bytes: u32) -> io::Result<u32> {
         self.next += 1;
         let header = RequestHeader {

@@ -11,16 +11,16 @@ use super::super::progress::Progress;
 use crate::args::{ReplayArgs, TraceFileArgs};
 use crate::units::Speed;
 
-/// What formats that know bytes are read in.
+/// Unit of formats that know bytes.
 const SECTOR_BYTES: u64 = 512;
 /// Volumes of a trace begin at multiples of this.
 const ALIGNMENT_BYTES: u64 = 1 << 20;
-/// How many requests pass between two looks at Ctrl-C.
+/// Requests between two looks at Ctrl-C.
 const STEP: u64 = 1 << 16;
 /// A longer range without data is several operations.
 const LONGEST_BYTES: u64 = 1 << 30;
 
-/// One request to a target.
+/// A request to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
     /// Since the trace's first request; `None` in formats without times.
@@ -66,7 +66,7 @@ fn named(args: &ReplayArgs) -> String {
     format!("{} as {}", args.file.display(), args.format)
 }
 
-/// What a trace will ask for.
+/// Needs of a trace: the size of each volume, writes, times.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     /// Where each volume ends, in bytes.
@@ -139,11 +139,11 @@ fn rounded_up(bytes: u64) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// What a target takes.
+/// Sizes and requests that a target takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) size_bytes: u64,
-    /// What offsets and lengths must be multiples of.
+    /// Unit of offsets and lengths.
     pub(super) block_bytes: u64,
     pub(super) discards: bool,
     pub(super) zeroes: bool,

@@ -18,7 +18,7 @@ use crate::thread;
 
 /// The longest sleep without a look at Ctrl-C.
 const NAP: Duration = Duration::from_millis(50);
-/// How many requests pass between two looks while there is no time to sleep.
+/// Requests between two looks while there is no time to sleep.
 const STEP: u64 = 64;
 
 /// Drives the target with all operations.

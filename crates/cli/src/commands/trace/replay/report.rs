@@ -1,4 +1,4 @@
-//! What a replay reports, for people and for programs.
+//! Report of a replay, for people and for programs.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use super::tally::{Side, Tally};
 use crate::args::ReplayArgs;
 use crate::units::{Speed, duration, latency, share, size};
 
-/// What only a simulation knows.
+/// Figures that only a simulation knows.
 pub(super) struct Simulated {
     pub(super) mode: Mode,
     pub(super) cache_bytes: u64,
@@ -66,7 +66,7 @@ impl Report {
         tally.read.requests + tally.write.requests + tally.other.requests
     }
 
-    /// One JSON object.
+    /// The report as a JSON object.
     pub(super) fn document(&self) -> Value {
         let tally = &self.tally;
         let side = |side: &Side| self.side_document(side);

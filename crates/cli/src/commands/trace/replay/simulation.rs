@@ -18,7 +18,7 @@ use crate::failure::Usage;
 use crate::units::Speed;
 
 const BLOCK_BYTES: u64 = 4096;
-/// How many requests pass between two looks at Ctrl-C.
+/// Requests between two looks at Ctrl-C.
 const STEP: u64 = 1 << 12;
 
 /// Drives a simulated cache with the whole trace.

@@ -1,4 +1,4 @@
-//! What a replay counts.
+//! Counters of a replay.
 
 use forebay_engine::{Histogram, Nanos};
 use forebay_trace::Kind;
@@ -26,7 +26,7 @@ impl Side {
     }
 }
 
-/// How long after their time requests were sent.
+/// Delays of requests behind their time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Behind {
     requests: u64,

@@ -1,4 +1,4 @@
-//! What can be driven: an NBD server, a block device, a file.
+//! Targets of a replay: an NBD server, a block device, a file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use forebay_trace::Kind;
 use super::nbd;
 use super::operations::Operation;
 
-/// How much is read or written at once where one transfer may be in pieces.
+/// The most that is read or written at once where a transfer may be in pieces.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Why an operation did not succeed.
@@ -24,7 +24,7 @@ pub(super) enum Failed {
     Lost(String),
 }
 
-/// One thread's way to the target.
+/// A thread's way to the target.
 pub(super) trait Session: Send {
     /// Does it and waits for it.
     fn carry_out(&mut self, operation: &Operation) -> Result<(), Failed>;
@@ -35,7 +35,7 @@ type Open = Box<dyn Fn() -> Result<Box<dyn Session>>>;
 /// A target and what it takes.
 pub(super) struct Target {
     pub(super) size_bytes: u64,
-    /// What offsets and lengths must be multiples of.
+    /// Unit of offsets and lengths.
     pub(super) block_bytes: u64,
     pub(super) discards: bool,
     pub(super) zeroes: bool,

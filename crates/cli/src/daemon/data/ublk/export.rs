@@ -19,8 +19,8 @@ use crate::daemon::data::link::Link;
 use crate::device::patience::patiently;
 use crate::failure::{in_words, refuse};
 
-/// How long the driver may take to notice that a server has ended, and udev to give a device to
-/// its group.
+/// The longest time the driver may take to notice that a server has ended, and udev to give a
+/// device to its group.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 /// Where devices have lasting names.
@@ -73,7 +73,7 @@ fn set_name(name: &str, number: u32) {
     }
     for link in names_of(number) {
         if link != Path::new(NAMES).join(name) {
-            // One that is gone already is as well.
+            // A link that is gone already does no harm.
             let _ = std::fs::remove_file(link);
         }
     }
@@ -114,7 +114,7 @@ fn make(control: &mut UblkControl, links: &[Link], wanted: &Wanted) -> Result<u3
         .and_then(|()| start(control, info.number, commands::START_DEVICE));
     if let Err(error) = started {
         remove_from(links, wanted.slot);
-        // What matters is why it could not be started.
+        // The error that matters is why it could not be started.
         let _ = delete(control, info.number);
         return Err(error.context(format!("{} could not be started", path(info.number))));
     }
@@ -307,7 +307,7 @@ pub(in crate::daemon) fn all(control: &mut UblkControl) -> Result<Vec<DeviceInfo
         })
         .collect();
     numbers.sort_unstable();
-    // One that goes away meanwhile is not there.
+    // A device that goes away meanwhile is not there.
     Ok(numbers
         .into_iter()
         .filter_map(|number| info(control, number).ok())
@@ -328,7 +328,7 @@ pub(crate) fn give_up(number: u32) -> Result<()> {
         .command(commands::STOP_DEVICE, number, 0, &mut [])
         .with_context(|| format!("cannot stop {}", path(number)))?;
     for link in names_of(number) {
-        // One that is gone already is as well.
+        // A link that is gone already does no harm.
         let _ = std::fs::remove_file(link);
     }
     delete(&mut control, number)
@@ -364,7 +364,7 @@ fn give_name(name: &str, number: u32) -> io::Result<()> {
         return Ok(());
     }
     let new = Path::new(NAMES).join(format!(".{name}.new"));
-    // One that a daemon left in the middle of this.
+    // A daemon that ended in the middle of this left a link.
     let _ = std::fs::remove_file(&new);
     std::os::unix::fs::symlink(path(number), &new)?;
     std::fs::rename(new, link)
@@ -373,7 +373,7 @@ fn give_name(name: &str, number: u32) -> io::Result<()> {
 fn take_name(name: &str, number: u32) {
     let link = Path::new(NAMES).join(name);
     if leads_to(&link, number) {
-        // One that is gone already is as well.
+        // A link that is gone already does no harm.
         let _ = std::fs::remove_file(link);
     }
 }

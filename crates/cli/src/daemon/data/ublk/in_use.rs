@@ -8,7 +8,7 @@ use std::path::Path;
 /// O_EXCL of open(2): of a block device, fails while it is mounted or otherwise claimed.
 const EXCLUSIVE: i32 = 0o200;
 
-/// Who uses a block device, in words for a message, if it is claimed: mounted, part of LVM or a
+/// The user of a block device, in words for a message, if it is claimed: mounted, part of LVM or a
 /// RAID, swapped to.
 pub(crate) fn user_of(path: &Path) -> io::Result<Option<String>> {
     let opened = OpenOptions::new()

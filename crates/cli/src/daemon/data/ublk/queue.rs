@@ -25,7 +25,7 @@ use crate::failure::in_words;
 /// Tags are the low bits of a token.
 const TAG_BITS: u32 = 16;
 
-/// One queue of a volume's block device.
+/// A queue of a volume's block device.
 #[derive(Debug)]
 pub(in crate::daemon) struct Queue {
     volume: VolumeSlot,

@@ -1,4 +1,4 @@
-//! What udev is told about a block device before its first event: the volume's name. The rule in
+//! The volume's name, told to udev before a block device's first event. The rule in
 //! `packaging/udev` makes a link of it, which is how systemd learns that `/dev/forebay/NAME` is
 //! there.
 

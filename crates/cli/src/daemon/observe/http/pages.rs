@@ -1,6 +1,6 @@
 //! The dashboard's files, in the binary: nothing is asked for elsewhere, and nothing may be.
 
-/// What a browser may do with them: nothing but show them and ask this daemon.
+/// Content policy for browsers: show these pages and ask this daemon, nothing else.
 pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

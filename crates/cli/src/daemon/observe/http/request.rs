@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 /// The longest head.
 const MOST_BYTES: usize = 8 << 10;
 const MOST_HEADERS: usize = 64;
-/// How long the head may take.
+/// The longest time the head may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is asked for.
+/// A request for a page.
 #[derive(Debug, PartialEq)]
 pub(super) struct Request {
     /// False for HEAD.

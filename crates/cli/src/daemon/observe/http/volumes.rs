@@ -1,4 +1,4 @@
-//! What the daemon knows of each volume by following it: the miss-ratio curve, and heat.
+//! Knowledge of each volume from following it: the miss-ratio curve, and heat.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -28,14 +28,14 @@ struct Multiple {
     point: Point,
 }
 
-/// One volume.
+/// A volume, as shown.
 #[derive(Debug, Serialize)]
 pub(super) struct VolumeView {
     name: String,
     size_bytes: u64,
     /// Distinct data that was read or written, by the sample.
     footprint_bytes: u64,
-    /// What the volume has of the cache: all of it if it is the only one, else what it holds now.
+    /// The volume's part of the cache: all of it if it is the only volume, else what it holds now.
     share_bytes: u64,
     curve: Vec<Point>,
     multiples: Vec<Multiple>,
