@@ -24,7 +24,7 @@ pub enum DirectIo {
     IfPossible,
 }
 
-/// How to open a device.
+/// Options for opening a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenHow {
     /// Whether it must be used past the page cache.
@@ -33,7 +33,7 @@ pub struct OpenHow {
     pub read_only: bool,
 }
 
-/// What kind of thing holds the data.
+/// Kind of the file that holds the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
     /// A block device.
@@ -50,9 +50,9 @@ pub enum OpenError {
     Busy {
         /// Which device.
         path: PathBuf,
-        /// Who uses it.
+        /// The user of the device, in words.
         reason: String,
-        /// What to do about it.
+        /// Advice.
         remedy: &'static str,
     },
     /// Neither a block device nor a regular file.
@@ -60,7 +60,7 @@ pub enum OpenError {
     WrongKind {
         /// Which path.
         path: PathBuf,
-        /// What it is.
+        /// Kind of the file, in words.
         what: &'static str,
     },
     /// The file system has no direct I/O.
@@ -82,9 +82,9 @@ pub enum OpenError {
     Io {
         /// Which device.
         path: PathBuf,
-        /// What was being done.
+        /// The step that failed, in words.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -167,7 +167,7 @@ impl RealDevice {
         &self.path
     }
 
-    /// What kind of thing it is.
+    /// The kind of file that holds the data.
     #[must_use]
     pub fn kind(&self) -> DeviceKind {
         self.kind
@@ -189,7 +189,7 @@ impl RealDevice {
         Ok(size_bytes)
     }
 
-    /// What offsets and lengths must be multiples of, in bytes.
+    /// Unit of offsets and lengths, in bytes.
     #[must_use]
     pub fn logical_block_bytes(&self) -> u32 {
         self.logical_block_bytes
@@ -275,7 +275,7 @@ fn size_of(file: &File, is_block: bool) -> io::Result<u64> {
     }
 }
 
-/// What an errno of a device operation means to the engine.
+/// Translates the errno of a device operation for the engine.
 pub(crate) fn device_error(errno: i32) -> DeviceError {
     match errno {
         libc::ENOSPC | libc::EDQUOT | libc::EFBIG => DeviceError::NoSpace,
@@ -444,8 +444,8 @@ fn is_in_memory(file: &File) -> bool {
     told && (kind == libc::TMPFS_MAGIC || kind == RAMFS_MAGIC)
 }
 
-/// What direct I/O on a file must be aligned to. Kernels before 6.1 do not say; 512 bytes is what
-/// disks then want.
+/// The alignment of direct I/O on a file, in bytes. Kernels before 6.1 do not report it; disks then
+/// want 512 bytes.
 fn file_alignment_bytes(file: &File) -> u32 {
     const ASSUMED_BYTES: u32 = 512;
     // SAFETY: a statx structure is plain data for which all zeroes mean "nothing".

@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::device::RealDevice;
 
-/// How many discards may wait for the thread. More are refused as unsupported: nothing depends
-/// on a discard.
+/// Discards that may wait for the thread. More are refused as unsupported: nothing depends on a
+/// discard.
 const WAITING: usize = 256;
 
 /// From linux/fs.h: `_IO(0x12, 119)`.

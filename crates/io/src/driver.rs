@@ -24,7 +24,7 @@ use work::{Task, Work};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DriverDevice(u32);
 
-/// What was carried out.
+/// Kind of a finished operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carried {
     /// An operation of a shard's engine, by the engine's name for it.
@@ -36,13 +36,13 @@ pub enum Carried {
 /// Something carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// What.
+    /// The operation.
     pub what: Carried,
-    /// How it went.
+    /// Its result.
     pub result: Result<(), DeviceError>,
 }
 
-/// What a driver has done since it was made.
+/// Counters of a driver since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverCounters {
     /// Read operations finished.
@@ -68,13 +68,13 @@ pub enum DriverError {
     Unknown,
 }
 
-/// How much zeroes are written at once where a device has no better way, in bytes.
+/// The most zeroes that are written at once where a device has no better way, in bytes.
 const ZEROES_BYTES: usize = 1 << 20;
-/// How often an operation is tried again that the kernel would not take at the moment.
+/// The most retries of an operation that the kernel would not take at the moment.
 const MAX_RETRIES: u32 = 64;
 
-/// One thread's driver. Actions go in with the number of the shard they came from; what is done
-/// comes out in [`Driver::submit`] and [`Driver::complete`].
+/// A thread's driver. Actions go in with the number of the shard they came from; finished
+/// operations come out in [`Driver::submit`] and [`Driver::complete`].
 #[derive(Debug)]
 pub struct Driver {
     devices: Slots<Attached>,
@@ -151,13 +151,13 @@ impl Driver {
         self.routes.clear(shard, name);
     }
 
-    /// How many operations have been taken and not yet answered.
+    /// The number of operations taken and not yet answered.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.works.len()
     }
 
-    /// What the driver has done so far.
+    /// The counters of the driver.
     #[must_use]
     pub fn counters(&self) -> DriverCounters {
         self.counters
@@ -181,7 +181,7 @@ impl Driver {
             return refuse(Err(DeviceError::Gone));
         };
         let (task, offset_bytes, len_bytes, bufs) = match operation {
-            // Who flushes a device for which shards is decided above this (I21).
+            // A part above this decides which flush of a device serves which shards (I21).
             Operation::Flush => return refuse(Err(DeviceError::Unsupported)),
             Operation::Read { offset_bytes, bufs } => {
                 (Task::Read, offset_bytes, total_bytes(&bufs), bufs)
@@ -242,8 +242,8 @@ impl Driver {
         self.begin_all(ring, done);
     }
 
-    /// Takes a completion if it is the driver's own, and says whether it was. What is thereby
-    /// done is appended to `done`.
+    /// Takes a completion if it is the driver's own, and says whether it was. Operations that it
+    /// finishes are appended to `done`.
     pub fn complete(
         &mut self,
         ring: &mut Uring,

@@ -11,8 +11,7 @@ struct Shared {
     mailboxes: Vec<Vec<u32>>,
 }
 
-/// One modelled device. Clones are the same device: threads that share a real device share its
-/// model.
+/// A modelled device. Clones are of one device: threads that share a real device share its model.
 #[derive(Clone)]
 pub struct Emulation {
     shared: Arc<Mutex<Shared>>,
@@ -54,7 +53,7 @@ impl Emulation {
     }
 }
 
-/// One thread's use of a modelled device.
+/// A thread's use of a modelled device.
 #[derive(Debug)]
 pub(crate) struct Client {
     emulation: Emulation,

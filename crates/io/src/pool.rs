@@ -3,8 +3,8 @@
 //! # Who may touch a buffer
 //!
 //! A [`Buf`] is a name that anyone can copy, so the compiler cannot hold it to one owner; the
-//! design does. Whoever allocated a buffer owns its bytes; handing the name to another thread in
-//! a message hands over the bytes with it; and from submission to completion the kernel owns the
+//! design does. The part that allocated a buffer owns its bytes. Handing the name to another thread
+//! in a message hands over the bytes with it. From submission to completion the kernel owns the
 //! bytes of a device or socket operation. Each byte thus has one owner at any time, which is what
 //! the slices of [`Memory::bytes`] and [`Memory::bytes_mut`] rely on. Frees go back to the arena
 //! that allocated.
@@ -20,7 +20,7 @@ use crate::ring_memory::RingMemory;
 
 /// Sizes are powers of two of pages, up to 2^20 pages (4 GiB).
 const ORDERS: usize = 21;
-/// How many single pages an arena keeps at hand without merging them with their neighbours.
+/// Single pages that an arena keeps at hand without merging them with their neighbours.
 const PAGES_AT_HAND: usize = 256;
 /// No page: the end of a list.
 const NONE: u32 = u32::MAX;
@@ -33,7 +33,7 @@ pub enum PoolError {
         "{len_bytes} bytes of memory cannot be shared out to {arenas} threads; choose another size with --memory, or fewer --threads"
     )]
     Size {
-        /// What was asked for, in bytes.
+        /// Size asked for, in bytes.
         len_bytes: usize,
         /// For how many threads.
         arenas: usize,
@@ -41,9 +41,9 @@ pub enum PoolError {
     /// The kernel gave no memory.
     #[error("the kernel gave no {len_bytes} bytes of memory; ask for less with --memory")]
     Map {
-        /// What was asked for, in bytes.
+        /// Size asked for, in bytes.
         len_bytes: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -171,7 +171,7 @@ impl PoolView {
     }
 }
 
-/// What a page is to the allocator.
+/// State of a page in the allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Page {
     /// Inside a run whose first page says what it is.
@@ -211,7 +211,7 @@ impl ByShard {
     }
 }
 
-/// One thread's part of the pool.
+/// A thread's part of the pool.
 ///
 /// A buddy allocator whose lists live in arrays made once: neither `alloc` nor `free` allocates,
 /// and single pages, the common size, come from a stack.
@@ -264,7 +264,7 @@ impl Arena {
         &self.view
     }
 
-    /// How much can still be allocated, in bytes, if asked for in single pages.
+    /// Bytes that can still be allocated, if asked for in single pages.
     #[must_use]
     pub fn free_bytes(&self) -> usize {
         self.free_pages * PAGE_BYTES

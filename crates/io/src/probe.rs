@@ -1,4 +1,4 @@
-//! What /proc and /sys tell about a block device: its abilities, its identity, its users.
+//! Facts in /proc and /sys about a block device: its abilities, its identity, its users.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ fn queue(numbers: Numbers, name: &str) -> Option<String> {
     read_line(&disk_directory(numbers).join("queue").join(name))
 }
 
-/// Whether the device may lose completed writes at a power cut. One that does not say may.
+/// Whether the device may lose completed writes at a power cut. A device that does not say may.
 pub(crate) fn has_volatile_cache(numbers: Numbers) -> bool {
     queue(numbers, "write_cache").is_none_or(|mode| mode != "write through")
 }
@@ -84,7 +84,7 @@ pub(crate) fn identity(numbers: Numbers) -> String {
     name + &part.unwrap_or_default()
 }
 
-/// Who uses a block device, in words for an error message: `mounted on /mnt`, `used by dm-0`.
+/// The user of a block device, in words for an error message: `mounted on /mnt`, `used by dm-0`.
 ///
 /// # Errors
 /// If it cannot be examined.
@@ -94,7 +94,7 @@ pub fn block_device_user(path: &Path) -> std::io::Result<Option<String>> {
     Ok(user(numbers).map(|user| user.trim_start_matches("is ").to_owned()))
 }
 
-/// Who uses a block device, in words for an error message.
+/// The user of a block device, in words for an error message.
 pub(crate) fn user(numbers: Numbers) -> Option<String> {
     let partitions = fs::read_dir(numbers.sysfs())
         .into_iter()

@@ -25,11 +25,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_engine::DeviceError;
 
-/// What a log begins with.
+/// First bytes of a log.
 const MAGIC: &[u8; 8] = b"FBRECRD1";
 const HEAD_BYTES: usize = 32;
 
-/// What a record is about.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -130,8 +130,8 @@ impl Log {
     }
 }
 
-/// One device's part in a log. What cannot be recorded counts as failed, so that nothing is ever
-/// acknowledged that the log does not explain.
+/// A device's part in a log. An operation that cannot be recorded counts as failed, so that nothing
+/// is ever acknowledged that the log does not explain.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     recording: Arc<Recording>,

@@ -17,9 +17,9 @@ pub enum RingMemoryError {
     Io {
         /// Which file.
         path: PathBuf,
-        /// What was being done to it.
+        /// The step that failed, in words.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Another process has it.
@@ -34,7 +34,7 @@ pub enum RingMemoryError {
     Foreign {
         /// Which file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its fault, in words.
         what: String,
     },
 }

@@ -1,4 +1,4 @@
-//! One thread's io_uring: sockets, timers, wakeups and devices all complete through it.
+//! A thread's io_uring: sockets, timers, wakeups and devices all complete through it.
 
 mod message;
 mod waker;
@@ -64,7 +64,7 @@ impl Token {
         (self.0 >> TAG_SHIFT) as u8
     }
 
-    /// What it names.
+    /// The number of the thing it names.
     #[must_use]
     pub fn value(self) -> u64 {
         self.0 & ((1 << TAG_SHIFT) - 1)
@@ -85,18 +85,18 @@ const MESSAGE_TAG: u8 = 0xf3;
 const WAKE_TAG: u8 = 0xfe;
 const CANCEL_TAG: u8 = 0xff;
 
-/// One thing that finished.
+/// A finished operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What finished.
+    /// The operation.
     pub token: Token,
-    /// What the kernel returned: a count of bytes, a descriptor, or a negated errno.
+    /// The kernel's result: a count of bytes, a descriptor, or a negated errno.
     pub result: i32,
     /// Whether the operation goes on and completes again (multi-shot ones do).
     pub more: bool,
 }
 
-/// How an open file is named to the ring.
+/// An open file, as it is named to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileTarget {
     /// By its descriptor.
@@ -134,25 +134,26 @@ pub enum UringError {
     /// The kernel refused what should have worked.
     #[error("io_uring could not {doing}")]
     Failed {
-        /// What was being done.
+        /// The step that failed, in words.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 /// The kernel pins registered buffers in pieces of at most this size.
 const FIXED_CHUNK_BYTES: usize = 1 << 30;
-/// How many devices get a place in the ring's table of files.
+/// Places for devices in the ring's table of files.
 const FIXED_FILES: u32 = 64;
-/// How long a ring that is dropped waits for what it has cancelled.
+/// The longest time that a dropped ring waits for the operations it has cancelled.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A ring and the operations on it. Belongs to the thread that made it.
 pub struct Uring {
     ring: IoUring,
     memory: PoolView,
-    // What did not fit in the kernel's queue, in order. Bounded by what its users have in flight.
+    // Entries that did not fit in the kernel's queue, in order. Bounded by the operations of its
+    // users.
     backlog: VecDeque<squeue::Entry>,
     fixed_chunks: usize,
     free_files: Vec<u32>,
@@ -228,8 +229,7 @@ impl Uring {
         self.waker.clone()
     }
 
-    /// How many operations are on their way, without those that wait for as long as a device
-    /// exists.
+    /// The number of operations in flight, without those that wait for as long as a device exists.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.in_flight

@@ -57,7 +57,7 @@ fn wakes_in_time() -> bool {
     seconds_asleep(Duration::from_micros(100)) < 300e-6
 }
 
-/// How long this machine sleeps when it is asked for so much.
+/// The time that this machine sleeps when it is asked for so much.
 fn seconds_asleep(duration: Duration) -> f64 {
     let begin = Instant::now();
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! What a recorded device leaves in the log, asked by a driver or by the control plane.
+//! Records of a device's operations in the log, asked by a driver or by the control plane.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What a driver knows of a device, and which device an engine means.
+//! Devices as a driver knows them, and the device that an engine means.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use crate::device::{DeviceKind, RealDevice};
 use crate::emulated::Client;
 use crate::uring::{FileTarget, TIMER_TAG, Token, Uring};
 
-/// How a device makes a range read as zeroes; the next is tried where one is not supported.
+/// A device's way to make a range read as zeroes; the next is tried where this way is not
+/// supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ZeroWay {
     ZeroRange,
@@ -27,7 +28,7 @@ impl ZeroWay {
     }
 }
 
-/// How a device is told that a range is unused.
+/// A device's way to mark a range as unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DiscardWay {
     PunchHole,
@@ -37,7 +38,7 @@ pub(super) enum DiscardWay {
 }
 
 impl DiscardWay {
-    /// What to try where this is not supported.
+    /// The next way to try where this way is not supported.
     pub(super) fn next(self) -> DiscardWay {
         match self {
             DiscardWay::Ring => DiscardWay::Thread,

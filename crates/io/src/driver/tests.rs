@@ -120,8 +120,8 @@ fn a_discard_tries_the_ring_then_the_thread_then_gives_up() {
     assert!(bytes.iter().all(|byte| *byte == 7), "nothing was touched");
 }
 
-/// What waits for its turn is refused at once when it comes, each from a loop and not from within
-/// the one before.
+/// Refuses each waiting operation when its turn comes, from a loop and not from within the
+/// operation before.
 #[test]
 fn a_long_queue_of_refusals_is_no_deep_stack() {
     const COUNT: u32 = 100_000;

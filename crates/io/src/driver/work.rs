@@ -1,4 +1,4 @@
-//! One operation on its way.
+//! An operation in flight.
 
 use forebay_engine::{Bufs, DeviceError, OpId};
 
@@ -24,10 +24,10 @@ pub(super) struct Work {
     pub(super) len_bytes: u64,
     pub(super) done_bytes: u64,
     pub(super) bufs: Bufs,
-    /// What the kernel reads of a transfer with several buffers, until it completes.
+    /// Memory from which the kernel reads a transfer of several buffers, until it completes.
     pub(super) vector: Vec<libc::iovec>,
     pub(super) retries: u32,
-    /// How a discard was tried last.
+    /// The way in which a discard was tried last.
     pub(super) discard_way: DiscardWay,
     /// Its place in the device's recording, if there is one.
     pub(super) begun: Option<Begun>,

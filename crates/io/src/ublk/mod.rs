@@ -1,6 +1,6 @@
-//! The system calls behind block devices of ublk: the control device, the character device of
-//! each block device, and the commands of its queues on a thread's ring. What goes over them is
-//! in `forebay-frontend`.
+//! The system calls behind block devices of ublk: the control device, the character device of each
+//! block device, and the commands of its queues on a thread's ring. Their contents are in
+//! `forebay-frontend`.
 
 mod control;
 mod device;

@@ -1,4 +1,4 @@
-//! What a thread that serves a block device must tell the kernel.
+//! Settings of a thread that serves a block device, for the kernel.
 
 use std::io;
 

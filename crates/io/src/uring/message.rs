@@ -1,13 +1,13 @@
-//! What the kernel reads of a vectored transfer on a socket while it is on its way.
+//! Memory from which the kernel reads a vectored transfer on a socket while it is in flight.
 
 use forebay_engine::Buf;
 
 use super::Token;
 use crate::pool::PoolView;
 
-/// How many pieces one transfer takes; the kernel takes no more than 1,024.
+/// The most pieces of a transfer; the kernel takes no more than 1,024.
 const MAX_PIECES: usize = 512;
-/// How many bytes outside the pool one transfer takes.
+/// The most bytes of a transfer that are outside the pool.
 const MAX_COPIED_BYTES: usize = 256 << 10;
 
 /// A piece of what is sent.
@@ -19,7 +19,7 @@ pub enum SendPiece<'a> {
     Buf {
         /// The buffer.
         buf: Buf,
-        /// How much of its beginning is left out, in bytes.
+        /// Bytes at its beginning that are left out.
         skip_bytes: u32,
     },
 }

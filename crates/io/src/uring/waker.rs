@@ -36,8 +36,8 @@ impl Waker {
         })
     }
 
-    /// Makes the ring complete [`super::Token::WAKE`]. What was put in a queue before the call is
-    /// seen by whoever looks after that completion; several calls may make one completion.
+    /// Makes the ring complete [`super::Token::WAKE`]. An entry put into a queue before the call is
+    /// seen by a look after that completion; several calls may make one completion.
     pub fn wake(&self) {
         if !self.shared.pending.swap(true, Ordering::AcqRel) {
             // The counter cannot overflow: it is one at most.

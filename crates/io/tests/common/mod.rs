@@ -1,4 +1,4 @@
-//! What the tests share: scratch files, and a thread's ring, arena and driver in one.
+//! Support for the tests: scratch files, and a thread's ring, arena and driver together.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub(crate) const IF_POSSIBLE: OpenHow = OpenHow {
 pub(crate) const NAME: Device = Device::Cache(0);
 pub(crate) const SHARD: u16 = 3;
 
-/// One thread's part of the data path, with a device that shard 3 calls cache 0.
+/// A thread's part of the data path, with a device that shard 3 calls cache 0.
 pub(crate) struct Rig {
     // Dropped first, so that nothing is on its way when the driver goes.
     pub(crate) ring: Uring,
