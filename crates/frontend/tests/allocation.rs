@@ -36,7 +36,7 @@ static COUNTING: Counting = Counting;
 const DEPTH: usize = 32;
 const BLOCK_BYTES: u32 = 4096;
 
-/// One buffer for each request in flight.
+/// A buffer for each request in flight.
 struct Arena(Vec<u8>);
 
 impl Arena {

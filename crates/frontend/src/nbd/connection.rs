@@ -1,5 +1,5 @@
-//! One client, from greeting to close: negotiation, transmission and TLS put together, as the
-//! loop drives them.
+//! A client, from greeting to close: negotiation, transmission and TLS put together, as the loop
+//! drives them.
 
 use forebay_engine::{Buf, Memory};
 
@@ -13,16 +13,16 @@ use super::status::Extent;
 use super::tls::{Incoming, TlsPolicy, TlsStream};
 use super::transmission::{Space, Transmission};
 
-/// What a listener gives each of its connections.
+/// Settings that a listener gives each of its connections.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// What one client may cost; see [`Limits::validated`].
+    /// Limits of a client; see [`Limits::validated`].
     pub limits: Limits,
     /// Whether TLS is possible or needed.
     pub tls: TlsPolicy,
 }
 
-/// What the loop is to do for a client.
+/// A task of the loop for a client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// The client opened this export; requests follow.
@@ -45,12 +45,13 @@ pub enum Event {
     Write(Request, Parts),
 }
 
-/// What became of received bytes.
+/// Result of received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step {
-    /// How many bytes were taken off the front, in bytes.
+    /// Bytes that were taken off the front.
     pub consumed_bytes: usize,
-    /// What to do before going on with the rest. `None`: nothing more can be done with them now.
+    /// The task to do before going on with the rest. `None`: nothing more can be done with them
+    /// now.
     pub event: Option<Event>,
 }
 
@@ -64,7 +65,7 @@ pub enum Piece<'a> {
     Buf {
         /// The buffer.
         buf: Buf,
-        /// How much of it is sent already, in bytes.
+        /// Bytes of it that are sent already.
         skip_bytes: u32,
     },
 }
@@ -136,7 +137,7 @@ pub enum Reason {
     /// Too many options.
     #[error("the client sent more than {limit} options without opening an export")]
     TooManyOptions {
-        /// How many are allowed.
+        /// The number allowed.
         limit: u32,
     },
     /// An option that cannot even be skipped.
@@ -156,7 +157,7 @@ pub enum Reason {
     /// TLS failed.
     #[error("TLS with the client failed: {message}")]
     Tls {
-        /// What rustls says.
+        /// The message of rustls.
         message: String,
     },
 }
@@ -178,7 +179,7 @@ impl Reason {
     }
 }
 
-/// How far a connection is.
+/// Phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Option haggling. The loop should end it after some seconds.
@@ -322,7 +323,7 @@ impl Inner {
     }
 }
 
-/// One client. See the module [`super`] for how to drive it.
+/// A client. See the module [`super`] for how to drive it.
 #[derive(Debug)]
 pub struct Connection {
     inner: Inner,
@@ -539,8 +540,8 @@ impl Connection {
         }
     }
 
-    /// What to send, from the first byte not sent; take as many pieces as one vectored send
-    /// holds. Ask only while no send is under way: the pieces stay where they are until
+    /// Returns the bytes to send, from the first byte not sent; take as many pieces as one vectored
+    /// send holds. Ask only while no send is under way: the pieces stay where they are until
     /// [`Connection::sent`] consumes them.
     pub fn output<M: Memory + ?Sized>(&mut self, memory: &M) -> impl Iterator<Item = Piece<'_>> {
         if self.tls.is_some() {
@@ -603,7 +604,7 @@ impl Connection {
             .flat_map(Transmission::take_released)
     }
 
-    /// How far the connection is. Under TLS, ask after [`Connection::output`].
+    /// The phase of the connection. Under TLS, ask after [`Connection::output`].
     #[must_use]
     pub fn phase(&self) -> Phase {
         match (&self.inner.ended, &self.inner.stage) {

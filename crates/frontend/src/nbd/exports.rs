@@ -1,5 +1,5 @@
-//! What is served, and under which name. The loop owns the table and may change it at any time;
-//! a connection keeps its own copy of the export it opened.
+//! Exports and their names. The loop owns the table and may change it at any time; a connection
+//! keeps its own copy of the export it opened.
 
 use super::limits::Limits;
 use super::wire::{self, MAX_STRING_BYTES, transmission_flag};
@@ -58,7 +58,7 @@ pub enum ExportError {
     MinimumBlock {
         /// The export.
         name: String,
-        /// What was asked for, in bytes.
+        /// Size asked for, in bytes.
         bytes: u32,
     },
     /// The size must be whole blocks, or its end could not be written.
@@ -82,12 +82,12 @@ pub enum ExportError {
 /// The preferred block size told to clients, in bytes: the cache's mapping unit.
 pub const PREFERRED_BLOCK_BYTES: u32 = 4096;
 
-/// One thing to serve.
+/// An export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
     /// The loop's number for it.
     pub id: ExportId,
-    /// What clients call it.
+    /// Name for clients.
     pub name: ExportName,
     /// A text for people; may be empty.
     pub description: ExportName,

@@ -24,7 +24,7 @@ pub struct HeapMemory {
 }
 
 impl HeapMemory {
-    /// How many buffers are allocated.
+    /// The number of buffers allocated.
     #[must_use]
     pub fn allocated(&self) -> usize {
         self.buffers.len()
@@ -64,7 +64,7 @@ impl Memory for HeapMemory {
     }
 }
 
-/// What came of a conversation.
+/// Transcript of a conversation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Transcript {
     /// All bytes the server sent.
@@ -136,7 +136,7 @@ pub fn opening(export: &str, structured: bool) -> Vec<u8> {
     bytes
 }
 
-/// One end of a conversation: a loop with no socket.
+/// An end of a conversation: a loop with no socket.
 struct Driver {
     connection: Connection,
     memory: HeapMemory,

@@ -1,4 +1,4 @@
-//! What one client may ask for and hold, so that no client can take the memory of all.
+//! Limits of a client's requests and memory, so that no client can take the memory of all.
 
 /// The longest request the protocol lets a client send without asking, in bytes
 /// (§ Block size constraints).
@@ -13,15 +13,15 @@ const LARGEST_MAX_REQUEST_BYTES: u32 = 1 << 30;
 pub struct Limits {
     /// The longest read or write, in bytes; told to clients as the maximum block size.
     pub max_request_bytes: u32,
-    /// How many requests may wait for their answer, or answers for being sent.
+    /// Requests that may wait for their answer, or answers for being sent.
     pub max_requests: u16,
-    /// How many bytes of data those may hold together.
+    /// Bytes of data that those may hold together.
     pub max_bytes_in_flight: u64,
-    /// How many options a client may try before it must decide.
+    /// Options that a client may try before it must decide.
     pub max_options: u32,
     /// The longest option that is read, in bytes; a longer one is skipped and refused.
     pub max_option_bytes: u32,
-    /// How many extents one answer to block status may list for each context.
+    /// Extents that an answer to block status may list for each context.
     pub max_extents: u16,
 }
 
@@ -51,7 +51,7 @@ pub enum LimitsError {
         "the bytes in flight of an NBD connection are limited to {bytes}; allow at least one request of {request_bytes}"
     )]
     BytesInFlight {
-        /// What was asked for.
+        /// Bytes asked for.
         bytes: u64,
         /// The longest request.
         request_bytes: u32,

@@ -17,7 +17,7 @@ pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
 /// An option longer than this ends the session instead of being skipped, in bytes.
 const MAX_SKIPPED_BYTES: u32 = 16 << 20;
 
-/// How option haggling ended.
+/// Outcome of option haggling.
 #[derive(Debug)]
 pub enum Outcome {
     /// The client opened an export.
@@ -283,7 +283,7 @@ impl Negotiation {
                 "TLS is not configured on this server",
             ));
         }
-        // What was said in the clear may have been said by someone else: it is forgotten.
+        // Options sent in the clear may be another sender's: they are forgotten.
         self.tls_active = true;
         self.structured = false;
         self.contexts = None;
@@ -398,7 +398,7 @@ fn find<'a>(exports: &'a ExportTable, name: &str) -> Result<&'a Export, Refused>
         .ok_or_else(|| refused(reply::ERR_UNKNOWN, no_such_export(exports, name)))
 }
 
-/// What a client is told that asks for a name which no export has (any more).
+/// The error for a client that asks for a name which no export has (any more).
 fn no_such_export(exports: &ExportTable, name: &str) -> Cow<'static, str> {
     let told = exports.formerly(name).map(|export| {
         format!(

@@ -2,7 +2,7 @@
 
 use super::wire::MAX_STRING_BYTES;
 
-/// What is wrong with an option's data; the text goes to the client.
+/// A fault of an option's data; the text goes to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 

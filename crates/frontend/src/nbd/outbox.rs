@@ -1,5 +1,5 @@
-//! Bytes on their way to the socket. What has been shown to the loop must stay where it is until
-//! the kernel has taken it, while new bytes keep coming: hence two halves.
+//! Bytes on their way to the socket. Bytes that the loop has been shown must stay where they are
+//! until the kernel has taken them, while new bytes keep coming: hence two halves.
 
 /// A queue of bytes whose shown part does not move.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ impl Outbox {
         &mut self.pending
     }
 
-    /// How much has not been sent, in bytes.
+    /// Bytes that have not been sent.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.shown.len() - self.shown_sent_bytes + self.pending.len()

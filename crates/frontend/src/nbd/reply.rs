@@ -37,7 +37,7 @@ pub type Parts = SmallVec<[Lent; 2]>;
 
 const HEADER_BYTES: usize = wire::DATA_CHUNK_BYTES;
 
-/// What follows a reply's header.
+/// The part after a reply's header.
 #[derive(Debug)]
 enum Body {
     None,

@@ -1,4 +1,4 @@
-//! What a client may ask, checked before anything else sees it, and how a refusal is worded.
+//! Clients' requests, checked before anything else sees them, and the wording of refusals.
 
 use forebay_engine::{Failure, RequestKind};
 
@@ -12,17 +12,17 @@ use super::wire::{RequestHeader, command, command_flag};
 pub struct Request {
     /// Names the request in its answer.
     pub ticket: Ticket,
-    /// What to do.
+    /// The command.
     pub command: Command,
     /// Where it starts, in bytes, a multiple of the export's minimum block size.
     pub offset_bytes: u64,
-    /// How long it is, in bytes, a multiple of the minimum block size, not zero except for a
-    /// flush. Reads and writes are at most [`Limits::max_request_bytes`], others up to 4 GiB: the
-    /// loop cuts what is too long for the engine.
+    /// Its length, in bytes, a multiple of the minimum block size, not zero except for a flush.
+    /// Reads and writes are at most [`Limits::max_request_bytes`], others up to 4 GiB: the loop
+    /// cuts those that are too long for the engine.
     pub len_bytes: u32,
 }
 
-/// What a client asks for.
+/// A client's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Answer with [`super::Connection::reply_read`].
@@ -53,7 +53,7 @@ pub enum Command {
     Cache,
     /// Answer with [`super::Connection::reply_status`].
     BlockStatus {
-        /// One extent is enough.
+        /// The client wants one extent.
         one: bool,
     },
 }
@@ -145,7 +145,7 @@ pub(crate) struct Refusal {
     pub(crate) message: &'static str,
 }
 
-/// What follows from a request's header.
+/// Consequence of a request's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Accept(Command),
@@ -155,7 +155,7 @@ pub(crate) enum Verdict {
     Refuse(Refusal),
 }
 
-/// What a client and server agreed on, as far as requests depend on it.
+/// Agreements of client and server on which requests depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
     pub(crate) structured: bool,

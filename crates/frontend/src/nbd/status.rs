@@ -82,7 +82,7 @@ impl Contexts {
     }
 }
 
-/// What is known of a range. All false is always a correct answer.
+/// State of a range. All false is always a correct answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockState {
     /// Nothing is allocated for it.
@@ -101,14 +101,14 @@ pub struct BlockState {
 pub struct Extent {
     /// Its length, in bytes.
     pub len_bytes: u64,
-    /// What is known of it.
+    /// State of the range.
     pub state: BlockState,
 }
 
-/// The chunks of one answer: one for each context, each with its own merged descriptors, cut to
-/// the range asked for and to `max_extents` (§ Structured reply types,
-/// NBD_REPLY_TYPE_BLOCK_STATUS). What is missing at the end is left for the client to ask again;
-/// a missing beginning is answered as one extent of which nothing is known.
+/// The chunks of an answer: for each context a chunk with its own merged descriptors, cut to the
+/// range asked for and to `max_extents` (§ Structured reply types, NBD_REPLY_TYPE_BLOCK_STATUS). A
+/// missing end is left for the client to ask again; a missing beginning is answered as an extent of
+/// which nothing is known.
 pub(crate) fn encode(
     into: &mut Vec<u8>,
     cookie: u64,

@@ -20,7 +20,7 @@ const MAX_CIPHERTEXT_BYTES: usize = 512 << 10;
 const MAX_UNREAD_BYTES: usize = MAX_CIPHERTEXT_BYTES + (64 << 10);
 /// A TLS record holds at most this much, in bytes.
 const RECORD_BYTES: usize = 16 << 10;
-/// How many pieces are encrypted in one go.
+/// Pieces that are encrypted in one go.
 const GATHER: usize = 64;
 
 /// A server's certificate, key and rules for clients.
@@ -41,7 +41,7 @@ pub enum TlsError {
     Pem {
         /// Which file.
         what: &'static str,
-        /// What is wrong.
+        /// The error.
         source: rustls_pki_types::pem::Error,
     },
     /// A PEM file without certificates.
@@ -170,7 +170,7 @@ impl TlsPolicy {
     }
 }
 
-/// What comes next out of the peer's stream.
+/// The next part of the peer's stream.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     /// Plaintext is there to be read.

@@ -11,7 +11,7 @@ use super::request::{self, Agreed, Command, ErrorCode, Refusal, Request, Verdict
 use super::status::{self, Contexts, Extent};
 use super::wire::{self, REQUEST_BYTES, RequestHeader};
 
-/// What the negotiation agreed on.
+/// Terms that the negotiation agreed on.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// The export, as it was when it was opened.
@@ -27,11 +27,11 @@ pub struct Terms {
 pub struct Space {
     /// The buffer.
     pub buf: forebay_engine::Buf,
-    /// How much of its beginning is filled already, in bytes.
+    /// Bytes at its beginning that are filled already.
     pub skip_bytes: u32,
 }
 
-/// What the next bytes of the stream are.
+/// Kind of the next bytes of the stream.
 #[derive(Debug)]
 enum Input {
     Header,
@@ -59,7 +59,7 @@ pub struct Transmission {
     input: Input,
     partial: [u8; REQUEST_BYTES],
     partial_bytes: usize,
-    /// What the request at the head of the input would hold, if it had to wait.
+    /// Bytes that the request at the head of the input would hold, if it had to wait.
     stalled_bytes: u32,
     replies: Replies,
     shutting_down: bool,
@@ -413,7 +413,8 @@ impl Transmission {
             // § Structured reply types: a data chunk has at least one byte of data.
             (true, 0) => self.replies.queue_plain(ticket, wire::none_chunk(cookie)),
             (true, _) => {
-                // One chunk whatever the length: the DF flag is honoured always.
+                // Data goes out as a single chunk whatever its length: the DF flag is honoured
+                // always.
                 let header = wire::data_chunk(cookie, offset_bytes, len_bytes);
                 self.replies.queue_parts(ticket, header, parts);
             }

@@ -56,11 +56,11 @@ pub mod option {
 pub mod option_reply {
     /// Done.
     pub const ACK: u32 = 1;
-    /// One export of a list.
+    /// An export of a list.
     pub const SERVER: u32 = 2;
-    /// One piece of information on an export.
+    /// A piece of information on an export.
     pub const INFO: u32 = 3;
-    /// One metadata context.
+    /// A metadata context.
     pub const META_CONTEXT: u32 = 4;
     const ERROR: u32 = 1 << 31;
     /// The option is unknown.
@@ -239,7 +239,7 @@ const _: () = {
     assert!(CHUNK_BYTES == 4 + 2 + 2 + 8 + 4);
 };
 
-/// What the server says first (§ Newstyle negotiation).
+/// The server's first bytes (§ Newstyle negotiation).
 #[must_use]
 pub fn greeting() -> [u8; GREETING_BYTES] {
     Pack::new()
@@ -252,7 +252,7 @@ pub fn greeting() -> [u8; GREETING_BYTES] {
 /// The header of an option (§ Newstyle negotiation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionHeader {
-    /// One of [`option`], or any other number.
+    /// A number in [`option`], or any other.
     pub option: u32,
     /// Length of the data that follow, in bytes.
     pub len_bytes: u32,
@@ -315,13 +315,13 @@ pub fn info_block_size(minimum_bytes: u32, preferred_bytes: u32, maximum_bytes: 
 pub struct RequestHeader {
     /// Bits of [`command_flag`].
     pub flags: u16,
-    /// One of [`command`], or any other number.
+    /// A number in [`command`], or any other.
     pub command: u16,
     /// The client's name for the request.
     pub cookie: u64,
     /// Where it starts, in bytes.
     pub offset_bytes: u64,
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub len_bytes: u32,
 }
 
@@ -421,7 +421,7 @@ pub fn status_chunk(
     .done()
 }
 
-/// One descriptor of block status: a length in bytes and the context's flags.
+/// A descriptor of block status: a length in bytes and the context's flags.
 #[must_use]
 pub fn descriptor(len_bytes: u32, flags: u32) -> [u8; DESCRIPTOR_BYTES] {
     Pack::new().u32(len_bytes).u32(flags).done()

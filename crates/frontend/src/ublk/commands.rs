@@ -2,7 +2,7 @@
 
 /// The size of the structure each control command comes with (`ublksrv_ctrl_cmd`), in bytes.
 const CONTROL_BYTES: u32 = 32;
-/// The same for the commands of queues (`ublksrv_io_cmd`).
+/// Size of the commands of queues (`ublksrv_io_cmd`), likewise.
 const QUEUE_BYTES: u32 = 16;
 
 /// `_IOR('u', number, ...)`: the kernel answers in the buffer.

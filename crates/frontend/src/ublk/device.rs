@@ -1,4 +1,4 @@
-//! What a device is to the driver: its queues, its state and who serves it.
+//! Devices as the driver describes them: their queues, their state and their server.
 
 use super::field;
 
@@ -12,15 +12,15 @@ pub struct Features(pub u64);
 impl Features {
     /// The device outlives its server and waits for another.
     pub const USER_RECOVERY: Features = Features(1 << 3);
-    /// What the old server had not answered is given to the new one; a write that had landed is
-    /// then written again.
+    /// The new server gets the requests that the old server had not answered; a write that had
+    /// landed is then written again.
     pub const RECOVERY_REISSUE: Features = Features(1 << 4);
     /// Commands are encoded as for ioctl(2).
     pub const IOCTL_ENCODING: Features = Features(1 << 6);
     /// Data is copied by the server, by pread(2) and pwrite(2).
     pub const USER_COPY: Features = Features(1 << 7);
 
-    /// What Forebay's devices are made with.
+    /// Features of Forebay's devices.
     pub const WANTED: Features = Features(
         Features::USER_RECOVERY.0
             | Features::RECOVERY_REISSUE.0
@@ -35,7 +35,7 @@ impl Features {
     }
 }
 
-/// What a device is doing.
+/// State of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// There is no block device (yet, or any more).
@@ -54,7 +54,7 @@ pub enum State {
 pub struct Owner(u64);
 
 impl Owner {
-    /// What the upper half of the field says of every device of Forebay: "fbay".
+    /// The upper half of the field for every device of Forebay: "fbay".
     const MARK: u64 = 0x6662_6179;
 
     /// The owner that 32 bits of a volume's identity stand for.
@@ -69,17 +69,17 @@ impl Owner {
 pub struct DeviceInfo {
     /// The `N` of `/dev/ublkbN`.
     pub number: u32,
-    /// How many queues it has, at most one for each processor.
+    /// Its queues, at most one for each processor.
     pub queues: u16,
-    /// How many tags each queue has.
+    /// Tags of each queue.
     pub depth: u16,
-    /// What it is doing.
+    /// Its state.
     pub state: State,
     /// The longest transfer, in bytes.
     pub max_transfer_bytes: u32,
     /// The process that serves it, or served it last.
     pub server: i32,
-    /// What it was made with.
+    /// Features it was made with.
     pub features: Features,
     /// Whose it is, if it is Forebay's.
     pub owner: Option<Owner>,

@@ -1,4 +1,4 @@
-//! What the users of a block device are told about it (`ublk_params`).
+//! Parameters of a block device for its users (`ublk_params`).
 
 use super::field;
 
@@ -13,16 +13,16 @@ const VOLATILE_CACHE: u32 = 1 << 2;
 /// A write can be asked to be durable by itself.
 const FUA: u32 = 1 << 3;
 
-/// A device's parameters. What is not here is the same for all of Forebay's: a volatile write
-/// cache with FUA (the engine's contract, see `docs/MODEL.md`), no rotation, discards and
-/// write-zeroes of up to 64 MiB.
+/// A device's parameters. All others are fixed for Forebay's devices: a volatile write cache with
+/// FUA (the engine's contract, see `docs/MODEL.md`), no rotation, discards and write-zeroes of up
+/// to 64 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// The device's size in bytes, a multiple of the logical block.
     pub size_bytes: u64,
     /// The least that can be addressed, a power of two from 512 to 4096 bytes.
     pub logical_block_bytes: u32,
-    /// What is written without reading first: the cache's block, a power of two.
+    /// The unit that is written without reading first: the cache's block, a power of two.
     pub physical_block_bytes: u32,
     /// The length and alignment of requests that are best for throughput, a power of two.
     pub optimal_bytes: u32,

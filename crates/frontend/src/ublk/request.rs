@@ -1,4 +1,4 @@
-//! What a block device's users ask, and where its data is.
+//! Requests of a block device's users, and the place of their data.
 
 use forebay_engine::RequestKind;
 
@@ -6,7 +6,7 @@ use super::field;
 
 /// The size of one descriptor (`ublksrv_io_desc`), in bytes.
 pub const DESCRIPTOR_BYTES: usize = 24;
-/// How many descriptors lie between the starts of two queues, whatever their depth.
+/// Descriptors between the starts of two queues, whatever their depth.
 pub const MAX_DEPTH: u16 = 4096;
 
 const SECTOR_BYTES: u64 = 512;
@@ -16,14 +16,14 @@ const TAG_SHIFT: u32 = 25;
 const QUEUE_SHIFT: u32 = TAG_SHIFT + 16;
 const FUA: u32 = 1 << 13;
 
-/// One request of a block device's user.
+/// A request of a block device's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What to do.
+    /// The kind of request.
     pub kind: RequestKind,
     /// Where it starts on the volume, in bytes.
     pub offset_bytes: u64,
-    /// How long it is, in bytes; zero for a flush.
+    /// Its length, in bytes; zero for a flush.
     pub len_bytes: u32,
 }
 
@@ -38,7 +38,7 @@ pub enum RequestError {
     Range {
         /// The first sector, of 512 bytes.
         start: u64,
-        /// How many.
+        /// The number of sectors.
         sectors: u32,
     },
 }

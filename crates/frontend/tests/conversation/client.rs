@@ -207,6 +207,6 @@ pub(crate) fn contexts(export: &str, queries: &[&str]) -> Vec<u8> {
     bytes
 }
 
-// What the exports of the fuzzer are told as: all flags but rotational, and a disk to look at.
+// Flags of the fuzzer's exports: all but rotational, and those of a read-only disk.
 pub(crate) const DISK_FLAGS: u16 = 0b1101_0110_1101;
 pub(crate) const STILL_FLAGS: u16 = 0b0101_0001_1111;

@@ -285,7 +285,7 @@ fn tls_comes_first_where_it_is_required() {
     client.send(&option_bytes(1, b"disk"));
     assert_eq!(client.reason(), Some(&Reason::ExportRefused));
 
-    // What follows STARTTLS in the same packet is never taken for an option.
+    // Bytes after STARTTLS in a packet are never taken for an option.
     let mut client = Client::connect(policy, small_limits());
     client.send(&[0, 0, 0, 3]);
     client.send(&[option_bytes(5, b""), option_bytes(7, &string("disk"))].concat());
