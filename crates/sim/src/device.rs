@@ -12,14 +12,14 @@ use crate::disk::{Disk, PAGE_BYTES, Survival};
 use crate::plan::FaultRates;
 use crate::rng::Rng;
 
-/// How an operation will go, decided when it is submitted.
+/// Fate of an operation, decided when it is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// As it should.
     Good,
     /// It fails; a write lands whole (2), in part (1) or not at all (0).
     Fails {
-        /// How much of it lands.
+        /// The part of it that lands.
         landing: u8,
         /// Its pages fail from now on.
         sticky: bool,
@@ -35,7 +35,7 @@ pub enum Fate {
     Lost,
 }
 
-/// How often devices failed.
+/// Counts of a device's failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Failed reads.
@@ -61,17 +61,17 @@ impl Tally {
 /// A fault, and what it touched.
 #[derive(Clone, Debug)]
 pub struct Harmed {
-    /// What failed.
+    /// The kind of fault.
     pub how: How,
     /// Where on the disk.
     pub place: u64,
-    /// How much.
+    /// Its length, in bytes.
     pub len_bytes: u64,
-    /// What was there, or was to be, if it is there no more.
+    /// The contents there, or meant to be there, if they are there no more.
     pub contents: Vec<u8>,
 }
 
-/// How a fault shows.
+/// Appearance of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// A read failed, or returned something else.
@@ -80,7 +80,7 @@ pub enum How {
     Write,
     /// A flush failed.
     Flush,
-    /// What is there stays wrong, or cannot be read.
+    /// The contents there stay wrong, or cannot be read.
     Lasting,
 }
 
@@ -89,21 +89,21 @@ pub enum How {
 pub struct Zombie {
     /// Where.
     pub offset_bytes: u64,
-    /// What; `None` for zeroes of this length.
+    /// The data; `Err` with the length of zeroes.
     pub data: Result<Vec<u8>, u64>,
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// What it holds.
+    /// Its contents.
     pub disk: Disk,
     span_bytes: u64,
-    /// How much of each device copies of the superblock take.
+    /// Bytes of each device that copies of the superblock take.
     superblocks_bytes: u64,
     /// Which of the devices on the disk the control plane was given.
     pub numbers: Vec<u8>,
-    /// How often it fails while faults are on.
+    /// Rates of its failures while faults are on.
     pub rates: FaultRates,
     /// Whether faults are on.
     pub faulty: bool,
@@ -111,7 +111,7 @@ pub struct Device {
     pub gone: BTreeSet<u8>,
     /// Of several, the only one that fails.
     pub only: Option<u8>,
-    /// How often it failed.
+    /// Counts of its failures.
     pub tally: Tally,
     bad_pages: BTreeSet<u64>,
     /// These pages cannot be read until they are written.
@@ -157,19 +157,19 @@ impl Device {
         }
     }
 
-    /// The same, of which only this one fails.
+    /// Makes only this one of the devices on the disk fail.
     #[must_use]
     pub fn failing(self, only: Option<u8>) -> Device {
         Device { only, ..self }
     }
 
-    /// How large each of the devices on the disk is.
+    /// The size of each of the devices on the disk.
     #[must_use]
     pub fn span_bytes(&self) -> u64 {
         self.span_bytes
     }
 
-    /// How many devices there are on the disk.
+    /// The number of devices on the disk.
     #[must_use]
     pub fn device_count(&self) -> u8 {
         (self.disk.size_bytes() / self.span_bytes) as u8
@@ -207,7 +207,7 @@ impl Device {
         }
     }
 
-    /// How a read of an address will go.
+    /// The fate of a read of an address.
     pub fn read_fate(&self, address: u64, rng: &mut Rng) -> Fate {
         if !self.fails(place_of(address).0) {
             return Fate::Good;
@@ -226,7 +226,7 @@ impl Device {
         Fate::Good
     }
 
-    /// How a write to an address will go.
+    /// The fate of a write to an address.
     pub fn write_fate(&self, address: u64, rng: &mut Rng) -> Fate {
         if !self.fails(place_of(address).0) {
             return Fate::Good;
@@ -245,7 +245,7 @@ impl Device {
         Fate::Good
     }
 
-    /// How a flush of a device, or a discard on it, will go.
+    /// The fate of a flush of a device, or of a discard on it.
     pub fn plain_fate(&self, number: u8, rate: u32, rng: &mut Rng) -> Fate {
         if self.fails(number) && rng.in_10_000(rate) {
             self.failure(rng)
@@ -412,7 +412,7 @@ impl Device {
         self.flush_part(order, 0..u64::MAX, fate, rng)
     }
 
-    /// The same of one of several devices on the disk.
+    /// Flushes one of several devices on the disk.
     ///
     /// # Errors
     /// As its fate says, or if the device is gone.
@@ -502,7 +502,7 @@ pub struct Control<'a> {
     rng: &'a mut Rng,
     /// Operations until the machine or the program dies.
     left: Option<u32>,
-    /// How many operations were done.
+    /// Operations that were done.
     pub done: u64,
     /// Whether it died.
     pub cut: bool,

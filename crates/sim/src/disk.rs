@@ -37,7 +37,7 @@ impl PageState {
     }
 }
 
-/// How much of what is volatile a power cut keeps.
+/// Share of volatile data that a power cut keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
     /// Nothing.
@@ -174,7 +174,7 @@ impl Disk {
         state.versions.push((self.order, content));
     }
 
-    /// What a flush submitted now covers.
+    /// The writes that a flush submitted now covers.
     #[must_use]
     pub fn order(&self) -> u64 {
         self.order
@@ -185,7 +185,7 @@ impl Disk {
         self.flush_part(order, 0..u64::MAX);
     }
 
-    /// The same of a stretch of the disk, in bytes.
+    /// Flushes a stretch of the disk, in bytes.
     pub fn flush_part(&mut self, order: u64, part: Range<u64>) {
         let pages = &mut self.pages;
         self.volatile.retain(|page| {
@@ -218,7 +218,7 @@ impl Disk {
         self.cut_part(survival, 0..u64::MAX, rng);
     }
 
-    /// The same of a stretch of the disk, in bytes.
+    /// Cuts the power of a stretch of the disk, in bytes.
     pub fn cut_part(&mut self, survival: Survival, part: Range<u64>, rng: &mut Rng) {
         let unit = self.unit_bytes;
         let is_part = |page: &u32| part.contains(&(u64::from(*page) * PAGE_BYTES as u64));

@@ -38,7 +38,7 @@ pub fn plan(seed: u64) -> Plan {
     }
 }
 
-/// What seeds up to this one found before there were threads stays what they find.
+/// The last seed of runs with one thread: seeds up to this keep their findings.
 const ONE_THREAD: u64 = 1_000_000;
 
 const THREADS_SALT: u64 = 22;
@@ -122,7 +122,7 @@ fn resize(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
 
 const DEVICES_SALT: u64 = 24;
 
-/// One of several cache devices fails, is gone or comes back old by itself.
+/// Makes a cache device of several fail, go away or come back old by itself.
 fn devices(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
     let count = u64::from(config.cache_devices);
     if count < 2 {
@@ -182,7 +182,7 @@ fn streams(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
                 },
             );
             if rng.percent(10) && request + 1 < requests {
-                // What may have been read ahead is written.
+                // The blocks that may have been read ahead are written.
                 at += 1;
                 let next = Step::Write {
                     volume,
@@ -454,7 +454,7 @@ fn settings(rng: &mut Rng) -> Settings {
     }
 }
 
-/// How often a kind of step occurs, relative to the others.
+/// Weights of the kinds of step, relative to each other.
 struct Weights(Vec<(Kind, u64)>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -525,7 +525,7 @@ impl Weights {
     }
 }
 
-/// How the ranges of a run's requests look.
+/// Shape of the ranges of a run's requests.
 struct Shape {
     /// Requests start and end on blocks, in percent.
     aligned_percent: u64,

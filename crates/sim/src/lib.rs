@@ -2,8 +2,8 @@
 //! fail, lie and lose power, clients whose every sector names itself, and a reference model that
 //! knows what each read may return.
 //!
-//! One 64-bit seed gives a [`Plan`] (configuration, workload, faults, crashes) and the schedule of
-//! the devices; [`run`] carries it out. The same plan gives the same run, to the last event.
+//! A 64-bit seed gives a [`Plan`] (configuration, workload, faults, crashes) and the schedule of
+//! the devices; [`run`] carries it out. A plan gives an identical run each time, to the last event.
 #![forbid(unsafe_code)]
 
 pub mod device;

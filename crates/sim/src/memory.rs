@@ -7,7 +7,7 @@ use forebay_engine::{Buf, Memory, Surviving};
 
 const SECTOR_BYTES: usize = 512;
 const PAGE_SECTORS: u32 = 8;
-/// What freed memory holds, so that a use after the end shows as garbage.
+/// Contents of freed memory, so that a use after the end shows as garbage.
 const FREED: u8 = 0xdd;
 
 /// See the module.
@@ -25,9 +25,9 @@ pub struct SimMemory {
     /// Sectors the engine may have allocated at a time.
     limit_sectors: u32,
     used_sectors: u32,
-    /// How many buffers the engine has.
+    /// Buffers that the engine has.
     pub held: u64,
-    /// How often the engine was refused.
+    /// Refusals of memory to the engine.
     pub refusals: u64,
 }
 
@@ -86,7 +86,7 @@ impl SimMemory {
         self.free.entry(sectors).or_default().push(buf.start_sector);
     }
 
-    /// What is allocated, for messages.
+    /// The allocations, for messages.
     #[must_use]
     pub fn state(&self) -> String {
         let mut used: Vec<_> = self.used.iter().collect();
@@ -97,7 +97,7 @@ impl SimMemory {
         )
     }
 
-    /// How many buffers are allocated.
+    /// The number of buffers allocated.
     #[must_use]
     pub fn allocated(&self) -> usize {
         self.used.len()
@@ -120,7 +120,7 @@ impl SimMemory {
         }
     }
 
-    /// What outlived the daemon, by shard.
+    /// Memory that outlived the daemon, by shard.
     pub fn surviving(&mut self) -> Vec<Surviving<'_>> {
         let shards = self.rings.iter().zip(&mut self.buffers);
         shards
@@ -140,7 +140,7 @@ impl SimMemory {
 impl Memory for SimMemory {
     fn alloc(&mut self, len_bytes: usize) -> Option<Buf> {
         let sectors = (len_bytes.div_ceil(SECTOR_BYTES) as u32).next_multiple_of(PAGE_SECTORS);
-        // What is larger than all of the memory is granted when nothing else is: refusing it for
+        // A buffer larger than all of the memory is granted when nothing else is: refusing it for
         // ever would be no simulation of a shortage.
         if self.used_sectors > 0 && self.used_sectors + sectors > self.limit_sectors {
             self.refusals += 1;

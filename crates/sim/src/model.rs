@@ -1,9 +1,9 @@
 //! The reference model: for each sector the values a read may return and those a power cut may
 //! leave. It knows nothing of caches; it states the contract of a disk with a volatile cache.
 //!
-//! Events are numbered; a value that was superseded keeps the number of the event that did it.
-//! A flush removes from what a power cut may leave everything that was superseded before the
-//! flush was submitted. What left that set never returns, however many crashes later.
+//! Events are numbered; a value that was superseded keeps the number of the event that did it. A
+//! flush removes every value that was superseded before its submission from the values that a power
+//! cut may leave. A value that left that set never returns, however many crashes later.
 
 use smallvec::SmallVec;
 
@@ -27,7 +27,7 @@ struct Kept {
     value: Value,
     acked: Event,
     superseded: Event,
-    /// One of the values a crash may have left, of which only one is really there.
+    /// A crash may have left this value or another: only one is really there.
     alternative: bool,
     /// A write or flush failed and its client was told: this value may come back until the sector
     /// is written again (I10: uncertain for ever).
@@ -41,10 +41,10 @@ struct Sector {
     kept: SmallVec<[Kept; 4]>,
     /// Writes in flight, with when they were submitted.
     flying: SmallVec<[Held; 2]>,
-    /// What left `now`, for reads that were in flight then.
+    /// Values that left `now`, for reads that were in flight then.
     past: SmallVec<[Held; 2]>,
-    /// What the origin may have fallen back to when its flush failed, until somebody who asks
-    /// for a flush has been told.
+    /// Values to which the origin may have fallen back when its flush failed, until somebody who
+    /// asks for a flush has been told.
     lost: SmallVec<[Held; 2]>,
     changed: Event,
     /// A device lied about what no reader can check: any value this sector ever had is allowed,
@@ -56,7 +56,7 @@ struct Sector {
     remembered: Event,
 }
 
-/// What a write does to its sectors.
+/// Effect of a write on its sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// They hold this value.
@@ -81,7 +81,7 @@ pub struct Range {
     pub volume: u16,
     /// Its first sector.
     pub sector: u64,
-    /// How many.
+    /// The number of sectors.
     pub count: u64,
 }
 
@@ -232,7 +232,7 @@ impl Model {
             if ok {
                 sector.kept.retain(|kept| kept.superseded > submitted);
                 sector.remember(at, sector.rewritten.is_some_and(|at| at < submitted));
-                // What was lost before this flush must have been reported by now.
+                // A loss before this flush must have been reported by now.
                 sector.lost.retain(|held| others || held.since > submitted);
             } else {
                 for held in std::mem::take(&mut sector.lost) {
@@ -274,7 +274,8 @@ impl Model {
         Ok(())
     }
 
-    /// What the origin alone holds, now and possibly after a power cut, satisfies the contract.
+    /// Checks that the contents of the origin alone, now and possibly after a power cut, satisfy
+    /// the contract.
     ///
     /// # Errors
     /// With what is wrong.
@@ -430,7 +431,7 @@ impl Sector {
         });
     }
 
-    /// What may be read now is all that may ever come back.
+    /// Fixes the values that may be read now as all that may ever come back.
     fn is_decided(&mut self) {
         let now = self.now.iter();
         self.kept = now
@@ -473,7 +474,7 @@ impl Sector {
 
     fn pin(&mut self, at: Event, value: Value) {
         if self.forgotten {
-            // What is cached and what is on the origin may differ; reads can go either way.
+            // The cached value and that on the origin may differ; reads can go either way.
             return;
         }
         if self.now.len() == 1 && self.now[0].value == value {

@@ -1,9 +1,9 @@
-//! What came of a run.
+//! Outcome of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How often things happened, by name.
+/// Counts of events, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(BTreeMap<&'static str, u64>);
 
@@ -15,7 +15,7 @@ impl Counts {
         }
     }
 
-    /// How often something happened.
+    /// The count of an event.
     #[must_use]
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
@@ -48,11 +48,11 @@ impl fmt::Display for Counts {
 pub struct Violation {
     /// Which step of the plan was running.
     pub step: u32,
-    /// What is wrong.
+    /// The fault, in words.
     pub what: String,
 }
 
-/// What came of a run.
+/// Outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The first violation, if there was one.
@@ -61,8 +61,8 @@ pub struct Outcome {
     pub hash: u64,
     /// Requests and device operations.
     pub operations: u64,
-    /// What happened how often, rare states of the engine included.
+    /// Counts of events, rare states of the engine included.
     pub counts: Counts,
-    /// What happened, if it was to be told.
+    /// The events, if they were to be told.
     pub trace: Vec<String>,
 }

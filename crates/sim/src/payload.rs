@@ -1,4 +1,4 @@
-//! What the simulated client writes: every sector names the write it is of, its volume and its
+//! Payload of the simulated client: every sector names the write it is of, its volume and its
 //! place, so that data that is stale, torn or misdirected says what it is.
 
 use std::fmt;
@@ -6,13 +6,13 @@ use std::fmt;
 /// Bytes of a sector.
 pub const SECTOR_BYTES: usize = 512;
 
-/// What a sector holds: 0 for zeroes, [`INITIAL`] for what the origin held before it had a cache,
+/// Value of a sector: 0 for zeroes, [`INITIAL`] for the origin's contents before it had a cache,
 /// else the number of the write.
 pub type Value = u32;
 
 /// Zeroes.
 pub const ZERO: Value = 0;
-/// What the origin held before.
+/// The origin's contents before it had a cache.
 pub const INITIAL: Value = 1;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FBSECTOR");

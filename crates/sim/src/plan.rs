@@ -1,12 +1,12 @@
-//! What a run does: its configuration and its steps. A plan is made from a seed or written by
-//! hand; it prints as the Rust that makes it, so that a failing one becomes a test.
+//! Plan of a run: its configuration and its steps. A plan is made from a seed or written by hand;
+//! it prints as the Rust that makes it, so that a failing one becomes a test.
 
 use forebay_engine::{Admission, Commit, Mode, Settings};
 use forebay_engine::{Geometry, Nanos};
 
 use crate::disk::Survival;
 
-/// How often devices fail, each in ten thousand operations of its kind.
+/// Rates of a device's failures, each in ten thousand operations of its kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultRates {
     /// A read fails.
@@ -47,12 +47,12 @@ impl FaultRates {
     };
 }
 
-/// How long devices take.
+/// Latency of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
     /// At least, in nanoseconds.
     pub least_ns: u64,
-    /// What is added at random, in nanoseconds.
+    /// The most that is added at random, in nanoseconds.
     pub spread_ns: u64,
     /// An operation takes a hundred times as long, in ten thousand.
     pub spikes: u32,
@@ -67,16 +67,16 @@ impl Latency {
     };
 }
 
-/// What stays the same through a run.
+/// Constants of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Shape of the cache at its creation.
     pub geometry: Geometry,
     /// Its shards' segments alternate, as in a cache made today; else it is one of version 1.
     pub alternates: bool,
-    /// What each cache device has beyond that shape.
+    /// Space of each cache device beyond that shape.
     pub spare_bytes: u64,
-    /// How many cache devices there are; the first is in the cache at the start.
+    /// The number of cache devices; the first is in the cache at the start.
     pub cache_devices: u8,
     /// Of several cache devices, the only one that fails.
     pub failing_device: Option<u8>,
@@ -88,17 +88,17 @@ pub struct Config {
     pub modes: Vec<Mode>,
     /// The engine's settings at the start.
     pub settings: Settings,
-    /// What the cache device writes atomically, 512 or 4096 bytes.
+    /// Unit that the cache device writes atomically, 512 or 4096 bytes.
     pub cache_unit_bytes: usize,
-    /// What the origins write atomically.
+    /// Unit that the origins write atomically.
     pub origin_unit_bytes: usize,
     /// Requests in flight at most.
     pub depth: usize,
     /// After a step up to this many events happen before the next.
     pub pace: u64,
-    /// How long the cache device takes.
+    /// Latency of the cache device.
     pub cache_latency: Latency,
-    /// How long the origins take.
+    /// Latency of the origins.
     pub origin_latency: Latency,
     /// Faults of the cache device, while they are on.
     pub cache_faults: FaultRates,
@@ -114,15 +114,15 @@ pub struct Config {
     pub leftover: bool,
     /// Creation is cut short after this many device operations, and tried again.
     pub creation_cuts: Vec<u32>,
-    /// What rots can be lost without a word (MODEL.md says when); else it must be reported.
+    /// Rotten data can be lost without a word (MODEL.md says when); else the loss must be reported.
     pub forgive_rot: bool,
     /// After each recovery every block is read (100), some are, or none (0), in percent.
     pub verify_percent: u64,
-    /// How long it takes until an abandonment is on record.
+    /// Time until an abandonment is on record.
     pub record_delay: Nanos,
     /// Threads that the shards are divided among.
     pub threads: u16,
-    /// How long a message between threads takes.
+    /// Latency of a message between threads.
     pub message_latency: Latency,
 }
 
@@ -171,12 +171,12 @@ impl Default for Config {
     }
 }
 
-/// How a crash ends and what comes after it.
+/// The end of a crash, and the recoveries after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crash {
     /// Power is cut; else only the daemon is killed.
     pub power: bool,
-    /// What a power cut leaves of what was volatile.
+    /// Share of volatile data that a power cut leaves.
     pub survival: Survival,
     /// Recoveries that are cut short: after how many device operations, and whether by power.
     pub recoveries: Vec<(u32, bool)>,
@@ -199,13 +199,13 @@ pub enum Target {
     OriginFlush,
 }
 
-/// What will happen to the next operations of a kind. Of several traps for one kind each waits for
-/// the one before it.
+/// The fate of the next operations of a kind. Of several traps for one kind each waits for the trap
+/// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trap {
     /// Which operations.
     pub target: Target,
-    /// How many of them; at least one.
+    /// The number of those operations; at least one.
     pub times: u32,
     /// They fail, and nothing of them lands.
     pub fails: bool,
@@ -213,7 +213,7 @@ pub struct Trap {
     pub slow_ms: u64,
 }
 
-/// What happens to a block's newest copy on the cache device.
+/// Harm to a block's newest copy on the cache device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     /// A bit flips.
@@ -226,7 +226,7 @@ pub enum Harm {
     SegmentUnreadable,
 }
 
-/// One thing that happens.
+/// A step of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A client writes.
@@ -235,7 +235,7 @@ pub enum Step {
         volume: u16,
         /// First sector.
         sector: u64,
-        /// How many.
+        /// The number of sectors.
         count: u64,
         /// Force unit access.
         fua: bool,
@@ -246,7 +246,7 @@ pub enum Step {
         volume: u16,
         /// First sector.
         sector: u64,
-        /// How many.
+        /// The number of sectors.
         count: u64,
         /// Force unit access.
         fua: bool,
@@ -257,7 +257,7 @@ pub enum Step {
         volume: u16,
         /// First sector.
         sector: u64,
-        /// How many.
+        /// The number of sectors.
         count: u64,
     },
     /// A client reads.
@@ -266,7 +266,7 @@ pub enum Step {
         volume: u16,
         /// First sector.
         sector: u64,
-        /// How many.
+        /// The number of sectors.
         count: u64,
     },
     /// Somebody prefetches.
@@ -275,7 +275,7 @@ pub enum Step {
         volume: u16,
         /// First sector.
         sector: u64,
-        /// How many.
+        /// The number of sectors.
         count: u64,
     },
     /// A client flushes.
@@ -287,7 +287,7 @@ pub enum Step {
     Settle,
     /// Time passes.
     Pass {
-        /// How much, in milliseconds.
+        /// Time, in milliseconds.
         ms: u64,
     },
     /// The daemon is killed or power is cut, and everything starts again.
@@ -344,10 +344,10 @@ pub enum Step {
         volume: u16,
         /// Which block of it.
         block: u64,
-        /// What.
+        /// The harm.
         harm: Harm,
     },
-    /// What could not be read on the cache device can be again.
+    /// Unreadable places of the cache device can be read again.
     Heal,
     /// The volume must have nothing dirty now.
     ExpectClean {
@@ -356,7 +356,7 @@ pub enum Step {
     },
     /// The cache device stops answering for good.
     CacheGone,
-    /// One of several cache devices does.
+    /// A cache device of several answers nothing any more.
     DeviceGone {
         /// Which.
         device: u8,
@@ -374,12 +374,12 @@ pub enum Step {
     Shrink {
         /// On which device.
         device: u8,
-        /// How much of it stays, in per mille.
+        /// The share of it that stays, in per mille.
         keep: u64,
         /// The superblock's write is cut short after this many device operations.
         cut: Option<u32>,
     },
-    /// What is on its way out stays after all.
+    /// Segments on their way out stay after all.
     Keep,
     /// The volume is drained, detached and, after its origin was used by itself, attached anew.
     Detach {
@@ -393,9 +393,9 @@ pub enum Step {
 /// A run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What stays the same.
+    /// The constants.
     pub config: Config,
-    /// What happens, each with a name its own randomness comes from.
+    /// The steps, each with a name its own randomness comes from.
     pub steps: Vec<(u32, Step)>,
     /// Where the randomness of devices and schedule comes from.
     pub schedule: u64,

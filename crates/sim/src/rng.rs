@@ -53,7 +53,7 @@ impl Rng {
         count > 0 && self.below(10_000) < u64::from(count)
     }
 
-    /// One of several.
+    /// A random element of several.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }

@@ -16,7 +16,7 @@ use crate::world::{Options, run};
 
 /// Sectors of a block.
 const BLOCK: u64 = 8;
-/// How many schedules a script runs under.
+/// Schedules under which a script runs.
 const SCHEDULES: u64 = 24;
 
 /// See the module.
@@ -100,7 +100,7 @@ impl Script {
         self
     }
 
-    /// The same again and again; `each` is told how often it was done before.
+    /// Applies `each` again and again; it is told how often that was done before.
     #[must_use]
     pub fn repeat(self, times: u64, each: impl Fn(Script, u64) -> Script) -> Script {
         (0..times).fold(self, each)

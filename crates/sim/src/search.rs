@@ -8,18 +8,18 @@ use crate::generate;
 use crate::outcome::{Counts, Violation};
 use crate::world::{Options, run};
 
-/// What a search did and found.
+/// Work and findings of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Seeds that were run.
     pub seeds: u64,
     /// Requests and device operations.
     pub operations: u64,
-    /// What happened, by name.
+    /// Counts of events, by name.
     pub counts: Counts,
     /// Failing seeds, lowest first.
     pub failures: Vec<(u64, Violation)>,
-    /// How long it took.
+    /// Its duration.
     pub elapsed: Duration,
 }
 

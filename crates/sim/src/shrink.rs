@@ -40,8 +40,8 @@ pub fn shrink(plan: &Plan, tries: usize) -> Plan {
     best
 }
 
-/// What kind of violation this is: its words without the numbers. A smaller plan that fails in
-/// another way is another bug.
+/// The kind of a violation: its words without the numbers. A smaller plan that fails in another way
+/// is another bug.
 fn kind(what: &str) -> String {
     what.chars()
         .filter(|letter| !letter.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! What comes back in place of the cache device: nothing of ours, or less of it. Attach refuses,
+//! Wrong devices in place of the cache device: nothing of ours, or less of it. Attach refuses,
 //! writes nothing, and the right device can still be attached. (A device that comes back old is
 //! `a_cache_that_comes_back_after_it_was_abandoned_is_void`; one that holds another cache's
 //! segments is `a_ring_of_another_cache_says_nothing`.)
@@ -101,7 +101,7 @@ fn an_attach_that_is_cut_short_takes_its_epoch_with_it() {
     }
 }
 
-/// What these devices are together, as far as they say.
+/// Identifies these devices together, as far as they say.
 fn identified(devices: &mut [Device]) -> Result<Vec<u8>, IdentifyError> {
     let mut rngs: Vec<Rng> = (0..devices.len() as u64).map(Rng::new).collect();
     let mut controls: Vec<Control<'_>> = devices

@@ -1,7 +1,7 @@
 //! Every planted bug is found: the simulator would find its like.
 //!
-//! One test, one bug after the other, since a bug is planted in the whole process. It prints the
-//! seeds each took; `docs/MODEL.md` has the table.
+//! A single test plants the bugs in turn, since a bug is planted in the whole process. It prints
+//! the seeds each took; `docs/MODEL.md` has the table.
 
 #[path = "planted/renewals.rs"]
 mod renewals;
@@ -62,7 +62,7 @@ fn every_planted_bug_is_found() {
                 // Of several combined records in flight the first has to end last, and a flush has
                 // to fail meanwhile.
                 Bug::LateRecordCounts => 11_005_001,
-                // What rotted or was torn has to be overwritten in part by what is like it.
+                // A rotten or torn block has to be overwritten in part by a block that is like it.
                 Bug::HeadersUnstamped => 14_320_001,
                 // The header has to be torn that says where a tail is now, and nothing else may
                 // be to be decided.

@@ -12,7 +12,7 @@ const USAGE: &str = "usage:
                                            run one seed, or only these of its steps
   all with --plant NAME                    with a bug planted (feature `planted`; docs/MODEL.md)";
 
-/// How often a soak says how far it is.
+/// Interval at which a soak reports its progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {

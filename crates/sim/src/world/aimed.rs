@@ -11,7 +11,7 @@ use crate::payload::{self, SECTOR_BYTES};
 use crate::plan::{Harm, Target, Trap};
 
 impl World<'_> {
-    /// What the traps make of an operation that is submitted now.
+    /// Applies the traps to an operation that is submitted now.
     pub(super) fn spring(
         &mut self,
         device: DeviceName,
@@ -87,7 +87,7 @@ impl World<'_> {
         }
     }
 
-    /// What is there now is about to be wrong.
+    /// Notes that the contents of a place are about to be wrong.
     fn harm_here(&mut self, offset_bytes: u64) {
         self.cache
             .harm(How::Lasting, offset_bytes, PAGE_BYTES as u64, &[]);

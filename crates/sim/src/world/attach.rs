@@ -187,7 +187,7 @@ impl World<'_> {
                     if !damage.is_empty() {
                         self.damage_is_explained(&damage.join("; "))?;
                         if accept_damage {
-                            // What this attempt could not read was accepted with the rest.
+                            // Blocks that this attempt could not read were accepted with the rest.
                             self.forget_touched();
                         }
                     }
@@ -224,7 +224,7 @@ impl World<'_> {
                 Err(AttachError::Superblock(
                     SuperblockError::NotACache { .. } | SuperblockError::Blank,
                 )) if self.cache.numbers != self.devices_named() => {
-                    // What named a device went with it.
+                    // Everything that named a device went with it.
                     self.cache.numbers = self.devices_named();
                 }
                 Err(error) => return Err(format!("attach failed: {error}")),
@@ -323,7 +323,7 @@ impl World<'_> {
         self.look_for_clean()
     }
 
-    /// What the daemon writes before it serves.
+    /// Makes the daemon's writes before it serves.
     fn write_at_start(&mut self, superblock: &mut Superblock) -> Check {
         for attempt in 0..8 {
             let mut rng = Rng::of(self.rng.bits(), 15);

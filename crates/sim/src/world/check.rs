@@ -1,4 +1,4 @@
-//! What must hold whenever the engine says that the origin is whole by itself.
+//! Conditions that must hold whenever the engine says that the origin is whole by itself.
 
 use forebay_engine::VolumeSlot;
 

@@ -182,7 +182,7 @@ impl World<'_> {
             }
             Ask::Flush => {
                 if !pending.untold {
-                    // What had failed before it was asked has been told by its answer.
+                    // The answer has told of failures before the request.
                     let heard = &mut self.volumes[usize::from(range.volume)].heard;
                     *heard = pending.since.max(*heard);
                 }
@@ -196,7 +196,8 @@ impl World<'_> {
                     > 0;
                 self.model
                     .flushed(range.volume, pending.submitted, ok, others);
-                // What a failed flush doubts is whole in the log, not on the origin.
+                // Blocks that a failed flush leaves in doubt are whole in the log, not on the
+                // origin.
                 self.volumes[usize::from(range.volume)].through &= ok;
                 if ok {
                     self.after_flush(range.volume)?;
@@ -339,7 +340,8 @@ impl World<'_> {
         faults.any(|fault| fault.how == Some(How::Flush) && fault.volume == Some(volume))
     }
 
-    /// What was in progress when the cache was given up, and what meets dirty blocks in it.
+    /// Explains a failure by the cache that was given up: the request was in progress then, or
+    /// meets dirty blocks.
     fn explanation_of_given_up(
         &self,
         pending: &Pending,

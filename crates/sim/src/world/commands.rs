@@ -14,8 +14,8 @@ use super::served::Served;
 use super::{Ask, Check, Life, World};
 use crate::model::Range;
 
-/// How long the control plane waits before it looks again: at first, and twice as long each time up
-/// to 512 times that, since write-back pauses for many seconds after an error.
+/// Time before the control plane looks again: at first, and twice as long each time up to 512 times
+/// that, since write-back pauses for many seconds after an error.
 const LOOK: Nanos = Nanos(200_000);
 const LONGEST_LOOK: u32 = 9;
 /// More events than a command takes once nothing fails any more.
@@ -30,7 +30,7 @@ pub(super) struct Running {
     answers: Vec<Answer>,
     /// The machine dies so many device operations into the next write of the superblock.
     cut: Option<u32>,
-    /// How often it looked.
+    /// Looks so far.
     looked: u32,
 }
 
@@ -59,7 +59,7 @@ impl Commands {
 }
 
 impl World<'_> {
-    /// What is on record.
+    /// The superblock on record.
     pub(super) fn superblock(&mut self) -> &Superblock {
         self.commands.control().superblock()
     }
@@ -299,7 +299,7 @@ impl World<'_> {
         self.goes_on(id, Happened::Seen(Ok(seen)))
     }
 
-    /// What an origin looks like.
+    /// The fingerprint of an origin.
     pub(super) fn look_of(&self, volume: u16) -> [u8; 32] {
         let mut bytes = vec![0; self.volumes[usize::from(volume)].sectors as usize * 512];
         self.origins[usize::from(volume)].disk.read(0, &mut bytes);

@@ -26,7 +26,7 @@ impl World<'_> {
         } else {
             self.counts().add("daemon kills", 1);
         }
-        // What was gone is back after the restart, as it was.
+        // A device that was gone is back after the restart, as it was.
         self.cache.gone.clear();
         self.an_old_device_is_refused()?;
         self.attach(&crash.recoveries)?;
@@ -113,7 +113,8 @@ impl World<'_> {
         self.model.power_cut();
     }
 
-    /// What was in flight happened, in part, or not; after a kill it may still happen.
+    /// Ends the operations in flight: each happened, in part, or not; after a kill it may still
+    /// happen.
     pub(super) fn leave_flights(&mut self, power: bool) {
         let mut rng = Rng::of(self.rng.bits(), 10);
         for flight in std::mem::take(&mut self.flights).into_iter().flatten() {

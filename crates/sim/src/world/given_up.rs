@@ -8,7 +8,7 @@ use super::{Check, World};
 use crate::device::Control;
 use crate::rng::Rng;
 
-/// What is on record outside the cache devices.
+/// Record outside the cache devices.
 pub(super) type Record = Abandonment;
 
 impl World<'_> {
@@ -30,7 +30,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What was reported is on record now.
+    /// Puts the report on record.
     pub(super) fn put_on_record(&mut self) -> Check {
         let Some((_, record)) = self.record_due.take() else {
             return Ok(());
@@ -54,7 +54,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What an administrator does with a cache that was given up: what is unsaved is written to the
+    /// Does an administrator's work on a cache that was given up: unsaved data is written to the
     /// origins, and then the cache is made anew.
     pub(super) fn rescue(&mut self) -> Check {
         let Some(record) = self.abandoned.clone() else {
@@ -103,7 +103,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What cannot be read is lost, and nothing else.
+    /// Gives up unreadable blocks, and nothing else.
     fn give_up_unreadable(&mut self, volume: u16) {
         let block_bytes = u64::from(self.plan.config.geometry.block_bytes);
         let slot = VolumeSlot(volume);

@@ -9,7 +9,7 @@ use forebay_engine::Nanos;
 
 use super::{Check, World};
 
-/// What is delivered to a thread, or to the control plane.
+/// A letter to a thread, or to the control plane.
 #[derive(Debug)]
 pub(super) enum Letter {
     FromHost(Message),
@@ -43,12 +43,12 @@ impl Mail {
         self.letters.keys().next().map(|(due, _)| *due)
     }
 
-    /// How many letters were sent.
+    /// The number of letters sent.
     pub(super) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// How many are on their way.
+    /// The number of letters in flight.
     pub(super) fn len(&self) -> usize {
         self.letters.len()
     }

@@ -35,7 +35,7 @@ use crate::payload::{self, INITIAL, Value};
 use crate::plan::{FaultRates, Plan, Trap};
 use crate::rng::{Rng, mix};
 
-/// What a run is to do besides its plan.
+/// Options of a run besides its plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Tell what happens.
@@ -91,7 +91,7 @@ struct Pending {
     leaving: bool,
     /// A flush of the origin had failed that not all shards had heard of.
     untold: bool,
-    /// How many faults there were before it.
+    /// The number of faults before it.
     since: usize,
     /// Up to which of them failures of the origin's flushes had been told.
     heard: usize,
@@ -161,7 +161,7 @@ pub(crate) struct World<'a> {
     mail: mail::Mail,
     commands: commands::Commands,
     control_flushes: Vec<ControlFlush>,
-    /// How an orderly stop ended.
+    /// Result of an orderly stop.
     stopped: Option<bool>,
     names_given: u32,
     cache_id: CacheId,
@@ -175,27 +175,27 @@ pub(crate) struct World<'a> {
     next_request: u64,
     next_value: Value,
     boot: u64,
-    /// What was in memory buffers alone when the daemon was killed.
+    /// Blocks that were in memory buffers alone when the daemon was killed.
     buffered: BTreeSet<(usize, usize)>,
-    /// What is on record outside the cache device: that the cache is given up, and what is newer
-    /// in it than on its origins (I15).
+    /// The record outside the cache device: that the cache is given up, and the ranges that are
+    /// newer in it than on its origins (I15).
     abandoned: Option<given_up::Record>,
     /// The reports of this life's hosts.
     given_up: GivenUp,
     /// A device of the cache as it was before an attach.
     old: Option<old_device::OldDevice>,
-    /// What faults touched.
+    /// Blocks that faults touched.
     touched: touched::Touched,
     /// Buffers of engines that have nothing to do.
     held_at_rest: u64,
     /// A device lied where only a checksum of what is gone could tell.
     lied: bool,
-    /// How many faults of the cache's devices the last attach that succeeded began after: what they
-    /// damaged it has found and settled.
+    /// The number of faults of the cache's devices before the last attach that succeeded began: it
+    /// has found and settled their damage.
     settled_faults: Option<u64>,
     /// Faults that wait for their operation.
     traps: Vec<Trap>,
-    /// What will be on record, and when.
+    /// The next record, and its time.
     record_due: Option<(Nanos, given_up::Record)>,
     step: u32,
     outcome: Outcome,
@@ -310,7 +310,7 @@ impl<'a> World<'a> {
         self.finish()
     }
 
-    /// What the devices did wrong in this run, by kind, and how many shards and devices there were.
+    /// Counts the devices' faults in this run, by kind, and its shards and devices.
     fn count_faults(&mut self) {
         let config = &self.plan.config;
         let several_shards = u64::from(config.geometry.shards > 1);
@@ -363,7 +363,7 @@ impl<'a> World<'a> {
         shards.filter_map(|(shard, host)| self.hosts.get(host)?.engine(shard))
     }
 
-    /// The same, to change.
+    /// The engines, to change.
     fn engines_mut(&mut self) -> impl Iterator<Item = &mut Engine> {
         self.hosts.iter_mut().flat_map(Host::engines)
     }
@@ -786,7 +786,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// What has been done so far: operations begun and ended, letters sent and delivered.
+    /// Counts of the work so far: operations begun and ended, letters sent and delivered.
     fn work(&self) -> (u64, usize, u64, usize) {
         (
             self.submissions,

@@ -1,5 +1,5 @@
-//! One of several cache devices is put back as it was before an attach: what was written to it since
-//! is missing, and the cache must not be attached with it.
+//! A cache device of several is put back as it was before an attach: writes since then are missing,
+//! and the cache must not be attached with it.
 
 use forebay_engine::Superblock;
 

@@ -70,7 +70,7 @@ impl World<'_> {
     }
 }
 
-/// One device of several on a disk, whatever its number.
+/// A device of several on a disk, whatever its number.
 struct View<'a>(&'a Disk, u64, u64);
 
 impl Storage for View<'_> {

@@ -22,7 +22,7 @@ pub(super) struct Served<'w, 'a> {
     left: Option<u32>,
     /// Whether it died.
     pub(super) cut: bool,
-    /// What is wrong with the run.
+    /// The fault of the run, in words.
     pub(super) trouble: Option<String>,
 }
 

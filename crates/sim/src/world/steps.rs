@@ -210,8 +210,8 @@ impl World<'_> {
                 rng.below(8) as u8,
             );
             self.cache.tally.damage += 1;
-            // What no later header promises yet cannot be told from what was never complete: even
-            // data that rots can then be lost without a word by a crash (MODEL.md).
+            // Data that no later header promises yet cannot be told from data that was never
+            // complete: even data that rots can then be lost without a word by a crash (MODEL.md).
             self.lied = self.plan.config.forgive_rot;
             self.counts().add(
                 if metadata {

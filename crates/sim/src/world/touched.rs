@@ -1,5 +1,5 @@
-//! What faults touch: the blocks whose data, or whose entries, are where one showed. A request fails
-//! for a fault of its own blocks only, and what may be wrong after damage is what it touched.
+//! Blocks that faults touch: those whose data, or whose entries, are where a fault showed. A
+//! request fails for a fault of its own blocks only, and damage makes only touched blocks wrong.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,7 +19,7 @@ pub(super) type Block = (u16, u64);
 /// The longest summary of a simulated segment, in bytes.
 const SUMMARY_BYTES: usize = 4 * PAGE_BYTES;
 
-/// One fault.
+/// A fault.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) on_cache: bool,
@@ -37,7 +37,7 @@ pub(super) struct Fault {
 pub(super) struct Touched {
     /// In their order.
     pub(super) faults: Vec<Fault>,
-    /// What stays wrong on the cache device, by block.
+    /// Blocks that stay wrong on the cache device.
     pub(super) lasting: BTreeSet<Block>,
     /// The segments that it is in, by their places on the disk.
     segments: BTreeSet<u64>,
@@ -50,7 +50,7 @@ pub(super) struct Touched {
     pub(super) given_up: Option<usize>,
     /// Blocks that were answered from memory and then could not be stored.
     pub(super) late: BTreeSet<Block>,
-    /// What was written, where it may be answered from memory: a write fails as a whole.
+    /// Blocks of each write that may be answered from memory: a write fails as a whole.
     pub(super) written: Vec<BTreeSet<Block>>,
     /// Faults that are looked at are of a recovery, before which the cache's devices held this: what
     /// it cannot read it may take for absent, and overwrite.
@@ -344,7 +344,7 @@ fn is_metadata(page: &[u8]) -> bool {
     page.len() >= PAGE_BYTES && (page.starts_with(b"FBRH") || page.starts_with(b"FBSM"))
 }
 
-/// What a header or summary says, wherever it is: it says itself where it belongs.
+/// Identity in a header or summary, which says itself where it belongs.
 struct Said {
     shard: u16,
     stream: Stream,

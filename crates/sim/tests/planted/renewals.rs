@@ -1,10 +1,10 @@
 //! I19: renewals of blocks that are being overwritten, of which an older copy is in probation.
 //!
-//! What a renewal leaves out disappears with its summary. If what supersedes a block that was left
-//! out is lost in a power cut, an older copy of the block is the newest there is. So each schedule
-//! reads blocks, which are in probation from then on, and writes a few of each segment's: what is
-//! written is clean soon, moves on to main, and is renewed there. Too few blocks of a segment of
-//! probation are written for it to be the deadest.
+//! Blocks that a renewal leaves out disappear with its summary. If the data that supersedes such a
+//! block is lost in a power cut, an older copy of the block is the newest there is. So each
+//! schedule reads blocks, which are in probation from then on, and writes a few of each segment's:
+//! written blocks are clean soon, move on to main, and are renewed there. Too few blocks of a
+//! segment of probation are written for it to be the deadest.
 //!
 //! A flush has to begin that was on its way when the renewal was numbered, and began too early to
 //! cover the last write of one of its blocks. Of 9,000 schedules 60 come to that. Power was cut at
@@ -19,7 +19,7 @@ use forebay_sim::{Config, Options, Plan, Step, run};
 
 const FOUND: [(u64, Range<u64>); 2] = [(3_615, 392..420), (6_391, 501..529)];
 
-/// How many power cuts are tried.
+/// Power cuts that are tried.
 pub(crate) const CUTS: u64 = 2 * 28;
 
 /// After how many of the power cuts something is read that is too old.

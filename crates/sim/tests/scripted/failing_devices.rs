@@ -48,7 +48,7 @@ fn accepted_damage_stays_accepted() {
     assert!(counts.get("damage accepted") > 0, "\n{counts}");
 }
 
-/// What was accepted as lost was missed again by the next attach, where nothing new had become
+/// A loss that was accepted was missed again by the next attach, where nothing new had become
 /// durable in its stream meanwhile: summaries went on promising it.
 #[test]
 fn accepted_damage_is_not_reported_again() {
@@ -232,9 +232,9 @@ fn a_write_through_that_failed_leaves_nothing_dirty() {
         .holds();
 }
 
-/// The header of a durable write rotted. Those behind it promised it, but where it was the first
-/// of its segment, or another followed at once, nobody read them: an acknowledged write was
-/// missing without a word (I14).
+/// The header of a durable write rotted. Later headers promised it, but where it was the first of
+/// its segment, or another followed at once, nobody read them: an acknowledged write was missing
+/// without a word (I14).
 #[test]
 fn headers_behind_a_missing_one_promise_it() {
     for rotten in 0..2 {

@@ -1,4 +1,4 @@
-//! What crashes leave.
+//! Aftermath of crashes.
 
 use forebay_engine::Commit;
 use forebay_sim::Script;
@@ -43,7 +43,7 @@ fn a_ring_of_another_cache_says_nothing() {
         .holds();
 }
 
-/// What recovery had decided named what only the ring knew; after a power cut before all of that
+/// Recovery's decisions named entries that only the ring knew; after a power cut before all of that
 /// was durable, the next attach reported damage that was none (I14).
 #[test]
 fn recoveries_cut_short_leave_nothing_that_looks_like_damage() {
@@ -72,7 +72,7 @@ fn verdicts_promise_only_what_was_promised_before() {
         .holds();
 }
 
-/// The same of where the segment before it ends, as long as that is being decided too (I14).
+/// A verdict named the end of the segment before while that was being decided too (I14).
 #[test]
 fn verdicts_name_no_end_that_is_being_decided() {
     Script::new(48)

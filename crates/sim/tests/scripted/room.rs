@@ -37,7 +37,7 @@ fn crash_after_crash_leaves_room() {
     }
 }
 
-/// The same where every life ends before reclaim does.
+/// Crashes in recovery leave room: every life ends before reclaim does.
 #[test]
 fn crashes_in_recovery_leave_room() {
     Script::new(16)
@@ -56,8 +56,8 @@ fn crashes_in_recovery_leave_room() {
         .holds();
 }
 
-/// The same with reads, so that blocks are promoted and evicted: recovery had no segment for the
-/// Drops that the crash had cut off, and could not go on.
+/// Crashes leave room with reads, so that blocks are promoted and evicted: recovery had no segment
+/// for the Drops that the crash had cut off, and could not go on.
 #[test]
 fn crash_after_crash_leaves_room_for_drops() {
     Script::new(96)

@@ -4,8 +4,8 @@ use forebay_engine::{Commit, Mode, Nanos};
 use forebay_sim::plan::{Harm, Target};
 use forebay_sim::{Script, Step};
 
-/// What became dirty while write-back paused after an error of the origin set no time to look
-/// again, so that a drain slept for ever.
+/// Blocks that became dirty while write-back paused after an error of the origin set no time to
+/// look again, so that a drain slept for ever.
 #[test]
 fn what_becomes_dirty_during_a_pause_is_written_back_after_it() {
     Script::new(16)
@@ -127,7 +127,7 @@ fn a_volume_goes_only_when_the_flush_of_its_origin_has_ended() {
         .holds();
 }
 
-/// One read error of the cache device in write-back made a dirty block unreadable for good.
+/// A read error of the cache device in write-back made a dirty block unreadable for good.
 #[test]
 fn one_read_error_in_write_back_is_tried_again() {
     let counts = Script::new(8)
@@ -187,8 +187,8 @@ fn a_copy_of_what_was_written_back_meanwhile_is_clean() {
     }
 }
 
-/// What was answered from memory was stored before an older write that still waited for its first
-/// block, replaced by it, and read from memory all the same until all of it was stored (I1).
+/// A write that was answered from memory was stored before an older write that still waited for its
+/// first block, replaced by it, and read from memory all the same until all of it was stored (I1).
 #[test]
 fn what_is_answered_from_memory_comes_after_the_older_writes_of_its_blocks() {
     Script::new(16)
