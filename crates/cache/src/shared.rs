@@ -16,7 +16,7 @@ pub struct Shared {
     /// Failures of origins' flushes, by volume modulo their number: read without a lock by whoever
     /// only asks whether there was one.
     failed: [AtomicU64; 64],
-    /// Flush failures of each volume's origin that clients have heard of.
+    /// Failures that clients have heard of, placed as in `failed`.
     heard: [AtomicU64; 64],
     /// Some shard gives its cache up: read before every answer that relies on the cache (I22).
     given_up: AtomicBool,
