@@ -24,7 +24,7 @@ pub struct Accesses {
 }
 
 impl Accesses {
-    /// How many accesses there can be: the highest numbers have a meaning of their own.
+    /// The most accesses: the highest numbers have a meaning of their own.
     pub const MOST: usize = u32::MAX as usize - 16;
 
     /// Appends every block of a request.
@@ -43,7 +43,7 @@ impl Accesses {
         Ok(())
     }
 
-    /// How many accesses there are.
+    /// The number of accesses.
     #[must_use]
     pub fn len(&self) -> usize {
         self.blocks.len()
@@ -55,7 +55,7 @@ impl Accesses {
         self.blocks.is_empty()
     }
 
-    /// How many distinct blocks there are.
+    /// The number of distinct blocks.
     #[must_use]
     pub fn footprint(&self) -> usize {
         self.ids.len()

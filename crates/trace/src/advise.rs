@@ -1,4 +1,4 @@
-//! What a trace says about the cache it wants.
+//! Advice on a cache from a trace.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,7 @@ pub struct Point {
     pub write_back_blocks: f64,
 }
 
-/// How writes are best treated.
+/// The best treatment of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -46,7 +46,7 @@ pub enum Mode {
     WriteBack,
     /// It does not, but what is written is read again from the cache.
     WriteThrough,
-    /// What is written is not read again soon.
+    /// Written data is not read again soon.
     WriteAround,
 }
 
@@ -65,7 +65,7 @@ impl Mode {
 /// Advice on a cache for the trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    /// What the cache of the recommended size does, by LRU.
+    /// Results of a cache of the recommended size, by LRU.
     pub point: Point,
     /// The mode, by the rules in docs/advise.md.
     pub mode: Mode,
@@ -81,7 +81,7 @@ pub struct Advice {
     pub policies: Vec<(PolicyKind, f64)>,
 }
 
-/// What was seen, and the advice that follows.
+/// Counts of the requests, and the advice that follows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Findings {
     /// Requests that read or wrote.
@@ -96,9 +96,9 @@ pub struct Findings {
     pub duration_seconds: Option<f64>,
     /// The sampling rate at the end.
     pub sampling_rate: f64,
-    /// How many blocks are followed.
+    /// The number of blocks followed.
     pub sampled_blocks: usize,
-    /// What LRU caches of rising size do.
+    /// Results of LRU caches of rising size.
     pub curve: Vec<Point>,
     /// The recommendation.
     pub advice: Advice,
@@ -143,7 +143,7 @@ impl Adviser {
         self
     }
 
-    /// Sees a request. What moves no data means nothing here.
+    /// Sees a request. Requests that move no data mean nothing here.
     pub fn see(&mut self, request: &Request) {
         if !request.kind.moves_data() {
             return;
@@ -187,7 +187,7 @@ impl Adviser {
         (self.shards.reads, self.shards.writes)
     }
 
-    /// How many distinct blocks there are, by the sample.
+    /// The number of distinct blocks, by the sample.
     #[must_use]
     pub fn footprint_blocks(&self) -> u64 {
         self.shards.footprint().round() as u64
@@ -206,7 +206,7 @@ impl Adviser {
         (nanos > 0).then_some(nanos as f64 / 1e9)
     }
 
-    /// What an LRU cache of `size_blocks` does.
+    /// The results of an LRU cache of `size_blocks`.
     #[must_use]
     pub fn point(&self, size_blocks: u64) -> Point {
         let (reads, writes) = (self.shards.reads as f64, self.shards.writes as f64);

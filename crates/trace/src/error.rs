@@ -1,4 +1,4 @@
-//! What can be wrong with a trace, and where.
+//! Faults of a trace, and their places.
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ pub enum TraceError {
     Malformed {
         /// Where.
         place: Place,
-        /// What was expected.
+        /// The fault.
         bad: Bad,
     },
     /// The file cannot be read.

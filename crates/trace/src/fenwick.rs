@@ -37,7 +37,7 @@ impl Fenwick {
         }
     }
 
-    /// How many marks are on positions up to and with this one.
+    /// The number of marks on positions up to and with this one.
     pub(crate) fn up_to(&self, position: usize) -> u32 {
         let (mut at, mut marks) = (position + 1, 0);
         while at > 0 {

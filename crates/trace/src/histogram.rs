@@ -4,7 +4,7 @@
 const STEPS: u64 = 128;
 const BUCKETS: usize = (64 - 7 + 1) * STEPS as usize;
 
-/// How much weight needs a cache of which size.
+/// Weights by the size of the cache that they need.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     weights: Box<[f64]>,

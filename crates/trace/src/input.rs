@@ -15,7 +15,7 @@ const BUFFER: usize = 256 << 10;
 pub(crate) struct Input<'a> {
     source: Box<dyn Read + 'a>,
     buffer: Vec<u8>,
-    /// What of the buffer is not yet consumed.
+    /// Start of the part of the buffer that is not yet consumed.
     from: usize,
     to: usize,
     offset: u64,

@@ -47,13 +47,13 @@ impl<'a> TraceReader<'a> {
         }
     }
 
-    /// How many requests the trace says are missing in it; known when it is read.
+    /// The number of requests that the trace says are missing in it; known when it is read.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.parser.dropped()
     }
 
-    /// How many malformed lines or records were left out.
+    /// The number of malformed lines or records that were left out.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.skipped

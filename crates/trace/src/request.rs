@@ -1,6 +1,6 @@
-//! What every format is read into.
+//! Requests, into which every format is read.
 
-/// What a request does.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Data was read.
@@ -11,7 +11,7 @@ pub enum Kind {
     WriteZeroes,
     /// A range is no longer used.
     Discard,
-    /// What was written is to be durable.
+    /// Written data is to be durable.
     Flush,
 }
 
@@ -35,18 +35,18 @@ impl Kind {
     }
 }
 
-/// One request of a trace, in whole cache blocks.
+/// A request of a trace, in whole cache blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// When it came, counted from anywhere; formats without time have none.
     pub time_ns: Option<u64>,
-    /// What it does.
+    /// The kind of request.
     pub kind: Kind,
     /// Which of the trace's volumes.
     pub volume: u32,
     /// The first block it touches.
     pub first_block: u64,
-    /// How many blocks it touches: at least one, none if it is a flush.
+    /// Blocks it touches: at least one, none if it is a flush.
     pub blocks: u32,
 }
 

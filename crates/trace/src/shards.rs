@@ -12,7 +12,7 @@ use crate::histogram::Histogram;
 use crate::request::Kind;
 use forebay_random::mix;
 
-/// One of the hash's values; the rate is the threshold divided by it.
+/// The number of the hash's values; the rate is the threshold divided by it.
 const WHOLE: u64 = 1 << 32;
 /// Lengths of sequential runs are told apart by powers of two.
 pub(crate) const RUNS: usize = 24;
@@ -28,7 +28,7 @@ struct Sample {
     evicted_below: u64,
 }
 
-/// What the sample says about caches of every size, in weights of block accesses.
+/// Findings of the sample about caches of every size, in weights of block accesses.
 #[derive(Debug)]
 pub(crate) struct Shards {
     most_samples: usize,
@@ -95,7 +95,7 @@ impl Shards {
         self.samples.len()
     }
 
-    /// How many distinct blocks the trace has.
+    /// The number of distinct blocks of the trace.
     pub(crate) fn footprint(&self) -> f64 {
         self.samples.len() as f64 / self.rate()
     }
@@ -219,7 +219,7 @@ impl Shards {
         self.now = order.len();
     }
 
-    /// Read hits in a cache of `size` blocks. What the sample has too many or too few of accesses is
+    /// Read hits in a cache of `size` blocks. Accesses that the sample has too many or too few are
     /// taken to be accesses to few very hot blocks, which hit (SHARDS-adj).
     pub(crate) fn read_hits_at(&self, size: u64) -> f64 {
         let seen = self.read_hits.total() + self.first_reads;
@@ -227,7 +227,7 @@ impl Shards {
         adjusted.clamp(0.0, self.reads as f64)
     }
 
-    /// The same for writes.
+    /// Write hits in a cache of `size` blocks, adjusted as for reads.
     pub(crate) fn write_hits_at(&self, size: u64) -> f64 {
         let seen = self.write_hits.total() + self.first_writes;
         let adjusted = self.write_hits.within(size) + self.writes as f64 - seen;

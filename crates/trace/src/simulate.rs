@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::accesses::Accesses;
 use crate::policies::{self, Policy, PolicyKind, Visit, next_uses};
 
-/// One simulation: a policy at a size.
+/// A simulation: a policy at a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// The policy.
@@ -15,14 +15,14 @@ pub struct Job {
     pub size_blocks: u64,
 }
 
-/// What one simulation found.
+/// Result of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What was simulated.
+    /// The simulation.
     pub job: Job,
-    /// How many accesses were misses, from an empty cache on.
+    /// Accesses that were misses, from an empty cache on.
     pub misses: u64,
-    /// How many accesses there were.
+    /// All accesses.
     pub accesses: u64,
 }
 
@@ -37,7 +37,7 @@ impl Outcome {
     }
 }
 
-/// How many accesses pass between two reports.
+/// Accesses between two reports.
 const STEP: usize = 1 << 18;
 
 /// Runs every job over the trace, on up to `threads` threads, and returns what they found in the

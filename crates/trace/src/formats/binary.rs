@@ -1,4 +1,4 @@
-//! What binary formats have in common.
+//! Common parts of binary formats.
 
 use crate::error::{Bad, Place, TraceError};
 use crate::input::Input;

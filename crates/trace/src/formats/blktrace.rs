@@ -1,10 +1,10 @@
-//! What blktrace writes (linux/blktrace_api.h, version 7): records of 48 bytes, each followed by
-//! `pdu_len` bytes, in the byte order of the machine that traced:
-//! magic u32 (0x65617400 and the version), sequence u32, nanoseconds u64, sector u64, bytes u32,
-//! action u32, process u32, device u32, CPU u32, error u16, pdu_len u16.
+//! Output of blktrace (linux/blktrace_api.h, version 7): records of 48 bytes, each followed by
+//! `pdu_len` bytes, in the byte order of the machine that traced: magic u32 (0x65617400 and the
+//! version), sequence u32, nanoseconds u64, sector u64, bytes u32, action u32, process u32, device
+//! u32, CPU u32, error u16, pdu_len u16.
 //!
-//! A request counts when it is queued, before it is merged or split. One file holds what one CPU
-//! did; `blkparse -d` merges them into one of the same format.
+//! A request counts when it is queued, before it is merged or split. A file holds the requests of
+//! one CPU; `blkparse -d` merges several into one of this format.
 
 use super::Parser;
 use super::binary::{bytes, record};

@@ -35,11 +35,11 @@ pub const RECORD_BYTES: usize = 24;
 pub struct Recorded {
     /// Nanoseconds since the recording began.
     pub time_ns: u64,
-    /// What it does.
+    /// The kind of request.
     pub kind: Kind,
     /// Where it begins, in bytes.
     pub offset_bytes: u64,
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub len_bytes: u32,
 }
 
@@ -72,7 +72,7 @@ impl Recorded {
         encode(time_ns, dropped, 0, END)
     }
 
-    /// How many requests are missing, if this is the last record.
+    /// The number of requests missing, if this is the last record.
     #[must_use]
     pub fn dropped(record: &[u8; RECORD_BYTES]) -> Option<u64> {
         (record[20] == END).then(|| u64_at(record, 8))

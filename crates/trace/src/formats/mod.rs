@@ -27,11 +27,11 @@ use crate::request::Request;
 /// A trace format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// One block number a line.
+    /// A block number a line.
     Blocks,
     /// Text that blkparse prints.
     Blkparse,
-    /// What blktrace writes, merged by `blkparse -d`.
+    /// Output of blktrace, merged by `blkparse -d`.
     Blktrace,
     /// fio's I/O log, version 2 or 3.
     Fio,
@@ -49,7 +49,7 @@ pub enum Format {
     Vscsi,
     /// libCacheSim's oracleGeneral.
     OracleGeneral,
-    /// What `forebay trace record` writes.
+    /// Output of `forebay trace record`.
     Forebay,
 }
 
@@ -137,7 +137,7 @@ pub(crate) trait Parser: fmt::Debug {
     /// behind what was malformed.
     fn next(&mut self, input: &mut Input) -> Result<Option<Request>, TraceError>;
 
-    /// How many requests the trace says are missing in it.
+    /// The number of requests that the trace says are missing in it.
     fn dropped(&self) -> u64 {
         0
     }

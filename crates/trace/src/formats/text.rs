@@ -1,4 +1,4 @@
-//! What text formats have in common: fields, numbers, times, names of volumes.
+//! Common parts of text formats: fields, numbers, times, names of volumes.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::request::{Kind, Request};
 const MOST_VOLUMES: usize = 1 << 20;
 /// No request with data is nearly as long; one that was would be counted block by block.
 const LONGEST_REQUEST: u64 = 1 << 30;
-/// The same for one without data.
+/// No request without data is nearly as long.
 const LONGEST_RANGE: u64 = 1 << 40;
 
 /// Turns bytes into whole cache blocks.
@@ -56,7 +56,7 @@ impl Blocks {
         }))
     }
 
-    /// The same for a span that begins at a sector of 512 bytes.
+    /// A request for a span that begins at a sector of 512 bytes.
     pub(crate) fn at_sector(
         self,
         time_ns: Option<u64>,

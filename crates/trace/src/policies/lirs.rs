@@ -33,7 +33,7 @@ pub(crate) struct Lirs {
 
 impl Lirs {
     pub(crate) fn new(capacity: usize, footprint: usize) -> Lirs {
-        // One per cent, as in the paper; at least one block, so that a miss has where to go.
+        // 1 percent, as in the paper; at least one block, so that a miss has where to go.
         let hir_limit = (capacity / 100).max(1);
         Lirs {
             state: vec![State::Nothing; footprint],

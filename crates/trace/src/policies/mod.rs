@@ -131,7 +131,7 @@ impl FromStr for PolicyKind {
     }
 }
 
-/// What runs with the state of one policy, whichever it is: each gets its own compiled copy.
+/// Work with the state of a policy, whichever it is: each gets its own compiled copy.
 pub(crate) trait Visit {
     type Result;
     fn run<P: Policy>(self, policy: P) -> Self::Result;

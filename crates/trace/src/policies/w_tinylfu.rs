@@ -15,8 +15,8 @@ enum In {
 const MOST_USES: u8 = 15;
 const SAMPLE: u64 = 10;
 
-/// How often each block was used lately. Exact counters, where a real cache has a sketch of
-/// four-bit ones: the figures are those of the policy, without a sketch's collisions.
+/// Recent uses of each block. The counters are exact, where a real cache has a sketch of four-bit
+/// ones: the figures are those of the policy, without a sketch's collisions.
 #[derive(Debug)]
 struct Frequencies {
     /// The count, and the period in which it was last brought up to date.
@@ -103,7 +103,7 @@ impl WTinyLfu {
         }
     }
 
-    /// What fell out of the window competes with the main cache's victim.
+    /// Has a block that fell out of the window compete with the main cache's victim.
     fn compete(&mut self, candidate: u32) {
         self.state[candidate as usize] = In::Nothing;
         if self.probation.len() + self.protected.len() >= self.main_limit {
