@@ -12,14 +12,14 @@ mod rig;
 
 use std::process::ExitCode;
 
-/// One measured figure.
+/// A measured figure.
 struct Figure {
     name: &'static str,
     value: f64,
-    /// What it should be at most.
+    /// The most it should be.
     limit: f64,
-    /// What it was when it was last looked into, with a little room: more than this fails the
-    /// run, over the limit or not, so that no figure gets worse unnoticed.
+    /// The most it was at the last look, with a little room: more than this fails the run, over the
+    /// limit or not, so that no figure gets worse unnoticed.
     reached: f64,
 }
 

@@ -124,7 +124,7 @@ impl Rig {
         }
     }
 
-    /// One request from its submission to its answer and whatever follows at once.
+    /// Serves a request from its submission to its answer, and the work that follows at once.
     pub(crate) fn request(&mut self, kind: RequestKind, offset_bytes: u64, len_bytes: u32) {
         let buf = match kind {
             RequestKind::Read | RequestKind::Write { .. } => self.buf.slice(0, len_bytes as usize),
@@ -181,7 +181,7 @@ impl Rig {
     }
 }
 
-// What a driver and a device would do is left out: only these five are counted.
+// The work of a driver and a device is left out: only these five are counted.
 
 #[inline(never)]
 fn engine_call_submit(engine: &mut Engine, now: Nanos, request: Request, memory: &mut Ram) {
