@@ -1,4 +1,4 @@
-//! What the runs must show, whatever the published systems did.
+//! Conditions that the runs must meet, whatever the published systems did.
 
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;

@@ -14,12 +14,12 @@ pub const CACHE_BYTES: u64 = 256_000_000_000;
 /// The WD Re 4 TB that held the data, in bytes.
 pub const ORIGIN_BYTES: u64 = 4_000_787_030_016;
 
-/// How the jobs are run.
+/// Options of the jobs.
 #[derive(Clone, Debug)]
 pub struct JobsOptions {
     /// Everything is this many times smaller than in the table: 1 for full size.
     pub scale: u64,
-    /// What processor time is charged.
+    /// Charges for processor time.
     pub cpu: CpuCost,
     /// Whether the SSD starts trimmed.
     pub fill: Fill,
@@ -56,14 +56,14 @@ impl JobsOptions {
     }
 }
 
-/// What became of a job.
+/// Result of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobResult {
-    /// What was done.
+    /// The job.
     pub spec: JobSpec,
-    /// What the client saw.
+    /// The client's results.
     pub outcome: Outcome,
-    /// What the devices did meanwhile.
+    /// Traffic of the devices meanwhile.
     pub traffic: Traffic,
     /// Dirty data at the end, in bytes.
     pub dirty_bytes: u64,
@@ -89,7 +89,8 @@ pub enum Raw {
     Ssd,
 }
 
-/// What a job is compared with: the first read and the eight long writes are the disk's.
+/// The raw device that a job is compared with: the first read and the eight long writes are the
+/// disk's.
 #[must_use]
 pub fn raw_device(job: u32) -> Raw {
     if job == 1 || (7..=14).contains(&job) {
@@ -179,7 +180,7 @@ pub fn run(
     Ok(results)
 }
 
-/// What a published system did in a job, as a ratio to the raw device of its own table.
+/// The throughput of a published system in a job, as a ratio to the raw device of its own table.
 #[must_use]
 pub fn published_ratio(table: &[JobRow], job: u32, system: &str) -> Option<f64> {
     let find = |job: u32, system: &str| {

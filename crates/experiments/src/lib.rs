@@ -1,8 +1,8 @@
 //! Published comparisons of SSD caches, repeated with Forebay in virtual time.
 //!
 //! The engine that ships is driven over models of the devices the comparisons used, at full size
-//! and with processor time charged. The same run gives the same figures to the digit. No payload
-//! is kept: every block is zeroes.
+//! and with processor time charged. A run gives its figures again to the digit. No payload is kept:
+//! every block is zeroes.
 #![forbid(unsafe_code)]
 
 mod conditions;

@@ -16,7 +16,7 @@ const SPAN_BYTES: u64 = 32 * GIB;
 const ORIGIN_BYTES: u64 = 64 * GIB;
 const AFTER_NS: u64 = 60 * 1_000_000_000;
 
-/// What became of it.
+/// Result of the load at the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LimitResult {
     /// While there was room: the first quarter of the cache.

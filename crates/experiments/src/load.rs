@@ -12,7 +12,7 @@ use forebay_virtual::{Access, Answer, System};
 /// In what order a load goes through its span.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
-    /// One after the other.
+    /// In ascending order.
     Sequential,
     /// Each place once, in no order.
     Shuffled {
@@ -42,26 +42,26 @@ pub enum Limit {
     Time(u64),
 }
 
-/// What to do to a system.
+/// A load on a system.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// Where its span starts, in bytes.
     pub offset_bytes: u64,
-    /// How long its span is, in bytes.
+    /// Length of its span, in bytes.
     pub span_bytes: u64,
     /// Length of each request, in bytes.
     pub request_bytes: u32,
-    /// How many requests are in flight.
+    /// Requests in flight.
     pub depth: u32,
-    /// How many of a hundred requests read.
+    /// Reads among a hundred requests.
     pub read_percent: u8,
     /// In what order.
     pub order: Order,
-    /// How long.
+    /// Its end.
     pub limit: Limit,
 }
 
-/// One direction of what a load did.
+/// A direction of a load's results.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Side {
     /// Requests answered.
@@ -79,7 +79,7 @@ pub struct Side {
     pub worst_kibps: f64,
 }
 
-/// What a load did.
+/// Results of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Its reads.
@@ -88,7 +88,7 @@ pub struct Outcome {
     pub write: Side,
     /// When it ended, in nanoseconds of virtual time.
     pub end_ns: u64,
-    /// How long it took, in nanoseconds.
+    /// Its duration, in nanoseconds.
     pub took_ns: u64,
 }
 

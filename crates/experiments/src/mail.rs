@@ -14,14 +14,14 @@ const GB: u64 = 1_000_000_000;
 /// hundreds of thousands of requests.
 const RUN_NS: u64 = 600 * 1_000_000_000;
 
-/// One arrangement and what it did.
+/// Result of an arrangement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MailResult {
     /// `writethrough`, `writeback` or `baseline`.
     pub mode: &'static str,
-    /// What was measured, in words.
+    /// The system measured, in words.
     pub system: &'static str,
-    /// What the clients saw.
+    /// The clients' results.
     pub outcome: Outcome,
 }
 

@@ -15,12 +15,12 @@ const ORIGIN_BYTES: u64 = 64 * GIB;
 /// Well within what may be dirty before writes slow down.
 const MOVED_BYTES: u64 = GIB;
 
-/// One load on the three systems.
+/// Results of a load on the three systems.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryResult {
     /// The load, in words.
     pub load: &'static str,
-    /// How many requests were in flight.
+    /// Requests in flight.
     pub depth: u32,
     /// The bare SSD.
     pub ssd: Outcome,

@@ -12,7 +12,7 @@ const RAID: &str = include_str!("../data/raid-2014.csv");
 pub struct TableError {
     /// Which line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The fault, in words.
     pub what: String,
 }
 
@@ -24,7 +24,7 @@ impl std::fmt::Display for TableError {
 
 impl std::error::Error for TableError {}
 
-/// What a job of the table of 22 does.
+/// A job of the table of 22.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSpec {
     /// Its number, from 1.
@@ -35,7 +35,7 @@ pub struct JobSpec {
     pub request_kib: u32,
     /// Requests in flight.
     pub depth: u32,
-    /// How much it moves, in GiB.
+    /// Data that it moves, in GiB.
     pub size_gib: u64,
     /// Where its span starts, in GiB.
     pub offset_gib: u64,
@@ -43,10 +43,10 @@ pub struct JobSpec {
     pub end_gib: u64,
 }
 
-/// What one system did in a job. `None` where the table says nothing.
+/// Results of a system in a job. `None` where the table says nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRow {
-    /// What was done.
+    /// The job.
     pub spec: JobSpec,
     /// Which cache, or which raw device.
     pub system: String,
@@ -78,7 +78,7 @@ impl JobRow {
     }
 }
 
-/// One row of the EnhanceIO mail's test.
+/// A row of the EnhanceIO mail's test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MailRow {
     /// `writethrough`, `writeback` or `baseline`.
@@ -95,7 +95,7 @@ pub struct MailRow {
     pub write_mb_s: f64,
 }
 
-/// What is known of one request size of the RAID table: random reads, one SSD and one disk.
+/// Figures of a request size of the RAID table: random reads, an SSD and a disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RaidRow {
     /// Length of a request, in KiB.

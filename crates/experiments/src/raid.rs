@@ -17,7 +17,7 @@ const BARE_NS: u64 = 60 * 1_000_000_000;
 /// Enough for a disk to fill its write cache.
 const LEAST_BARE_NS: u64 = 4 * 1_000_000_000;
 
-/// One request size in one direction.
+/// Results of a request size in one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RaidResult {
     /// Length of a request, in KiB.

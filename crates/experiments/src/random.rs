@@ -1,4 +1,4 @@
-//! Where random loads go. The same seed gives the same places.
+//! Places of random loads. A seed gives its places again.
 
 use forebay_random::{SplitMix64, mix};
 

@@ -17,15 +17,15 @@ const WRITTEN_BYTES: u64 = 4 * GIB;
 const READ_BYTES: u64 = GIB / 4;
 const BLOCK_BYTES: u32 = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
-/// What is looked at together, in seconds: the disk's own scatter is within it.
+/// Span of time that is looked at together, in seconds: the disk's own scatter is within it.
 pub const BUCKET_SECONDS: u64 = 10;
 
 /// A part of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// How long it lasts.
+    /// Its duration.
     pub seconds: u64,
     /// Random writes of 4 KiB a second.
     pub writes: u64,
@@ -61,7 +61,7 @@ pub const PHASES: [Phase; 4] = [
     },
 ];
 
-/// One bucket of time.
+/// A span of `BUCKET_SECONDS`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bucket {
     /// Dirty data at its end, as a share of the cache in percent.

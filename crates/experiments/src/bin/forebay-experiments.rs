@@ -138,7 +138,7 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
     let began = Instant::now();
     let say = |text: String| {
         println!("{:6.0} s  {text}", began.elapsed().as_secs_f64());
-        // Whoever follows a pipe wants to see that it goes on.
+        // A reader of a pipe wants to see that it goes on.
         std::io::stdout().flush().ok();
     };
     let mut all = Everything::default();

@@ -9,7 +9,7 @@ use forebay_trace::Format;
 use super::report::{self, Row};
 use super::{Overwrites, Trace, measure, settings};
 
-/// What the command says of itself.
+/// Help of the command.
 pub const USAGE: &str = "usage: forebay-experiments policies [NAME=FORMAT:FILE...] [options]
 Drives the engine with the block accesses of traces, its devices taking no time, and compares what
 it misses and writes with ideal block-granular S3-FIFO. FORMAT as for `forebay trace simulate`.

@@ -1,4 +1,4 @@
-//! How often the engine misses and what it writes for that, beside ideal block-granular S3-FIFO.
+//! Misses of the engine and its writes for them, beside ideal block-granular S3-FIFO.
 //!
 //! The engine that ships, with its segments, streams and index, is driven access by access; only
 //! its devices take no time. Rules as in published tables of miss ratios: each access is of one
@@ -19,16 +19,16 @@ pub use trace::Trace;
 
 const BLOCK_BYTES: u32 = 4096;
 
-/// What the engine did with a trace at one size, and what ideal S3-FIFO would have done.
+/// Results of the engine with a trace at one size, and of ideal S3-FIFO.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// How many blocks the cache has room for.
+    /// Blocks for which the cache has room.
     pub size_blocks: u64,
-    /// How many accesses there were.
+    /// All accesses.
     pub accesses: u64,
-    /// How many of them were not cached.
+    /// Accesses that were not cached.
     pub misses: u64,
-    /// How many were misses or writes: each of them had to be written to the cache.
+    /// Accesses that were misses or writes: each of them had to be written to the cache.
     pub inserted: u64,
     /// Blocks copied by reclaim.
     pub retained: u64,
@@ -36,7 +36,7 @@ pub struct Point {
     pub renewed: u64,
     /// Share of the blocks' places in use, on average over the second half.
     pub used: f64,
-    /// What was written to the cache device, in bytes.
+    /// Bytes written to the cache device.
     pub written_bytes: u64,
     /// Of that, headers and summaries.
     pub metadata_bytes: u64,
@@ -51,7 +51,7 @@ impl Point {
         self.misses as f64 / self.accesses.max(1) as f64
     }
 
-    /// The same of ideal S3-FIFO.
+    /// Misses of ideal S3-FIFO for each access.
     #[must_use]
     pub fn ideal_miss_ratio(&self) -> f64 {
         self.ideal_misses as f64 / self.accesses.max(1) as f64

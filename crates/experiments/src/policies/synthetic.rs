@@ -6,18 +6,18 @@ use forebay_random::SplitMix64;
 use super::trace::Trace;
 use crate::random::Zipf;
 
-/// One load.
+/// A synthetic load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overwrites {
     /// Exponent of Zipf's law; `None` for all blocks alike.
     pub theta: Option<f64>,
-    /// How many of a hundred accesses write.
+    /// Writes among a hundred accesses.
     pub write_percent: u64,
     /// The span for each block of the cache, in percent.
     pub span_percent: u64,
 }
 
-/// How often a load goes through its cache, in accesses for each of its blocks.
+/// Length of a load, in accesses for each block of its cache.
 const ROUNDS: u64 = 12;
 /// Spans smaller than the cache are gone through often anyway.
 const MOST_SPAN_ROUNDS: u64 = 6;
@@ -41,7 +41,7 @@ impl Overwrites {
         all
     }
 
-    /// What it is called.
+    /// The name of the load.
     #[must_use]
     pub fn name(&self) -> String {
         let order = match self.theta {
@@ -55,7 +55,7 @@ impl Overwrites {
         )
     }
 
-    /// Its accesses, for a cache of this many blocks. The same each time.
+    /// Its accesses, for a cache of this many blocks: equal each time.
     ///
     /// # Errors
     /// If they are more than a trace can have.

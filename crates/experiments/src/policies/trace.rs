@@ -49,7 +49,7 @@ impl Trace {
             .map_err(|error| error.to_string())
     }
 
-    /// How many accesses there are.
+    /// The number of accesses.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.blocks.len() as u64
@@ -61,7 +61,7 @@ impl Trace {
         self.blocks.is_empty()
     }
 
-    /// How many distinct blocks there are.
+    /// The number of distinct blocks.
     #[must_use]
     pub fn footprint(&self) -> u64 {
         self.blocks.footprint() as u64

@@ -109,7 +109,7 @@ fn ratios(text: &mut String, all: &Everything, table: &[JobRow]) {
             .iter()
             .map(|system| published_ratio(table, spec.job, system))
             .collect();
-        // What is printed alike is alike.
+        // Ratios that are printed alike are alike.
         let rounded = |ratio: f64| (ratio * 1000.0).round();
         let behind = |own: f64| {
             let ahead = SYSTEMS.iter().zip(&theirs);

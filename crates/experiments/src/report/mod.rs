@@ -1,4 +1,4 @@
-//! What came of the runs, for people and for programs.
+//! Results of the runs, for people and for programs.
 
 mod json;
 mod markdown;
