@@ -17,7 +17,7 @@ pub use disk::{Disk, DiskParameters};
 pub use options::{ModelOptions, OptionError};
 pub use ssd::{Fill, Ssd, SsdParameters};
 
-/// What a command does.
+/// Kind of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Transfers from the device.
@@ -30,14 +30,14 @@ pub enum Kind {
     Discard,
 }
 
-/// One command as the device sees it.
+/// A command as the device sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What it does.
+    /// The kind.
     pub kind: Kind,
     /// Where it starts, in bytes.
     pub offset_bytes: u64,
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub len_bytes: u64,
     /// Force unit access: a write that completes only when it is durable.
     pub fua: bool,
@@ -110,7 +110,7 @@ pub trait DeviceModel: Send {
 
 const NS_PER_SECOND: f64 = 1e9;
 
-/// How long `len_bytes` take at a rate, in nanoseconds.
+/// The time that `len_bytes` take at a rate, in nanoseconds.
 fn transfer_ns(len_bytes: u64, bytes_per_second: f64) -> u64 {
     (len_bytes as f64 * NS_PER_SECOND / bytes_per_second) as u64
 }

@@ -17,13 +17,13 @@ pub enum OptionError {
     /// The word before the colon names no model.
     #[error("no device model is called `{name}`; known are hdd and ssd")]
     UnknownModel {
-        /// What was given.
+        /// The name given.
         name: String,
     },
     /// A setting without a value.
     #[error("`{setting}` is not of the form name=value")]
     NoValue {
-        /// What was given.
+        /// The setting given.
         setting: String,
     },
     /// The model has no such setting.
@@ -31,9 +31,9 @@ pub enum OptionError {
     UnknownSetting {
         /// Which model.
         model: &'static str,
-        /// What was given.
+        /// The name given.
         name: String,
-        /// What it could have been.
+        /// The names that would do.
         known: &'static [&'static str],
     },
     /// A value that is no number in the setting's range.
@@ -41,9 +41,9 @@ pub enum OptionError {
     BadValue {
         /// The setting.
         name: String,
-        /// What was given.
+        /// The value given.
         value: String,
-        /// What would do.
+        /// The values that would do.
         expected: &'static str,
     },
 }

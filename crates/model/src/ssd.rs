@@ -16,12 +16,12 @@ pub enum Fill {
     Full,
 }
 
-/// What a drive is like.
+/// Parameters of a drive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SsdParameters {
     /// Capacity, in bytes.
     pub size_bytes: u64,
-    /// How many flash channels work at once.
+    /// Flash channels that work at once.
     pub channels: usize,
     /// Time for flash to deliver a page at random, in nanoseconds.
     pub read_latency_ns: u64,
@@ -29,15 +29,15 @@ pub struct SsdParameters {
     pub sequential_read_latency_ns: u64,
     /// Time from data in the drive's buffer to the acknowledgement, in nanoseconds.
     pub write_latency_ns: u64,
-    /// What the bus carries from the drive, in bytes per second.
+    /// Rate of the bus from the drive, in bytes per second.
     pub read_bytes_per_second: f64,
-    /// What the bus carries to the drive, in bytes per second.
+    /// Rate of the bus to the drive, in bytes per second.
     pub write_bytes_per_second: f64,
     /// Time on the bus that each read costs beside its data, in nanoseconds.
     pub read_overhead_ns: u64,
     /// Time on the bus that each write costs beside its data, in nanoseconds.
     pub write_overhead_ns: u64,
-    /// What the flash can program, in bytes per second.
+    /// Rate at which the flash can be programmed, in bytes per second.
     pub program_bytes_per_second: f64,
     /// Size of the write buffer, in bytes.
     pub write_buffer_bytes: u64,
@@ -90,7 +90,7 @@ struct Ready {
     len_bytes: u64,
 }
 
-/// How many sequential streams the drive can tell apart.
+/// Sequential streams that the drive can tell apart.
 const STREAMS: usize = 16;
 
 /// The state of a drive.

@@ -1,4 +1,4 @@
-//! What the models do beyond their rates: order, flushes, read-ahead, fairness, speed.
+//! Behaviour of the models beyond their rates: order, flushes, read-ahead, fairness, speed.
 
 use std::time::Instant;
 

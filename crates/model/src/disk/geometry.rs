@@ -7,7 +7,7 @@ use super::DiskParameters;
 pub(super) struct Spot {
     /// Tracks from the outer edge.
     track: u64,
-    /// How far the platters must turn from their mark to bring it under the head.
+    /// Turn of the platters from their mark that brings it under the head, in nanoseconds.
     angle_ns: u64,
 }
 

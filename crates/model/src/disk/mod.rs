@@ -21,7 +21,7 @@ use write_cache::WriteCache;
 struct Pending {
     id: u64,
     write: bool,
-    /// What the interface still has to carry.
+    /// Bytes that the interface still has to carry.
     len_bytes: u64,
     media_start: u64,
     media_len_bytes: u64,
@@ -44,7 +44,7 @@ struct WaitingFlush {
     generation: u64,
 }
 
-/// What the arm is doing until `end_ns`.
+/// The arm's work until `end_ns`.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Command(Pending),
@@ -57,7 +57,7 @@ const DESTAGE_BYTES: u64 = 512 << 10;
 /// A gap in a read stream up to which the drive reads on instead of seeking.
 const READ_THROUGH_BYTES: u64 = 1 << 20;
 
-/// How many commands are chosen by nearness after one that was chosen by age.
+/// Commands that are chosen by nearness after a command that was chosen by age.
 const FREE_CHOICES: u32 = 4;
 
 /// The state of a disk.
@@ -335,7 +335,7 @@ impl Disk {
             + settle_ns
     }
 
-    /// What the drive read ahead before it is sent elsewhere stays in its buffer.
+    /// Keeps in the buffer the data that the drive read ahead before it is sent elsewhere.
     fn leave_stream(&mut self, now_ns: u64) {
         if self.reading && now_ns > self.stream_ns {
             let ahead = self

@@ -1,6 +1,6 @@
-//! What a disk is like.
+//! Parameters of a disk.
 
-/// What a disk is like.
+/// Parameters of a disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiskParameters {
     /// Capacity, in bytes.
@@ -19,18 +19,18 @@ pub struct DiskParameters {
     pub seek_max_ns: u64,
     /// Time an arm needs beyond a seek before it may write, in nanoseconds.
     pub write_settle_ns: u64,
-    /// How many commands the drive looks at to choose the nearest.
+    /// Commands that the drive looks at to choose the nearest.
     pub queue_depth: usize,
     /// Age past which a command is done before nearer ones, in nanoseconds.
     pub age_limit_ns: u64,
     /// Size of the write cache, in bytes; zero for none.
     pub write_cache_bytes: u64,
-    /// How many separate pieces the write cache can hold.
+    /// Separate pieces that the write cache can hold.
     pub write_cache_extents: usize,
-    /// How long the drive waits for another read before it empties its write cache, in
+    /// Time for which the drive waits for another read before it empties its write cache, in
     /// nanoseconds.
     pub idle_ns: u64,
-    /// How many pieces of recent reads and read-ahead the buffer holds.
+    /// Pieces of recent reads and read-ahead that the buffer holds.
     pub read_ahead_segments: usize,
     /// Size of each such piece, in bytes.
     pub read_ahead_bytes: u64,

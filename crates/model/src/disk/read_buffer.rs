@@ -1,4 +1,4 @@
-//! What the drive's memory still holds of recent reads and of what it read ahead.
+//! Recent reads and read-ahead that the drive's memory still holds.
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Piece {
@@ -21,7 +21,8 @@ impl ReadBuffer {
         }
     }
 
-    /// How far the memory reaches without a gap from `start` on; `start` itself if not at all.
+    /// The end of the memory's contents without a gap from `start` on; `start` itself if it is not
+    /// there.
     pub(super) fn held_from(&self, start: u64) -> u64 {
         let mut reach = start;
         // Each round uses up one piece, so the rounds are bounded by their number.

@@ -1,11 +1,11 @@
 //! Writes acknowledged but not yet on the platters, sorted by address.
 
-/// One piece of cached writes without a gap.
+/// A piece of cached writes without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// How many flushes had come before its oldest byte.
+    /// The number of flushes before its oldest byte.
     pub(super) generation: u64,
 }
 
@@ -36,8 +36,8 @@ impl WriteCache {
         self.used_bytes > self.capacity_bytes / 4 * 3
     }
 
-    /// Whether a write of this length may come in. One longer than the cache may when it is empty,
-    /// or it could never come in.
+    /// Whether a write of this length may come in. A write longer than the cache may when it is
+    /// empty, or it could never come in.
     pub(super) fn has_room(&self, len_bytes: u64) -> bool {
         self.extents.is_empty()
             || (self.used_bytes + len_bytes <= self.capacity_bytes
