@@ -33,7 +33,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// What was moved since `earlier`.
+    /// The traffic since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Traffic) -> Traffic {
         Traffic {
@@ -46,7 +46,7 @@ impl Traffic {
     }
 }
 
-/// How a cached volume is made.
+/// Parts of a cached volume.
 pub struct Setup {
     /// The cache device.
     pub ssd: Box<dyn DeviceModel>,
@@ -60,7 +60,7 @@ pub struct Setup {
     pub mode: Mode,
     /// The cache's settings.
     pub settings: Settings,
-    /// What processor time is charged.
+    /// Charges for processor time.
     pub cpu: CpuCost,
 }
 
@@ -71,7 +71,7 @@ struct Client {
     access: Access,
 }
 
-/// One shard with its devices.
+/// A shard with its devices.
 pub struct Cached {
     engine: Engine,
     memory: ZeroMemory,
@@ -116,7 +116,7 @@ impl Cached {
         })
     }
 
-    /// What was moved so far.
+    /// The traffic so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         Traffic {

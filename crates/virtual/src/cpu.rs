@@ -1,13 +1,13 @@
-//! What the daemon's processor time is charged at.
+//! Charges for the daemon's processor time.
 //!
-//! One thread does everything, as the daemon with one shard: while it works on one thing the next
-//! waits. What the client costs is in the device models already, which were calibrated to
+//! A single thread does everything, as in the daemon with one shard: while it works, other work
+//! waits. The client's costs are in the device models already, which were calibrated to
 //! measurements of a whole machine.
 
 /// Processor time, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuCost {
-    /// What is charged, in words.
+    /// The charges, in words.
     pub name: &'static str,
     /// For each time the thread had nothing to do and is woken.
     pub wake_ns: u64,

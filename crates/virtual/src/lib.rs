@@ -1,7 +1,7 @@
 //! Forebay's engine over models of its devices, in virtual time.
 //!
-//! The engine that ships is driven as the daemon's loop drives it, with processor time charged.
-//! The same run gives the same figures to the digit. No payload is kept: every block is zeroes.
+//! The engine that ships is driven as the daemon's loop drives it, with processor time charged. A
+//! run gives its figures again to the digit. No payload is kept: every block is zeroes.
 //!
 //! | module | subject |
 //! |---|---|

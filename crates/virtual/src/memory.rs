@@ -9,7 +9,7 @@ use forebay_engine::{Buf, Memory, SECTOR_BYTES};
 
 const PAGE_BYTES: usize = 4096;
 const SECTORS_PER_PAGE: u32 = (PAGE_BYTES / SECTOR_BYTES) as u32;
-/// What the daemon has unless told otherwise.
+/// The daemon's memory unless told otherwise.
 const ARENA_BYTES: usize = 256 << 20;
 /// The longest buffer, in pages, as a power of two: 2 MiB.
 const CLASSES: usize = 10;

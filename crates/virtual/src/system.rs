@@ -1,18 +1,18 @@
-//! What a load runs against: a cached volume, or a bare device to compare it with.
+//! Targets of a load: a cached volume, or a bare device to compare it with.
 
 use std::collections::HashMap;
 
 use forebay_engine::RequestKind;
 use forebay_model::{Command, DeviceModel};
 
-/// One request of a client.
+/// A request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// What it does.
+    /// The kind of request.
     pub kind: RequestKind,
     /// Where it starts, in bytes.
     pub offset_bytes: u64,
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub len_bytes: u32,
 }
 
@@ -51,8 +51,8 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// A device with nothing before it. What its client costs is in the model already: that was
-    /// calibrated to measurements of a whole machine.
+    /// Makes a device with nothing before it. Its client's costs are in the model already, which
+    /// was calibrated to measurements of a whole machine.
     #[must_use]
     pub fn new(device: Box<dyn DeviceModel>) -> Bare {
         Bare {

@@ -10,16 +10,16 @@ use forebay_engine::{
 use crate::memory::ZeroMemory;
 use crate::shard::new_shard;
 
-/// How far apart accesses are: ten thousand a second.
+/// Time between accesses: ten thousand a second.
 const ACCESS: Nanos = Nanos(100_000);
-/// How long nobody asks for anything when the origin gets its turn, and in which steps.
+/// Time without accesses in which the origin gets its turn: the number of steps, and their length.
 const PAUSE: (u32, Nanos) = (4, Nanos(25_000_000));
 /// Above this share of dirty blocks there is such a pause, in percent.
 const PAUSE_PERCENT: u64 = 5;
 /// After a pause there is none for this share of the cache in accesses, in percent.
 const PAUSE_EVERY_PERCENT: u64 = 3;
 
-/// One shard, driven access by access.
+/// A shard, driven access by access.
 pub struct Timeless {
     engine: Engine,
     memory: ZeroMemory,
@@ -144,13 +144,13 @@ impl Timeless {
         }
     }
 
-    /// What was written to the cache device, headers and summaries included, in bytes.
+    /// Bytes written to the cache device, headers and summaries included.
     #[must_use]
     pub fn cache_written_bytes(&self) -> u64 {
         self.cache_written_bytes
     }
 
-    /// How many blocks are cached and how many fit.
+    /// The number of blocks cached, and the number that fit.
     #[must_use]
     pub fn occupancy(&self) -> (u64, u64) {
         self.engine.occupancy()
