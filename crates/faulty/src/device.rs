@@ -14,7 +14,7 @@ use crate::medium::Medium;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultId(u64);
 
-/// What a device held durably at some moment.
+/// Durable contents of a device at some moment.
 pub struct Snapshot(Vec<u8>);
 
 struct State {
@@ -70,12 +70,12 @@ impl FaultyDevice {
         id
     }
 
-    /// Ends one fault. What was dropped stays dropped.
+    /// Ends a fault. Dropped data stays dropped.
     pub fn clear(&self, id: FaultId) {
         self.state().faults.retain(|(other, _)| *other != id);
     }
 
-    /// How many operations a fault that ends by itself will still fail.
+    /// The number of operations that a fault which ends by itself will still fail.
     #[must_use]
     pub fn left(&self, id: FaultId) -> u64 {
         let state = self.state();
@@ -114,7 +114,7 @@ impl FaultyDevice {
         self.state().lost = false;
     }
 
-    /// What is durable now.
+    /// The durable contents.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(self.state().medium.snapshot())
@@ -130,7 +130,7 @@ impl FaultyDevice {
         state.lost = false;
     }
 
-    /// How many operations of a kind were begun.
+    /// The number of operations of a kind that were begun.
     #[must_use]
     pub fn count(&self, operation: Operation) -> u64 {
         self.state().counts.get(&operation).copied().unwrap_or(0)
@@ -144,7 +144,7 @@ impl FaultyDevice {
         state.medium.cut_power(unit_bytes, survives, random);
     }
 
-    /// What a read without faults would return now.
+    /// The contents that a read without faults would return now.
     ///
     /// # Panics
     /// If the range is not within the device.
@@ -153,7 +153,7 @@ impl FaultyDevice {
         self.state().medium.current(range).to_vec()
     }
 
-    /// What is there for sure after a power cut.
+    /// The contents that are there for sure after a power cut.
     ///
     /// # Panics
     /// If the range is not within the device.

@@ -17,7 +17,7 @@ use rustix::mount::UnmountFlags;
 use crate::device::FaultyDevice;
 use crate::fault::Error;
 
-/// How long the kernel may believe names and attributes, which never change.
+/// Time for which the kernel may believe names and attributes, which never change.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 /// The first device's inode; the directory is 1.
 const FIRST_INODE: u64 = 2;

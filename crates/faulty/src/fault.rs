@@ -1,8 +1,8 @@
-//! What a test asks a device to do wrong.
+//! Faults that a test asks of a device.
 
 use std::ops::Range;
 
-/// What a device does.
+/// Kind of a device's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A read.
@@ -13,7 +13,7 @@ pub enum Operation {
     Flush,
 }
 
-/// What an operation that fails says.
+/// Error of an operation that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The medium or the path to it: EIO.
@@ -99,7 +99,7 @@ impl Fault {
         self.rewritable && written.start <= self.range.start && self.range.end <= written.end
     }
 
-    /// How many operations this still fails, if it ends by itself.
+    /// The number of operations that this still fails, if it ends by itself.
     pub(crate) fn left(&self) -> u64 {
         self.fail
     }

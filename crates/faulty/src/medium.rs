@@ -1,10 +1,10 @@
-//! What a device holds: what is durable, and what a power cut may take back.
+//! Contents of a device: the durable part, and the part that a power cut may take back.
 
 use std::ops::Range;
 
 use forebay_random::SplitMix64;
 
-/// What a torn operation keeps or loses as a whole, in bytes.
+/// Unit that a torn operation keeps or loses as a whole, in bytes.
 const PAGE_BYTES: usize = 4096;
 
 /// A write that no flush has made durable yet.
@@ -89,7 +89,7 @@ impl Medium {
         Covered(complete.map(|write| write.number).collect())
     }
 
-    /// What the flush covers is durable from now on.
+    /// Makes the writes that the flush covers durable.
     pub(crate) fn end_flush(&mut self, covered: &Covered) {
         let writes = std::mem::take(&mut self.volatile);
         for write in writes {
@@ -135,7 +135,7 @@ impl Medium {
         }
     }
 
-    /// What is durable now, to be put back later.
+    /// The durable contents, to be put back later.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
         self.durable.clone()
     }
@@ -147,7 +147,7 @@ impl Medium {
     }
 }
 
-/// What two writes have in common becomes that of the newer one.
+/// Copies the newer write's bytes to the older where the two overlap.
 fn copy_common(newer: &Volatile, older: &mut Volatile) {
     let (new, old) = (newer.range(), older.range());
     let (start, end) = (new.start.max(old.start), new.end.min(old.end));
