@@ -100,7 +100,7 @@ impl Clock {
         }
     }
 
-    /// Goes on from now at another rate. One thread alone may change it.
+    /// Goes on from now at another rate. Only a single thread may change it.
     pub fn set_rate(&self, rate: f64) {
         self.word(VERSION).fetch_add(1, Ordering::SeqCst);
         let now = host_ns();
@@ -111,13 +111,13 @@ impl Clock {
         self.word(VERSION).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How long a wait in guest time is on the host, in nanoseconds.
+    /// The host's time for a wait in guest time, in nanoseconds.
     #[must_use]
     pub fn host_ns_for(&self, guest_ns: u64) -> u64 {
         (guest_ns as f64 * self.rate()) as u64
     }
 
-    /// How often idle time was skipped, and how much of it, in nanoseconds.
+    /// The number of times that idle time was skipped, and its sum in nanoseconds.
     #[must_use]
     pub fn skipped(&self) -> (u64, u64) {
         (

@@ -1,8 +1,7 @@
-//! What a processor takes for the five things of which storage software consists mostly: to
-//! compute, to copy, to make checksums, to call the kernel, and to hand over from one thread to
-//! another. Measured on the
-//! host and in the guest, on the guest's slow clock: the quotient says how much more the guest's
-//! processor counts than a real one would.
+//! Costs of a processor for the five things of which storage software consists mostly: to compute,
+//! to copy, to make checksums, to call the kernel, and to hand over from one thread to another.
+//! Measured on the host and in the guest, on the guest's slow clock: the quotient says how much
+//! more the guest's processor counts than a real one would.
 
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use forebay_random::SplitMix64;
 
-/// How long each is repeated.
+/// Time for which each is repeated.
 const WHILE: Duration = Duration::from_millis(100);
 
 /// Nanoseconds for each.

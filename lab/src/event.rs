@@ -1,6 +1,6 @@
-//! What the guest says on its console: lines that begin with `@lab`.
+//! Events on the guest's console: lines that begin with `@lab`.
 
-/// One such line.
+/// Such a line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The kernel and the shared folder are up, at this time of the guest's, in seconds.
@@ -25,7 +25,7 @@ pub enum Event {
         /// Its last write that was synced.
         number: u64,
     },
-    /// What the check after a power cut found.
+    /// Findings of the check after a power cut.
     Verified {
         /// Blocks compared.
         checked: u64,

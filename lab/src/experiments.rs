@@ -1,35 +1,35 @@
-//! The experiments: devices, settings, power cuts. What the guest does in each is in
+//! The experiments: devices, settings, power cuts. The guest's part of each is in
 //! `lab/guest/experiments`.
 
 use crate::device::DeviceSpec;
 use crate::name::Named;
 
-/// One experiment.
+/// An experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
     name: &'static str,
     summary: &'static str,
-    /// What runs in the guest.
+    /// The guest's script.
     pub script: &'static str,
     /// Systems it compares unless told otherwise.
     pub systems: &'static str,
     /// The size of the SSD, in MiB.
     pub ssd_mib: u64,
-    /// How many SSDs.
+    /// The number of SSDs.
     pub ssds: usize,
     /// Origin devices, and the size of each, in MiB.
     pub disks: (usize, u64),
-    /// How often the power is cut unless told otherwise.
+    /// Power cuts unless told otherwise.
     pub cuts: u32,
-    /// How often the guest is started, where that is not decided by power cuts.
+    /// Starts of the guest, where power cuts do not decide that.
     pub lives: u32,
-    /// How long a timed job runs, in seconds of the guest's.
+    /// Duration of a timed job, in seconds of the guest's.
     pub seconds_per_job: f64,
     /// The longest that one life of a guest may take, in seconds of the host's.
     pub limit_seconds: u64,
 }
 
-/// What is the same in most: one SSD of 2 GiB before one disk of 16 GiB, and no power cut.
+/// Defaults that most share: an SSD of 2 GiB before a disk of 16 GiB, and no power cut.
 const USUAL: Experiment = Experiment {
     name: "",
     summary: "",

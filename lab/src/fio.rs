@@ -1,4 +1,4 @@
-//! What fio reports, as far as the lab uses it.
+//! fio's report, as far as the lab uses it.
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Reads or writes of one job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Side {
-    /// How many there were.
+    /// The number of requests.
     pub requests: u64,
     /// KiB a second.
     pub kib_s: f64,
@@ -26,14 +26,14 @@ pub struct Side {
     pub max_us: f64,
 }
 
-/// What a job's file says.
+/// Report of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Report {
     /// If it read.
     pub read: Option<Side>,
     /// If it wrote.
     pub write: Option<Side>,
-    /// How long it ran, in seconds.
+    /// Its duration, in seconds.
     pub seconds: f64,
     /// fio's error number.
     pub error: i64,

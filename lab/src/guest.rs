@@ -1,4 +1,4 @@
-//! One life of the guest: QEMU from its start to its end, or to the moment the power is cut.
+//! A life of the guest: QEMU from its start to its end, or to the moment the power is cut.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -25,12 +25,12 @@ const IO_PRIORITY: u8 = 4;
 /// kernel would measure its timers while its processors are behind.
 const BOOT_DILATION: f64 = 2.0;
 
-/// How a guest runs.
+/// Execution of a guest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Accelerator {
     /// Emulated, with its clock slowed by this factor.
     Emulated {
-        /// How many times slower its clock runs.
+        /// Factor by which its clock is slower.
         dilation: f64,
         /// Whether time in which nothing happens is skipped.
         skip_idle: bool,
@@ -40,7 +40,7 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    /// How many times slower the guest's clock runs.
+    /// The factor by which the guest's clock is slower.
     #[must_use]
     pub fn dilation(self) -> f64 {
         match self {
@@ -53,7 +53,7 @@ impl Accelerator {
 /// For the kernel, beside what each of the lab's has: a panic ends the guest.
 pub const USUAL_ARGUMENTS: &str = "panic=-1";
 
-/// What to boot.
+/// Boot options.
 #[derive(Debug)]
 pub struct Boot<'a> {
     /// The lab.
@@ -68,7 +68,7 @@ pub struct Boot<'a> {
     pub images: &'a Path,
     /// The devices.
     pub devices: &'a [DeviceSpec],
-    /// How to run it.
+    /// Its execution.
     pub accelerator: Accelerator,
     /// Virtual processors.
     pub cpus: usize,
@@ -83,20 +83,20 @@ pub struct Boot<'a> {
 /// When to cut the power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerCut {
-    /// How long after the guest's first report of synced writes, on the host's clock.
+    /// Time after the guest's first report of synced writes, on the host's clock.
     pub after: Duration,
     /// Which unflushed writes survive.
     pub seed: u64,
 }
 
-/// What came of it.
+/// Result of a life.
 #[derive(Clone, Debug, Default)]
 pub struct Life {
-    /// What each device did.
+    /// Traffic of each device.
     pub traffic: Vec<(String, Traffic)>,
     /// Host time from the start of QEMU to its end.
     pub wall: Duration,
-    /// How often idle time was skipped, and how much of it, in nanoseconds.
+    /// The number of times that idle time was skipped, and its sum in nanoseconds.
     pub skipped: (u64, u64),
 }
 

@@ -53,7 +53,7 @@ impl Lab {
         self.root.join("guest.cpio")
     }
 
-    /// The same with our binaries.
+    /// The guest's first file system, with our binaries.
     #[must_use]
     pub fn image(&self) -> PathBuf {
         self.root.join("guest-full.cpio")

@@ -1,4 +1,4 @@
-//! What a lab that was killed left in memory: the contents of its devices.
+//! Leftovers in memory of a lab that was killed: the contents of its devices.
 
 use std::path::Path;
 

@@ -6,11 +6,11 @@ use anyhow::bail;
 pub trait Named {
     /// Its name.
     fn name(&self) -> &'static str;
-    /// What it is, in a line.
+    /// A description in a line.
     fn summary(&self) -> &'static str;
 }
 
-/// Those of `all` that a list with commas names, in its order.
+/// Chooses the elements of `all` that a list with commas names, in its order.
 ///
 /// # Errors
 /// If a name is not known; the message lists those that are.

@@ -9,7 +9,7 @@ pub fn raise_this_thread(priority: u8) {
     raise(id, priority);
 }
 
-/// The same for any thread, by its id.
+/// Gives a thread a real-time priority, by its id.
 pub fn raise(thread: i32, priority: u8) {
     let done = Command::new("chrt")
         .args(["-f", "-p", &priority.to_string(), &thread.to_string()])

@@ -1,4 +1,4 @@
-//! What a run found out, as it is kept in JSON. `lab/README.md` describes the files.
+//! Result of a run, as it is kept in JSON. `lab/README.md` describes the files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::device::{DeviceSpec, Traffic};
 use crate::fio::{self, Side};
 use crate::snapshot::{DeviceCounters, Snapshot};
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -22,7 +22,7 @@ pub enum Outcome {
     Unsupported,
 }
 
-/// One system in one experiment, once.
+/// A run of a system in an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
     /// The experiment's name.
@@ -31,17 +31,17 @@ pub struct RunResult {
     pub system: String,
     /// Which repetition, from 1.
     pub repetition: u32,
-    /// How it ended.
+    /// Its end.
     pub outcome: Outcome,
-    /// What went wrong.
+    /// The failures, in words.
     pub failures: Vec<String>,
-    /// How many times slower than the host's the guest's clock ran (D).
+    /// Factor by which the guest's clock was slower than the host's (D).
     pub dilation: f64,
     /// `emulated` or `kvm`.
     pub accelerator: String,
     /// The devices.
     pub devices: Vec<DeviceSpec>,
-    /// What ran in which version.
+    /// Versions of the programs.
     pub versions: BTreeMap<String, String>,
     /// Host time, in seconds.
     pub wall_seconds: f64,
@@ -62,24 +62,24 @@ pub struct RunResult {
     pub traffic: BTreeMap<String, Traffic>,
 }
 
-/// One fio job.
+/// A fio job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// Its number, from 1.
     pub number: u32,
     /// Its name.
     pub label: String,
-    /// What it read.
+    /// Its reads.
     pub read: Option<Side>,
-    /// What it wrote.
+    /// Its writes.
     pub write: Option<Side>,
-    /// How long it ran, in seconds of the guest's.
+    /// Its duration, in seconds of the guest's.
     pub seconds: f64,
     /// When it began, in seconds since the guest's boot.
     pub began_seconds: f64,
-    /// How busy the processors were, from 0 to 1.
+    /// Load of the processors, from 0 to 1.
     pub cpu: f64,
-    /// What it made each device do.
+    /// Traffic of each device for it.
     pub devices: BTreeMap<String, DeviceCounters>,
     /// Dirty data when it began, in KiB.
     pub dirty_before_kib: u64,

@@ -1,5 +1,5 @@
-//! One system through one experiment: as many lives of the guest as there are power cuts, and one
-//! more.
+//! A run of a system through an experiment: as many lives of the guest as there are power cuts, and
+//! one more.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,37 +26,37 @@ const SYSTEMS: &str = include_str!("../guest/systems.sh");
 /// Virtual processors of a guest.
 pub const CPUS: usize = 2;
 const MEMORY_MIB: u64 = 3072;
-/// How often a guest is started that does not come up.
+/// Starts of a guest that does not come up.
 const BOOTS: u32 = 3;
 
-/// How experiments are run.
+/// Conditions of experiments.
 #[derive(Debug)]
 pub struct Conditions<'a> {
     /// The lab.
     pub lab: &'a Lab,
     /// The forebay binary.
     pub forebay: &'a Path,
-    /// How guests run.
+    /// Execution of guests.
     pub accelerator: Accelerator,
     /// The devices' timing.
     pub models: Models,
-    /// What runs in which version.
+    /// Versions of the programs.
     pub versions: BTreeMap<String, String>,
     /// Where the devices' contents are kept while a guest runs.
     pub images: PathBuf,
     /// The database's files, where the experiment has one.
     pub database: Option<PathBuf>,
-    /// How often the power is cut, if not as often as the experiment says.
+    /// Power cuts, if they are not those of the experiment.
     pub cuts: Option<u32>,
-    /// How long timed jobs run, if not as long as the experiment says.
+    /// Duration of timed jobs, if it is not that of the experiment.
     pub seconds_per_job: Option<f64>,
-    /// What the host's processor takes for what.
+    /// Costs of the host's processor.
     pub costs: Costs,
     /// Set by Ctrl-C.
     pub interrupted: &'a AtomicBool,
 }
 
-/// What the guest said.
+/// The guest's messages.
 #[derive(Debug, Default)]
 struct Said {
     failures: Vec<String>,
@@ -307,9 +307,9 @@ fn build_packages(forebay: &Path, share: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One life. A guest that dies before its first process has started has done nothing yet, and is
-/// started again: QEMU now and then runs a breakpoint of which the kernel, which patches itself at
-/// boot, has taken leave (multi-threaded emulation; `Oops: int3` on the console).
+/// A life. A guest that dies before its first process has started has done nothing yet, and is
+/// started again. QEMU now and then runs a breakpoint that the kernel, which patches itself at
+/// boot, has already left (multi-threaded emulation; `Oops: int3` on the console).
 fn booted(
     boot: &Boot<'_>,
     cut: Option<PowerCut>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// One device's counters since boot, or their difference.
+/// A device's counters since boot, or their difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceCounters {
     /// Read requests.
@@ -20,7 +20,7 @@ pub struct DeviceCounters {
 }
 
 impl DeviceCounters {
-    /// What was added since an earlier look.
+    /// The counts since an earlier look.
     #[must_use]
     pub fn since(self, earlier: DeviceCounters) -> DeviceCounters {
         DeviceCounters {
@@ -57,12 +57,12 @@ pub struct Snapshot {
     pub devices: BTreeMap<String, DeviceCounters>,
     /// Dirty data, in KiB.
     pub dirty_kib: u64,
-    /// What the system itself counts, in its own words.
+    /// The system's own counters, in its own words.
     pub counters: BTreeMap<String, String>,
 }
 
 impl Snapshot {
-    /// Reads what `snapshot` in `lab/guest/library.sh` wrote. What cannot be read is left out.
+    /// Reads the output of `snapshot` in `lab/guest/library.sh`. Unreadable parts are left out.
     #[must_use]
     pub fn parse(text: &str) -> Snapshot {
         let mut snapshot = Snapshot::default();
@@ -100,7 +100,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// How much metadata the system has written so far, in KiB, if it counts that.
+    /// Metadata that the system has written so far, in KiB, if it counts that.
     #[must_use]
     pub fn metadata_kib(&self) -> Option<f64> {
         if let Some(size) = self.counters.get("metadata_written") {

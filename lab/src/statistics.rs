@@ -29,7 +29,7 @@ impl Spread {
         Some(Spread { median, min, max })
     }
 
-    /// How far the ends are apart, as a share of the median.
+    /// The distance of the ends, as a share of the median.
     #[must_use]
     pub fn relative(&self) -> f64 {
         if self.median == 0.0 {

@@ -1,8 +1,8 @@
-//! In the guest: writers that sync and say so on the console, and the check that nothing they were
+//! In the guest: writers that sync and say so on the console, and the check that no data they were
 //! promised is missing. Power cuts happen while they run.
 //!
-//! What each writer does follows from its number alone, so the check needs no record of it but how
-//! far the console says it got.
+//! Each writer's data follows from its number alone, so the check needs no record of it but its
+//! progress on the console.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 
 use anyhow::Context as _;
 
-/// How many write at once, each in its own region.
+/// Concurrent writers, each in its own region.
 pub const WRITERS: usize = 4;
 
 const BLOCK_BYTES: usize = 4096;

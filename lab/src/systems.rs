@@ -1,8 +1,8 @@
-//! The contenders. How each is set up is in `lab/guest/systems.sh`.
+//! The contenders. `lab/guest/systems.sh` sets each up.
 
 use crate::name::Named;
 
-/// One way to use the two devices.
+/// A way to use the two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct System {
     name: &'static str,

@@ -70,10 +70,10 @@ struct RunArgs {
     /// Which systems, with commas [default: those the experiment is about].
     #[arg(long, value_name = "SYSTEM,…")]
     systems: Option<String>,
-    /// How often each; medians and spreads are over these.
+    /// Runs of each; medians and spreads are over these.
     #[arg(long, value_name = "N", default_value = "1")]
     repetitions: u32,
-    /// How many times slower than the host's the guest's clock runs (D), when emulated.
+    /// Factor by which the guest's clock is slower than the host's (D), when emulated.
     #[arg(long, value_name = "D", default_value = "8")]
     dilate: f64,
     /// Emulate the processor even where KVM works.
@@ -82,10 +82,10 @@ struct RunArgs {
     /// Wait through idle time instead of skipping it.
     #[arg(long)]
     no_skip: bool,
-    /// How often the power is cut, in experiments that cut it.
+    /// Power cuts, in experiments that cut the power.
     #[arg(long, value_name = "N")]
     cuts: Option<u32>,
-    /// How long timed jobs run, in seconds of the guest's.
+    /// Duration of timed jobs, in seconds of the guest's.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
     /// The disk's timing model.
@@ -113,14 +113,14 @@ enum SyncedCommand {
     Write {
         /// The device.
         device: PathBuf,
-        /// How far each writer got in earlier lives.
+        /// Progress of each writer in earlier lives.
         already: Vec<u64>,
     },
     /// Check that nothing that was synced is missing.
     Check {
         /// The device.
         device: PathBuf,
-        /// How far each writer got.
+        /// Progress of each writer.
         synced: Vec<u64>,
     },
 }
@@ -185,7 +185,7 @@ fn report_only(args: &ReportArgs) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// What all experiments of a run share.
+/// Parts that all experiments of a run share.
 struct Prepared {
     lab: Lab,
     versions: BTreeMap<String, String>,
@@ -194,7 +194,7 @@ struct Prepared {
     interrupted: Arc<AtomicBool>,
 }
 
-/// One experiment after the other. Whether everything went well.
+/// Runs the experiments in turn. Returns whether everything went well.
 fn run_all(args: &RunArgs) -> anyhow::Result<bool> {
     let chosen = choose_all(args)?;
     let prepared = prepare_run(args)?;

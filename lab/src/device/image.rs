@@ -1,4 +1,4 @@
-//! What a virtual device holds, and what a power cut takes from it.
+//! Contents of a virtual device, and the part that a power cut takes from it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -30,8 +30,8 @@ struct Volatile {
 }
 
 impl Volatile {
-    /// What every unit held before the oldest write that is not durable, and what may have come
-    /// after.
+    /// Contents of every unit before the oldest write that is not durable, and those that may have
+    /// come after.
     fn versions(&self) -> BTreeMap<u64, Vec<&[u8]>> {
         let mut versions: BTreeMap<u64, Vec<&[u8]>> = BTreeMap::new();
         for ((unit, _), bytes) in &self.former {
@@ -161,7 +161,7 @@ impl Image {
         let mut random = SplitMix64::new(seed);
         let mut undone = 0;
         for (unit, versions) in volatile.versions() {
-            // One more than there are: the last choice is what the file holds now.
+            // Choices: each version, and the file's contents now.
             let choice = random.below(versions.len() as u64 + 1) as usize;
             if let Some(bytes) = versions.get(choice) {
                 self.file.write_all_at(bytes, unit * UNIT_BYTES)?;

@@ -17,7 +17,7 @@ pub use image::Image;
 use crate::clock::Clock;
 use serve::Server;
 
-/// One virtual device, as an experiment wants it.
+/// A virtual device, as an experiment wants it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceSpec {
     /// Its serial number in the guest, by which scripts find it.
@@ -30,7 +30,7 @@ pub struct DeviceSpec {
     pub forgets: bool,
 }
 
-/// What a device did from the guest's boot on.
+/// Traffic of a device from the guest's boot on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Read commands.
@@ -54,7 +54,7 @@ pub struct Running {
     thread: JoinHandle<anyhow::Result<(Image, Traffic)>>,
 }
 
-/// What of a drive's contents a power cut may take back, in bytes.
+/// Bytes of a drive's contents that a power cut may take back.
 const VOLATILE_BYTES: u64 = 64 << 20;
 
 impl DeviceSpec {

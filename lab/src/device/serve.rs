@@ -252,8 +252,8 @@ impl Server {
                     self.connection.reply_read(request.ticket, parts);
                     continue;
                 }
-                // What forced unit access covers here is more than the one write, as on a drive
-                // that carries it out as a flush.
+                // Forced unit access covers more than the one write here, as on a drive that
+                // carries it out as a flush.
                 Command::Flush | Command::Write { fua: true } => self.image.flushed(flush),
                 _ => {}
             }

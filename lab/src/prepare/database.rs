@@ -21,7 +21,7 @@ const ROWS: u32 = 250_000;
 const IMAGE_MIB: u64 = 512;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the guest needs beside programs.
+/// Folders that the guest needs beside programs.
 const FOLDERS: &[&str] = &[
     "/usr/share/mysql/charsets",
     "/usr/share/mysql/english",

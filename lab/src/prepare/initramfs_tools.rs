@@ -1,4 +1,4 @@
-//! What a guest that is a small Debian needs to make an initramfs as Debian does, of the host's.
+//! Files of the host that a guest needs, as a small Debian, to make an initramfs as Debian does.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::packages;
 
 const PACKAGES: &[&str] = &["cpio", "initramfs-tools-core", "klibc-utils"];
 
-/// What mkinitramfs and its hooks call; busybox has several of them without some options.
+/// Programs that mkinitramfs and its hooks call; busybox has several of them without some options.
 const PROGRAMS: &[&str] = &[
     "bash", "cp", "cpio", "env", "find", "findmnt", "getopt", "ln", "realpath", "stat", "tsort",
 ];
@@ -40,7 +40,7 @@ const FILES: &[&str] = &[
     "/usr/share/initramfs-tools/scripts/nfs",
 ];
 
-/// What must be there, empty or nearly so.
+/// Files that must be there, empty or nearly so.
 const EMPTY: &[&str] = &[
     "/etc/initramfs-tools/conf.d/.keep",
     "/etc/initramfs-tools/hooks/.keep",

@@ -83,7 +83,7 @@ fn versions() -> BTreeMap<String, String> {
     )
 }
 
-/// What `forebay --version` says.
+/// The answer of `forebay --version`.
 #[must_use]
 pub fn forebay_version(binary: &Path) -> String {
     version(Command::new(binary).arg("--version"))

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-/// What every experiment needs.
+/// Packages that every experiment needs.
 pub(super) const WANTED: &[&str] = &[
     "bcache-tools",
     "busybox-static",

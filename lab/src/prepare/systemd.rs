@@ -1,4 +1,5 @@
-//! What a guest needs beside the usual to be a small Debian: systemd, udev and dpkg, of the host's.
+//! Files of the host that a guest needs beside the usual to be a small Debian: systemd, udev and
+//! dpkg.
 
 use std::path::Path;
 
@@ -62,7 +63,7 @@ const RULES: &[&str] = &[
     "99-systemd.rules",
 ];
 
-/// What dpkg, systemd and the C library look for.
+/// Files that dpkg, systemd and the C library look for.
 const FILES: &[(&str, &str)] = &[
     ("/etc/passwd", "root:x:0:0:root:/:/bin/sh\n"),
     ("/etc/group", "root:x:0:\ndisk:x:6:\ntty:x:5:\n"),
@@ -90,7 +91,7 @@ const LINKS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What is wanted by what.
+/// Units, and those that want them.
 const WANTED: &[(&str, &str)] = &[
     ("sockets.target", "systemd-journald-dev-log.socket"),
     ("sockets.target", "systemd-journald.socket"),

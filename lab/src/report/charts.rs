@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::figure;
 use super::html::escape;
 
-/// One bar: its name, its length, and its ends over repetitions.
+/// A bar: its name, its length, and its ends over repetitions.
 pub(super) struct Bar<'a> {
     pub(super) name: &'a str,
     pub(super) value: f64,
@@ -59,7 +59,7 @@ pub(super) fn bars(bars: &[Bar<'_>], label: &str) -> String {
     svg + "</svg>"
 }
 
-/// One line over time.
+/// A line over time.
 pub(super) struct Line<'a> {
     pub(super) name: &'a str,
     pub(super) points: &'a [(f64, f64)],

@@ -1,4 +1,4 @@
-//! What an experiment found: as a page, as Markdown and as JSON.
+//! Findings of an experiment: as a page, as Markdown and as JSON.
 
 mod charts;
 mod html;

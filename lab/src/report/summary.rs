@@ -18,15 +18,15 @@ use crate::systems::SYSTEMS;
 pub struct Summary {
     /// Its name.
     pub experiment: String,
-    /// What it does.
+    /// Its description.
     pub about: String,
-    /// How many times slower than the host's the guests' clocks ran (D), each that occurs.
+    /// Factors by which the guests' clocks were slower than the host's (D), each that occurs.
     pub dilations: Vec<f64>,
     /// `emulated` or `kvm`, each that occurs.
     pub accelerators: Vec<String>,
     /// Devices as most systems had them.
     pub devices: Vec<DeviceSpec>,
-    /// What ran in which version.
+    /// Versions of the programs.
     pub versions: BTreeMap<String, String>,
     /// The systems, in the order of the lab's list.
     pub systems: Vec<SystemSummary>,
@@ -34,20 +34,20 @@ pub struct Summary {
     pub rows: Vec<Row>,
 }
 
-/// One system in all its runs.
+/// A system in all its runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SystemSummary {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its description.
     pub about: String,
-    /// How many runs were complete.
+    /// Complete runs.
     pub complete: u32,
-    /// How many were not.
+    /// Incomplete runs.
     pub failed: u32,
     /// Why it could not be had, if so.
     pub unsupported: Option<String>,
-    /// What went wrong.
+    /// The failures, in words.
     pub failures: Vec<String>,
     /// Other figures by name.
     pub values: BTreeMap<String, Spread>,
@@ -61,7 +61,7 @@ pub struct SystemSummary {
     pub wall_seconds: Option<Spread>,
 }
 
-/// One direction of one job.
+/// A direction of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The job's number.
@@ -74,7 +74,7 @@ pub struct Row {
     pub cells: Vec<Option<Cell>>,
 }
 
-/// What one system did in one direction of one job.
+/// Results of a system in one direction of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Over how many runs.
@@ -91,13 +91,13 @@ pub struct Cell {
     pub latency_us: [f64; 4],
     /// MiB read from and written to the SSD during the job, both directions together.
     pub ssd_mib: [f64; 2],
-    /// The same of all disks.
+    /// MiB read from and written to all disks during the job, both directions together.
     pub disk_mib: [f64; 2],
     /// Dirty data when it ended, in MiB.
     pub dirty_mib: f64,
     /// Metadata written as a share of what was written to the SSD, if the system counts it.
     pub metadata_share: Option<f64>,
-    /// How busy the guest's processors were, from 0 to 1.
+    /// Load of the guest's processors, from 0 to 1.
     pub cpu: f64,
     /// Their time for each request of the job, in microseconds, both directions together.
     pub cpu_us: f64,
