@@ -79,6 +79,7 @@ quick:
 	cargo clippy --locked --workspace --all-targets -q -- -D warnings
 	ci/dependencies
 	ci/documents
+	ci/english
 	ci/structure
 	cargo test --locked --workspace --lib --bins -q
 	cargo run --locked --release -q -p forebay-sim -- run --seeds 1..201
@@ -91,6 +92,7 @@ check:
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps -q
 	ci/dependencies
 	ci/documents
+	ci/english
 	ci/structure
 
 budgets: packages
