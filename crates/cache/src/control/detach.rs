@@ -29,9 +29,9 @@ enum At {
 ///
 /// 1. The volume is written back while clients go on, which is most of it.
 /// 2. Its users let go. 3. Every host refuses its requests. 4. Those on their way end: after that
-/// nothing of it becomes dirty, in any shard.
+///    nothing of it becomes dirty, in any shard.
 /// 5. The rest is written back. 6. A flush as a client sends it: bypassed writes are durable too,
-/// and a loss that nobody was told of ends the command.
+///    and a loss that nobody was told of ends the command.
 /// 7. The superblock says that nothing of the volume counts (I15). 8. Hosts forget it.
 ///
 /// Example of what the order is for: were 7 before 4, a write that is answered between the two would
