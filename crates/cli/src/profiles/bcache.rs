@@ -32,7 +32,7 @@ pub(super) const PROFILE: Profile = Profile {
             "The mode of every volume that has none of its own. bcache's `writearound` drops what is cached of a written block, which is `readonly`; `none` is `passthrough`.";
         "sequential_cutoff": "bytes with k, M or G as 4.0M; 0 for never", Taken("4.0M"),
             SizeBelow("4G", "sequential-cutoff={}"),
-            "The same: a longer sequential stream bypasses the cache.";
+            "A longer sequential stream bypasses the cache, as there.";
         "congested_read_threshold_us": "microseconds; 0 for never", Taken("2000"),
             number(0, MOST).zero("congestion-read=off").sets("congestion-read={}us"),
             "While hits take longer, misses are not promoted.";
@@ -53,10 +53,10 @@ pub(super) const PROFILE: Profile = Profile {
             "bcache begins so long after the first dirty data in a clean cache; here it is the age at which policies `threshold` and `timed` write a part of the log back.";
         "journal_delay_ms": "milliseconds, 1 to 65535", Taken("100"),
             number(1, 65_535).sets("record-delay={}ms"),
-            "The same: an entry waits no longer in memory unless a flush comes first.";
+            "An entry waits no longer in memory unless a flush comes first, as there.";
         "discard": "0 or 1", Taken("0"),
             Words(&[("0", "discard-freed=no"), ("1", "discard-freed=yes")]),
-            "The same: the SSD is told what is free, a segment where bcache does it for a bucket.";
+            "The SSD is told of each free segment, where bcache tells it of a bucket.";
         "cache_replacement_policy": "lru, fifo or random", Left("lru"),
             Words(&[("lru", "replacement=clock"), ("fifo", "replacement=fifo"), ("random", "replacement=fifo")]),
             "`lru` is `clock`, which keeps what was hit since it was last looked at; `random` is `fifo`, which looks at use as little. The profile leaves the choice to Forebay.";

@@ -26,13 +26,13 @@ pub(super) const PROFILE: Profile = Profile {
         "low_watermark": "percent, 0 to 100", "write-back ends at the share of dirty data at which it begins; there is no second mark";
         "writeback_jobs": "blocks of 4 KiB; 0 for any number", Taken("0"),
             number(0, MOST).zero("writeback-bytes=268435456").times(4096).sets("writeback-bytes={}"),
-            "How much write-back is under way at once, 64 KiB to 256 MiB.";
+            "Write-back in flight, 64 KiB to 256 MiB.";
         "autocommit_time": "milliseconds, 1 to 3600000", Taken("1000"),
             number(1, 3_600_000).sets("record-delay={}ms"),
-            "The same: an entry waits no longer in memory unless a flush comes first.";
+            "An entry waits no longer in memory unless a flush comes first, as there.";
         "max_age": "milliseconds, 1 to 86400000; without it never", NONE,
             number(1, 86_400_000).sets("age={}ms"),
-            "The same: what is older is written back whatever is dirty.";
+            "Older dirty data is written back, whatever its amount, as there.";
         "cleaner": "0 or 1 (there without a value)", Left("0"),
             Words(&[("0", ""), ("1", "mode=passthrough writeback=cleaner")]),
             "1 is mode `passthrough` and write-back policy `cleaner`: all that is dirty is written back and nothing new comes in. 0 changes nothing.";

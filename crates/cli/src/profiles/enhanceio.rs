@@ -31,7 +31,7 @@ pub(super) const PROFILE: Profile = Profile {
             "The dirty data that write-back leaves.";
         "time_based_clean_interval": "minutes, 0 to 720; 0 for never; there 1 for each 16 GiB of cache, which the profile takes as 1", Taken("1"),
             number(0, 720).zero("age=never").sets("age={}min"),
-            "What is dirty for so long is written back; EnhanceIO cleans everything once in that time.";
+            "Data that is dirty for so long is written back; EnhanceIO cleans everything once in that time.";
         "policy": "lru, fifo or rand (eio_cli -p)", Left("lru"),
             Words(&[("lru", "replacement=clock"), ("fifo", "replacement=fifo"), ("rand", "replacement=fifo")]),
             "`lru` is `clock`, which keeps what was hit since it was last looked at; `rand` is `fifo`, which looks at use as little. The profile leaves the choice to Forebay.";

@@ -33,16 +33,16 @@ pub(super) const PROFILE: Profile = Profile {
             "1 is admission touch-15, which comes nearest to never; 0 changes nothing.";
         "skip_seq_thresh_kb": "KiB; 0 for never", Taken("0"),
             number(0, MOST).zero("sequential-cutoff=off").sets("sequential-cutoff={}K"),
-            "The same: the rest of a longer sequential stream bypasses the cache.";
+            "The rest of a longer sequential stream bypasses the cache, as there.";
         "dirty_thresh_pct": "percent of each set, 10 to 90; what is outside is taken as the nearer of them, there as here", Taken("20"),
             number(0, 100).within(10, 90, "{} is taken as {}").sets("dirty-low={}"),
             "Write-back begins above it, of the cache and not of each set.";
         "fallow_delay": "seconds; 0 for never", Taken("900"),
             number(0, MOST).zero("age=never").sets("age={}s"),
-            "What is dirty for so long is written back. flashcache counts from the last use of a block, Forebay from when it was written.";
+            "Data that is dirty for so long is written back. flashcache counts from the last use of a block, Forebay from when it was written.";
         "max_clean_ios_total": "writes of 4 KiB", Left("4"),
             number(1, MOST).times(4096).sets("writeback-bytes={}"),
-            "How much write-back is under way at once, 64 KiB to 256 MiB; the profile leaves that to Forebay.";
+            "Write-back in flight, 64 KiB to 256 MiB; the profile leaves that to Forebay.";
         "lru_promote_thresh": "hits", Left("2"),
             number(1, 65_535).within(1, 3, "{} hits are taken as {}").sets("promotion-hits={}"),
             "So many hits move a block to the stream of those that proved themselves, 3 at most; the profile leaves that to Forebay.";

@@ -32,13 +32,13 @@ pub(super) const PROFILE: Profile = Profile {
             "`always` is the threshold, 1024 KiB without one; `full` and `never` are no cut-off.";
         "cleaning-alru.staleness-time": "seconds, 1 to 3600", Taken("120"),
             number(1, 3_600).sets("age={}s"),
-            "What is dirty for so long is written back.";
+            "Data that is dirty for so long is written back.";
         "cleaning-alru.flush-max-buffers": "lines of 4 KiB, 1 to 10000", Left("100"),
             number(1, 10_000).times(4096).sets("writeback-bytes={}"),
-            "How much write-back is under way at once, 64 KiB at least; the profile leaves that to Forebay.";
+            "Write-back in flight, 64 KiB at least; the profile leaves that to Forebay.";
         "cleaning-acp.flush-max-buffers": "lines of 4 KiB, 1 to 10000", Left("128"),
             number(1, 10_000).times(4096).sets("writeback-bytes={}"),
-            "How much write-back is under way at once, 64 KiB at least; the profile leaves that to Forebay.";
+            "Write-back in flight, 64 KiB at least; the profile leaves that to Forebay.";
         "cleaning.policy": "alru, acp or nop", Taken("alru"),
             Words(&[("alru", "writeback=timed"), ("acp", "writeback=cleaner"), ("nop", "writeback=timed age=never")]),
             "`alru` is write-back policy `timed`; `acp` is `cleaner`; `nop` is `timed` with age never: only when room is needed.";

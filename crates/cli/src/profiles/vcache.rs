@@ -12,7 +12,7 @@ pub(super) const PROFILE: Profile = Profile {
     mode: Mode::Writeback,
     base: "writeback=timed dirty-high=50",
     remarks: &[
-        "vCache was fastest and steadiest there when it flushed by time: write-back policy `timed`. How long it waits is not said; `age` stays Forebay's.",
+        "vCache was fastest and steadiest there when it flushed by time: write-back policy `timed`. Its waiting time is not published; `age` stays Forebay's.",
         "vCache with at most 50 % of dirty data was faster than with 10 %: dirty-high 50 %.",
         "vCache can leave out sequential streams and the requests of chosen processes; the profile leaves out neither.",
     ],

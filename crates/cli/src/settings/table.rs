@@ -78,19 +78,19 @@ settings! {
         "Writes go to the origin while writes into the cache take longer than this on average";
     "write-budget" as write_budget_bytes_per_day: Budget(write_budget_bytes_per_day),
         "a size of at least 1M for each day, such as `200G`; `off`",
-        "How much may be written to the cache device in a day. When it is spent, only changes of dirty blocks still are. What was not used is saved for an hour";
+        "The most that may be written to the cache device in a day. When it is spent, only changes of dirty blocks still are. Unused budget is saved for an hour";
     "sequential-cutoff" as sequential_cutoff_bytes: Cutoff(sequential_cutoff_bytes),
         "a size such as `4M`; `off`",
         "Sequential streams longer than this bypass the cache";
     "memory-buffer" as memory_buffer_bytes: Size(memory_buffer_bytes, 1 << 20..=64 << 30),
         "a size, 1M to 64G",
-        "How large the memory buffer of `commit = memory` is. A buffer that is there already keeps its size";
+        "Size of the memory buffer of `commit = memory`. A buffer that is there already keeps its size";
     "replacement" as replacement: Word(replacement.name),
         "`adaptive`, `s3-fifo`, `clock`, `2q`, `fifo`",
         "Which blocks stay when room is made";
     "retain" as retain_percent: Percent(retain_percent),
         "percent, 0 to 100",
-        "How many clean blocks may be retained for each hundred that are let in: more for fewer misses, less for a longer life of the cache device";
+        "Clean blocks that may be retained for each hundred that are let in: more for fewer misses, less for a longer life of the cache device";
     "writeback" as writeback: Word(writeback_policy.name),
         "`threshold`, `timed`, `rate`, `cleaner`",
         "When dirty data is written back. `threshold`: when there is more than `dirty-low`, or when it is older than `age`. `timed`: when it is older than `age`. `rate`: steadily, to keep it at `dirty-low`. `cleaner`: at once";
@@ -99,7 +99,7 @@ settings! {
         "Write-back begins above this share of dirty data. `writeback = rate` aims at it";
     "dirty-high" as dirty_high_percent: Percent(dirty_high_percent),
         "percent of the cache, up to `dirty-limit`",
-        "Writes slow down above this share of dirty data. Those of 1 MiB or more, in one request or in sequence, bypass the cache";
+        "Writes slow down above this share of dirty data. Writes of 1 MiB or more, in one request or in sequence, bypass the cache";
     "dirty-limit" as dirty_limit_percent: Percent(dirty_limit_percent),
         "percent of the cache, 1 to 90",
         "There is never more dirty data than this share";
@@ -108,13 +108,13 @@ settings! {
         "Dirty data older than this is written back, whatever its amount (`writeback` = `threshold` and `timed`)";
     "record-delay" as record_delay_ms: Delay(record_delay, Nanos(3600 * Nanos::SECOND.0)),
         "a time such as `100ms`, up to `3600s`",
-        "How long an entry may wait in memory for its record, where no flush comes first";
+        "The longest time an entry may wait in memory for its record, where no flush comes first";
     "writeback-depth" as writeback_depth: Count(writeback_depth, 1..=256),
         "a number, 1 to 256",
-        "How many write-back operations are in flight while the origin has nothing else to do";
+        "Write-back operations in flight while the origin has nothing else to do";
     "writeback-run" as writeback_run_bytes: Size(writeback_run_bytes, 64 << 10..=1 << 20),
         "a size, 64K to 1M",
-        "How much one write-back operation writes at most";
+        "The most that a write-back operation writes";
     "probation" as probation_percent: Percent(probation_percent),
         "percent of the cache, 1 to 50",
         "The share of the stream `probation`, where promoted blocks begin";
