@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-/// Runs a command; what it prints is the answer, what it complains of is in the error.
+/// Runs a command; its output is the answer, its complaints are in the error.
 ///
 /// # Errors
 /// If it cannot be started or says that it failed.

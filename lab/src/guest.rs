@@ -316,7 +316,7 @@ fn follow(
     Ok(())
 }
 
-/// Kills the guest in mid-flight; what it had said until then counts.
+/// Kills the guest in mid-flight; its messages until then count.
 fn power_off(
     qemu: &mut Qemu,
     console: &Receiver<String>,

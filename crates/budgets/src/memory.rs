@@ -65,7 +65,7 @@ pub(crate) fn run(scenario: &str) -> bool {
 
 fn resident_bytes() -> u64 {
     // Counted page by page; `status` gives a figure that lags behind by up to some 100 pages. Not
-    // the pages of the program's own file: how many of those are there is the kernel's affair, and
+    // the pages of the program's own file: the kernel decides how many of those are there, and it
     // varies by as much as a quarter of a byte for each block.
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let line = rollup

@@ -62,8 +62,8 @@ fn random() -> f64 {
     share(&rig)
 }
 
-/// Header blocks and operations on the cache device for each 4 KiB write that waits for the one
-/// before, between seals: those come once a segment and are counted apart, in the share of
+/// Header blocks and operations on the cache device for each 4 KiB write that waits for the write
+/// before, between seals. Seals come once a segment and are counted apart, in the share of
 /// metadata.
 fn depth_one_writes() -> (f64, f64) {
     let settings = Settings {

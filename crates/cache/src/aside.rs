@@ -33,7 +33,7 @@ enum Stage {
 #[derive(Debug)]
 pub(crate) struct Aside<T> {
     stage: Stage,
-    /// It has been on record before: what follows are revisions.
+    /// It has been on record before: later reports are revisions.
     was_recorded: bool,
     reason: &'static str,
     /// Of the last report.

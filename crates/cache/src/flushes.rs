@@ -1,5 +1,5 @@
-//! Flushes of a host's devices: those its shards want at the same time are one, and it goes
-//! through the gate of its device (I21).
+//! Flushes of a host's devices. Flushes that its shards want at once become one, which goes through
+//! the gate of its device (I21).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -132,7 +132,7 @@ impl Flushes {
 }
 
 impl<T> Host<T> {
-    /// A shard wants a device flushed, or all devices of the cache: what one flush of an engine
+    /// A shard wants a device flushed, or all devices of the cache: writes that an engine's flush
     /// covers may be on any of them.
     pub(crate) fn want_flush(&mut self, shard: u16, op: OpId, device: Device) {
         let Device::Cache(_) = device else {

@@ -25,8 +25,8 @@ struct Pending {
 pub struct Plain {
     pending: Slots<Pending>,
     actions: VecDeque<Action>,
-    /// Volumes of which a flush failed that was another's: what was written here may be lost, and
-    /// the next to ask must hear of it.
+    /// Volumes of which a flush failed that was another's: data written here may be lost, and the
+    /// next to ask must hear of it.
     doubted: Vec<VolumeSlot>,
     acks: VecDeque<Ack>,
     pub(crate) stats: Stats,

@@ -1,4 +1,4 @@
-//! Commands step by step, carried out by hand: what comes before what, and what becomes of a command
+//! Commands step by step, carried out by hand: the order of their steps, and the end of a command
 //! whose record cannot be made.
 
 use forebay_cache::control::{Change, Command, Control, Happened, Refusal, Step};
@@ -25,7 +25,7 @@ fn control() -> Control {
 
 /// The driver and its devices in these tests.
 struct World {
-    /// Results of the first records, in order; those behind them succeed.
+    /// Results of the first records, in order; later records succeed.
     records: Vec<Result<(), SuperblockError>>,
     dirty: Vec<u64>,
     flushed: bool,
@@ -163,7 +163,7 @@ fn a_volume_goes_on_whose_detach_cannot_be_recorded() {
     );
 }
 
-/// The superblock may say that nothing of it counts: what a client wrote from then on would be lost.
+/// The superblock may say that nothing of it counts: a client's writes from then on would be lost.
 #[test]
 fn a_volume_takes_no_requests_that_may_be_detached() {
     let (mut control, mut world) = (control(), World::new());

@@ -240,8 +240,8 @@ pub(crate) struct ServeArgs {
     /// power cut at any moment can be replayed.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
-    /// The root file system is on a volume of this daemon, whose working directory is /proc/1: what
-    /// it needs of files before it serves is in this directory, in memory.
+    /// The root file system is on a volume of this daemon, whose working directory is /proc/1. This
+    /// directory, in memory, has the files that it needs before it serves.
     #[arg(long, hide = true, requires = "config", value_name = "DIR")]
     pub(crate) root_storage: Option<PathBuf>,
     #[command(flatten)]
@@ -535,7 +535,7 @@ pub(crate) struct SuperviseArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: forebay devices --remove /dev/ublkb0 --force")]
 pub(crate) struct DevicesArgs {
-    /// Give this one up: what waits for it gets errors.
+    /// Give this device up: requests that wait for it get errors.
     #[arg(long, value_name = "DEVICE")]
     pub(crate) remove: Option<PathBuf>,
     /// Give it up although somebody uses it.
@@ -565,7 +565,7 @@ pub(crate) struct RepairArgs {
     /// The cache device, or all devices of the cache.
     #[arg(required = true, value_name = "CACHE")]
     pub(crate) cache: Vec<PathBuf>,
-    /// Give up the promised records that cannot be read; what they superseded may come back.
+    /// Give up the promised records that cannot be read; blocks that they superseded may come back.
     #[arg(long)]
     pub(crate) accept_damage: bool,
     /// Print JSON.

@@ -70,7 +70,7 @@ impl Drop for Mailbox {
     }
 }
 
-/// A daemon; whoever has this hears from it.
+/// A daemon, and the way to hear from it.
 pub(crate) struct ChildDaemon<'a> {
     child: Child,
     mailbox: &'a Mailbox,

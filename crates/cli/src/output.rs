@@ -11,7 +11,7 @@ pub(crate) fn line(text: impl Display) {
     let _ = writeln!(std::io::stdout(), "{}", plain(&text));
 }
 
-/// Text for a terminal: what a device, a file or a daemon says must not move its cursor or change
+/// Text for a terminal: words of a device, a file or a daemon must not move its cursor or change
 /// its title. The escapes are also JSON's.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let is_harmful = |c: char| c.is_control() && c != '\n' && c != '\t';

@@ -3,10 +3,10 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | one for each cache | a table: what its profile sets, and what each of its settings means here |
-//! | [`mod@profile`] | what a profile is made of, and how a row of it is read |
-//! | [`apply`] | a profile and the settings given for it, made into ours; one setting, live |
-//! | [`target`] | what they change, and how neighbouring limits make way |
+//! | a file for each cache | its table: the settings of its profile, the meaning of its own here |
+//! | [`mod@profile`] | the parts of a profile, and the reading of a row of it |
+//! | [`apply`] | a profile and the settings given for it, made into ours; a setting, live |
+//! | [`target`] | their changes, and how neighbouring limits make way |
 
 mod apply;
 mod bcache;

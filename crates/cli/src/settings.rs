@@ -93,10 +93,10 @@ pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result
     Ok(())
 }
 
-/// Changes one setting by name, whatever the others are: who asks sees to it that they agree.
+/// Changes one setting by name, whatever the others are: the caller sees to it that they agree.
 ///
 /// # Errors
-/// Says that there is none of this name, or what its values are.
+/// Says that there is none of this name, or lists its values.
 pub(crate) fn assign(settings: &mut Settings, name: &str, value: &str) -> Result<(), String> {
     match Setting::named(name) {
         Some(setting) => setting.kind.set(settings, value),

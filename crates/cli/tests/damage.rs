@@ -32,8 +32,8 @@ fn prepare(scratch: &Scratch) {
     std::fs::copy(scratch.path("cache"), scratch.path("good")).unwrap();
 }
 
-/// With this cache device a daemon either refuses, saying what is wrong, or serves; what it
-/// serves is right or an error, never old data.
+/// With this cache device a daemon either refuses, naming the fault, or serves. Served data is
+/// right or an error, never old.
 fn survives(scratch: &Scratch, what: &str) {
     // An attach changes origin and cache, so each case has its own.
     std::fs::copy(scratch.path("origin"), scratch.path("saved")).unwrap();

@@ -277,7 +277,7 @@ impl Drop for Reader {
     }
 }
 
-/// Past the capture of the test: what is not run is told always.
+/// Past the capture of the test: blocks that are not run are told always.
 fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,5 +1,5 @@
-//! Metrics: what is exported is documented, what is documented and asked for is exported, and it
-//! says the truth.
+//! Metrics: exported metrics are documented, documented metrics that are asked for are exported,
+//! and they say the truth.
 
 mod support;
 

@@ -1,6 +1,6 @@
-//! Power cuts at random moments: what was flushed is kept (I7), and of the rest each block is as it
-//! was before or after. The daemon records all it writes to its devices; from that they are
-//! rebuilt as a cut may leave them, and a daemon is started on them.
+//! Power cuts at random moments: flushed data is kept (I7), and of the rest each block is as it was
+//! before or after. The daemon records all it writes to its devices; from that they are rebuilt as
+//! a cut may leave them, and a daemon is started on them.
 //!
 //! `POWERCUT_ROUNDS=50` has each test go on with more seeds.
 
@@ -75,7 +75,7 @@ impl Shape {
     }
 }
 
-/// Where sectors begin of which requests take any; those before are of whole blocks.
+/// The first sector at which requests may begin or end anywhere; before it they are whole blocks.
 fn partial(sectors: u64) -> u64 {
     sectors / 2
 }

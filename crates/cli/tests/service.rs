@@ -1,5 +1,5 @@
-//! The daemon as a service: what its manager is told, configuration files checked together and
-//! read again, what stands in the way of a removal.
+//! The daemon as a service: messages to its manager, configuration files checked together and read
+//! again, obstacles to a removal.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! The table of 22 jobs: the same jobs in the same order on one cache, whose state carries over.
+//! The table of 22 jobs, in its order on one cache, whose state carries over.
 
 use forebay_engine::{Mode, Settings};
 use forebay_model::{Disk, DiskParameters, Fill, Ssd, SsdParameters};

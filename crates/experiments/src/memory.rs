@@ -1,5 +1,5 @@
-//! `commit = memory` beside `commit = flush` and the bare SSD: what acknowledging from a buffer in
-//! memory brings, above all to a writer that asks one thing at a time.
+//! `commit = memory` beside `commit = flush` and the bare SSD: the gain of acknowledging from a
+//! buffer in memory, above all for a writer that asks one thing at a time.
 
 use forebay_engine::{Commit, Mode, Settings};
 use forebay_model::{DeviceModel, Disk, DiskParameters, Ssd, SsdParameters};
@@ -77,7 +77,7 @@ pub fn run(cpu: CpuCost) -> Result<Vec<MemoryResult>, String> {
     results.into_iter().collect()
 }
 
-/// Runs a load; one that reads finds its span written.
+/// Runs a load; a load that reads finds its span written.
 fn filled(load: &Load, system: &mut dyn System) -> Outcome {
     let mut began_ns = 0;
     if load.read_percent > 0 {

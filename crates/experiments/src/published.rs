@@ -1,4 +1,4 @@
-//! Published figures, as data: what other caches did on other people's machines. Quoted as ratios
+//! Published figures, as data: results of other caches on other people's machines. Quoted as ratios
 //! to the raw devices of the same table, never as absolute promises.
 //!
 //! The tables are in the crate's `data` folder; docs/experiments.md says where they are from.

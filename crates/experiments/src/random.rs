@@ -26,7 +26,7 @@ impl Shuffle {
     pub(crate) fn next(&mut self) -> u64 {
         let mut word = self.at;
         self.at = (self.at + 1) % self.bound;
-        // A Feistel network permutes a power of four; what falls outside is permuted on.
+        // A Feistel network permutes a power of four; words that fall outside are permuted on.
         loop {
             word = self.permute(word);
             if word < self.bound {

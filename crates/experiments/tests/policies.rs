@@ -1,4 +1,4 @@
-//! The engine's replacement, driven by loads from a seed: what it must not fall back behind.
+//! The engine's replacement, driven by loads from a seed: marks it must not fall back behind.
 
 use forebay_engine::{Replacement, Settings};
 use forebay_experiments::policies::{Overwrites, Point, Trace, measure, settings, shape};

@@ -1,4 +1,4 @@
-//! The experiments at a hundredth of their size: the same answer each time, and what they must
+//! The experiments at a hundredth of their size: equal answers each time, and the results they must
 //! show.
 
 use forebay_engine::{Mode, Settings};

@@ -31,7 +31,7 @@ pub(crate) struct Medium {
     next_number: u64,
 }
 
-/// Which writes a flush covers: those that were complete when it began.
+/// The writes that a flush covers: those that were complete when it began.
 pub(crate) struct Covered(Vec<u64>);
 
 impl Medium {

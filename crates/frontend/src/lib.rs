@@ -1,4 +1,4 @@
-//! The frontends of Forebay: how clients reach a volume.
+//! The frontends of Forebay: the ways of clients to a volume.
 //!
 //! Each frontend is a state machine between a wire format and the requests of
 //! [`forebay_engine`]: bytes in, requests out, answers in, bytes out. None of them owns a socket,

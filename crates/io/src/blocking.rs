@@ -148,8 +148,7 @@ impl Storage for BlockingStorage {
             if unsafe { libc::fdatasync(self.device.file().as_raw_fd()) } == 0 {
                 return Ok(());
             }
-            // Not even for EINTR again: what a second attempt says about the first is worth
-            // nothing.
+            // Not even for EINTR again: a second attempt says nothing reliable about the first.
             Err(device_error_of(&io::Error::last_os_error()))
         })
     }

@@ -2,8 +2,8 @@
 //! carries out the engine's actions on them. All `unsafe` of the data path is in this crate.
 //!
 //! A thread owns one [`Uring`], one [`Arena`] of the buffer [`Pool`] and one [`Driver`]. Sockets
-//! and devices share the ring: whoever submits names the operation with a [`Token`], and a
-//! completion goes to whoever knows its token ([`Driver::complete`] says whether it was its own).
+//! and devices share the ring. The submitter names the operation with a [`Token`], and a completion
+//! goes to the owner of its token ([`Driver::complete`] says whether it was its own).
 
 mod blocking;
 mod device;

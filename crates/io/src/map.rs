@@ -93,7 +93,7 @@ impl Map {
     /// The address of a part of the mapping.
     ///
     /// # Panics
-    /// If the part is not inside the mapping: whoever names it holds a buffer of another pool.
+    /// If the part is not inside the mapping: the caller holds a buffer of another pool.
     pub(crate) fn part(&self, start: usize, len_bytes: usize) -> NonNull<u8> {
         let inside = start
             .checked_add(len_bytes)

@@ -110,8 +110,7 @@ impl Pool {
 
 impl Arena {
     /// Takes `len_bytes` (whole pages, fewer than it has) off the end of an arena of which nothing
-    /// is allocated, as an arena of its own: what lies in one may then be read while the other is
-    /// written.
+    /// is allocated, as an arena of its own. Either may then be read while the other is written.
     ///
     /// # Errors
     /// If the arena has not that much.

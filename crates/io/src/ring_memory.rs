@@ -185,8 +185,8 @@ fn lock(path: &Path, file: &File) -> Result<(), RingMemoryError> {
     Err(io_error(path, "lock", source))
 }
 
-/// Allocates the first `len_bytes` of a file now, zeroes where there was nothing: what is written
-/// there later cannot run out of space, and memory mapped from there is no SIGBUS.
+/// Allocates the first `len_bytes` of a file now, zeroes where there was nothing. Later writes
+/// there cannot run out of space, and memory mapped from there is no SIGBUS.
 ///
 /// # Errors
 /// If the file system is full or cannot do this.

@@ -255,7 +255,7 @@ impl Device {
     }
 
     fn some_page(&self, rng: &mut Rng) -> u64 {
-        // Not among the superblocks: one bad copy of four is no interesting damage.
+        // Not among the superblocks: a bad copy of four is no interesting damage.
         let first = DATA_OFFSET_BYTES / PAGE_BYTES as u64;
         let pages = self.disk.size_bytes() / PAGE_BYTES as u64;
         rng.between(first.min(pages - 1), pages - 1) * PAGE_BYTES as u64
@@ -275,7 +275,7 @@ impl Device {
     }
 
     /// Whether a place on the disk is set aside for copies of the superblock. None stays bad here:
-    /// what such a cache can do is refuse every change of itself (docs/MODEL.md).
+    /// such a cache refuses every change of itself (docs/MODEL.md).
     fn is_superblock(&self, offset_bytes: u64) -> bool {
         offset_bytes % self.span_bytes < self.superblocks_bytes
     }

@@ -94,7 +94,7 @@ impl Disk {
         });
     }
 
-    /// Reads what is durable, or what was before the last write: what a stale read returns.
+    /// Reads the durable contents, or those before the last write, as a stale read does.
     pub fn read_stale(&self, offset_bytes: u64, into: &mut [u8]) {
         self.for_pages(offset_bytes, into.len(), |page, within, from, len| {
             let content = bytes(&self.pages[page].durable);

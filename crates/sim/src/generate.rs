@@ -140,7 +140,7 @@ fn devices(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
 /// Chosen in the same way: none of them has streams.
 const STREAMS_SALT: u64 = 33_175;
 
-/// Clients that read in sequence, on a fifth of the seeds: what they will ask for is read ahead.
+/// Clients that read in sequence, on a fifth of the seeds: their next blocks are read ahead.
 fn streams(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
     if !rng.percent(20) {
         return;

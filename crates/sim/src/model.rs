@@ -309,7 +309,7 @@ impl Model {
         Ok(())
     }
 
-    /// The daemon was killed: what was in flight happened or did not.
+    /// The daemon was killed: each request in flight happened or did not.
     pub fn killed(&mut self) {
         let at = self.tick();
         for sector in self.volumes.iter_mut().flatten() {
@@ -346,9 +346,9 @@ impl Model {
         }
     }
 
-    /// A recovery is complete: what it decided is durable, only what may be read now may ever
-    /// come back. That is not so for what `is_buffered` says of a volume's sector: its newest
-    /// value is in memory, and a power cut may leave what it could before.
+    /// A recovery is complete: its decisions are durable, and only values that may be read now may
+    /// ever come back. A sector that is `is_buffered` is an exception: its newest value is in
+    /// memory, and a power cut may leave the values it could before.
     pub fn recovered(&mut self, is_buffered: impl Fn(usize, usize) -> bool) {
         for (volume, sectors) in self.volumes.iter_mut().enumerate() {
             for (at, sector) in sectors.iter_mut().enumerate() {

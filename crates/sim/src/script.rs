@@ -1,4 +1,4 @@
-//! Runs written by hand: what a bug needs to show, in about a dozen lines.
+//! Runs written by hand: the steps that show a bug, in about a dozen lines.
 //!
 //! A script counts in blocks of 4 KiB on a cache of 12 segments of 8 slots (one is the header's),
 //! all devices take 50 µs, and nothing happens between two steps unless time passes. It runs under

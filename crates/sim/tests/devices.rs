@@ -1,7 +1,7 @@
 //! Wrong devices in place of the cache device: nothing of ours, or less of it. Attach refuses,
 //! writes nothing, and the right device can still be attached. (A device that comes back old is
-//! `a_cache_that_comes_back_after_it_was_abandoned_is_void`; one that holds another cache's
-//! segments is `a_ring_of_another_cache_says_nothing`.)
+//! `a_cache_that_comes_back_after_it_was_abandoned_is_void`; a device with another cache's segments
+//! is `a_ring_of_another_cache_says_nothing`.)
 
 use forebay_engine::{
     AttachError, AttachOptions, CacheId, IdentifyError, Joined, Storage, Superblock,

@@ -1,7 +1,7 @@
-//! Seeds that once failed, and what they found. Each runs again, as a whole: the bug showed in a
-//! run of the generator, and most of these have no short script that shows it (`scripted/` has
-//! those that do). A change of the generator makes other runs of them; what they found then is
-//! still worth a seed that is known to go far.
+//! Seeds that once failed, and their findings. Each runs again, as a whole: the bug showed in a run
+//! of the generator, and most of these have no short script that shows it (`scripted/` has the
+//! others). A change of the generator makes other runs of them; their old findings are still worth
+//! a seed that is known to go far.
 //!
 //! No short script shows these fixes, whatever is aimed at (each was taken away and looked for):
 //!

@@ -1,4 +1,4 @@
-//! A trace as the simulator wants it: one small number per block access.
+//! A trace as the simulator wants it: a small number per block access.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};

@@ -21,7 +21,7 @@ const COMPARED: [PolicyKind; 5] = [
     PolicyKind::Opt,
 ];
 
-/// A point of the curve: what a cache of that size does, in shares of the accesses.
+/// A point of the curve: results of a cache of that size, in shares of the accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// The cache's size in blocks.
@@ -134,8 +134,8 @@ impl Adviser {
         }
     }
 
-    /// Follows no more than one block in `n`, however few there are: what it costs to see an
-    /// access is then bounded too.
+    /// Follows no more than one block in `n`, however few there are: the cost of seeing an access
+    /// is then bounded too.
     #[must_use]
     pub fn at_most_one_in(mut self, n: u64) -> Adviser {
         self.shards.lower_rate(n);

@@ -20,8 +20,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something that does not fit the format: what was expected there, and what is there. Boxed, because
-/// every request passes through a result that could hold one.
+/// Something that does not fit the format: the text expected there, and the text found. Boxed,
+/// because every request passes through a result that could hold one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {}, found {}", .0[0], .0[1])]
 pub struct Bad(Box<[String; 2]>);

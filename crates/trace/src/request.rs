@@ -28,7 +28,7 @@ impl Kind {
         }
     }
 
-    /// Whether data comes or goes: what a cache is there for.
+    /// Whether data comes or goes: a cache is there for such requests.
     #[must_use]
     pub fn moves_data(self) -> bool {
         matches!(self, Kind::Read | Kind::Write)

@@ -425,7 +425,7 @@ fn compressed_or_not() {
         assert_eq!(short(&found), [(0, 1, 1, R), (0, 2, 1, R), (0, 3, 1, R)]);
     }
     assert!(read(Format::Blocks, b"").expect("empty").is_empty());
-    // Broken off: what came before counts, the end is reported.
+    // Broken off: requests before the break count, the end is reported.
     for trace in [gzip(&b"1\n".repeat(1000)), zstd("frames")] {
         let cut = &trace[..trace.len() - 2];
         let (_, said) = place(read(Format::Blocks, cut).expect_err("cut"));

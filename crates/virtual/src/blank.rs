@@ -6,7 +6,7 @@ use forebay_engine::{DeviceError, Storage};
 /// Where the segments begin; the superblock copies lie before it.
 const HEAD_BYTES: usize = 1 << 20;
 
-/// A cache device that keeps only its superblock: what else it reads is nowhere looked at.
+/// A cache device that keeps only its superblock: nobody looks at its other contents.
 #[derive(Debug)]
 pub struct Blank {
     size_bytes: u64,

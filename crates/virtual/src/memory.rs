@@ -23,7 +23,7 @@ pub struct ZeroMemory {
     used_pages: u32,
     free: [Vec<u32>; CLASSES],
     ring: Vec<u8>,
-    /// The memory buffer. Its data stays zeroes; what the engine notes about it is real.
+    /// The memory buffer. Its data stays zeroes; the engine's notes about it are real.
     buffer: Vec<u8>,
 }
 

@@ -1,6 +1,6 @@
-//! A cached volume whose devices take no time: what is left are the engine's decisions, so a run
-//! costs little more than they do. For questions of what is cached and what is written, not of how
-//! long anything takes.
+//! A cached volume whose devices take no time: only the engine's decisions remain, so a run costs
+//! little more than they do. For questions of what is cached and what is written, not of how long
+//! anything takes.
 
 use forebay_engine::{
     Action, Buf, Device, Engine, Geometry, Memory, Mode, Nanos, Operation, Request, RequestId,

@@ -137,7 +137,7 @@ impl Image {
         })
     }
 
-    /// A flush has completed: what it covers is durable.
+    /// A flush has completed: the writes it covers are durable.
     pub fn flushed(&mut self, covered: u64) {
         if let Some(volatile) = &mut self.volatile {
             volatile

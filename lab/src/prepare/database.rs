@@ -135,7 +135,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // After an error; one that has ended is not there to be killed.
+        // After an error; a server that has ended is not there to be killed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! All runs of an experiment put together: one cell for each system and job.
+//! All runs of an experiment put together: a cell for each system and job.
 
 use std::collections::{BTreeMap, BTreeSet};
 

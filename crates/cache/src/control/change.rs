@@ -60,8 +60,8 @@ pub struct Fingerprint {
 /// A change of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// None: what is on record is written anew, so that what a failed change may have left no
-    /// longer counts.
+    /// None: the state on record is written anew, so that a failed change's remains no longer
+    /// count.
     Again,
     /// A volume's mode at its next attach.
     Mode(u32, Mode),

@@ -77,7 +77,7 @@ pub(super) fn begin(books: &mut Books, volume: VolumeSlot) -> Step {
     Step::Tell(Instruction::SetDraining(volume, true))
 }
 
-/// The command that began it ceases; what hosts are to be told, if no other goes on.
+/// Ends the command that began it; returns the instruction for hosts, if no other goes on.
 pub(super) fn end(books: &mut Books, volume: VolumeSlot) -> Option<Instruction> {
     let served = books.volume(volume);
     served.drains -= 1;

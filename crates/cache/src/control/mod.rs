@@ -1,18 +1,18 @@
-//! The life of a cache's volumes and of its space: what commands do, step by step, and in which
-//! order, so that a crash between any two steps loses nothing.
+//! The life of a cache's volumes and of its space: the steps of commands and their order, so that a
+//! crash between any two steps loses nothing.
 //!
-//! A command is a state machine like the engine: it is told what happened and says what is to be
-//! done next. The driver carries that out: it has every host do something, writes the superblock,
-//! sends a flush. In the daemon that is the thread of whoever gave the command; in the simulator
-//! each of these takes its time, and crashes come in between.
+//! A command is a state machine like the engine: it is told events and returns the next step. The
+//! driver carries the step out: it has every host do something, writes the superblock, sends a
+//! flush. In the daemon that is the thread of the command's giver; in the simulator each of these
+//! takes its time, and crashes come in between.
 //!
 //! ```text
 //! begin ─> Tell ─> hosts ─> told ─> Record ─> devices ─> recorded ─> ... ─> Ended
 //! ```
 //!
-//! A superblock that could not be written counts or not. So a failed change is followed by one that
-//! writes anew what is on record ([`Change::Again`]); only if that fails too a command ends in a
-//! state that fits both.
+//! A superblock that could not be written counts or not. So a change that writes the record anew
+//! ([`Change::Again`]) follows a failed change. A command ends in a state that fits both only if
+//! that fails too.
 
 mod change;
 mod detach;
@@ -127,7 +127,7 @@ pub enum Refusal {
     /// It may be on record or not.
     #[error("{0}; whether it counts is known at the next start")]
     Uncertain(SuperblockError),
-    /// A flush failed: what was written may not be durable.
+    /// A flush failed: data written before may not be durable.
     #[error("a flush failed")]
     Flush(VolumeSlot),
     /// So many blocks that are newer in the cache cannot be read there; all others are written back.
@@ -257,8 +257,7 @@ impl Control {
         volumes.find(is_it).map(|(slot, _)| VolumeSlot(slot))
     }
 
-    /// Begins a command; what is to be done first is what [`Control::go_on`] says of
-    /// [`Happened::Begun`].
+    /// Begins a command; [`Control::go_on`] returns its first step for [`Happened::Begun`].
     ///
     /// # Errors
     /// If it cannot be begun now.

@@ -77,7 +77,7 @@ pub(crate) struct ReplayArgs {
     /// The most requests in flight.
     #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) depth: u16,
-    /// Write to the target what the trace writes, with data that is made up: what is there is lost.
+    /// Write to the target what the trace writes, with made-up data: existing data is lost.
     #[arg(long, conflicts_with = "reads_only")]
     pub(crate) force: bool,
     /// Leave out all that is not a read.

@@ -1,4 +1,4 @@
-//! `forebay packaging initramfs`: what the hook that makes an initramfs must put into it.
+//! `forebay packaging initramfs`: files that the hook which makes an initramfs must put into it.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `forebay packaging`, hidden: what the makers of packages need of the binary.
+//! `forebay packaging`, hidden: output of the binary for the makers of packages.
 
 use std::path::{Path, PathBuf};
 

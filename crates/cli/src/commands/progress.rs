@@ -1,4 +1,4 @@
-//! Calls of a daemon that take long: how far they are, and Ctrl-C.
+//! Long calls of a daemon: their progress, and Ctrl-C.
 
 use std::io::IsTerminal;
 

@@ -101,7 +101,7 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
     Ok((plan, claims))
 }
 
-/// Where to export: what the arguments say, or else the file.
+/// Addresses to export at: those of the arguments, or else of the file.
 fn addresses(nbd: &FileNbd, args: &ServeArgs) -> Result<Vec<Address>> {
     if args.nbd.is_empty() {
         let listed = nbd.listen.iter();

@@ -23,8 +23,8 @@ impl HttpPlan {
         std::array::from_fn(|place| SocketAddr::from(([127, 0, 0, 1], 9837 + place as u16)))
     }
 
-    /// Refuses an address that others can reach, unless that is wanted: who reaches it sees
-    /// names of volumes and devices, without a password or encryption.
+    /// Refuses an address that others can reach, unless that is wanted: a reader there sees names
+    /// of volumes and devices, without a password or encryption.
     pub(crate) fn permitted(self, insecure: bool) -> Result<HttpPlan, Refused> {
         match self {
             HttpPlan::At(address) if !address.ip().is_loopback() && !insecure => {

@@ -1,4 +1,4 @@
-//! Kinds of settings: how values are read and shown.
+//! Kinds of settings: the reading and showing of values.
 
 use std::ops::RangeInclusive;
 

@@ -79,7 +79,7 @@ impl Ledger {
         write.durable = how == How::Durable;
     }
 
-    /// The newest acknowledged value of each block: what a flush that begins now covers.
+    /// The newest acknowledged value of each block: a flush that begins now covers them.
     fn acknowledged(&self) -> Vec<(u64, u64)> {
         let newest = |(block, written): (&u64, &Vec<Written>)| {
             let write = written.iter().rfind(|write| write.acknowledged)?;

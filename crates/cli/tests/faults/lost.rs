@@ -49,8 +49,8 @@ fn an_old_image(world: &mut World, name: &str) -> Vec<(u64, u64)> {
     before
 }
 
-/// It is not served, and no command writes it over what is newer: what was durable when the cache was
-/// given up is not all there.
+/// It is not served, and no command writes it over newer data: some data that was durable when the
+/// cache was given up is missing.
 fn an_old_image_is_refused(world: &mut World, name: &str) {
     let before = an_old_image(world, name);
     let Err(said) = world.try_start() else {
@@ -74,8 +74,8 @@ fn an_old_image_of_a_lost_cache_is_refused() {
     in_each(&BOTH, |_, world| an_old_image_is_refused(world, "cache"));
 }
 
-/// An origin is away for a while, with its volatile cache or without: what is dirty stays so, and
-/// is written back afterwards.
+/// An origin is away for a while, with its volatile cache or without: dirty data stays so, and is
+/// written back afterwards.
 fn an_origin_is_away(case: Case, world: &mut World) {
     let daemon = lose_under_load(world, |world| {
         if case.seed.is_multiple_of(2) {

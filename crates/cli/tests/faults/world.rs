@@ -85,7 +85,7 @@ impl World {
         let devices = match forebay_faulty::mount(&directory, &sizes) {
             Ok(devices) => devices,
             Err(error) => {
-                // Past what the test harness captures: whoever reads that all is well sees it.
+                // Past the test harness's capture: a reader of good news sees it too.
                 let _ = writeln!(
                     std::io::stderr(),
                     "skipped: devices that fail need FUSE (/dev/fuse, and root): {error}"

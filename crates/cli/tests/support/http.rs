@@ -21,7 +21,7 @@ pub(crate) fn exchange(address: &str, request: &[u8]) -> String {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     stream.write_all(request).unwrap();
     let mut answer = Vec::new();
-    // A server that closes with something unread resets: what came before counts.
+    // A server that closes with something unread resets: bytes before that count.
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
 }

@@ -15,7 +15,7 @@ impl Manager {
         Manager(socket)
     }
 
-    /// The next message that says this; those before it must be of `passed`.
+    /// The next message that says this; earlier messages must be of `passed`.
     pub(crate) fn wait_for(&self, wanted: &str, passed: &str) -> String {
         let mut buffer = [0; 4096];
         loop {

@@ -16,7 +16,7 @@ use crate::raid::RaidResult;
 use crate::writeback::PolicyResult;
 use forebay_virtual::CpuCost;
 
-/// All results of a run; what was not run is empty.
+/// All results of a run; runs that were left out are empty.
 #[derive(Clone, Debug, Default)]
 pub struct Everything {
     /// The 22 jobs, once for each cost of processor time.

@@ -183,8 +183,8 @@ impl ExportTable {
         Ok(())
     }
 
-    /// Offers an export under another name. Connections that have it open keep it; who asks for
-    /// the old name is told the new one.
+    /// Offers an export under another name. Connections that have it open keep it; a client that
+    /// asks for the old name is told the new one.
     ///
     /// # Errors
     /// If the name is taken.

@@ -4,18 +4,18 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`connection`] | one client, from greeting to close: what the loop drives |
+//! | [`connection`] | a client, from greeting to close: driven by the loop |
 //! | [`negotiation`] | option haggling |
 //! | [`transmission`] | requests parsed, answers queued |
-//! | [`request`] | what a client may ask, and how a refusal is worded |
+//! | [`request`] | clients' requests, and the wording of refusals |
 //! | [`reply`] | requests in flight and the queue of replies, in memory that does not move |
 //! | [`status`] | block status: extents merged for each metadata context |
-//! | [`exports`] | what is served, under which name |
-//! | [`limits`] | what one client may cost |
+//! | [`exports`] | exports and their names |
+//! | [`limits`] | limits of a client |
 //! | [`tls`] | TLS over the same bytes |
 //! | [`outbox`] | bytes on their way out that must not move while the kernel reads them |
 //! | [`wire`] | constants and fixed-size messages |
-//! | [`fuzz`] | one function that feeds arbitrary bytes to all of it |
+//! | [`fuzz`] | a function that feeds arbitrary bytes to all of it |
 //!
 //! # Driving a connection
 //!

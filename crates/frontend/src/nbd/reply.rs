@@ -22,7 +22,7 @@ pub struct Ticket {
 
 /// A buffer of the loop's lent to a connection, and the loop's name for it, which comes back from
 /// [`super::Connection::take_released`] when the connection no longer needs it. The buffer may be
-/// part of a larger one; what the token stands for is the loop's affair.
+/// part of a larger one; the loop alone knows the token's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lent {
     /// The bytes.

@@ -1,4 +1,4 @@
-//! Block status: what the loop knows of a range, told to the client in each context it selected.
+//! Block status: the loop's knowledge of a range, told to the client in each context it selected.
 //!
 //! Two contexts exist. `base:allocation` is the protocol's (§ Metadata contexts).
 //! `forebay:state` is ours; its flags are

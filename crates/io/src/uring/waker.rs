@@ -48,7 +48,7 @@ impl Waker {
     pub(super) fn acknowledge(&self) {
         // Emptied first: a wake after the flag is cleared writes again.
         let _ = (&self.shared.event).read(&mut [0; 8]);
-        // Taken and not just stored: what the last waker queued is then visible here.
+        // Taken and not just stored: the last waker's entries are then visible here.
         self.shared.pending.swap(false, Ordering::AcqRel);
     }
 

@@ -1,4 +1,4 @@
-//! A hard disk: one arm over turning platters, behind a command queue, a write cache and a
+//! A hard disk: an arm over turning platters, behind a command queue, a write cache and a
 //! read-ahead buffer.
 
 mod geometry;
@@ -16,7 +16,7 @@ use geometry::{Geometry, Spot};
 use read_buffer::ReadBuffer;
 use write_cache::WriteCache;
 
-/// A command that needs the platters: what is left of it, and where.
+/// The rest of a command that needs the platters, and its place.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     id: u64,

@@ -1,4 +1,4 @@
-//! Faults aimed at one operation or one place, for scripts: what random faults hit once in a
+//! Faults aimed at one operation or one place, for scripts: random faults hit these once in a
 //! hundred thousand runs.
 
 use forebay_engine::format::geometry::DATA_OFFSET_BYTES;

@@ -121,7 +121,7 @@ impl World<'_> {
             .recovered(|volume, sector| buffered.contains(&(volume, sector / block_sectors)));
     }
 
-    /// I12: what an earlier life sent to the origins is durable or gone.
+    /// I12: data that an earlier life sent to the origins is durable or gone.
     pub(super) fn settle_origins(&mut self) {
         let mut rng = Rng::of(self.rng.bits(), 6);
         for origin in &mut self.origins {
@@ -250,7 +250,8 @@ impl World<'_> {
                 "recovery reports damage and nothing was damaged: {what}"
             ));
         }
-        // I12: what a recovery decided, or an administrator accepted, is no damage to the next one.
+        // I12: damage that a recovery decided, or an administrator accepted, is none to the next
+        // one.
         if self.settled_faults == Some(self.cache.tally.total()) && self.options.fail_at.is_none() {
             return Err(format!(
                 "recovery reports damage and nothing was damaged since the last one: {what}"

@@ -1,4 +1,4 @@
-//! The clients: what they ask, and whether the answers are right.
+//! The clients: their requests, and checks of the answers.
 
 use std::collections::BTreeSet;
 
@@ -369,7 +369,7 @@ impl World<'_> {
     }
 }
 
-/// A request as a client's thread takes it: what, from where on and how much, in bytes.
+/// A request as a client's thread takes it: its kind, its start and its length, in bytes.
 fn request_of(range: Range, ask: Ask) -> (RequestKind, u64, u32) {
     let kind = match ask {
         Ask::Flush => return (RequestKind::Flush, 0, 0),

@@ -1,4 +1,4 @@
-//! Commands: what the control plane does to volumes and space while clients go on, each step of it
+//! Commands: the control plane's work on volumes and space while clients go on, each step of it
 //! with a delay of its own, under faults, and with machines that die in between.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -523,8 +523,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The volumes of a superblock as they are from now on, entered as the daemon does at its start:
-    /// what was detached comes back as another.
+    /// The volumes of a superblock as they are from now on, entered as the daemon does at its
+    /// start: a detached volume comes back as another.
     pub(super) fn enter_volumes(&mut self, superblock: &mut Superblock) -> Check {
         let known = |error: SuperblockError| error.to_string();
         for at in 0..self.volumes.len() {

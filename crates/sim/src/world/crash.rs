@@ -1,4 +1,4 @@
-//! Crashes: what they take, what they leave, and what may still arrive.
+//! Crashes: their losses, their remains, and writes that may still arrive.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ impl World<'_> {
         self.verify(percent)
     }
 
-    /// A life of the daemon ends: what the cache device lost or lied about may show from now on.
+    /// A life of the daemon ends: losses and lies of the cache device may show from now on.
     pub(super) fn forgive_the_device(&mut self) {
         self.model.killed();
         if std::mem::take(&mut self.cache.lost) {

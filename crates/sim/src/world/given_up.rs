@@ -1,4 +1,4 @@
-//! The cache is given up: what is put on record, and what the next life makes of it.
+//! The cache is given up: its record, and the next life's use of it.
 
 use forebay_cache::{Abandonment, Report};
 use forebay_engine::{Superblock, VolumeSlot};

@@ -13,7 +13,7 @@ use super::{Check, World};
 #[derive(Debug)]
 pub(super) enum Letter {
     FromHost(Message),
-    /// The control plane: what the host reported is on record.
+    /// The control plane: the host's report is on record.
     Recorded(u64),
     /// The control plane: a command wants this of the host.
     Instruction(u32, Instruction),

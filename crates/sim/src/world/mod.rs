@@ -53,7 +53,7 @@ const EVENTS_OF_A_BLOCK: u64 = 100;
 /// More virtual time than any request needs to end.
 const TIME_LIMIT: Nanos = Nanos(3_600 * Nanos::SECOND.0);
 
-/// Ends a run: what is wrong.
+/// Ends a run: the fault, in words.
 pub(crate) type Check<T = ()> = Result<T, String>;
 
 /// A device operation in flight.
@@ -64,7 +64,7 @@ struct Flight {
     shard: Option<u16>,
     action: Action,
     fate: Fate,
-    /// Of a flush: what it covers. Of others: unused.
+    /// Of a flush: the writes it covers. Of others: unused.
     order: u64,
     /// A write's data, if the device took it at once and not at the end.
     taken: Option<Vec<u8>>,

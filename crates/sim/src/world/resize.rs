@@ -54,7 +54,7 @@ impl World<'_> {
         self.command(Command::Shrink(gone), cut).map(drop)
     }
 
-    /// Which devices belong to the cache: those that the newest superblock of all names.
+    /// The devices of the cache, as the newest superblock of all names them.
     pub(super) fn devices_named(&self) -> Vec<u8> {
         let newest = (0..self.cache.device_count())
             .filter_map(|number| {

@@ -1,5 +1,5 @@
-//! The control plane's view of the cache devices while the cache is served: what it flushes goes
-//! through the gates that all threads share, and things go on meanwhile.
+//! The control plane's view of the cache devices while the cache is served: its flushes go through
+//! the gates that all threads share, and things go on meanwhile.
 
 use forebay_cache::ControlFlush;
 use forebay_engine::format::extents::place_of;

@@ -176,7 +176,7 @@ impl World<'_> {
         self.pump_all()
     }
 
-    /// The settings a restarted daemon has: those last set.
+    /// The settings of a restarted daemon: the last that were set.
     pub(super) fn settings_in_force(&self) -> Settings {
         let last = self
             .plan

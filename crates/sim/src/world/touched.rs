@@ -1,4 +1,4 @@
-//! Blocks that faults touch: those whose data, or whose entries, are where a fault showed. A
+//! Blocks that faults touch: a fault showed at the place of their data or of their entries. A
 //! request fails for a fault of its own blocks only, and damage makes only touched blocks wrong.
 
 use std::collections::BTreeSet;
@@ -52,8 +52,8 @@ pub(super) struct Touched {
     pub(super) late: BTreeSet<Block>,
     /// Blocks of each write that may be answered from memory: a write fails as a whole.
     pub(super) written: Vec<BTreeSet<Block>>,
-    /// Faults that are looked at are of a recovery, before which the cache's devices held this: what
-    /// it cannot read it may take for absent, and overwrite.
+    /// Faults that are looked at are of a recovery, before which the cache's devices held this: it
+    /// may take unreadable blocks for absent, and overwrite them.
     pub(super) before_recovery: Option<Disk>,
 }
 
@@ -63,7 +63,7 @@ impl Touched {
         self.faults.len()
     }
 
-    /// Another daemon: what failed before concerns no request of this one.
+    /// Another daemon: earlier failures concern no request of this one.
     pub(super) fn another_life(&mut self) {
         self.faults.clear();
         self.is_given_up = false;

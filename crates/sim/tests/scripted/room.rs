@@ -133,8 +133,8 @@ fn dirty_blocks_are_not_copied_round_and_round_while_the_origin_is_slow() {
     assert!(copied <= written, "{copied} copied, {written} written back");
 }
 
-/// A header could not be written for good; what was complete behind it in the segment never
-/// ended, and its writes had no answer (I13).
+/// A header could not be written for good; complete writes behind it in the segment never ended and
+/// had no answer (I13).
 #[test]
 fn writes_behind_a_header_that_fails_are_answered() {
     for skipped in 0..4 {

@@ -48,8 +48,8 @@ fn the_end_of_a_write_back_says_nothing_of_the_next_version_in_the_slot() {
     }
 }
 
-/// A discard of a dirty block was logged as zeroes and sent to the origin as a discard; one that
-/// ignores discards kept the old data, which came back when the clean copy was gone (I6).
+/// A discard of a dirty block was logged as zeroes and sent to the origin as a discard. An origin
+/// that ignores discards kept the old data, which came back when the clean copy was gone (I6).
 #[test]
 fn a_discarded_dirty_block_stays_zero_on_an_origin_that_ignores_discards() {
     Script::new(16)

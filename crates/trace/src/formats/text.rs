@@ -7,7 +7,7 @@ use crate::request::{Kind, Request};
 
 /// Nobody's trace has more; without a bound malformed names could fill the memory.
 const MOST_VOLUMES: usize = 1 << 20;
-/// No request with data is nearly as long; one that was would be counted block by block.
+/// No request with data is nearly as long; a longer request would be counted block by block.
 const LONGEST_REQUEST: u64 = 1 << 30;
 /// No request without data is nearly as long.
 const LONGEST_RANGE: u64 = 1 << 40;

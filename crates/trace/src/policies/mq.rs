@@ -100,7 +100,7 @@ impl Mq {
         self.blocks[victim as usize].place = In::History;
     }
 
-    /// Adjust() of the paper: one look at the oldest block of each queue.
+    /// Adjust() of the paper: a look at the oldest block of each queue.
     fn sink(&mut self) {
         for queue in 1..QUEUES {
             if self.queues[queue].is_empty() {

@@ -1,4 +1,4 @@
-//! OPT, also MIN: what no policy can beat (Belady 1966).
+//! OPT, also MIN: no policy can beat it (Belady 1966).
 
 use std::collections::BinaryHeap;
 

@@ -11,9 +11,9 @@ enum In {
     Ghost,
 }
 
-/// Three FIFO queues. New blocks enter the small one, a tenth of the cache; those used at least
-/// twice there go on to the main one, the others leave and are remembered in the ghost, from
-/// which they return into the main one. The main one is a CLOCK with two-bit counters.
+/// Three FIFO queues. New blocks enter the small queue, a tenth of the cache. Blocks used at least
+/// twice there go on to the main queue. Others leave and are remembered in the ghost, from which
+/// they return into the main queue. The main queue is a CLOCK with two-bit counters.
 #[derive(Debug)]
 pub(crate) struct S3Fifo {
     links: Links,

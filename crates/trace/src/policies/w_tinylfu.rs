@@ -53,8 +53,8 @@ impl Frequencies {
     }
 }
 
-/// A small LRU window takes every block; what falls out of it enters the main cache, a segmented
-/// LRU, only if it was used more often lately than the block it would push out.
+/// A small LRU window takes every block. A block that falls out of it enters the main cache, a
+/// segmented LRU, only if it was used more often lately than the block it would push out.
 #[derive(Debug)]
 pub(crate) struct WTinyLfu {
     links: Links,

@@ -16,7 +16,7 @@ pub(in crate::daemon) fn send(mut stream: &UnixStream, message: &Value) -> bool 
     stream.write_all(&bytes).is_ok()
 }
 
-/// Whether the client has closed its end: what it asked for is then interrupted.
+/// Whether the client has closed its end, which interrupts its command.
 pub(in crate::daemon) fn gone(stream: &UnixStream) -> bool {
     if stream.set_nonblocking(true).is_err() {
         return true;

@@ -101,7 +101,7 @@ fn wanted(volume: &VolumeSide, cache: Option<&CacheSide>, most_bytes: u32) -> Wa
         .filter(|bytes| bytes.is_power_of_two() && *bytes >= physical_block_bytes)
         .unwrap_or(OPTIMAL_BYTES.max(physical_block_bytes));
     let parameters = Parameters {
-        // A file may have any length; what is beyond its last whole block cannot be addressed.
+        // A file may have any length; bytes beyond its last whole block cannot be addressed.
         size_bytes: volume.size_bytes - volume.size_bytes % u64::from(logical_block_bytes),
         logical_block_bytes,
         physical_block_bytes,

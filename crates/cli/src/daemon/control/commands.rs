@@ -1,6 +1,6 @@
-//! Commands of the control plane, carried out: what is to be done, and in which order, is decided by
-//! [`forebay_cache::control`]; here the threads of the data path are told, superblocks are written,
-//! and whoever gave the command hears how far it is.
+//! Commands of the control plane, carried out. [`forebay_cache::control`] decides the steps and
+//! their order; here the threads of the data path are told, superblocks are written, and the
+//! command's giver hears of its progress.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};

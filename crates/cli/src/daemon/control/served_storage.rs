@@ -1,6 +1,5 @@
-//! The cache's devices as commands write superblocks to them while they are served: what is
-//! flushed goes through the gates that all threads share (I21), so that every shard hears of a
-//! failure.
+//! The cache's devices as commands write superblocks to them while they are served. Flushes go
+//! through the gates that all threads share (I21), so that every shard hears of a failure.
 
 use std::sync::mpsc::channel;
 

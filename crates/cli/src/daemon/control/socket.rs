@@ -1,10 +1,10 @@
 //! The control socket: Varlink's wire format, one JSON object and a NUL byte per message.
 //!
 //! `{"method":"org.forebay.Status","parameters":{}}` is answered by `{"parameters":{...}}` or
-//! `{"error":"org.forebay.Refused","parameters":{"message":"..."}}`. With `"more":true` a drain
-//! or resize answers several times, each but the last with `"continues":true`. A client that closes its
-//! connection interrupts what it asked for. `Record` wants `"upgrade":true`: what follows its answer
-//! is a recording, to the end of the connection.
+//! `{"error":"org.forebay.Refused","parameters":{"message":"..."}}`. With `"more":true` a drain or
+//! resize answers several times, each but the last with `"continues":true`. A client that closes
+//! its connection interrupts its command. `Record` wants `"upgrade":true`: a recording follows its
+//! answer, to the end of the connection.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::{UnixListener, UnixStream};

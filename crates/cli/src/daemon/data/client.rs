@@ -71,7 +71,7 @@ impl Client {
         self.nbd.payload_space().next().is_some()
     }
 
-    /// Ends the connection; what is in flight is finished first, but not answered.
+    /// Ends the connection; requests in flight are finished first, but not answered.
     fn cut(&mut self) {
         if !self.gone {
             self.gone = true;
@@ -430,7 +430,7 @@ impl Worker {
         }
     }
 
-    /// Has clients' new requests refused; those in flight are finished.
+    /// Has clients' new requests refused; requests in flight are finished.
     pub(in crate::daemon) fn refuse_requests(&mut self) {
         for client in self.clients.iter_mut() {
             client.nbd.shut_down();

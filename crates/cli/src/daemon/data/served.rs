@@ -10,7 +10,7 @@ use forebay_io::{Emulation, RealDevice};
 
 use crate::device::attach::Origin;
 
-/// The daemon's clock: the same for all threads, so that times can be compared.
+/// The daemon's one clock for all threads, so that times can be compared.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::daemon) struct Clock(pub(in crate::daemon) Instant);
 

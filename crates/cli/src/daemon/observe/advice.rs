@@ -32,7 +32,7 @@ pub(in crate::daemon) struct Advised {
 
 /// Follows all volumes from a thread of its own.
 pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
-    // Not in the loop's head: what is locked there stays locked in the loop.
+    // Not in the loop's head: a lock taken there is held in the loop.
     let volumes = daemon.admin().volumes.clone();
     for volume in volumes {
         daemon.follow(&volume)?;

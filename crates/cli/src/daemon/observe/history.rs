@@ -42,7 +42,7 @@ const COLUMNS: [&str; 21] = [
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     unix_seconds: f64,
-    /// In the order of the columns; what is not known is not a number.
+    /// In the order of the columns; an unknown value is not a number.
     values: [f32; COLUMNS.len()],
 }
 

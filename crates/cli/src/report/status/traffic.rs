@@ -1,4 +1,4 @@
-//! Counters, as one table: what a status and the metrics say of the engine's is made from it.
+//! Counters, as one table: it makes the engine's part of status and metrics.
 
 use forebay_engine::{BypassReason, Bypassed, Bypasses, Stats};
 use serde::{Deserialize, Serialize};

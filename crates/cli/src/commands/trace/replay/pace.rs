@@ -28,7 +28,7 @@ pub(super) fn run(
     operations: &mut Operations,
     progress: &Progress,
 ) -> Result<Tally> {
-    // Handed over, never stored: what is taken is under way.
+    // Handed over, never stored: an operation that is taken is under way.
     let (sender, receiver) = sync_channel::<Operation>(0);
     let receiver = Arc::new(Mutex::new(receiver));
     let lost = Arc::new(AtomicBool::new(false));

@@ -234,8 +234,7 @@ fn serve_queues(links: &[Link], wanted: &Wanted, device: &DeviceInfo) -> Result<
     Ok(())
 }
 
-/// Takes a volume's block device away: what was asked is answered, and what its users ask from
-/// now on fails.
+/// Takes a volume's block device away: earlier requests are answered, and later ones fail.
 pub(in crate::daemon) fn remove(
     links: &[Link],
     slot: VolumeSlot,
