@@ -12,6 +12,7 @@ mod buffer;
 mod bypass;
 mod engine;
 pub mod format;
+mod ids;
 mod interface;
 mod jobs;
 mod map;

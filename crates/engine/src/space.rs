@@ -5,6 +5,7 @@ pub(crate) mod reclaim;
 mod renew;
 pub(crate) mod shrink;
 
+use crate::ids::RetainId;
 use crate::interface::Memory;
 use crate::slab::Slab;
 use crate::space::reclaim::{Reclaim, RetainJob};
@@ -17,7 +18,7 @@ pub(crate) struct Space {
     pub(crate) retire: Retire,
     reclaim: Reclaim,
     /// Segments that are being emptied.
-    jobs: Slab<Box<RetainJob>>,
+    jobs: Slab<RetainId, Box<RetainJob>>,
     spare: Spare,
 }
 
