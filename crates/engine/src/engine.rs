@@ -54,6 +54,8 @@ pub struct Engine {
     quiet_until: Nanos,
     /// One logged block more or less makes no difference to the next [`Engine::advance`].
     steady: bool,
+    /// An orderly stop is coming to its end.
+    held: bool,
     pub(crate) acks: VecDeque<Ack>,
 }
 
@@ -99,6 +101,7 @@ impl Engine {
             stalled_reads: Vec::new(),
             quiet_until: Nanos(0),
             steady: false,
+            held: false,
             acks: VecDeque::new(),
         };
         engine.store.keep_spare_pages(memory);
@@ -294,6 +297,10 @@ impl Engine {
 
     fn look_at_everything(&mut self, now: Nanos, memory: &mut dyn Memory) {
         self.store.clear_stirred();
+        if self.is_at_rest() {
+            self.quiet_until = Nanos::NEVER;
+            return;
+        }
         if self
             .ahead
             .deadline()
@@ -398,9 +405,17 @@ impl Engine {
         self.acks.pop_front()
     }
 
+    /// Whether an orderly stop has come to its end.
+    fn is_at_rest(&self) -> bool {
+        self.held && self.is_settled()
+    }
+
     /// When [`Engine::advance`] must be called next, if nothing else happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
+        if self.is_at_rest() {
+            return None;
+        }
         let mut next = self.buffer.retry_at;
         for deadline in [
             self.store.durability_deadline(),
