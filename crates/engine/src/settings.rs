@@ -1,8 +1,10 @@
 //! What can be set, and what it means. Everything here can change while I/O runs.
 
+pub(crate) mod laboratory;
 pub(crate) mod replacement;
 
 use crate::interface::Nanos;
+use crate::settings::laboratory::Laboratory;
 use crate::settings::replacement::Replacement;
 
 /// What a volume does with reads and writes.
@@ -271,6 +273,8 @@ pub struct Settings {
     pub renew_percent: u8,
     /// Tell the cache device to discard segments as they become free.
     pub discard_freed_segments: bool,
+    /// What only the laboratory changes.
+    pub laboratory: Laboratory,
 }
 
 impl Default for Settings {
@@ -298,6 +302,7 @@ impl Default for Settings {
             promotion_hits: 3,
             renew_percent: 90,
             discard_freed_segments: false,
+            laboratory: Laboratory::default(),
         }
     }
 }
