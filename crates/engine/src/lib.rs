@@ -44,6 +44,7 @@ pub use recovery::attach::{
 };
 pub use recovery::joined::{IdentifyError, Joined, identify};
 pub use recovery::{Recovered, RecoveryError, ShardReport};
+pub use settings::laboratory::Laboratory;
 pub use settings::replacement::Replacement;
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
 pub use stats::{Histogram, Stats};

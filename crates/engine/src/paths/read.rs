@@ -190,7 +190,7 @@ impl Engine {
         let serves = if flags.live() {
             !dirty_only || flags.dirty()
         } else {
-            !dirty_only && !flags.zero() && late()
+            !dirty_only && !flags.zero() && self.store.settings.laboratory.late_reads && late()
         };
         serves.then_some(slot)
     }

@@ -360,7 +360,8 @@ impl Store {
         if self.is_renewing() || !self.pays_to_renew(segment) {
             return false;
         }
-        let below = self.log.take_below(segment);
+        let goes_below = self.settings.laboratory.renewals_below;
+        let below = goes_below.then(|| self.log.take_below(segment)).flatten();
         // Rule 1: what the open segment takes from now on would be numbered above the renewal
         // and yet lie below it in the stream.
         if below.is_none()
