@@ -18,6 +18,8 @@ use crate::store::Store;
 
 pub(crate) mod requests;
 pub(crate) mod shared;
+#[cfg(test)]
+mod tests;
 
 /// Names of the requests that the buffer makes have this bit: the driver's never do.
 const OWN: u64 = 1 << 63;

@@ -22,6 +22,8 @@ pub mod planted;
 mod policy;
 mod recovery;
 mod requests;
+#[cfg(test)]
+mod rig;
 pub mod ring;
 mod settings;
 mod slab;

@@ -1,6 +1,8 @@
 //! Origins: how dirty data gets there, and how writers are slowed down for it.
 
 mod pace;
+#[cfg(test)]
+mod tests;
 pub(crate) mod throttle;
 pub(crate) mod writeback;
 mod writeback_reads;

@@ -4,6 +4,8 @@ mod choice;
 pub(crate) mod reclaim;
 mod renew;
 pub(crate) mod shrink;
+#[cfg(test)]
+mod tests;
 
 use crate::ids::RetainId;
 use crate::interface::Memory;
