@@ -39,8 +39,8 @@ pub enum Instruction {
     CountEmptying,
     /// Write down how far everything is durable, as the last thing of an orderly stop.
     Settle,
-    /// Leave the origins as they are from now on.
-    HoldWriteback,
+    /// Leave the origins as they are from now on, and begin nothing once all is done.
+    Hold,
     /// Say whether anything is on its way: [`Answer::Left`].
     CountUnsettled,
 }
@@ -121,7 +121,7 @@ impl<T> Host<T> {
             Instruction::KeepEmptied => self.engines().for_each(Engine::keep_retiring),
             Instruction::CountEmptying => return self.emptying(),
             Instruction::Settle => self.engines().for_each(Engine::settle),
-            Instruction::HoldWriteback => self.engines().for_each(Engine::hold_writeback),
+            Instruction::Hold => self.engines().for_each(Engine::hold),
             Instruction::CountUnsettled => return Answer::Left(u64::from(!self.is_settled())),
         }
         Answer::Done

@@ -3,6 +3,8 @@
 //! Places are given out round and round, in the order of the writes. A write that is in the log
 //! (or on the origin) keeps its place as a copy to be read until the place is needed again.
 
+use crate::ids::PartId;
+use crate::slab::SlabId;
 use std::collections::VecDeque;
 
 use crate::buffer::shared::{SharedBuffer, StoredWrite};
@@ -16,6 +18,8 @@ use crate::store::Store;
 
 pub(crate) mod requests;
 pub(crate) mod shared;
+#[cfg(test)]
+mod tests;
 
 /// Names of the requests that the buffer makes have this bit: the driver's never do.
 const OWN: u64 = 1 << 63;
@@ -122,11 +126,11 @@ pub(crate) struct MemoryBuffer {
     pub(crate) unfinished_count: usize,
     /// Writes to be issued, in order.
     pub(crate) waiting: VecDeque<u64>,
-    pub(crate) parts: Slab<Part>,
+    pub(crate) parts: Slab<PartId, Part>,
     pub(crate) parked: Vec<Parked>,
     pub(crate) flushes: Vec<ParkedFlush>,
     /// Requests of its own that were answered.
-    pub(crate) ended: Vec<(u32, Result<(), Failure>)>,
+    pub(crate) ended: Vec<(PartId, Result<(), Failure>)>,
     /// When what failed is tried again.
     pub(crate) retry_at: Option<Nanos>,
 }
@@ -405,15 +409,15 @@ impl MemoryBuffer {
         crc32c::crc32c(shared.data(memory.buffer_mut(self.shard), at, 1))
     }
 
-    /// The name of the request that logs a part.
-    pub(crate) fn name(part: u32) -> RequestId {
-        RequestId(OWN | u64::from(part))
+    /// The id of the request that logs a part.
+    pub(crate) fn request_id(part: PartId) -> RequestId {
+        RequestId(OWN | u64::from(part.index()))
     }
 
     /// The part that a request logs, if it is one of the buffer's own.
     #[inline]
-    pub(crate) fn part_of(id: RequestId) -> Option<u32> {
-        (id.0 & OWN != 0).then_some(id.0 as u32)
+    pub(crate) fn part_of(id: RequestId) -> Option<PartId> {
+        (id.0 & OWN != 0).then(|| PartId::new(id.0 as u32))
     }
 
     /// How many requests are in progress here.

@@ -2,6 +2,7 @@
 
 mod control;
 
+use crate::ids::{JobId, RequestIndex};
 use std::collections::VecDeque;
 
 use crate::buffer::MemoryBuffer;
@@ -9,7 +10,7 @@ use crate::interface::{
     Ack, Action, DeviceError, Failure, MAX_REQUEST_BYTES, Memory, Nanos, OpId, Request,
     RequestKind, SECTOR_BYTES,
 };
-use crate::jobs::{BUFFER_ENDED, Job};
+use crate::jobs::{Job, Turn};
 use crate::origin::Origin;
 use crate::paths::ahead::ReadAhead;
 use crate::policy::Policy;
@@ -39,20 +40,22 @@ pub struct Engine {
     pub(crate) ahead: ReadAhead,
     pub(crate) buffer: MemoryBuffer,
     identity: RingIdentity,
-    pub(crate) requests: Slab<RequestState>,
+    pub(crate) requests: Slab<RequestIndex, RequestState>,
     /// Writes and promotions in progress that have no job.
     pub(crate) without_job: usize,
-    pub(crate) jobs: Slab<Job>,
-    pub(crate) runnable: VecDeque<u32>,
-    pub(crate) ended_promotions: Vec<u32>,
+    pub(crate) jobs: Slab<JobId, Job>,
+    pub(crate) runnable: VecDeque<Turn>,
+    pub(crate) ended_promotions: Vec<JobId>,
     /// Write jobs that wait for a free segment, for memory or for the abandonment to be durable.
-    pub(crate) stalled_jobs: Vec<u32>,
+    pub(crate) stalled_jobs: Vec<JobId>,
     pub(crate) spare_buffered: Spare,
     pub(crate) stalled_reads: Vec<HitRead>,
     /// Otherwise nothing becomes due before.
     quiet_until: Nanos,
     /// One logged block more or less makes no difference to the next [`Engine::advance`].
     steady: bool,
+    /// An orderly stop is coming to its end.
+    held: bool,
     pub(crate) acks: VecDeque<Ack>,
 }
 
@@ -98,6 +101,7 @@ impl Engine {
             stalled_reads: Vec::new(),
             quiet_until: Nanos(0),
             steady: false,
+            held: false,
             acks: VecDeque::new(),
         };
         engine.store.keep_spare_pages(memory);
@@ -293,6 +297,10 @@ impl Engine {
 
     fn look_at_everything(&mut self, now: Nanos, memory: &mut dyn Memory) {
         self.store.clear_stirred();
+        if self.is_at_rest() {
+            self.quiet_until = Nanos::NEVER;
+            return;
+        }
         if self
             .ahead
             .deadline()
@@ -314,7 +322,7 @@ impl Engine {
         // After reclaim: the segment it has just freed may be the last thing that happens.
         if !self.stalled_jobs.is_empty() {
             let stalled = std::mem::take(&mut self.stalled_jobs);
-            self.runnable.extend(stalled);
+            self.runnable.extend(stalled.into_iter().map(Turn::Job));
         }
         if !self.store.has_found_room() {
             self.store.retry_backlog(now, memory);
@@ -349,7 +357,7 @@ impl Engine {
             || !self.stalled_reads.is_empty()
             || !self.buffer.waiting.is_empty();
         self.store.stir_if(again);
-        self.quiet_until = self.next_deadline().unwrap_or(Nanos(u64::MAX));
+        self.quiet_until = self.next_deadline().unwrap_or(Nanos::NEVER);
         self.steady = all_seen && self.is_steady();
     }
 
@@ -377,13 +385,10 @@ impl Engine {
     fn run_jobs(&mut self, now: Nanos, memory: &mut dyn Memory) {
         loop {
             self.end_promotions(memory);
-            let Some(job) = self.runnable.pop_front() else {
-                break;
-            };
-            if job == BUFFER_ENDED {
-                self.resume_buffer(now, memory);
-            } else {
-                self.resume_job(now, job, memory);
+            match self.runnable.pop_front() {
+                Some(Turn::Job(job)) => self.resume_job(now, job, memory),
+                Some(Turn::Buffer) => self.resume_buffer(now, memory),
+                None => break,
             }
         }
     }
@@ -400,9 +405,17 @@ impl Engine {
         self.acks.pop_front()
     }
 
+    /// Whether an orderly stop has come to its end.
+    fn is_at_rest(&self) -> bool {
+        self.held && self.is_settled()
+    }
+
     /// When [`Engine::advance`] must be called next, if nothing else happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
+        if self.is_at_rest() {
+            return None;
+        }
         let mut next = self.buffer.retry_at;
         for deadline in [
             self.store.durability_deadline(),

@@ -17,6 +17,8 @@ pub struct Nanos(pub u64);
 impl Nanos {
     /// One millisecond.
     pub const MILLISECOND: Nanos = Nanos(1_000_000);
+    /// No time that comes.
+    pub const NEVER: Nanos = Nanos(u64::MAX);
     /// One second.
     pub const SECOND: Nanos = Nanos(1_000_000_000);
 

@@ -3,11 +3,17 @@
 pub(crate) mod promote;
 pub(crate) mod write;
 
+use crate::ids::JobId;
 use crate::jobs::promote::PromoteJob;
 use crate::jobs::write::WriteJob;
 
-/// What the queue of jobs says when requests of the memory buffer's own have ended.
-pub(crate) const BUFFER_ENDED: u32 = u32::MAX - 1;
+/// Whose turn it is to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Job(JobId),
+    /// Requests of the memory buffer have ended.
+    Buffer,
+}
 
 /// An operation of several steps.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ mod buffer;
 mod bypass;
 mod engine;
 pub mod format;
+mod ids;
 mod interface;
 mod jobs;
 mod map;
@@ -21,6 +22,8 @@ pub mod planted;
 mod policy;
 mod recovery;
 mod requests;
+#[cfg(test)]
+mod rig;
 pub mod ring;
 mod settings;
 mod slab;
@@ -43,6 +46,7 @@ pub use recovery::attach::{
 };
 pub use recovery::joined::{IdentifyError, Joined, identify};
 pub use recovery::{Recovered, RecoveryError, ShardReport};
+pub use settings::laboratory::Laboratory;
 pub use settings::replacement::Replacement;
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
 pub use stats::{Histogram, Stats};

@@ -1,10 +1,13 @@
 //! Origins: how dirty data gets there, and how writers are slowed down for it.
 
 mod pace;
+#[cfg(test)]
+mod tests;
 pub(crate) mod throttle;
 pub(crate) mod writeback;
 mod writeback_reads;
 
+use crate::ids::WritebackId;
 use crate::interface::Memory;
 use crate::origin::throttle::Throttle;
 use crate::origin::writeback::{Writeback, WritebackJob};
@@ -17,7 +20,7 @@ pub(crate) struct Origin {
     pub(crate) writeback: Writeback,
     pub(crate) throttle: Throttle,
     /// Runs of blocks on their way.
-    runs: Slab<Box<WritebackJob>>,
+    runs: Slab<WritebackId, Box<WritebackJob>>,
     spare: Spare,
 }
 

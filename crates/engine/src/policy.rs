@@ -3,6 +3,8 @@
 pub(crate) mod admission;
 pub(crate) mod clock_hand;
 pub(crate) mod replacement;
+#[cfg(test)]
+mod tests;
 pub(crate) mod touches;
 pub(crate) mod trials;
 

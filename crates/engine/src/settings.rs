@@ -1,9 +1,11 @@
 //! What can be set, and what it means. Everything here can change while I/O runs.
 
+pub(crate) mod laboratory;
 pub(crate) mod mode;
 pub(crate) mod replacement;
 
 use crate::interface::Nanos;
+use crate::settings::laboratory::Laboratory;
 pub use crate::settings::mode::Mode;
 use crate::settings::replacement::Replacement;
 
@@ -223,6 +225,8 @@ pub struct Settings {
     pub renew_percent: u8,
     /// Tell the cache device to discard segments as they become free.
     pub discard_freed_segments: bool,
+    /// What only the laboratory changes.
+    pub laboratory: Laboratory,
 }
 
 impl Default for Settings {
@@ -250,6 +254,7 @@ impl Default for Settings {
             promotion_hits: 3,
             renew_percent: 90,
             discard_freed_segments: false,
+            laboratory: Laboratory::default(),
         }
     }
 }

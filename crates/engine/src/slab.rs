@@ -1,56 +1,72 @@
-//! A table of things in flight with small stable names, so that steady state allocates nothing.
+//! A table of what is in progress. Each value has a small id, so that steady state allocates
+//! nothing.
 
-/// A table that gives each value an index and reuses the indices.
-#[derive(Debug)]
-pub(crate) struct Slab<T> {
-    places: Vec<Option<T>>,
-    free: Vec<u32>,
+use std::marker::PhantomData;
+
+/// The id of a value in a [`Slab`].
+pub(crate) trait SlabId: Copy {
+    /// The id of a place.
+    fn new(index: u32) -> Self;
+
+    /// The place.
+    fn index(self) -> u32;
 }
 
-impl<T> Default for Slab<T> {
+/// A table that gives each value an id and uses ids again.
+#[derive(Debug)]
+pub(crate) struct Slab<I, T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+    ids: PhantomData<I>,
+}
+
+impl<I, T> Default for Slab<I, T> {
     fn default() -> Self {
         Slab {
             places: Vec::new(),
             free: Vec::new(),
+            ids: PhantomData,
         }
     }
 }
 
-impl<T> Slab<T> {
-    /// Stores a value and names it.
-    pub(crate) fn insert(&mut self, value: T) -> u32 {
-        if let Some(name) = self.free.pop() {
-            self.places[name as usize] = Some(value);
-            return name;
+impl<I: SlabId, T> Slab<I, T> {
+    /// Stores a value and gives it an id.
+    pub(crate) fn insert(&mut self, value: T) -> I {
+        if let Some(index) = self.free.pop() {
+            self.places[index as usize] = Some(value);
+            return I::new(index);
         }
         self.places.push(Some(value));
-        (self.places.len() - 1) as u32
+        I::new((self.places.len() - 1) as u32)
     }
 
-    /// The value of this name.
+    /// The value of this id.
     #[must_use]
-    pub(crate) fn get(&self, name: u32) -> Option<&T> {
-        self.places.get(name as usize)?.as_ref()
+    pub(crate) fn get(&self, id: I) -> Option<&T> {
+        self.places.get(id.index() as usize)?.as_ref()
     }
 
-    /// The value of this name, to change.
+    /// The value of this id, to change.
     ///
     /// # Panics
-    /// If there is none: names are the engine's own.
-    pub(crate) fn at(&mut self, name: u32) -> &mut T {
-        self.places[name as usize].as_mut().expect("a name in use")
+    /// If there is none: ids are the engine's own.
+    pub(crate) fn at(&mut self, id: I) -> &mut T {
+        self.places[id.index() as usize]
+            .as_mut()
+            .expect("an id in use")
     }
 
-    /// Puts what becomes of the value of this name in its place.
-    pub(crate) fn change(&mut self, name: u32, change: impl FnOnce(T) -> T) {
-        let place = &mut self.places[name as usize];
+    /// Puts what becomes of the value of this id in its place.
+    pub(crate) fn change(&mut self, id: I, change: impl FnOnce(T) -> T) {
+        let place = &mut self.places[id.index() as usize];
         *place = place.take().map(change);
     }
 
-    /// Takes the value out and frees its name.
-    pub(crate) fn remove(&mut self, name: u32) -> Option<T> {
-        let value = self.places.get_mut(name as usize)?.take()?;
-        self.free.push(name);
+    /// Takes the value out and frees its id.
+    pub(crate) fn remove(&mut self, id: I) -> Option<T> {
+        let value = self.places.get_mut(id.index() as usize)?.take()?;
+        self.free.push(id.index());
         Some(value)
     }
 
@@ -59,10 +75,9 @@ impl<T> Slab<T> {
         self.places.iter().flatten()
     }
 
-    /// One past the highest name in use.
-    #[must_use]
-    pub(crate) fn capacity(&self) -> u32 {
-        self.places.len() as u32
+    /// All ids in use, lowest first, and ids of places that are free.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = I> + use<I, T> {
+        (0..self.places.len() as u32).map(I::new)
     }
 
     /// How many values there are.

@@ -4,7 +4,10 @@ mod choice;
 pub(crate) mod reclaim;
 mod renew;
 pub(crate) mod shrink;
+#[cfg(test)]
+mod tests;
 
+use crate::ids::RetainId;
 use crate::interface::Memory;
 use crate::slab::Slab;
 use crate::space::reclaim::{Reclaim, RetainJob};
@@ -17,7 +20,7 @@ pub(crate) struct Space {
     pub(crate) retire: Retire,
     reclaim: Reclaim,
     /// Segments that are being emptied.
-    jobs: Slab<Box<RetainJob>>,
+    jobs: Slab<RetainId, Box<RetainJob>>,
     spare: Spare,
 }
 

@@ -15,6 +15,8 @@ mod operations;
 pub(crate) mod renewal;
 pub(crate) mod renewal_below;
 pub(crate) mod sequential;
+#[cfg(test)]
+mod tests;
 pub(crate) mod volumes;
 mod waiting;
 

@@ -6,6 +6,7 @@
 //! write of block 7 then waits until the record is written again without it: a crash in between
 //! would have the next start take block 7 from the cache, over what the write left on the origin.
 
+use crate::ids::RequestIndex;
 use std::ops::Range;
 
 use crate::buffer::MemoryBuffer;
@@ -104,8 +105,13 @@ impl Engine {
     /// Whether a write that failed must not be answered yet (I10): as long as an older version of
     /// one of its blocks is on record, the next start would take what landed for that.
     /// The memory buffer has what it logs, and tries again.
-    pub(crate) fn may_come_back(&mut self, name: u32, first: BlockKey, end: BlockKey) -> bool {
-        let is_buffered = MemoryBuffer::part_of(self.request(name).id).is_some();
+    pub(crate) fn may_come_back(
+        &mut self,
+        index: RequestIndex,
+        first: BlockKey,
+        end: BlockKey,
+    ) -> bool {
+        let is_buffered = MemoryBuffer::part_of(self.request(index).id).is_some();
         if is_buffered || planted::is(Bug::LandedAnswered) {
             return false;
         }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod conditions;
+pub mod crossvalidate;
 pub mod jobs;
 pub mod limit;
 mod load;

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use forebay_engine::{Admission, Commit, Mode, Replacement, Settings, WritebackPolicy};
+use forebay_engine::{Admission, Commit, Laboratory, Mode, Replacement, Settings, WritebackPolicy};
 use forebay_engine::{Geometry, Nanos};
 
 use crate::disk::Survival;
@@ -445,6 +445,7 @@ fn settings(rng: &mut Rng) -> Settings {
         record_delay: Nanos(rng.pick(&[0, 1_000_000, 100_000_000])),
         writeback_depth: rng.pick(&[1, 2, 32]) as u16,
         writeback_run_bytes: rng.pick(&[65_536, 1 << 20]) as u32,
+        laboratory: Laboratory::default(),
         replacement: Replacement::S3Fifo,
         retain_percent: 40,
         probation_percent: rng.pick(&[1, 5, 20, 50]) as u8,

@@ -23,9 +23,12 @@ enum At {
 
 /// The driver takes no more requests before it begins. Then:
 ///
-/// 1. Other commands end. 2. Each volume is flushed, as by a client. 3. Every shard writes down how
-///    far it is durable, and everything on its way ends. 4. Write-back ceases, and what it began
-///    ends. 5. Origins are flushed and looked at. 6. What they look like is on record.
+/// 1. Other commands end.
+/// 2. Each volume is flushed, as by a client.
+/// 3. Every shard writes down how far it is durable, and everything on its way ends.
+/// 4. Write-back ceases, its operations end, and a shard that is at rest begins nothing more.
+/// 5. Origins are flushed and looked at.
+/// 6. Their fingerprints are on record.
 ///
 /// 4 comes after 3 because requests may have waited for write-back. 5 comes after 4, or the
 /// fingerprint would be of an origin that changes.
@@ -64,7 +67,7 @@ impl Stop {
             }
             (At::Settling, _) => self.to(At::Unsettled, Step::Look(Instruction::CountUnsettled)),
             (At::Unsettled, Happened::Told(answers)) => match left(&answers) {
-                0 => self.to(At::Holding, Step::Tell(Instruction::HoldWriteback)),
+                0 => self.to(At::Holding, Step::Tell(Instruction::Hold)),
                 _ => Step::Look(Instruction::CountUnsettled),
             },
             (At::Holding, _) => self.to(At::Unheld, Step::Look(Instruction::CountUnsettled)),

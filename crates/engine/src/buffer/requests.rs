@@ -9,8 +9,9 @@
 use crate::buffer::{Buffered, MemoryBuffer, Parked, ParkedFlush, Part, Progress};
 use crate::engine::Engine;
 use crate::format::BlockKey;
+use crate::ids::PartId;
 use crate::interface::{Ack, Failure, Memory, Nanos, Request, RequestKind, VolumeSlot};
-use crate::jobs::{BUFFER_ENDED, Job};
+use crate::jobs::{Job, Turn};
 use crate::planted::{self, Bug};
 use crate::settings::Commit;
 use crate::settings::mode::Writes;
@@ -208,7 +209,7 @@ impl Engine {
             write.issued += (buf.len_bytes as usize / block_bytes) as u16;
             write.outstanding += 1;
             let request = Request {
-                id: MemoryBuffer::name(part),
+                id: MemoryBuffer::request_id(part),
                 volume,
                 kind: RequestKind::Write { fua: false },
                 offset_bytes: (first.0 - base.0) * block_bytes as u64,
@@ -233,7 +234,7 @@ impl Engine {
 
     /// The first of these blocks that a write in progress is going to own, or their end.
     fn first_wanted(&self, first: BlockKey, end: BlockKey) -> BlockKey {
-        let jobs = (0..self.jobs.capacity()).filter_map(|name| self.jobs.get(name));
+        let jobs = self.jobs.iter();
         let wanted = jobs.filter_map(|job| match job {
             Job::Write(job) => job.yet_to_own(),
             _ => None,
@@ -247,9 +248,9 @@ impl Engine {
 
     /// A request of the buffer's own was answered; what follows from it comes with the next run.
     #[cold]
-    pub(crate) fn buffer_request_ended(&mut self, part: u32, result: Result<(), Failure>) {
+    pub(crate) fn buffer_request_ended(&mut self, part: PartId, result: Result<(), Failure>) {
         self.buffer.ended.push((part, result));
-        self.runnable.push_back(BUFFER_ENDED);
+        self.runnable.push_back(Turn::Buffer);
     }
 
     /// Goes on after requests of the buffer's own have ended.

@@ -184,10 +184,13 @@ impl Engine {
         self.store.unflushed_blocks(slot)
     }
 
-    /// Starts no more write-back: part of an orderly stop, after which an origin is to stay as it
-    /// is. What is on its way ends.
-    pub fn hold_writeback(&mut self) {
+    /// Starts no more write-back, and nothing at all from when [`Engine::is_settled`] says that all
+    /// is done. Part of an orderly stop: an origin is to stay as it is, and the driver takes the
+    /// shared memory away.
+    pub fn hold(&mut self) {
+        self.held = true;
         self.origin.writeback.hold();
+        self.store.stir();
     }
 
     /// How many dirty blocks of a volume write-back could not read and tries no more.

@@ -1,5 +1,6 @@
 //! A write, write-zeroes or discard of several steps: what is known of it.
 
+use crate::ids::RequestIndex;
 use smallvec::SmallVec;
 
 use crate::bypass::BypassReason;
@@ -55,7 +56,7 @@ impl Run {
 /// A write, write-zeroes or discard in progress.
 #[derive(Debug)]
 pub(crate) struct WriteJob {
-    pub(crate) name: u32,
+    pub(crate) index: RequestIndex,
     pub(crate) request: Request,
     pub(crate) first: BlockKey,
     pub(crate) end: BlockKey,
@@ -72,6 +73,8 @@ pub(crate) struct WriteJob {
     pub(crate) logging_since: Nanos,
     /// Must be durable before the origin is written.
     pub(crate) durable_number: u64,
+    /// So must be the entries that it logs itself.
+    pub(crate) own_entries_first: bool,
     pub(crate) origin_locked: bool,
     /// One of the blocks was dirty before: what it held must not be lost.
     pub(crate) replaces_dirty: bool,
@@ -81,14 +84,14 @@ pub(crate) struct WriteJob {
 impl WriteJob {
     /// A write of the blocks from the first of `range` to before the second.
     pub(crate) fn new(
-        name: u32,
+        index: RequestIndex,
         request: Request,
         range: (BlockKey, BlockKey),
         bypass: Option<BypassReason>,
         now: Nanos,
     ) -> WriteJob {
         WriteJob {
-            name,
+            index,
             request,
             first: range.0,
             end: range.1,
@@ -103,6 +106,7 @@ impl WriteJob {
             outstanding: 0,
             logging_since: now,
             durable_number: 0,
+            own_entries_first: false,
             origin_locked: false,
             replaces_dirty: false,
             failure: None,

@@ -5,25 +5,22 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::format::BlockKey;
+use crate::ids::{JobId, RetainId};
 use crate::map::index;
 use crate::map::owners::Owners;
 
-/// Who owns a block: the engine's token of the operation.
+/// Who owns a block, or has blocks appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Owner(pub(crate) u32);
-
-/// Owners from here on are promotions without a job.
-const PROMOTIONS: u32 = 1 << 31;
-
-impl Owner {
-    /// Whether this is a promotion without a job.
-    pub(crate) fn is_promotion(self) -> bool {
-        self.0 >= PROMOTIONS && self != NO_JOB
-    }
+pub(crate) enum Owner {
+    /// A write or a promotion that has a job.
+    Job(JobId),
+    /// A write without a job. Who waits for its block waits for the unlocking.
+    FastWrite,
+    /// A promotion without a job, by its number.
+    Promotion(u32),
+    /// Reclaim, which appends copies and owns no block.
+    Retain(RetainId),
 }
-
-/// The owner of blocks that are written by no job: whoever waits for one waits for its unlocking.
-pub(crate) const NO_JOB: Owner = Owner(u32::MAX);
 
 /// A hasher for keys that are mixed already.
 #[derive(Debug, Default)]
@@ -56,7 +53,7 @@ pub(crate) type KeySet = HashSet<BlockKey, BuildHasherDefault<KeyHasher>>;
 pub(crate) struct Locks {
     owners: Owners,
     promotions: u32,
-    waiting: KeyMap<VecDeque<Owner>>,
+    waiting: KeyMap<VecDeque<JobId>>,
     /// Owned blocks of which reclaim published a copy since, in the write stream.
     copied: KeyMap<()>,
 }
@@ -84,8 +81,8 @@ impl Locks {
     /// A new owner for a promotion without a job. Far fewer are in progress than there are names,
     /// and one that lost its block must not be taken for the next promotion of it.
     pub(crate) fn promotion(&mut self) -> Owner {
-        self.promotions = (self.promotions + 1) % (1 << 30);
-        Owner(PROMOTIONS | self.promotions)
+        self.promotions = self.promotions.wrapping_add(1);
+        Owner::Promotion(self.promotions)
     }
 
     /// Takes the block from whoever owns it.
@@ -118,18 +115,18 @@ impl Locks {
         self.copied.remove(&key);
     }
 
-    /// Puts `owner` in the queue for a block somebody else owns.
-    pub(crate) fn wait(&mut self, key: BlockKey, owner: Owner) {
+    /// Puts a job in the queue for a block somebody else owns.
+    pub(crate) fn wait(&mut self, key: BlockKey, job: JobId) {
         // Once: whoever is woken for nothing wakes nobody else.
         let queue = self.waiting.entry(key).or_default();
-        if !queue.contains(&owner) {
-            queue.push_back(owner);
+        if !queue.contains(&job) {
+            queue.push_back(job);
         }
     }
 
     /// Ends the ownership of a block, if `owner` still has it. Returns who waited longest; it
     /// must try again.
-    pub(crate) fn unlock(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {
+    pub(crate) fn unlock(&mut self, key: BlockKey, owner: Owner) -> Option<JobId> {
         if !self.owners.remove(key, owner) {
             return None;
         }
@@ -140,7 +137,7 @@ impl Locks {
     }
 
     #[cold]
-    fn unlocked(&mut self, key: BlockKey) -> Option<Owner> {
+    fn unlocked(&mut self, key: BlockKey) -> Option<JobId> {
         self.copied.remove(&key);
         let queue = self.waiting.get_mut(&key)?;
         let next = queue.pop_front();

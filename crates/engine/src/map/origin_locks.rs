@@ -1,22 +1,23 @@
 //! Who writes a block to its origin (I11): one at a time, in the order of their numbers.
 
 use crate::format::BlockKey;
+use crate::ids::{JobId, WritebackId};
 use crate::map::locks::KeyMap;
 
 /// Who has a write of a block to the origin in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OriginWriter {
     /// A client's write, by its job.
-    Client(u32),
+    Client(JobId),
     /// Write-back, by its run.
-    WriteBack(u32),
+    WriteBack(WritebackId),
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct OriginLocks {
     writers: KeyMap<OriginWriter>,
-    waiting: Vec<u32>,
+    waiting: Vec<JobId>,
     /// A write has ended since those that wait were told.
     has_freed: bool,
 }
@@ -46,12 +47,12 @@ impl OriginLocks {
     }
 
     /// A client's write waits for another one's end.
-    pub(crate) fn wait(&mut self, job: u32) {
+    pub(crate) fn wait(&mut self, job: JobId) {
         self.waiting.push(job);
     }
 
     /// The writes that waited and are to look again, if a write has ended since this was asked last.
-    pub(crate) fn take_waiting(&mut self) -> Vec<u32> {
+    pub(crate) fn take_waiting(&mut self) -> Vec<JobId> {
         if std::mem::take(&mut self.has_freed) {
             std::mem::take(&mut self.waiting)
         } else {
@@ -63,19 +64,20 @@ impl OriginLocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slab::SlabId;
 
     #[test]
     fn only_its_writer_unlocks_a_block() {
         let mut locks = OriginLocks::default();
         let key = BlockKey(3);
-        locks.lock(key, OriginWriter::WriteBack(1));
-        locks.unlock(key, OriginWriter::Client(1));
+        locks.lock(key, OriginWriter::WriteBack(WritebackId::new(1)));
+        locks.unlock(key, OriginWriter::Client(JobId::new(1)));
         assert!(locks.holds(key));
-        locks.wait(9);
+        locks.wait(JobId::new(9));
         assert!(locks.take_waiting().is_empty(), "nothing has ended");
-        locks.unlock(key, OriginWriter::WriteBack(1));
+        locks.unlock(key, OriginWriter::WriteBack(WritebackId::new(1)));
         assert!(locks.is_empty());
-        assert_eq!(locks.take_waiting(), [9]);
+        assert_eq!(locks.take_waiting(), [JobId::new(9)]);
         assert!(locks.take_waiting().is_empty());
     }
 }

@@ -27,7 +27,7 @@ impl Default for Owners {
 impl Owners {
     fn with_places(places: usize) -> Owners {
         Owners {
-            places: vec![(EMPTY, Owner(0)); places].into(),
+            places: vec![(EMPTY, Owner::FastWrite); places].into(),
             len: 0,
         }
     }
@@ -138,7 +138,7 @@ mod tests {
             let mut owners = Owners::default();
             let mut map = HashMap::new();
             for (key, owner, take) in steps {
-                let (key, owner) = (BlockKey(key), Owner(owner));
+                let (key, owner) = (BlockKey(key), Owner::Promotion(owner));
                 if take {
                     let wanted = map.get(&key.0) == Some(&owner);
                     if wanted {

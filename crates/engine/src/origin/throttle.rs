@@ -4,6 +4,7 @@
 //! write-back goes, times a factor that falls from two to nothing; so the level settles in
 //! between and no writer ever waits for a burst to end.
 
+use crate::ids::RequestIndex;
 use std::collections::VecDeque;
 
 use crate::interface::Nanos;
@@ -20,7 +21,7 @@ const LEAST_RATE: f64 = 256.0;
 /// Writes that wait for dirty data to shrink.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
-    held: VecDeque<(u32, u64)>,
+    held: VecDeque<(RequestIndex, u64)>,
     /// Blocks that may pass.
     credit: f64,
     credited_at: Nanos,
@@ -31,12 +32,12 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    pub(crate) fn hold(&mut self, request: u32, blocks: u64) {
+    pub(crate) fn hold(&mut self, request: RequestIndex, blocks: u64) {
         self.held.push_back((request, blocks));
     }
 
     /// The requests that wait.
-    pub(crate) fn held(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn held(&self) -> impl Iterator<Item = RequestIndex> {
         self.held.iter().map(|(request, _)| *request)
     }
 
@@ -111,7 +112,7 @@ impl Origin {
     }
 
     /// Takes the write that waited longest, if it may pass now.
-    pub(crate) fn next_released(&mut self, store: &Store) -> Option<u32> {
+    pub(crate) fn next_released(&mut self, store: &Store) -> Option<RequestIndex> {
         let &(request, blocks) = self.throttle.held.front()?;
         let free = !store.dirty_is_high() || store.failed_cache();
         // A write longer than the credit can ever be passes when the credit is full.

@@ -5,6 +5,7 @@
 //! dirty, sorts it by address, and takes dirty neighbours along for free. Clients' reads of the
 //! origin come first.
 
+use crate::ids::WritebackId;
 use smallvec::SmallVec;
 
 use crate::buffer::MemoryBuffer;
@@ -68,7 +69,7 @@ pub(crate) struct Writeback {
 impl Writeback {
     /// Begins nothing any more.
     pub(crate) fn hold(&mut self) {
-        self.paused_until = Some(Nanos(u64::MAX));
+        self.paused_until = Some(Nanos::NEVER);
     }
 
     pub(crate) fn hurry(&mut self) {
@@ -121,8 +122,8 @@ enum Haste {
 }
 
 impl Origin {
-    pub(crate) fn writeback_job(&mut self, name: u32) -> &mut WritebackJob {
-        self.runs.at(name)
+    pub(crate) fn writeback_job(&mut self, id: WritebackId) -> &mut WritebackJob {
+        self.runs.at(id)
     }
 
     pub(crate) fn advance_writeback(
@@ -443,9 +444,9 @@ impl Origin {
             reads: 0,
             unreadable: SmallVec::new(),
         };
-        let name = self.runs.insert(Box::new(job));
+        let id = self.runs.insert(Box::new(job));
         for i in 0..count {
-            let writer = OriginWriter::WriteBack(name);
+            let writer = OriginWriter::WriteBack(id);
             store.origin_locks.lock(key.plus(i), writer);
         }
         self.writeback.in_flight += 1;
@@ -457,19 +458,19 @@ impl Origin {
         let moved = count as usize * block_bytes;
         self.writeback.trickle_left = self.writeback.trickle_left.saturating_sub(moved);
         let Some(_buf) = buf else {
-            self.write_run(store, name);
+            self.write_run(store, id);
             return true;
         };
-        self.read_run(store, buffer, name, &slots, memory);
+        self.read_run(store, buffer, id, &slots, memory);
         self.start_reads(store, now);
-        if self.writeback_job(name).reads == 0 {
-            self.write_run(store, name);
+        if self.writeback_job(id).reads == 0 {
+            self.write_run(store, id);
         }
         true
     }
 
-    pub(crate) fn write_run(&mut self, store: &mut Store, name: u32) {
-        let job = self.writeback_job(name);
+    pub(crate) fn write_run(&mut self, store: &mut Store, id: WritebackId) {
+        let job = self.writeback_job(id);
         let (volume, key, blocks, buf) = (job.volume, job.key, job.versions.len() as u64, job.buf);
         let (offset_bytes, len_bytes) = store.origin_range(volume, key, blocks);
         let operation = match buf {
@@ -483,7 +484,7 @@ impl Origin {
             },
         };
         store.issue(
-            Op::WritebackWrite { job: name },
+            Op::WritebackWrite { job: id },
             Device::Origin(volume),
             operation,
         );
@@ -493,11 +494,11 @@ impl Origin {
         &mut self,
         store: &mut Store,
         now: Nanos,
-        name: u32,
+        id: WritebackId,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let job = self.writeback_job(name);
+        let job = self.writeback_job(id);
         let (volume, key, versions) = (job.volume, job.key, job.versions.clone());
         let blocks = versions.len() as u64;
         store.origin_written(now, volume, key, blocks);
@@ -533,22 +534,22 @@ impl Origin {
             self.writeback.paused_until = until;
             self.writeback.next_check = until;
         }
-        self.end_writeback(store, now, name, memory);
+        self.end_writeback(store, now, id, memory);
     }
 
     pub(crate) fn end_writeback(
         &mut self,
         store: &mut Store,
         _now: Nanos,
-        name: u32,
+        id: WritebackId,
         memory: &mut dyn Memory,
     ) {
-        let Some(job) = self.runs.remove(name) else {
+        let Some(job) = self.runs.remove(id) else {
             return;
         };
         for i in 0..job.versions.len() as u64 {
             let key = job.key.plus(i);
-            let writer = OriginWriter::WriteBack(name);
+            let writer = OriginWriter::WriteBack(id);
             store.origin_locks.unlock(key, writer);
         }
         if let Some(buf) = job.buf {

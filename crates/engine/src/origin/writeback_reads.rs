@@ -8,6 +8,7 @@
 //! It grows with dirty data, so that a long write has most of the device for itself at first and
 //! comes down to what the origin takes as room runs out, not all at once.
 
+use crate::ids::WritebackId;
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
@@ -29,7 +30,7 @@ const PIECE_BYTES: (usize, usize) = (32 << 10, 128 << 10);
 /// mean the same when their turn has come.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    job: u32,
+    job: WritebackId,
     /// Which block of the run is the first, and how many they are.
     first: u16,
     count: u16,
@@ -51,11 +52,11 @@ impl Origin {
         &mut self,
         store: &mut Store,
         buffer: &MemoryBuffer,
-        name: u32,
+        id: WritebackId,
         slots: &[Slot],
         memory: &mut dyn Memory,
     ) {
-        let job = self.writeback_job(name);
+        let job = self.writeback_job(id);
         let (key, buf) = (job.key, job.buf.expect("data is to be read"));
         let block_bytes = store.block_bytes();
         let mut first = 0;
@@ -72,10 +73,10 @@ impl Origin {
             };
             let rest = slots[first..].iter().enumerate();
             let count = rest.take_while(follows).count();
-            self.writeback_job(name).reads += 1;
+            self.writeback_job(id).reads += 1;
             store.log.segment_of(slot).pins += 1;
             self.writeback.reads.waiting.push_back(Piece {
-                job: name,
+                job: id,
                 first: first as u16,
                 count: count as u16,
                 slot,
@@ -150,22 +151,22 @@ impl Origin {
         &mut self,
         store: &mut Store,
         now: Nanos,
-        part: ReadPart,
+        part: ReadPart<WritebackId>,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
         let ReadPart {
-            job: name,
+            job: id,
             first,
             count,
         } = part;
         let block_bytes = store.block_bytes();
         self.writeback.reads.in_flight -= 1;
         if result.is_err() && count > 1 {
-            return self.take_piece_apart(store, now, name, first, count);
+            return self.take_piece_apart(store, now, id, first, count);
         }
         self.start_reads(store, now);
-        let job = self.writeback_job(name);
+        let job = self.writeback_job(id);
         job.reads -= 1;
         let buf = job.buf.expect("data was read");
         let versions: SmallVec<[Version; 32]> =
@@ -177,16 +178,16 @@ impl Origin {
             let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
             if result.is_err() || crc32c::crc32c(block) != store.index.checksum(version.slot) {
                 store.stats.checksum_errors += u64::from(result.is_ok());
-                self.writeback_job(name).unreadable.push(at as u16);
+                self.writeback_job(id).unreadable.push(at as u16);
             }
         }
-        if self.writeback_job(name).reads > 0 {
+        if self.writeback_job(id).reads > 0 {
             return;
         }
-        if self.writeback_job(name).unreadable.is_empty() {
-            self.write_run(store, name);
+        if self.writeback_job(id).unreadable.is_empty() {
+            self.write_run(store, id);
         } else {
-            self.give_up_unreadable(store, now, name, memory);
+            self.give_up_unreadable(store, now, id, memory);
         }
     }
 
@@ -196,12 +197,12 @@ impl Origin {
         &mut self,
         store: &mut Store,
         now: Nanos,
-        name: u32,
+        id: WritebackId,
         first: u16,
         count: u16,
     ) {
         let block_bytes = store.block_bytes();
-        let job = self.writeback_job(name);
+        let job = self.writeback_job(id);
         let buf = job.buf.expect("data was read");
         let slot = job.versions[usize::from(first)].slot;
         job.reads += u32::from(count) - 1;
@@ -210,7 +211,7 @@ impl Origin {
         for i in 0..count {
             let at_bytes = usize::from(first + i) * block_bytes;
             self.writeback.reads.waiting.push_back(Piece {
-                job: name,
+                job: id,
                 first: first + i,
                 count: 1,
                 slot: Slot(slot.0 + u32::from(i)),
@@ -226,15 +227,15 @@ impl Origin {
         &mut self,
         store: &mut Store,
         now: Nanos,
-        name: u32,
+        id: WritebackId,
         memory: &mut dyn Memory,
     ) {
-        let job = self.writeback_job(name);
+        let job = self.writeback_job(id);
         let (first, versions, bad) = (job.key, job.versions.clone(), job.unreadable.clone());
         for at in bad {
             let (key, slot) = (first.plus(u64::from(at)), versions[usize::from(at)].slot);
             store.unreadable.failed(key, slot);
         }
-        self.end_writeback(store, now, name, memory);
+        self.end_writeback(store, now, id, memory);
     }
 }

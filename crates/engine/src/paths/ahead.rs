@@ -1,5 +1,6 @@
 //! What is being read ahead, or was (see `read_ahead`).
 
+use crate::ids::AheadId;
 use std::collections::VecDeque;
 
 use crate::format::{BlockKey, Sequence, Slot};
@@ -41,9 +42,9 @@ pub(crate) struct ReadAhead {
     pub(super) in_row: u8,
     /// Everything before is read ahead, as far as it was cached.
     pub(super) planned: BlockKey,
-    pub(super) pieces: Slab<Piece>,
+    pub(super) pieces: Slab<AheadId, Piece>,
     /// Those that can be asked for, in order.
-    pub(super) wanted: VecDeque<u32>,
+    pub(super) wanted: VecDeque<AheadId>,
     pub(super) expires: Option<Nanos>,
 }
 
@@ -67,22 +68,22 @@ impl ReadAhead {
 
     /// The same of what the stream has passed: it was written since.
     pub(super) fn give_up_before(&mut self, key: BlockKey, memory: &mut dyn Memory) {
-        while let Some(&name) = self.wanted.front() {
-            let piece = self.pieces.at(name);
+        while let Some(&id) = self.wanted.front() {
+            let piece = self.pieces.at(id);
             if piece.key >= key {
                 return;
             }
             self.wanted.pop_front();
             if piece.is_read {
-                self.forget(name, memory);
+                self.forget(id, memory);
             } else {
                 piece.is_given_up = true;
             }
         }
     }
 
-    pub(super) fn forget(&mut self, name: u32, memory: &mut dyn Memory) {
-        if let Some(piece) = self.pieces.remove(name) {
+    pub(super) fn forget(&mut self, id: AheadId, memory: &mut dyn Memory) {
+        if let Some(piece) = self.pieces.remove(id) {
             memory.free(piece.buf);
         }
     }

@@ -2,13 +2,14 @@
 
 use crate::buffer::MemoryBuffer;
 use crate::engine::Engine;
+use crate::ids::RequestIndex;
 use crate::interface::{Ack, Failure, Nanos, Request, RequestKind};
 use crate::requests::RequestState;
 
 impl Engine {
     /// Registers a request with one part outstanding, which keeps it from ending while it is
     /// being taken apart.
-    pub(crate) fn begin_request(&mut self, now: Nanos, request: Request) -> u32 {
+    pub(crate) fn begin_request(&mut self, now: Nanos, request: Request) -> RequestIndex {
         self.requests.insert(RequestState {
             request,
             outstanding: 1,
@@ -18,27 +19,32 @@ impl Engine {
         })
     }
 
-    pub(crate) fn request(&mut self, name: u32) -> Request {
-        self.requests.at(name).request
+    pub(crate) fn request(&mut self, request: RequestIndex) -> Request {
+        self.requests.at(request).request
     }
 
     /// Notes that some of a write went past the cache.
-    pub(crate) fn went_around(&mut self, name: u32) {
-        self.requests.at(name).around = true;
+    pub(crate) fn went_around(&mut self, request: RequestIndex) {
+        self.requests.at(request).around = true;
     }
 
     /// When a request was submitted.
-    pub(crate) fn submitted_at(&mut self, name: u32) -> Nanos {
-        self.requests.at(name).started
+    pub(crate) fn submitted_at(&mut self, request: RequestIndex) -> Nanos {
+        self.requests.at(request).started
     }
 
-    pub(crate) fn add_part(&mut self, name: u32) {
-        self.requests.at(name).outstanding += 1;
+    pub(crate) fn add_part(&mut self, request: RequestIndex) {
+        self.requests.at(request).outstanding += 1;
     }
 
     /// Ends one part; with the last one the request is answered, with the first failure if any.
-    pub(crate) fn finish_part(&mut self, now: Nanos, name: u32, result: Result<(), Failure>) {
-        let state = self.requests.at(name);
+    pub(crate) fn finish_part(
+        &mut self,
+        now: Nanos,
+        request: RequestIndex,
+        result: Result<(), Failure>,
+    ) {
+        let state = self.requests.at(request);
         if let Err(failure) = result {
             state.failure.get_or_insert(failure);
         }
@@ -46,7 +52,7 @@ impl Engine {
         if state.outstanding > 0 {
             return;
         }
-        let state = self.requests.remove(name).expect("in progress");
+        let state = self.requests.remove(request).expect("in progress");
         let result = state.failure.map_or(Ok(()), Err);
         if let Some(part) = MemoryBuffer::part_of(state.request.id) {
             return self.buffer_request_ended(part, result);

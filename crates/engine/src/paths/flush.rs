@@ -1,6 +1,7 @@
 //! Flush: answered when everything acknowledged before it is durable (I7).
 
 use crate::engine::Engine;
+use crate::ids::RequestIndex;
 use crate::interface::{DeviceError, Failure, Memory, Nanos, Request, VolumeSlot};
 use crate::planted::{self, Bug};
 use crate::store::durability::Waiter;
@@ -55,37 +56,38 @@ impl Engine {
         self.store.stats.flush_requests += 1;
         self.store.sync_writer.flushed();
         let volume = request.volume;
-        let name = self.begin_request(since, request);
+        let index = self.begin_request(since, request);
         if self.store.failed_cache() {
-            self.flush_given_up(now, name, volume);
+            self.flush_given_up(now, index, volume);
         } else if !self.store.all_durable() {
-            self.add_part(name);
+            self.add_part(index);
             self.store
-                .await_durable(self.store.last_number(), Waiter::Request(name));
+                .await_durable(self.store.last_number(), Waiter::Request(index));
         }
         let state = self.store.volume(volume);
         if std::mem::take(&mut state.flush_error) {
-            self.add_part(name);
-            self.finish_part(now, name, Err(Failure::Io));
+            self.add_part(index);
+            self.finish_part(now, index, Err(Failure::Io));
         }
         if self.needs_origin_flush(volume) && !planted::is(Bug::OriginNotFlushed) {
-            self.add_part(name);
-            self.store.await_origin(volume, OriginWaiter::Request(name));
+            self.add_part(index);
+            self.store
+                .await_origin(volume, OriginWaiter::Request(index));
         }
-        self.finish_part(now, name, Ok(()));
+        self.finish_part(now, index, Ok(()));
     }
 
     /// A flush of a volume whose cache is given up: the origin alone makes anything durable now.
     /// What is on record as newer in the cache must not come back over it (I15).
-    fn flush_given_up(&mut self, now: Nanos, name: u32, volume: VolumeSlot) {
+    fn flush_given_up(&mut self, now: Nanos, index: RequestIndex, volume: VolumeSlot) {
         let dirty = self
             .volume_blocks(volume)
             .is_some_and(|(dirty, _)| dirty > 0);
-        self.add_part(name);
+        self.add_part(index);
         if dirty {
-            self.finish_part(now, name, Err(Failure::Io));
+            self.finish_part(now, index, Err(Failure::Io));
         } else if let Some(failed) = &mut self.store.failed {
-            failed.flushes.push((name, volume));
+            failed.flushes.push((index, volume));
             self.finish_flushes_given_up(now);
         }
     }
@@ -97,13 +99,13 @@ impl Engine {
             .failed
             .as_mut()
             .map(|failed| std::mem::take(&mut failed.flushes));
-        for (name, volume) in waiting.unwrap_or_default() {
+        for (index, volume) in waiting.unwrap_or_default() {
             let (first, end) = self.store.volume(volume).keys();
             let must_wait =
                 self.store.wants_abandonment().is_some() || self.store.is_listed(first, end);
             match &mut self.store.failed {
-                Some(failed) if must_wait => failed.flushes.push((name, volume)),
-                _ => self.finish_part(now, name, Ok(())),
+                Some(failed) if must_wait => failed.flushes.push((index, volume)),
+                _ => self.finish_part(now, index, Ok(())),
             }
         }
     }

@@ -9,7 +9,7 @@ impl Engine {
     /// Whether a write that waits has this block.
     pub(crate) fn is_held(&self, key: BlockKey) -> bool {
         let held = self.origin.throttle.held();
-        let mut requests = held.filter_map(|name| self.requests.get(name));
+        let mut requests = held.filter_map(|index| self.requests.get(index));
         requests.any(|waiting| {
             let (first, end) = self.store.keys_of(&waiting.request);
             (first..end).contains(&key)

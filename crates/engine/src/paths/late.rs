@@ -13,6 +13,7 @@
 use crate::bypass::BypassReason;
 use crate::engine::Engine;
 use crate::format::Slot;
+use crate::ids::RequestIndex;
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::paths::read::Extent;
 use crate::planted::{self, Bug};
@@ -25,7 +26,7 @@ impl Engine {
     pub(super) fn read_late(
         &mut self,
         now: Nanos,
-        request: u32,
+        request: RequestIndex,
         volume: VolumeSlot,
         block: Extent,
         slot: Slot,

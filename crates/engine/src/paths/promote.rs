@@ -1,5 +1,6 @@
 //! Promotion: a miss becomes cached after its reader has been answered (I6, I11).
 
+use crate::ids::JobId;
 use smallvec::SmallVec;
 
 use crate::engine::Engine;
@@ -7,8 +8,8 @@ use crate::format::{BlockKey, Stream};
 use crate::interface::{
     Buf, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
-use crate::jobs::Job;
 use crate::jobs::promote::PromoteJob;
+use crate::jobs::{Job, Turn};
 use crate::map::locks::Owner;
 use crate::slab::Slab;
 use crate::store::append::{Keys, Piece};
@@ -36,8 +37,8 @@ pub(crate) fn promoted_piece(
 }
 
 /// The origin that a job, which promotes, reads from.
-pub(super) fn promotes_from(jobs: &Slab<Job>, name: u32) -> VolumeSlot {
-    match jobs.get(name) {
+pub(super) fn promotes_from(jobs: &Slab<JobId, Job>, job: JobId) -> VolumeSlot {
+    match jobs.get(job) {
         Some(Job::Promote(job)) => job.volume,
         other => unreachable!("a promotion, not {other:?}"),
     }
@@ -46,7 +47,7 @@ pub(super) fn promotes_from(jobs: &Slab<Job>, name: u32) -> VolumeSlot {
 impl Engine {
     /// Brings what is missing of a range into the cache.
     pub(crate) fn prefetch(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
-        let name = self.begin_request(now, request);
+        let job = self.begin_request(now, request);
         let (mut key, end) = self.store.keys_of(&request);
         while key < end {
             let mut count = 0;
@@ -61,7 +62,7 @@ impl Engine {
                     .is_none()
             {
                 let reader = Reader {
-                    request: name,
+                    request: job,
                     skip_bytes: 0,
                     dest: Buf::EMPTY,
                 };
@@ -69,7 +70,7 @@ impl Engine {
             }
             key = key.plus(u64::from(count.max(1)));
         }
-        self.finish_part(now, name, Ok(()));
+        self.finish_part(now, job, Ok(()));
     }
 
     /// Reads blocks that are not cached from the origin into a buffer of their own, to answer
@@ -90,9 +91,9 @@ impl Engine {
             self.start_promotion_of_one(now, volume, key, buf, reader);
             return true;
         }
-        let owner = self.begin_promotion(volume, key, count, buf, Some(reader));
+        let job = self.begin_promotion(volume, key, count, buf, Some(reader));
         for i in 0..u64::from(count) {
-            let locked = self.store.locks.try_lock(key.plus(i), owner);
+            let locked = self.store.locks.try_lock(key.plus(i), Owner::Job(job));
             assert!(locked, "I11: the caller saw that nobody owns the block");
         }
         self.add_part(reader.request);
@@ -100,7 +101,7 @@ impl Engine {
         let (offset_bytes, len_bytes) = self.store.origin_range(volume, key, u64::from(count));
         let bufs = one_buf(buf.slice(0, len_bytes));
         self.store.issue(
-            Op::PromoteRead(owner.0),
+            Op::PromoteRead(job),
             Device::Origin(volume),
             Operation::Read { offset_bytes, bufs },
         );
@@ -115,27 +116,27 @@ impl Engine {
         count: u16,
         buf: Buf,
         reader: Option<Reader>,
-    ) -> Owner {
-        Owner(self.jobs.insert(Job::Promote(Box::new(PromoteJob {
+    ) -> JobId {
+        self.jobs.insert(Job::Promote(Box::new(PromoteJob {
             volume,
             key,
             count,
             buf,
             reader,
             outstanding: 0,
-        }))))
+        })))
     }
 
     pub(crate) fn promote_read_done(
         &mut self,
         now: Nanos,
-        name: u32,
+        job: JobId,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
         if result.is_err() {
             self.store.stats.origin_read_errors += 1;
-            let (volume, key, reader) = self.give_up_promotion(name);
+            let (volume, key, reader) = self.give_up_promotion(job);
             self.origin_was_read(now, volume);
             return self.read_again_for(now, volume, key, reader);
         }
@@ -146,14 +147,14 @@ impl Engine {
             buf,
             reader,
             ..
-        } = *self.promote_job(name);
+        } = *self.promote_job(job);
         self.origin_was_read(now, volume);
         let reader = reader.expect("only one that was read already has none");
         self.answer_reader(now, reader, buf, memory);
         let (_, valid_bytes) = self.store.origin_range(volume, key, u64::from(count));
         memory.bytes_mut(buf)[valid_bytes..].fill(0);
-        self.promote_job(name).awaits(count);
-        self.append_promoted(now, name, key, count, buf, memory);
+        self.promote_job(job).awaits(count);
+        self.append_promoted(now, job, key, count, buf, memory);
     }
 
     pub(crate) fn answer_reader(
@@ -181,7 +182,7 @@ impl Engine {
     fn append_promoted(
         &mut self,
         now: Nanos,
-        name: u32,
+        job: JobId,
         key: BlockKey,
         count: u16,
         buf: Buf,
@@ -203,7 +204,7 @@ impl Engine {
                 key.plus(at as u64),
                 run as u16,
                 buf.slice(at * block_bytes, run * block_bytes),
-                Owner(name),
+                Owner::Job(job),
             );
             self.append(now, piece, memory);
             at += run;
@@ -211,39 +212,41 @@ impl Engine {
     }
 
     /// Blocks were appended, or will not be.
-    pub(crate) fn promote_appended(&mut self, _now: Nanos, name: u32, blocks: u16) {
-        let job = self.promote_job(name);
-        job.outstanding -= blocks;
-        if job.outstanding == 0 {
-            self.ended_promotions.push(name);
+    pub(crate) fn promote_appended(&mut self, _now: Nanos, job: JobId, blocks: u16) {
+        let state = self.promote_job(job);
+        state.outstanding -= blocks;
+        if state.outstanding == 0 {
+            self.ended_promotions.push(job);
         }
     }
 
     /// Ends promotions whose last block was appended.
     pub(crate) fn end_promotions(&mut self, memory: &mut dyn Memory) {
-        while let Some(name) = self.ended_promotions.pop() {
-            self.end_promotion(name, memory);
+        while let Some(job) = self.ended_promotions.pop() {
+            self.end_promotion(job, memory);
         }
     }
 
     /// Ends a promotion whose blocks are not to be cached; its reader is still to be answered.
-    pub(super) fn give_up_promotion(&mut self, name: u32) -> (VolumeSlot, BlockKey, Reader) {
-        let job = self.promote_job(name);
-        let reader = job.reader.expect("only one that was read already has none");
-        let given_up = (job.volume, job.key, reader);
-        self.ended_promotions.push(name);
+    pub(super) fn give_up_promotion(&mut self, job: JobId) -> (VolumeSlot, BlockKey, Reader) {
+        let state = self.promote_job(job);
+        let reader = state
+            .reader
+            .expect("only one that was read already has none");
+        let given_up = (state.volume, state.key, reader);
+        self.ended_promotions.push(job);
         given_up
     }
 
-    fn end_promotion(&mut self, name: u32, memory: &mut dyn Memory) {
+    fn end_promotion(&mut self, job: JobId, memory: &mut dyn Memory) {
         let PromoteJob {
             key, count, buf, ..
-        } = *self.promote_job(name);
+        } = *self.promote_job(job);
         for i in 0..u64::from(count) {
-            let next = self.store.locks.unlock(key.plus(i), Owner(name));
-            self.runnable.extend(next.map(|owner| owner.0));
+            let next = self.store.locks.unlock(key.plus(i), Owner::Job(job));
+            self.runnable.extend(next.map(Turn::Job));
         }
         memory.free(buf);
-        self.jobs.remove(name);
+        self.jobs.remove(job);
     }
 }

@@ -1,12 +1,14 @@
 //! Promotion of a single block, the shortest way: without a job. What does not go smoothly goes
 //! on in `promote`.
 
+use crate::ids::RecordId;
+use crate::jobs::Turn;
 use smallvec::smallvec;
 
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
-use crate::map::locks::NO_JOB;
+use crate::map::locks::Owner;
 use crate::paths::promote::promoted_piece;
 use crate::planted::{self, Bug};
 use crate::store::append::{PlacedPiece, run_cost_bytes};
@@ -134,8 +136,8 @@ impl Engine {
         key: BlockKey,
         stream: Stream,
         memory: &mut dyn Memory,
-    ) -> Option<(u32, Slot)> {
-        let piece = promoted_piece(stream, key, 1, Buf::EMPTY, NO_JOB);
+    ) -> Option<(RecordId, Slot)> {
+        let piece = promoted_piece(stream, key, 1, Buf::EMPTY, Owner::FastWrite);
         let (record, slot, _) = self.store.reserve(now, &piece, memory)?;
         self.store.log.records.at(record).pending += 1;
         Some((record, slot))
@@ -178,7 +180,7 @@ impl Engine {
     pub(super) fn end_promotion_of_one(&mut self, promotion: PromoteOne, memory: &mut dyn Memory) {
         self.without_job -= 1;
         if let Some(next) = self.store.locks.unlock(promotion.key, promotion.owner) {
-            self.runnable.push_back(next.0);
+            self.runnable.push_back(Turn::Job(next));
         }
         memory.free(promotion.buf);
     }
@@ -194,11 +196,12 @@ impl Engine {
         let PromoteOne {
             volume, key, buf, ..
         } = promotion;
-        let owner = self.begin_promotion(volume, key, 1, buf, None);
+        let job = self.begin_promotion(volume, key, 1, buf, None);
+        let owner = Owner::Job(job);
         if self.store.locks.owner(key) == Some(promotion.owner) {
             self.store.locks.steal(key, owner);
         }
-        self.promote_job(owner.0).awaits(1);
+        self.promote_job(job).awaits(1);
         // The stream is that of the segment, whatever the ghost says by now.
         let stream = self.store.log.stream_of(run.slot);
         PlacedPiece {

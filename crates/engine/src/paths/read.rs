@@ -3,6 +3,7 @@
 use crate::bypass::{BypassReason, Bypassed, Direction};
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
+use crate::ids::RequestIndex;
 use crate::interface::{
     Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
@@ -19,7 +20,12 @@ const MOST_LATE_BYTES: u32 = 64 << 10;
 
 /// Of whole blocks, straight into the request's buffer.
 #[inline(always)]
-pub(super) fn hit_of_run(request: u32, volume: VolumeSlot, extent: &Extent, slot: Slot) -> HitRead {
+pub(super) fn hit_of_run(
+    request: RequestIndex,
+    volume: VolumeSlot,
+    extent: &Extent,
+    slot: Slot,
+) -> HitRead {
     HitRead {
         request,
         volume,
@@ -35,7 +41,7 @@ pub(super) fn hit_of_run(request: u32, volume: VolumeSlot, extent: &Extent, slot
 /// A request that is being served.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading<'a> {
-    pub(super) name: u32,
+    pub(super) index: RequestIndex,
     pub(super) request: &'a Request,
     pub(super) passthrough: bool,
     sequential: bool,
@@ -60,7 +66,7 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    pub(super) fn reader(&self, request: u32) -> Reader {
+    pub(super) fn reader(&self, request: RequestIndex) -> Reader {
         Reader {
             request,
             skip_bytes: self.skip_bytes as u32,
@@ -72,21 +78,21 @@ impl Extent {
 impl Engine {
     pub(crate) fn read(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         self.store.stats.read_requests += 1;
-        let name = self.begin_request(now, request);
+        let index = self.begin_request(now, request);
         let sequential = self.reads_in_sequence(&request);
         let block_bytes = self.store.block_bytes();
         let first = self.store.key_at(request.volume, request.offset_bytes);
         let skip_bytes = request.offset_bytes as usize % block_bytes;
         let passthrough = self.passes_by(request.volume);
         let reading = Reading {
-            name,
+            index,
             request: &request,
             passthrough,
             sequential,
         };
         if skip_bytes + request.len_bytes as usize > block_bytes {
             self.read_several(now, &reading, first, skip_bytes, memory);
-            return self.finish_part(now, name, Ok(()));
+            return self.finish_part(now, index, Ok(()));
         }
         let extent = Extent {
             key: first,
@@ -96,12 +102,12 @@ impl Engine {
         };
         match reading.slot_of(self, first) {
             Some(slot) if self.store.index.flags(slot).live() => {
-                self.read_hit(now, name, request.volume, extent, slot, memory);
+                self.read_hit(now, index, request.volume, extent, slot, memory);
             }
-            Some(slot) => self.read_late(now, name, request.volume, extent, slot, memory),
-            None => self.read_miss(now, name, request.volume, extent, sequential, memory),
+            Some(slot) => self.read_late(now, index, request.volume, extent, slot, memory),
+            None => self.read_miss(now, index, request.volume, extent, sequential, memory),
         }
-        self.finish_part(now, name, Ok(()));
+        self.finish_part(now, index, Ok(()));
     }
 
     /// Reads more than one block, those that lie together in one transfer.
@@ -116,7 +122,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         let block_bytes = self.store.block_bytes();
-        let (name, request) = (reading.name, reading.request);
+        let (index, request) = (reading.index, reading.request);
         let total = request.len_bytes as usize;
         let mut at_bytes = 0;
         let mut key = first;
@@ -142,10 +148,10 @@ impl Engine {
                 Some(slot) if self.store.index.flags(slot).live() => {
                     self.read_hits(now, reading, extent, slot, memory);
                 }
-                Some(slot) => self.read_late(now, name, request.volume, extent, slot, memory),
+                Some(slot) => self.read_late(now, index, request.volume, extent, slot, memory),
                 None => {
                     let sequential = reading.sequential;
-                    self.read_miss(now, name, request.volume, extent, sequential, memory);
+                    self.read_miss(now, index, request.volume, extent, sequential, memory);
                 }
             }
             at_bytes = end_bytes;
@@ -184,7 +190,7 @@ impl Engine {
         let serves = if flags.live() {
             !dirty_only || flags.dirty()
         } else {
-            !dirty_only && !flags.zero() && late()
+            !dirty_only && !flags.zero() && self.store.settings.laboratory.late_reads && late()
         };
         serves.then_some(slot)
     }
@@ -210,7 +216,7 @@ impl Engine {
     pub(super) fn read_hit(
         &mut self,
         now: Nanos,
-        request: u32,
+        request: RequestIndex,
         volume: VolumeSlot,
         extent: Extent,
         slot: Slot,
@@ -458,7 +464,7 @@ impl Engine {
     fn read_miss(
         &mut self,
         now: Nanos,
-        request: u32,
+        request: RequestIndex,
         volume: VolumeSlot,
         extent: Extent,
         sequential: bool,
@@ -480,7 +486,7 @@ impl Engine {
     pub(super) fn read_past(
         &mut self,
         now: Nanos,
-        request: u32,
+        request: RequestIndex,
         volume: VolumeSlot,
         extent: Extent,
         reason: BypassReason,
@@ -512,7 +518,7 @@ impl Engine {
     pub(super) fn read_origin(
         &mut self,
         now: Nanos,
-        request: u32,
+        request: RequestIndex,
         volume: VolumeSlot,
         extent: Extent,
     ) {

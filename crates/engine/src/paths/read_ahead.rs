@@ -9,6 +9,7 @@
 
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
+use crate::ids::{AheadId, RequestIndex};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::paths::ahead::{LEAST_IN_ROW, MOST_BYTES, MOST_REQUESTS, PATIENCE, Piece};
 use crate::paths::read::{Extent, Reading, hit_of_run};
@@ -34,14 +35,14 @@ impl Engine {
         slot: Slot,
         memory: &mut dyn Memory,
     ) {
-        let (name, request) = (reading.name, reading.request);
+        let (index, request) = (reading.index, reading.request);
         let is_first = extent.dest.start_sector == request.buf.start_sector;
         let first = extent.key;
         let whole = extent.skip_bytes == 0
             && extent.dest.len_bytes as usize
                 == usize::from(extent.count) * self.store.block_bytes();
-        if !whole || !self.serve_ahead(now, name, request.volume, extent, slot, memory) {
-            self.read_hit(now, name, request.volume, extent, slot, memory);
+        if !whole || !self.serve_ahead(now, index, request.volume, extent, slot, memory) {
+            self.read_hit(now, index, request.volume, extent, slot, memory);
         }
         if !whole || !is_first {
             return;
@@ -65,23 +66,23 @@ impl Engine {
     fn serve_ahead(
         &mut self,
         now: Nanos,
-        request: u32,
+        request: RequestIndex,
         volume: VolumeSlot,
         extent: Extent,
         slot: Slot,
         memory: &mut dyn Memory,
     ) -> bool {
         let ahead = &mut self.ahead;
-        let of_key = |name: &u32| ahead.pieces.get(*name).map(|piece| piece.key);
+        let of_key = |id: &AheadId| ahead.pieces.get(*id).map(|piece| piece.key);
         let at = ahead
             .wanted
             .iter()
-            .position(|name| of_key(name) == Some(extent.key));
+            .position(|id| of_key(id) == Some(extent.key));
         let Some(at) = at else {
             return false;
         };
-        let name = ahead.wanted[at];
-        let piece = ahead.pieces.at(name);
+        let id = ahead.wanted[at];
+        let piece = ahead.pieces.at(id);
         let is_same = piece.slot == slot
             && piece.generation == self.store.log.segment_of(slot).generation
             || planted::is(Bug::AheadServedStale);
@@ -93,7 +94,7 @@ impl Engine {
         let is_read = piece.is_read;
         if is_read {
             memory.copy(piece.buf, extent.dest);
-            ahead.forget(name, memory);
+            ahead.forget(id, memory);
         } else {
             piece.reader = Some(read);
         }
@@ -144,7 +145,7 @@ impl Engine {
         self.ahead.expires = Some(Nanos(now.0 + PATIENCE.0));
         let segment = self.store.log.segment_of(slot);
         segment.pins += 1;
-        let name = self.ahead.pieces.insert(Piece {
+        let id = self.ahead.pieces.insert(Piece {
             key,
             count,
             slot,
@@ -154,11 +155,11 @@ impl Engine {
             is_given_up: false,
             reader: None,
         });
-        self.ahead.wanted.push_back(name);
+        self.ahead.wanted.push_back(id);
         self.store.stats.blocks_read_ahead += u64::from(count);
         let offset_bytes = self.store.log.map.slot_address(slot);
         self.store.issue(
-            Op::ReadAhead(name),
+            Op::ReadAhead(id),
             Device::Cache(0),
             Operation::Read {
                 offset_bytes,
@@ -170,31 +171,31 @@ impl Engine {
     pub(crate) fn read_ahead_done(
         &mut self,
         now: Nanos,
-        name: u32,
+        id: AheadId,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let piece = self.ahead.pieces.at(name);
+        let piece = self.ahead.pieces.at(id);
         let (slot, buf, is_given_up) = (piece.slot, piece.buf, piece.is_given_up);
         let reader = piece.reader.take();
         self.store.unpin(slot);
         let is_whole = result.is_ok() && self.is_what_is_stored(slot, memory.bytes(buf));
         let Some(mut read) = reader else {
             if is_whole && !is_given_up {
-                self.ahead.pieces.at(name).is_read = true;
+                self.ahead.pieces.at(id).is_read = true;
                 return;
             }
-            self.ahead.wanted.retain(|wanted| *wanted != name);
-            return self.ahead.forget(name, memory);
+            self.ahead.wanted.retain(|wanted| *wanted != id);
+            return self.ahead.forget(id, memory);
         };
         if is_whole {
             // The buffer is given back with the answer.
-            self.ahead.pieces.remove(name);
+            self.ahead.pieces.remove(id);
             read.bounce = Some((buf, 0));
             return self.deliver_hit(now, read, memory);
         }
         // It has its own tries, and its own ways if they fail.
-        self.ahead.forget(name, memory);
+        self.ahead.forget(id, memory);
         self.start_hit_read(read);
     }
 

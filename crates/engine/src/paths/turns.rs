@@ -1,10 +1,12 @@
 //! Where each event sends the job that waits for it.
 
 use crate::engine::Engine;
+use crate::ids::JobId;
 use crate::interface::{DeviceError, Failure, Memory, Nanos};
 use crate::jobs::Job;
 use crate::jobs::promote::PromoteJob;
 use crate::jobs::write::WriteJob;
+use crate::map::locks::Owner;
 use crate::store::append::{Appended, Piece};
 use crate::store::durability::Waiter;
 
@@ -24,13 +26,15 @@ impl Engine {
     }
 
     fn job_appended(&mut self, now: Nanos, ended: Appended, memory: &mut dyn Memory) {
-        let (name, blocks) = (ended.owner.0, ended.blocks);
-        if ended.is_copy {
-            return self.space.retained(name, blocks, memory);
-        }
-        match self.jobs.get(name).expect("a job in progress") {
-            Job::Write(_) => self.write_logged(now, name, blocks, ended.result),
-            Job::Promote(_) => self.promote_appended(now, name, blocks),
+        let blocks = ended.blocks;
+        let job = match ended.owner {
+            Owner::Retain(job) => return self.space.retained(job, blocks, memory),
+            Owner::Job(job) => job,
+            owner => unreachable!("{owner:?} appends no piece"),
+        };
+        match self.jobs.get(job).expect("a job in progress") {
+            Job::Write(_) => self.write_logged(now, job, blocks, ended.result),
+            Job::Promote(_) => self.promote_appended(now, job, blocks),
         }
     }
 
@@ -66,18 +70,18 @@ impl Engine {
     }
 
     /// A job's turn came: a block it waited for is free, or there is room again.
-    pub(crate) fn resume_job(&mut self, now: Nanos, name: u32, memory: &mut dyn Memory) {
-        match self.jobs.get(name) {
-            Some(Job::Write(_)) => self.resume_write(now, name, memory),
-            // A turn can be one that an earlier job of this name was given and did not need.
+    pub(crate) fn resume_job(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) {
+        match self.jobs.get(job) {
+            Some(Job::Write(_)) => self.resume_write(now, job, memory),
+            // A turn can be one that an earlier job of this job was given and did not need.
             Some(Job::Promote(_)) | None => {}
         }
     }
 
     /// What a job waited for is durable in the cache, or never will be.
-    pub(crate) fn job_durable(&mut self, now: Nanos, name: u32, result: Result<(), Failure>) {
-        if let Some(Job::Write(_)) = self.jobs.get(name) {
-            self.write_durable(now, name, result);
+    pub(crate) fn job_durable(&mut self, now: Nanos, job: JobId, result: Result<(), Failure>) {
+        if let Some(Job::Write(_)) = self.jobs.get(job) {
+            self.write_durable(now, job, result);
         }
     }
 
@@ -85,26 +89,26 @@ impl Engine {
     pub(crate) fn job_origin_durable(
         &mut self,
         now: Nanos,
-        name: u32,
+        job: JobId,
         result: Result<(), Failure>,
         _memory: &mut dyn Memory,
     ) {
-        if let Some(Job::Write(_)) = self.jobs.get(name) {
-            self.write_origin_durable(now, name, result);
+        if let Some(Job::Write(_)) = self.jobs.get(job) {
+            self.write_origin_durable(now, job, result);
         }
     }
 
-    pub(crate) fn write_job(&mut self, name: u32) -> &mut WriteJob {
-        match self.jobs.at(name) {
+    pub(crate) fn write_job(&mut self, job: JobId) -> &mut WriteJob {
+        match self.jobs.at(job) {
             Job::Write(job) => job,
-            _ => panic!("job {name} is a write"),
+            _ => panic!("{job:?} is a write"),
         }
     }
 
-    pub(crate) fn promote_job(&mut self, name: u32) -> &mut PromoteJob {
-        match self.jobs.at(name) {
+    pub(crate) fn promote_job(&mut self, job: JobId) -> &mut PromoteJob {
+        match self.jobs.at(job) {
             Job::Promote(job) => job,
-            _ => panic!("job {name} is a promotion"),
+            _ => panic!("{job:?} is a promotion"),
         }
     }
 }

@@ -8,14 +8,15 @@ mod fast;
 mod origin;
 mod partial;
 
+use crate::ids::{JobId, RequestIndex};
 use smallvec::SmallVec;
 
 use crate::bypass::{BypassReason, Bypassed, Direction};
 use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
-use crate::jobs::Job;
 use crate::jobs::write::{Edge, Run, Stage, WriteJob};
+use crate::jobs::{Job, Turn};
 use crate::map::locks::Owner;
 use crate::planted::{self, Bug};
 use crate::policy::admission::SEQUENTIAL_BYTES;
@@ -86,26 +87,26 @@ impl Engine {
             return;
         }
         self.store.stir();
-        let name = self.begin_request(now, request);
+        let index = self.begin_request(now, request);
         let logs =
             writes == Writes::Log && bypass.is_none() && request.kind != RequestKind::Discard;
         let blocks = len_bytes.div_ceil(self.store.block_bytes() as u64);
         if logs && self.origin.throttles(&self.store, now, blocks) {
             self.store.stats.throttled_requests += 1;
-            self.origin.throttle.hold(name, blocks);
+            self.origin.throttle.hold(index, blocks);
         } else {
-            self.start_write(now, name, bypass, memory);
+            self.start_write(now, index, bypass, memory);
         }
     }
 
     pub(crate) fn start_write(
         &mut self,
         now: Nanos,
-        name: u32,
+        index: RequestIndex,
         bypass: Option<BypassReason>,
         memory: &mut dyn Memory,
     ) {
-        let request = self.request(name);
+        let request = self.request(index);
         let block_bytes = self.store.block_bytes() as u64;
         let mut range = self.store.keys_of(&request);
         if request.kind == RequestKind::Discard {
@@ -119,15 +120,15 @@ impl Engine {
                 range.1 = BlockKey(range.1.0 - 1);
             }
             if range.0 >= range.1 {
-                return self.finish_part(now, name, Ok(()));
+                return self.finish_part(now, index, Ok(()));
             }
         }
-        let job = WriteJob::new(name, request, range, bypass, now);
+        let job = WriteJob::new(index, request, range, bypass, now);
         let job = self.jobs.insert(Job::Write(Box::new(job)));
         self.resume_write(now, job, memory);
     }
 
-    pub(crate) fn resume_write(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
+    pub(crate) fn resume_write(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) {
         loop {
             let stage = self.write_job(job).stage;
             let goes_on = match stage {
@@ -157,24 +158,21 @@ impl Engine {
         }
     }
 
-    fn write_locks(&mut self, job: u32) -> bool {
+    fn write_locks(&mut self, job: JobId) -> bool {
         let (mut key, end) = (self.write_job(job).next_lock, self.write_job(job).end);
         while key < end {
             match self.store.locks.owner(key) {
-                Some(owner)
-                    if owner.is_promotion()
-                        || matches!(self.jobs.get(owner.0), Some(Job::Promote(_))) =>
-                {
+                Some(owner) if self.promotes(owner) => {
                     // I11: a write cancels the promotion of its block.
-                    self.store.locks.steal(key, Owner(job));
+                    self.store.locks.steal(key, Owner::Job(job));
                 }
                 Some(_) => {
-                    self.store.locks.wait(key, Owner(job));
+                    self.store.locks.wait(key, job);
                     self.write_job(job).next_lock = key;
                     return false;
                 }
                 None => {
-                    self.store.locks.try_lock(key, Owner(job));
+                    self.store.locks.try_lock(key, Owner::Job(job));
                 }
             }
             key = key.plus(1);
@@ -186,11 +184,19 @@ impl Engine {
         true
     }
 
+    fn promotes(&self, owner: Owner) -> bool {
+        match owner {
+            Owner::Promotion(_) => true,
+            Owner::Job(job) => matches!(self.jobs.get(job), Some(Job::Promote(_))),
+            Owner::FastWrite | Owner::Retain(_) => false,
+        }
+    }
+
     /// Decides for each block whether it is logged or goes around the cache.
-    fn route(&mut self, job: u32) {
+    fn route(&mut self, job: JobId) {
         let state = self.write_job(job);
         let (first, end, request, bypass) = (state.first, state.end, state.request, state.bypass);
-        let name = state.name;
+        let index = state.index;
         let is_zero = state.is_zero();
         let writes = self.store.volume(request.volume).config.mode.writes();
         let mut any_dirty = false;
@@ -237,7 +243,7 @@ impl Engine {
                 offset_bytes: request.offset_bytes,
                 len_bytes: u64::from(request.len_bytes),
                 write: true,
-                at: self.submitted_at(name),
+                at: self.submitted_at(index),
             };
             self.store.stats.bypasses.count(reason, around_blocks, what);
         }
@@ -249,7 +255,7 @@ impl Engine {
     }
 
     /// Drops the cached copies of what goes around, then completes partial blocks.
-    fn write_prepares(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) -> bool {
+    fn write_prepares(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
         if self.write_job(job).failure.is_some() {
             self.write_job(job).stage = Stage::Ended;
             return true;
@@ -286,7 +292,7 @@ impl Engine {
         true
     }
 
-    fn drop_around(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) -> bool {
+    fn drop_around(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
         let state = self.write_job(job);
         let (from, around) = (state.next_drop, state.around.clone());
         let keys = around.iter().flat_map(|run| run.keys());
@@ -317,7 +323,7 @@ impl Engine {
     }
 
     /// Merges the request into its partial blocks and appends everything that is logged.
-    fn write_logs(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) -> bool {
+    fn write_logs(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
         if self.write_job(job).failure.is_some() {
             self.write_job(job).stage = Stage::Ended;
             return true;
@@ -334,7 +340,7 @@ impl Engine {
         self.write_job(job).outstanding = blocks;
         if self.write_job(job).through && logged.iter().any(|run| self.may_survive(*run)) {
             // I9: an older entry of a block survives, so the origin waits for the newer one.
-            self.write_job(job).durable_number = u64::MAX;
+            self.write_job(job).own_entries_first = true;
         }
         for run in logged {
             self.append_run(now, job, run, memory);
@@ -343,7 +349,7 @@ impl Engine {
     }
 
     /// Appends a run: partial blocks from their own buffers, the rest from the request's.
-    fn append_run(&mut self, now: Nanos, job: u32, run: Run, memory: &mut dyn Memory) {
+    fn append_run(&mut self, now: Nanos, job: JobId, run: Run, memory: &mut dyn Memory) {
         let block_bytes = self.store.block_bytes();
         let (request, edges, is_zero) = {
             let state = self.write_job(job);
@@ -367,7 +373,7 @@ impl Engine {
                 buf,
                 dirty: true,
                 zero: is_zero && edge.is_none(),
-                owner: Owner(job),
+                owner: Owner::Job(job),
                 reclaim: false,
                 copies: None,
                 places: 0,
@@ -380,7 +386,7 @@ impl Engine {
     pub(crate) fn write_logged(
         &mut self,
         now: Nanos,
-        job: u32,
+        job: JobId,
         blocks: u16,
         result: Result<(), Failure>,
     ) {
@@ -391,14 +397,14 @@ impl Engine {
         }
         if state.outstanding == 0 {
             let took = now.since(state.logging_since);
-            self.runnable.push_back(job);
+            self.runnable.push_back(Turn::Job(job));
             if self.policy.gate.watches {
                 self.policy.gate.answered(Direction::Write, now, took);
             }
         }
     }
 
-    fn write_logged_all(&mut self, job: u32) -> bool {
+    fn write_logged_all(&mut self, job: JobId) -> bool {
         let last_number = self.store.last_number();
         let durable = self.store.log.durable_number;
         let failed = self.store.failed_cache();
@@ -408,7 +414,7 @@ impl Engine {
             state.stage = Stage::Ended;
             return true;
         }
-        if state.durable_number == u64::MAX {
+        if std::mem::take(&mut state.own_entries_first) {
             state.durable_number = last_number;
         }
         let touches_origin = state.through || !state.around.is_empty();
@@ -431,7 +437,7 @@ impl Engine {
         true
     }
 
-    pub(crate) fn write_durable(&mut self, _now: Nanos, job: u32, result: Result<(), Failure>) {
+    pub(crate) fn write_durable(&mut self, _now: Nanos, job: JobId, result: Result<(), Failure>) {
         let state = self.write_job(job);
         if let Err(failure) = result {
             state.failure.get_or_insert(failure);
@@ -446,11 +452,11 @@ impl Engine {
                 other => panic!("a write in stage {other:?} waits for nothing durable"),
             };
         }
-        self.runnable.push_back(job);
+        self.runnable.push_back(Turn::Job(job));
     }
 
     /// FUA: the log first, then the origin.
-    fn write_forces(&mut self, job: u32) -> bool {
+    fn write_forces(&mut self, job: JobId) -> bool {
         let last_number = self.store.last_number();
         let durable = self.store.all_durable();
         let state = self.write_job(job);
@@ -467,10 +473,10 @@ impl Engine {
         false
     }
 
-    fn end_write(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
+    fn end_write(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) {
         let state = self.write_job(job);
         let failed = state.failure.is_some();
-        let (request, first, end) = (state.name, state.first, state.end);
+        let (request, first, end) = (state.index, state.first, state.end);
         if failed
             && (self.store.wants_abandonment().is_some() || self.may_come_back(request, first, end))
         {
@@ -483,15 +489,15 @@ impl Engine {
             return;
         };
         if !state.around.is_empty() {
-            self.went_around(state.name);
+            self.went_around(state.index);
         }
         for edge in state.edges.into_iter().flatten() {
             memory.free(edge.buf);
         }
         for key in (state.first.0..state.next_lock.0).map(BlockKey) {
-            let next = self.store.locks.unlock(key, Owner(job));
-            self.runnable.extend(next.map(|owner| owner.0));
+            let next = self.store.locks.unlock(key, Owner::Job(job));
+            self.runnable.extend(next.map(Turn::Job));
         }
-        self.finish_part(now, state.name, state.failure.map_or(Ok(()), Err));
+        self.finish_part(now, state.index, state.failure.map_or(Ok(()), Err));
     }
 }

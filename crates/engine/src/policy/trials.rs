@@ -1,6 +1,6 @@
 //! Trials: miniature caches that run three manners of S3-FIFO on a sample of the blocks, so that
-//! the cache follows the one that misses least (miniature simulation: Waldspurger, Saemundsson,
-//! Ahmad, Park, USENIX ATC 2017).
+//! the cache leaves plain S3-FIFO where another clearly misses less (miniature simulation:
+//! Waldspurger, Saemundsson, Ahmad, Park, USENIX ATC 2017).
 //!
 //! No one manner is best everywhere. Where a load goes round more blocks than there is room for,
 //! whatever comes back pushes out what would have come back too; where most is used twice at most,
@@ -13,9 +13,10 @@ use crate::map::ghost::remembered;
 use crate::map::index::MAX_HITS;
 use crate::map::locks::KeyMap;
 use crate::settings::Settings;
+use crate::settings::laboratory::Laboratory;
 use crate::settings::replacement::Replacement;
 
-/// Blocks of a miniature cache. From 64 on the choice hardly changes.
+/// Blocks of a miniature cache. From 64 on the choice hardly changes (docs/decisions/0014).
 const BLOCKS: usize = 256;
 /// After so many uses in the sample the manners are compared.
 const PERIOD: u32 = BLOCKS as u32 / 8;
@@ -81,6 +82,7 @@ pub(crate) struct Trials {
     miniatures: [Miniature; 3],
     best: Manner,
     seen: u32,
+    laboratory: Laboratory,
 }
 
 impl Trials {
@@ -97,6 +99,7 @@ impl Trials {
             miniatures: Manner::ALL.map(|manner| Miniature::new(manner, settings)),
             best: Manner::Plain,
             seen: 0,
+            laboratory: settings.laboratory,
         }
     }
 
@@ -107,7 +110,7 @@ impl Trials {
         key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) < self.limit
     }
 
-    /// The manner that costs least; the plain one if nothing is tried.
+    /// The manner to be in; the plain one if nothing is tried.
     #[inline]
     pub(crate) fn best(&self) -> Manner {
         self.best
@@ -127,12 +130,25 @@ impl Trials {
     }
 
     fn compare(&mut self) {
+        let Laboratory {
+            steady,
+            eager,
+            margin_misses,
+            ..
+        } = self.laboratory;
         let cost = |manner: &Manner| self.miniatures[*manner as usize].cost;
-        let least = Manner::ALL.into_iter().min_by_key(cost);
-        // Less than a miss is chance: where all miss the same the copies of a few hot blocks would
-        // decide.
-        if let Some(least) = least
-            && cost(&least) + MISS <= cost(&self.best)
+        if cost(&Manner::Plain) <= cost(&self.best) {
+            self.best = Manner::Plain;
+        }
+        let allowed = Manner::ALL.into_iter().filter(|manner| match manner {
+            Manner::Plain => true,
+            Manner::Steady => steady,
+            Manner::Eager => eager,
+        });
+        // What a sample says of less is chance, and a wrong manner costs more than a missed one: it
+        // pushes out what another would have kept.
+        if let Some(least) = allowed.min_by_key(cost)
+            && cost(&least) + u64::from(margin_misses) * MISS <= cost(&self.best)
         {
             self.best = least;
         }
@@ -320,5 +336,24 @@ mod tests {
     #[test]
     fn where_nothing_comes_back_nothing_changes() {
         assert_eq!(after(0..200_000).best(), Manner::Plain);
+    }
+
+    #[test]
+    fn another_manner_saves_a_margin_and_plain_need_not() {
+        let mut trials = Trials::new(SLOTS, &Settings::default());
+        let margin = u64::from(Laboratory::default().margin_misses) * MISS;
+        let plain = 400 * MISS;
+        let mut after = |steady, eager| {
+            let costs = [plain, steady, eager];
+            for (miniature, cost) in trials.miniatures.iter_mut().zip(costs) {
+                miniature.cost = cost;
+            }
+            trials.compare();
+            trials.best()
+        };
+        assert_eq!(after(plain - margin + 1, plain), Manner::Plain);
+        assert_eq!(after(plain - margin, plain), Manner::Steady);
+        assert_eq!(after(plain - 1, plain - margin), Manner::Steady);
+        assert_eq!(after(plain, plain), Manner::Plain);
     }
 }

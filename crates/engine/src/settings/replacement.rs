@@ -5,7 +5,8 @@ use crate::settings::{name_of, named};
 /// Which blocks stay when room is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Replacement {
-    /// S3-FIFO in the manner that misses least on a sample of the blocks (see `trials`).
+    /// S3-FIFO, in another manner where that misses clearly less on a sample of the blocks (see
+    /// `trials`).
     Adaptive,
     /// S3-FIFO (Yang et al., SOSP 2023) in segments: new blocks are on probation; what is hit
     /// often enough there, or comes back soon after it left, belongs to main, where a hit keeps a

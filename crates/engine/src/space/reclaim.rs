@@ -6,6 +6,7 @@
 //! free. Tails ride in ordinary headers and the waiting is for ordinary flushes, so reclaim costs
 //! flushes of its own only when free segments run short.
 
+use crate::ids::RetainId;
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
@@ -46,7 +47,7 @@ struct Leaving {
 
 #[derive(Debug, Default)]
 pub(crate) struct Reclaim {
-    active: [Option<u32>; Stream::COUNT],
+    active: [Option<RetainId>; Stream::COUNT],
     dying: [VecDeque<Leaving>; Stream::COUNT],
     dead: Vec<Leaving>,
 }
@@ -106,8 +107,8 @@ impl RetainJob {
 }
 
 impl Space {
-    fn retain_job(&mut self, name: u32) -> &mut RetainJob {
-        self.jobs.at(name)
+    fn retain_job(&mut self, id: RetainId) -> &mut RetainJob {
+        self.jobs.at(id)
     }
 
     /// How many free segments reclaim sees to.
@@ -336,7 +337,7 @@ impl Space {
         store: &mut Store,
         policy: &Policy,
         now: Nanos,
-        job: u32,
+        job: RetainId,
         memory: &mut dyn Memory,
     ) {
         let state = self.retain_job(job);
@@ -384,7 +385,7 @@ impl Space {
     }
 
     /// Reads the blocks of the batch, those in consecutive slots together.
-    fn read_batch(&mut self, store: &mut Store, job: u32, memory: &mut dyn Memory) {
+    fn read_batch(&mut self, store: &mut Store, job: RetainId, memory: &mut dyn Memory) {
         let block_bytes = store.block_bytes();
         let mut batch = std::mem::take(&mut self.retain_job(job).batch);
         let spare = &mut self.spare;
@@ -405,7 +406,7 @@ impl Space {
         self.issue_retain_reads(store, job);
     }
 
-    fn issue_retain_reads(&mut self, store: &mut Store, job: u32) {
+    fn issue_retain_reads(&mut self, store: &mut Store, job: RetainId) {
         let state = self.retain_job(job);
         let buf = state.buf.expect("there is a buffer for the batch");
         let slots: Vec<Slot> = state.batch.iter().map(|(_, slot, _)| *slot).collect();
@@ -427,7 +428,7 @@ impl Space {
     fn bad_of_batch(
         &mut self,
         store: &Store,
-        job: u32,
+        job: RetainId,
         memory: &dyn Memory,
     ) -> SmallVec<[usize; 4]> {
         let block_bytes = store.block_bytes();
@@ -450,7 +451,7 @@ impl Space {
 
     /// Reads blocks of the batch again, each by itself. The others were read: one more read of them
     /// could only fail.
-    fn read_again(&mut self, store: &mut Store, job: u32, places: &[usize]) {
+    fn read_again(&mut self, store: &mut Store, job: RetainId, places: &[usize]) {
         let state = self.retain_job(job);
         state.attempts += 1;
         let buf = state.buf.expect("a batch was read");
@@ -463,7 +464,7 @@ impl Space {
     fn issue_retain_read(
         &mut self,
         store: &mut Store,
-        job: u32,
+        job: RetainId,
         first: usize,
         count: usize,
         slot: Slot,
@@ -486,7 +487,7 @@ impl Space {
         &mut self,
         store: &mut Store,
         now: Nanos,
-        part: ReadPart,
+        part: ReadPart<RetainId>,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
@@ -532,7 +533,13 @@ impl Space {
     /// Appends what was read. A clean block that is damaged is evicted; a dirty one is carried on
     /// with the checksum it should have, so that it is never mistaken for sound (the reader gets
     /// an error, not something old).
-    fn append_batch(&mut self, store: &mut Store, now: Nanos, job: u32, memory: &mut dyn Memory) {
+    fn append_batch(
+        &mut self,
+        store: &mut Store,
+        now: Nanos,
+        job: RetainId,
+        memory: &mut dyn Memory,
+    ) {
         let block_bytes = store.block_bytes();
         let state = self.retain_job(job);
         let batch = std::mem::take(&mut state.batch);
@@ -581,7 +588,7 @@ impl Space {
         key: BlockKey,
         slot: Slot,
         to: Stream,
-        job: u32,
+        job: RetainId,
         buf: Buf,
     ) {
         let block_bytes = store.block_bytes();
@@ -618,7 +625,7 @@ impl Space {
             },
             dirty,
             zero,
-            owner: Owner(job),
+            owner: Owner::Retain(job),
             reclaim: true,
             copies: Some(vec![(slot, checksum)]),
             places: 0,
@@ -627,7 +634,7 @@ impl Space {
     }
 
     /// Blocks of the batch were appended, or superseded meanwhile.
-    pub(crate) fn retained(&mut self, job: u32, blocks: u16, memory: &mut dyn Memory) {
+    pub(crate) fn retained(&mut self, job: RetainId, blocks: u16, memory: &mut dyn Memory) {
         let state = self.retain_job(job);
         state.outstanding -= u32::from(blocks);
         if state.outstanding == 0
@@ -639,7 +646,7 @@ impl Space {
 
     /// The segment was gone through once. What is still live was being replaced and is looked at
     /// again.
-    fn segment_emptied(&mut self, store: &mut Store, job: u32) {
+    fn segment_emptied(&mut self, store: &mut Store, job: RetainId) {
         let state = self.retain_job(job);
         let segment = state.segment;
         if store.log.segment(segment).live > 0 {

@@ -11,6 +11,7 @@ mod records;
 mod run;
 mod seals;
 
+use crate::ids::RecordId;
 use smallvec::SmallVec;
 
 use crate::format::entry::{CHECKSUM_BYTES, HEAD_BYTES};
@@ -147,8 +148,6 @@ impl Piece {
 pub(crate) struct Appended {
     pub(crate) owner: Owner,
     pub(crate) blocks: u16,
-    /// It was a copy that reclaim makes.
-    pub(crate) is_copy: bool,
     pub(crate) result: Result<(), Failure>,
 }
 
@@ -156,7 +155,7 @@ pub(crate) struct Appended {
 #[derive(Clone, Debug)]
 pub(crate) struct PlacedPiece {
     pub(crate) piece: Piece,
-    pub(crate) record: u32,
+    pub(crate) record: RecordId,
     pub(crate) slot: Slot,
     pub(crate) checksums: SmallVec<[u32; 4]>,
     /// Bytes of entries set aside for it until it is published.
@@ -214,7 +213,7 @@ impl Store {
     fn place(
         &mut self,
         mut piece: Piece,
-        record: u32,
+        record: RecordId,
         slot: Slot,
         granted: u16,
         memory: &mut dyn Memory,
@@ -353,7 +352,7 @@ impl Store {
     /// copies of what a write can be under way to: promotions are of blocks that are not cached,
     /// and a copy that was overtaken by another is not published. Nothing less may count: writes
     /// that fill each other's segments would be written again and again, and for ever.
-    fn comes_too_late(&self, piece: &Piece, record: u32) -> bool {
+    fn comes_too_late(&self, piece: &Piece, record: RecordId) -> bool {
         let was_copied = piece.stream == Stream::Write
             && piece.copies.is_none()
             && (0..piece.keys.len()).any(|at| self.locks.was_copied(piece.keys.get(at)));
@@ -415,7 +414,13 @@ impl Store {
 
     /// Gives an entry its number and adds it to its record, to the segment's summary and to the
     /// ring, in that order complete before anyone is told.
-    fn publish(&mut self, record: u32, entry: Entry, checksums: &[u32], memory: &mut dyn Memory) {
+    fn publish(
+        &mut self,
+        record: RecordId,
+        entry: Entry,
+        checksums: &[u32],
+        memory: &mut dyn Memory,
+    ) {
         let number = self.log.next_number;
         self.log.next_number += u64::from(entry.count());
         let shard = self.log.shard;
@@ -500,7 +505,7 @@ impl Store {
     }
 
     /// Bytes of entries that the record, its segment's summary and its ring page can still take.
-    fn entry_room(&mut self, record: u32) -> usize {
+    fn entry_room(&mut self, record: RecordId) -> usize {
         let record = self.log.records.at(record);
         let (segment, used) = (
             record.segment,
@@ -512,7 +517,7 @@ impl Store {
     }
 
     /// Ends the setting aside of bytes for a piece: it is published, or will not be.
-    pub(crate) fn release(&mut self, record: u32, cost_bytes: usize, blocks: u16) {
+    pub(crate) fn release(&mut self, record: RecordId, cost_bytes: usize, blocks: u16) {
         let record = self.log.records.at(record);
         record.reserved_bytes -= cost_bytes;
         if let Some(page) = &mut record.ring {
@@ -528,7 +533,7 @@ impl Store {
         now: Nanos,
         piece: &Piece,
         memory: &mut dyn Memory,
-    ) -> Option<(u32, Slot, u16)> {
+    ) -> Option<(RecordId, Slot, u16)> {
         loop {
             let record = self.open_record(
                 now,
@@ -583,7 +588,6 @@ impl Store {
         self.waiting.ended.push_back(Appended {
             owner: piece.owner,
             blocks: piece.keys.len(),
-            is_copy: piece.copies.is_some(),
             result,
         });
     }

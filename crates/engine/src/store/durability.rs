@@ -7,6 +7,7 @@
 //! their header is written, and covers what came before them.
 
 use crate::format::{DurablePosition, SegmentId, Sequence, Stream};
+use crate::ids::{JobId, RecordId, RequestIndex};
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation};
 use crate::planted::{self, Bug};
 use crate::store::log::Claim;
@@ -23,9 +24,9 @@ const SAY_AFTER: Nanos = Nanos(100_000_000);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// A part of a request.
-    Request(u32),
+    Request(RequestIndex),
     /// A job, which goes on.
-    Job(u32),
+    Job(JobId),
 }
 
 #[derive(Debug)]
@@ -293,13 +294,13 @@ impl Store {
         }
     }
 
-    fn open_record_of(&mut self, stream: Stream) -> Option<u32> {
+    fn open_record_of(&mut self, stream: Stream) -> Option<RecordId> {
         let segment = self.log.streams[stream as usize].open?;
         self.log.filling(segment).record
     }
 
     /// The open record of a stream, if it says or holds anything.
-    fn record_with_entries(&mut self, stream: Stream) -> Option<u32> {
+    fn record_with_entries(&mut self, stream: Stream) -> Option<RecordId> {
         let record = self.open_record_of(stream)?;
         let state = self.log.records.at(record);
         (!state.entries.is_empty() || state.blocks > 0).then_some(record)
@@ -348,7 +349,7 @@ impl Store {
     /// The cycle goes on when the headers that are on their way are on the device.
     fn await_headers(&mut self, now: Nanos, upto: u64, closed_all: bool) {
         let mut waiting = 0;
-        for id in 0..self.log.records.capacity() {
+        for id in self.log.records.ids() {
             if let Some(record) = self.log.records.get(id)
                 && record.closing
                 && !record.awaited

@@ -2,6 +2,7 @@
 //! and what may be in its log although its writes failed.
 
 use crate::format::{BlockKey, DurablePosition, Stream};
+use crate::ids::RequestIndex;
 use crate::interface::VolumeSlot;
 use crate::map::locks::KeyMap;
 use crate::planted::{self, Bug};
@@ -45,7 +46,7 @@ pub(crate) struct FailedCache {
     /// Blocks of writes that failed and may be in the log all the same.
     pub(crate) landed: KeyMap<()>,
     /// Requests to flush a volume that wait for that list to be empty.
-    pub(crate) flushes: Vec<(u32, VolumeSlot)>,
+    pub(crate) flushes: Vec<(RequestIndex, VolumeSlot)>,
 }
 
 /// Blocks in ranges: `(first, end)`, sorted, none meeting another.

@@ -1,6 +1,7 @@
 //! The shard's log in memory: its segments, streams and open records. Bookkeeping only; what is
 //! written when is decided in `append` and `durability`.
 
+use crate::ids::RecordId;
 use std::collections::VecDeque;
 
 use crate::format::header::{ENTRY_BYTES, State};
@@ -126,9 +127,9 @@ pub(crate) struct Filling {
     /// Bytes of the summary set aside for pieces that are being written.
     pub(crate) reserved_bytes: usize,
     /// The record that takes appends.
-    pub(crate) record: Option<u32>,
+    pub(crate) record: Option<RecordId>,
     /// Records not yet complete on the device or behind one that is not, by slot (I13).
-    pub(crate) outstanding: VecDeque<u32>,
+    pub(crate) outstanding: VecDeque<RecordId>,
     /// Slots below this one are complete on the device, all records before them too.
     pub(crate) complete_slots: u16,
     /// How often its seal was tried.
@@ -208,7 +209,7 @@ pub(crate) struct Log {
     /// Every number up to this one is durable.
     pub(crate) durable_number: u64,
     pub(crate) durable: [DurablePosition; Stream::COUNT],
-    pub(crate) records: Slab<Record>,
+    pub(crate) records: Slab<RecordId, Record>,
     pub(crate) ring_pages: Vec<usize>,
     pub(crate) ring_uses: u64,
     usable: usize,

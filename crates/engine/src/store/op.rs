@@ -1,6 +1,7 @@
 //! Device operations: what each was for, and what its end needs to know.
 
 use crate::format::{BlockKey, SegmentId, Sequence, Slot};
+use crate::ids::{AheadId, JobId, RecordId, RequestIndex, RetainId, WritebackId};
 use crate::interface::{Buf, Nanos, RequestId, VolumeSlot};
 use crate::map::locks::Owner;
 use crate::store::append::PlacedPiece;
@@ -11,7 +12,7 @@ pub(crate) enum Op {
     /// Boxed, so that the table of operations stays small.
     AppendData(Box<PlacedPiece>),
     FastWrite(FastWrite),
-    Header(u32),
+    Header(RecordId),
     Seal {
         segment: SegmentId,
         which: u8,
@@ -28,34 +29,34 @@ pub(crate) enum Op {
     PromoteOneWrite(PromoteOne, PlacedRun, u32),
     /// Boxed as above; it is rare.
     LateRead(Box<LateRead>),
-    ReadAhead(u32),
-    PromoteRead(u32),
+    ReadAhead(AheadId),
+    PromoteRead(JobId),
     FillFromCache {
-        job: u32,
+        job: JobId,
         edge: u8,
         slot: Slot,
     },
     FillFromOrigin {
-        job: u32,
+        job: JobId,
         edge: u8,
     },
     JobOrigin {
-        job: u32,
+        job: JobId,
     },
 
-    WritebackRead(ReadPart),
+    WritebackRead(ReadPart<WritebackId>),
     WritebackWrite {
-        job: u32,
+        job: WritebackId,
     },
-    RetainRead(ReadPart),
+    RetainRead(ReadPart<RetainId>),
     Renewal(SegmentId),
     SegmentDiscard(SegmentId),
 }
 
 /// A part of what a job reads.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReadPart {
-    pub(crate) job: u32,
+pub(crate) struct ReadPart<I> {
+    pub(crate) job: I,
     /// The first block of the part, counted from the first of the job.
     pub(crate) first: u16,
     /// How many blocks.
@@ -72,7 +73,7 @@ pub(crate) struct FastWrite {
     pub(crate) buf: Buf,
     pub(crate) key: BlockKey,
     pub(crate) count: u16,
-    pub(crate) record: u32,
+    pub(crate) record: RecordId,
     pub(crate) slot: Slot,
     /// Of the first block.
     pub(crate) checksum: u32,
@@ -107,7 +108,7 @@ impl FastWrite {
 pub(crate) struct PlacedRun {
     pub(crate) key: BlockKey,
     pub(crate) count: u16,
-    pub(crate) record: u32,
+    pub(crate) record: RecordId,
     /// Of the first block.
     pub(crate) slot: Slot,
 }
@@ -115,7 +116,7 @@ pub(crate) struct PlacedRun {
 /// A read of consecutive slots in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct HitRead {
-    pub(crate) request: u32,
+    pub(crate) request: RequestIndex,
     pub(crate) volume: VolumeSlot,
     pub(crate) key: BlockKey,
     pub(crate) slot: Slot,
@@ -139,7 +140,7 @@ pub(crate) struct MissRead {
 /// Who waits for the read of a promotion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader {
-    pub(crate) request: u32,
+    pub(crate) request: RequestIndex,
     /// From where in the first block.
     pub(crate) skip_bytes: u32,
     /// Where the data goes; [`Buf::EMPTY`] for a prefetch.

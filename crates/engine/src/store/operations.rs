@@ -9,7 +9,7 @@ use crate::store::op::Op;
 /// Operations in flight or waiting to be taken.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
-    ops: Slab<Op>,
+    ops: Slab<OpId, Op>,
     actions: VecDeque<Action>,
 }
 
@@ -17,7 +17,7 @@ impl Operations {
     /// Hands an operation to the driver.
     #[inline(always)]
     pub(crate) fn issue(&mut self, op: Op, device: Device, operation: Operation) {
-        let op = OpId(self.ops.insert(op));
+        let op = self.ops.insert(op);
         self.actions.push_back(Action {
             op,
             device,
@@ -34,14 +34,14 @@ impl Operations {
     /// Ends an operation, if it is in flight.
     #[inline(always)]
     pub(crate) fn end(&mut self, op: OpId) -> Option<Op> {
-        self.ops.remove(op.0)
+        self.ops.remove(op)
     }
 
     /// Makes another of each operation that `concerns` chooses; its end comes under its old name.
     pub(crate) fn change(&mut self, concerns: impl Fn(&Op) -> bool, change: impl Fn(Op) -> Op) {
-        for name in 0..self.ops.capacity() {
-            if self.ops.get(name).is_some_and(&concerns) {
-                self.ops.change(name, &change);
+        for id in self.ops.ids() {
+            if self.ops.get(id).is_some_and(&concerns) {
+                self.ops.change(id, &change);
             }
         }
     }

@@ -39,7 +39,7 @@ struct Renewal {
     /// The next of the numbers that were set aside for it, if it goes before another.
     set_aside: Option<u64>,
     /// What supersedes the blocks it leaves out is numbered no higher.
-    needs: u64,
+    needs: Option<u64>,
     which: u8,
     summary: Option<Summary>,
     buf: Option<Buf>,
@@ -73,7 +73,10 @@ impl Renewals {
     pub(crate) fn flush_begins(&mut self, upto: u64) -> Option<u64> {
         let renewal = self.current.as_mut()?;
         match renewal.phase {
-            Phase::Numbered if upto >= renewal.needs || planted::is(Bug::RenewalUncovered) => {
+            Phase::Numbered
+                if renewal.needs.is_some_and(|needs| upto >= needs)
+                    || planted::is(Bug::RenewalUncovered) =>
+            {
                 renewal.phase = Phase::Covered;
             }
             Phase::Written => renewal.phase = Phase::Flushing,
@@ -153,7 +156,7 @@ impl Store {
             before: below.map(|(open, _)| open),
             first_number,
             set_aside: below.map(|(_, first)| first),
-            needs: u64::MAX,
+            needs: None,
             which,
             summary: None,
             buf: None,
@@ -239,7 +242,7 @@ impl Store {
     /// metadata for nothing.
     fn want_renewal_covered(&mut self) {
         let needs = self.renewals.current.as_ref().expect("in progress").needs;
-        if needs <= self.last_number_closed() {
+        if needs.is_some_and(|needs| needs <= self.last_number_closed()) {
             self.want_partial_flush();
         } else {
             self.force_flush();
@@ -357,7 +360,8 @@ impl Store {
         if self.is_renewing() || !self.pays_to_renew(segment) {
             return false;
         }
-        let below = self.log.take_below(segment);
+        let goes_below = self.settings.laboratory.renewals_below;
+        let below = goes_below.then(|| self.log.take_below(segment)).flatten();
         // Rule 1: what the open segment takes from now on would be numbered above the renewal
         // and yet lie below it in the stream.
         if below.is_none()
@@ -370,7 +374,7 @@ impl Store {
         }
         self.number_renewal(segment, below);
         let needs = self.log.segment(segment).superseded_by;
-        self.renewals.current.as_mut().expect("just begun").needs = needs;
+        self.renewals.current.as_mut().expect("just begun").needs = Some(needs);
         self.want_renewal_covered();
         self.stats.renewed_segments += 1;
         true
@@ -393,7 +397,7 @@ mod tests {
                 before: None,
                 first_number: 8,
                 set_aside: None,
-                needs: 12,
+                needs: Some(12),
                 which: 0,
                 summary: None,
                 buf: None,

@@ -1,5 +1,6 @@
 //! Attached volumes, and what is known of their origins' volatile caches.
 
+use crate::ids::{JobId, RequestIndex};
 use std::collections::BTreeSet;
 
 use crate::format::{BlockKey, Slot};
@@ -78,8 +79,8 @@ pub(crate) struct Volume {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OriginWaiter {
-    Request(u32),
-    Job(u32),
+    Request(RequestIndex),
+    Job(JobId),
 }
 
 impl Volume {

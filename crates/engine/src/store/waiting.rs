@@ -1,5 +1,6 @@
 //! What waits in the store for room, for memory, or to be told.
 
+use crate::ids::RecordId;
 use std::collections::VecDeque;
 
 use crate::format::SegmentId;
@@ -14,7 +15,7 @@ pub(super) struct Waiting {
     /// Pieces that found no room.
     pub(super) pieces: VecDeque<Piece>,
     /// Records whose header found no memory.
-    pub(super) headers: Vec<u32>,
+    pub(super) headers: Vec<RecordId>,
     /// Segments whose seal found no memory.
     pub(super) seals: Vec<SegmentId>,
     /// Versions that became clean while there was no room to say so.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
-use forebay_experiments::{limit, mail, memory, policies, raid, writeback};
+use forebay_experiments::{crossvalidate, limit, mail, memory, policies, raid, writeback};
 use forebay_virtual::CpuCost;
 
 const USAGE: &str =
@@ -27,8 +27,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some("policies") {
-        return policies_main();
+    match std::env::args().nth(1).as_deref() {
+        Some("policies") => return traces_main(policies::USAGE, policies::run),
+        Some("crossvalidate") => return traces_main(crossvalidate::USAGE, crossvalidate::run),
+        _ => {}
     }
     let arguments = match parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
@@ -52,20 +54,24 @@ fn main() -> ExitCode {
     }
 }
 
-/// The comparison of replacement, which has options of its own.
-fn policies_main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(2).collect();
-    if words.iter().any(|word| word == "--help") {
-        println!("{}", policies::USAGE);
+/// Runs a command over traces: from its words and a place for its progress to its output.
+type OverTraces = fn(std::env::Args, &(dyn Fn(&str) + Sync)) -> Result<String, String>;
+
+/// A comparison of replacement, which has options of its own.
+fn traces_main(usage: &str, run: OverTraces) -> ExitCode {
+    let mut words = std::env::args();
+    let name: Vec<String> = words.by_ref().take(2).collect();
+    if std::env::args().any(|word| word == "--help") {
+        println!("{usage}");
         return ExitCode::SUCCESS;
     }
-    match policies::run(words.into_iter(), &|step| eprintln!("{step}")) {
+    match run(words, &|step| eprintln!("{step}")) {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
         }
         Err(message) => {
-            eprintln!("{message}\nforebay-experiments policies --help says what there is");
+            eprintln!("{message}\n{} --help says what there is", name.join(" "));
             ExitCode::from(2)
         }
     }

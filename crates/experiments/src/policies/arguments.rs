@@ -68,7 +68,10 @@ impl FromStr for Size {
 /// Runs the comparison and returns what is to be printed.
 ///
 /// # Errors
-pub fn run(words: impl Iterator<Item = String>, progress: &dyn Fn(&str)) -> Result<String, String> {
+pub fn run(
+    words: impl Iterator<Item = String>,
+    progress: &(dyn Fn(&str) + Sync),
+) -> Result<String, String> {
     let arguments = parse(words)?;
     let mut rows = Vec::new();
     for (name, format, path) in &arguments.traces {
@@ -100,7 +103,7 @@ fn measured(
     name: &str,
     trace: &Trace,
     size_blocks: u64,
-    progress: &dyn Fn(&str),
+    progress: &(dyn Fn(&str) + Sync),
 ) -> Vec<Row> {
     let rows = arguments.settings.iter().map(|(policy, settings)| {
         progress(&format!("{name}, {size_blocks} blocks, {policy}"));

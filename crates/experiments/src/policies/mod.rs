@@ -134,7 +134,20 @@ pub fn settings() -> Settings {
 /// # Errors
 /// Where such a cache cannot be made.
 pub fn measure(trace: &Trace, blocks: u64, settings: &Settings) -> Result<Point, String> {
-    let mut cache = Timeless::new(shape(blocks)?, settings.clone(), trace.footprint().max(1))?;
+    let shape = shape(blocks)?;
+    let ideal = ideal_misses(trace, blocks, &[PolicyKind::S3Fifo], 1)[0];
+    drive(trace, shape, blocks, settings, ideal)
+}
+
+/// Drives the engine with a trace; what the ideal would have done is known.
+pub(crate) fn drive(
+    trace: &Trace,
+    shape: Geometry,
+    blocks: u64,
+    settings: &Settings,
+    ideal_misses: u64,
+) -> Result<Point, String> {
+    let mut cache = Timeless::new(shape, settings.clone(), trace.footprint().max(1))?;
     let (mut misses, mut inserted) = (0, 0);
     let (mut used, mut looked, mut seen) = (0.0, 0u64, 0u64);
     for (block, write) in trace.accesses() {
@@ -159,16 +172,24 @@ pub fn measure(trace: &Trace, blocks: u64, settings: &Settings) -> Result<Point,
         used: used / looked.max(1) as f64,
         written_bytes: cache.cache_written_bytes(),
         metadata_bytes: stats.cache_metadata_written_bytes,
-        ideal_misses: ideal_misses(trace, blocks),
+        ideal_misses,
     };
     Ok(point)
 }
 
-fn ideal_misses(trace: &Trace, blocks: u64) -> u64 {
-    let job = Job {
-        policy: PolicyKind::S3Fifo,
-        size_blocks: blocks,
-    };
-    let found = simulate(trace.blocks(), &[job], 1, 0, &|_| true);
-    found.map_or(0, |found| found[0].misses)
+/// The misses of each of these ideal policies, with as many blocks.
+pub(crate) fn ideal_misses(
+    trace: &Trace,
+    size_blocks: u64,
+    policies: &[PolicyKind],
+    threads: usize,
+) -> Vec<u64> {
+    let jobs = policies.iter().map(|&policy| Job {
+        policy,
+        size_blocks,
+    });
+    let jobs: Vec<Job> = jobs.collect();
+    let found = simulate(trace.blocks(), &jobs, threads, 0, &|_| true);
+    let found = found.expect("nobody stops it");
+    found.iter().map(|outcome| outcome.misses).collect()
 }

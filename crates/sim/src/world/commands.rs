@@ -20,6 +20,9 @@ const LOOK: Nanos = Nanos(200_000);
 const LONGEST_LOOK: u32 = 9;
 /// More events than a command takes once nothing fails any more.
 const EVENT_LIMIT: u32 = 400_000;
+/// Time after an orderly stop in which its shards are watched, in milliseconds: longer than any of
+/// their deadlines.
+const AFTER_STOP_MS: u64 = 3_000;
 
 /// A command in progress.
 #[derive(Debug)]
@@ -476,6 +479,7 @@ impl World<'_> {
             return self.crash_here(power);
         }
         self.counts().add("stopped in order", 1);
+        self.nothing_more_begins()?;
         let stuck = self.engines().any(|engine| engine.buffer_occupancy().1 > 0);
         self.leave_flights(power);
         self.forgive_the_device();
@@ -504,6 +508,17 @@ impl World<'_> {
         self.an_old_device_is_refused()?;
         self.attach(&[])?;
         self.verify(100)
+    }
+
+    /// After an orderly stop the daemon takes its rings away: a shard that begins something by
+    /// itself would find none.
+    fn nothing_more_begins(&mut self) -> Check {
+        let before = self.submissions;
+        self.pass(AFTER_STOP_MS)?;
+        if self.submissions > before {
+            return Err("a shard began something after an orderly stop".to_owned());
+        }
+        Ok(())
     }
 
     /// Whether what is on record of an origin is what it looks like.

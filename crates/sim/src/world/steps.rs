@@ -152,7 +152,7 @@ impl World<'_> {
         Ok(())
     }
 
-    fn pass(&mut self, ms: u64) -> Check {
+    pub(super) fn pass(&mut self, ms: u64) -> Check {
         let until = self.now.after(Nanos(ms * 1_000_000));
         let mut events = 0u32;
         while self.event(Some(until))? {

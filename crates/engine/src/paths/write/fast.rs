@@ -12,9 +12,9 @@ use crate::format::{BlockKey, Slot, Stream, entry::MAX_COUNT};
 use crate::interface::{
     Ack, Device, DeviceError, Memory, Nanos, Operation, Request, RequestKind, one_buf,
 };
-use crate::jobs::Job;
 use crate::jobs::write::Run;
-use crate::map::locks::{NO_JOB, Owner};
+use crate::jobs::{Job, Turn};
+use crate::map::locks::Owner;
 use crate::store::append::{Keys, Piece, PlacedPiece, run_cost_bytes};
 use crate::store::contents::BlockKind;
 use crate::store::op::{FastWrite, Op, PlacedRun};
@@ -107,7 +107,11 @@ impl Engine {
     #[inline(always)]
     fn own_all(&mut self, key: BlockKey, count: u16) -> bool {
         for i in 0..count {
-            if !self.store.locks.lock_free(key.plus(u64::from(i)), NO_JOB) {
+            if !self
+                .store
+                .locks
+                .lock_free(key.plus(u64::from(i)), Owner::FastWrite)
+            {
                 self.disown(key, i);
                 return false;
             }
@@ -119,9 +123,9 @@ impl Engine {
     #[inline(always)]
     fn disown(&mut self, key: BlockKey, count: u16) {
         for i in 0..u64::from(count) {
-            if let Some(next) = self.store.locks.unlock(key.plus(i), NO_JOB) {
+            if let Some(next) = self.store.locks.unlock(key.plus(i), Owner::FastWrite) {
                 self.store.stir();
-                self.runnable.push_back(next.0);
+                self.runnable.push_back(Turn::Job(next));
             }
         }
     }
@@ -215,10 +219,10 @@ impl Engine {
             len_bytes: write.buf.len_bytes,
             buf: write.buf,
         };
-        let name = self.begin_request(write.started, request);
-        let mut job = WriteJob::new(name, request, (key, end), None, write.started);
+        let index = self.begin_request(write.started, request);
+        let mut job = WriteJob::new(index, request, (key, end), None, write.started);
         job.is_logging(Run { key, count });
-        let owner = Owner(self.jobs.insert(Job::Write(Box::new(job))));
+        let owner = Owner::Job(self.jobs.insert(Job::Write(Box::new(job))));
         for key in (key.0..end.0).map(BlockKey) {
             self.store.locks.steal(key, owner);
             let was_cached = self.store.index.find(key).is_some();

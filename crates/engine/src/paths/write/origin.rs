@@ -3,9 +3,11 @@
 
 use crate::engine::Engine;
 use crate::format::BlockKey;
+use crate::ids::JobId;
 use crate::interface::{
     Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, RequestKind, one_buf,
 };
+use crate::jobs::Turn;
 use crate::jobs::write::{Edge, Run, Stage};
 use crate::map::origin_locks::OriginWriter;
 use crate::store::op::Op;
@@ -15,7 +17,7 @@ use super::pieces;
 
 impl Engine {
     /// Writes the origin, once no write-back of the same blocks is in flight (I11).
-    pub(super) fn write_starts_origin(&mut self, now: Nanos, job: u32) -> bool {
+    pub(super) fn write_starts_origin(&mut self, now: Nanos, job: JobId) -> bool {
         let state = self.write_job(job);
         let (request, logged, around) = (state.request, state.logged.clone(), state.around.clone());
         let keys =
@@ -53,7 +55,7 @@ impl Engine {
 
     /// The origin operation for a run: the request's bytes of it, whole where it was partial and
     /// the origin may not have the rest.
-    fn issue_origin(&mut self, job: u32, run: Run) {
+    fn issue_origin(&mut self, job: JobId, run: Run) {
         let (request, edges) = {
             let state = self.write_job(job);
             (state.request, state.edges)
@@ -117,7 +119,7 @@ impl Engine {
         self.issue_for(job, operation);
     }
 
-    pub(super) fn issue_for(&mut self, job: u32, operation: Operation) {
+    pub(super) fn issue_for(&mut self, job: JobId, operation: Operation) {
         let state = self.write_job(job);
         state.outstanding += 1;
         let volume = state.request.volume;
@@ -126,7 +128,7 @@ impl Engine {
             .issue(Op::JobOrigin { job }, Device::Origin(volume), operation);
     }
 
-    fn issue_zeroes_with_edges(&mut self, job: u32, run: Run) {
+    fn issue_zeroes_with_edges(&mut self, job: JobId, run: Run) {
         let (request, edges) = {
             let state = self.write_job(job);
             (state.request, state.edges)
@@ -152,7 +154,7 @@ impl Engine {
     pub(crate) fn write_origin_done(
         &mut self,
         now: Nanos,
-        job: u32,
+        job: JobId,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
@@ -184,7 +186,7 @@ impl Engine {
     }
 
     /// The origin has what the job wrote, in its volatile cache at least; after an error perhaps.
-    fn origin_written_by(&mut self, now: Nanos, job: u32, memory: &mut dyn Memory) {
+    fn origin_written_by(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) {
         self.release_origin_locks(job);
         let state = self.write_job(job);
         let (volume, through, failed) =
@@ -204,7 +206,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn release_origin_locks(&mut self, job: u32) {
+    pub(super) fn release_origin_locks(&mut self, job: JobId) {
         let state = self.write_job(job);
         if !std::mem::take(&mut state.origin_locked) {
             return;
@@ -221,10 +223,10 @@ impl Engine {
     /// Has writes that waited for the end of another write of their blocks look again (I11).
     pub(crate) fn wake_origin_waiters(&mut self) {
         let waiters = self.store.origin_locks.take_waiting();
-        self.runnable.extend(waiters);
+        self.runnable.extend(waiters.into_iter().map(Turn::Job));
     }
 
-    pub(super) fn write_forces_origin(&mut self, job: u32) {
+    pub(super) fn write_forces_origin(&mut self, job: JobId) {
         let state = self.write_job(job);
         let volume = state.request.volume;
         if state.through || !state.around.is_empty() {
@@ -232,14 +234,14 @@ impl Engine {
             self.store.await_origin(volume, OriginWaiter::Job(job));
         } else {
             state.stage = Stage::Ended;
-            self.runnable.push_back(job);
+            self.runnable.push_back(Turn::Job(job));
         }
     }
 
     pub(crate) fn write_origin_durable(
         &mut self,
         _now: Nanos,
-        job: u32,
+        job: JobId,
         result: Result<(), Failure>,
     ) {
         let state = self.write_job(job);
@@ -247,6 +249,6 @@ impl Engine {
             state.failure.get_or_insert(failure);
         }
         state.stage = Stage::Ended;
-        self.runnable.push_back(job);
+        self.runnable.push_back(Turn::Job(job));
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
+use crate::ids::JobId;
 use crate::interface::{Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, one_buf};
 use crate::jobs::write::Edge;
 use crate::store::op::Op;
@@ -15,7 +16,7 @@ impl Engine {
     pub(super) fn fill_edges(
         &mut self,
         now: Nanos,
-        job: u32,
+        job: JobId,
         volume: crate::interface::VolumeSlot,
         memory: &mut dyn Memory,
     ) -> bool {
@@ -56,12 +57,12 @@ impl Engine {
         true
     }
 
-    pub(super) fn is_logged(&mut self, job: u32, key: BlockKey) -> bool {
+    pub(super) fn is_logged(&mut self, job: JobId, key: BlockKey) -> bool {
         let logged = &self.write_job(job).logged;
         logged.iter().any(|run| run.contains(key))
     }
 
-    fn start_fill(&mut self, now: Nanos, job: u32, edge: u8, memory: &mut dyn Memory) {
+    fn start_fill(&mut self, now: Nanos, job: JobId, edge: u8, memory: &mut dyn Memory) {
         let volume = self.write_job(job).request.volume;
         let Edge { key, buf, .. } = self.write_job(job).edges[usize::from(edge)].expect("an edge");
         match self.store.index.find(key) {
@@ -84,7 +85,7 @@ impl Engine {
     fn fill_from_origin(
         &mut self,
         now: Nanos,
-        job: u32,
+        job: JobId,
         edge: u8,
         volume: crate::interface::VolumeSlot,
         key: BlockKey,
@@ -104,7 +105,7 @@ impl Engine {
     pub(crate) fn fill_from_cache_done(
         &mut self,
         now: Nanos,
-        job: u32,
+        job: JobId,
         edge: u8,
         slot: Slot,
         result: Result<(), DeviceError>,
@@ -140,7 +141,7 @@ impl Engine {
     pub(crate) fn fill_from_origin_done(
         &mut self,
         now: Nanos,
-        job: u32,
+        job: JobId,
         edge: u8,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
@@ -161,7 +162,7 @@ impl Engine {
         self.resume_write(now, job, memory);
     }
 
-    pub(super) fn merge_edge(&mut self, job: u32, edge: Edge, memory: &mut dyn Memory) {
+    pub(super) fn merge_edge(&mut self, job: JobId, edge: Edge, memory: &mut dyn Memory) {
         let request = self.write_job(job).request;
         let is_zero = self.write_job(job).is_zero();
         let block_bytes = self.store.block_bytes() as u64;

@@ -2,6 +2,7 @@
 //! that flush after each write.
 
 use crate::format::{Slot, Stream};
+use crate::ids::RecordId;
 use crate::interface::{Memory, Nanos};
 use crate::store::Store;
 use crate::store::append::{Piece, PlacedPiece};
@@ -9,7 +10,7 @@ use crate::store::append::{Piece, PlacedPiece};
 impl Store {
     /// Sends out the writes that arrived together, header and data in one transfer.
     pub(crate) fn flush_combined(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        let mut current: Option<u32> = None;
+        let mut current: Option<RecordId> = None;
         let mut ends_in_zeroes = false;
         while let Some(piece) = self.waiting.combined.pop_front() {
             if self.failed_cache() {
@@ -89,7 +90,7 @@ impl Store {
     }
 
     /// The blocks that travelled with a record's header are not in the log.
-    pub(super) fn fail_combined(&mut self, record: u32) {
+    pub(super) fn fail_combined(&mut self, record: RecordId) {
         for placed in std::mem::take(&mut self.log.records.at(record).combined) {
             for i in 0..placed.piece.keys.len() {
                 let key = placed.piece.keys.get(i);

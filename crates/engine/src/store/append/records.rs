@@ -2,6 +2,7 @@
 //! their header is on the device, and only in their segment's order (I13).
 
 use crate::format::{EntryList, Header, PAGE_BYTES, SegmentId, Slot, Stream};
+use crate::ids::RecordId;
 use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
 use crate::planted::{self, Bug};
 use crate::ring::{RingPage, RingRecord};
@@ -21,7 +22,7 @@ impl Store {
         entry_bytes: usize,
         claim: Claim,
         memory: &mut dyn Memory,
-    ) -> Option<u32> {
+    ) -> Option<RecordId> {
         loop {
             if self.log.free.len() < claim.leaves() {
                 return None;
@@ -92,7 +93,7 @@ impl Store {
         now: Nanos,
         stream: Stream,
         memory: &mut dyn Memory,
-    ) -> Option<u32> {
+    ) -> Option<RecordId> {
         let segment = self.log.streams[stream as usize].open?;
         let slots = self.log.geometry.slots_per_segment() as u16;
         let filling = self.log.filling(segment);
@@ -131,7 +132,7 @@ impl Store {
     }
 
     /// Ends a record's appends; its header goes out when its data is on the device.
-    pub(crate) fn close_record(&mut self, _now: Nanos, id: u32, memory: &mut dyn Memory) {
+    pub(crate) fn close_record(&mut self, _now: Nanos, id: RecordId, memory: &mut dyn Memory) {
         let shard = self.log.shard;
         let record = self.log.records.at(id);
         assert!(!record.closing, "a record is closed once");
@@ -147,7 +148,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn transfer_ended(&mut self, _now: Nanos, id: u32, memory: &mut dyn Memory) {
+    pub(crate) fn transfer_ended(&mut self, _now: Nanos, id: RecordId, memory: &mut dyn Memory) {
         let record = self.log.records.at(id);
         record.pending -= 1;
         if record.pending == 0 && record.closing {
@@ -156,7 +157,7 @@ impl Store {
     }
 
     /// Writes a closed record's header, with the data of its combined pieces behind it.
-    pub(crate) fn write_header(&mut self, id: u32, memory: &mut dyn Memory) {
+    pub(crate) fn write_header(&mut self, id: RecordId, memory: &mut dyn Memory) {
         let page = memory.alloc(PAGE_BYTES);
         let Some(page) = page.or_else(|| self.spare_pages.pop()) else {
             self.waiting.headers.push(id);
@@ -167,7 +168,7 @@ impl Store {
         self.issue_header(id);
     }
 
-    fn encode_header(&mut self, id: u32, page: Buf, memory: &mut dyn Memory) {
+    fn encode_header(&mut self, id: RecordId, page: Buf, memory: &mut dyn Memory) {
         let shard = self.log.shard;
         let segment = self.log.records.at(id).segment;
         let cache_id = self.log.map.id_in(segment);
@@ -193,7 +194,7 @@ impl Store {
         self.durable_is_said();
     }
 
-    fn issue_header(&mut self, id: u32) {
+    fn issue_header(&mut self, id: RecordId) {
         let geometry = self.log.geometry;
         let record = self.log.records.at(id);
         let slot = geometry.slot(record.segment, record.slot);
@@ -217,7 +218,7 @@ impl Store {
     pub(crate) fn header_done(
         &mut self,
         now: Nanos,
-        id: u32,
+        id: RecordId,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
@@ -235,7 +236,7 @@ impl Store {
             self.fail_cache("headers cannot be written to the cache device");
             self.fail_combined(id);
             // What is complete behind it never counts either (I13).
-            for other in 0..self.log.records.capacity() {
+            for other in self.log.records.ids() {
                 if self
                     .log
                     .records

@@ -3,6 +3,7 @@
 //! engine's cost.
 
 use crate::format::{RunEntry, Slot, Stream};
+use crate::ids::RecordId;
 use crate::interface::Memory;
 use crate::store::Store;
 use crate::store::append::run_cost_bytes;
@@ -13,7 +14,7 @@ impl Store {
     /// Slots in the open record of a stream, if there is one with room for so many blocks. The
     /// record waits for the blocks from then on.
     #[inline(always)]
-    pub(crate) fn reserve_run(&mut self, stream: Stream, count: u16) -> Option<(u32, Slot)> {
+    pub(crate) fn reserve_run(&mut self, stream: Stream, count: u16) -> Option<(RecordId, Slot)> {
         let cost_bytes = run_cost_bytes(usize::from(count));
         let log = &mut self.log;
         if log.free.len() < Claim::Client.leaves() {
@@ -22,8 +23,8 @@ impl Store {
         let id = log.streams[stream as usize].open?;
         let slots = log.geometry.slots_per_segment() as u16;
         let filling = log.segments[id.0 as usize].filling.as_deref_mut()?;
-        let name = filling.record?;
-        let record = log.records.at(name);
+        let record_id = filling.record?;
+        let record = log.records.at(record_id);
         let has_room = filling.next_slot + count <= slots
             && filling.room_bytes() >= cost_bytes
             && record.has_room(usize::from(count), cost_bytes);
@@ -39,7 +40,7 @@ impl Store {
         record.blocks += count;
         record.reserved_bytes += cost_bytes;
         record.pending += 1;
-        Some((name, slot))
+        Some((record_id, slot))
     }
 
     /// Gives blocks their numbers and adds them to their record, the segment's summary and the

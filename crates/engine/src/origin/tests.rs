@@ -1,0 +1,158 @@
+//! Tests of write-back and the throttle by themselves, over a store.
+
+use crate::buffer::MemoryBuffer;
+use crate::format::{BlockKey, Stream};
+use crate::interface::Action;
+use crate::origin::Origin;
+use crate::rig::{BLOCK_BYTES, Rig, VOLUME, shape};
+use crate::settings::{Mode, Settings, WritebackPolicy};
+use crate::store::op::Op;
+
+struct Writer {
+    rig: Rig,
+    origin: Origin,
+    buffer: MemoryBuffer,
+}
+
+impl Writer {
+    /// One that writes everything back at once.
+    fn new() -> Writer {
+        let settings = Settings {
+            writeback_policy: WritebackPolicy::Cleaner,
+            ..Settings::default()
+        };
+        let mut rig = Rig::new(Mode::Writeback, settings);
+        let origin = Origin::new(BLOCK_BYTES, &mut rig.ram);
+        Writer {
+            rig,
+            origin,
+            buffer: MemoryBuffer::default(),
+        }
+    }
+
+    fn advance(&mut self) {
+        let Rig {
+            store, ram, now, ..
+        } = &mut self.rig;
+        self.origin
+            .advance_writeback(store, &self.buffer, *now, ram);
+    }
+
+    /// Carries out what write-back asks for, and says what that was.
+    fn run(&mut self) -> Vec<(&'static str, bool)> {
+        let mut seen = Vec::new();
+        while let Some(action) = self.rig.store.operations.next() {
+            seen.push(shape(&action));
+            self.carry_out(action);
+        }
+        seen
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        let Some(op) = self.rig.carry_out(action) else {
+            return;
+        };
+        let Rig {
+            store, ram, now, ..
+        } = &mut self.rig;
+        match op {
+            Op::WritebackRead(part) => {
+                self.origin
+                    .writeback_read_done(store, *now, part, Ok(()), ram);
+            }
+            Op::WritebackWrite { job } => {
+                self.origin
+                    .writeback_write_done(store, *now, job, Ok(()), ram);
+            }
+            other => panic!("write-back asks for no {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn nothing_is_written_back_before_its_entry_is_durable() {
+    let mut writer = Writer::new();
+    assert!(writer.rig.append(Stream::Write, 3, 1));
+    writer.advance();
+    assert_eq!(writer.run(), [], "I4");
+    writer.rig.flush();
+    writer.rig.now.0 += 1 << 30;
+    writer.advance();
+    assert_eq!(writer.run(), [("read", true), ("write", false)]);
+}
+
+#[test]
+fn neighbours_go_in_one_write_and_are_clean_after_the_origins_flush() {
+    let mut writer = Writer::new();
+    for key in [4, 2, 3] {
+        assert!(writer.rig.append(Stream::Write, key, 1));
+    }
+    writer.rig.flush();
+    writer.advance();
+    let seen = writer.run();
+    let writes = seen.iter().filter(|seen| **seen == ("write", false));
+    assert_eq!(writes.count(), 1, "in {seen:?}");
+    assert_eq!(writer.rig.store.stats.dirty_blocks, 3, "I6");
+    writer.rig.store.want_origin_flush(VOLUME);
+    writer.rig.store.advance_origins(writer.rig.now);
+    assert_eq!(writer.run(), [("flush", false)]);
+    assert_eq!(writer.rig.store.stats.dirty_blocks, 0);
+}
+
+#[test]
+fn a_version_that_was_replaced_meanwhile_stays_dirty() {
+    let mut writer = Writer::new();
+    assert!(writer.rig.append(Stream::Write, 3, 1));
+    writer.rig.flush();
+    writer.advance();
+    writer.run();
+    assert!(writer.rig.append(Stream::Write, 3, 1));
+    writer.rig.store.want_origin_flush(VOLUME);
+    writer.rig.store.advance_origins(writer.rig.now);
+    writer.run();
+    assert_eq!(writer.rig.store.stats.dirty_blocks, 1, "I6");
+}
+
+#[test]
+fn held_write_back_begins_nothing() {
+    let mut writer = Writer::new();
+    assert!(writer.rig.append(Stream::Write, 3, 1));
+    writer.rig.flush();
+    writer.origin.writeback.hold();
+    writer.advance();
+    assert_eq!(writer.run(), []);
+}
+
+#[test]
+fn writes_wait_at_the_limit_of_dirty_data_and_pass_below_the_high_mark() {
+    let mut writer = Writer::new();
+    writer.rig.store.settings.dirty_high_percent = 0;
+    writer.rig.store.settings.dirty_limit_percent = 0;
+    let index = crate::slab::SlabId::new(1);
+    let Rig { store, now, .. } = &mut writer.rig;
+    assert!(writer.origin.throttles(store, *now, 8));
+    writer.origin.throttle.hold(index, 8);
+    writer
+        .origin
+        .refill(store, now.after(crate::interface::Nanos::SECOND));
+    assert_eq!(
+        writer.origin.next_released(store),
+        None,
+        "it is at the limit"
+    );
+    store.settings.dirty_high_percent = 60;
+    assert_eq!(writer.origin.next_released(store), Some(index));
+    assert!(writer.origin.throttle.is_empty());
+}
+
+#[test]
+fn blocks_of_no_volume_are_left_alone() {
+    let mut writer = Writer::new();
+    assert!(writer.rig.append(Stream::Write, 3, 1));
+    writer.rig.flush();
+    assert!(writer.rig.store.index.find(BlockKey(3)).is_some());
+    let volume = writer.rig.store.volumes[0].take();
+    writer.advance();
+    assert_eq!(writer.run(), []);
+    writer.rig.store.volumes[0] = volume;
+}

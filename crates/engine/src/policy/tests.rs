@@ -1,0 +1,129 @@
+//! Tests of admission and replacement by themselves, over a store and without a request in progress.
+
+use crate::bypass::BypassReason;
+use crate::format::{BlockKey, Stream};
+use crate::interface::{Nanos, RequestKind};
+use crate::map::locks::Owner;
+use crate::policy::Policy;
+use crate::policy::admission::Missed;
+use crate::rig::{Rig, VOLUME};
+use crate::settings::mode::Writes;
+use crate::settings::{Admission, Mode, Settings};
+use crate::store::log::RECLAIM_RESERVE;
+
+const WRITE: RequestKind = RequestKind::Write { fua: false };
+
+struct Ask {
+    rig: Rig,
+    policy: Policy,
+}
+
+impl Ask {
+    fn new(mode: Mode, settings: Settings) -> Ask {
+        let rig = Rig::new(mode, settings);
+        let policy = Policy::new(rig.store.log.usable_slots(), &rig.store.settings);
+        Ask { rig, policy }
+    }
+
+    fn read(&mut self, key: u64, sequential: bool) -> Option<BypassReason> {
+        let missed = Missed {
+            volume: VOLUME,
+            key: BlockKey(key),
+            count: 2,
+            sequential,
+        };
+        self.policy
+            .read_bypass(&self.rig.store, self.rig.now, missed)
+    }
+
+    fn write(&mut self, blocks: u32, stream_bytes: u64) -> Option<BypassReason> {
+        let writes = self.rig.store.attached(VOLUME).config.mode.writes();
+        let request = Rig::request(WRITE, 0, blocks);
+        let asked = (&request, writes);
+        self.policy
+            .write_bypass(&self.rig.store, self.rig.now, asked, stream_bytes)
+    }
+}
+
+#[test]
+fn a_missed_block_is_let_in_unless_there_is_a_reason() {
+    let mut ask = Ask::new(Mode::Writeback, Settings::default());
+    assert_eq!(ask.read(8, false), None);
+    assert_eq!(ask.read(8, true), Some(BypassReason::Sequential));
+    ask.rig.store.locks.try_lock(BlockKey(9), Owner::FastWrite);
+    assert_eq!(ask.read(8, false), Some(BypassReason::Busy));
+    ask.rig
+        .store
+        .origin_written(ask.rig.now, VOLUME, BlockKey(100), 1);
+    assert_eq!(ask.read(100, false), Some(BypassReason::Unflushed), "I6");
+    ask.rig.store.log.free.truncate(RECLAIM_RESERVE + 1);
+    assert_eq!(ask.read(1 << 19, false), Some(BypassReason::NoRoom));
+    ask.rig.store.fail_cache("a test");
+    assert_eq!(ask.read(8, false), Some(BypassReason::Failed));
+}
+
+#[test]
+fn each_mode_lets_in_what_its_row_says() {
+    let rows = [
+        (Mode::Writeback, Writes::Log, None, None),
+        (Mode::Writethrough, Writes::LogAndOrigin, None, None),
+        (
+            Mode::Writearound,
+            Writes::LogAndOriginIfCached,
+            None,
+            Some(BypassReason::Mode),
+        ),
+        (
+            Mode::Readonly,
+            Writes::Origin,
+            None,
+            Some(BypassReason::Mode),
+        ),
+        (
+            Mode::Passthrough,
+            Writes::Origin,
+            Some(BypassReason::Mode),
+            Some(BypassReason::Mode),
+        ),
+    ];
+    for (mode, writes, read, write) in rows {
+        let mut ask = Ask::new(mode, Settings::default());
+        assert_eq!(mode.writes(), writes);
+        assert_eq!(ask.read(8, false), read, "{mode:?}");
+        assert_eq!(ask.write(1, 4096), write, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_long_write_goes_past_a_log_that_is_short_and_shortly_after() {
+    let mut ask = Ask::new(Mode::Writeback, Settings::default());
+    assert_eq!(ask.write(64, 256 << 10), None);
+    let kept: Vec<_> = ask.rig.store.log.free.drain(RECLAIM_RESERVE..).collect();
+    assert_eq!(ask.write(1, 4096), None, "a short one waits");
+    assert_eq!(ask.write(64, 256 << 10), Some(BypassReason::DirtyLimit));
+    ask.rig.store.log.free.extend(kept);
+    assert_eq!(ask.write(64, 256 << 10), Some(BypassReason::DirtyLimit));
+    ask.rig.now = ask.rig.now.after(Nanos::SECOND);
+    assert_eq!(ask.write(64, 256 << 10), None);
+}
+
+#[test]
+fn a_block_that_must_be_wanted_twice_is_let_in_the_second_time() {
+    let settings = Settings {
+        read_admission: "second-touch".parse::<Admission>().expect("an admission"),
+        ..Settings::default()
+    };
+    let mut ask = Ask::new(Mode::Writeback, settings);
+    assert_eq!(ask.read(8, false), Some(BypassReason::Admission));
+    assert_eq!(ask.read(8, false), None);
+}
+
+#[test]
+fn a_promoted_block_goes_to_main_if_the_ghost_remembers_it() {
+    let mut ask = Ask::new(Mode::Writeback, Settings::default());
+    let store = &mut ask.rig.store;
+    let key = BlockKey(77);
+    assert_eq!(ask.policy.stream_of_promoted(store, key), Stream::Probation);
+    store.ghost.insert(crate::map::index::hash(key));
+    assert_eq!(ask.policy.stream_of_promoted(store, key), Stream::Main);
+}

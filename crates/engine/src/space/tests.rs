@@ -1,0 +1,117 @@
+//! Tests of reclaim by itself, over a store.
+
+use crate::format::{BlockKey, Stream};
+use crate::origin::Origin;
+use crate::policy::Policy;
+use crate::rig::{BLOCK_BYTES, Rig};
+use crate::settings::{Mode, Settings};
+use crate::space::Space;
+use crate::store::log::SegmentState;
+use crate::store::op::Op;
+
+struct Cleaner {
+    rig: Rig,
+    space: Space,
+    policy: Policy,
+    origin: Origin,
+}
+
+impl Cleaner {
+    fn new() -> Cleaner {
+        let mut rig = Rig::new(Mode::Writeback, Settings::default());
+        Cleaner {
+            space: Space::new(BLOCK_BYTES, &mut rig.ram),
+            policy: Policy::new(rig.store.log.usable_slots(), &rig.store.settings),
+            origin: Origin::new(BLOCK_BYTES, &mut rig.ram),
+            rig,
+        }
+    }
+
+    /// Fills so many segments of a stream. Returns the key after the last.
+    fn fill(&mut self, stream: Stream, from: u64, segments: usize) -> u64 {
+        let order = |rig: &Rig| rig.store.log.streams[stream as usize].order.len();
+        let wanted = order(&self.rig) + segments;
+        let mut key = from;
+        while order(&self.rig) < wanted {
+            assert!(self.rig.append(stream, key, 8));
+            key += 8;
+        }
+        key
+    }
+
+    /// Reclaims and carries out what that asks for, once for each of so many turns.
+    fn reclaim(&mut self, turns: usize) {
+        for _ in 0..turns {
+            let Rig {
+                store, ram, now, ..
+            } = &mut self.rig;
+            self.space
+                .advance_reclaim(store, &mut self.policy, &mut self.origin, *now, ram);
+            store.advance_durability(*now, ram);
+            while let Some(action) = self.rig.store.operations.next() {
+                let Some(op) = self.rig.carry_out(action) else {
+                    continue;
+                };
+                let Rig {
+                    store, ram, now, ..
+                } = &mut self.rig;
+                match op {
+                    Op::RetainRead(part) => {
+                        self.space.retain_read_done(store, *now, part, Ok(()), ram);
+                    }
+                    Op::SegmentDiscard(segment) => self.space.segment_discarded(store, segment),
+                    Op::Renewal(segment) => store.renewal_done(segment, Ok(()), ram),
+                    other => panic!("reclaim asks for no {other:?}"),
+                }
+            }
+            while let Some(ended) = self.rig.store.next_appended() {
+                if let crate::map::locks::Owner::Retain(job) = ended.owner {
+                    self.space.retained(job, ended.blocks, &mut self.rig.ram);
+                }
+            }
+            self.rig.now.0 += 20_000_000;
+        }
+    }
+}
+
+#[test]
+fn a_shard_with_room_reclaims_nothing() {
+    let mut cleaner = Cleaner::new();
+    cleaner.fill(Stream::Probation, 0, 2);
+    let free = cleaner.rig.store.log.free.len();
+    cleaner.reclaim(20);
+    assert_eq!(cleaner.rig.store.log.free.len(), free);
+    assert_eq!(cleaner.space.jobs(), 0);
+}
+
+#[test]
+fn clean_blocks_that_nobody_used_leave_the_oldest_segment_first() {
+    let mut cleaner = Cleaner::new();
+    let next = cleaner.fill(Stream::Probation, 0, 3);
+    let oldest = cleaner.rig.store.log.streams[Stream::Probation as usize].order[0];
+    cleaner.rig.store.log.free.truncate(5);
+    cleaner.reclaim(200);
+    assert!(cleaner.rig.store.index.find(BlockKey(0)).is_none());
+    let youngest = BlockKey(next - 1);
+    assert!(cleaner.rig.store.index.find(youngest).is_some());
+    let state = cleaner.rig.store.log.segments[oldest.0 as usize].state;
+    assert!(
+        cleaner.rig.store.log.free.contains(&oldest) || state == SegmentState::Open,
+        "{oldest:?} is {state:?}"
+    );
+}
+
+#[test]
+fn a_segment_with_dirty_blocks_is_not_free_before_they_have_a_copy() {
+    let mut cleaner = Cleaner::new();
+    cleaner.fill(Stream::Write, 0, 2);
+    let dirty = cleaner.rig.store.stats.dirty_blocks;
+    cleaner.rig.flush();
+    cleaner.rig.store.log.free.truncate(5);
+    cleaner.reclaim(200);
+    assert_eq!(
+        cleaner.rig.store.stats.dirty_blocks, dirty,
+        "I5: none is lost"
+    );
+    assert!(cleaner.rig.store.index.find(BlockKey(0)).is_some());
+}
