@@ -20,7 +20,7 @@ pub enum Event {
     Unsupported(String),
     /// A writer's writes up to this number are durable.
     Synced {
-        /// Which writer.
+        /// The writer.
         writer: usize,
         /// Its last write that was synced.
         number: u64,

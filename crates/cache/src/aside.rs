@@ -61,7 +61,7 @@ pub struct Report {
     pub serial: u64,
     /// The epoch in which the cache is given up.
     pub epoch: u32,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
     /// Dirty blocks in the shards of the host, which are newer in the cache than on their origin.
     pub unsaved: Vec<Unsaved>,

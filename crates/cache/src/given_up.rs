@@ -45,7 +45,7 @@ impl GivenUp {
 pub struct Abandonment {
     /// The epoch in which the cache is given up.
     pub epoch: u32,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
     /// Dirty blocks: newer in the cache than on their origin.
     pub unsaved: Vec<Unsaved>,

@@ -13,11 +13,11 @@ use crate::message::Message;
 /// A client's request.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Of which volume.
+    /// The volume.
     pub volume: VolumeSlot,
     /// Read, write, flush or another kind.
     pub kind: RequestKind,
-    /// From where on, in bytes.
+    /// Offset, in bytes.
     pub offset_bytes: u64,
     /// Length, in bytes.
     pub len_bytes: u32,

@@ -16,19 +16,19 @@ pub enum Order {
     Sequential,
     /// Each place once, in no order.
     Shuffled {
-        /// Which order.
+        /// Seed of the order.
         seed: u64,
     },
     /// Any place at any time, all alike.
     Uniform {
-        /// Which draws.
+        /// Seed of the draws.
         seed: u64,
     },
     /// Places by Zipf's law.
     Zipf {
         /// Its exponent.
         theta: f64,
-        /// Which draws.
+        /// Seed of the draws.
         seed: u64,
     },
 }
@@ -55,7 +55,7 @@ pub struct Load {
     pub depth: u32,
     /// Reads among a hundred requests.
     pub read_percent: u8,
-    /// In what order.
+    /// Order of its places.
     pub order: Order,
     /// Its end.
     pub limit: Limit,

@@ -48,7 +48,7 @@ pub enum OpenError {
     /// Somebody else has it.
     #[error("{} is in use: it {reason}; {remedy}", path.display())]
     Busy {
-        /// Which device.
+        /// The device.
         path: PathBuf,
         /// The user of the device, in words.
         reason: String,
@@ -58,7 +58,7 @@ pub enum OpenError {
     /// Neither a block device nor a regular file.
     #[error("{} is {what}; a block device or a regular file is needed", path.display())]
     WrongKind {
-        /// Which path.
+        /// The path.
         path: PathBuf,
         /// Kind of the file, in words.
         what: &'static str,
@@ -67,20 +67,20 @@ pub enum OpenError {
     #[error("the file system of {} cannot do direct I/O (tmpfs and some network file systems \
              cannot); choose another place, or allow the page cache", path.display())]
     NoDirectIo {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
     /// No room for data.
     #[error("{} is empty; give it a size first (truncate -s, or insert a medium)",
             path.display())]
     Empty {
-        /// Which device.
+        /// The device.
         path: PathBuf,
     },
     /// Anything else the kernel says.
     #[error("cannot {doing} {}", path.display())]
     Io {
-        /// Which device.
+        /// The device.
         path: PathBuf,
         /// The step that failed, in words.
         doing: &'static str,

@@ -15,7 +15,7 @@ pub enum RingMemoryError {
     /// The file system or the kernel refused.
     #[error("cannot {doing} the shared memory {}", path.display())]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The step that failed, in words.
         doing: &'static str,
@@ -26,13 +26,13 @@ pub enum RingMemoryError {
     #[error("the shared memory {} is in use: another forebay daemon runs this cache; \
              stop it first", path.display())]
     InUse {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
     /// A file of another size, kind or owner, or one that others may write.
     #[error("{} is not shared memory that a daemon of this user left: {what}", path.display())]
     Foreign {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its fault, in words.
         what: String,

@@ -29,7 +29,7 @@ pub enum OptionError {
     /// The model has no such setting.
     #[error("{model} has no setting `{name}`; known are {}", known.join(", "))]
     UnknownSetting {
-        /// Which model.
+        /// The model.
         model: &'static str,
         /// The name given.
         name: String,

@@ -28,7 +28,7 @@ pub enum Fate {
     Stale,
     /// A read or write goes to another place.
     Elsewhere {
-        /// Which.
+        /// Its offset, in bytes.
         offset_bytes: u64,
     },
     /// A write is not done.
@@ -87,7 +87,7 @@ pub enum How {
 /// A write that was in flight when its daemon died and may still land.
 #[derive(Clone, Debug)]
 pub struct Zombie {
-    /// Where.
+    /// Offset, in bytes.
     pub offset_bytes: u64,
     /// The data; `Err` with the length of zeroes.
     pub data: Result<Vec<u8>, u64>,

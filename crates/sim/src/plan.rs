@@ -203,7 +203,7 @@ pub enum Target {
 /// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trap {
-    /// Which operations.
+    /// The kind of operation.
     pub target: Target,
     /// The number of those operations; at least one.
     pub times: u32,
@@ -231,7 +231,7 @@ pub enum Harm {
 pub enum Step {
     /// A client writes.
     Write {
-        /// Which volume.
+        /// The volume.
         volume: u16,
         /// First sector.
         sector: u64,
@@ -242,7 +242,7 @@ pub enum Step {
     },
     /// A client writes zeroes.
     Zeroes {
-        /// Which volume.
+        /// The volume.
         volume: u16,
         /// First sector.
         sector: u64,
@@ -253,7 +253,7 @@ pub enum Step {
     },
     /// A client discards.
     Discard {
-        /// Which volume.
+        /// The volume.
         volume: u16,
         /// First sector.
         sector: u64,
@@ -262,7 +262,7 @@ pub enum Step {
     },
     /// A client reads.
     Read {
-        /// Which volume.
+        /// The volume.
         volume: u16,
         /// First sector.
         sector: u64,
@@ -271,7 +271,7 @@ pub enum Step {
     },
     /// Somebody prefetches.
     Prefetch {
-        /// Which volume.
+        /// The volume.
         volume: u16,
         /// First sector.
         sector: u64,
@@ -280,7 +280,7 @@ pub enum Step {
     },
     /// A client flushes.
     Flush {
-        /// Which volume.
+        /// The volume.
         volume: u16,
     },
     /// Everything in flight ends.
@@ -294,7 +294,7 @@ pub enum Step {
     Crash(Crash),
     /// A volume's mode changes.
     SetMode {
-        /// Which volume.
+        /// The volume.
         volume: u16,
         /// Its new mode.
         mode: Mode,
@@ -303,7 +303,7 @@ pub enum Step {
     },
     /// A volume gets another name.
     Rename {
-        /// Which volume.
+        /// The volume.
         volume: u16,
         /// The superblock's write is cut short after this many device operations.
         cut: Option<u32>,
@@ -317,7 +317,7 @@ pub enum Step {
     },
     /// Writing everything back starts or stops.
     Drain {
-        /// Which volume.
+        /// The volume.
         volume: u16,
         /// Whether it starts.
         on: bool,
@@ -340,7 +340,7 @@ pub enum Step {
     Trap(Trap),
     /// Something happens to the newest copy of a block in the cache.
     Harm {
-        /// Which volume.
+        /// The volume.
         volume: u16,
         /// Which block of it.
         block: u64,
@@ -351,14 +351,14 @@ pub enum Step {
     Heal,
     /// The volume must have nothing dirty now.
     ExpectClean {
-        /// Which volume.
+        /// The volume.
         volume: u16,
     },
     /// The cache device stops answering for good.
     CacheGone,
     /// A cache device of several answers nothing any more.
     DeviceGone {
-        /// Which.
+        /// The device.
         device: u8,
     },
     /// The cache grows, live.
@@ -372,7 +372,7 @@ pub enum Step {
     },
     /// The cache begins to shrink, live; it ends when it can.
     Shrink {
-        /// On which device.
+        /// The device.
         device: u8,
         /// The share of it that stays, in per mille.
         keep: u64,
@@ -383,7 +383,7 @@ pub enum Step {
     Keep,
     /// The volume is drained, detached and, after its origin was used by itself, attached anew.
     Detach {
-        /// Which volume.
+        /// The volume.
         volume: u16,
         /// The superblock's write is cut short after this many device operations.
         cut: Option<u32>,

@@ -46,7 +46,7 @@ pub enum TraceError {
     /// The trace is malformed or truncated.
     #[error("{place}: {bad}")]
     Malformed {
-        /// Where.
+        /// The place.
         place: Place,
         /// The fault.
         bad: Bad,

@@ -56,7 +56,7 @@ struct LabArgs {
 struct ReportArgs {
     #[command(flatten)]
     lab: LabArgs,
-    /// Which experiment.
+    /// The experiment.
     experiment: String,
 }
 

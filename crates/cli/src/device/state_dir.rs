@@ -29,7 +29,7 @@ pub(crate) struct StateDir {
 pub(crate) struct Abandonment {
     /// The epoch at which it happened.
     pub(crate) epoch: u32,
-    /// Why.
+    /// The reason.
     pub(crate) reason: String,
     /// When, in seconds since 1970.
     pub(crate) time: u64,

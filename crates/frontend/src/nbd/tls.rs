@@ -39,7 +39,7 @@ pub enum TlsError {
     /// A PEM file is not one, or lacks what it is for.
     #[error("the TLS {what} cannot be read as PEM: {source}; check the file")]
     Pem {
-        /// Which file.
+        /// The file.
         what: &'static str,
         /// The error.
         source: rustls_pki_types::pem::Error,
@@ -47,7 +47,7 @@ pub enum TlsError {
     /// A PEM file without certificates.
     #[error("the TLS {what} holds no certificate; check the file")]
     NoCertificate {
-        /// Which file.
+        /// The file.
         what: &'static str,
     },
     /// Certificate and key do not fit, or are of a kind that is not supported.

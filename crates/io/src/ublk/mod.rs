@@ -21,9 +21,9 @@ use crate::uring::{Token, Uring};
 pub struct TagCommand {
     /// The command's number.
     pub operation: u32,
-    /// Which queue.
+    /// The queue.
     pub queue: u16,
-    /// Which tag.
+    /// The tag.
     pub tag: u16,
     /// The answer to the tag's last request: a count of bytes or a negated errno.
     pub result: i32,
