@@ -150,7 +150,7 @@ pub struct Progress {
     pub began_with_blocks: u64,
     /// Segments that are to be emptied.
     pub segments_left: u64,
-    /// Segments that were to be emptied at the beginning.
+    /// All segments that leave, emptied or not.
     pub segments: u64,
 }
 
