@@ -1,7 +1,7 @@
 //! The data path: one file for each kind of request, read from top to bottom.
 
-pub(crate) mod ahead;
 mod answers;
+pub(crate) mod buffered;
 mod counts;
 pub(crate) mod flush;
 mod held;

@@ -11,10 +11,10 @@
 //! has another generation, and the origin is read instead.
 
 use crate::bypass::BypassReason;
-use crate::engine::Engine;
 use crate::format::Slot;
 use crate::ids::RequestIndex;
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
+use crate::parts::Engine;
 use crate::paths::read::Extent;
 use crate::planted::{self, Bug};
 use crate::store::op::{LateRead, Op};

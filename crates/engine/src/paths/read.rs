@@ -1,12 +1,12 @@
 //! Read: hits from the cache, misses from the origin, promoted on the way if admitted.
 
 use crate::bypass::{BypassReason, Bypassed, Direction};
-use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::ids::RequestIndex;
 use crate::interface::{
     Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
+use crate::parts::Engine;
 use crate::policy::admission::Missed;
 use crate::store::op::{HitRead, MissRead, Op, Reader};
 
