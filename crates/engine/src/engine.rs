@@ -215,7 +215,7 @@ impl Engine {
             Op::PromoteOneWrite(promotion, run, checksum) => {
                 self.promote_one_written(now, promotion, (run, checksum), result, memory)
             }
-            Op::LateRead(read) => self.late_read_done(now, *read, result, memory),
+            Op::VictimRead(read) => self.victim_read_done(now, *read, result, memory),
             Op::ReadAhead(piece) => self.read_ahead_done(now, piece, result, memory),
             Op::PromoteRead(job) => self.promote_read_done(now, job, result, memory),
             Op::FillFromCache { job, edge, slot } => {

@@ -215,9 +215,9 @@ impl Engine {
         )
     }
 
-    /// The manner that `adaptive` replacement is in just now; none under another policy.
+    /// The variant that `adaptive` replacement is in just now; none under another policy.
     #[must_use]
-    pub fn manner(&self) -> Option<&'static str> {
+    pub fn variant(&self) -> Option<&'static str> {
         let adapts = self.store.settings.replacement == Replacement::Adaptive;
         adapts.then(|| self.policy.trials.best().name())
     }
