@@ -117,7 +117,7 @@ fn a_switched_mode_and_a_setting_hold() {
     daemon.command(&scratch, &["set", "sequential-cutoff", "4M"]);
     let settings = daemon.status(&scratch)["settings"].clone();
     assert_eq!(settings["sequential_cutoff_bytes"], 4 * MIB);
-    assert_eq!(daemon.status(&scratch)["cache"]["manners"]["plain"], 1);
+    assert_eq!(daemon.status(&scratch)["cache"]["variants"]["plain"], 1);
     assert_eq!(
         daemon.command(&scratch, &["get", "sequential-cutoff"]),
         "4 MiB\n"
@@ -125,8 +125,8 @@ fn a_switched_mode_and_a_setting_hold() {
     let all = daemon.command(&scratch, &["get"]);
     assert!(all.contains("\ndiscard-freed      no\n"), "{all}");
     daemon.command(&scratch, &["set", "replacement", "fifo"]);
-    let manners = daemon.status(&scratch)["cache"]["manners"].clone();
-    assert_eq!(manners, serde_json::json!({}));
+    let variants = daemon.status(&scratch)["cache"]["variants"].clone();
+    assert_eq!(variants, serde_json::json!({}));
     daemon.kill();
     let daemon = Daemon::start(&scratch, &["--origin", "origin", "--cache", "cache"]);
     assert_eq!(daemon.status(&scratch)["volumes"][0]["mode"], "readonly");

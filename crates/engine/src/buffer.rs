@@ -16,7 +16,6 @@ use crate::ring::RingIdentity;
 use crate::slab::Slab;
 use crate::store::Store;
 
-pub(crate) mod requests;
 pub(crate) mod shared;
 #[cfg(test)]
 mod tests;

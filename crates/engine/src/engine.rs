@@ -2,62 +2,29 @@
 
 mod control;
 
-use crate::ids::{JobId, RequestIndex};
 use std::collections::VecDeque;
 
+use crate::ahead::ReadAhead;
 use crate::buffer::MemoryBuffer;
 use crate::interface::{
     Ack, Action, DeviceError, Failure, MAX_REQUEST_BYTES, Memory, Nanos, OpId, Request,
     RequestKind, SECTOR_BYTES,
 };
-use crate::jobs::{Job, Turn};
+use crate::jobs::{Jobs, Turn};
 use crate::origin::Origin;
-use crate::paths::ahead::ReadAhead;
+use crate::parts::{Engine, Looks};
 use crate::policy::Policy;
 use crate::recovery::Recovered;
-use crate::requests::RequestState;
 use crate::ring::{self, RingIdentity};
 use crate::settings::Settings;
 use crate::slab::Slab;
 use crate::space::Space;
 use crate::spare::Spare;
-use crate::store::op::{HitRead, Op};
+use crate::store::op::Op;
 use crate::store::{Store, earlier};
 
 /// The longest discard or write-zeroes one request may carry, in bytes.
 pub const MAX_RANGE_BYTES: u32 = 64 << 20;
-
-/// One shard of a cache: every decision about it, and no I/O.
-///
-/// The driver calls [`Engine::submit`] and [`Engine::complete`] as things happen, then
-/// [`Engine::advance`] once per batch, and carries out what [`Engine::next_action`] gives it.
-#[derive(Debug)]
-pub struct Engine {
-    pub(crate) store: Store,
-    pub(crate) policy: Policy,
-    pub(crate) origin: Origin,
-    pub(crate) space: Space,
-    pub(crate) ahead: ReadAhead,
-    pub(crate) buffer: MemoryBuffer,
-    identity: RingIdentity,
-    pub(crate) requests: Slab<RequestIndex, RequestState>,
-    /// Writes and promotions in progress that have no job.
-    pub(crate) without_job: usize,
-    pub(crate) jobs: Slab<JobId, Job>,
-    pub(crate) runnable: VecDeque<Turn>,
-    pub(crate) ended_promotions: Vec<JobId>,
-    /// Write jobs that wait for a free segment, for memory or for the abandonment to be durable.
-    pub(crate) stalled_jobs: Vec<JobId>,
-    pub(crate) spare_buffered: Spare,
-    pub(crate) stalled_reads: Vec<HitRead>,
-    /// Otherwise nothing becomes due before.
-    quiet_until: Nanos,
-    /// One logged block more or less makes no difference to the next [`Engine::advance`].
-    steady: bool,
-    /// An orderly stop is coming to its end.
-    held: bool,
-    pub(crate) acks: VecDeque<Ack>,
-}
 
 impl Engine {
     /// The engine of a recovered shard, in a new epoch that is durable already (I1).
@@ -90,18 +57,12 @@ impl Engine {
             buffer: MemoryBuffer::default(),
             identity,
             requests: Slab::default(),
-            without_job: 0,
-            jobs: Slab::default(),
-            runnable: VecDeque::new(),
-            ended_promotions: Vec::new(),
-            stalled_jobs: Vec::new(),
+            jobs: Jobs::default(),
             space: Space::new(block_bytes, memory),
             origin: Origin::new(block_bytes, memory),
             spare_buffered: Spare::default(),
             stalled_reads: Vec::new(),
-            quiet_until: Nanos(0),
-            steady: false,
-            held: false,
+            looks: Looks::default(),
             acks: VecDeque::new(),
         };
         engine.store.keep_spare_pages(memory);
@@ -205,7 +166,7 @@ impl Engine {
             .expect("an operation in flight");
         let stirs = match op {
             Op::HitRead(_) => false,
-            Op::FastWrite(_) => !self.steady,
+            Op::FastWrite(_) => !self.looks.steady,
             _ => true,
         };
         self.store.stir_if(stirs);
@@ -254,7 +215,7 @@ impl Engine {
             Op::PromoteOneWrite(promotion, run, checksum) => {
                 self.promote_one_written(now, promotion, (run, checksum), result, memory)
             }
-            Op::LateRead(read) => self.late_read_done(now, *read, result, memory),
+            Op::VictimRead(read) => self.victim_read_done(now, *read, result, memory),
             Op::ReadAhead(piece) => self.read_ahead_done(now, piece, result, memory),
             Op::PromoteRead(job) => self.promote_read_done(now, job, result, memory),
             Op::FillFromCache { job, edge, slot } => {
@@ -290,7 +251,7 @@ impl Engine {
     /// completions, and when [`Engine::next_deadline`] has come.
     #[inline]
     pub fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        if self.store.is_stirred() || now >= self.quiet_until {
+        if self.store.is_stirred() || now >= self.looks.quiet_until {
             self.look_at_everything(now, memory);
         }
     }
@@ -298,7 +259,7 @@ impl Engine {
     fn look_at_everything(&mut self, now: Nanos, memory: &mut dyn Memory) {
         self.store.clear_stirred();
         if self.is_at_rest() {
-            self.quiet_until = Nanos::NEVER;
+            self.looks.quiet_until = Nanos::NEVER;
             return;
         }
         if self
@@ -320,9 +281,11 @@ impl Engine {
             memory,
         );
         // After reclaim: the segment it has just freed may be the last thing that happens.
-        if !self.stalled_jobs.is_empty() {
-            let stalled = std::mem::take(&mut self.stalled_jobs);
-            self.runnable.extend(stalled.into_iter().map(Turn::Job));
+        if !self.jobs.stalled.is_empty() {
+            let stalled = std::mem::take(&mut self.jobs.stalled);
+            self.jobs
+                .runnable
+                .extend(stalled.into_iter().map(Turn::Job));
         }
         if !self.store.has_found_room() {
             self.store.retry_backlog(now, memory);
@@ -350,15 +313,15 @@ impl Engine {
         }
         self.store.advance_origins(now);
         // What goes on only now was seen by nothing above.
-        let all_seen = self.runnable.is_empty();
+        let all_seen = self.jobs.runnable.is_empty();
         self.run(now, memory);
         let again = self.store.promises()
-            || !self.stalled_jobs.is_empty()
+            || !self.jobs.stalled.is_empty()
             || !self.stalled_reads.is_empty()
             || !self.buffer.waiting.is_empty();
         self.store.stir_if(again);
-        self.quiet_until = self.next_deadline().unwrap_or(Nanos::NEVER);
-        self.steady = all_seen && self.is_steady();
+        self.looks.quiet_until = self.next_deadline().unwrap_or(Nanos::NEVER);
+        self.looks.steady = all_seen && self.is_steady();
     }
 
     /// Whether all that a logged block could bring about has its time already, and nothing tries
@@ -376,7 +339,7 @@ impl Engine {
     /// Lets jobs go on whose turn came.
     #[inline(always)]
     pub(crate) fn run(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        if !self.runnable.is_empty() || !self.ended_promotions.is_empty() {
+        if !self.jobs.runnable.is_empty() || !self.jobs.ended_promotions.is_empty() {
             self.run_jobs(now, memory);
         }
     }
@@ -385,7 +348,7 @@ impl Engine {
     fn run_jobs(&mut self, now: Nanos, memory: &mut dyn Memory) {
         loop {
             self.end_promotions(memory);
-            match self.runnable.pop_front() {
+            match self.jobs.runnable.pop_front() {
                 Some(Turn::Job(job)) => self.resume_job(now, job, memory),
                 Some(Turn::Buffer) => self.resume_buffer(now, memory),
                 None => break,
@@ -407,7 +370,7 @@ impl Engine {
 
     /// Whether an orderly stop has come to its end.
     fn is_at_rest(&self) -> bool {
-        self.held && self.is_settled()
+        self.looks.held && self.is_settled()
     }
 
     /// When [`Engine::advance`] must be called next, if nothing else happens.
@@ -445,7 +408,7 @@ impl Engine {
     pub fn is_idle(&self) -> bool {
         self.store.operations.is_empty()
             && self.requests.is_empty()
-            && self.jobs.is_empty()
+            && self.jobs.table.is_empty()
             && self.origin.runs() == 0
             && self.space.jobs() == 0
             && self.origin.throttle.is_empty()

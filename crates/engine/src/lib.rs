@@ -8,6 +8,7 @@
 //! The invariants I1 to I24 are in docs/INVARIANTS.md, and cited where they are enforced.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod buffer;
 mod bypass;
 mod engine;
@@ -17,6 +18,7 @@ mod interface;
 mod jobs;
 mod map;
 mod origin;
+mod parts;
 mod paths;
 pub mod planted;
 mod policy;
@@ -30,16 +32,18 @@ mod slab;
 mod space;
 mod spare;
 mod stats;
+mod storage;
 mod store;
 mod unsaved;
 
 pub use bypass::{BypassReason, Bypassed, Bypasses};
-pub use engine::{Engine, MAX_RANGE_BYTES};
+pub use engine::MAX_RANGE_BYTES;
 pub use format::{
     BlockKey, CacheDevice, CacheId, DATA_OFFSET_BYTES, Extent, Extents, Geometry, GeometryError,
     MIN_SEGMENTS, Stream, Superblock, SuperblockError, Uncuttable, VolumeRecord, VolumeState,
 };
 pub use interface::*;
+pub use parts::Engine;
 pub use recovery::attach::{
     AttachError, AttachOptions, Attached, RecoveryReport, Surviving, attach, attach_promised,
     create, inspect,

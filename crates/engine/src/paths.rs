@@ -1,15 +1,15 @@
 //! The data path: one file for each kind of request, read from top to bottom.
 
-pub(crate) mod ahead;
 mod answers;
+pub(crate) mod buffered;
 mod counts;
 pub(crate) mod flush;
 mod held;
-pub(crate) mod late;
 pub(crate) mod promote;
 pub(crate) mod promote_one;
 pub(crate) mod read;
 pub(crate) mod read_again;
 pub(crate) mod read_ahead;
 mod turns;
+pub(crate) mod victim;
 pub(crate) mod write;

@@ -123,7 +123,7 @@ pub struct Stats {
     pub retained_blocks: u64,
     pub evicted_blocks: u64,
     /// Evicted blocks that were read where they had been, and are among the hits.
-    pub late_reads: u64,
+    pub victim_reads: u64,
     /// Blocks read from the cache device before anyone asked for them.
     pub blocks_read_ahead: u64,
     /// Of these, how many were asked for then; they are among the hits.

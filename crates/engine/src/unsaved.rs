@@ -10,8 +10,8 @@ use crate::ids::RequestIndex;
 use std::ops::Range;
 
 use crate::buffer::MemoryBuffer;
-use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
+use crate::parts::Engine;
 use crate::planted::{self, Bug};
 use crate::store::failed::{Listed, Promise, Unsaved, ranges_of};
 use crate::store::op::Op;

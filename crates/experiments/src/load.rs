@@ -1,4 +1,4 @@
-//! A load in the manner of fio: so many requests in flight, each followed by the next as soon as
+//! A load in the variant of fio: so many requests in flight, each followed by the next as soon as
 //! it is answered.
 
 use std::collections::HashMap;

@@ -6,13 +6,13 @@
 //! | [`served`] | what a thread serves |
 //! | [`client`] | an NBD client on that thread |
 //! | [`flight`] | a request on its way through the cache |
-//! | [`anticipation`] | staying awake for a client's next request |
+//! | [`adaptive_polling`] | staying awake for a client's next request |
 //! | [`link`] | messages between threads |
 //! | [`listener`] | sockets of clients |
 //! | [`tap`] | watching a volume's requests |
 //! | [`ublk`] | volumes as block devices |
 
-mod anticipation;
+mod adaptive_polling;
 pub(super) mod client;
 mod flight;
 pub(super) mod link;

@@ -143,9 +143,9 @@ pub(crate) struct CacheStatus {
     /// Acknowledged, and in memory alone because storing it failed.
     #[serde(default)]
     pub(crate) unstored_bytes: u64,
-    /// The manners that `adaptive` replacement is in just now, and how many shards are in each.
+    /// The variants that `adaptive` replacement is in just now, and how many shards are in each.
     #[serde(default)]
-    pub(crate) manners: BTreeMap<String, u16>,
+    pub(crate) variants: BTreeMap<String, u16>,
     /// Why the cache was given up, if it was.
     pub(crate) failure: Option<String>,
     pub(crate) recovery: Recovery,
@@ -166,12 +166,12 @@ impl CacheStatus {
 
     /// `replacement adaptive: steady in 2 shard(s)`, or nothing where it does not adapt.
     pub(crate) fn replacement(&self) -> Option<String> {
-        if self.manners.is_empty() {
+        if self.variants.is_empty() {
             return None;
         }
-        let each = self.manners.iter();
+        let each = self.variants.iter();
         let each: Vec<String> = each
-            .map(|(manner, shards)| format!("{manner} in {shards} shard(s)"))
+            .map(|(variant, shards)| format!("{variant} in {shards} shard(s)"))
             .collect();
         Some(format!("replacement adaptive: {}", each.join(", ")))
     }
@@ -356,7 +356,7 @@ pub(crate) fn example() -> Status {
             cached_bytes: 80 << 20,
             dirty_bytes: 8 << 20,
             unstored_bytes: 0,
-            manners: BTreeMap::from([("steady".to_owned(), 1)]),
+            variants: BTreeMap::from([("steady".to_owned(), 1)]),
             failure: None,
             recovery: Recovery::default(),
         }),

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::buffer::MemoryBuffer;
-use crate::engine::Engine;
 use crate::format::{CacheId, Geometry, Slot, Superblock};
 use crate::interface::{Memory, VolumeSlot};
+use crate::parts::Engine;
 use crate::policy::trials::Trials;
 use crate::settings::replacement::Replacement;
 use crate::settings::{Commit, Mode, Settings};
@@ -62,8 +62,8 @@ impl Engine {
         // A flush of its origin that ends later would be taken for one of the next volume in
         // this place, which began before that volume's writes (I6).
         let busy = self.requests.len()
-            + self.without_job
-            + self.jobs.len()
+            + self.jobs.without_job
+            + self.jobs.table.len()
             + self.origin.runs()
             + self.space.jobs()
             + usize::from(volume.is_flushing())
@@ -188,7 +188,7 @@ impl Engine {
     /// is done. Part of an orderly stop: an origin is to stay as it is, and the driver takes the
     /// shared memory away.
     pub fn hold(&mut self) {
-        self.held = true;
+        self.looks.held = true;
         self.origin.writeback.hold();
         self.store.stir();
     }
@@ -215,9 +215,9 @@ impl Engine {
         )
     }
 
-    /// The manner that `adaptive` replacement is in just now; none under another policy.
+    /// The variant that `adaptive` replacement is in just now; none under another policy.
     #[must_use]
-    pub fn manner(&self) -> Option<&'static str> {
+    pub fn variant(&self) -> Option<&'static str> {
         let adapts = self.store.settings.replacement == Replacement::Adaptive;
         adapts.then(|| self.policy.trials.best().name())
     }

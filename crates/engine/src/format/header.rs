@@ -4,14 +4,13 @@ use super::cache_id::CacheId;
 use super::codec::{Reader, Writer, checksum};
 use super::{EntryList, PAGE_BYTES, SegmentId, Sequence, Stream};
 use crate::planted::{self, Bug};
+use crate::storage::SECTOR_BYTES;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FBRH");
 /// Sectors of a header of version 2 are stamped.
 const VERSION: u16 = 2;
 /// Without stamps; read, and not written any more.
 const UNSTAMPED_VERSION: u16 = 1;
-/// The least that a device writes as a whole.
-const SECTOR_BYTES: usize = 512;
 
 /// Bytes of a header before its entries.
 pub const FIXED_BYTES: usize =

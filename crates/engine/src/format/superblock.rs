@@ -6,7 +6,7 @@ use super::extents::{Extent, Extents, MAX_DEVICES, MAX_EXTENTS, SegmentMap, addr
 use super::geometry::{BlockKey, Geometry, GeometryError};
 use super::header::page_checksum;
 use super::{EXTENTS_VERSION, FORMAT_VERSION, GIVEN_UP_VERSION};
-use crate::interface::{DeviceError, Storage};
+use crate::storage::{DeviceError, Storage};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FOREBAY1");
 /// Bytes of one copy.

@@ -29,9 +29,9 @@ pub(crate) const CACHE_FOREGROUND: Nanos = Nanos(15_000_000);
 /// What write-back moves meanwhile: so many bytes, then nothing for so long. That is 6 MiB a
 /// second at most, and a client's request seldom waits behind it. Single blocks count by their
 /// bytes too, or what was written at random would hardly get back at all.
-const TRICKLE: (usize, Nanos) = (64 << 10, Nanos(10_000_000));
+const RATE_LIMIT: (usize, Nanos) = (64 << 10, Nanos(10_000_000));
 /// In so many operations at a time, for a disk to have something to choose from.
-const TRICKLE_DEPTH: u32 = 4;
+const LIMITED_DEPTH: u32 = 4;
 /// A sweep takes at least this many blocks if there are as many, and at most so many.
 const SWEEP_BLOCKS: (usize, usize) = (4096, 131_072);
 /// Where no client has asked for anything for so long, the paced policy needs no pace.
@@ -54,8 +54,8 @@ pub(crate) struct Writeback {
     /// When a client last used the cache device for what could not have come from a stream.
     cache_used_at: Option<Nanos>,
     /// While a client does, so many bytes may still be moved before the next time.
-    trickle_left: usize,
-    next_trickle: Nanos,
+    allowed_bytes: usize,
+    next_allowance: Nanos,
     /// When a client last wrote.
     asked_at: Option<Nanos>,
     pub(crate) reads: Reads,
@@ -87,7 +87,7 @@ impl Writeback {
         self.cache_used_at = Some(now);
     }
 
-    /// Whether a client used the cache device this lately, in whatever manner.
+    /// Whether a client used the cache device this lately, in whatever variant.
     pub(crate) fn has_clients(&self, now: Nanos, lately: Nanos) -> bool {
         let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < lately);
         recent(self.asked_at) || recent(self.cache_used_at)
@@ -110,13 +110,13 @@ pub(crate) struct WritebackJob {
 
 /// What decides how fast dirty data is written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Haste {
+enum Pressure {
     /// Somebody waits for it.
     Pressed,
     /// The rate that is to keep it at its target.
     Paced,
     /// A client uses the cache device: little at a time.
-    Trickling,
+    Limited,
     /// The origin alone.
     Free,
 }
@@ -149,29 +149,29 @@ impl Origin {
             self.writeback.next_check = Some(self.writeback.next_plan);
             return;
         }
-        let haste = self.haste(store, now);
-        if haste == Haste::Paced {
+        let pressure = self.pressure(store, now);
+        if pressure == Pressure::Paced {
             let target = store.share(store.settings.dirty_low_percent);
             self.writeback
                 .pace
                 .advance(now, store.stats.dirty_blocks, target);
         }
-        if haste == Haste::Trickling {
-            if now >= self.writeback.next_trickle {
-                self.writeback.next_trickle = now.after(TRICKLE.1);
-                self.writeback.trickle_left = TRICKLE.0;
+        if pressure == Pressure::Limited {
+            if now >= self.writeback.next_allowance {
+                self.writeback.next_allowance = now.after(RATE_LIMIT.1);
+                self.writeback.allowed_bytes = RATE_LIMIT.0;
             }
-            if self.writeback.trickle_left == 0 {
-                self.writeback.next_check = Some(self.writeback.next_trickle);
+            if self.writeback.allowed_bytes == 0 {
+                self.writeback.next_check = Some(self.writeback.next_allowance);
                 return;
             }
         }
-        let mut depth = self.writeback_depth(store, now, haste);
-        if haste == Haste::Trickling {
-            depth = depth.min(TRICKLE_DEPTH);
+        let mut depth = self.writeback_depth(store, now, pressure);
+        if pressure == Pressure::Limited {
+            depth = depth.min(LIMITED_DEPTH);
         }
         let mut looked = false;
-        while self.writeback.in_flight < depth && self.haste_allows(haste) {
+        while self.writeback.in_flight < depth && self.pressure_allows(pressure) {
             let Some(key) = self.next_due(store) else {
                 if looked {
                     break;
@@ -183,41 +183,41 @@ impl Origin {
                 }
                 continue;
             };
-            if !self.start_writeback(store, buffer, now, key, haste, memory) {
+            if !self.start_writeback(store, buffer, now, key, pressure, memory) {
                 break;
             }
         }
         let wait = if depth == 0 { FOREGROUND } else { IDLE_CHECK };
         let looks_again = self.writeback.in_flight == 0;
         self.writeback.next_check = looks_again.then(|| now.after(wait));
-        match haste {
-            Haste::Trickling => self.writeback.next_check = Some(self.writeback.next_trickle),
-            Haste::Paced if !self.writeback.pace.allows() => {
+        match pressure {
+            Pressure::Limited => self.writeback.next_check = Some(self.writeback.next_allowance),
+            Pressure::Paced if !self.writeback.pace.allows() => {
                 self.writeback.next_check = Some(now.after(self.writeback.pace.wait()));
             }
             _ => {}
         }
     }
 
-    fn haste(&self, store: &Store, now: Nanos) -> Haste {
+    fn pressure(&self, store: &Store, now: Nanos) -> Pressure {
         let used = self.writeback.cache_used_at;
         if self.is_pressed(store) {
-            Haste::Pressed
+            Pressure::Pressed
         } else if self.is_paced(store, now) {
-            Haste::Paced
+            Pressure::Paced
         } else if used.is_some_and(|at| now.since(at) < CACHE_FOREGROUND) {
-            Haste::Trickling
+            Pressure::Limited
         } else {
-            Haste::Free
+            Pressure::Free
         }
     }
 
     /// Whether one more operation may be started.
-    fn haste_allows(&self, haste: Haste) -> bool {
-        match haste {
-            Haste::Paced => self.writeback.pace.allows(),
-            Haste::Trickling => self.writeback.trickle_left > 0,
-            Haste::Pressed | Haste::Free => true,
+    fn pressure_allows(&self, pressure: Pressure) -> bool {
+        match pressure {
+            Pressure::Paced => self.writeback.pace.allows(),
+            Pressure::Limited => self.writeback.allowed_bytes > 0,
+            Pressure::Pressed | Pressure::Free => true,
         }
     }
 
@@ -263,16 +263,16 @@ impl Origin {
     }
 
     /// How many operations may be in flight now.
-    fn writeback_depth(&self, store: &Store, now: Nanos, haste: Haste) -> u32 {
+    fn writeback_depth(&self, store: &Store, now: Nanos, pressure: Pressure) -> u32 {
         let dirty = store.stats.dirty_blocks;
         let full = u32::from(store.settings.writeback_depth);
-        if haste == Haste::Paced {
+        if pressure == Pressure::Paced {
             // Readers of the origin come first here too.
             let used = store.origin_is_used(now, FOREGROUND);
             if used { 1 } else { (full / 8).max(1) }
         } else if !store.origin_is_used(now, FOREGROUND) {
             full
-        } else if haste == Haste::Pressed {
+        } else if pressure == Pressure::Pressed {
             (full / 8).max(1)
         } else if dirty >= store.share(store.settings.dirty_high_percent) {
             // A client that streams past a full cache gets the origin; a reader shares it.
@@ -396,7 +396,7 @@ impl Origin {
         buffer: &MemoryBuffer,
         now: Nanos,
         key: BlockKey,
-        haste: Haste,
+        pressure: Pressure,
         memory: &mut dyn Memory,
     ) -> bool {
         let Some(volume) = store.volume_of(key) else {
@@ -405,8 +405,8 @@ impl Origin {
         };
         let block_bytes = store.block_bytes();
         let longest_bytes = store.settings.writeback_run_bytes as usize;
-        let longest = match haste {
-            Haste::Trickling => longest_bytes.min(TRICKLE.0),
+        let longest = match pressure {
+            Pressure::Limited => longest_bytes.min(RATE_LIMIT.0),
             _ => longest_bytes,
         } / block_bytes;
         let zero = self
@@ -451,12 +451,12 @@ impl Origin {
         }
         self.writeback.in_flight += 1;
         self.writeback.at += 1;
-        if haste == Haste::Paced {
+        if pressure == Pressure::Paced {
             // What is written back at other times is no debt of the pace's.
             self.writeback.pace.spend(count);
         }
         let moved = count as usize * block_bytes;
-        self.writeback.trickle_left = self.writeback.trickle_left.saturating_sub(moved);
+        self.writeback.allowed_bytes = self.writeback.allowed_bytes.saturating_sub(moved);
         let Some(_buf) = buf else {
             self.write_run(store, id);
             return true;

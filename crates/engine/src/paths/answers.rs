@@ -1,9 +1,9 @@
 //! Requests in progress: how many parts are outstanding, and the answer when none is.
 
 use crate::buffer::MemoryBuffer;
-use crate::engine::Engine;
 use crate::ids::RequestIndex;
 use crate::interface::{Ack, Failure, Nanos, Request, RequestKind};
+use crate::parts::Engine;
 use crate::requests::RequestState;
 
 impl Engine {

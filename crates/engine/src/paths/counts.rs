@@ -1,8 +1,8 @@
 //! Hits and misses: each block of a request is counted once, here, whichever way it takes.
 
-use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::interface::Nanos;
+use crate::parts::Engine;
 
 impl Engine {
     /// Counts blocks in a row that a read finds in the cache, at `slot` and the slots after it.

@@ -1,8 +1,8 @@
 //! Flush: answered when everything acknowledged before it is durable (I7).
 
-use crate::engine::Engine;
 use crate::ids::RequestIndex;
 use crate::interface::{DeviceError, Failure, Memory, Nanos, Request, VolumeSlot};
+use crate::parts::Engine;
 use crate::planted::{self, Bug};
 use crate::store::durability::Waiter;
 use crate::store::volumes::OriginWaiter;

@@ -1,9 +1,9 @@
 //! Writes that wait until there is less dirty data.
 
 use crate::bypass::BypassReason;
-use crate::engine::Engine;
 use crate::format::BlockKey;
 use crate::interface::{Memory, Nanos};
+use crate::parts::Engine;
 
 impl Engine {
     /// Whether a write that waits has this block.

@@ -3,7 +3,6 @@
 use crate::ids::JobId;
 use smallvec::SmallVec;
 
-use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
 use crate::interface::{
     Buf, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
@@ -11,6 +10,7 @@ use crate::interface::{
 use crate::jobs::promote::PromoteJob;
 use crate::jobs::{Job, Turn};
 use crate::map::locks::Owner;
+use crate::parts::Engine;
 use crate::slab::Slab;
 use crate::store::append::{Keys, Piece};
 use crate::store::op::{Op, Reader};
@@ -117,7 +117,7 @@ impl Engine {
         buf: Buf,
         reader: Option<Reader>,
     ) -> JobId {
-        self.jobs.insert(Job::Promote(Box::new(PromoteJob {
+        self.jobs.table.insert(Job::Promote(Box::new(PromoteJob {
             volume,
             key,
             count,
@@ -216,13 +216,13 @@ impl Engine {
         let state = self.promote_job(job);
         state.outstanding -= blocks;
         if state.outstanding == 0 {
-            self.ended_promotions.push(job);
+            self.jobs.ended_promotions.push(job);
         }
     }
 
     /// Ends promotions whose last block was appended.
     pub(crate) fn end_promotions(&mut self, memory: &mut dyn Memory) {
-        while let Some(job) = self.ended_promotions.pop() {
+        while let Some(job) = self.jobs.ended_promotions.pop() {
             self.end_promotion(job, memory);
         }
     }
@@ -234,7 +234,7 @@ impl Engine {
             .reader
             .expect("only one that was read already has none");
         let given_up = (state.volume, state.key, reader);
-        self.ended_promotions.push(job);
+        self.jobs.ended_promotions.push(job);
         given_up
     }
 
@@ -244,9 +244,9 @@ impl Engine {
         } = *self.promote_job(job);
         for i in 0..u64::from(count) {
             let next = self.store.locks.unlock(key.plus(i), Owner::Job(job));
-            self.runnable.extend(next.map(Turn::Job));
+            self.jobs.runnable.extend(next.map(Turn::Job));
         }
         memory.free(buf);
-        self.jobs.remove(job);
+        self.jobs.table.remove(job);
     }
 }

@@ -5,10 +5,10 @@ use crate::ids::RecordId;
 use crate::jobs::Turn;
 use smallvec::smallvec;
 
-use crate::engine::Engine;
 use crate::format::{BlockKey, Slot, Stream};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::map::locks::Owner;
+use crate::parts::Engine;
 use crate::paths::promote::promoted_piece;
 use crate::planted::{self, Bug};
 use crate::store::append::{PlacedPiece, run_cost_bytes};
@@ -49,7 +49,7 @@ impl Engine {
         let owner = self.store.locks.promotion();
         let locked = self.store.locks.lock_free(key, owner);
         assert!(locked, "I11: the caller saw that nobody owns the block");
-        self.without_job += 1;
+        self.jobs.without_job += 1;
         PromoteOne {
             volume,
             key,
@@ -178,9 +178,9 @@ impl Engine {
     }
 
     pub(super) fn end_promotion_of_one(&mut self, promotion: PromoteOne, memory: &mut dyn Memory) {
-        self.without_job -= 1;
+        self.jobs.without_job -= 1;
         if let Some(next) = self.store.locks.unlock(promotion.key, promotion.owner) {
-            self.runnable.push_back(Turn::Job(next));
+            self.jobs.runnable.push_back(Turn::Job(next));
         }
         memory.free(promotion.buf);
     }
@@ -192,7 +192,7 @@ impl Engine {
         run: PlacedRun,
         checksum: u32,
     ) -> PlacedPiece {
-        self.without_job -= 1;
+        self.jobs.without_job -= 1;
         let PromoteOne {
             volume, key, buf, ..
         } = promotion;

@@ -1,12 +1,12 @@
 //! Read: hits from the cache, misses from the origin, promoted on the way if admitted.
 
 use crate::bypass::{BypassReason, Bypassed, Direction};
-use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::ids::RequestIndex;
 use crate::interface::{
     Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };
+use crate::parts::Engine;
 use crate::policy::admission::Missed;
 use crate::store::op::{HitRead, MissRead, Op, Reader};
 
@@ -16,7 +16,7 @@ const READ_ATTEMPTS: u8 = 2;
 /// The longest read of which evicted blocks are read where they were: each is a transfer of its
 /// own, there and back to the cache. A longer one is a few by itself, and a disk is hardly slower
 /// with those.
-const MOST_LATE_BYTES: u32 = 64 << 10;
+const MOST_VICTIM_BYTES: u32 = 64 << 10;
 
 /// Of whole blocks, straight into the request's buffer.
 #[inline(always)]
@@ -50,8 +50,8 @@ pub(super) struct Reading<'a> {
 impl Reading<'_> {
     #[inline(always)]
     fn slot_of(&self, engine: &Engine, key: BlockKey) -> Option<Slot> {
-        let late = || !self.sequential && self.request.len_bytes <= MOST_LATE_BYTES;
-        engine.servable_slot(key, self.passthrough, late)
+        let may_be_victim = || !self.sequential && self.request.len_bytes <= MOST_VICTIM_BYTES;
+        engine.servable_slot(key, self.passthrough, may_be_victim)
     }
 }
 
@@ -104,7 +104,7 @@ impl Engine {
             Some(slot) if self.store.index.flags(slot).live() => {
                 self.read_hit(now, index, request.volume, extent, slot, memory);
             }
-            Some(slot) => self.read_late(now, index, request.volume, extent, slot, memory),
+            Some(slot) => self.read_victim(now, index, request.volume, extent, slot, memory),
             None => self.read_miss(now, index, request.volume, extent, sequential, memory),
         }
         self.finish_part(now, index, Ok(()));
@@ -148,7 +148,7 @@ impl Engine {
                 Some(slot) if self.store.index.flags(slot).live() => {
                     self.read_hits(now, reading, extent, slot, memory);
                 }
-                Some(slot) => self.read_late(now, index, request.volume, extent, slot, memory),
+                Some(slot) => self.read_victim(now, index, request.volume, extent, slot, memory),
                 None => {
                     let sequential = reading.sequential;
                     self.read_miss(now, index, request.volume, extent, sequential, memory);
@@ -175,14 +175,14 @@ impl Engine {
     }
 
     /// The slot to read a block from, if not the origin: one that is not live if the block was
-    /// evicted from it, and is read `late`. Where the cache is passed by, only what the origin does
+    /// evicted from it, and is read `victim`. Where the cache is passed by, only what the origin does
     /// not have comes from it.
     #[inline]
     pub(super) fn servable_slot(
         &self,
         key: BlockKey,
         dirty_only: bool,
-        late: impl Fn() -> bool,
+        may_be_victim: impl Fn() -> bool,
     ) -> Option<Slot> {
         let slot = self.store.index.named(key)?;
         let flags = self.store.index.flags(slot);
@@ -190,7 +190,10 @@ impl Engine {
         let serves = if flags.live() {
             !dirty_only || flags.dirty()
         } else {
-            !dirty_only && !flags.zero() && self.store.settings.laboratory.late_reads && late()
+            !dirty_only
+                && !flags.zero()
+                && self.store.settings.laboratory.victim_reads
+                && may_be_victim()
         };
         serves.then_some(slot)
     }

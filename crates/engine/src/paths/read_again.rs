@@ -1,9 +1,9 @@
 //! Reads of the origin that must be made again: what they were to promote could not be read, or
 //! they may have brought what the origin went back to.
 
-use crate::engine::Engine;
 use crate::format::BlockKey;
 use crate::interface::{Buf, Memory, Nanos, VolumeSlot};
+use crate::parts::Engine;
 use crate::paths::promote::promotes_from;
 use crate::paths::read::Extent;
 use crate::planted::{self, Bug};
@@ -40,7 +40,7 @@ impl Engine {
         if planted::is(Bug::DoubtsForgotten) {
             return;
         }
-        let jobs = &self.jobs;
+        let jobs = &self.jobs.table;
         let concerns = |op: &Op| match op {
             Op::MissRead(read) => read.volume == volume,
             Op::PromoteOneRead(promotion, _) => promotion.volume == volume,

@@ -7,11 +7,11 @@
 //! as long as the index names the slot in that generation. That is looked at when a client asks,
 //! and no write has to know of what was read ahead (I1).
 
-use crate::engine::Engine;
+use crate::ahead::{LEAST_IN_ROW, MOST_BYTES, MOST_REQUESTS, PATIENCE, Piece};
 use crate::format::{BlockKey, Slot};
 use crate::ids::{AheadId, RequestIndex};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
-use crate::paths::ahead::{LEAST_IN_ROW, MOST_BYTES, MOST_REQUESTS, PATIENCE, Piece};
+use crate::parts::Engine;
 use crate::paths::read::{Extent, Reading, hit_of_run};
 use crate::planted::{self, Bug};
 use crate::store::op::Op;

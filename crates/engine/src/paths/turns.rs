@@ -1,12 +1,12 @@
 //! Where each event sends the job that waits for it.
 
-use crate::engine::Engine;
 use crate::ids::JobId;
 use crate::interface::{DeviceError, Failure, Memory, Nanos};
 use crate::jobs::Job;
 use crate::jobs::promote::PromoteJob;
 use crate::jobs::write::WriteJob;
 use crate::map::locks::Owner;
+use crate::parts::Engine;
 use crate::store::append::{Appended, Piece};
 use crate::store::durability::Waiter;
 
@@ -32,7 +32,7 @@ impl Engine {
             Owner::Job(job) => job,
             owner => unreachable!("{owner:?} appends no piece"),
         };
-        match self.jobs.get(job).expect("a job in progress") {
+        match self.jobs.table.get(job).expect("a job in progress") {
             Job::Write(_) => self.write_logged(now, job, blocks, ended.result),
             Job::Promote(_) => self.promote_appended(now, job, blocks),
         }
@@ -71,7 +71,7 @@ impl Engine {
 
     /// A job's turn came: a block it waited for is free, or there is room again.
     pub(crate) fn resume_job(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) {
-        match self.jobs.get(job) {
+        match self.jobs.table.get(job) {
             Some(Job::Write(_)) => self.resume_write(now, job, memory),
             // A turn can be one that an earlier job of this job was given and did not need.
             Some(Job::Promote(_)) | None => {}
@@ -80,7 +80,7 @@ impl Engine {
 
     /// What a job waited for is durable in the cache, or never will be.
     pub(crate) fn job_durable(&mut self, now: Nanos, job: JobId, result: Result<(), Failure>) {
-        if let Some(Job::Write(_)) = self.jobs.get(job) {
+        if let Some(Job::Write(_)) = self.jobs.table.get(job) {
             self.write_durable(now, job, result);
         }
     }
@@ -93,20 +93,20 @@ impl Engine {
         result: Result<(), Failure>,
         _memory: &mut dyn Memory,
     ) {
-        if let Some(Job::Write(_)) = self.jobs.get(job) {
+        if let Some(Job::Write(_)) = self.jobs.table.get(job) {
             self.write_origin_durable(now, job, result);
         }
     }
 
     pub(crate) fn write_job(&mut self, job: JobId) -> &mut WriteJob {
-        match self.jobs.at(job) {
+        match self.jobs.table.at(job) {
             Job::Write(job) => job,
             _ => panic!("{job:?} is a write"),
         }
     }
 
     pub(crate) fn promote_job(&mut self, job: JobId) -> &mut PromoteJob {
-        match self.jobs.at(job) {
+        match self.jobs.table.at(job) {
             Job::Promote(job) => job,
             _ => panic!("{job:?} is a promotion"),
         }

@@ -12,12 +12,12 @@ use crate::ids::{JobId, RequestIndex};
 use smallvec::SmallVec;
 
 use crate::bypass::{BypassReason, Bypassed, Direction};
-use crate::engine::Engine;
 use crate::format::{BlockKey, Stream};
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::write::{Edge, Run, Stage, WriteJob};
 use crate::jobs::{Job, Turn};
 use crate::map::locks::Owner;
+use crate::parts::Engine;
 use crate::planted::{self, Bug};
 use crate::policy::admission::SEQUENTIAL_BYTES;
 use crate::settings::mode::Writes;
@@ -124,7 +124,7 @@ impl Engine {
             }
         }
         let job = WriteJob::new(index, request, range, bypass, now);
-        let job = self.jobs.insert(Job::Write(Box::new(job)));
+        let job = self.jobs.table.insert(Job::Write(Box::new(job)));
         self.resume_write(now, job, memory);
     }
 
@@ -187,7 +187,7 @@ impl Engine {
     fn promotes(&self, owner: Owner) -> bool {
         match owner {
             Owner::Promotion(_) => true,
-            Owner::Job(job) => matches!(self.jobs.get(job), Some(Job::Promote(_))),
+            Owner::Job(job) => matches!(self.jobs.table.get(job), Some(Job::Promote(_))),
             Owner::FastWrite | Owner::Retain(_) => false,
         }
     }
@@ -261,13 +261,13 @@ impl Engine {
             return true;
         }
         if !self.write_job(job).around.is_empty() && !self.drop_around(now, job, memory) {
-            self.stalled_jobs.push(job);
+            self.jobs.stalled.push(job);
             return false;
         }
         let volume = self.write_job(job).request.volume;
         if self.store.wants_abandonment().is_some() && !planted::is(Bug::AbandonedSilently) {
             // I15: no origin write that the log cannot record before that is on record.
-            self.stalled_jobs.push(job);
+            self.jobs.stalled.push(job);
             return false;
         }
         let (first, end) = (self.write_job(job).first, self.write_job(job).end);
@@ -281,11 +281,11 @@ impl Engine {
         }
         if self.store.failed_cache() && self.store.is_listed(first, end) {
             // I15: what is on record as newer in the cache must be so no more, on record.
-            self.stalled_jobs.push(job);
+            self.jobs.stalled.push(job);
             return false;
         }
         if !self.write_job(job).logged.is_empty() && !self.fill_edges(now, job, volume, memory) {
-            self.stalled_jobs.push(job);
+            self.jobs.stalled.push(job);
             return false;
         }
         self.write_job(job).stage = Stage::Filling;
@@ -397,7 +397,7 @@ impl Engine {
         }
         if state.outstanding == 0 {
             let took = now.since(state.logging_since);
-            self.runnable.push_back(Turn::Job(job));
+            self.jobs.runnable.push_back(Turn::Job(job));
             if self.policy.gate.watches {
                 self.policy.gate.answered(Direction::Write, now, took);
             }
@@ -425,7 +425,7 @@ impl Engine {
         let number = state.durable_number;
         if number > durable && counts_still {
             // I15: an older entry survives in a log of which nothing more becomes durable.
-            self.stalled_jobs.push(job);
+            self.jobs.stalled.push(job);
             return false;
         }
         if number > durable && !failed {
@@ -452,7 +452,7 @@ impl Engine {
                 other => panic!("a write in stage {other:?} waits for nothing durable"),
             };
         }
-        self.runnable.push_back(Turn::Job(job));
+        self.jobs.runnable.push_back(Turn::Job(job));
     }
 
     /// FUA: the log first, then the origin.
@@ -482,10 +482,10 @@ impl Engine {
         {
             // I10, I15: the append may have landed; before anyone hears that it failed, the log
             // must be void.
-            self.stalled_jobs.push(job);
+            self.jobs.stalled.push(job);
             return;
         }
-        let Some(Job::Write(state)) = self.jobs.remove(job) else {
+        let Some(Job::Write(state)) = self.jobs.table.remove(job) else {
             return;
         };
         if !state.around.is_empty() {
@@ -496,7 +496,7 @@ impl Engine {
         }
         for key in (state.first.0..state.next_lock.0).map(BlockKey) {
             let next = self.store.locks.unlock(key, Owner::Job(job));
-            self.runnable.extend(next.map(Turn::Job));
+            self.jobs.runnable.extend(next.map(Turn::Job));
         }
         self.finish_part(now, state.index, state.failure.map_or(Ok(()), Err));
     }

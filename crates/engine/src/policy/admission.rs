@@ -21,7 +21,7 @@ const DAY: u128 = 86_400 * Nanos::SECOND.0 as u128;
 /// A budget that was not used is saved up to this share of a day.
 const SAVED_SHARE: u64 = 24;
 /// Where nothing has come from the cache device for so long, it counts as idle and is tried again.
-const CALM: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
+const IDLE_AFTER: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 /// A new time counts as one of this many in the average.
 const AVERAGED: u64 = 8;
 
@@ -91,7 +91,7 @@ struct Latency {
 
 impl Latency {
     fn answered(&mut self, now: Nanos, took: Nanos) {
-        self.average = if now.since(self.at) > CALM {
+        self.average = if now.since(self.at) > IDLE_AFTER {
             took
         } else {
             Nanos((self.average.0 * (AVERAGED - 1) + took.0) / AVERAGED)
@@ -100,7 +100,7 @@ impl Latency {
     }
 
     fn exceeds(&self, limit: Option<Nanos>, now: Nanos) -> bool {
-        limit.is_some_and(|limit| self.average > limit && now.since(self.at) <= CALM)
+        limit.is_some_and(|limit| self.average > limit && now.since(self.at) <= IDLE_AFTER)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::format::{BlockKey, Slot, Stream};
 use crate::map::index::{MAX_HITS, SlotFlags, hash};
 use crate::planted::{self, Bug};
 use crate::policy::Policy;
-use crate::policy::trials::Manner;
+use crate::policy::trials::Variant;
 use crate::settings::replacement::Replacement;
 use crate::store::Store;
 use crate::store::log::RECLAIM_RESERVE;
@@ -69,7 +69,7 @@ impl Policy {
 
     fn main_has_room(&mut self, store: &mut Store) -> bool {
         let is_filling = store.log.free.len() * 8 > store.log.usable_segments();
-        self.trials.best() != Manner::Steady || is_filling || self.main_makes_way(store)
+        self.trials.best() != Variant::Steady || is_filling || self.main_makes_way(store)
     }
 
     /// Where a live block of a dying segment goes; `None` to evict it.

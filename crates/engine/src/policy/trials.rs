@@ -1,8 +1,8 @@
-//! Trials: miniature caches that run three manners of S3-FIFO on a sample of the blocks, so that
+//! Trials: miniature caches that run three variants of S3-FIFO on a sample of the blocks, so that
 //! the cache leaves plain S3-FIFO where another clearly misses less (miniature simulation:
 //! Waldspurger, Saemundsson, Ahmad, Park, USENIX ATC 2017).
 //!
-//! No one manner is best everywhere. Where a load goes round more blocks than there is room for,
+//! No one variant is best everywhere. Where a load goes round more blocks than there is room for,
 //! whatever comes back pushes out what would have come back too; where most is used twice at most,
 //! waiting for proof keeps out what is worth keeping.
 
@@ -18,24 +18,24 @@ use crate::settings::replacement::Replacement;
 
 /// Blocks of a miniature cache. From 64 on the choice hardly changes (docs/decisions/0014).
 const BLOCKS: usize = 256;
-/// After so many uses in the sample the manners are compared.
+/// After so many uses in the sample the variants are compared.
 const PERIOD: u32 = BLOCKS as u32 / 8;
 /// What a miss counts when it happens.
 const MISS: u64 = 1 << 16;
 /// This part of what was counted fades in each period, so that four times as many uses weigh as a
-/// miniature has blocks. What a manner is good for shows when blocks come back; with a shorter
+/// miniature has blocks. What a variant is good for shows when blocks come back; with a shorter
 /// memory the choice follows what happens in between.
 const FADES: u64 = 32;
-/// What a copy into main counts: a manner that copies much has to save misses by it, or where
+/// What a copy into main counts: a variant that copies much has to save misses by it, or where
 /// writes are spread evenly chance would choose between one that wears the device and one that
 /// does not.
 const COPY: u64 = MISS / 16;
-/// The most that probation has of the steady manner, in percent.
+/// The most that probation has of the steady variant, in percent.
 const STEADY_PROBATION_PERCENT: u8 = 3;
 
 /// How the cache deals with what is new and what comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum Variant {
     /// S3-FIFO as it is set.
     Plain,
     /// What comes back is let into main only in place of a block there that was not hit, and
@@ -45,31 +45,31 @@ pub(crate) enum Manner {
     Eager,
 }
 
-impl Manner {
+impl Variant {
     /// As users read it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Manner::Plain => "plain",
-            Manner::Steady => "steady",
-            Manner::Eager => "eager",
+            Variant::Plain => "plain",
+            Variant::Steady => "steady",
+            Variant::Eager => "eager",
         }
     }
 
-    const ALL: [Manner; 3] = [Manner::Plain, Manner::Steady, Manner::Eager];
+    const ALL: [Variant; 3] = [Variant::Plain, Variant::Steady, Variant::Eager];
 
     /// The share of the cache that is for blocks on probation, in percent.
     pub(crate) fn probation_percent(self, settings: &Settings) -> u8 {
         match self {
-            Manner::Steady => settings.probation_percent.min(STEADY_PROBATION_PERCENT),
-            Manner::Plain | Manner::Eager => settings.probation_percent,
+            Variant::Steady => settings.probation_percent.min(STEADY_PROBATION_PERCENT),
+            Variant::Plain | Variant::Eager => settings.probation_percent,
         }
     }
 
     /// How many hits lead from there to main.
     pub(crate) fn promotion_hits(self, settings: &Settings) -> u8 {
         match self {
-            Manner::Eager => 1,
-            Manner::Plain | Manner::Steady => settings.promotion_hits,
+            Variant::Eager => 1,
+            Variant::Plain | Variant::Steady => settings.promotion_hits,
         }
     }
 }
@@ -80,7 +80,7 @@ pub(crate) struct Trials {
     /// Keys that are mixed to less than this are of the sample.
     limit: u64,
     miniatures: [Miniature; 3],
-    best: Manner,
+    best: Variant,
     seen: u32,
     laboratory: Laboratory,
 }
@@ -96,8 +96,8 @@ impl Trials {
             } else {
                 0
             },
-            miniatures: Manner::ALL.map(|manner| Miniature::new(manner, settings)),
-            best: Manner::Plain,
+            miniatures: Variant::ALL.map(|variant| Miniature::new(variant, settings)),
+            best: Variant::Plain,
             seen: 0,
             laboratory: settings.laboratory,
         }
@@ -110,9 +110,9 @@ impl Trials {
         key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) < self.limit
     }
 
-    /// The manner to be in; the plain one if nothing is tried.
+    /// The variant to be in; the plain one if nothing is tried.
     #[inline]
-    pub(crate) fn best(&self) -> Manner {
+    pub(crate) fn best(&self) -> Variant {
         self.best
     }
 
@@ -136,16 +136,16 @@ impl Trials {
             margin_misses,
             ..
         } = self.laboratory;
-        let cost = |manner: &Manner| self.miniatures[*manner as usize].cost;
-        if cost(&Manner::Plain) <= cost(&self.best) {
-            self.best = Manner::Plain;
+        let cost = |variant: &Variant| self.miniatures[*variant as usize].cost;
+        if cost(&Variant::Plain) <= cost(&self.best) {
+            self.best = Variant::Plain;
         }
-        let allowed = Manner::ALL.into_iter().filter(|manner| match manner {
-            Manner::Plain => true,
-            Manner::Steady => steady,
-            Manner::Eager => eager,
+        let allowed = Variant::ALL.into_iter().filter(|variant| match variant {
+            Variant::Plain => true,
+            Variant::Steady => steady,
+            Variant::Eager => eager,
         });
-        // What a sample says of less is chance, and a wrong manner costs more than a missed one: it
+        // What a sample says of less is chance, and a wrong variant costs more than a missed one: it
         // pushes out what another would have kept.
         if let Some(least) = allowed.min_by_key(cost)
             && cost(&least) + u64::from(margin_misses) * MISS <= cost(&self.best)
@@ -165,10 +165,10 @@ enum Place {
     Ghost,
 }
 
-/// An ideal, block-granular S3-FIFO cache of one manner, without data.
+/// An ideal, block-granular S3-FIFO cache of one variant, without data.
 #[derive(Debug)]
 struct Miniature {
-    manner: Manner,
+    variant: Variant,
     probation_most: usize,
     promotion_hits: u8,
     probation: VecDeque<BlockKey>,
@@ -181,12 +181,12 @@ struct Miniature {
 }
 
 impl Miniature {
-    fn new(manner: Manner, settings: &Settings) -> Miniature {
-        let probation_percent = usize::from(manner.probation_percent(settings));
+    fn new(variant: Variant, settings: &Settings) -> Miniature {
+        let probation_percent = usize::from(variant.probation_percent(settings));
         Miniature {
-            manner,
+            variant,
             probation_most: (BLOCKS * probation_percent / 100).max(1),
-            promotion_hits: manner.promotion_hits(settings),
+            promotion_hits: variant.promotion_hits(settings),
             probation: VecDeque::new(),
             main: VecDeque::new(),
             ghost: VecDeque::new(),
@@ -212,7 +212,7 @@ impl Miniature {
     }
 
     fn let_in(&mut self, key: BlockKey, comes_back: bool) {
-        let to_main = comes_back && (self.manner != Manner::Steady || self.main_makes_way());
+        let to_main = comes_back && (self.variant != Variant::Steady || self.main_makes_way());
         while self.probation.len() + self.main.len() >= BLOCKS {
             if self.main.len() > BLOCKS - self.probation_most || self.probation.is_empty() {
                 self.evict_from_main();
@@ -312,10 +312,10 @@ mod tests {
     fn round_more_than_there_is_room_for_a_part_stays() {
         let round = SLOTS as u64 * 5 / 4;
         let trials = after((0..round).cycle().take(round as usize * 20));
-        assert_eq!(trials.best(), Manner::Steady);
+        assert_eq!(trials.best(), Variant::Steady);
         // What stays is hit each time round: four fifths of it at best.
-        let each = trials.miniatures[Manner::Steady as usize].cost;
-        let plain = trials.miniatures[Manner::Plain as usize].cost;
+        let each = trials.miniatures[Variant::Steady as usize].cost;
+        let plain = trials.miniatures[Variant::Plain as usize].cost;
         assert!(each * 10 < plain * 9, "{each} of {plain}");
     }
 
@@ -330,12 +330,12 @@ mod tests {
         });
         let trials = after(uses);
         let costs = trials.miniatures.each_ref().map(|each| each.cost);
-        assert_eq!(trials.best(), Manner::Eager, "{costs:?}");
+        assert_eq!(trials.best(), Variant::Eager, "{costs:?}");
     }
 
     #[test]
     fn where_nothing_comes_back_nothing_changes() {
-        assert_eq!(after(0..200_000).best(), Manner::Plain);
+        assert_eq!(after(0..200_000).best(), Variant::Plain);
     }
 
     #[test]
@@ -351,9 +351,9 @@ mod tests {
             trials.compare();
             trials.best()
         };
-        assert_eq!(after(plain - margin + 1, plain), Manner::Plain);
-        assert_eq!(after(plain - margin, plain), Manner::Steady);
-        assert_eq!(after(plain - 1, plain - margin), Manner::Steady);
-        assert_eq!(after(plain, plain), Manner::Plain);
+        assert_eq!(after(plain - margin + 1, plain), Variant::Plain);
+        assert_eq!(after(plain - margin, plain), Variant::Steady);
+        assert_eq!(after(plain - 1, plain - margin), Variant::Steady);
+        assert_eq!(after(plain, plain), Variant::Plain);
     }
 }

@@ -1,25 +1,25 @@
 //! What the laboratory varies to see what each part of replacement gives; no option reaches it.
 
-/// Parts of replacement, there or not, and when `adaptive` changes its manner
+/// Parts of replacement, there or not, and when `adaptive` changes its variant
 /// (docs/decisions/0025-replacement-is-chosen-on-traces-left-out.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Laboratory {
     /// Evicted blocks are read where they were (docs/decisions/0016).
-    pub late_reads: bool,
+    pub victim_reads: bool,
     /// Renewals go below the open segment (docs/decisions/0015).
     pub renewals_below: bool,
     /// `adaptive` may be steady.
     pub steady: bool,
     /// `adaptive` may be eager.
     pub eager: bool,
-    /// How many misses another manner has to save before `adaptive` takes it.
+    /// How many misses another variant has to save before `adaptive` takes it.
     pub margin_misses: u32,
 }
 
 impl Default for Laboratory {
     fn default() -> Laboratory {
         Laboratory {
-            late_reads: true,
+            victim_reads: true,
             renewals_below: true,
             steady: true,
             eager: true,

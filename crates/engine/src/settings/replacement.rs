@@ -5,7 +5,7 @@ use crate::settings::{name_of, named};
 /// Which blocks stay when room is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Replacement {
-    /// S3-FIFO, in another manner where that misses clearly less on a sample of the blocks (see
+    /// S3-FIFO, in another variant where that misses clearly less on a sample of the blocks (see
     /// `trials`).
     Adaptive,
     /// S3-FIFO (Yang et al., SOSP 2023) in segments: new blocks are on probation; what is hit

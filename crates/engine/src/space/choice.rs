@@ -38,7 +38,7 @@ impl Space {
     }
 
     /// From which streams a segment is taken, and in which order, when the one whose turn it is has
-    /// none to give yet and appends would stop. A long write pays for its own haste as long as it
+    /// none to give yet and appends would stop. A long write pays for its own room as long as it
     /// has more than its share: what is read again and again would be gone for it.
     pub(crate) fn order_in_need(&self, store: &Store) -> [Stream; Stream::COUNT] {
         if self.is_longer_than(store, Stream::Write, WRITE_SHARE_PERCENT) {

@@ -578,7 +578,7 @@ impl Space {
         self.retained(job, 1, memory);
     }
 
-    /// Adds a block to the last piece if it goes to the same place in the same manner.
+    /// Adds a block to the last piece if it goes to the same place in the same variant.
     #[allow(clippy::too_many_arguments, reason = "one block's whole description")]
     fn add_to_pieces(
         &mut self,

@@ -127,7 +127,7 @@ impl Store {
             streams |= flags.shadows() | self.log.stream_of(slot).bit();
         }
         if streams == 0 {
-            // It may still be read where it was (see `late`), and the origin gets something newer.
+            // It may still be read where it was (see `victim`), and the origin gets something newer.
             if !planted::is(Bug::EvictedServedStale) {
                 self.index.remove(key);
             }
@@ -244,7 +244,7 @@ impl Store {
 
     /// Evicts a clean block of a dying segment: a `Drop` in every other stream that may hold an
     /// entry of it (I3). It counts as cached until the segment is free (I4, `departed`), and can be
-    /// read there even longer (`paths::late`). False if there is no room for the `Drop`s.
+    /// read there even longer (`paths::victim`). False if there is no room for the `Drop`s.
     pub(crate) fn evict(
         &mut self,
         now: Nanos,

@@ -28,7 +28,7 @@ pub(crate) enum Op {
     /// With the checksum of its block.
     PromoteOneWrite(PromoteOne, PlacedRun, u32),
     /// Boxed as above; it is rare.
-    LateRead(Box<LateRead>),
+    VictimRead(Box<VictimRead>),
     ReadAhead(AheadId),
     PromoteRead(JobId),
     FillFromCache {
@@ -160,7 +160,7 @@ pub(crate) struct PromoteOne {
 
 /// A read of a slot that is not live.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LateRead {
+pub(crate) struct VictimRead {
     pub(crate) promotion: PromoteOne,
     pub(crate) reader: Reader,
     pub(crate) slot: Slot,

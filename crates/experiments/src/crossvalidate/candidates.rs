@@ -53,8 +53,8 @@ type Change = (&'static str, fn(&mut Settings));
 
 /// Other settings of `adaptive` that may be chosen.
 const CHANGES: [Change; 7] = [
-    ("no eager manner", |all| all.laboratory.eager = false),
-    ("no steady manner", |all| all.laboratory.steady = false),
+    ("no eager variant", |all| all.laboratory.eager = false),
+    ("no steady variant", |all| all.laboratory.steady = false),
     ("10 copies of a hundred", |all| all.retain_percent = 10),
     ("15 copies of a hundred", |all| all.retain_percent = 15),
     ("probation 5 %", |all| all.probation_percent = 5),
@@ -65,7 +65,7 @@ const CHANGES: [Change; 7] = [
 /// Parts that are taken away to see their gain.
 const PARTS: [Change; 2] = [
     ("evicted blocks read where they were", |all| {
-        all.laboratory.late_reads = false;
+        all.laboratory.victim_reads = false;
     }),
     ("renewals below the open segment", |all| {
         all.laboratory.renewals_below = false;

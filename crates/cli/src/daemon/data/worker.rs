@@ -24,7 +24,7 @@ use forebay_io::{
     Arena, Carried, Completion, Done, Driver, DriverDevice, DriverError, Token, Uring, UringError,
 };
 
-use super::anticipation::Anticipation;
+use super::adaptive_polling::AdaptivePolling;
 use super::client::Client;
 use super::flight::{Asker, Flight};
 use super::link::{Link, Message};
@@ -89,7 +89,7 @@ pub(in crate::daemon) struct Worker {
     next_worker: usize,
     /// A request was answered this turn.
     pub(super) landed: bool,
-    anticipation: Anticipation,
+    adaptive_polling: AdaptivePolling,
     /// No request is taken from clients (while a volume is removed).
     pub(in crate::daemon) paused: bool,
     completions: Vec<Completion>,
@@ -147,7 +147,7 @@ impl Worker {
             listeners: Vec::new(),
             next_worker: 0,
             landed: false,
-            anticipation: Anticipation::default(),
+            adaptive_polling: AdaptivePolling::default(),
             paused: false,
             completions: Vec::new(),
             done: Vec::new(),
@@ -433,7 +433,7 @@ impl Worker {
         if std::mem::take(&mut self.landed) && work_left && self.host.requests() == 0 {
             self.ring.submit_and_wait(0, None)?;
             let ring = &mut self.ring;
-            self.anticipation.look(|| ring.has_completions());
+            self.adaptive_polling.look(|| ring.has_completions());
         }
         self.ring
             .submit_and_wait(usize::from(work_left), Some(timeout))?;

@@ -30,7 +30,7 @@ struct Part {
     capacity_blocks: u64,
     unstored_blocks: u64,
     clients: usize,
-    manners: Vec<&'static str>,
+    variants: Vec<&'static str>,
     failure: Option<&'static str>,
     now: Nanos,
 }
@@ -43,7 +43,7 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
         capacity_blocks: 0,
         unstored_blocks: 0,
         clients: worker.client_count(),
-        manners: Vec::new(),
+        variants: Vec::new(),
         failure: None,
         now: worker.now,
     };
@@ -52,7 +52,7 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
         part.cached_blocks += cached;
         part.capacity_blocks += capacity;
         part.unstored_blocks += engine.buffer_stuck_blocks();
-        part.manners.extend(engine.manner());
+        part.variants.extend(engine.variant());
         part.failure = part.failure.or(engine.failure());
         for &slot in slots {
             let (dirty_blocks, cached_blocks) = engine.volume_blocks(slot).unwrap_or_default();
@@ -148,7 +148,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         cached_bytes: parts.iter().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
         dirty_bytes: stats.iter().map(|stats| stats.dirty_blocks).sum::<u64>() * block_bytes,
         unstored_bytes: parts.iter().map(|part| part.unstored_blocks).sum::<u64>() * block_bytes,
-        manners: count(parts.iter().flat_map(|part| &part.manners)),
+        variants: count(parts.iter().flat_map(|part| &part.variants)),
         failure: parts
             .iter()
             .find_map(|part| part.failure)

@@ -88,8 +88,8 @@ counters! {
         promoted_blocks = promoted_blocks;
     evicted_bytes, Blocks, "Clean data that left the cache.":
         evicted_blocks = evicted_blocks;
-    late_read_bytes, Blocks, "Hits that had been evicted and were still where they had been.":
-        late_blocks = late_reads;
+    victim_read_bytes, Blocks, "Hits that had been evicted and were still where they had been.":
+        victim_blocks = victim_reads;
     read_ahead_bytes, Blocks, "Cached data that was read before anyone asked for it.":
         blocks_read_ahead = blocks_read_ahead;
     served_ahead_bytes, Blocks, "Hits that had been read before anyone asked for them.":

@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 use super::WriteJob;
 use crate::buffer::MemoryBuffer;
 use crate::bypass::Direction;
-use crate::engine::Engine;
 use crate::format::{BlockKey, Slot, Stream, entry::MAX_COUNT};
 use crate::interface::{
     Ack, Device, DeviceError, Memory, Nanos, Operation, Request, RequestKind, one_buf,
@@ -15,6 +14,7 @@ use crate::interface::{
 use crate::jobs::write::Run;
 use crate::jobs::{Job, Turn};
 use crate::map::locks::Owner;
+use crate::parts::Engine;
 use crate::store::append::{Keys, Piece, PlacedPiece, run_cost_bytes};
 use crate::store::contents::BlockKind;
 use crate::store::op::{FastWrite, Op, PlacedRun};
@@ -59,7 +59,7 @@ impl Engine {
             self.disown(key, count);
             return false;
         };
-        self.without_job += 1;
+        self.jobs.without_job += 1;
         self.store.stats.cache_data_written_bytes += u64::from(request.len_bytes);
         let data = memory.bytes(request.buf);
         let (checksum, checksums) = if count == 1 {
@@ -125,7 +125,7 @@ impl Engine {
         for i in 0..u64::from(count) {
             if let Some(next) = self.store.locks.unlock(key.plus(i), Owner::FastWrite) {
                 self.store.stir();
-                self.runnable.push_back(Turn::Job(next));
+                self.jobs.runnable.push_back(Turn::Job(next));
             }
         }
     }
@@ -139,7 +139,7 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        self.without_job -= 1;
+        self.jobs.without_job -= 1;
         if result.is_err() || self.store.locks.was_one_copied(write.key, write.count) {
             return self.fast_write_goes_on(now, write, result, memory);
         }
@@ -222,7 +222,7 @@ impl Engine {
         let index = self.begin_request(write.started, request);
         let mut job = WriteJob::new(index, request, (key, end), None, write.started);
         job.is_logging(Run { key, count });
-        let owner = Owner::Job(self.jobs.insert(Job::Write(Box::new(job))));
+        let owner = Owner::Job(self.jobs.table.insert(Job::Write(Box::new(job))));
         for key in (key.0..end.0).map(BlockKey) {
             self.store.locks.steal(key, owner);
             let was_cached = self.store.index.find(key).is_some();

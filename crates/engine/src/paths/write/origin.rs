@@ -1,7 +1,6 @@
 //! The part of a write that goes to the origin: what is bypassed, and everything in the modes
 //! that write through.
 
-use crate::engine::Engine;
 use crate::format::BlockKey;
 use crate::ids::JobId;
 use crate::interface::{
@@ -10,6 +9,7 @@ use crate::interface::{
 use crate::jobs::Turn;
 use crate::jobs::write::{Edge, Run, Stage};
 use crate::map::origin_locks::OriginWriter;
+use crate::parts::Engine;
 use crate::store::op::Op;
 use crate::store::volumes::OriginWaiter;
 
@@ -223,7 +223,9 @@ impl Engine {
     /// Has writes that waited for the end of another write of their blocks look again (I11).
     pub(crate) fn wake_origin_waiters(&mut self) {
         let waiters = self.store.origin_locks.take_waiting();
-        self.runnable.extend(waiters.into_iter().map(Turn::Job));
+        self.jobs
+            .runnable
+            .extend(waiters.into_iter().map(Turn::Job));
     }
 
     pub(super) fn write_forces_origin(&mut self, job: JobId) {
@@ -234,7 +236,7 @@ impl Engine {
             self.store.await_origin(volume, OriginWaiter::Job(job));
         } else {
             state.stage = Stage::Ended;
-            self.runnable.push_back(Turn::Job(job));
+            self.jobs.runnable.push_back(Turn::Job(job));
         }
     }
 
@@ -249,6 +251,6 @@ impl Engine {
             state.failure.get_or_insert(failure);
         }
         state.stage = Stage::Ended;
-        self.runnable.push_back(Turn::Job(job));
+        self.jobs.runnable.push_back(Turn::Job(job));
     }
 }

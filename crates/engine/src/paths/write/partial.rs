@@ -1,11 +1,11 @@
 //! Writes that cover a block only in part: the rest of it is read first, from the cache or the
 //! origin.
 
-use crate::engine::Engine;
 use crate::format::{BlockKey, Slot};
 use crate::ids::JobId;
 use crate::interface::{Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, one_buf};
 use crate::jobs::write::Edge;
+use crate::parts::Engine;
 use crate::store::op::Op;
 
 use super::FILL_ATTEMPTS;

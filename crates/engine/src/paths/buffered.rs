@@ -7,11 +7,11 @@
 //! writes before it (I7). Scheme: gflash's write-back buffer, mirrored between RAM and SSD.
 
 use crate::buffer::{Buffered, MemoryBuffer, Parked, ParkedFlush, Part, Progress};
-use crate::engine::Engine;
 use crate::format::BlockKey;
 use crate::ids::PartId;
 use crate::interface::{Ack, Failure, Memory, Nanos, Request, RequestKind, VolumeSlot};
 use crate::jobs::{Job, Turn};
+use crate::parts::Engine;
 use crate::planted::{self, Bug};
 use crate::settings::Commit;
 use crate::settings::mode::Writes;
@@ -234,7 +234,7 @@ impl Engine {
 
     /// The first of these blocks that a write in progress is going to own, or their end.
     fn first_wanted(&self, first: BlockKey, end: BlockKey) -> BlockKey {
-        let jobs = self.jobs.iter();
+        let jobs = self.jobs.table.iter();
         let wanted = jobs.filter_map(|job| match job {
             Job::Write(job) => job.yet_to_own(),
             _ => None,
@@ -250,7 +250,7 @@ impl Engine {
     #[cold]
     pub(crate) fn buffer_request_ended(&mut self, part: PartId, result: Result<(), Failure>) {
         self.buffer.ended.push((part, result));
-        self.runnable.push_back(Turn::Buffer);
+        self.jobs.runnable.push_back(Turn::Buffer);
     }
 
     /// Goes on after requests of the buffer's own have ended.

@@ -14,14 +14,14 @@ const MOST_SKIPPED: u32 = 1023;
 
 /// Whether staying awake has paid.
 #[derive(Debug, Default)]
-pub(super) struct Anticipation {
+pub(super) struct AdaptivePolling {
     /// Times still to sleep at once.
     skip: u32,
     /// Value of `skip` after the last time in vain.
     skipped: u32,
 }
 
-impl Anticipation {
+impl AdaptivePolling {
     /// Looks for a client's next request for a moment, if that has paid.
     pub(in crate::daemon) fn look(&mut self, mut came: impl FnMut() -> bool) {
         if self.skip > 0 {
@@ -52,11 +52,11 @@ mod tests {
     use super::*;
 
     /// Counts the looks of so many turns in vain.
-    fn looks(anticipation: &mut Anticipation, turns: u32) -> u32 {
+    fn looks(adaptive_polling: &mut AdaptivePolling, turns: u32) -> u32 {
         let mut looked = 0;
         for _ in 0..turns {
             let mut asked = false;
-            anticipation.look(|| {
+            adaptive_polling.look(|| {
                 asked = true;
                 false
             });
@@ -67,18 +67,18 @@ mod tests {
 
     #[test]
     fn clients_that_do_not_come_back_are_hardly_waited_for() {
-        let mut anticipation = Anticipation::default();
-        assert!(looks(&mut anticipation, 2047) <= 11);
-        assert!(looks(&mut anticipation, 10_240) <= 11);
+        let mut adaptive_polling = AdaptivePolling::default();
+        assert!(looks(&mut adaptive_polling, 2047) <= 11);
+        assert!(looks(&mut adaptive_polling, 10_240) <= 11);
     }
 
     #[test]
     fn one_that_comes_back_is_waited_for_again() {
-        let mut anticipation = Anticipation::default();
-        anticipation.look(|| false);
-        anticipation.look(|| panic!("it sleeps at once"));
-        anticipation.look(|| true);
-        anticipation.look(|| true);
-        assert_eq!(looks(&mut anticipation, 1), 1);
+        let mut adaptive_polling = AdaptivePolling::default();
+        adaptive_polling.look(|| false);
+        adaptive_polling.look(|| panic!("it sleeps at once"));
+        adaptive_polling.look(|| true);
+        adaptive_polling.look(|| true);
+        assert_eq!(looks(&mut adaptive_polling, 1), 1);
     }
 }

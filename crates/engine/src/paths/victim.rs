@@ -11,19 +11,19 @@
 //! has another generation, and the origin is read instead.
 
 use crate::bypass::BypassReason;
-use crate::engine::Engine;
 use crate::format::Slot;
 use crate::ids::RequestIndex;
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
+use crate::parts::Engine;
 use crate::paths::read::Extent;
 use crate::planted::{self, Bug};
-use crate::store::op::{LateRead, Op};
+use crate::store::op::{Op, VictimRead};
 
 impl Engine {
     /// Reads an evicted block where it was, to answer the reader and then cache it again.
     // Out of the way of hits, which are counted in instructions.
     #[cold]
-    pub(super) fn read_late(
+    pub(super) fn read_victim(
         &mut self,
         now: Nanos,
         request: RequestIndex,
@@ -40,9 +40,9 @@ impl Engine {
             return self.read_past(now, request, volume, block, BypassReason::NoMemory);
         };
         self.count_hits_elsewhere(now, 1);
-        self.store.stats.late_reads += 1;
+        self.store.stats.victim_reads += 1;
         self.add_part(request);
-        let read = LateRead {
+        let read = VictimRead {
             promotion: self.begin_promotion_of_one(volume, key, buf, buf.len_bytes),
             reader: block.reader(request),
             slot,
@@ -54,19 +54,19 @@ impl Engine {
             bufs: one_buf(buf),
         };
         self.store
-            .issue(Op::LateRead(Box::new(read)), Device::Cache(0), operation);
+            .issue(Op::VictimRead(Box::new(read)), Device::Cache(0), operation);
     }
 
     // Out of the way of promotions from the origin, which are counted in instructions.
     #[cold]
-    pub(crate) fn late_read_done(
+    pub(crate) fn victim_read_done(
         &mut self,
         now: Nanos,
-        read: LateRead,
+        read: VictimRead,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let LateRead {
+        let VictimRead {
             promotion, reader, ..
         } = read;
         if self.is_what_was_there(&read, result, memory) {
@@ -77,7 +77,7 @@ impl Engine {
         self.read_again_for(now, volume, key, reader);
     }
 
-    /// Whether a late read brought the block. The checksum alone would keep wrong contents out: what
+    /// Whether a victim read brought the block. The checksum alone would keep wrong contents out: what
     /// has it is the block, up to a collision of CRC-32C, wherever it was read; and if the block was
     /// written since, the promotion has lost it and only a reader who asked before is answered.
     /// A segment that is used again is looked at first for what the checksum cannot tell: that the
@@ -90,7 +90,7 @@ impl Engine {
     /// answer may be either.
     fn is_what_was_there(
         &mut self,
-        read: &LateRead,
+        read: &VictimRead,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) -> bool {

@@ -9,43 +9,43 @@ use crate::slab::Slab;
 use crate::store::op::HitRead;
 
 /// Requests that began where the one before ended, before anything is read ahead.
-pub(super) const LEAST_IN_ROW: u8 = 2;
+pub(crate) const LEAST_IN_ROW: u8 = 2;
 /// How many requests are read ahead at most; one more with each that came in sequence.
-pub(super) const MOST_REQUESTS: u64 = 4;
+pub(crate) const MOST_REQUESTS: u64 = 4;
 /// How much is read ahead at most, in bytes.
-pub(super) const MOST_BYTES: u64 = 512 << 10;
+pub(crate) const MOST_BYTES: u64 = 512 << 10;
 /// What nobody has asked for by then is given up: it holds memory.
-pub(super) const PATIENCE: Nanos = Nanos(50_000_000);
+pub(crate) const PATIENCE: Nanos = Nanos(50_000_000);
 
 /// Consecutive slots that are being read ahead, or were.
 #[derive(Debug)]
-pub(super) struct Piece {
-    pub(super) key: BlockKey,
-    pub(super) count: u16,
-    pub(super) slot: Slot,
+pub(crate) struct Piece {
+    pub(crate) key: BlockKey,
+    pub(crate) count: u16,
+    pub(crate) slot: Slot,
     /// Of the slots' segment when they were read.
-    pub(super) generation: Sequence,
-    pub(super) buf: Buf,
+    pub(crate) generation: Sequence,
+    pub(crate) buf: Buf,
     /// It is in memory.
-    pub(super) is_read: bool,
+    pub(crate) is_read: bool,
     /// Nobody will ask for it.
-    pub(super) is_given_up: bool,
+    pub(crate) is_given_up: bool,
     /// Who asked for it while it was being read.
-    pub(super) reader: Option<HitRead>,
+    pub(crate) reader: Option<HitRead>,
 }
 
 /// The one stream of a shard that is read ahead.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAhead {
     /// Where the last request ended.
-    pub(super) next: Option<BlockKey>,
-    pub(super) in_row: u8,
+    pub(crate) next: Option<BlockKey>,
+    pub(crate) in_row: u8,
     /// Everything before is read ahead, as far as it was cached.
-    pub(super) planned: BlockKey,
-    pub(super) pieces: Slab<AheadId, Piece>,
+    pub(crate) planned: BlockKey,
+    pub(crate) pieces: Slab<AheadId, Piece>,
     /// Those that can be asked for, in order.
-    pub(super) wanted: VecDeque<AheadId>,
-    pub(super) expires: Option<Nanos>,
+    pub(crate) wanted: VecDeque<AheadId>,
+    pub(crate) expires: Option<Nanos>,
 }
 
 impl ReadAhead {
@@ -67,7 +67,7 @@ impl ReadAhead {
     }
 
     /// The same of what the stream has passed: it was written since.
-    pub(super) fn give_up_before(&mut self, key: BlockKey, memory: &mut dyn Memory) {
+    pub(crate) fn give_up_before(&mut self, key: BlockKey, memory: &mut dyn Memory) {
         while let Some(&id) = self.wanted.front() {
             let piece = self.pieces.at(id);
             if piece.key >= key {
@@ -82,14 +82,14 @@ impl ReadAhead {
         }
     }
 
-    pub(super) fn forget(&mut self, id: AheadId, memory: &mut dyn Memory) {
+    pub(crate) fn forget(&mut self, id: AheadId, memory: &mut dyn Memory) {
         if let Some(piece) = self.pieces.remove(id) {
             memory.free(piece.buf);
         }
     }
 
     /// Whether a request goes on where the one before ended.
-    pub(super) fn is_next(&mut self, first: BlockKey, end: BlockKey) -> bool {
+    pub(crate) fn is_next(&mut self, first: BlockKey, end: BlockKey) -> bool {
         let follows = self.next == Some(first);
         self.in_row = if follows {
             self.in_row.saturating_add(1)
