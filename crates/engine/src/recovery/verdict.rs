@@ -1,10 +1,22 @@
-//! I12: what was decided is written down, for every segment in which there was anything to
-//! decide, and the `Drop`s that a crash cut off are completed (I3). Durable before the shard
-//! serves.
+//! Verdicts (I12): recovery writes its decisions down, for each segment in which there was anything
+//! to decide, and completes the `Drop`s that a crash cut off (I3). Both are durable before the
+//! shard serves. An example:
 //!
-//! Verdicts say the tails that recovery goes by, too. Where there is nothing to decide, one is
-//! written for their sake alone (I8): a header may have said them whose record does not count, and
-//! what is below them is used again.
+//! 1. A power cut leaves segment 3 open. Numbers up to 39 are known durable.
+//! 2. The header at slot 8 is whole. It lists number 40 (block 70 in slot 9) and number 41 (block
+//!    71 in slot 10).
+//! 3. Slot 9 has the checksum of number 40, which counts. Slot 10 has not that of number 41, which
+//!    does not count.
+//! 4. The header at slot 11 is torn: the segment ends there.
+//! 5. The verdict lists number 40 alone, with end slot 11. It goes to the summary slot that does
+//!    not count, and is made durable.
+//! 6. The shard serves block 70 from slot 9, and block 71 from where it was before.
+//! 7. The next attach reads the verdict, which has the segment's generation, and no header of it. A
+//!    late copy of the header at slot 11 changes nothing.
+//!
+//! Verdicts also carry the tails that recovery goes by. Where there is nothing to decide, a verdict
+//! is written for their sake alone (I8): the header that said them may belong to a record that does
+//! not count, and segments below them are used again.
 
 use super::numbers::SPREAD;
 use super::{Found, FoundList, FoundSegment, MissingDrop, RecoveryError};

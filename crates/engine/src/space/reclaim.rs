@@ -1,10 +1,18 @@
 //! Reclaim: the oldest segment of a stream gives up its place (I8).
 //!
-//! Its live blocks are retained (appended again) or evicted. Then the segment is *dying* until
-//! whatever superseded its entries is durable; then its stream's tail moves past it and it is
-//! *dead* until a header with that tail is durable and no read of it is in flight; then it is
-//! free. Tails ride in ordinary headers and the waiting is for ordinary flushes, so reclaim costs
-//! flushes of its own only when free segments run short.
+//! Tails ride in ordinary headers, and the waiting is for ordinary flushes. Reclaim asks for
+//! flushes of its own only when free segments run short. An example:
+//!
+//! 1. Segment 5, generation 1000, is the oldest of probation and has 40 live blocks. It is
+//!    *reclaiming*.
+//! 2. The policy keeps 3 of them: they are read and appended again, to main. The other 37 are
+//!    evicted, with a `Drop` in each other stream that may hold an entry of them.
+//! 3. Number 2050 is the last that supersedes an entry of segment 5. The segment is *dying*, and
+//!    waits until 2050 is durable.
+//! 4. A flush makes numbers up to 2060 durable. Probation's tail moves to 1200, the generation of
+//!    its next segment. Segment 5 is *dead*.
+//! 5. The next header carries tail 1200. A flush makes that header durable.
+//! 6. 2 reads of segment 5 are still in flight. When both have ended, the segment is *free*.
 
 use crate::ids::RetainId;
 use std::collections::VecDeque;

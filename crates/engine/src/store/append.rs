@@ -1,10 +1,21 @@
 //! Appending to the log: from blocks in memory to slots, records, headers and seals.
 //!
-//! Data goes to its slot at once; its entry is published, with its number, when the data is on
-//! the device, and reaches the device in its record's header later. So a header never promises
-//! data that is still in flight. Where each write must be on the device with its entry
-//! (`commit = write`, or a client that flushes after each write), header and data are one
-//! transfer instead, shared by the writes that arrive together.
+//! Data goes to its slot at once. The entry gets its number when the data is on the device, and
+//! reaches the device in the header of its record later. So a header never promises data that is
+//! still in flight. An example with `commit = flush`:
+//!
+//! 1. A write of block 70 finds a record open in segment 3: its header slot is 8.
+//! 2. Block 70 gets the next slot, 9. The data is written there at once.
+//! 3. The data is on the device. The entry "block 70 in slot 9" gets number 41, in the record, the
+//!    ring and the segment's summary. The index names slot 9, and the write is acknowledged.
+//! 4. The record is full, or a flush closes it. When no data of it is in flight, the header is
+//!    written to slot 8.
+//! 5. The header is on the device. The record is complete when all earlier records of segment 3 are
+//!    (I13).
+//! 6. A device flush begins and succeeds: number 41 is durable.
+//!
+//! With `commit = write`, and for a client that flushes after each write, header and data are one
+//! transfer instead. Writes that arrive together share it.
 
 mod combined;
 mod records;

@@ -1,7 +1,19 @@
 //! Renewal (I19): the oldest segment of main, when nearly all of it is hot, is not copied but
-//! listed anew. A new summary gives its live blocks new numbers, as if they had just been
-//! appended, and the segment goes to the young end of its stream. The few that were not hit stay
-//! with the others: their places could be used for nothing else.
+//! listed anew. A new summary gives its live blocks new numbers, and the segment goes to the young
+//! end of its stream. Blocks that were not hit stay with the others: their places could be used for
+//! nothing else. An example:
+//!
+//! 1. Segment 4, generation 1000, is the oldest of main. Its summary 0 counts. The tail of main is
+//!    1000.
+//! 2. The open segment of main is closed (rule 1).
+//! 3. Segment 4 gets generation 5000, and its 200 live blocks get numbers 5001 to 5200. It goes to
+//!    the young end.
+//! 4. Number 4980 supersedes the last of the blocks that the new summary leaves out. The renewal
+//!    waits for a flush that covers 4980 (rule 3).
+//! 5. That flush ended. The new summary is written to summary 1 (rule 4).
+//! 6. A second flush makes summary 1 durable, and it counts.
+//! 7. The tail moves to 1300, the generation of the oldest segment now (rule 5). A crash before
+//!    step 6 finds summary 0 or summary 1, and neither is below the tail.
 
 use crate::format::{
     DurablePosition, Entry, EntryList, SegmentId, Sequence, Slot, Stream, Summary, SummaryKind,

@@ -1,18 +1,30 @@
 //! Renewals that go below the open segment of main, so that it need not be closed for them.
 //!
-//! A renewal at the young end closes the open segment (rule 1 of I19): what that took afterwards
-//! would be numbered above the renewal and yet die before it. Where hot segments come one after
-//! the other that leaves a tenth of main empty. So an open segment of main sets numbers aside below
-//! its own. A renewal that takes them goes in front of it in the stream: whatever the open segment
-//! holds or takes is numbered above, and dies later. Two things are to be minded (decision 15):
+//! A renewal at the young end closes the open segment (rule 1 of I19), which would die before the
+//! renewal and yet take higher numbers. Where hot segments follow each other this leaves a tenth of
+//! main empty. So an open segment of main sets numbers aside below its own. A renewal with such
+//! numbers goes in front of it in the stream. An example with 256 slots in a segment:
+//!
+//! 1. Segment 9 is opened in main when the next number is 2000. A renewal needs 257 numbers: a
+//!    generation, and one for each slot. Segment 9 sets numbers 2000 to 18447 aside, enough for 64
+//!    renewals. Its own generation is 18448.
+//! 2. Segment 4, generation 1000, was sealed by then. It is renewed with generation 2000 and goes
+//!    before segment 9, which stays open. The next renewal begins at number 2257.
+//! 3. The new summary of segment 4 is durable. Main's tail moves to 1300, and segment 9 links to
+//!    segment 4.
+//! 4. Headers of segment 9 say tail 1300, with that link. All other headers still say 1000.
+//! 5. Such a header of segment 9 is durable: all headers say 1300.
+//!
+//! Two rules make this safe (decision 15):
 //!
 //! - *Order.* The numbers are lower than those of everything since the segment was opened. So only
-//!   what was sealed by then may be renewed with them: all entries of its blocks are older, and of
-//!   blocks that were superseded since, it lists none.
-//! - *Promise (I14).* The stream's durable position may lie in the open segment already and does
+//!   segments sealed by then are renewed with them: all entries of their blocks are older, and
+//!   blocks superseded since are not listed.
+//! - *Promise (I14).* The stream's durable position may lie in the open segment already, and does
 //!   not speak for the renewal. The link of the open segment does, from its next header on. Until
-//!   one is durable only headers with that link say that main's tail is past the old position: if
-//!   the renewal is lost, so is the tail, and the old summary counts, or the link shows the damage.
+//!   such a header is durable, only headers with that link say that main's tail is past the old
+//!   position. If the renewal is lost, so is that tail and the old summary counts, or the link
+//!   shows the damage.
 
 use std::ops::Range;
 
