@@ -1,7 +1,7 @@
 //! The store of a shard: the log, the index of what is in it, and how both get to the cache device.
 //!
-//! Nothing in here knows requests, jobs or policies. What ended is noted ([`Appended`], the waiters
-//! that [`Store::cache_flush_done`] returns), and told by whoever called.
+//! Nothing in here knows requests, jobs or policies. The store notes what ended ([`Appended`], the
+//! waiters that [`Store::cache_flush_done`] returns), and the caller tells it.
 
 pub(crate) mod append;
 mod cleans;
@@ -170,14 +170,14 @@ impl Store {
         self.issue_quietly(op, device, operation);
     }
 
-    /// The same of an operation that stirs nothing and whose bytes the caller counts: hits and
-    /// fast writes, which are counted in instructions.
+    /// [`Store::issue`] for an operation that stirs nothing and whose bytes the caller counts: hits
+    /// and fast writes, which are counted in instructions.
     #[inline(always)]
     pub(crate) fn issue_quietly(&mut self, op: Op, device: Device, operation: Operation) {
         self.operations.issue(op, device, operation);
     }
 
-    /// Everything is being looked at: what happened so far is seen by that.
+    /// Forgets what happened so far: everything is being looked at, and sees it.
     pub(crate) fn clear_stirred(&mut self) {
         self.stirred = false;
     }
@@ -253,8 +253,8 @@ impl Store {
         self.dirty_blocks_to_come() >= self.share(self.settings.dirty_high_percent)
     }
 
-    /// Dirty blocks that write-back can make clean. Those that cannot be read from the cache
-    /// device hold no write up: it might be the one that replaces them.
+    /// Dirty blocks that write-back can make clean. Blocks that cannot be read from the cache
+    /// device are left out: the write that they would hold up may replace them.
     pub(crate) fn dirty_blocks_to_come(&self) -> u64 {
         self.stats
             .dirty_blocks

@@ -1,5 +1,5 @@
-//! Ownership of blocks (I11): one operation at a time may change where a block's newest version
-//! is. Others wait in order of arrival.
+//! Ownership of blocks (I11): at most one operation at a time may change where a block's newest
+//! version is. Others wait in order of arrival.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,12 +9,12 @@ use crate::ids::{JobId, RetainId};
 use crate::map::index;
 use crate::map::owners::Owners;
 
-/// Who owns a block, or has blocks appended.
+/// An owner of blocks, or of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     /// A write or a promotion that has a job.
     Job(JobId),
-    /// A write without a job. Who waits for its block waits for the unlocking.
+    /// A write without a job. Jobs that want its block wait for the unlocking.
     FastWrite,
     /// A promotion without a job, by its number.
     Promotion(u32),
@@ -59,7 +59,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Who owns a block.
+    /// The owner of a block.
     #[must_use]
     pub(crate) fn owner(&self, key: BlockKey) -> Option<Owner> {
         self.owners.get(key)

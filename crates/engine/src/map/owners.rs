@@ -54,7 +54,7 @@ impl Owners {
         }
     }
 
-    /// Who owns a block.
+    /// The owner of a block.
     #[inline]
     pub(crate) fn get(&self, key: BlockKey) -> Option<Owner> {
         if self.len == 0 {

@@ -15,7 +15,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// One that writes everything back at once.
+    /// A writer that writes everything back at once.
     fn new() -> Writer {
         let settings = Settings {
             writeback_policy: WritebackPolicy::Cleaner,

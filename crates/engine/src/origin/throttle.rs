@@ -11,11 +11,11 @@ use crate::interface::Nanos;
 use crate::origin::Origin;
 use crate::store::Store;
 
-/// How often held writes are looked at.
+/// Time between looks at held writes.
 const TICK: Nanos = Nanos(2_000_000);
 /// The rate is measured over this time.
 const WINDOW: Nanos = Nanos(200_000_000);
-/// What is let in whatever write-back does, in blocks per second.
+/// The least that is let in whatever write-back does, in blocks per second.
 const LEAST_RATE: f64 = 256.0;
 
 /// Writes that wait for dirty data to shrink.

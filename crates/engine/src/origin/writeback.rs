@@ -26,9 +26,9 @@ use crate::store::volumes::Volume;
 const FOREGROUND: Nanos = Nanos(15_000_000);
 /// A cache device that a client used this recently belongs to the client.
 pub(crate) const CACHE_FOREGROUND: Nanos = Nanos(15_000_000);
-/// What write-back moves meanwhile: so many bytes, then nothing for so long. That is 6 MiB a
-/// second at most, and a client's request seldom waits behind it. Single blocks count by their
-/// bytes too, or what was written at random would hardly get back at all.
+/// The bytes that write-back moves beside a client, and the time between two such portions: at most
+/// 6 MiB a second, so that a client's request seldom waits behind them. Single blocks count by
+/// their bytes too, or blocks written at random would hardly get back at all.
 const RATE_LIMIT: (usize, Nanos) = (64 << 10, Nanos(10_000_000));
 /// In so many operations at a time, for a disk to have something to choose from.
 const LIMITED_DEPTH: u32 = 4;
@@ -99,7 +99,7 @@ impl Writeback {
 pub(crate) struct WritebackJob {
     volume: VolumeSlot,
     pub(crate) key: BlockKey,
-    /// What is being written: by the time it is on the origin its slots can hold other versions.
+    /// The versions being written: by the time they are on the origin their slots can hold others.
     pub(crate) versions: SmallVec<[Version; 32]>,
     /// `None` for a run of zeroes.
     pub(crate) buf: Option<Buf>,
@@ -108,7 +108,7 @@ pub(crate) struct WritebackJob {
     pub(crate) unreadable: SmallVec<[u16; 2]>,
 }
 
-/// What decides how fast dirty data is written back.
+/// The reason that decides how fast dirty data is written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pressure {
     /// Somebody waits for it.
@@ -262,7 +262,7 @@ impl Origin {
             || !store.has_placed_all()
     }
 
-    /// How many operations may be in flight now.
+    /// The number of operations that may be in flight now.
     fn writeback_depth(&self, store: &Store, now: Nanos, pressure: Pressure) -> u32 {
         let dirty = store.stats.dirty_blocks;
         let full = u32::from(store.settings.writeback_depth);
@@ -374,7 +374,8 @@ impl Origin {
         !self.writeback.sweep.is_empty()
     }
 
-    /// What was written waits for a flush and nothing else is to be written: now is the time.
+    /// Asks for flushes of the origins where written blocks wait for them and nothing else is being
+    /// written.
     fn ask_for_origin_flushes(&mut self, store: &mut Store) {
         if store.written_blocks() == 0 || self.writeback.in_flight > 0 {
             return;

@@ -220,10 +220,11 @@ impl Engine {
         }
     }
 
-    /// How many blocks from `first` on, at most `count`, nobody owns, nor is going to before a
-    /// request that is made now. It would hold memory while it waits for them, and they may be
-    /// waiting for just that. And an older write that still waits for its first block would come
-    /// after it in the rest, where this one is the newest for whoever reads from the buffer.
+    /// The number of blocks from `first` on, at most `count`, that nobody owns or is going to own
+    /// before a request made now. Such a request would hold memory while it waits for the others,
+    /// and their owners may be waiting for just that memory. An older write that still waits for
+    /// its first block would also come after it in the rest, where this write is the newest for
+    /// readers of the buffer.
     fn blocks_without_owner(&self, first: BlockKey, count: u16) -> u16 {
         let end = self.first_wanted(first, first.plus(u64::from(count)));
         let keys = (first.0..end.0).map(BlockKey);
@@ -246,7 +247,7 @@ impl Engine {
             .unwrap_or(end)
     }
 
-    /// A request of the buffer's own was answered; what follows from it comes with the next run.
+    /// Notes that a request of the buffer's own was answered. The next run acts on it.
     #[cold]
     pub(crate) fn buffer_request_ended(&mut self, part: PartId, result: Result<(), Failure>) {
         self.buffer.ended.push((part, result));
@@ -345,8 +346,8 @@ impl Engine {
         self.drain_buffer(now, memory);
     }
 
-    /// Whether the buffer has nothing in progress. What could not be stored is not, nor what is of
-    /// a volume that is not there: it stays, for the next life if need be.
+    /// True if the buffer has nothing in progress. Writes that could not be stored, and writes of a
+    /// volume that is not there, do not count: they stay, for the next life if need be.
     pub(crate) fn buffer_is_at_rest(&self) -> bool {
         let writes = &self.buffer;
         let mut waiting = writes.waiting.iter();
@@ -365,7 +366,7 @@ impl Engine {
         self.buffer.occupancy()
     }
 
-    /// How many acknowledged blocks are in memory alone because storing them failed.
+    /// The number of acknowledged blocks that are in memory alone because storing them failed.
     #[must_use]
     pub fn buffer_stuck_blocks(&self) -> u64 {
         self.buffer.blocks_stuck()

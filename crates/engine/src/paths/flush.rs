@@ -26,8 +26,8 @@ impl Engine {
     }
 
     /// A flush of this volume's origin failed, here or in another shard: every shard is told before
-    /// it is given the end of a later one (I21). What was written and not flushed is uncertain for
-    /// ever (I10).
+    /// it is given the end of a later flush (I21). Writes before it that were not flushed are
+    /// uncertain for ever (I10).
     pub fn origin_flush_failed(&mut self, now: Nanos, slot: VolumeSlot, memory: &mut dyn Memory) {
         let Some(waiting) = self.store.origin_flush_failed(slot) else {
             return;
@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// A flush of a volume whose cache is given up: the origin alone makes anything durable now.
-    /// What is on record as newer in the cache must not come back over it (I15).
+    /// Blocks on record as newer in the cache must not come back over it (I15).
     fn flush_given_up(&mut self, now: Nanos, index: RequestIndex, volume: VolumeSlot) {
         let dirty = self
             .volume_blocks(volume)

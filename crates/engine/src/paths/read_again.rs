@@ -1,5 +1,5 @@
-//! Reads of the origin that must be made again: what they were to promote could not be read, or
-//! they may have brought what the origin went back to.
+//! Reads of the origin that must be made again: their promotion could not be read, or they may have
+//! brought contents that the origin went back to.
 
 use crate::format::BlockKey;
 use crate::interface::{Buf, Memory, Nanos, VolumeSlot};
@@ -32,10 +32,11 @@ impl Engine {
         );
     }
 
-    /// I10: a flush of this origin failed, and it may have gone back to what it held before.
-    /// A read that is on its way there can bring that, although the block was written again, and
+    /// I10: a flush of this origin failed, and it may have gone back to what it held before. A read
+    /// that is on its way there can bring that, although the block was written again, and
     /// acknowledged, since the read began: the cache has it then, and the read is older than
-    /// anything a client may see (I1). Which it brings is not known, so its answer does not count.
+    /// anything a client may see (I1). Nobody knows which contents it brings, so its answer does
+    /// not count.
     pub(crate) fn doubt_reads(&mut self, volume: VolumeSlot) {
         if planted::is(Bug::DoubtsForgotten) {
             return;

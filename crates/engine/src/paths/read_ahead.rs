@@ -17,16 +17,16 @@ use crate::planted::{self, Bug};
 use crate::store::op::Op;
 
 impl Engine {
-    /// Gives back the memory of what was read ahead, for who has none. What is being read follows
-    /// when the device has answered; says whether that or anything was held.
+    /// Gives back the memory of blocks read ahead, for a caller that has none. Blocks still being
+    /// read follow when the device has answered. True if any memory was held.
     pub fn give_up_reading_ahead(&mut self, memory: &mut dyn Memory) -> bool {
         let held = !self.ahead.is_empty();
         self.ahead.give_up(memory);
         held
     }
 
-    /// Reads cached blocks of a request for several: from memory if they were read ahead. What
-    /// follows is read ahead then, if they are in sequence.
+    /// Reads cached blocks of a request for several: from memory if they were read ahead. If such
+    /// requests are in sequence, the blocks after these are read ahead.
     pub(super) fn read_hits(
         &mut self,
         now: Nanos,

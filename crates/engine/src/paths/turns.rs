@@ -78,14 +78,14 @@ impl Engine {
         }
     }
 
-    /// What a job waited for is durable in the cache, or never will be.
+    /// Tells a job that the entry it waited for is durable in the cache, or never will be.
     pub(crate) fn job_durable(&mut self, now: Nanos, job: JobId, result: Result<(), Failure>) {
         if let Some(Job::Write(_)) = self.jobs.table.get(job) {
             self.write_durable(now, job, result);
         }
     }
 
-    /// What a job wrote to the origin is durable there, or will not be.
+    /// Tells a job that its write to the origin is durable there, or will not be.
     pub(crate) fn job_origin_durable(
         &mut self,
         now: Nanos,

@@ -1,8 +1,8 @@
 //! Write, write-zeroes and discard.
 //!
-//! One job takes a request through its stages: own the blocks (I11), complete partial blocks,
-//! log what is cached, make durable what must be before the origin may be touched (I4), write the
-//! origin, make durable what FUA asks for, answer.
+//! A job takes a request through its stages: own the blocks (I11), complete partial blocks, log
+//! what is cached, make the entries durable that must be before the origin may be touched (I4),
+//! write the origin, make the write durable if FUA asks for it, answer.
 
 mod fast;
 mod origin;
@@ -27,7 +27,7 @@ use crate::store::durability::Waiter;
 /// Write-zeroes up to this length are logged in write-back mode; longer ones the origin does
 /// better itself.
 const LOGGED_ZEROES_BYTES: u32 = 1 << 20;
-/// How often a read that completes a partial block is repeated.
+/// Repeats of a read that completes a partial block.
 const FILL_ATTEMPTS: u8 = 2;
 
 /// Cuts a run where partial blocks begin and end: first block, how many, and the partial block if

@@ -1,4 +1,4 @@
-//! Admission: what a read missed or a client writes, and the cache does not take, and why.
+//! Admission: which blocks that a read missed or a client writes the cache does not take, and why.
 //!
 //! The gate turns blocks away although there is room: those wanted too seldom, anything while the
 //! cache device is slow, anything that would wear it out sooner than agreed.
@@ -104,8 +104,8 @@ impl Latency {
     }
 }
 
-/// What may still be written to the cache device, in bytes; negative where reclaim and headers
-/// took more than there was.
+/// The bytes that may still be written to the cache device; negative where reclaim and headers took
+/// more than there was.
 #[derive(Clone, Copy, Debug, Default)]
 struct Budget {
     left: i64,

@@ -10,7 +10,7 @@ use crate::policy::Policy;
 use crate::store::Store;
 use crate::store::log::SegmentState;
 
-/// How many places without a block it passes at a time.
+/// Places without a block that it passes at a time, at most.
 const MOST_PASSED: u32 = 8;
 
 /// Where the hand is.

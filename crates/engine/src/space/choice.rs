@@ -7,8 +7,8 @@ use crate::space::Space;
 use crate::store::Store;
 use crate::store::log::SegmentState;
 
-/// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent. What
-/// is written once is like what is read once: it has as long as probation has to be used again.
+/// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent. A
+/// block written once is like a block read once: it has as long as probation has to be used again.
 const WRITE_SHARE_PERCENT: u64 = 10;
 /// The share of 2Q's first queue (A1in), in percent.
 const TWO_Q_SHARE_PERCENT: u64 = 25;
@@ -37,9 +37,9 @@ impl Space {
         policy.trials.best().probation_percent(&store.settings)
     }
 
-    /// From which streams a segment is taken, and in which order, when the one whose turn it is has
-    /// none to give yet and appends would stop. A long write pays for its own room as long as it
-    /// has more than its share: what is read again and again would be gone for it.
+    /// The order in which streams give up a segment when the stream whose turn it is has none to
+    /// give yet and appends would stop. A long write pays for its own room as long as it has more
+    /// than its share: otherwise blocks that are read again and again would go for it.
     pub(crate) fn order_in_need(&self, store: &Store) -> [Stream; Stream::COUNT] {
         if self.is_longer_than(store, Stream::Write, WRITE_SHARE_PERCENT) {
             [Stream::Write, Stream::Main, Stream::Probation]
@@ -98,7 +98,7 @@ impl Space {
     }
 
     /// The stream whose oldest segment has the fewest live blocks, if they are less than two
-    /// thirds: what was overwritten or left is room for nothing, in whichever stream it lies.
+    /// thirds: slots of blocks that were overwritten or left are room for nothing, in any stream.
     fn deadest_stream(&self, store: &Store, write_is_clean: bool) -> Option<Stream> {
         let geometry = &store.log.geometry;
         let places = geometry.slots_per_segment() - geometry.first_slot() - 1;

@@ -31,22 +31,21 @@ use crate::store::append::{Keys, Piece};
 use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 use crate::store::op::{Op, ReadPart};
 
-/// How many blocks of a segment are read and appended again at a time.
+/// Blocks of a segment that are read and appended again at a time.
 const BATCH_BLOCKS: usize = 64;
-/// How many segments of a stream wait for their tail at a time.
+/// Segments of a stream that wait for their tail at a time, at most.
 const MOST_WAITING: usize = 8;
-/// So of other streams than the write stream, where a long write would wait for room, this many
-/// blocks' segments and two at least.
+/// The limit for probation and main, dying and dead: segments for this many blocks, at least two.
+/// The write stream gets more so that long writes do not wait for room.
 const MOST_WAITING_BLOCKS: usize = 256;
-/// How often a batch with unreadable dirty blocks is read again before they are carried on as
-/// they are.
+/// Repeated reads of a batch with unreadable dirty blocks, before they are carried on as they are.
 const RETAIN_ATTEMPTS: u8 = 4;
 
 /// A segment on its way out.
 #[derive(Debug)]
 struct Leaving {
     segment: SegmentId,
-    /// Everything up to here supersedes its entries; while dying.
+    /// The highest number that supersedes one of its entries; while dying.
     needs: u64,
     /// Its generation and stream; the tail must be above it.
     generation: Sequence,
@@ -66,12 +65,12 @@ impl Reclaim {
         self.active[stream as usize].is_some() || !self.dying[stream as usize].is_empty()
     }
 
-    /// How many segments of this stream are empty and wait for their tail.
+    /// The number of segments of this stream that are empty and wait for their tail.
     pub(crate) fn dying(&self, stream: Stream) -> usize {
         self.dying[stream as usize].len()
     }
 
-    /// The same with the one that is being emptied.
+    /// The number of segments of this stream that are dying or being emptied.
     pub(crate) fn on_their_way_out(&self, stream: Stream) -> usize {
         self.dying(stream) + usize::from(self.active[stream as usize].is_some())
     }
@@ -119,7 +118,7 @@ impl Space {
         self.jobs.at(id)
     }
 
-    /// How many free segments reclaim sees to.
+    /// The number of free segments that reclaim aims at.
     fn free_target(&self, store: &Store) -> usize {
         RECLAIM_RESERVE + (2 + store.log.usable_segments() / 64).min(10)
     }
@@ -205,7 +204,7 @@ impl Space {
     }
 
     /// Ends the emptying of segments of a cache that was given up, in which nothing moves any more:
-    /// a stop, or who takes a volume off, would wait for it.
+    /// a stop, or a detach of a volume, would wait for it.
     fn end_reclaim(&mut self, memory: &mut dyn Memory) {
         for stream in Stream::ALL {
             let Some(job) = self.reclaim.active[stream as usize] else {
@@ -223,8 +222,8 @@ impl Space {
         }
     }
 
-    /// Whether a flush would bring a segment nearer to being free. One that is being emptied, or
-    /// read, waits for other things; flushing on and on would not help it.
+    /// True if a flush would bring a segment nearer to being free. A segment that is being emptied,
+    /// or read, waits for other things, and flushing on and on would not help it.
     fn reclaim_waits_for_flush(&self, store: &Store) -> bool {
         let durable_number = store.log.durable_number;
         let mut dying = self.reclaim.dying.iter().flatten();
@@ -233,7 +232,7 @@ impl Space {
             || dead.any(|leaving| store.durable_tail(leaving.stream) <= leaving.generation)
     }
 
-    /// The same of a flush that closes no record.
+    /// True if a flush that closes no record would bring a segment nearer to being free.
     fn partial_flush_helps_reclaim(&self, store: &Store) -> bool {
         let durable_number = store.log.durable_number;
         let dying = self.reclaim.dying.iter().flatten();
@@ -247,8 +246,8 @@ impl Space {
             })
     }
 
-    /// Which stream gives up its oldest segment; `None` to wait for one that is busy, or if
-    /// there is none.
+    /// The stream that gives up its oldest segment; `None` to wait for a busy stream, or if there
+    /// is none.
     fn stream_to_reclaim(&self, store: &Store, policy: &Policy) -> Option<Stream> {
         if !Stream::ALL
             .iter()
@@ -457,8 +456,8 @@ impl Space {
         bad
     }
 
-    /// Reads blocks of the batch again, each by itself. The others were read: one more read of them
-    /// could only fail.
+    /// Reads blocks of the batch again, each by itself. The other blocks were read, and another
+    /// read of them could only fail.
     fn read_again(&mut self, store: &mut Store, job: RetainId, places: &[usize]) {
         let state = self.retain_job(job);
         state.attempts += 1;
@@ -538,9 +537,9 @@ impl Space {
         self.append_batch(store, now, job, memory);
     }
 
-    /// Appends what was read. A clean block that is damaged is evicted; a dirty one is carried on
-    /// with the checksum it should have, so that it is never mistaken for sound (the reader gets
-    /// an error, not something old).
+    /// Appends the blocks that were read. A clean block that is damaged is evicted; a dirty one is
+    /// carried on with the checksum it should have, so that it is never mistaken for sound (the
+    /// reader gets an error, not something old).
     fn append_batch(
         &mut self,
         store: &mut Store,
@@ -652,8 +651,8 @@ impl Space {
         }
     }
 
-    /// The segment was gone through once. What is still live was being replaced and is looked at
-    /// again.
+    /// Ends a pass over the segment. Blocks that are still live were being replaced, and are looked
+    /// at again.
     fn segment_emptied(&mut self, store: &mut Store, job: RetainId) {
         let state = self.retain_job(job);
         let segment = state.segment;

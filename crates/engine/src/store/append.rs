@@ -36,13 +36,12 @@ use crate::store::contents::BlockKind;
 use crate::store::log::{Claim, SegmentState};
 use crate::store::op::Op;
 
-/// How often a transfer to the cache device is tried before the device counts as failed. It is
-/// repeated to the same place with the same bytes, so that a try that landed after all does no
-/// harm (I10).
+/// Tries of a transfer to the cache device before the device counts as failed. Each try puts the
+/// same bytes in the same place, so that a try that landed after all does no harm (I10).
 pub(crate) const ATTEMPTS: u8 = 3;
 
-/// Pages kept for headers alone: what holds memory can wait for a header, so no header may wait
-/// for memory.
+/// Pages kept for headers alone. Holders of memory can wait for a header, so no header may wait for
+/// memory.
 pub(crate) const SPARE_PAGES: usize = 4;
 
 /// The blocks of a piece.
@@ -101,7 +100,7 @@ impl Keys {
     }
 }
 
-/// What is to be appended, and for whom.
+/// Blocks to be appended, and their owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) stream: Stream,
@@ -110,7 +109,7 @@ pub(crate) struct Piece {
     pub(crate) buf: Buf,
     pub(crate) dirty: bool,
     pub(crate) zero: bool,
-    /// Who owns the blocks and hears of the end.
+    /// The owner of the blocks, which hears of the end.
     pub(crate) owner: Owner,
     /// Whether reclaim's reserve may be used.
     pub(crate) reclaim: bool,
@@ -355,14 +354,14 @@ impl Store {
         self.piece_done(&piece);
     }
 
-    /// I2: within a stream older entries die first, so the newest entry of a block may not get
-    /// into a segment below one that holds an older entry. It can try to when its data takes long:
-    /// its segment is full, and the next one has taken a copy of the version it replaces.
+    /// I2: within a stream older entries die first, so the newest entry of a block may not get into
+    /// a segment below an older entry of it. An entry can try to when its data takes long: its
+    /// segment is full, and the next segment has taken a copy of the version it replaces.
     ///
     /// Only reclaim publishes a block that somebody else owns, and only the write stream takes
-    /// copies of what a write can be under way to: promotions are of blocks that are not cached,
-    /// and a copy that was overtaken by another is not published. Nothing less may count: writes
-    /// that fill each other's segments would be written again and again, and for ever.
+    /// copies of blocks that a write can be under way to. Promotions are of blocks that are not
+    /// cached, and a copy that another overtook is not published. No weaker condition may count:
+    /// writes that fill each other's segments would be written again and again, for ever.
     fn comes_too_late(&self, piece: &Piece, record: RecordId) -> bool {
         let was_copied = piece.stream == Stream::Write
             && piece.copies.is_none()

@@ -13,7 +13,7 @@ use crate::store::log::{Segment, SegmentState};
 pub(crate) struct Dropped {
     /// The number of the last `Drop` of each.
     blocks: KeyMap<u64>,
-    /// The same in the order of the numbers.
+    /// The `Drop`s in the order of their numbers.
     by_number: Vec<(u64, BlockKey)>,
 }
 
@@ -32,9 +32,9 @@ impl Dropped {
         self.blocks.get(&key).copied()
     }
 
-    /// The block is cached again: returns the number of its last `Drop`. Whoever lets it leave
-    /// again without one has to see to it that that one is durable, as nobody waits for it here
-    /// any more.
+    /// Takes out a block that is cached again, and returns the number of its last `Drop`. A caller
+    /// that lets the block leave again without a new `Drop` must see to it that this number is
+    /// durable: nobody waits for it here any more.
     pub(crate) fn take(&mut self, key: BlockKey) -> u64 {
         if self.blocks.is_empty() {
             return 0;

@@ -1,7 +1,7 @@
 //! Making things durable: flush cycles of the cache device (I7, I10).
 //!
-//! A cycle closes every open record that says something, waits until all headers are on the
-//! device, and only then sends the one device flush. What it covered is known durable after it.
+//! A cycle closes every open record that says something, waits until all headers are on the device,
+//! and only then sends a single device flush. Everything it covered is known durable after it.
 //!
 //! A cycle that nobody waits for but reclaim leaves open records open, so that they are full when
 //! their header is written, and covers what came before them.
@@ -20,7 +20,7 @@ const FLUSH_INTERVAL: Nanos = Nanos::SECOND;
 /// After a flush with nothing behind it for so long, a header says what it made durable.
 const SAY_AFTER: Nanos = Nanos(100_000_000);
 
-/// Who waits for a number to be durable.
+/// A part of the engine that waits for a number to be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// A part of a request.
@@ -32,11 +32,12 @@ pub(crate) enum Waiter {
 #[derive(Debug)]
 struct Cycle {
     upto: u64,
-    /// It closed the records that were open.
+    /// True if the cycle closed the records that were open.
     closed_all: bool,
     /// Records whose headers are awaited.
     waiting: u32,
-    /// What the flush in flight covers.
+    /// The segments that the flush in flight covers: generation, and slots below which all is
+    /// covered.
     flushing: Option<Vec<(SegmentId, Sequence, u16)>>,
 }
 
@@ -74,9 +75,9 @@ pub(crate) struct Durability {
     sealed_to_say: bool,
     /// The highest tails any header carries that is written or being written.
     encoded_tails: [Sequence; Stream::COUNT],
-    /// The same of headers that are on the device.
+    /// The highest tails of headers that are on the device.
     complete_tails: [Sequence; Stream::COUNT],
-    /// The same of headers that are durable.
+    /// The highest tails of headers that are durable.
     durable_tails: [Sequence; Stream::COUNT],
     flushing_tails: [Sequence; Stream::COUNT],
 }
@@ -125,7 +126,7 @@ impl Store {
         self.durability.complete_tails[stream as usize]
     }
 
-    /// What recovery found is durable.
+    /// Takes the tails that recovery found as durable.
     pub(crate) fn tails_are_durable(&mut self) {
         self.durability.encoded_tails = self.log.tails;
         self.durability.complete_tails = self.log.tails;
@@ -198,11 +199,11 @@ impl Store {
         self.durability.say_at = None;
     }
 
-    /// I14: a header that nothing vouches for can rot without being missed. Ordinary headers vouch
-    /// for those before them; where none follows, one is written that says nothing else, and made
-    /// durable. It takes a slot of a segment that is open and never opens one: it is worth a block
-    /// and not a segment, and reclaim's room is not for it (I18). A segment that has no slot left is
-    /// sealed, as it would be with the next write: its headers may rot then.
+    /// Writes a header that only says what is durable, where no other follows (I14): a header that
+    /// nothing vouches for can rot without being missed. Ordinary headers vouch for those before
+    /// them. The header takes a slot of an open segment and never opens a segment: it is worth a
+    /// block, and reclaim's room is not for it (I18). A segment without a slot left is sealed, as
+    /// it would be with the next write: its headers may rot then.
     fn say_durable(&mut self, now: Nanos, memory: &mut dyn Memory) {
         let again = Some(now.after(SAY_AFTER));
         if self.durability.cycle.is_some() || !self.all_durable() {
@@ -484,7 +485,7 @@ impl Store {
         Some(ready)
     }
 
-    /// I10: what was in flight is uncertain for ever; nothing of it is believed.
+    /// Gives the cache device up (I10): everything that was in flight is uncertain for ever.
     pub(crate) fn cache_flush_failed(&mut self) {
         self.stirred = true;
         self.fail_cache("a flush of the cache device failed");
@@ -521,7 +522,7 @@ impl Store {
         self.log.durable[stream as usize] = durable;
     }
 
-    /// Who waits for something to become durable; nobody does any more.
+    /// Takes out all waiters for durable numbers: nothing becomes durable any more.
     pub(crate) fn take_durable_waiters(&mut self) -> Vec<Waiter> {
         let waiters = std::mem::take(&mut self.durability.waiters);
         waiters.into_iter().map(|(_, waiter)| waiter).collect()

@@ -5,7 +5,8 @@
 //!
 //! 1. Segment 4, generation 1000, is the oldest of main. Its summary 0 counts. The tail of main is
 //!    1000.
-//! 2. The open segment of main is closed (rule 1).
+//! 2. The open segment of main is closed (rule 1), unless the renewal goes below it
+//!    (`renewal_below`).
 //! 3. Segment 4 gets generation 5000, and its 200 live blocks get numbers 5001 to 5200. It goes to
 //!    the young end.
 //! 4. Number 4980 supersedes the last of the blocks that the new summary leaves out. The renewal
@@ -27,8 +28,9 @@ use crate::store::op::Op;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Numbered; waits for a flush that covers what supersedes the blocks it leaves out (rule 3).
-    /// One whose records were closed before that may begin later, and does not.
+    /// Numbered; waits for a flush that covers what supersedes the blocks it leaves out (rule 3). A
+    /// flush that closed its records before the numbers were given does not count, even if it
+    /// begins later.
     Numbered,
     /// Such a flush is in flight.
     Covered,
@@ -50,7 +52,7 @@ struct Renewal {
     first_number: u64,
     /// The next of the numbers that were set aside for it, if it goes before another.
     set_aside: Option<u64>,
-    /// What supersedes the blocks it leaves out is numbered no higher.
+    /// The highest number that supersedes a block which it leaves out.
     needs: Option<u64>,
     which: u8,
     summary: Option<Summary>,
@@ -104,7 +106,7 @@ impl Store {
         self.renewals.current.is_some()
     }
 
-    /// What was found of the oldest segment of main may be otherwise now.
+    /// Forgets whether it pays to renew the oldest segment of main.
     pub(crate) fn forget_renewal_answer(&mut self) {
         self.renewals.looked_at = None;
     }
@@ -250,7 +252,7 @@ impl Store {
         }
     }
 
-    /// Rule 3. Where no record has to be closed for that none is: a header for a few entries is
+    /// Asks for the flush of rule 3. Records stay open if they can: a header for a few entries is
     /// metadata for nothing.
     fn want_renewal_covered(&mut self) {
         let needs = self.renewals.current.as_ref().expect("in progress").needs;
@@ -350,7 +352,7 @@ impl Store {
 }
 
 impl Store {
-    /// Whether it pays to renew this segment, the oldest of main. It is gone through once.
+    /// True if it pays to renew this segment, the oldest of main. The segment is gone through once.
     pub(crate) fn renewal_pays(&mut self, oldest: SegmentId) -> bool {
         let generation = self.log.segments[oldest.0 as usize].generation;
         match self.renewals.looked_at {
@@ -398,7 +400,7 @@ mod tests {
     use super::*;
 
     /// Rule 3: a cycle that closed its records before the numbers were given may send its flush
-    /// after that. Random runs do not come upon a crash that shows what that costs;
+    /// after that. Random runs do not come upon a crash that shows the cost;
     /// `crates/sim/tests/planted/renewals.rs` aims at one.
     #[test]
     fn a_flush_that_covers_less_than_it_needs_does_not_count() {

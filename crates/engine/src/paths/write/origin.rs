@@ -1,5 +1,5 @@
-//! The part of a write that goes to the origin: what is bypassed, and everything in the modes
-//! that write through.
+//! The part of a write that goes to the origin: bypassed blocks, and everything in the modes that
+//! write through.
 
 use crate::format::BlockKey;
 use crate::ids::JobId;
