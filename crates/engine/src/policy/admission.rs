@@ -1,10 +1,10 @@
-//! Admission: which blocks that a read missed or a client writes the cache does not take, and why.
+//! Admission: which missed or written blocks the cache does not take, and why.
 //!
 //! The gate turns blocks away although there is room: those wanted too seldom, anything while the
 //! cache device is slow, anything that would wear it out sooner than agreed.
 //!
-//! Admission never keeps a newer version of a dirty block out (I5): a write that touches one is
-//! logged whatever the gate says.
+//! Admission never keeps a newer version of a dirty block out (I5): a write that touches such a
+//! block is logged whatever the gate says.
 
 use crate::bypass::{BypassReason, Direction};
 use crate::format::BlockKey;

@@ -102,8 +102,8 @@ fn is_empty(log: &Log, index: &Index, id: SegmentId) -> bool {
     slots(log, id).all(|slot| !index.flags(slot).live())
 }
 
-/// Whether nothing of a segment is needed: what it holds is on the origin, and no older entry of
-/// it would come back.
+/// True if no block of a segment is needed: the origin has them all, and no older entry of them
+/// would come back.
 fn may_go(log: &Log, index: &Index, stream: Stream, id: SegmentId) -> bool {
     slots(log, id).all(|slot| {
         let flags = index.flags(slot);

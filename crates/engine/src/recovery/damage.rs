@@ -1,9 +1,9 @@
-//! I14: damage is not absence. What headers promise and is not there.
+//! I14: damage is not absence. Finds structures that headers promise and that are not there.
 
 use super::{Found, FoundSegment};
 use crate::format::{Sequence, Stream, Superblock};
 
-/// What is missing or makes no sense, in words; empty if all is well.
+/// Lists durable structures that are missing or make no sense, in words; empty if all is well.
 pub(super) fn damage(found: &Found, superblock: &Superblock) -> Vec<String> {
     let mut lost = found.unreadable.clone();
     lost.extend(

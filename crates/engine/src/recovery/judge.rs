@@ -1,4 +1,4 @@
-//! Which uncertain entries count: those whose data is there.
+//! Judges uncertain entries: they count if their data is there.
 //!
 //! | the entry | counts if |
 //! |---|---|
@@ -14,7 +14,7 @@ use crate::format::entry::NumberedEntry;
 use crate::format::{Entry, EntryList, Geometry, SegmentId, SegmentMap, Superblock};
 use crate::interface::{DeviceError, Storage};
 
-/// Removes the entries that do not count, block by block. Returns how many blocks those were.
+/// Removes the entries that do not count, block by block. Returns the number of their blocks.
 pub(super) fn judge(
     device: &mut dyn Storage,
     superblock: &Superblock,
@@ -53,7 +53,8 @@ pub(super) fn judge(
     Ok(rejected)
 }
 
-/// Reads an entry's blocks and keeps those with the right checksum. Returns how many are not.
+/// Reads an entry's blocks and keeps those with the right checksum. Returns the number of the
+/// others.
 fn judge_data(
     device: &mut dyn Storage,
     (geometry, map, segment): (Geometry, &SegmentMap, SegmentId),

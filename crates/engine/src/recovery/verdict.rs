@@ -80,10 +80,11 @@ fn needs_verdict(found: &Found, segment: &FoundSegment) -> bool {
     !segment.decided || !segment.sealed || found.promised_too_much || link_dangles(found, segment)
 }
 
-/// Whether a summary names a segment before it that is not there, or ends sooner: a recovery that
-/// had the ring wrote it and was cut short before the other's was durable; a renewal followed a
-/// segment of which a crash left less or nothing; or an administrator accepted the damage. It is
-/// written again, or the next attach would take the link for damage.
+/// True if a summary names a segment before it that is not there, or ends sooner. Three things
+/// leave such a link: a recovery that had the ring wrote it and was cut short before the other
+/// segment's verdict was durable; a renewal followed a segment of which a crash left less or
+/// nothing; or an administrator accepted the damage. The summary is written again, or the next
+/// attach would take the link for damage.
 fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
     let Some(link) = segment.state.previous else {
         return false;
@@ -141,7 +142,7 @@ fn add_drops(
     drops
 }
 
-/// How many `Drop`s fit the summary of a segment beside what it has.
+/// The number of `Drop`s that fit the summary of a segment beside its entries.
 fn room_for_drops(log: &Log, found: &FoundSegment) -> usize {
     let used_bytes: usize = found
         .entries()
