@@ -396,7 +396,7 @@ impl Engine {
         next
     }
 
-    /// How many device operations are in flight or waiting to be taken.
+    /// The number of device operations in flight or waiting to be taken.
     #[must_use]
     pub fn operations_in_flight(&self) -> usize {
         self.store.operations.len()
@@ -416,8 +416,8 @@ impl Engine {
             && self.buffer_is_at_rest()
     }
 
-    /// Whether everything published is durable and every record written: what an orderly stop
-    /// waits for after a flush.
+    /// True if everything published is durable and every record written: an orderly stop waits for
+    /// that after a flush.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.is_idle()

@@ -36,9 +36,9 @@ pub enum Bug {
     NoVerdict,
     /// I13: records count although earlier ones are not complete.
     GapsIgnored,
-    /// I14: what is missing counts as never written.
+    /// I14: missing records count as never written.
     DamageIsAbsence,
-    /// I14: what headers behind a missing one promise is not looked at.
+    /// I14: the promises of headers behind a missing header are not looked at.
     HoleEndsLog,
     /// I14: nothing says what a flush made durable if nothing is written after it.
     DurableUnsaid,
@@ -55,7 +55,7 @@ pub enum Bug {
     OlderSummaryCounts,
     /// I7: a flush does not wait for the memory buffer.
     BufferNotFlushed,
-    /// I16: what an earlier life left in the memory buffer is not logged.
+    /// I16: writes that an earlier life left in the memory buffer are not logged.
     BufferForgotten,
     /// I1: the memory buffer serves copies of versions that the index no longer names.
     StaleCopyServed,
@@ -69,7 +69,7 @@ pub enum Bug {
     EvictedServedStale,
     /// I8: nothing is forgotten of what was evicted from a segment that is used again.
     EvictedRemembered,
-    /// I1: what was read ahead is served although the block was written since.
+    /// I1: a block read ahead is served although it was written since.
     AheadServedStale,
     /// I21: a flush that succeeds is believed by who has not heard of one that failed before it.
     LaterFlushBelieved,
@@ -91,7 +91,7 @@ pub enum Bug {
     DoubtsForgotten,
     /// I12: a link to what was decided to be absent is left as it is.
     LinkLeft,
-    /// I8: what was evicted is looked for in a segment that is used again.
+    /// I8: evicted blocks are looked for in a segment that is used again.
     LateAnyway,
     /// I19: a flush that covers too little of what a renewal leaves out counts.
     RenewalUncovered,

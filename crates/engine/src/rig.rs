@@ -231,7 +231,7 @@ fn with_free_segments(mut log: Log) -> Log {
     log
 }
 
-/// What kind of operation it is, and of which device.
+/// The kind of the operation, and whether it is of the cache device.
 pub(crate) fn shape(action: &Action) -> (&'static str, bool) {
     let kind = match action.operation {
         Operation::Read { .. } => "read",

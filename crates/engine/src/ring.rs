@@ -1,10 +1,10 @@
 //! The shared-memory ring (I16): entries whose header is not on the cache device yet, kept where
 //! a crash of the daemon does not reach them.
 //!
-//! One page for each open record. A page names its record; each entry behind that carries a
-//! checksum seeded with the page's head, so that what an earlier use of the page left is never
-//! taken for ours and a half-written entry ends the list. An entry is complete before its
-//! request is acknowledged.
+//! Each open record has a page. A page names its record. Each entry behind that carries a checksum
+//! seeded with the page's head, so that entries of an earlier use of the page are never taken for
+//! ours, and a half-written entry ends the list. An entry is complete before its request is
+//! acknowledged.
 
 use crate::format::codec::{Reader, Writer, checksum};
 use crate::format::{CacheId, Entry, EntryList, SegmentId, Sequence, Stream};
@@ -12,7 +12,7 @@ use crate::planted::{self, Bug};
 
 /// Bytes of the ring of one shard.
 pub const RING_BYTES: usize = HEAD_BYTES + PAGES * RING_PAGE_BYTES;
-/// How many records can be open, or closed without their header written, at a time.
+/// The number of records that can be open, or closed without their header written, at a time.
 pub const PAGES: usize = 32;
 
 const HEAD_BYTES: usize = 4096;
@@ -108,7 +108,7 @@ impl RingPage {
         self.used + self.reserved + wanted <= RING_PAGE_BYTES
     }
 
-    /// How many more blocks can be set aside, each with an entry of its own at worst.
+    /// The number of further blocks that can be set aside, each with an entry of its own at worst.
     #[must_use]
     pub fn blocks_that_fit(&self) -> usize {
         RING_PAGE_BYTES.saturating_sub(self.used + self.reserved) / RING_BLOCK_BYTES
@@ -189,7 +189,7 @@ pub struct RingRecord {
 pub struct ReplayedRecord {
     /// Which record.
     pub record: RingRecord,
-    /// How many blocks it has, if it was closed.
+    /// The number of its blocks, if it was closed.
     pub blocks: Option<u16>,
     /// Its entries, by number.
     pub entries: EntryList,
@@ -218,8 +218,8 @@ pub fn replay(ring: &[u8], identity: RingIdentity) -> Vec<ReplayedRecord> {
         .collect()
 }
 
-/// What the checksums of pages begin with: two caches, or two epochs, can use a page for a record
-/// of the same place, generation and count.
+/// The seed of the checksums of pages: two caches, or two epochs, can use a page for a record of
+/// the same place, generation and count.
 fn identity_sum(ring: &[u8]) -> u32 {
     // Without the head's own checksum, which would make the sum of any head of a cache the same.
     crc32c::crc32c(&ring[..44])

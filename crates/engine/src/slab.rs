@@ -80,7 +80,7 @@ impl<I: SlabId, T> Slab<I, T> {
         (0..self.places.len() as u32).map(I::new)
     }
 
-    /// How many values there are.
+    /// The number of values.
     #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()

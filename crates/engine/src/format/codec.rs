@@ -16,7 +16,7 @@ impl<'a> Writer<'a> {
         Writer { page, at: 0 }
     }
 
-    /// How many bytes are written.
+    /// The number of bytes written.
     #[must_use]
     pub fn position(&self) -> usize {
         self.at
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many bytes are read.
+    /// The number of bytes read.
     #[must_use]
     pub fn position(&self) -> usize {
         self.at

@@ -1,4 +1,4 @@
-//! A write, write-zeroes or discard of several steps: what is known of it.
+//! The state of a write, write-zeroes or discard of several steps.
 
 use crate::ids::RequestIndex;
 use smallvec::SmallVec;
@@ -63,7 +63,7 @@ pub(crate) struct WriteJob {
     pub(crate) next_lock: BlockKey,
     pub(crate) stage: Stage,
     pub(crate) bypass: Option<BypassReason>,
-    /// What is logged is also written to the origin before the answer.
+    /// True if logged blocks are also written to the origin before the answer.
     pub(crate) through: bool,
     pub(crate) logged: SmallVec<[Run; 2]>,
     pub(crate) around: SmallVec<[Run; 2]>,
@@ -76,7 +76,7 @@ pub(crate) struct WriteJob {
     /// So must be the entries that it logs itself.
     pub(crate) own_entries_first: bool,
     pub(crate) origin_locked: bool,
-    /// One of the blocks was dirty before: what it held must not be lost.
+    /// True if any of the blocks was dirty before: its old contents must not be lost.
     pub(crate) replaces_dirty: bool,
     pub(crate) failure: Option<Failure>,
 }

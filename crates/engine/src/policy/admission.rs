@@ -1,7 +1,7 @@
 //! Admission: which missed or written blocks the cache does not take, and why.
 //!
-//! The gate turns blocks away although there is room: those wanted too seldom, anything while the
-//! cache device is slow, anything that would wear it out sooner than agreed.
+//! The gate turns blocks away although there is room: blocks wanted too seldom, any while the cache
+//! device is slow, any that would wear it out sooner than agreed.
 //!
 //! Admission never keeps a newer version of a dirty block out (I5): a write that touches such a
 //! block is logged whatever the gate says.

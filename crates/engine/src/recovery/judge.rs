@@ -3,7 +3,7 @@
 //! | the entry | counts if |
 //! |---|---|
 //! | from a decided epoch, a verdict or a renewal | always |
-//! | known durable | always; what cannot be read of it is damage, not absence (I14) |
+//! | known durable | always; data of it that cannot be read is damage, not absence (I14) |
 //! | from the ring, or from a header of its own after a daemon crash | always: its data was on the device before |
 //! | carries no data | its header is there |
 //! | any other | the data has the checksum |
