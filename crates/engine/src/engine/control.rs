@@ -280,7 +280,7 @@ impl Engine {
     /// and those that are gone have been emptied ([`Engine::retire`]).
     ///
     /// # Panics
-    /// If something that is gone is not empty.
+    /// If a segment that is gone is not empty.
     pub fn set_extents(&mut self, superblock: &Superblock) {
         self.space.set_extents(&mut self.store, superblock);
         let slots = self.store.log.usable_slots();
@@ -292,10 +292,10 @@ impl Engine {
     /// ([`Engine::set_extents`]); until then they can be put back ([`Engine::keep_retiring`]).
     ///
     /// # Errors
-    /// With how many segments must stay, if they would not.
+    /// With the number of segments that must stay, if they would not.
     ///
     /// # Panics
-    /// If others are being retired, or one is not there.
+    /// If others are being retired, or any is not there.
     pub fn retire(&mut self, ids: Vec<Range<u32>>) -> Result<(), u32> {
         self.space.retire(&mut self.store, ids)
     }
