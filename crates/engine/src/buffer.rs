@@ -113,7 +113,7 @@ pub(crate) struct ParkedFlush {
 #[derive(Debug, Default)]
 pub(crate) struct MemoryBuffer {
     shared: Option<SharedBuffer>,
-    /// Requests are shown to it: it holds something, or is to.
+    /// True if requests are shown to the buffer: it holds something, or is to.
     pub(crate) in_use: bool,
     shard: u16,
     /// By order; that of the places too, but for the one turn at the end.
@@ -130,13 +130,13 @@ pub(crate) struct MemoryBuffer {
     pub(crate) flushes: Vec<ParkedFlush>,
     /// Requests of its own that were answered.
     pub(crate) ended: Vec<(PartId, Result<(), Failure>)>,
-    /// When what failed is tried again.
+    /// When failed writes are tried again.
     pub(crate) retry_at: Option<Nanos>,
 }
 
 impl MemoryBuffer {
-    /// The buffer in the driver's memory: with what an earlier life left there if it was handed
-    /// over to this identity, or empty. Without a place for it nothing is ever buffered.
+    /// The buffer in the driver's memory: with the writes that an earlier life left there, if it
+    /// was handed over to this identity, or empty. Without a place for it nothing is ever buffered.
     pub(crate) fn adopt(
         identity: RingIdentity,
         block_bytes: usize,
@@ -424,7 +424,7 @@ impl MemoryBuffer {
         self.parts.len() + self.parked.len() + self.flushes.len()
     }
 
-    /// Has what failed tried again.
+    /// Has failed writes tried again.
     pub(crate) fn retry(&mut self) {
         self.retry_at = None;
         for write in &mut self.writes {
@@ -453,8 +453,8 @@ impl MemoryBuffer {
 }
 
 impl MemoryBuffer {
-    /// Whether the buffer's copy of a block is what its slot has. A slot that was used again for
-    /// another version of the same block has another checksum.
+    /// True if the buffer's copy of a block is the version in its slot. A slot that was used again
+    /// for another version of the same block has another checksum.
     pub(crate) fn is_copy_of(
         &self,
         store: &Store,

@@ -247,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Does what became possible or due: to be called after a batch of submissions and
+    /// Does everything that became possible or due. To be called after a batch of submissions and
     /// completions, and when [`Engine::next_deadline`] has come.
     #[inline]
     pub fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
@@ -432,14 +432,14 @@ impl Engine {
         self.store.wants_abandonment()
     }
 
-    /// The abandonment is durable, with what [`Engine::list_unsaved`] said last.
+    /// The abandonment is durable, with the last list of [`Engine::list_unsaved`].
     pub fn abandonment_recorded(&mut self) {
         self.store.abandonment_recorded();
     }
 
-    /// Writes down how far everything is durable, so that recovery misses what is not there any
-    /// more (I14). Part of an orderly stop: in between, ordinary headers say it a little late.
-    /// Done when [`Engine::is_settled`] says so.
+    /// Writes down how far everything is durable, so that recovery misses records that are not
+    /// there any more (I14). Part of an orderly stop: in between, ordinary headers say it a little
+    /// late. Done when [`Engine::is_settled`] says so.
     pub fn settle(&mut self) {
         self.store.settle();
     }

@@ -79,7 +79,7 @@ pub trait Memory {
     /// A buffer of `len_bytes`, or `None` when memory is short; the engine then waits or does
     /// without (it never fails a request for it).
     fn alloc(&mut self, len_bytes: usize) -> Option<Buf>;
-    /// Gives back what `alloc` gave.
+    /// Gives back a buffer of `alloc`.
     fn free(&mut self, buf: Buf);
     /// The bytes of a buffer or of a slice of one.
     fn bytes(&self, buf: Buf) -> &[u8];

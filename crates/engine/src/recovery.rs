@@ -1,9 +1,9 @@
-//! Recovery: from what is on the cache device (and in the shared-memory ring) to the state of a
-//! shard. Reads a summary for each sealed segment and scans only those that were open.
+//! Recovery: from the contents of the cache device (and of the shared-memory ring) to the state of
+//! a shard. Reads a summary for each sealed segment and scans only those that were open.
 //!
-//! In order: `scan` finds what each segment says; `damage` looks for what is missing; `judge`
-//! decides which uncertain entries count; `rebuild` takes the newest version of each block (I1);
-//! `verdict` writes the decisions down (I12).
+//! In order: `scan` reads what each segment says; `damage` looks for missing segments and records;
+//! `judge` decides which uncertain entries count; `rebuild` takes the newest version of each block
+//! (I1); `verdict` writes the decisions down (I12).
 
 pub(crate) mod attach;
 mod bury;
@@ -38,7 +38,7 @@ pub struct Recovered {
     pub(crate) index: Index,
     /// Segments to be buried when the verdicts are durable.
     pub(crate) bury: Option<bury::Bury>,
-    /// The report of what recovery found.
+    /// The findings of recovery.
     pub report: ShardReport,
 }
 
@@ -81,7 +81,7 @@ pub enum RecoveryError {
         "the cache is malformed: {0}. No forebay wrote that: restore the cache device from a copy, or create the cache anew (what was only in it is lost then)"
     )]
     Malformed(&'static str),
-    /// No free segment is left to write down what was decided.
+    /// No free segment is left to write the verdict to.
     #[error("the cache has no free segment left to record its recovery")]
     Full,
 }
@@ -148,7 +148,7 @@ pub(crate) struct Found {
     pub(crate) unreadable: Vec<String>,
     /// Segments with a summary whose first header is zeroes: stream and generation of the summary.
     pub(crate) zeroed: Vec<(SegmentId, Stream, Sequence)>,
-    /// Damage was accepted: no summary may promise any longer what is not there.
+    /// Damage was accepted: no summary may promise missing records any longer.
     pub(crate) promised_too_much: bool,
 }
 

@@ -1,5 +1,5 @@
 //! For unit tests of the rooms: a store over an empty cache, with memory, and a cache device that
-//! does at once what it is asked.
+//! does every operation at once.
 
 use crate::format::Stream;
 use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, Superblock};

@@ -101,7 +101,7 @@ impl RingPage {
         }
     }
 
-    /// Whether so many more entries with so many checksums in all fit beside what is set aside.
+    /// True if so many more entries with so many checksums in all fit beside the bytes set aside.
     #[must_use]
     pub fn has_room(&self, entries: usize, checksums: usize) -> bool {
         let wanted = entries * RING_ENTRY_BYTES + checksums * 4;
@@ -119,7 +119,7 @@ impl RingPage {
         self.reserved += blocks * RING_BLOCK_BYTES;
     }
 
-    /// Gives back what was set aside for them.
+    /// Gives back the room set aside for them.
     pub fn release(&mut self, blocks: usize) {
         self.reserved -= blocks * RING_BLOCK_BYTES;
     }
@@ -204,7 +204,7 @@ pub fn is_of(ring: &[u8], identity: RingIdentity) -> bool {
         && (ring[..48] == encode_identity(identity) || planted::is(Bug::AnyRing))
 }
 
-/// Reads back what a daemon that died left, if the ring is of this identity.
+/// Reads back the records that a daemon that died left, if the ring is of this identity.
 #[must_use]
 pub fn replay(ring: &[u8], identity: RingIdentity) -> Vec<ReplayedRecord> {
     if !is_of(ring, identity) {
@@ -269,8 +269,8 @@ fn replay_page(page: &[u8], identity: u32) -> Option<ReplayedRecord> {
 }
 
 /// The sum of an entry: every word is mixed in with a multiplication and a shift, as the steps of
-/// SplitMix64 are (Steele, Lea and Flood 2014). It guards against a half-written entry and one of
-/// an earlier use, both in memory; for a few words that is cheaper than a CRC's set-up.
+/// SplitMix64 are (Steele, Lea and Flood 2014). It guards against half-written entries and entries
+/// of an earlier use, both in memory; for a few words it is cheaper than a CRC's set-up.
 #[inline]
 fn entry_sum(seed: u32, words: &[u8]) -> u32 {
     let mut state = u64::from(seed);

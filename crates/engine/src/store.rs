@@ -77,7 +77,7 @@ pub(crate) struct Store {
     stirred: bool,
 }
 
-/// Notices a client that flushes after each write, which then pays one write and one flush.
+/// Notices a client that flushes after each write, which then pays for a write and a flush.
 #[derive(Debug, Default)]
 pub(crate) struct SyncWriter {
     writes_since_flush: u32,
@@ -237,7 +237,7 @@ impl Store {
         self.capacity_blocks
     }
 
-    /// Reckons anew what the shares in the settings are shares of.
+    /// Reckons anew the capacity of which the settings give shares.
     pub(crate) fn reckon_capacity(&mut self) {
         self.log.reckon_usable();
         self.capacity_blocks = self.log.capacity_blocks();
@@ -261,7 +261,7 @@ impl Store {
             .saturating_sub(self.unreadable.len())
     }
 
-    /// Whether there is room for copies of what was written. Near the mark at which writers are held
+    /// True if there is room for copies of written blocks. Near the mark at which writers are held
     /// back, the cache writes as fast as it can be emptied, and a copy takes from that.
     pub(crate) fn has_room_for_written(&self) -> bool {
         let near_percent = self.settings.dirty_high_percent / 4 * 3;

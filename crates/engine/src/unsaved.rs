@@ -104,9 +104,9 @@ impl Engine {
         failed.is_some_and(|failed| failed.recorded && failed.listed.revision_wanted)
     }
 
-    /// Whether a write that failed must not be answered yet (I10): as long as an older version of
-    /// one of its blocks is on record, the next start would take what landed for that.
-    /// The memory buffer has what it logs, and tries again.
+    /// True if a failed write must not be answered yet (I10). As long as an older version of any of
+    /// its blocks is on record, the next start would take data of the write that landed for that
+    /// version. The memory buffer keeps its own writes, and tries them again.
     pub(crate) fn may_come_back(
         &mut self,
         index: RequestIndex,

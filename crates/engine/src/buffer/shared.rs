@@ -2,8 +2,8 @@
 //! yet, in memory that a crash of the daemon does not reach. Like the ring (I16) it carries whose
 //! it is; an entry counts only if its own checksum and that of its data are right.
 //!
-//! A head in two copies, a table of entries, one for each block of data, and the data. The entry
-//! of a write is at the place of its first block, so that it needs no list of free places.
+//! A head in two copies, a table of entries, an entry for each block of data, and the data. The
+//! entry of a write is at the place of its first block, so that it needs no list of free places.
 
 use std::ops::RangeInclusive;
 

@@ -1,4 +1,4 @@
-//! Entries: the lines of a record or a summary, each naming what happened to a run of blocks.
+//! Entries: the lines of a record or a summary, each naming an event of a run of blocks.
 //!
 //! An entry is 8 bytes, a `Data` entry 4 more for each block's CRC32C:
 //!

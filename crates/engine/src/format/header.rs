@@ -215,9 +215,9 @@ impl Header {
 
 /// Adds the header's own number to the end of each sector behind the first, or takes it off again.
 ///
-/// A power cut may leave some sectors of a write and not the others. Without stamps a sector of
-/// a new header can be like that of an older one in its place, which was torn or had rotted: the
-/// older header would be whole again, and what recovery rejected would count (I12).
+/// A power cut may leave some sectors of a write and not the others. Without stamps a sector of a
+/// new header can be like that of an older one in its place, which was torn or had rotted: the
+/// older header would be whole again, and entries that recovery rejected would count (I12).
 fn stamp(page: &mut [u8], epoch: u32, first_number: u64) {
     const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
     if planted::is(Bug::HeadersUnstamped) {

@@ -134,7 +134,7 @@ impl Bounds<'_> {
     }
 }
 
-/// With this bug planted, what is wrong is to be found by what is served.
+/// With this bug planted, a fault is to be found by the data served.
 fn planted_dirty() -> bool {
     crate::planted::is(crate::planted::Bug::DirtyInMain)
 }

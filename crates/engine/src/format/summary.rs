@@ -16,9 +16,9 @@ pub const FIXED_BYTES: usize =
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum SummaryKind {
-    /// Written when the segment was full; says what its headers say.
+    /// Written when the segment was full; lists the entries of its headers.
     Seal = 1,
-    /// Written by recovery: exactly what it accepted (I12).
+    /// Written by recovery: exactly the entries it accepted (I12).
     Verdict = 2,
     /// A renewal: the blocks listed count as appended anew (I19).
     Renewal = 3,

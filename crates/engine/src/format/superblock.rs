@@ -244,8 +244,9 @@ impl Superblock {
         Ok(best)
     }
 
-    /// Whether this one counts and not the other. A cache that was attached without a device has
-    /// a higher epoch than what that device says, whatever was still written to it before.
+    /// True if this superblock counts and not the other. A cache that was attached without a device
+    /// has a higher epoch than the superblock on that device, whatever was still written to it
+    /// before.
     pub(crate) fn is_newer_than(&self, other: &Superblock) -> bool {
         (self.epoch, self.sequence) > (other.epoch, other.sequence)
     }
@@ -375,8 +376,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Writes down that the cache is given up, on every device that takes it (I22). Returns how many
-    /// did: each that can be written says so to whoever finds it.
+    /// Writes down that the cache is given up, on every device that takes it (I22). Returns the
+    /// number of those that did: each device that can be written says so to its next attach.
     pub fn give_up(&mut self, device: &mut dyn Storage) -> usize {
         self.given_up = true;
         self.sequence += 1;

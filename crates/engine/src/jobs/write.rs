@@ -12,11 +12,11 @@ use crate::interface::{Buf, Failure, Nanos, Request, RequestKind};
 pub(crate) enum Stage {
     /// Owning the blocks one by one, in order, so that no two jobs wait for each other.
     Locking,
-    /// Dropping what is about to be bypassed; then filling partial blocks.
+    /// Dropping blocks that are about to be bypassed; then filling partial blocks.
     Preparing,
     Filling,
     Logging,
-    /// Waiting for what must be durable before the origin is written.
+    /// Waiting for entries that must be durable before the origin is written.
     Durable,
     /// Waiting for write-backs of the same blocks (I11).
     OriginLocks,

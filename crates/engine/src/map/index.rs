@@ -1,4 +1,4 @@
-//! The index: which slot holds a block, and what is known of each slot.
+//! The index: the slot of each block, and the properties of each slot.
 //!
 //! Two structures share the 16 bytes a cached block may cost. Arrays by slot hold the block's key
 //! (5 bytes), its CRC32C (4) and flags (1); an open-addressed table finds the slot of a key in 32
@@ -10,7 +10,7 @@
 //! which there is no room even so are in a map. All else is allocated once; nothing pauses.
 //!
 //! An evicted block keeps its entry until its segment is used again. Its slot is not live, so the
-//! block is not cached; but what it left on the device is known (see `departed`).
+//! block is not cached; but its copy on the device is known (see `departed`).
 
 use crate::format::{BlockKey, Slot, Stream};
 use crate::map::locks::KeyMap;
@@ -222,7 +222,7 @@ impl Index {
         self.flags[slot.0 as usize]
     }
 
-    /// The CRC32C of what a slot holds.
+    /// The CRC32C of the block in a slot.
     #[inline]
     #[must_use]
     pub(crate) fn checksum(&self, slot: Slot) -> u32 {

@@ -48,7 +48,7 @@ pub(crate) type KeyMap<V> = HashMap<BlockKey, V, BuildHasherDefault<KeyHasher>>;
 /// A set of keys.
 pub(crate) type KeySet = HashSet<BlockKey, BuildHasherDefault<KeyHasher>>;
 
-/// Which blocks are owned, by whom, and who waits.
+/// The owners of blocks, and the jobs that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     owners: Owners,
@@ -79,13 +79,13 @@ impl Locks {
     }
 
     /// A new owner for a promotion without a job. Far fewer are in progress than there are names,
-    /// and one that lost its block must not be taken for the next promotion of it.
+    /// and a promotion that lost its block must not be taken for the next promotion of it.
     pub(crate) fn promotion(&mut self) -> Owner {
         self.promotions = self.promotions.wrapping_add(1);
         Owner::Promotion(self.promotions)
     }
 
-    /// Takes the block from whoever owns it.
+    /// Takes the block from its owner.
     pub(crate) fn steal(&mut self, key: BlockKey, owner: Owner) {
         self.owners.set(key, owner);
     }
@@ -124,8 +124,8 @@ impl Locks {
         }
     }
 
-    /// Ends the ownership of a block, if `owner` still has it. Returns who waited longest; it
-    /// must try again.
+    /// Ends the ownership of a block, if `owner` still has it. Returns the job that waited longest;
+    /// it must try again.
     pub(crate) fn unlock(&mut self, key: BlockKey, owner: Owner) -> Option<JobId> {
         if !self.owners.remove(key, owner) {
             return None;

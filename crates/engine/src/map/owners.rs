@@ -64,7 +64,7 @@ impl Owners {
         (there == key).then_some(owner)
     }
 
-    /// Makes `owner` the owner of a block if nobody owns it. Returns who owned it.
+    /// Makes `owner` the owner of a block if nobody owns it. Returns its owner before.
     #[inline]
     pub(crate) fn insert_if_free(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {
         let at = self.place(key);

@@ -47,7 +47,7 @@ impl Unreadable {
         self.blocks.retain(|key, _| is_other(key));
     }
 
-    /// Drops what concerns versions that the index no longer names.
+    /// Drops versions that the index no longer names.
     pub(crate) fn keep_newest(&mut self, index: &Index) {
         self.blocks
             .retain(|key, slot| index.find(*key) == Some(*slot));

@@ -1,4 +1,4 @@
-//! Slowing writes down, smoothly, to what the origin takes.
+//! Slowing writes down, smoothly, to the rate that the origin takes.
 //!
 //! Between the high mark and the limit of dirty data, writes are let in at the rate at which
 //! write-back goes, times a factor that falls from two to nothing; so the level settles in
@@ -90,7 +90,7 @@ impl Origin {
         true
     }
 
-    /// Counts what may pass by now.
+    /// Counts the blocks that may pass by now.
     pub(crate) fn refill(&mut self, store: &Store, now: Nanos) {
         let (high, limit) = (
             store.share(store.settings.dirty_high_percent),

@@ -51,7 +51,7 @@ pub(crate) struct Writeback {
     next_check: Option<Nanos>,
     /// No new sweep is planned before: the last one found nothing due.
     next_plan: Nanos,
-    /// When a client last used the cache device for what could not have come from a stream.
+    /// When a client last used the cache device in a way that could not have come from a stream.
     cache_used_at: Option<Nanos>,
     /// While a client does, so many bytes may still be moved before the next time.
     allowed_bytes: usize,

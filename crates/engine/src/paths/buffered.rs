@@ -2,8 +2,8 @@
 //! outlives the daemon, and logged by a request of the buffer's own at once.
 //!
 //! At most one write of a block is in the buffer and nowhere else. Whatever else touches such a
-//! block waits until it is logged, except reads of what the buffer has whole: so the log, and
-//! recovery from it, see the writes of a block in their order. A flush waits for the buffered
+//! block waits until it is logged, except reads of blocks that the buffer has whole: so the log,
+//! and recovery from it, see the writes of a block in their order. A flush waits for the buffered
 //! writes before it (I7). Scheme: gflash's write-back buffer, mirrored between RAM and SSD.
 
 use crate::buffer::{Buffered, MemoryBuffer, Parked, ParkedFlush, Part, Progress};
@@ -18,7 +18,7 @@ use crate::settings::mode::Writes;
 
 /// The buffer's own requests in progress, at most: more than any SSD does at a time.
 const IN_FLIGHT: usize = 64;
-/// When what could not be stored is tried again.
+/// Time until writes that could not be stored are tried again.
 const RETRY: Nanos = Nanos::SECOND;
 
 impl Engine {
@@ -126,8 +126,8 @@ impl Engine {
         true
     }
 
-    /// Whether the buffer has what a read of the block must return: a write that is nowhere else
-    /// yet, or a copy of the version that the index names.
+    /// True if the buffer has the version that a read of the block must return: a write that is
+    /// nowhere else yet, or a copy of the version that the index names.
     pub(crate) fn is_newest(&self, key: BlockKey, memory: &mut dyn Memory) -> bool {
         match self.buffer.newest(key).map(|has| has.logged) {
             None => false,
@@ -157,7 +157,7 @@ impl Engine {
         true
     }
 
-    /// Logs what waits, as far as there is memory and the volumes are there.
+    /// Logs waiting writes, as far as there is memory and the volumes are there.
     pub(crate) fn drain_buffer(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for _ in 0..self.buffer.waiting.len() {
             let Some(order) = self.buffer.waiting.pop_front() else {
@@ -288,7 +288,7 @@ impl Engine {
     }
 
     /// A write that was answered could not be stored. It stays in memory and is tried again;
-    /// flushes that wait for it fail, so that whoever asks hears of it (I10).
+    /// flushes that wait for it fail, so that clients that ask hear of it (I10).
     fn buffered_write_failed(&mut self, now: Nanos, order: u64) {
         let write = self.buffer.write_mut(order);
         (write.progress, write.stuck) = (Progress::Failed, true);
@@ -319,7 +319,7 @@ impl Engine {
         self.finish_part(now, name, Err(Failure::Io));
     }
 
-    /// Lets go on what no longer waits for the buffer.
+    /// Lets requests and flushes go on that no longer wait for the buffer.
     fn unpark(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for flush in std::mem::take(&mut self.buffer.flushes) {
             let (first, end) = self.store.volume(flush.request.volume).keys();
@@ -338,7 +338,7 @@ impl Engine {
         }
     }
 
-    /// Tries again what could not be stored, and what there was no memory for.
+    /// Tries writes again that could not be stored, or for which there was no memory.
     pub(crate) fn advance_buffer(&mut self, now: Nanos, memory: &mut dyn Memory) {
         if self.buffer.retry_at.is_some_and(|at| now >= at) {
             self.buffer.retry();

@@ -8,7 +8,7 @@ use crate::store::durability::Waiter;
 use crate::store::volumes::OriginWaiter;
 
 impl Engine {
-    /// A flush of an origin has ended: tells those who waited for it.
+    /// Takes the end of a flush of an origin, and tells its waiters.
     pub(crate) fn origin_flush_done(
         &mut self,
         now: Nanos,
@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// Flushes what is published. `since` is when the client asked.
+    /// Flushes all published entries. `since` is when the client asked.
     pub(crate) fn flush(&mut self, now: Nanos, since: Nanos, request: Request) {
         self.store.stats.flush_requests += 1;
         self.store.sync_writer.flushed();
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// Goes on with flushes that waited for the record of what is newer in the cache.
+    /// Goes on with flushes that waited for the record of blocks that are newer in the cache.
     pub(crate) fn finish_flushes_given_up(&mut self, now: Nanos) {
         let waiting = self
             .store

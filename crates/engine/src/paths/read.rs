@@ -356,7 +356,7 @@ impl Engine {
         self.finish_part(now, read.request, Ok(()));
     }
 
-    /// Which blocks of a finished read are not what was stored.
+    /// The blocks of a finished read whose contents are wrong.
     fn bad_blocks(
         &mut self,
         read: &HitRead,

@@ -10,8 +10,8 @@ use crate::planted::{self, Bug};
 use crate::store::op::{MissRead, Op, Reader};
 
 impl Engine {
-    /// The range that was to be promoted can be larger than what the reader asked for: that is
-    /// read again exactly, so that a bad sector beside it is no error for the reader.
+    /// The range that was to be promoted can be larger than the range the reader asked for: the
+    /// latter alone is read again, so that a bad sector beside it is no error for the reader.
     pub(super) fn read_again_for(
         &mut self,
         now: Nanos,
@@ -32,11 +32,10 @@ impl Engine {
         );
     }
 
-    /// I10: a flush of this origin failed, and it may have gone back to what it held before. A read
-    /// that is on its way there can bring that, although the block was written again, and
-    /// acknowledged, since the read began: the cache has it then, and the read is older than
-    /// anything a client may see (I1). Nobody knows which contents it brings, so its answer does
-    /// not count.
+    /// I10: a flush of this origin failed, and it may have gone back to older contents. A read that
+    /// is on its way there can bring that, although the block was written again, and acknowledged,
+    /// since the read began: the cache has it then, and the read is older than anything a client
+    /// may see (I1). Nobody knows which contents it brings, so its answer does not count.
     pub(crate) fn doubt_reads(&mut self, volume: VolumeSlot) {
         if planted::is(Bug::DoubtsForgotten) {
             return;

@@ -1,11 +1,11 @@
 //! Reading ahead from the cache device. A client that reads in sequence and has one request at a
-//! time waits for the device at each, and the device for the client. So what it will ask for next
-//! is read into memory meanwhile, as far as it is cached: nothing is read from the origin, nor let
-//! into the cache, that nobody asked for.
+//! time waits for the device at each, and the device for the client. So the blocks that it will ask
+//! for next are read into memory meanwhile, as far as they are cached. Nothing is read from the
+//! origin, nor let into the cache, that nobody asked for.
 //!
-//! A slot is filled once a generation, so what was read from it is what a hit would read there, for
-//! as long as the index names the slot in that generation. That is looked at when a client asks,
-//! and no write has to know of what was read ahead (I1).
+//! A slot is filled once a generation, so a block read ahead from it is the block that a hit would
+//! read there, as long as the index names the slot in that generation. That is looked at when a
+//! client asks, and no write has to know of blocks read ahead (I1).
 
 use crate::ahead::{LEAST_IN_ROW, MOST_BYTES, MOST_REQUESTS, PATIENCE, Piece};
 use crate::format::{BlockKey, Slot};
@@ -61,8 +61,8 @@ impl Engine {
         }
     }
 
-    /// Answers a part of a request with what was read ahead. False if that is not what is cached
-    /// now.
+    /// Answers a part of a request with blocks read ahead. False if they are not the versions
+    /// cached now.
     fn serve_ahead(
         &mut self,
         now: Nanos,
@@ -106,7 +106,7 @@ impl Engine {
         true
     }
 
-    /// Reads what the next requests of so many blocks, from `next` on, will ask for.
+    /// Reads the blocks of the next requests, of so many blocks each, from `next` on.
     fn read_ahead(&mut self, now: Nanos, next: BlockKey, blocks: u64, memory: &mut dyn Memory) {
         let block_bytes = self.store.block_bytes();
         // Whole requests: a piece serves one that asks for just its blocks.

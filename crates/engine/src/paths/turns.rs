@@ -11,7 +11,7 @@ use crate::store::append::{Appended, Piece};
 use crate::store::durability::Waiter;
 
 impl Engine {
-    /// Appends for a job, and tells it what ended at once.
+    /// Appends for a job, and tells it of appends that ended at once.
     pub(crate) fn append(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
         self.store.append_piece(now, piece, memory);
         self.tell_appended(now, memory);
@@ -38,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// A flush of the cache device has ended: tells those who waited for it.
+    /// A flush of the cache device has ended: tells its waiters.
     pub(crate) fn cache_flushed(
         &mut self,
         now: Nanos,

@@ -1,7 +1,7 @@
 //! Write, write-zeroes and discard.
 //!
 //! A job takes a request through its stages: own the blocks (I11), complete partial blocks, log
-//! what is cached, make the entries durable that must be before the origin may be touched (I4),
+//! cached blocks, make the entries durable that must be before the origin may be touched (I4),
 //! write the origin, make the write durable if FUA asks for it, answer.
 
 mod fast;
@@ -254,7 +254,7 @@ impl Engine {
         state.around = around;
     }
 
-    /// Drops the cached copies of what goes around, then completes partial blocks.
+    /// Drops the cached copies of blocks that go around, then completes partial blocks.
     fn write_prepares(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
         if self.write_job(job).failure.is_some() {
             self.write_job(job).stage = Stage::Ended;

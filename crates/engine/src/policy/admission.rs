@@ -50,7 +50,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// The gate that these settings describe, with what an earlier one knew.
+    /// The gate that these settings describe, with the measurements of an earlier gate.
     pub(crate) fn set(&mut self, settings: &Settings, slots: usize) {
         let limits = [settings.congestion_read, settings.congestion_write];
         let admissions = [settings.read_admission, settings.write_admission];
@@ -114,8 +114,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// Takes what was written since the last look from what came in meanwhile, and says whether
-    /// anything is left.
+    /// Takes the bytes written since the last look from those earned meanwhile. True if any are
+    /// left.
     fn allows(&mut self, per_day: u64, written: u64, now: Nanos) -> bool {
         let most = (per_day / SAVED_SHARE) as i64;
         let earned = match self.at {

@@ -31,7 +31,8 @@ pub(crate) struct Allowance {
 const SAVED_HALVES: i64 = 5;
 
 impl Allowance {
-    /// That of a shard which starts: a recovered cache keeps what is hot from its first moment.
+    /// The allowance of a shard that starts: a recovered cache keeps hot blocks from its first
+    /// moment.
     pub(crate) fn new(slots: usize, retain_percent: u8) -> Allowance {
         Allowance {
             left: Allowance::most(slots, retain_percent),
@@ -106,7 +107,7 @@ impl Policy {
         }
     }
 
-    /// The bar for all clean blocks, by what is left of the allowance.
+    /// The bar for all clean blocks, by the rest of the allowance.
     fn least_hits_to_stay(&self, store: &Store) -> Option<u8> {
         if store.log.free.len() <= RECLAIM_RESERVE {
             return Some(2);
@@ -124,7 +125,7 @@ impl Policy {
         Allowance::most(store.log.usable_slots(), store.settings.retain_percent)
     }
 
-    /// Reckons up what was let in and copied since the last time.
+    /// Reckons up the blocks let in and copied since the last time.
     pub(crate) fn renew_allowance(&mut self, store: &Store) {
         let written = store.stats.cache_data_written_bytes / store.block_bytes() as u64;
         let copied = store.stats.retained_blocks + store.stats.renewed_segments;

@@ -25,8 +25,8 @@ pub struct AttachOptions {
 pub struct Surviving<'a> {
     /// Its shared-memory ring.
     pub ring: Option<&'a [u8]>,
-    /// Its memory buffer ([`crate::Commit::Memory`]). Attaching hands it over to the new epoch;
-    /// an engine whose [`crate::Memory::buffer_mut`] is this memory logs what it holds.
+    /// Its memory buffer ([`crate::Commit::Memory`]). Attaching hands it over to the new epoch; an
+    /// engine whose [`crate::Memory::buffer_mut`] is this memory logs its writes.
     pub buffer: Option<&'a mut [u8]>,
 }
 

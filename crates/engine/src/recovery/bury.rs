@@ -5,7 +5,7 @@
 //! is gone, only clean blocks of which no older entry survives elsewhere.
 //!
 //! The new tails are written when the verdicts are durable and not before: a tail that survives a
-//! crash without them would void what only the ring held. They go into a later summary of a
+//! crash without them would void entries that only the ring held. They go into a later summary of a
 //! segment that stays, in the slot that does not count.
 
 use super::verdict::{other_slot, put, restated};
@@ -26,7 +26,7 @@ pub(crate) struct Bury {
     carrier: Summary,
 }
 
-/// Plans what to bury; takes clean blocks that go with it out of the index.
+/// Plans the segments to bury, and takes their clean blocks out of the index.
 pub(super) fn plan(
     superblock: &Superblock,
     found: &Found,

@@ -49,7 +49,7 @@ impl Numbers {
     }
 }
 
-/// Of two segments with one generation, one is a copy of the other or made up: neither counts.
+/// Drops both of two segments with one generation: either is a copy of the other, or made up.
 pub(super) fn drop_twins(found: &mut Found) {
     let mut seen = BTreeSet::new();
     let segments = found.segments.iter();

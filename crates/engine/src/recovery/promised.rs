@@ -224,7 +224,7 @@ fn one_that_is_there_is_not() {
 }
 
 /// A first header that was zeroed is no sign that its segment was never used again since it died:
-/// the headers behind it say what was durable.
+/// the headers behind it say how far entries were durable.
 #[test]
 fn a_zeroed_first_header_is_damage_if_others_vouch_for_it() {
     for (summary_before, is_damage) in [(true, true), (false, false)] {

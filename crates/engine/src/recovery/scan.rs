@@ -232,8 +232,8 @@ fn look_behind_zeroes(
 }
 
 /// The link that was written last, of two that headers of one segment say. It changes when a
-/// renewal goes before the segment (see `renew_below`), and only when that is durable; a header may
-/// be encoded sooner than one of an earlier place, whose data took longer.
+/// renewal goes before the segment (see `renew_below`), and only when that is durable. A header may
+/// be encoded sooner than a header of an earlier place, whose data took longer.
 fn latest(first: Option<Link>, second: Option<Link>) -> Option<Link> {
     first
         .into_iter()

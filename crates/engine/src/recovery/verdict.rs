@@ -101,8 +101,8 @@ fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
     link.generation >= found.tails[stream as usize] && !there
 }
 
-/// Adds the `Drop`s of each stream to what its youngest segment says, as many as fit its summary:
-/// a cache without a free segment must be recoverable. Returns the others.
+/// Adds the `Drop`s of each stream to the entries of its youngest segment, as many as fit its
+/// summary: a cache without a free segment must be recoverable. Returns the others.
 fn add_drops(
     found: &mut Found,
     log: &Log,
@@ -176,7 +176,7 @@ pub(super) fn other_slot(counts: Option<u8>) -> u8 {
     counts.map_or(0, |counts| 1 - counts)
 }
 
-/// A summary of exactly what was accepted of a segment, carrying these tails.
+/// A summary of exactly the entries accepted of a segment, carrying these tails.
 pub(super) fn restated(
     found: &FoundSegment,
     log: &Log,

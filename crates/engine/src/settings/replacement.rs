@@ -43,7 +43,7 @@ impl Replacement {
         self != Replacement::Fifo
     }
 
-    /// Whether it remembers what left.
+    /// True if it remembers blocks that left.
     pub(crate) fn has_ghost(self) -> bool {
         self.is_s3_fifo() || self == Replacement::TwoQ
     }

@@ -57,9 +57,10 @@ impl Space {
         streams.min_by_key(|stream| self.oldest_generation(store, *stream))
     }
 
-    /// A segment that is mostly dead; probation and what was written, while they are longer than
-    /// their shares, the one that has more above its own first: a long write gives up its blocks,
-    /// not what was read before it. Else main.
+    /// The stream to reclaim by shares. First the stream with a mostly dead oldest segment. Then
+    /// probation and the write stream while they are longer than their shares, first the stream
+    /// that is further above its own: a long write gives up its own blocks and not those read
+    /// before it. Else main.
     fn due_by_share(
         &self,
         store: &Store,
@@ -110,7 +111,7 @@ impl Space {
         (self.oldest_live_blocks(store, deadest) * 3 < places * 2).then_some(deadest)
     }
 
-    /// Whether a stream has more than this share of the shard, what is on its way out left out.
+    /// True if a stream has more than this share of the shard, without segments on their way out.
     fn is_longer_than(&self, store: &Store, stream: Stream, percent: u64) -> bool {
         let segments = store.log.usable_segments() as u64;
         self.segments_that_stay(store, stream) * 100 > (segments * percent).max(100)

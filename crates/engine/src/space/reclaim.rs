@@ -430,8 +430,8 @@ impl Space {
         }
     }
 
-    /// The places in the batch of dirty blocks that are not what was stored: the only copy is not
-    /// given up for one bad read.
+    /// The places in the batch of dirty blocks with the wrong checksum: the only copy is not given
+    /// up for a single bad read.
     fn bad_of_batch(
         &mut self,
         store: &Store,

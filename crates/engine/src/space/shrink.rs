@@ -164,7 +164,7 @@ impl Space {
         free.sort_by_key(|id| segments[id.0 as usize].retiring);
     }
 
-    /// A segment has become free: of what leaves none is used again.
+    /// Takes a segment that has become free. A leaving segment is not used again.
     pub(crate) fn retired(&mut self, store: &mut Store, id: SegmentId) {
         let segment = store.log.segment(id);
         if segment.retiring && self.retire.withdrawn {

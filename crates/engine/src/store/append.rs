@@ -219,7 +219,7 @@ impl Store {
         }
     }
 
-    /// Gives the first `granted` blocks of a piece their slots; returns what is left of it.
+    /// Gives the first `granted` blocks of a piece their slots; returns the rest of it.
     fn place(
         &mut self,
         mut piece: Piece,
@@ -393,7 +393,7 @@ impl Store {
     }
 
     /// A copy of a dirty block is of a clean one if write-back was done with it in the meantime.
-    /// Indexed as dirty it would contradict who has seen it clean since (I5).
+    /// Indexed as dirty it would contradict those that have seen it clean since (I5).
     fn is_still_dirty(&self, piece: &Piece, index: u16) -> bool {
         let copied = piece.copies.as_ref();
         let cleaned = |copies: &Vec<(Slot, u32)>| {
@@ -602,7 +602,7 @@ impl Store {
         });
     }
 
-    /// Places what waited for room, in order.
+    /// Places the pieces that waited for room, in order.
     pub(crate) fn retry_backlog(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for _ in 0..self.waiting.pieces.len() {
             let Some(piece) = self.waiting.pieces.pop_front() else {

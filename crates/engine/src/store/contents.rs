@@ -21,8 +21,8 @@ pub(crate) struct BlockKind {
 }
 
 impl Store {
-    /// Makes `slot` the newest version of a block in the index, with the shadows of what it
-    /// replaces (I3). Returns whether it replaces one.
+    /// Makes `slot` the newest version of a block in the index, with the shadows of the version it
+    /// replaces (I3). True if it replaces a version.
     #[inline]
     pub(crate) fn index_block(
         &mut self,
@@ -98,7 +98,7 @@ impl Store {
     }
 
     /// Counts a slot out of its segment like [`Store::slot_dies`], where no entry says so. A crash
-    /// that brings the block back brings what the origin holds.
+    /// that brings the block back brings the contents of the origin.
     pub(crate) fn slot_leaves(&mut self, key: BlockKey, slot: Slot, flags: SlotFlags) {
         let dirty = u32::from(flags.dirty());
         let segment = self.log.segment_of(slot);
@@ -144,8 +144,8 @@ impl Store {
         Some(number)
     }
 
-    /// Takes back a write-through that failed: nobody was told that it is stored, and what it
-    /// replaced is on the origin. Kept dirty it would fill the cache of an origin that takes
+    /// Takes back a write-through that failed: nobody was told that it is stored, and the version
+    /// it replaced is on the origin. Kept dirty it would fill the cache of an origin that takes
     /// nothing more. Without room to say so it stays.
     pub(crate) fn forget_unacknowledged(
         &mut self,

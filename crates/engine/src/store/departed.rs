@@ -59,7 +59,7 @@ impl Dropped {
 
 impl Segment {
     /// The stream of the segment, as a bit, if an entry in it may survive a crash although nothing
-    /// in it is cached; and the number up to which the `Drop`s of what was evicted from it must be
+    /// in it is cached; and the number up to which the `Drop`s of blocks evicted from it must be
     /// durable.
     pub(crate) fn survives(&self) -> (u8, u64) {
         match self.state {
@@ -112,9 +112,9 @@ impl Store {
 mod tests {
     use super::*;
 
-    /// A block can be dropped, be cached again and leave before its `Drop` is durable. No script
-    /// of the simulator shows what forgetting the number costs: it takes a read that brings
-    /// something else once, and a stream that is gone round while a record of another is open.
+    /// A block can be dropped, be cached again and leave before its `Drop` is durable. No script of
+    /// the simulator shows the cost of forgetting the number: it takes a read that brings something
+    /// else once, and a stream that is gone round while a record of another is open.
     #[test]
     fn who_caches_a_block_again_is_told_of_its_drop() {
         let mut dropped = Dropped::default();

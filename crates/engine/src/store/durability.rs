@@ -4,7 +4,7 @@
 //! and only then sends a single device flush. Everything it covered is known durable after it.
 //!
 //! A cycle that nobody waits for but reclaim leaves open records open, so that they are full when
-//! their header is written, and covers what came before them.
+//! their header is written, and covers the entries before them.
 
 use crate::format::{DurablePosition, SegmentId, Sequence, Stream};
 use crate::ids::{JobId, RecordId, RequestIndex};
@@ -17,7 +17,8 @@ use crate::store::{Store, earlier};
 /// Entries never wait longer than this for a flush, whether or not anyone asks.
 const FLUSH_INTERVAL: Nanos = Nanos::SECOND;
 
-/// After a flush with nothing behind it for so long, a header says what it made durable.
+/// After a flush with nothing behind it for so long, a header says how far it made everything
+/// durable.
 const SAY_AFTER: Nanos = Nanos(100_000_000);
 
 /// A part of the engine that waits for a number to be durable.
@@ -58,7 +59,7 @@ pub(crate) struct Durability {
     wanted: u64,
     /// A cycle is wanted even if nothing new would become durable.
     forced: bool,
-    /// A cycle is wanted for what is on the device already.
+    /// A cycle is wanted for records that are on the device already.
     partial: bool,
     waiters: Vec<(u64, Waiter)>,
     /// Segments with complete slots that are not durable yet.
@@ -104,7 +105,7 @@ impl Store {
         self.durability.cycle.is_some()
     }
 
-    /// Asks for a flush of what is on the device already, closing no record for it.
+    /// Asks for a flush of the records that are on the device already, closing none for it.
     pub(crate) fn want_partial_flush(&mut self) {
         self.durability.partial = true;
     }
@@ -323,7 +324,7 @@ impl Store {
         earlier(earlier(flush, self.durability.close_at), say)
     }
 
-    /// Whether what is published has the times at which it is written and flushed.
+    /// True if the times are set at which published entries are written and flushed.
     pub(crate) fn durability_waits(&self) -> bool {
         self.durability.deadline.is_some() && self.durability.close_at.is_some()
     }
@@ -436,8 +437,8 @@ impl Store {
         self.issue(Op::CacheFlush, Device::Cache(0), Operation::Flush);
     }
 
-    /// Takes the end of a cycle's flush, and returns who waited for what it made durable; `None` if
-    /// it failed.
+    /// Takes the end of a cycle's flush. Returns the waiters for the numbers that it made durable;
+    /// `None` if it failed.
     pub(crate) fn cache_flush_done(
         &mut self,
         now: Nanos,
@@ -529,7 +530,7 @@ impl Store {
     }
 }
 
-/// Takes each tail that is higher than what is known.
+/// Raises each known tail to the given tail, if that is higher.
 pub(crate) fn raise(known: &mut [Sequence; Stream::COUNT], tails: [Sequence; Stream::COUNT]) {
     for (known, tail) in known.iter_mut().zip(tails) {
         *known = (*known).max(tail);

@@ -1,5 +1,5 @@
-//! A cache that is given up (I15, I22): why, what is on record as newer in it than on the origins,
-//! and what may be in its log although its writes failed.
+//! A cache that is given up (I15, I22): the reason, the blocks on record as newer in it than on the
+//! origins, and the writes that failed but may be in its log.
 
 use crate::format::{BlockKey, DurablePosition, Stream};
 use crate::ids::RequestIndex;

@@ -27,8 +27,8 @@ pub(crate) enum Claim {
     Client,
     /// Reclaim: all but the last free segment.
     Reclaim,
-    /// Entries without blocks that free segments, the tails and the `Drop`s of what is evicted:
-    /// whatever there is.
+    /// Entries without blocks that free segments, the tails and the `Drop`s of evicted blocks:
+    /// every free segment.
     Tails,
 }
 
@@ -75,7 +75,7 @@ pub(crate) enum SegmentState {
     Sealed,
     /// Its blocks are being retained or evicted.
     Reclaiming,
-    /// Empty; waits until what superseded its entries is durable (I8).
+    /// Empty; waits until the entries that superseded its own are durable (I8).
     Dying,
     /// Below the tail; waits until a header with that tail is durable and no read is in flight.
     Dead,
@@ -166,7 +166,7 @@ pub(crate) struct Record {
 }
 
 impl Filling {
-    /// Bytes of entries that fit the summary beside what it has and what is set aside.
+    /// Bytes of entries that fit the summary beside its entries and the bytes set aside.
     pub(crate) fn room_bytes(&self) -> usize {
         let used = self.entries.as_bytes().len() + self.reserved_bytes;
         self.capacity_bytes.saturating_sub(used)
@@ -174,8 +174,8 @@ impl Filling {
 }
 
 impl Record {
-    /// Whether so many blocks more, whose entries take at most so many bytes, fit its header and its
-    /// ring page beside what is set aside.
+    /// True if so many blocks more, whose entries take at most so many bytes, fit its header and
+    /// its ring page beside the bytes set aside.
     #[inline(always)]
     pub(crate) fn has_room(&self, blocks: usize, entry_bytes: usize) -> bool {
         self.entries.as_bytes().len() + self.reserved_bytes + entry_bytes <= ENTRY_BYTES
@@ -282,7 +282,7 @@ impl Log {
         Version { slot, generation }
     }
 
-    /// Whether a slot still holds what it held.
+    /// True if a slot still holds this version.
     pub(crate) fn holds(&self, version: Version) -> bool {
         self.version(version.slot) == version
     }

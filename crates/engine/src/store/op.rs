@@ -53,7 +53,7 @@ pub(crate) enum Op {
     SegmentDiscard(SegmentId),
 }
 
-/// A part of what a job reads.
+/// A part of a job's read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadPart<I> {
     pub(crate) job: I,
@@ -164,7 +164,7 @@ pub(crate) struct VictimRead {
     pub(crate) promotion: PromoteOne,
     pub(crate) reader: Reader,
     pub(crate) slot: Slot,
-    /// Of what the slot held when the read began.
+    /// Of the block that the slot held when the read began.
     pub(crate) checksum: u32,
     /// Of the segment then.
     pub(crate) generation: Sequence,

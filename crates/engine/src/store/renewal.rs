@@ -28,9 +28,9 @@ use crate::store::op::Op;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Numbered; waits for a flush that covers what supersedes the blocks it leaves out (rule 3). A
-    /// flush that closed its records before the numbers were given does not count, even if it
-    /// begins later.
+    /// Numbered; waits for a flush that covers the entries superseding the blocks it leaves out
+    /// (rule 3). A flush that closed its records before the numbers were given does not count, even
+    /// if it begins later.
     Numbered,
     /// Such a flush is in flight.
     Covered,
@@ -81,9 +81,10 @@ impl Renewals {
         current.is_some_and(|renewal| renewal.before == Some(open))
     }
 
-    /// A flush of the cache device begins that makes what is numbered up to `upto` durable. Returns
-    /// the first number that it does not, if a renewal holds it back: not one with numbers that were
-    /// set aside, which nothing is known durable by (its entries count if its summary is there).
+    /// Notes that a flush of the cache device begins which makes numbers up to `upto` durable.
+    /// Returns the first number that it leaves out, if a renewal holds it back. A renewal with
+    /// numbers set aside holds nothing back: nothing is known durable by those (its entries count
+    /// if its summary is there).
     pub(crate) fn flush_begins(&mut self, upto: u64) -> Option<u64> {
         let renewal = self.current.as_mut()?;
         match renewal.phase {

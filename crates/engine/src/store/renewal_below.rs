@@ -112,8 +112,8 @@ impl Log {
     ///   combined write of the block has its number (`may_publish`). Every other entry changes what
     ///   the index names.
     ///
-    /// So all other entries of the block are older than its place, and lie below what was set aside.
-    /// The look at the seal stays: with it none of this has to be right.
+    /// So all other entries of the block are older than its place, and lie below the numbers set
+    /// aside. The look at the seal stays: with that look none of this has to be right.
     pub(crate) fn take_below(&mut self, segment: SegmentId) -> Option<(SegmentId, u64)> {
         let open = self.streams[Stream::Main as usize].open?;
         let needs = self.numbers_of_renewal();

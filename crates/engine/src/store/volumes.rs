@@ -1,4 +1,4 @@
-//! Attached volumes, and what is known of their origins' volatile caches.
+//! Attached volumes, and the state of their origins' volatile caches.
 
 use crate::ids::{JobId, RequestIndex};
 use std::collections::BTreeSet;
@@ -15,8 +15,8 @@ use crate::store::sequential::SequentialDetector;
 /// Blocks of one bit of "written since the origin's last flush".
 const REGION_BLOCKS: u64 = 64;
 
-/// Unflushed origin writes are flushed after this long, so that what they wrote becomes clean
-/// and may be promoted.
+/// Unflushed origin writes are flushed after this long, so that their blocks become clean and may
+/// be promoted.
 const ORIGIN_FLUSH_INTERVAL: Nanos = Nanos(500_000_000);
 
 /// The driver's description of a volume for the engine.
@@ -286,7 +286,7 @@ impl Store {
         self.volume(slot).flush_in_flight = false;
     }
 
-    /// The flush in flight has made durable what was written before it. Returns the waiters.
+    /// The flush in flight has made all writes before it durable. Returns the waiters.
     pub(crate) fn origin_flushed(
         &mut self,
         now: Nanos,
@@ -352,7 +352,7 @@ impl Store {
         self.log_clean(now, slot, memory);
     }
 
-    /// Has what could not be read of a volume tried again: somebody who has it written back may
+    /// Has unreadable blocks of a volume tried again: an administrator who has it written back may
     /// have mended the cause.
     pub(crate) fn try_unreadable_again(&mut self, slot: VolumeSlot) {
         if !self.unreadable.is_empty() {

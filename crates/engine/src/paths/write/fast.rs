@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// Goes on as a job with a write whose transfer failed, or whose segment may be full and below
-    /// a copy of what it replaces (I2).
+    /// a copy of the version it replaces (I2).
     #[cold]
     fn fast_write_goes_on(
         &mut self,

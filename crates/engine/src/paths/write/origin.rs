@@ -185,7 +185,7 @@ impl Engine {
         self.resume_write(now, job, memory);
     }
 
-    /// The origin has what the job wrote, in its volatile cache at least; after an error perhaps.
+    /// The origin has the data of the job, in its volatile cache at least; after an error perhaps.
     fn origin_written_by(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) {
         self.release_origin_locks(job);
         let state = self.write_job(job);

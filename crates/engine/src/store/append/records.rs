@@ -86,8 +86,8 @@ impl Store {
         }
     }
 
-    /// An empty record in the segment that a stream has open, if there is one with a slot left that
-    /// a client may take.
+    /// An empty record in the segment that a stream has open, if it has a slot left that a client
+    /// may take.
     pub(crate) fn spare_record(
         &mut self,
         now: Nanos,
