@@ -312,7 +312,7 @@ impl Engine {
             self.store.advance_durability(now, memory);
         }
         self.store.advance_origins(now);
-        // What goes on only now was seen by nothing above.
+        // Jobs that go on only now were seen by nothing above.
         let all_seen = self.jobs.runnable.is_empty();
         self.run(now, memory);
         let again = self.store.promises()

@@ -259,8 +259,8 @@ impl SharedBuffer {
 }
 
 /// Hands a buffer of an undecided epoch over to the last of these epochs, that of this attach,
-/// before that epoch is decided: a crash in between leaves a buffer that either epoch finds. A
-/// buffer of another cache, boot or time stays as it is.
+/// before that epoch is decided: after a crash in between it is still of an undecided epoch, and
+/// the next attach finds it. A buffer of another cache, boot or time stays as it is.
 pub(crate) fn hand_over(buffer: &mut [u8], owner: RingIdentity, undecided: RangeInclusive<u32>) {
     let to = *undecided.end();
     let found = undecided.filter(|epoch| *epoch != to).find_map(|epoch| {

@@ -213,7 +213,7 @@ impl Superblock {
         for number in device.device_numbers() {
             let (found, on) = Superblock::of_device(device, number)?;
             if on.number != number {
-                // It stands for another: the one it was taken for is missing.
+                // It stands for another device: the device it was taken for is missing.
                 let count = found.devices.len();
                 return Err(SuperblockError::Incomplete { number, count });
             }

@@ -117,7 +117,7 @@ impl Locks {
 
     /// Puts a job in the queue for a block somebody else owns.
     pub(crate) fn wait(&mut self, key: BlockKey, job: JobId) {
-        // Once: whoever is woken for nothing wakes nobody else.
+        // Once: a job that is woken for nothing wakes nobody else.
         let queue = self.waiting.entry(key).or_default();
         if !queue.contains(&job) {
             queue.push_back(job);

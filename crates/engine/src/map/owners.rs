@@ -105,7 +105,7 @@ impl Owners {
             if there == EMPTY {
                 break;
             }
-            // It moves back unless its home is behind the hole.
+            // The key moves back unless its home is behind the hole.
             let from_home = at.wrapping_sub(self.home(there)) & mask;
             if from_home >= at.wrapping_sub(hole) & mask {
                 self.places[hole] = self.places[at];

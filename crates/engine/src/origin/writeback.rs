@@ -139,7 +139,7 @@ impl Origin {
             return;
         }
         if let Some(until) = self.writeback.paused_until.filter(|until| now < *until) {
-            // What became dirty during the pause has set no time itself.
+            // Blocks that became dirty during the pause have set no time themselves.
             self.writeback.next_check = Some(until);
             return;
         }
@@ -353,8 +353,8 @@ impl Origin {
                 if !flags.live() || !flags.dirty() {
                     continue;
                 }
-                // What is on its way already must not take the place of what is not: a sweep of
-                // little else would be planned again at once, over and over.
+                // Blocks on their way already must not take the place of others: a sweep of little
+                // else would be planned again at once, over and over.
                 let key = store.index.key(slot);
                 if self.is_due(store, key, slot) {
                     sweep.push(key);
@@ -453,7 +453,7 @@ impl Origin {
         self.writeback.in_flight += 1;
         self.writeback.at += 1;
         if pressure == Pressure::Paced {
-            // What is written back at other times is no debt of the pace's.
+            // Blocks written back at other times are no debt of the pace's.
             self.writeback.pace.spend(count);
         }
         let moved = count as usize * block_bytes;
@@ -524,7 +524,7 @@ impl Origin {
                 store.want_origin_flush(volume);
             }
         } else {
-            // It stays dirty and is tried again later, later each time.
+            // The run stays dirty and is tried again later, later each time.
             store.stats.origin_write_errors += 1;
             let backoff = self
                 .writeback

@@ -237,8 +237,8 @@ impl Engine {
             self.start_hit_read(hit_of_run(request, volume, &extent, slot));
             return;
         }
-        // A checksum covers a whole block, so parts of blocks are read whole: first and last
-        // block apart, what is between them together.
+        // A checksum covers a whole block, so parts of blocks are read whole: first and last block
+        // apart, the blocks between them together.
         let mut at_bytes = 0;
         let mut index = 0;
         let mut skip_bytes = extent.skip_bytes;

@@ -11,7 +11,8 @@ use crate::store::op::{MissRead, Op, Reader};
 
 impl Engine {
     /// The range that was to be promoted can be larger than the range the reader asked for: the
-    /// latter alone is read again, so that a bad sector beside it is no error for the reader.
+    /// reader's range alone is read again, so that a bad sector beside it is no error for the
+    /// reader.
     pub(super) fn read_again_for(
         &mut self,
         now: Nanos,
@@ -33,7 +34,7 @@ impl Engine {
     }
 
     /// I10: a flush of this origin failed, and it may have gone back to older contents. A read that
-    /// is on its way there can bring that, although the block was written again, and acknowledged,
+    /// is on its way there can bring these, although the block was written again, and acknowledged,
     /// since the read began: the cache has it then, and the read is older than anything a client
     /// may see (I1). Nobody knows which contents it brings, so its answer does not count.
     pub(crate) fn doubt_reads(&mut self, volume: VolumeSlot) {
@@ -90,7 +91,8 @@ impl Engine {
                 dest: reader.dest.slice(at_bytes, len_bytes),
             };
             if self.is_newest(key, memory) {
-                // It was written meanwhile, and is in the memory buffer and perhaps nowhere else.
+                // The block was written meanwhile, and is in the memory buffer and perhaps nowhere
+                // else.
                 self.buffer.copy_out(key, skip_bytes, extent.dest, memory);
             } else if let Some(slot) = self.servable_slot(key, passthrough, || false) {
                 self.read_hit(now, reader.request, volume, extent, slot, memory);

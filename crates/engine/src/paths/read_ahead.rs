@@ -54,7 +54,7 @@ impl Engine {
             return self.ahead.give_up(memory);
         }
         // With more than one request in progress the client keeps the device busy itself. Past the
-        // cache, what is clean there serves nobody.
+        // cache, clean blocks there serve nobody.
         let is_due = self.ahead.in_row >= LEAST_IN_ROW && self.requests.len() <= 1;
         if is_due && !reading.passthrough {
             self.read_ahead(now, end, blocks, memory);
@@ -194,7 +194,7 @@ impl Engine {
             read.bounce = Some((buf, 0));
             return self.deliver_hit(now, read, memory);
         }
-        // It has its own tries, and its own ways if they fail.
+        // The read has its own tries, and its own ways if they fail.
         self.ahead.forget(id, memory);
         self.start_hit_read(read);
     }

@@ -228,7 +228,7 @@ impl Engine {
         let mut logged: SmallVec<[Run; 2]> = SmallVec::new();
         let mut around: SmallVec<[Run; 2]> = SmallVec::new();
         for key in (first.0..end.0).map(BlockKey) {
-            // I5: of zeroes and discards, what touches a dirty block is logged.
+            // I5: of zeroes and discards, those parts are logged that touch a dirty block.
             let is_logged = whole_logged || (is_zero && any_dirty && self.store.is_dirty(key));
             let runs = if is_logged { &mut logged } else { &mut around };
             match runs.last_mut() {
@@ -280,7 +280,7 @@ impl Engine {
             return true;
         }
         if self.store.failed_cache() && self.store.is_listed(first, end) {
-            // I15: what is on record as newer in the cache must be so no more, on record.
+            // I15: blocks on record as newer in the cache must be so no more, on record.
             self.jobs.stalled.push(job);
             return false;
         }

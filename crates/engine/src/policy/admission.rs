@@ -122,7 +122,7 @@ impl Budget {
             None => most,
             Some(at) => (u128::from(per_day) * u128::from(now.since(at).0) / DAY) as i64,
         };
-        // What was written before there was a budget is none of its business.
+        // Bytes written before there was a budget do not count.
         let spent = self.at.map_or(0, |_| written - self.written) as i64;
         // Less than a byte is not lost: the clock goes on only when something was earned.
         if earned > 0 || self.at.is_none() {
@@ -172,7 +172,7 @@ impl Policy {
         if keys().any(|key| store.locks.owner(key).is_some()) {
             return Some(BypassReason::Busy);
         }
-        // I6: what the origin may hold in its volatile cache only is not clean.
+        // I6: a block that the origin may hold in its volatile cache only is not clean.
         if volume.has_doubts() && keys().any(|key| volume.is_unflushed(key)) {
             return Some(BypassReason::Unflushed);
         }

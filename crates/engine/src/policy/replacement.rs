@@ -87,7 +87,7 @@ impl Policy {
 
     /// The number of hits that keep a clean block; `None` if no number does.
     fn hits_to_stay(&self, store: &Store, stream: Stream, flags: SlotFlags) -> Option<u8> {
-        // One that was overwritten in main has proved itself before.
+        // A block that was overwritten in main has proved itself before.
         let proved = stream == Stream::Main || flags.shadows() & Stream::Main.bit() != 0;
         match store.settings.replacement {
             Replacement::Fifo => None,

@@ -145,8 +145,8 @@ impl Trials {
             Variant::Steady => steady,
             Variant::Eager => eager,
         });
-        // What a sample says of less is chance, and a wrong variant costs more than a missed one: it
-        // pushes out what another would have kept.
+        // A smaller lead in a sample is chance, and a wrong variant costs more than a missed one:
+        // it pushes out blocks that another would have kept.
         if let Some(least) = allowed.min_by_key(cost)
             && cost(&least) + u64::from(margin_misses) * MISS <= cost(&self.best)
         {
@@ -313,7 +313,7 @@ mod tests {
         let round = SLOTS as u64 * 5 / 4;
         let trials = after((0..round).cycle().take(round as usize * 20));
         assert_eq!(trials.best(), Variant::Steady);
-        // What stays is hit each time round: four fifths of it at best.
+        // Blocks that stay are hit each time round: four fifths of it at best.
         let each = trials.miniatures[Variant::Steady as usize].cost;
         let plain = trials.miniatures[Variant::Plain as usize].cost;
         assert!(each * 10 < plain * 9, "{each} of {plain}");

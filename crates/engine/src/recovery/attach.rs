@@ -154,7 +154,7 @@ pub fn attach_promised(
     promises: &[Promise],
 ) -> Result<Attached, AttachError> {
     let mut superblock = Superblock::read(device)?;
-    // I12: what an earlier life wrote is durable or gone before anything is decided.
+    // I12: writes of an earlier life are durable or gone before anything is decided.
     device.flush()?;
     superblock.epoch += 1;
     if superblock.epoch >= EPOCH_END {

@@ -41,7 +41,7 @@ pub(super) fn plan(
     while log.free.len() + buried.len() < WANTED_FREE {
         let scarce = log.free.len() + buried.len() < RECLAIM_RESERVE;
         let lengths: usize = log.streams.iter().map(|stream| stream.order.len()).sum();
-        // One segment stays, to carry the tails.
+        // A segment stays, to carry the tails.
         if buried.len() + 1 >= lengths {
             break;
         }
@@ -128,7 +128,7 @@ impl Bury {
             let summary = log.segment(id).summary;
             *log.segment(id) = crate::store::log::Segment::fresh(true);
             let segment = log.segment(id);
-            // What its summary slots hold stays there until they are written again.
+            // Its summary slots keep their contents until they are written again.
             (segment.summary, segment.state) = (summary, SegmentState::Free);
             log.free.push_back(id);
         }

@@ -205,7 +205,7 @@ impl<S: Storage> Storage for Joined<S> {
     }
 
     fn flush(&mut self) -> Result<(), DeviceError> {
-        // All of them, even if one fails: what the others can keep they shall.
+        // All of them, even if one fails: the others keep all they can.
         let mut result = Ok(());
         for (_, device) in &mut self.devices {
             result = result.and(device.flush());

@@ -182,7 +182,7 @@ fn scan_segment(
     }
     let lead_page = &lead[lead.len() - PAGE_BYTES..];
     if header.is_none() && lead_page.iter().any(|byte| *byte != 0) {
-        // A first header that was torn, or one that rotted: what follows it tells which.
+        // A first header that was torn, or has rotted: the headers behind it tell which.
         learn_newer(device, context, id, summary_generation, found)?;
     } else if header.is_none()
         && let Some(best) = &best
@@ -378,8 +378,8 @@ fn scan_records(
             .filter(|header| numbers.take(&header.entries, id, found));
         let blocks = match (header, replayed) {
             (Some(header), _) => {
-                // The recovery that decided it has said in summaries what still holds; what was
-                // taken back when damage was accepted stays in its headers.
+                // The recovery that decided it has said in summaries what still holds. Promises
+                // that were taken back when damage was accepted stay in its headers.
                 if !segment.decided || planted::is(Bug::TakenBackHeard) {
                     found.learn(&header.state);
                 }

@@ -5,14 +5,14 @@
 //! 1. A power cut leaves segment 3 open. Numbers up to 39 are known durable.
 //! 2. The header at slot 8 is whole. It lists number 40 (block 70 in slot 9) and number 41 (block
 //!    71 in slot 10).
-//! 3. Slot 9 has the checksum of number 40, which counts. Slot 10 has not that of number 41, which
-//!    does not count.
+//! 3. Slot 9 has the checksum of number 40, which counts. Slot 10 does not have that of number 41,
+//!    which is rejected.
 //! 4. The header at slot 11 is torn: the segment ends there.
 //! 5. The verdict lists number 40 alone, with end slot 11. It goes to the summary slot that does
 //!    not count, and is made durable.
-//! 6. The shard serves block 70 from slot 9, and block 71 from where it was before.
-//! 7. The next attach reads the verdict, which has the segment's generation, and no header of it. A
-//!    late copy of the header at slot 11 changes nothing.
+//! 6. The shard serves block 70 from slot 9, and block 71 as it was before number 41.
+//! 7. The next attach goes by the verdict: its generation is that of the headers. A late copy of
+//!    the header at slot 11 changes nothing.
 //!
 //! Verdicts also carry the tails that recovery goes by. Where there is nothing to decide, a verdict
 //! is written for their sake alone (I8): the header that said them may belong to a record that does

@@ -41,7 +41,7 @@ pub(super) fn take_promises_back(found: &mut Found) {
         let alive = || found.segments.iter().filter(|at| at.stream == stream);
         let is_later = |generation: Sequence| generation > promised.generation;
         if alive().any(|segment| segment.renewed && is_later(segment.generation)) {
-            // It may be what was renewed.
+            // The promised segment may be that renewed.
             continue;
         }
         let last = alive()

@@ -12,7 +12,7 @@
 //! 4. A flush makes numbers up to 2060 durable. Probation's tail moves to 1200, the generation of
 //!    its next segment. Segment 5 is *dead*.
 //! 5. The next header carries tail 1200. A flush makes that header durable.
-//! 6. 2 reads of segment 5 are still in flight. When both have ended, the segment is *free*.
+//! 6. Two reads of segment 5 are still in flight. When both have ended, the segment is *free*.
 
 use crate::ids::RetainId;
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ const RETAIN_ATTEMPTS: u8 = 4;
 #[derive(Debug)]
 struct Leaving {
     segment: SegmentId,
-    /// The highest number that supersedes one of its entries; while dying.
+    /// Upper bound of the numbers that supersede its entries; while dying.
     needs: u64,
     /// Its generation and stream; the tail must be above it.
     generation: Sequence,
@@ -176,7 +176,7 @@ impl Space {
             };
             if stream == Stream::Main && self.renewal_is_due(store) {
                 let renewed = self.renew_oldest(store, now, memory);
-                // One that has to wait is not copied meanwhile.
+                // A segment whose renewal has to wait is not copied meanwhile.
                 let waits =
                     self.renewal_has_to_wait(store) && store.log.free.len() > RECLAIM_RESERVE;
                 if renewed || waits {
@@ -188,8 +188,9 @@ impl Space {
         if retiring {
             self.advance_retire(store, policy, origin, now, target, memory);
         }
-        // What is dying is freed by flushes of its own when segments are short. As long as there is
-        // time these leave open records open: a header for a few entries is metadata for nothing.
+        // Dying segments are freed by flushes of their own when segments are short. As long as
+        // there is time these leave open records open: a header for a few entries is metadata for
+        // nothing.
         let short = store.log.free.len() <= RECLAIM_RESERVE + 1 || !store.has_placed_all();
         if (short || self.free_runs_low(store) || retiring) && !store.is_flushing() {
             if self.partial_flush_helps_reclaim(store) {
@@ -402,7 +403,7 @@ impl Space {
         };
         let fits = buf.len_bytes as usize / block_bytes;
         if fits < batch.len() {
-            // What is left out is gone through again.
+            // Blocks left out are gone through again.
             let rest = batch.split_off(fits);
             self.retain_job(job).next_slot = store.log.geometry.slot_in_segment(rest[0].1);
         }
@@ -504,8 +505,8 @@ impl Space {
         let buf = state.buf.expect("a batch is being read");
         let slot = state.batch[usize::from(first)].1;
         if result.is_err() && count > 1 {
-            // One bad sector is enough for that: each block is read by itself before anything is
-            // concluded (I23).
+            // A single bad sector is enough for that: each block is read by itself before anything
+            // is concluded (I23).
             store.stats.cache_read_errors += 1;
             for i in 0..count {
                 let block = Slot(slot.0 + u32::from(i));
@@ -600,7 +601,7 @@ impl Space {
     ) {
         let block_bytes = store.block_bytes();
         let flags = store.index.flags(slot);
-        // What became dirty between the decision and now cannot be: a dirty block has a new slot.
+        // No block here became dirty since the decision: a dirty block has a new slot.
         assert!(
             flags.dirty() == (to == Stream::Write) || !flags.dirty(),
             "I17"

@@ -224,7 +224,7 @@ impl Space {
                 && self.holds_retiring(store, stream)
                 && self.can_reclaim(store, stream)
             {
-                // What stays and is hot only moves to the young end.
+                // A hot segment that stays only moves to the young end.
                 let renews = stream == Stream::Main && self.renewal_is_due(store);
                 if renews
                     && (self.renew_oldest(store, now, memory) || self.renewal_has_to_wait(store))

@@ -127,7 +127,8 @@ impl Store {
             streams |= flags.shadows() | self.log.stream_of(slot).bit();
         }
         if streams == 0 {
-            // It may still be read where it was (see `victim`), and the origin gets something newer.
+            // The block may still be read where it was (see `victim`), and the origin gets
+            // something newer.
             if !planted::is(Bug::EvictedServedStale) {
                 self.index.remove(key);
             }
@@ -178,9 +179,9 @@ impl Store {
             .is_some_and(|slot| self.index.flags(slot).dirty())
     }
 
-    /// The count of hits with which a written block starts that was not cached. The block has to be
-    /// in the write stream (I17); if it left a short while ago the block moves on from there, which
-    /// is a copy.
+    /// The count of hits with which a written block starts that was not cached. It has to be in the
+    /// write stream (I17). A block that left a short while ago moves on from there, which is a
+    /// copy.
     #[inline]
     pub(crate) fn hits_of_written(&mut self, key: BlockKey) -> u8 {
         if !self.settings.replacement.has_ghost() {

@@ -208,7 +208,7 @@ impl Store {
     fn say_durable(&mut self, now: Nanos, memory: &mut dyn Memory) {
         let again = Some(now.after(SAY_AFTER));
         if self.durability.cycle.is_some() || !self.all_durable() {
-            // What is on its way says it, or ends with a flush of its own.
+            // A record on its way says it, or ends with a flush of its own.
             self.durability.say_at = again;
             return;
         }
@@ -424,12 +424,12 @@ impl Store {
         }
         cycle.flushing = Some(covered);
         let closed_all = cycle.closed_all;
-        // I19 (5): what a renewal numbered is not known durable before its summary is.
+        // I19 (5): numbers of a renewal are not known durable before its summary is.
         if let Some(first) = self.renewals.flush_begins(cycle.upto) {
             cycle.upto = cycle.upto.min(first - 1);
         }
         self.durability.flushing_tails = self.durability.complete_tails;
-        // What is in records that stay open has waited as long as before.
+        // Entries in records that stay open have waited as long as before.
         if closed_all {
             self.durability.deadline = None;
         }
@@ -449,7 +449,7 @@ impl Store {
             .cycle
             .take()
             .expect("a flush belongs to a cycle");
-        // I10: what another shard lost meanwhile, this flush does not speak for.
+        // I10: this flush does not speak for writes that another shard lost meanwhile.
         if result.is_err() || self.failed_cache() {
             self.cache_flush_failed();
             return None;
@@ -508,7 +508,7 @@ impl Store {
             let open = segment.end_slot == 0;
             let end_slot = match segment.end_slot {
                 0 => segment.durable_slots,
-                // What recovery accepted counts as durable to its last slot, used or not.
+                // A segment that recovery accepted counts as durable to its last slot, used or not.
                 end_slot => segment.durable_slots.min(end_slot),
             };
             let generation = segment.generation;

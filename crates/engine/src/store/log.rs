@@ -27,8 +27,8 @@ pub(crate) enum Claim {
     Client,
     /// Reclaim: all but the last free segment.
     Reclaim,
-    /// Entries without blocks that free segments, the tails and the `Drop`s of evicted blocks:
-    /// every free segment.
+    /// Entries without blocks that free segments, the tails and the `Drop`s of evicted blocks: any
+    /// free segment.
     Tails,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Segment {
     pub(crate) dirty: u32,
     /// Whether blocks were evicted from it that can still be read there.
     pub(crate) evicted: bool,
-    /// The highest number of the entries that supersede those of blocks that were in it, and of the
+    /// Upper bound of the numbers that supersede entries of blocks that were in it, and of the
     /// `Drop`s from an earlier life of blocks that are.
     pub(crate) superseded_by: u64,
     /// Reads in flight; the segment is not reused before they end (I8).

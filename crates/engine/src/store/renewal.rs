@@ -52,7 +52,7 @@ struct Renewal {
     first_number: u64,
     /// The next of the numbers that were set aside for it, if it goes before another.
     set_aside: Option<u64>,
-    /// The highest number that supersedes a block which it leaves out.
+    /// Upper bound of the numbers that supersede blocks which it leaves out.
     needs: Option<u64>,
     which: u8,
     summary: Option<Summary>,
@@ -114,7 +114,7 @@ impl Store {
 
     fn pays_to_renew(&self, id: SegmentId) -> bool {
         let segment = &self.log.segments[id.0 as usize];
-        // Of all it could hold: what was closed early holds little and is worth a copy.
+        // Of all it could hold: a segment closed early holds little and is worth a copy.
         let geometry = &self.log.geometry;
         let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
         let sealed = segment.state == SegmentState::Sealed && segment.summary.is_some();
@@ -144,8 +144,8 @@ impl Store {
     /// Gives the segment a new generation and its blocks new numbers, and moves it to the
     /// young end of main, or below the open segment there.
     fn number_renewal(&mut self, id: SegmentId, below: Option<(SegmentId, u64)>) {
-        // It leaves out what was dropped since an older segment was renewed: that the old summary
-        // there is void has to be certain first.
+        // The renewal leaves out blocks dropped since an older segment was renewed: that the old
+        // summary there is void has to be certain first.
         assert!(
             below.is_some() || self.promises.are_kept(),
             "I14: nothing leads from the young end to what is not promised"
@@ -270,7 +270,7 @@ impl Store {
         if renewal.buf.is_none() {
             let summary = renewal.summary.as_ref().expect("kept until it is durable");
             let Some(buf) = self.spare_summary.alloc(summary.encoded_bytes(), memory) else {
-                // It goes out after the next flush instead.
+                // The summary goes out after the next flush instead.
                 renewal.phase = Phase::Numbered;
                 return self.want_renewal_covered();
             };
@@ -377,8 +377,8 @@ impl Store {
         }
         let goes_below = self.settings.laboratory.renewals_below;
         let below = goes_below.then(|| self.log.take_below(segment)).flatten();
-        // Rule 1: what the open segment takes from now on would be numbered above the renewal
-        // and yet lie below it in the stream.
+        // Rule 1: entries that the open segment takes from now on would be numbered above the
+        // renewal and yet lie below it in the stream.
         if below.is_none()
             && let Some(open) = self.log.streams[Stream::Main as usize].open
         {

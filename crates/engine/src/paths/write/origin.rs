@@ -105,8 +105,8 @@ impl Engine {
             _ if !bufs.is_empty() || tail.is_some() => {
                 return self.issue_zeroes_with_edges(job, run);
             }
-            // What is logged as zeroes becomes clean once it is on the origin, so it has to be zeroes
-            // there; a discard may leave what was.
+            // Blocks logged as zeroes become clean once they are on the origin, so they have to be
+            // zeroes there; a discard may leave the old contents.
             RequestKind::Discard if !self.is_logged(job, run.key) => Operation::Discard {
                 offset_bytes: start,
                 len_bytes: end - start,

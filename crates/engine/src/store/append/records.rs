@@ -235,7 +235,7 @@ impl Store {
             }
             self.fail_cache("headers cannot be written to the cache device");
             self.fail_combined(id);
-            // What is complete behind it never counts either (I13).
+            // Complete records behind it never count either (I13).
             for other in self.log.records.ids() {
                 if self
                     .log

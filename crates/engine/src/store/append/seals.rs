@@ -99,8 +99,8 @@ impl Store {
             if self.is_to_promise(segment) {
                 return self.fail_cache("summaries cannot be written to the cache device");
             }
-            // The headers say the same; recovery will scan them. What the slot holds now is not
-            // known, so it counts as taken and the other one is not touched by mistake.
+            // The headers list the same entries; recovery will scan them. Nobody knows the contents
+            // of the slot now, so it counts as taken and the other slot is not touched by mistake.
         } else {
             self.log.segment(segment).summary = Some(which);
             self.seal_promises(segment);
