@@ -1,4 +1,4 @@
-//! What is being read ahead, or was (see `read_ahead`).
+//! Blocks that are being read ahead, or were (see `read_ahead`).
 
 use crate::ids::AheadId;
 use std::collections::VecDeque;
@@ -10,11 +10,11 @@ use crate::store::op::HitRead;
 
 /// Requests that began where the one before ended, before anything is read ahead.
 pub(crate) const LEAST_IN_ROW: u8 = 2;
-/// How many requests are read ahead at most; one more with each that came in sequence.
+/// The most requests read ahead: a further one for each that came in sequence.
 pub(crate) const MOST_REQUESTS: u64 = 4;
-/// How much is read ahead at most, in bytes.
+/// The most that is read ahead, in bytes.
 pub(crate) const MOST_BYTES: u64 = 512 << 10;
-/// What nobody has asked for by then is given up: it holds memory.
+/// Time after which blocks that nobody asked for are given up: they hold memory.
 pub(crate) const PATIENCE: Nanos = Nanos(50_000_000);
 
 /// Consecutive slots that are being read ahead, or were.
@@ -26,15 +26,15 @@ pub(crate) struct Piece {
     /// Of the slots' segment when they were read.
     pub(crate) generation: Sequence,
     pub(crate) buf: Buf,
-    /// It is in memory.
+    /// True if the piece is in memory.
     pub(crate) is_read: bool,
     /// Nobody will ask for it.
     pub(crate) is_given_up: bool,
-    /// Who asked for it while it was being read.
+    /// A read that asked for it while it was being read.
     pub(crate) reader: Option<HitRead>,
 }
 
-/// The one stream of a shard that is read ahead.
+/// The stream of a shard that is read ahead: there is one.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAhead {
     /// Where the last request ended.
@@ -43,7 +43,7 @@ pub(crate) struct ReadAhead {
     /// Everything before is read ahead, as far as it was cached.
     pub(crate) planned: BlockKey,
     pub(crate) pieces: Slab<AheadId, Piece>,
-    /// Those that can be asked for, in order.
+    /// Pieces that can be asked for, in order.
     pub(crate) wanted: VecDeque<AheadId>,
     pub(crate) expires: Option<Nanos>,
 }
@@ -54,19 +54,19 @@ impl ReadAhead {
         self.pieces.is_empty()
     }
 
-    /// When what was not asked for is given up.
+    /// When pieces not asked for are given up.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.expires
     }
 
-    /// Gives up what was not asked for.
+    /// Gives up pieces not asked for.
     pub(crate) fn give_up(&mut self, memory: &mut dyn Memory) {
         self.expires = None;
         self.planned = BlockKey::default();
         self.give_up_before(BlockKey(BlockKey::END), memory);
     }
 
-    /// The same of what the stream has passed: it was written since.
+    /// Gives up pieces that the stream has passed without asking: they were written since.
     pub(crate) fn give_up_before(&mut self, key: BlockKey, memory: &mut dyn Memory) {
         while let Some(&id) = self.wanted.front() {
             let piece = self.pieces.at(id);

@@ -1,4 +1,4 @@
-//! The memory buffer of `commit = memory`: what it holds, and where.
+//! The memory buffer of `commit = memory`: its writes and their places.
 //!
 //! Places are given out round and round, in the order of the writes. A write that is in the log
 //! (or on the origin) keeps its place as a copy to be read until the place is needed again.
@@ -23,18 +23,18 @@ mod tests;
 /// Names of the requests that the buffer makes have this bit: the driver's never do.
 const OWN: u64 = 1 << 63;
 
-/// How far a buffered write is.
+/// The progress of a buffered write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// To be logged as soon as there is memory to do it with, or on its way.
     Pending,
-    /// It could not be stored anywhere, and is tried again.
+    /// The write could not be stored anywhere, and is tried again.
     Failed,
-    /// It is where it belongs; this is a copy.
+    /// The write is where it belongs; this is a copy.
     Done,
 }
 
-/// One buffered write.
+/// A buffered write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buffered {
     pub(crate) stored: StoredWrite,
@@ -43,9 +43,9 @@ pub(crate) struct Buffered {
     pub(crate) issued: u16,
     /// Requests of those that are in progress.
     pub(crate) outstanding: u16,
-    /// One of them failed.
+    /// True if one of these requests failed.
     pub(crate) failed: bool,
-    /// It failed before: until it is done, nothing but memory has it.
+    /// True if the write failed before: until it is done, nothing but memory has it.
     pub(crate) stuck: bool,
 }
 
@@ -77,7 +77,7 @@ fn overlap(one: (BlockKey, BlockKey), other: (BlockKey, BlockKey)) -> bool {
     one.0 < other.1 && other.0 < one.1
 }
 
-/// What the buffer has of a block.
+/// The newest contents of a block in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Newest {
     order: u64,
@@ -105,7 +105,7 @@ impl Parked {
 pub(crate) struct ParkedFlush {
     pub(crate) request: Request,
     pub(crate) since: Nanos,
-    /// It waits for those below.
+    /// The flush waits for the writes of lower orders.
     pub(crate) upto: u64,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct ParkedFlush {
 #[derive(Debug, Default)]
 pub(crate) struct MemoryBuffer {
     shared: Option<SharedBuffer>,
-    /// Requests are shown to it: it holds something, or is to.
+    /// True if requests are shown to the buffer: it holds something, or is to.
     pub(crate) in_use: bool,
     shard: u16,
     /// By order; that of the places too, but for the one turn at the end.
@@ -130,13 +130,13 @@ pub(crate) struct MemoryBuffer {
     pub(crate) flushes: Vec<ParkedFlush>,
     /// Requests of its own that were answered.
     pub(crate) ended: Vec<(PartId, Result<(), Failure>)>,
-    /// When what failed is tried again.
+    /// When failed writes are tried again.
     pub(crate) retry_at: Option<Nanos>,
 }
 
 impl MemoryBuffer {
-    /// The buffer in the driver's memory: with what an earlier life left there if it was handed
-    /// over to this identity, or empty. Without a place for it nothing is ever buffered.
+    /// The buffer in the driver's memory: with the writes that an earlier life left there, if it
+    /// was handed over to this identity, or empty. Without a place for it nothing is ever buffered.
     pub(crate) fn adopt(
         identity: RingIdentity,
         block_bytes: usize,
@@ -190,7 +190,7 @@ impl MemoryBuffer {
         self.shared.is_some()
     }
 
-    /// How many blocks fit, and how many of them hold writes that are nowhere else yet.
+    /// The number of blocks that fit, and of those with writes that are nowhere else yet.
     pub(crate) fn occupancy(&self) -> (u64, u64) {
         let blocks = self
             .shared
@@ -209,7 +209,7 @@ impl MemoryBuffer {
         writes.take(self.unfinished_count)
     }
 
-    /// How many blocks could not be stored anywhere so far, at least once.
+    /// The number of blocks that failed to be stored at least once, and are stored nowhere yet.
     pub(crate) fn blocks_stuck(&self) -> u64 {
         let stuck = self.unfinished().filter(|write| write.stuck);
         stuck.map(|write| u64::from(write.stored.count)).sum()
@@ -298,13 +298,13 @@ impl MemoryBuffer {
         &self.writes[self.index_of(order).expect("buffered")]
     }
 
-    /// The same, to change.
+    /// A write that is in the buffer, to change.
     pub(crate) fn write_mut(&mut self, order: u64) -> &mut Buffered {
         let index = self.index_of(order).expect("buffered");
         &mut self.writes[index]
     }
 
-    /// What it has of a block.
+    /// The newest contents of a block, if the buffer has any.
     pub(crate) fn newest(&self, key: BlockKey) -> Option<Newest> {
         self.newest.get(&key).copied()
     }
@@ -326,7 +326,7 @@ impl MemoryBuffer {
         self.unfinished().any(|write| write.meets(first, end))
     }
 
-    /// Whether a request waits for one of these blocks: who comes later waits too.
+    /// True if a request waits for any of these blocks: later requests wait too.
     pub(crate) fn is_awaited(&self, first: BlockKey, end: BlockKey) -> bool {
         self.parked.iter().any(|parked| parked.meets(first, end))
     }
@@ -419,12 +419,12 @@ impl MemoryBuffer {
         (id.0 & OWN != 0).then(|| PartId::new(id.0 as u32))
     }
 
-    /// How many requests are in progress here.
+    /// The number of requests in progress here.
     pub(crate) fn requests(&self) -> usize {
         self.parts.len() + self.parked.len() + self.flushes.len()
     }
 
-    /// Has what failed tried again.
+    /// Has failed writes tried again.
     pub(crate) fn retry(&mut self) {
         self.retry_at = None;
         for write in &mut self.writes {
@@ -444,7 +444,8 @@ impl MemoryBuffer {
         })
     }
 
-    /// How many blocks from `first` to before `end` are nowhere else yet.
+    /// The number of blocks that are nowhere else yet, in writes with a block from `first` to
+    /// before `end`.
     pub(crate) fn blocks_unfinished(&self, first: BlockKey, end: BlockKey) -> u64 {
         let held = self.unfinished().filter(|write| write.meets(first, end));
         held.map(|write| u64::from(write.stored.count)).sum()
@@ -452,8 +453,8 @@ impl MemoryBuffer {
 }
 
 impl MemoryBuffer {
-    /// Whether the buffer's copy of a block is what its slot has. A slot that was used again for
-    /// another version of the same block has another checksum.
+    /// True if the buffer's copy of a block is the version in its slot. A slot that was used again
+    /// for another version of the same block has another checksum.
     pub(crate) fn is_copy_of(
         &self,
         store: &Store,

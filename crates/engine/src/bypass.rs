@@ -1,4 +1,4 @@
-//! What went past the cache, and why.
+//! Requests that went past the cache, and why.
 
 use crate::interface::{Nanos, VolumeSlot};
 use crate::settings::{name_of, named};
@@ -69,14 +69,14 @@ impl std::str::FromStr for BypassReason {
     }
 }
 
-/// One request, or a part of it, that went past the cache.
+/// A request, or a part of it, that went past the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bypassed {
     /// Of which volume.
     pub volume: VolumeSlot,
     /// Where on it, in bytes.
     pub offset_bytes: u64,
-    /// How much, in bytes.
+    /// Length, in bytes.
     pub len_bytes: u64,
     /// Whether it was written.
     pub write: bool,

@@ -247,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Does what became possible or due: to be called after a batch of submissions and
+    /// Does everything that became possible or due. To be called after a batch of submissions and
     /// completions, and when [`Engine::next_deadline`] has come.
     #[inline]
     pub fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
@@ -312,7 +312,7 @@ impl Engine {
             self.store.advance_durability(now, memory);
         }
         self.store.advance_origins(now);
-        // What goes on only now was seen by nothing above.
+        // Jobs that go on only now were seen by nothing above.
         let all_seen = self.jobs.runnable.is_empty();
         self.run(now, memory);
         let again = self.store.promises()
@@ -396,7 +396,7 @@ impl Engine {
         next
     }
 
-    /// How many device operations are in flight or waiting to be taken.
+    /// The number of device operations in flight or waiting to be taken.
     #[must_use]
     pub fn operations_in_flight(&self) -> usize {
         self.store.operations.len()
@@ -416,8 +416,8 @@ impl Engine {
             && self.buffer_is_at_rest()
     }
 
-    /// Whether everything published is durable and every record written: what an orderly stop
-    /// waits for after a flush.
+    /// True if everything published is durable and every record written: an orderly stop waits for
+    /// that after a flush.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.is_idle()
@@ -432,14 +432,14 @@ impl Engine {
         self.store.wants_abandonment()
     }
 
-    /// The abandonment is durable, with what [`Engine::list_unsaved`] said last.
+    /// The abandonment is durable, with the last list of [`Engine::list_unsaved`].
     pub fn abandonment_recorded(&mut self) {
         self.store.abandonment_recorded();
     }
 
-    /// Writes down how far everything is durable, so that recovery misses what is not there any
-    /// more (I14). Part of an orderly stop: in between, ordinary headers say it a little late.
-    /// Done when [`Engine::is_settled`] says so.
+    /// Writes down how far everything is durable, so that recovery misses records that are not
+    /// there any more (I14). Part of an orderly stop: in between, ordinary headers say it a little
+    /// late. Done when [`Engine::is_settled`] says so.
     pub fn settle(&mut self) {
         self.store.settle();
     }

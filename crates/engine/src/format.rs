@@ -1,4 +1,4 @@
-//! What is on the cache device, defined once. `docs/FORMAT.md` shows the same tables; a test
+//! The structures on the cache device, defined once. `docs/FORMAT.md` shows the same tables; a test
 //! holds the two together.
 //!
 //! ```text
@@ -42,8 +42,8 @@ pub const FORMAT_VERSION: u16 = 1;
 /// The version of a superblock that lists extents and devices.
 pub const EXTENTS_VERSION: u16 = 2;
 
-/// The version of the superblock of a cache that was given up: no earlier program may take what it
-/// holds for the newest there is.
+/// The version of the superblock of a cache that was given up: no earlier program may take its
+/// contents for the newest there are.
 pub const GIVEN_UP_VERSION: u16 = 3;
 
 /// The unit of every metadata structure and the smallest block, in bytes.
@@ -62,7 +62,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// How many streams there are.
+    /// The number of streams.
     pub const COUNT: usize = 3;
     /// All of them, in the order of their numbers.
     pub const ALL: [Stream; Stream::COUNT] = [Stream::Write, Stream::Probation, Stream::Main];

@@ -1,4 +1,4 @@
-//! Ids of what is in progress, each with a type of its own. An id is the place of its value in a
+//! Ids of operations in progress, each with a type of its own. An id is the place of its value in a
 //! table ([`crate::slab::Slab`]), and is used again when the value has left it.
 
 use crate::interface::OpId;

@@ -1,5 +1,5 @@
-//! What the engine and its drivers say to each other: requests and acknowledgements on the
-//! client's side, actions and completions on the devices' side, and the memory both refer to.
+//! The interface of the engine and its drivers: requests and acknowledgements on the client's side,
+//! actions and completions on the devices' side, and the memory both refer to.
 //!
 //! Nothing here does I/O or reads a clock. The daemon's io_uring loop and the simulator are two
 //! drivers of the same few types.
@@ -13,11 +13,11 @@ use smallvec::SmallVec;
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// One millisecond.
+    /// A millisecond.
     pub const MILLISECOND: Nanos = Nanos(1_000_000);
     /// No time that comes.
     pub const NEVER: Nanos = Nanos(u64::MAX);
-    /// One second.
+    /// A second.
     pub const SECOND: Nanos = Nanos(1_000_000_000);
 
     /// This point moved `by` later.
@@ -39,7 +39,7 @@ impl Nanos {
 pub struct Buf {
     /// Where it starts in the driver's memory, in sectors of 512 bytes.
     pub start_sector: u32,
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub len_bytes: u32,
 }
 
@@ -79,11 +79,11 @@ pub trait Memory {
     /// A buffer of `len_bytes`, or `None` when memory is short; the engine then waits or does
     /// without (it never fails a request for it).
     fn alloc(&mut self, len_bytes: usize) -> Option<Buf>;
-    /// Gives back what `alloc` gave.
+    /// Gives back a buffer of `alloc`.
     fn free(&mut self, buf: Buf);
     /// The bytes of a buffer or of a slice of one.
     fn bytes(&self, buf: Buf) -> &[u8];
-    /// The same, to write.
+    /// The bytes of a buffer or of a slice of one, to write.
     fn bytes_mut(&mut self, buf: Buf) -> &mut [u8];
     /// Copies one buffer into another of the same length; the two do not overlap.
     fn copy(&mut self, from: Buf, to: Buf) {
@@ -137,7 +137,7 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeSlot(pub u16);
 
-/// What a client asks for.
+/// The kind of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestKind {
     /// Fill the buffer.
@@ -160,19 +160,19 @@ pub enum RequestKind {
     Prefetch,
 }
 
-/// One request of a client, already cut to one shard (see [`crate::Geometry::split`]).
+/// A request of a client, already cut to one shard (see [`crate::Geometry::split`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// Comes back in the acknowledgement.
     pub id: RequestId,
     /// Which volume.
     pub volume: VolumeSlot,
-    /// What to do.
+    /// Its kind.
     pub kind: RequestKind,
     /// Where it starts on the volume, in bytes, a multiple of 512.
     pub offset_bytes: u64,
-    /// How long it is, in bytes, a multiple of 512. At most [`MAX_REQUEST_BYTES`] for requests
-    /// with data.
+    /// Its length, in bytes, a multiple of 512. At most [`MAX_REQUEST_BYTES`] for requests with
+    /// data.
     pub len_bytes: u32,
     /// The data, exactly `len_bytes` long for reads and writes, [`Buf::EMPTY`] otherwise. It
     /// belongs to the driver and must stay until the acknowledgement. Placed so that its address
@@ -229,14 +229,14 @@ pub enum Device {
 /// Buffers of one transfer, in device order.
 pub type Bufs = SmallVec<[Buf; 4]>;
 
-/// One buffer.
+/// The list of a single buffer.
 #[inline]
 pub(crate) fn one_buf(buf: Buf) -> Bufs {
     Bufs::from_buf_and_len([buf, Buf::EMPTY, Buf::EMPTY, Buf::EMPTY], 1)
 }
 
-/// What the driver is to do to a device. Offsets and lengths are in bytes and multiples of 512
-/// (of 4096 on the cache device).
+/// An operation on a device, for the driver to carry out. Offsets and lengths are in bytes and
+/// multiples of 512 (of 4096 on the cache device).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Read from `offset_bytes` into the buffers, in order.
@@ -272,13 +272,13 @@ pub enum Operation {
     },
 }
 
-/// One operation the driver must carry out and answer with [`crate::Engine::complete`].
+/// An operation that the driver must carry out and answer with [`crate::Engine::complete`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
     /// Comes back in the completion.
     pub op: OpId,
     /// On which device.
     pub device: Device,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
 }

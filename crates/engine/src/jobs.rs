@@ -1,4 +1,4 @@
-//! Operations of several steps: what is known of each.
+//! Operations of several steps: the state of each.
 
 pub(crate) mod promote;
 pub(crate) mod write;

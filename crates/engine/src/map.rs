@@ -1,4 +1,5 @@
-//! The map of a shard: which slot holds a block, who may change that, and what of it cannot be read.
+//! The map of a shard: the slot of each block, the owners of blocks, and the blocks that cannot be
+//! read.
 
 pub(crate) mod ghost;
 pub(crate) mod index;

@@ -35,7 +35,7 @@ impl Origin {
         }
     }
 
-    /// How many runs of blocks are on their way.
+    /// The number of runs of blocks on their way.
     pub(crate) fn runs(&self) -> usize {
         self.runs.len()
     }

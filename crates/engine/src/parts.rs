@@ -17,7 +17,7 @@ use crate::spare::Spare;
 use crate::store::Store;
 use crate::store::op::HitRead;
 
-/// One shard of a cache: every decision about it, and no I/O.
+/// A shard of a cache: every decision about it, and no I/O.
 ///
 /// The driver calls [`Engine::submit`] and [`Engine::complete`] as things happen, then
 /// [`Engine::advance`] once per batch, and carries out what [`Engine::next_action`] gives it.
@@ -43,7 +43,7 @@ pub struct Engine {
 pub(crate) struct Looks {
     /// Otherwise nothing becomes due before.
     pub(crate) quiet_until: Nanos,
-    /// One logged block more or less makes no difference to the next [`Engine::advance`].
+    /// True if a logged block more or less makes no difference to the next [`Engine::advance`].
     pub(crate) steady: bool,
     /// An orderly stop is coming to its end.
     pub(crate) held: bool,

@@ -1,4 +1,4 @@
-//! The data path: one file for each kind of request, read from top to bottom.
+//! The data path: a file for each kind of request, read from top to bottom.
 
 mod answers;
 pub(crate) mod buffered;

@@ -18,7 +18,7 @@ pub enum Bug {
     BypassEarly,
     /// I5: a bypass takes no notice of dirty blocks.
     DirtyBypassed,
-    /// I6: a flush also makes clean what was written to the origin while it ran.
+    /// I6: a flush also makes blocks clean that were written to the origin while it ran.
     CleanEarly,
     /// I6: any version of a block becomes clean.
     AnyVersionClean,
@@ -30,17 +30,17 @@ pub enum Bug {
     ThroughEarly,
     /// I10: a failed flush of the origin is believed.
     FailedFlushBelieved,
-    /// I11: a promotion overwrites what was written meanwhile.
+    /// I11: a promotion overwrites a block that was written meanwhile.
     PromotionOverwrites,
-    /// I12: recovery does not write down what it decided.
+    /// I12: recovery does not write its decisions down.
     NoVerdict,
     /// I13: records count although earlier ones are not complete.
     GapsIgnored,
-    /// I14: what is missing counts as never written.
+    /// I14: missing records count as never written.
     DamageIsAbsence,
-    /// I14: what headers behind a missing one promise is not looked at.
+    /// I14: the promises of headers behind a missing header are not looked at.
     HoleEndsLog,
-    /// I14: nothing says what a flush made durable if nothing is written after it.
+    /// I14: nothing says how far a flush made entries durable if nothing is written after it.
     DurableUnsaid,
     /// I15, I22: the origin is written, and clients are answered, before the abandonment is on
     /// record. Either wait hides that the other is missing.
@@ -55,7 +55,7 @@ pub enum Bug {
     OlderSummaryCounts,
     /// I7: a flush does not wait for the memory buffer.
     BufferNotFlushed,
-    /// I16: what an earlier life left in the memory buffer is not logged.
+    /// I16: writes that an earlier life left in the memory buffer are not logged.
     BufferForgotten,
     /// I1: the memory buffer serves copies of versions that the index no longer names.
     StaleCopyServed,
@@ -63,15 +63,15 @@ pub enum Bug {
     RetiredOpened,
     /// I8: segments leave that are empty, before a tail above them is durable.
     RetiredEarly,
-    /// I8: a tail moves before what supersedes the segment's entries is durable.
+    /// I8: a tail moves before the entries that supersede the segment's own are durable.
     BuriedEarly,
     /// I1: an evicted block is read where it was although the origin was written since.
     EvictedServedStale,
-    /// I8: nothing is forgotten of what was evicted from a segment that is used again.
+    /// I8: blocks evicted from a segment that is used again are not forgotten.
     EvictedRemembered,
-    /// I1: what was read ahead is served although the block was written since.
+    /// I1: a block read ahead is served although it was written since.
     AheadServedStale,
-    /// I21: a flush that succeeds is believed by who has not heard of one that failed before it.
+    /// I21: a flush that succeeds is believed by a shard that has not heard of a failure before it.
     LaterFlushBelieved,
     /// I22: other shards go on with a cache that one has given up.
     ShardGoesOn,
@@ -89,11 +89,11 @@ pub enum Bug {
     LateRecordCounts,
     /// I10: reads of the origin count although it may have gone back while they ran.
     DoubtsForgotten,
-    /// I12: a link to what was decided to be absent is left as it is.
+    /// I12: a link to a segment that was decided to be absent is left as it is.
     LinkLeft,
-    /// I8: what was evicted is looked for in a segment that is used again.
+    /// I8: evicted blocks are looked for in a segment that is used again.
     LateAnyway,
-    /// I19: a flush that covers too little of what a renewal leaves out counts.
+    /// I19: a flush counts that covers too little of the blocks that a renewal leaves out.
     RenewalUncovered,
     /// I12: a torn write can make an older header whole again.
     HeadersUnstamped,

@@ -1,4 +1,4 @@
-//! Policies: what is let in, where it goes, what stays.
+//! Policies: which blocks are let in, where they go, which of them stay.
 
 pub(crate) mod admission;
 pub(crate) mod clock_hand;
@@ -14,7 +14,8 @@ use crate::policy::replacement::Allowance;
 use crate::policy::trials::Trials;
 use crate::settings::Settings;
 
-/// What decides about admission and replacement. Questions about the shard are asked of its store.
+/// The state that decides about admission and replacement. Questions about the shard are asked of
+/// its store.
 #[derive(Debug)]
 pub(crate) struct Policy {
     pub(crate) gate: Gate,

@@ -1,9 +1,9 @@
-//! Recovery: from what is on the cache device (and in the shared-memory ring) to the state of a
-//! shard. Reads one summary for each sealed segment and scans only those that were open.
+//! Recovery: from the contents of the cache device (and of the shared-memory ring) to the state of
+//! a shard. Reads a summary for each sealed segment and scans only those that were open.
 //!
-//! In order: `scan` finds what each segment says; `damage` looks for what is missing; `judge`
-//! decides which uncertain entries count; `rebuild` takes the newest version of each block (I1);
-//! `verdict` writes down what was decided (I12).
+//! In order: `scan` reads what each segment says; `damage` looks for missing segments and records;
+//! `judge` decides which uncertain entries count; `rebuild` takes the newest version of each block
+//! (I1); `verdict` writes the decisions down (I12).
 
 pub(crate) mod attach;
 mod bury;
@@ -36,13 +36,13 @@ use crate::store::log::Log;
 pub struct Recovered {
     pub(crate) log: Log,
     pub(crate) index: Index,
-    /// What is to be done when the verdicts are durable.
+    /// Segments to be buried when the verdicts are durable.
     pub(crate) bury: Option<bury::Bury>,
-    /// What there was.
+    /// The findings of recovery.
     pub report: ShardReport,
 }
 
-/// What recovery of a shard found and did.
+/// Findings and work of the recovery of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardReport {
     /// Segments that hold something, of how many.
@@ -63,7 +63,7 @@ pub struct ShardReport {
     pub replayed_entries: u64,
     /// Blocks in the memory buffer that are acknowledged and not in the log yet.
     pub buffered_blocks: u64,
-    /// What should be there and is not.
+    /// Durable structures that are missing or make no sense, in words.
     pub damage: Vec<String>,
 }
 
@@ -76,12 +76,12 @@ pub enum RecoveryError {
     /// Something durable is missing (I14).
     #[error("the cache is damaged: {}", .0.join("; "))]
     Damaged(Vec<String>),
-    /// What it says cannot be true of any cache.
+    /// The device says something that cannot be true of any cache.
     #[error(
         "the cache is malformed: {0}. No forebay wrote that: restore the cache device from a copy, or create the cache anew (what was only in it is lost then)"
     )]
     Malformed(&'static str),
-    /// No free segment is left to write down what was decided.
+    /// No free segment is left to write the verdict to.
     #[error("the cache has no free segment left to record its recovery")]
     Full,
 }
@@ -110,9 +110,9 @@ pub(crate) struct FoundSegment {
     pub(crate) link: Option<Link>,
     /// Everything in it was decided by an earlier recovery, or listed by a renewal.
     pub(crate) decided: bool,
-    /// It was renewed: what it held had a lower generation before.
+    /// True if the segment was renewed: its blocks had a lower generation before.
     pub(crate) renewed: bool,
-    /// It has a summary of this generation.
+    /// True if the segment has a summary of this generation.
     pub(crate) sealed: bool,
     /// The summary slot that counts.
     pub(crate) summary: Option<u8>,
@@ -121,7 +121,8 @@ pub(crate) struct FoundSegment {
 }
 
 impl FoundSegment {
-    /// Its entries; those that make no sense were reported as damage when they were read.
+    /// Its entries. Entries that make no sense are left out: they were reported as damage when they
+    /// were read.
     pub(crate) fn entries(&self) -> impl Iterator<Item = NumberedEntry<'_>> {
         self.lists
             .iter()
@@ -137,8 +138,8 @@ pub(crate) struct Found {
     /// Which summary slot is taken in each segment, alive or not.
     pub(crate) summary_slots: Vec<Option<u8>>,
     pub(crate) tails: [Sequence; Stream::COUNT],
-    /// What summaries say of the tails. Headers of open segments may say more, and are lost where
-    /// their records do not count.
+    /// The highest tails in summaries. Headers of open segments may say higher ones, and are lost
+    /// where their records do not count.
     pub(crate) summary_tails: [Sequence; Stream::COUNT],
     pub(crate) durable: [DurablePosition; Stream::COUNT],
     /// The highest number known durable of each epoch that is not decided yet.
@@ -147,7 +148,7 @@ pub(crate) struct Found {
     pub(crate) unreadable: Vec<String>,
     /// Segments with a summary whose first header is zeroes: stream and generation of the summary.
     pub(crate) zeroed: Vec<(SegmentId, Stream, Sequence)>,
-    /// Damage was accepted: no summary may promise any longer what is not there.
+    /// Damage was accepted: no summary may promise missing records any longer.
     pub(crate) promised_too_much: bool,
 }
 
@@ -263,12 +264,12 @@ pub(crate) fn recover(
     })
 }
 
-/// How to recover.
+/// Options of a recovery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecoverOptions {
     pub(crate) accept_damage: bool,
     pub(crate) write: bool,
-    /// What is known from elsewhere of how far it was durable.
+    /// The durable positions of the shard, if they are known from elsewhere.
     pub(crate) promise: Option<Promise>,
 }
 

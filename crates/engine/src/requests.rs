@@ -1,4 +1,4 @@
-//! What is known of a request in progress.
+//! The state of a request in progress.
 
 use crate::interface::{Failure, Nanos, Request};
 

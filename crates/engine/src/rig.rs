@@ -1,5 +1,5 @@
 //! For unit tests of the rooms: a store over an empty cache, with memory, and a cache device that
-//! does at once what it is asked.
+//! does every operation at once.
 
 use crate::format::Stream;
 use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, Superblock};
@@ -231,7 +231,7 @@ fn with_free_segments(mut log: Log) -> Log {
     log
 }
 
-/// What kind of operation it is, and of which device.
+/// The kind of the operation, and whether it is of the cache device.
 pub(crate) fn shape(action: &Action) -> (&'static str, bool) {
     let kind = match action.operation {
         Operation::Read { .. } => "read",

@@ -1,10 +1,10 @@
 //! The shared-memory ring (I16): entries whose header is not on the cache device yet, kept where
 //! a crash of the daemon does not reach them.
 //!
-//! One page for each open record. A page names its record; each entry behind that carries a
-//! checksum seeded with the page's head, so that what an earlier use of the page left is never
-//! taken for ours and a half-written entry ends the list. An entry is complete before its
-//! request is acknowledged.
+//! Each open record has a page. A page names its record. Each entry behind that carries a checksum
+//! seeded with the page's head, so that entries of an earlier use of the page are never taken for
+//! ours, and a half-written entry ends the list. An entry is complete before its request is
+//! acknowledged.
 
 use crate::format::codec::{Reader, Writer, checksum};
 use crate::format::{CacheId, Entry, EntryList, SegmentId, Sequence, Stream};
@@ -12,7 +12,7 @@ use crate::planted::{self, Bug};
 
 /// Bytes of the ring of one shard.
 pub const RING_BYTES: usize = HEAD_BYTES + PAGES * RING_PAGE_BYTES;
-/// How many records can be open, or closed without their header written, at a time.
+/// The number of records that can be open, or closed without their header written, at a time.
 pub const PAGES: usize = 32;
 
 const HEAD_BYTES: usize = 4096;
@@ -101,14 +101,14 @@ impl RingPage {
         }
     }
 
-    /// Whether so many more entries with so many checksums in all fit beside what is set aside.
+    /// True if so many more entries with so many checksums in all fit beside the bytes set aside.
     #[must_use]
     pub fn has_room(&self, entries: usize, checksums: usize) -> bool {
         let wanted = entries * RING_ENTRY_BYTES + checksums * 4;
         self.used + self.reserved + wanted <= RING_PAGE_BYTES
     }
 
-    /// How many more blocks can be set aside, each with an entry of its own at worst.
+    /// The number of further blocks that can be set aside, each with an entry of its own at worst.
     #[must_use]
     pub fn blocks_that_fit(&self) -> usize {
         RING_PAGE_BYTES.saturating_sub(self.used + self.reserved) / RING_BLOCK_BYTES
@@ -119,7 +119,7 @@ impl RingPage {
         self.reserved += blocks * RING_BLOCK_BYTES;
     }
 
-    /// Gives back what was set aside for them.
+    /// Gives back the room set aside for them.
     pub fn release(&mut self, blocks: usize) {
         self.reserved -= blocks * RING_BLOCK_BYTES;
     }
@@ -189,7 +189,7 @@ pub struct RingRecord {
 pub struct ReplayedRecord {
     /// Which record.
     pub record: RingRecord,
-    /// How many blocks it has, if it was closed.
+    /// The number of its blocks, if it was closed.
     pub blocks: Option<u16>,
     /// Its entries, by number.
     pub entries: EntryList,
@@ -204,7 +204,7 @@ pub fn is_of(ring: &[u8], identity: RingIdentity) -> bool {
         && (ring[..48] == encode_identity(identity) || planted::is(Bug::AnyRing))
 }
 
-/// Reads back what a daemon that died left, if the ring is of this identity.
+/// Reads back the records that a daemon that died left, if the ring is of this identity.
 #[must_use]
 pub fn replay(ring: &[u8], identity: RingIdentity) -> Vec<ReplayedRecord> {
     if !is_of(ring, identity) {
@@ -218,8 +218,8 @@ pub fn replay(ring: &[u8], identity: RingIdentity) -> Vec<ReplayedRecord> {
         .collect()
 }
 
-/// What the checksums of pages begin with: two caches, or two epochs, can use a page for a record
-/// of the same place, generation and count.
+/// The seed of the checksums of pages: two caches, or two epochs, can use a page for a record of
+/// the same place, generation and count.
 fn identity_sum(ring: &[u8]) -> u32 {
     // Without the head's own checksum, which would make the sum of any head of a cache the same.
     crc32c::crc32c(&ring[..44])
@@ -269,8 +269,8 @@ fn replay_page(page: &[u8], identity: u32) -> Option<ReplayedRecord> {
 }
 
 /// The sum of an entry: every word is mixed in with a multiplication and a shift, as the steps of
-/// SplitMix64 are (Steele, Lea and Flood 2014). It guards against a half-written entry and one of
-/// an earlier use, both in memory; for a few words that is cheaper than a CRC's set-up.
+/// SplitMix64 are (Steele, Lea and Flood 2014). It guards against half-written entries and entries
+/// of an earlier use, both in memory; for a few words it is cheaper than a CRC's set-up.
 #[inline]
 fn entry_sum(seed: u32, words: &[u8]) -> u32 {
     let mut state = u64::from(seed);

@@ -1,4 +1,4 @@
-//! What can be set, and what it means. Everything here can change while I/O runs.
+//! Settings and their meaning. Everything here can change while I/O runs.
 
 pub(crate) mod laboratory;
 pub(crate) mod mode;
@@ -9,7 +9,7 @@ use crate::settings::laboratory::Laboratory;
 pub use crate::settings::mode::Mode;
 use crate::settings::replacement::Replacement;
 
-/// When a write is acknowledged; what each promises is in docs/MODEL.md.
+/// When a write is acknowledged. docs/MODEL.md has the promise of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Commit {
     /// Data and entry are on the cache device.
@@ -50,10 +50,10 @@ impl std::str::FromStr for Commit {
 /// and nobody waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WritebackPolicy {
-    /// What is above the low mark, as fast as the devices' other users leave room for, and what is
-    /// older than the age limit.
+    /// Dirty data above the low mark, as fast as the devices' other users leave room for, and dirty
+    /// data older than the age limit.
     Threshold,
-    /// What is older than the age limit; the low mark does not matter.
+    /// Dirty data older than the age limit; the low mark does not matter.
     Timed,
     /// Steadily, at a rate that keeps dirty data at the low mark, and faster while there are no
     /// requests.
@@ -89,17 +89,17 @@ impl std::str::FromStr for WritebackPolicy {
 /// The most touches that are told apart: a filter keeps four bits for each.
 pub(crate) const MAX_TOUCHES: u8 = 15;
 
-/// Which blocks that are not cached are let in: those wanted this often, lately.
+/// Which blocks that are not cached are let in: blocks wanted this often, lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Admission(u8);
 
 impl Admission {
     /// All.
     pub const ALWAYS: Admission = Admission(1);
-    /// Those wanted before.
+    /// Blocks wanted before.
     pub const SECOND_TOUCH: Admission = Admission(2);
 
-    /// Those wanted for the n-th time, 1 to 15.
+    /// Lets in blocks wanted for the n-th time, 1 to 15.
     ///
     /// # Errors
     /// Says what is possible.
@@ -113,7 +113,7 @@ impl Admission {
         }
     }
 
-    /// How often a block must have been wanted, the last time included.
+    /// The number of times a block must have been wanted, the last included.
     #[must_use]
     pub fn touches(self) -> u8 {
         self.0
@@ -185,13 +185,13 @@ pub struct Settings {
     pub congestion_read: Option<Nanos>,
     /// While logged writes take longer than this on average, others go to the origin.
     pub congestion_write: Option<Nanos>,
-    /// How much may be written to the cache device in a day, in bytes, by all its shards: when it is spent nothing is
-    /// let in that can go without. What was not used is saved for an hour.
+    /// The bytes that all shards together may write to the cache device in a day. When they are
+    /// spent, nothing is let in that can go without. Bytes not used are saved for an hour.
     pub write_budget_bytes_per_day: Option<u64>,
     /// Requests of a sequential stream longer than this bypass the cache; `None` for never.
     pub sequential_cutoff_bytes: Option<u64>,
-    /// How large the memory buffers of a cache are together, in bytes, where the driver makes them:
-    /// 1 MiB to 64 GiB. Those that are there already stay as they are.
+    /// The size of all memory buffers of a cache together, in bytes, where the driver makes them: 1
+    /// MiB to 64 GiB. Buffers that are there already stay as they are.
     pub memory_buffer_bytes: u64,
     /// When dirty data is written back.
     pub writeback_policy: WritebackPolicy,
@@ -205,16 +205,17 @@ pub struct Settings {
     /// Dirty data older than this is written back whatever its amount (policies `Threshold` and
     /// `Timed`).
     pub age_limit: Nanos,
-    /// How long an entry may stay in memory.
+    /// The longest time that an entry may stay in memory.
     pub record_delay: Nanos,
-    /// How many write-back operations may be in flight when the origin has nothing else to do.
+    /// The number of write-back operations that may be in flight when the origin has nothing else
+    /// to do.
     pub writeback_depth: u16,
     /// The longest run written back in one operation, in bytes.
     pub writeback_run_bytes: u32,
     /// Which blocks stay when room is made.
     pub replacement: Replacement,
-    /// How many clean blocks may be copied to keep them for each hundred that are let in; the bar
-    /// for staying rises before that is reached.
+    /// The number of clean blocks that may be copied to keep them, for each hundred that are let
+    /// in; the bar for staying rises before that is reached.
     pub retain_percent: u8,
     /// The probation stream's share of the shard, in percent.
     pub probation_percent: u8,
@@ -225,7 +226,7 @@ pub struct Settings {
     pub renew_percent: u8,
     /// Tell the cache device to discard segments as they become free.
     pub discard_freed_segments: bool,
-    /// What only the laboratory changes.
+    /// Settings that only the laboratory changes.
     pub laboratory: Laboratory,
 }
 

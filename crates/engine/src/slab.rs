@@ -1,4 +1,4 @@
-//! A table of what is in progress. Each value has a small id, so that steady state allocates
+//! A table of operations in progress. Each value has a small id, so that steady state allocates
 //! nothing.
 
 use std::marker::PhantomData;
@@ -57,7 +57,7 @@ impl<I: SlabId, T> Slab<I, T> {
             .expect("an id in use")
     }
 
-    /// Puts what becomes of the value of this id in its place.
+    /// Replaces the value of this id by what `change` makes of it.
     pub(crate) fn change(&mut self, id: I, change: impl FnOnce(T) -> T) {
         let place = &mut self.places[id.index() as usize];
         *place = place.take().map(change);
@@ -80,7 +80,7 @@ impl<I: SlabId, T> Slab<I, T> {
         (0..self.places.len() as u32).map(I::new)
     }
 
-    /// How many values there are.
+    /// The number of values.
     #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()

@@ -35,7 +35,7 @@ impl Space {
         }
     }
 
-    /// How many segments are being emptied.
+    /// The number of segments being emptied.
     pub(crate) fn jobs(&self) -> usize {
         self.jobs.len()
     }

@@ -1,6 +1,6 @@
-//! Buffers kept for what frees others. Requests hold memory while they wait for room in the log;
-//! room comes from headers, summaries, retained copies and write-back; so none of these may wait
-//! for memory for ever.
+//! Buffers kept for operations that free others. Requests hold memory while they wait for room in
+//! the log. Room comes from headers, summaries, retained copies and write-back, so none of these
+//! may wait for memory for ever.
 
 use crate::interface::{Buf, Memory};
 
@@ -49,7 +49,7 @@ impl Spare {
         }
     }
 
-    /// Gives back what `alloc` gave.
+    /// Gives back a buffer of `alloc`.
     pub(crate) fn free(&mut self, buf: Buf, memory: &mut dyn Memory) {
         match self.whole {
             Some(whole) if whole.start_sector == buf.start_sector => self.lent = false,

@@ -1,4 +1,4 @@
-//! What a shard counts. Plain numbers, read between calls.
+//! The counters of a shard. Plain numbers, read between calls.
 
 use crate::bypass::Bypasses;
 use crate::interface::Nanos;
@@ -23,10 +23,10 @@ impl Default for Histogram {
 
 impl Histogram {
     const STEPS: u32 = 8;
-    /// From 1 µs to about 18 minutes; what is longer counts as that.
+    /// From 1 µs to about 18 minutes; longer times count as that.
     const BUCKETS: usize = 31 * Self::STEPS as usize;
 
-    /// Counts one time.
+    /// Counts a time.
     pub fn record(&mut self, time: Nanos) {
         let units = (time.0 / 1024).max(1);
         let power = units.ilog2();
@@ -37,7 +37,7 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_add(time.0);
     }
 
-    /// How many times were counted.
+    /// The number of times counted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -73,8 +73,8 @@ impl Histogram {
         self.sum_ns
     }
 
-    /// Limits that double, each in nanoseconds and with how many counted times are below it. What
-    /// is above the last, about 18 minutes, is only in [`Histogram::count`].
+    /// Limits that double, each in nanoseconds and with the number of counted times below it. Times
+    /// above the last, about 18 minutes, are only in [`Histogram::count`].
     pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
         let powers = self.counts.chunks(Self::STEPS as usize).enumerate();
         let bounded = powers.take(Self::BUCKETS / Self::STEPS as usize - 1);
@@ -84,7 +84,7 @@ impl Histogram {
         })
     }
 
-    /// What was counted since an earlier state of the same histogram.
+    /// Returns the counts since an earlier state of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut since = self.clone();

@@ -1,9 +1,9 @@
-//! What the control plane asks of a device, and how devices fail.
+//! The calls of the control plane on a device, and the errors of devices.
 
 /// The unit in which buffers and requests are aligned, in bytes.
 pub const SECTOR_BYTES: usize = 512;
 
-/// How a device operation failed.
+/// The error of a device operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum DeviceError {
     /// The device reported an error, or a transfer ended short.
@@ -41,8 +41,7 @@ pub trait Storage {
     fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError>;
     /// Writes all of `from`; volatile until the next flush.
     ///
-    /// # Errors
-    /// If the device fails; what was written is then uncertain.
+    /// # Errors If the device fails; the data written is then uncertain.
     fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError>;
     /// Makes every completed write durable.
     ///
@@ -84,7 +83,7 @@ impl<S: Storage + ?Sized> Storage for &mut S {
     }
 }
 
-/// One of the reads of [`Storage::read_many`].
+/// A read of [`Storage::read_many`].
 #[derive(Debug)]
 pub struct ReadAt<'a> {
     /// Device offset, in bytes.

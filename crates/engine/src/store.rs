@@ -1,7 +1,7 @@
 //! The store of a shard: the log, the index of what is in it, and how both get to the cache device.
 //!
-//! Nothing in here knows requests, jobs or policies. What ended is noted ([`Appended`], the waiters
-//! that [`Store::cache_flush_done`] returns), and told by whoever called.
+//! Nothing in here knows requests, jobs or policies. The store notes what ended ([`Appended`], the
+//! waiters that [`Store::cache_flush_done`] returns), and the caller tells it.
 
 pub(crate) mod append;
 mod cleans;
@@ -77,7 +77,7 @@ pub(crate) struct Store {
     stirred: bool,
 }
 
-/// Notices a client that flushes after each write, which then pays one write and one flush.
+/// Notices a client that flushes after each write, which then pays for a write and a flush.
 #[derive(Debug, Default)]
 pub(crate) struct SyncWriter {
     writes_since_flush: u32,
@@ -170,14 +170,14 @@ impl Store {
         self.issue_quietly(op, device, operation);
     }
 
-    /// The same of an operation that stirs nothing and whose bytes the caller counts: hits and
-    /// fast writes, which are counted in instructions.
+    /// [`Store::issue`] for an operation that stirs nothing and whose bytes the caller counts: hits
+    /// and fast writes, which are counted in instructions.
     #[inline(always)]
     pub(crate) fn issue_quietly(&mut self, op: Op, device: Device, operation: Operation) {
         self.operations.issue(op, device, operation);
     }
 
-    /// Everything is being looked at: what happened so far is seen by that.
+    /// Forgets what happened so far: everything is being looked at, and sees it.
     pub(crate) fn clear_stirred(&mut self) {
         self.stirred = false;
     }
@@ -237,7 +237,7 @@ impl Store {
         self.capacity_blocks
     }
 
-    /// Reckons anew what the shares in the settings are shares of.
+    /// Reckons anew the capacity of which the settings give shares.
     pub(crate) fn reckon_capacity(&mut self) {
         self.log.reckon_usable();
         self.capacity_blocks = self.log.capacity_blocks();
@@ -253,15 +253,15 @@ impl Store {
         self.dirty_blocks_to_come() >= self.share(self.settings.dirty_high_percent)
     }
 
-    /// Dirty blocks that write-back can make clean. Those that cannot be read from the cache
-    /// device hold no write up: it might be the one that replaces them.
+    /// Dirty blocks that write-back can make clean. Blocks that cannot be read from the cache
+    /// device are left out: the write that they would hold up may replace them.
     pub(crate) fn dirty_blocks_to_come(&self) -> u64 {
         self.stats
             .dirty_blocks
             .saturating_sub(self.unreadable.len())
     }
 
-    /// Whether there is room for copies of what was written. Near the mark at which writers are held
+    /// True if there is room for copies of written blocks. Near the mark at which writers are held
     /// back, the cache writes as fast as it can be emptied, and a copy takes from that.
     pub(crate) fn has_room_for_written(&self) -> bool {
         let near_percent = self.settings.dirty_high_percent / 4 * 3;

@@ -1,10 +1,11 @@
-//! What is dirty in a cache that is given up (I15): it stays the newest there is until it is
-//! written back, so it is put on record with the abandonment, and the list gets shorter on record
-//! before anything newer goes to the origin.
+//! Dirty blocks of a cache that is given up (I15). They stay the newest until they are written
+//! back, so they are put on record with the abandonment. The list gets shorter on record before
+//! anything newer goes to the origin.
 //!
 //! Example: block 7 is dirty when the cache is given up, and on record. Write-back saves it. A
 //! write of block 7 then waits until the record is written again without it: a crash in between
-//! would have the next start take block 7 from the cache, over what the write left on the origin.
+//! would have the next start take block 7 from the cache, over the newer data of the write on the
+//! origin.
 
 use crate::ids::RequestIndex;
 use std::ops::Range;
@@ -30,7 +31,7 @@ impl Engine {
         ops.any(|op| matches!(op, Op::AppendData(_) | Op::FastWrite(_)))
     }
 
-    /// How far this shard is durable, for the record.
+    /// The durable positions of this shard, for the record.
     #[must_use]
     pub fn promise(&self) -> Promise {
         Promise {
@@ -45,9 +46,9 @@ impl Engine {
         self.store.log.epoch
     }
 
-    /// What is dirty now, to be put on record. Once it is, [`Engine::abandonment_recorded`]. None as
-    /// long as the volume of some of it is not there: a list without that would replace one that
-    /// has it (I15).
+    /// Lists the dirty blocks now, to be put on record. When they are, the driver calls
+    /// [`Engine::abandonment_recorded`]. `None` as long as the volume of any of them is not there:
+    /// a list without them would replace a list that has them (I15).
     pub fn list_unsaved(&mut self) -> Option<Vec<Unsaved>> {
         let (index, buffer) = (&self.store.index, &self.buffer);
         let slots = (0..index.slots()).map(Slot);
@@ -65,8 +66,9 @@ impl Engine {
         Some(unsaved)
     }
 
-    /// Believes of the cache only what is dirty and listed: the rest is older than what the origin
-    /// holds, or may be. What a cache that was given up is opened with, to save what is unsaved.
+    /// Keeps of the cache only blocks that are dirty and listed: all others are older than the
+    /// origin, or may be. A cache that was given up is opened with this, to save its unsaved
+    /// blocks.
     pub fn keep_only(&mut self, unsaved: &[Range<BlockKey>]) {
         let keys = unsaved.iter().flat_map(|range| range.start.0..range.end.0);
         let listed = Listed::of(keys.map(BlockKey).collect());
@@ -102,9 +104,9 @@ impl Engine {
         failed.is_some_and(|failed| failed.recorded && failed.listed.revision_wanted)
     }
 
-    /// Whether a write that failed must not be answered yet (I10): as long as an older version of
-    /// one of its blocks is on record, the next start would take what landed for that.
-    /// The memory buffer has what it logs, and tries again.
+    /// True if a failed write must not be answered yet (I10). As long as an older version of any of
+    /// its blocks is on record, the next start would take data of the write that landed for that
+    /// version. The memory buffer keeps its own writes, and tries them again.
     pub(crate) fn may_come_back(
         &mut self,
         index: RequestIndex,

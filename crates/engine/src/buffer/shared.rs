@@ -2,8 +2,8 @@
 //! yet, in memory that a crash of the daemon does not reach. Like the ring (I16) it carries whose
 //! it is; an entry counts only if its own checksum and that of its data are right.
 //!
-//! A head in two copies, a table of entries, one for each block of data, and the data. The entry
-//! of a write is at the place of its first block, so that it needs no list of free places.
+//! A head in two copies, a table of entries, an entry for each block of data, and the data. The
+//! entry of a write is at the place of its first block, so that it needs no list of free places.
 
 use std::ops::RangeInclusive;
 
@@ -21,7 +21,7 @@ const PAGE_BYTES: usize = 4096;
 /// The fewest blocks of data a buffer has.
 const FEWEST_BLOCKS: usize = 16;
 
-/// How a shard's buffer of so many bytes is divided.
+/// The division of a shard's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Blocks of data that fit.
@@ -64,7 +64,7 @@ pub(crate) struct StoredWrite {
     pub(crate) at: u32,
 }
 
-/// What a head says.
+/// The contents of a head.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     identity: RingIdentity,
@@ -122,7 +122,7 @@ impl Head {
         })
     }
 
-    /// What the checksums of entries begin with.
+    /// The seed of the checksums of entries.
     fn seed(&self) -> u32 {
         let mut unstamped = *self;
         unstamped.identity.epoch = 0;
@@ -258,9 +258,9 @@ impl SharedBuffer {
     }
 }
 
-/// Hands a buffer of an epoch that no recovery has decided over to the last of them, the epoch of
-/// this attach, before that is decided: after a crash in between it is found again by the one or
-/// the other. One of another cache, boot or time stays what it is.
+/// Hands a buffer of an undecided epoch over to the last of these epochs, that of this attach,
+/// before that epoch is decided: after a crash in between it is still of an undecided epoch, and
+/// the next attach finds it. A buffer of another cache, boot or time stays as it is.
 pub(crate) fn hand_over(buffer: &mut [u8], owner: RingIdentity, undecided: RangeInclusive<u32>) {
     let to = *undecided.end();
     let found = undecided.filter(|epoch| *epoch != to).find_map(|epoch| {
@@ -273,8 +273,8 @@ pub(crate) fn hand_over(buffer: &mut [u8], owner: RingIdentity, undecided: Range
     }
 }
 
-/// How many blocks of acknowledged writes a buffer holds that are not in the log, if it is of
-/// this owner and of an epoch that is not decided.
+/// The number of blocks in acknowledged writes that are not in the log, in a buffer of this owner
+/// and of an undecided epoch; 0 in any other.
 pub(crate) fn blocks_held(
     buffer: &[u8],
     owner: RingIdentity,

@@ -1,4 +1,4 @@
-//! What the control plane asks of a shard: volumes, modes, settings, space, and questions.
+//! Calls of the control plane on a shard: volumes, modes, settings, space, and questions.
 
 use std::ops::Range;
 
@@ -46,9 +46,9 @@ impl Engine {
         self.store.stir();
     }
 
-    /// Forgets a volume that has no dirty data and no requests in progress. Its clean blocks
-    /// leave the index; what the log still says of it is void once the superblock says the
-    /// volume is detached (I15).
+    /// Forgets a volume that has no dirty data and no requests in progress. Its clean blocks leave
+    /// the index; entries of it in the log are void once the superblock says the volume is detached
+    /// (I15).
     ///
     /// # Errors
     /// With the number of dirty blocks if there are any, or of requests in progress.
@@ -167,7 +167,7 @@ impl Engine {
         &self.store.stats
     }
 
-    /// Dirty and cached blocks of a volume. Those in the memory buffer alone are dirty too: the
+    /// Dirty and cached blocks of a volume. Blocks in the memory buffer alone are dirty too: the
     /// origin does not have them.
     #[must_use]
     pub fn volume_blocks(&self, slot: VolumeSlot) -> Option<(u64, u64)> {
@@ -193,7 +193,7 @@ impl Engine {
         self.store.stir();
     }
 
-    /// How many dirty blocks of a volume write-back could not read and tries no more.
+    /// The number of dirty blocks of a volume that write-back could not read and tries no more.
     #[must_use]
     pub fn unreadable_blocks(&self, volume: VolumeSlot) -> u64 {
         self.store.unreadable_blocks(volume)
@@ -206,7 +206,7 @@ impl Engine {
         self.store.unreadable_dirty(volume)
     }
 
-    /// How many blocks are cached and how many fit, at most.
+    /// The number of blocks cached, and of those that fit at most.
     #[must_use]
     pub fn occupancy(&self) -> (u64, u64) {
         (
@@ -276,11 +276,11 @@ impl Engine {
         self.store.log.id
     }
 
-    /// Uses the extents of this superblock, which is durable: what is new in it is free from now
-    /// on, what is gone from it has been emptied ([`Engine::retire`]).
+    /// Uses the extents of this superblock, which is durable: new segments are free from now on,
+    /// and those that are gone have been emptied ([`Engine::retire`]).
     ///
     /// # Panics
-    /// If something that is gone is not empty.
+    /// If a segment that is gone is not empty.
     pub fn set_extents(&mut self, superblock: &Superblock) {
         self.space.set_extents(&mut self.store, superblock);
         let slots = self.store.log.usable_slots();
@@ -292,16 +292,16 @@ impl Engine {
     /// ([`Engine::set_extents`]); until then they can be put back ([`Engine::keep_retiring`]).
     ///
     /// # Errors
-    /// With how many segments must stay, if they would not.
+    /// With the number of segments that must stay, if they would not.
     ///
     /// # Panics
-    /// If others are being retired, or one is not there.
+    /// If others are being retired, or any is not there.
     pub fn retire(&mut self, ids: Vec<Range<u32>>) -> Result<(), u32> {
         self.space.retire(&mut self.store, ids)
     }
 
-    /// How many of the segments that are to leave still hold something, and of how many; `None`
-    /// if none are.
+    /// The number of leaving segments that still hold something, and of all leaving segments;
+    /// `None` if none are to leave.
     #[must_use]
     pub fn retiring(&self) -> Option<(u32, u32)> {
         self.space.retiring(&self.store)

@@ -5,8 +5,8 @@
 pub struct CacheId(pub [u8; 16]);
 
 impl CacheId {
-    /// The identity in what lies in an extent: what an earlier extent left in the same place is
-    /// another's.
+    /// The identity in the structures of an extent. Structures that an earlier extent left in the
+    /// same place have another.
     #[must_use]
     pub(crate) fn of_extent(self, serial: u32) -> CacheId {
         let mut id = self.0;
@@ -16,7 +16,7 @@ impl CacheId {
         CacheId(id)
     }
 
-    /// What this cache's checksums start from.
+    /// The seed of this cache's checksums.
     #[must_use]
     pub fn seed(self) -> u32 {
         crc32c::crc32c(&self.0)

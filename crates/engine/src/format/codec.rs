@@ -16,7 +16,7 @@ impl<'a> Writer<'a> {
         Writer { page, at: 0 }
     }
 
-    /// How many bytes are written.
+    /// The number of bytes written.
     #[must_use]
     pub fn position(&self) -> usize {
         self.at
@@ -31,7 +31,7 @@ impl<'a> Writer<'a> {
         self.at += bytes.len();
     }
 
-    /// Makes what is left of the page zeroes.
+    /// Fills the rest of the page with zeroes.
     pub fn zero_rest(&mut self) {
         // In pieces that the compiler clears in line.
         for piece in self.page[self.at..].chunks_mut(256) {
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many bytes are read.
+    /// The number of bytes read.
     #[must_use]
     pub fn position(&self) -> usize {
         self.at
@@ -137,8 +137,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The CRC32C of `bytes`, seeded with the cache's identity so that what another cache left on
-/// the device never looks like ours.
+/// The CRC32C of `bytes`, seeded with the cache's identity so that structures of another cache on
+/// the device never look like ours.
 #[must_use]
 pub fn checksum(id: CacheId, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(id.seed(), bytes)

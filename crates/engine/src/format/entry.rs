@@ -1,4 +1,4 @@
-//! Entries: the lines of a record or a summary, each naming what happened to a run of blocks.
+//! Entries: the lines of a record or a summary, each naming an event of a run of blocks.
 //!
 //! An entry is 8 bytes, a `Data` entry 4 more for each block's CRC32C:
 //!
@@ -28,7 +28,7 @@ const SLOT_BITS: u32 = 12;
 /// Bits of a block key.
 pub const KEY_BITS: u32 = 40;
 
-/// What happened to a run of blocks.
+/// An entry: the event of a run of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// `count` blocks from `key` on are at `slot` and the slots after it.
@@ -37,7 +37,7 @@ pub enum Entry {
         key: BlockKey,
         /// Its slot in the segment.
         slot: u16,
-        /// How many, 1 to 256.
+        /// The number of blocks, 1 to 256.
         count: u16,
         /// Whether the origin may hold something older.
         dirty: bool,
@@ -48,32 +48,32 @@ pub enum Entry {
         key: BlockKey,
         /// Its slot in the segment.
         slot: u16,
-        /// How many, 1 to 256.
+        /// The number of blocks, 1 to 256.
         count: u16,
         /// Whether the origin may hold something older.
         dirty: bool,
     },
-    /// The versions at these slots are durable on the origin. The version is the one whose
-    /// segment was open or sealed at the entry's own number: slots are written once a generation.
+    /// The versions at these slots are durable on the origin. The version is that whose segment was
+    /// open or sealed at the entry's own number: slots are written once a generation.
     Clean {
         /// Which segment.
         segment: SegmentId,
         /// First slot.
         slot: u16,
-        /// How many, 1 to 256.
+        /// The number of blocks, 1 to 256.
         count: u16,
     },
     /// `count` blocks from `key` on are no longer cached.
     Drop {
         /// First block.
         key: BlockKey,
-        /// How many, 1 to 256.
+        /// The number of blocks, 1 to 256.
         count: u16,
     },
 }
 
 impl Entry {
-    /// How many blocks it names, and so how many numbers it takes.
+    /// The number of blocks it names, and so of the numbers it takes.
     #[must_use]
     pub fn count(self) -> u16 {
         match self {
@@ -98,7 +98,7 @@ impl Entry {
         }
     }
 
-    /// The same with another count.
+    /// Returns this entry with another count.
     fn with_count(mut self, new: u16) -> Entry {
         match &mut self {
             Entry::Data { count, .. }

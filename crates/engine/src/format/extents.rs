@@ -46,14 +46,14 @@ pub struct Extent {
     pub start_bytes: u64,
     /// The id of its first segment in each shard.
     pub first_segment: u32,
-    /// How many segments each shard has in it.
+    /// The number of segments that each shard has in it.
     pub segments: u32,
 }
 
 impl Extent {
     pub(crate) const BYTES: usize = 4 + 1 + 1 + 2 + 8 + 4 + 4;
 
-    /// One past the id of its last segment.
+    /// The id after that of its last segment.
     #[must_use]
     pub fn end_segment(&self) -> u32 {
         self.first_segment + self.segments
@@ -108,7 +108,7 @@ impl Extent {
 pub struct Extents(Vec<Extent>);
 
 impl Extents {
-    /// Those of a new cache. Where there are several shards their segments alternate.
+    /// The extents of a new cache. Where there are several shards their segments alternate.
     #[must_use]
     pub fn of_new(geometry: &Geometry) -> Extents {
         let mut extents = Extents::of_version_1(geometry);
@@ -116,7 +116,7 @@ impl Extents {
         extents
     }
 
-    /// Those of a cache whose superblock does not list them.
+    /// The extents of a cache whose superblock does not list them.
     #[must_use]
     pub fn of_version_1(geometry: &Geometry) -> Extents {
         Extents(vec![Extent {
@@ -129,7 +129,7 @@ impl Extents {
         }])
     }
 
-    /// Those that a superblock lists, if they can be.
+    /// The extents that a superblock lists, if they can be.
     ///
     /// # Errors
     /// If they cannot be.
@@ -172,18 +172,18 @@ impl Extents {
         Ok(Extents(extents))
     }
 
-    /// One after the other.
+    /// The extents, by the ids of their segments.
     pub fn iter(&self) -> impl Iterator<Item = &Extent> {
         self.0.iter()
     }
 
-    /// How many segments each shard has.
+    /// The number of segments of each shard.
     #[must_use]
     pub fn segments(&self) -> u32 {
         self.0.iter().map(|extent| extent.segments).sum()
     }
 
-    /// One past the highest id of a segment.
+    /// The id after the highest of a segment.
     #[must_use]
     pub fn end_segment(&self) -> u32 {
         self.0.last().map_or(0, Extent::end_segment)
@@ -261,7 +261,7 @@ impl Extents {
         Ok(beyond)
     }
 
-    /// Those that remain without some segments.
+    /// The extents that remain without some segments.
     #[must_use]
     pub(crate) fn without(&self, gone: &[std::ops::Range<u32>], geometry: &Geometry) -> Extents {
         let mut left = self.0.clone();
@@ -411,7 +411,7 @@ impl SegmentMap {
         self.stretch_of(self.slot(segment)).is_some()
     }
 
-    /// What the headers and summaries of a segment say is their cache.
+    /// The identity of the cache in the headers and summaries of a segment.
     #[inline(always)]
     pub(crate) fn id_in(&self, segment: SegmentId) -> CacheId {
         if self.others.is_empty() {

@@ -1,4 +1,4 @@
-//! How a cache device is divided, and the names of its parts.
+//! The division of a cache device, and the names of its parts.
 
 use super::PAGE_BYTES;
 use super::codec::{Reader, Writer};
@@ -10,7 +10,7 @@ use super::entry::{CHECKSUM_BYTES, HEAD_BYTES, KEY_BITS};
 pub struct BlockKey(pub u64);
 
 impl BlockKey {
-    /// One past the highest key: 4 PiB of origins at blocks of 4 KiB.
+    /// The key after the highest: 4 PiB of origins at blocks of 4 KiB.
     pub const END: u64 = 1 << KEY_BITS;
 
     /// The key `by` blocks further.
@@ -40,11 +40,11 @@ pub enum GeometryError {
         "{available_bytes} bytes are too few for {shards} shard(s): at least {needed_bytes} are needed"
     )]
     TooSmall {
-        /// What there is.
+        /// The bytes that there are.
         available_bytes: u64,
-        /// How many shards were asked for.
+        /// The number of shards asked for.
         shards: u16,
-        /// What it would take.
+        /// The bytes that it would take.
         needed_bytes: u64,
     },
     /// The fields of a superblock contradict each other.
@@ -59,10 +59,10 @@ pub struct Geometry {
     pub block_bytes: u32,
     /// The unit of allocation and reclaim, in bytes.
     pub segment_bytes: u32,
-    /// How many independent engines share the cache.
+    /// The number of shards, each with an engine of its own.
     pub shards: u16,
-    /// One past the highest id of a segment: how many each of them has, if none left in between
-    /// (see [`super::Extents`]).
+    /// The id after the highest of a segment: the number of segments of each shard, if no ids are
+    /// left out in between (see [`super::Extents`]).
     pub segments_per_shard: u32,
     /// Blocks go to shards by regions of this size, in bytes.
     pub region_bytes: u32,
@@ -81,9 +81,9 @@ const DEFAULT_REGION_BYTES: u32 = 8 << 20;
 const ONE_SHARD_BELOW_BYTES: u64 = 16 << 30;
 
 impl Geometry {
-    /// The shape for a cache device of `size_bytes`: segments of a 512th of a shard, clamped to
-    /// 128 KiB to 2 MiB (more from 16 TiB a shard on, to bound their number); one shard below
-    /// 16 GiB, else `cores` up to 8.
+    /// The shape for a cache device of `size_bytes`: segments of a 512th of a shard, clamped to 128
+    /// KiB to 2 MiB (more from 16 TiB a shard on, to bound their number); a single shard below 16
+    /// GiB, else `cores` up to 8.
     ///
     /// # Errors
     /// If the block size is out of range or the device too small.

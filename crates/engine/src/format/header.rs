@@ -1,4 +1,4 @@
-//! Record headers: one page that names what a record holds and how far the shard had got.
+//! Record headers: a page that lists the entries of a record and the state of its shard.
 
 use super::cache_id::CacheId;
 use super::codec::{Reader, Writer, checksum};
@@ -26,7 +26,7 @@ pub struct Link {
     pub segment: SegmentId,
     /// The generation it had.
     pub generation: Sequence,
-    /// One past its last used slot.
+    /// The slot after its last used slot.
     pub end_slot: u16,
 }
 
@@ -35,11 +35,11 @@ pub struct Link {
 pub struct DurablePosition {
     /// The generation of the segment.
     pub generation: Sequence,
-    /// One past the last durable slot in it.
+    /// The slot after the last durable slot in it.
     pub end_slot: u16,
 }
 
-/// What every header and summary says of the whole shard at its time.
+/// The state of the whole shard, in every header and summary, at its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// Every entry up to this one is durable. Speaks for its own epoch only (I12).
@@ -113,13 +113,13 @@ pub struct Header {
     pub stream: Stream,
     /// The sequence number the segment was opened with.
     pub generation: Sequence,
-    /// How many slots after the header belong to the record.
+    /// The number of slots after the header that belong to the record.
     pub blocks: u16,
     /// Header and blocks were one transfer: the header does not prove that the blocks arrived.
     pub combined: bool,
     /// The shard's state.
     pub state: State,
-    /// What the record holds. The numbers are of the generation's epoch.
+    /// The record's entries. The numbers are of the generation's epoch.
     pub entries: EntryList,
 }
 
@@ -215,9 +215,9 @@ impl Header {
 
 /// Adds the header's own number to the end of each sector behind the first, or takes it off again.
 ///
-/// A power cut may leave some sectors of a write and not the others. Without stamps a sector of
-/// a new header can be like that of an older one in its place, which was torn or had rotted: the
-/// older header would be whole again, and what recovery rejected would count (I12).
+/// A power cut may leave some sectors of a write and not the others. Without stamps a sector of a
+/// new header can be like that of an older one in its place, which was torn or had rotted: the
+/// older header would be whole again, and entries that recovery rejected would count (I12).
 fn stamp(page: &mut [u8], epoch: u32, first_number: u64) {
     const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
     if planted::is(Bug::HeadersUnstamped) {

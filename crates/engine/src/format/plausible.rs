@@ -1,26 +1,26 @@
-//! What no structure of ours says. Checksums keep out rot and what other caches left behind, not
-//! somebody who knows the format: whatever a structure says is looked at before it is used, so that
-//! everything behind may rely on it. What fails here is damage (I14), never absence.
+//! Contents that no structure of ours has. Checksums keep out rot and the structures of other
+//! caches, but nobody who knows the format. So every structure is checked before it is used, and
+//! the code behind may rely on it. A structure that fails here is damage (I14), never absence.
 
 use super::geometry::{BlockKey, Geometry};
 use super::header::State;
 use super::{Entry, EntryList, Header, Sequence, Stream, Summary, VolumeRecord, VolumeState};
 
-/// One past the highest epoch: a cache can be attached so often.
+/// The epoch after the highest: a cache can be attached so often.
 pub(crate) const EPOCH_END: u32 = 1 << 31;
 
-/// What a structure of a shard may say.
+/// Bounds of the contents of a structure of a shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds<'a> {
     pub(crate) geometry: Geometry,
     pub(crate) volumes: &'a [VolumeRecord],
     pub(crate) shard: u16,
-    /// One past the highest epoch in which anything can have been written.
+    /// The epoch after the highest in which anything can have been written.
     pub(crate) epoch_end: u32,
 }
 
 impl Bounds<'_> {
-    /// What is wrong with a header, if anything is.
+    /// Returns the fault of a header, if it has any.
     pub(crate) fn fault_of_header(&self, header: &Header) -> Option<&'static str> {
         let end = u32::from(header.slot) + 1 + u32::from(header.blocks);
         if end > self.geometry.slots_per_segment() {
@@ -32,7 +32,7 @@ impl Bounds<'_> {
             .or_else(|| self.fault_of_volumes(&header.entries, header.generation.epoch))
     }
 
-    /// What is wrong with a summary, if anything is.
+    /// Returns the fault of a summary, if it has any.
     pub(crate) fn fault_of_summary(&self, summary: &Summary) -> Option<&'static str> {
         let slots = self.geometry.first_slot() as u16..summary.end_slot;
         let fits = u32::from(slots.end) <= self.geometry.slots_per_segment();
@@ -134,7 +134,7 @@ impl Bounds<'_> {
     }
 }
 
-/// With this bug planted, what is wrong is to be found by what is served.
+/// With this bug planted, a fault is to be found by the data served.
 fn planted_dirty() -> bool {
     crate::planted::is(crate::planted::Bug::DirtyInMain)
 }

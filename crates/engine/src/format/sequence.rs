@@ -20,8 +20,8 @@ impl Sequence {
     };
     /// Bytes on the device.
     pub const BYTES: usize = 12;
-    /// One past the highest number within an epoch: at a million entries a second it lasts nine
-    /// years.
+    /// The number after the highest within an epoch: at a million entries a second an epoch lasts
+    /// nine years.
     pub const NUMBER_END: u64 = 1 << 48;
 
     /// The sequence of this epoch and number.

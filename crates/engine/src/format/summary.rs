@@ -12,13 +12,13 @@ const MAGIC: u32 = u32::from_le_bytes(*b"FBSM");
 pub const FIXED_BYTES: usize =
     4 + 2 + 1 + 1 + 4 + 16 + 2 + 4 + 1 + 2 + 4 + Sequence::BYTES + 8 + 8 + State::BYTES;
 
-/// What a summary stands for.
+/// The kind of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum SummaryKind {
-    /// Written when the segment was full; says what its headers say.
+    /// Written when the segment was full; lists the entries of its headers.
     Seal = 1,
-    /// Written by recovery: exactly what it accepted (I12).
+    /// Written by recovery: exactly the entries it accepted (I12).
     Verdict = 2,
     /// A renewal: the blocks listed count as appended anew (I19).
     Renewal = 3,
@@ -33,24 +33,24 @@ pub struct Summary {
     pub segment: SegmentId,
     /// In which of the two slots.
     pub which: u8,
-    /// What it stands for.
+    /// Its kind.
     pub kind: SummaryKind,
     /// The segment's stream.
     pub stream: Stream,
     /// The segment's generation.
     pub generation: Sequence,
-    /// One past the last used slot.
+    /// The slot after the last used slot.
     pub end_slot: u16,
     /// The number of the last entry, so that recovery never gives it again.
     pub last_number: u64,
     /// The shard's state.
     pub state: State,
-    /// What the segment holds.
+    /// The segment's entries.
     pub entries: EntryList,
 }
 
 impl Summary {
-    /// How many bytes this summary takes on the device, a multiple of 4096.
+    /// The bytes that this summary takes on the device, a multiple of 4096.
     #[must_use]
     pub fn encoded_bytes(&self) -> usize {
         (FIXED_BYTES + self.entries.as_bytes().len()).next_multiple_of(PAGE_BYTES)

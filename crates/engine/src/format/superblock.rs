@@ -11,11 +11,11 @@ use crate::storage::{DeviceError, Storage};
 const MAGIC: u64 = u64::from_le_bytes(*b"FOREBAY1");
 /// Bytes of one copy.
 pub const COPY_BYTES: usize = 64 << 10;
-/// How many copies there are; at most half of them are written between two flushes.
+/// The number of copies; at most half of them are written between two flushes.
 pub const COPIES: u64 = 4;
-/// How far apart the copies start, in bytes.
+/// The distance from the start of a copy to that of the next, in bytes.
 pub const COPY_STRIDE_BYTES: u64 = 256 << 10;
-/// What is said of a device that was left behind.
+/// The message about a device that was left behind.
 pub(crate) const OLD_COPY: &str = "it is an old copy of one of the cache's devices: the cache was attached since, with what was in its place then. Give that device, or a copy of all of them from one moment; nothing was changed";
 /// The longest name of a volume, in bytes.
 pub const NAME_BYTES: usize = 64;
@@ -66,7 +66,7 @@ pub struct VolumeRecord {
     pub name: String,
     /// Its first block key; a multiple of the region.
     pub base: BlockKey,
-    /// How many keys are set aside for it, so that the origin can grow.
+    /// The number of keys set aside for it, so that the origin can grow.
     pub reserved_blocks: u64,
     /// The origin's size at the last attach, in bytes.
     pub size_bytes: u64,
@@ -74,7 +74,7 @@ pub struct VolumeRecord {
     pub state: VolumeState,
     /// The mode last set, as its number.
     pub mode: u8,
-    /// What the origin looked like when it was last let go.
+    /// The fingerprint of the origin when it was last let go.
     pub fingerprint: [u8; 32],
     /// When the fingerprint was taken, seconds since 1970, 0 for never: an attach that was not
     /// ended in order leaves none.
@@ -95,8 +95,8 @@ pub struct Superblock {
     /// Everything from epochs below this one was decided by a recovery whose verdict is durable
     /// (I12).
     pub decided_epoch: u32,
-    /// The volumes went on without the cache: what it holds counts only as far as a record outside
-    /// of it says so (I15).
+    /// True if the volumes went on without the cache: its contents count only as far as a record
+    /// outside of it says so (I15).
     pub given_up: bool,
     /// The devices.
     pub devices: Vec<CacheDevice>,
@@ -120,7 +120,7 @@ pub enum SuperblockError {
     /// No copy can be read as ours and the place is not blank.
     #[error("no Forebay cache here: none of the {COPIES} superblock copies is valid{detail}")]
     NotACache {
-        /// What was found.
+        /// A hint at what was found instead.
         detail: &'static str,
     },
     /// All copies are zero.
@@ -134,17 +134,18 @@ pub enum SuperblockError {
         /// Its version.
         found: u16,
     },
-    /// It is one of several devices, and not all were given.
+    /// The cache has several devices, and not all were given.
     #[error(
         "the cache has {count} devices, and number {number} is not among those given: give all of them"
     )]
     Incomplete {
-        /// One that is missing.
+        /// The number of a device that is missing.
         number: u8,
-        /// How many there are.
+        /// The number of devices.
         count: usize,
     },
-    /// It is one of several devices, and holds what it held before the last attach.
+    /// The cache has several devices, and this device holds the contents that it had before the
+    /// last attach.
     #[error("{} (device number {number})", super::superblock::OLD_COPY)]
     Stale {
         /// Its number.
@@ -155,9 +156,9 @@ pub enum SuperblockError {
         "the device has {found_bytes} bytes, the cache on it was made for {recorded_bytes}: it was cut short, or is not the same device. A file gets its size back with `truncate -s {recorded_bytes} FILE`; nothing is lost by that, and what was cut off, if anything was there, is then named as damage"
     )]
     Truncated {
-        /// What it has.
+        /// Its size now.
         found_bytes: u64,
-        /// What it had.
+        /// Its size when it was added or last resized.
         recorded_bytes: u64,
     },
     /// Its checksum is right, and it says what no superblock can say.
@@ -212,7 +213,7 @@ impl Superblock {
         for number in device.device_numbers() {
             let (found, on) = Superblock::of_device(device, number)?;
             if on.number != number {
-                // It stands for another: the one it was taken for is missing.
+                // It stands for another device: the device it was taken for is missing.
                 let count = found.devices.len();
                 return Err(SuperblockError::Incomplete { number, count });
             }
@@ -243,8 +244,9 @@ impl Superblock {
         Ok(best)
     }
 
-    /// Whether this one counts and not the other. A cache that was attached without a device has
-    /// a higher epoch than what that device says, whatever was still written to it before.
+    /// True if this superblock counts and not the other. A cache that was attached without a device
+    /// has a higher epoch than the superblock on that device, whatever was still written to it
+    /// before.
     pub(crate) fn is_newer_than(&self, other: &Superblock) -> bool {
         (self.epoch, self.sequence) > (other.epoch, other.sequence)
     }
@@ -374,8 +376,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Writes down that the cache is given up, on every device that takes it (I22). Returns how many
-    /// did: each that can be written says so to whoever finds it.
+    /// Writes down that the cache is given up, on every device that takes it (I22). Returns the
+    /// number of those that did: each device that can be written says so to its next attach.
     pub fn give_up(&mut self, device: &mut dyn Storage) -> usize {
         self.given_up = true;
         self.sequence += 1;
@@ -452,14 +454,14 @@ impl Superblock {
         SegmentMap::new(self.id, shard, &self.geometry, &self.extents)
     }
 
-    /// How many segments a shard would gain from a stretch of a device.
+    /// The number of segments that a shard would gain from a stretch of a device.
     #[must_use]
     pub fn segments_in(&self, bytes: u64) -> u32 {
         u32::try_from(bytes / self.geometry.row_bytes()).unwrap_or(u32::MAX)
     }
 
-    /// Adds what a device has behind its last extent, up to `end_bytes`; it is used when this is
-    /// written. Returns how many segments each shard gains.
+    /// Adds the space that a device has behind its last extent, up to `end_bytes`; it is used when
+    /// this superblock is written. Returns the number of segments that each shard gains.
     ///
     /// # Errors
     /// If that is none, or more than a cache can have.
@@ -589,7 +591,7 @@ impl Superblock {
         Ok(self.volumes.last_mut().expect("just pushed"))
     }
 
-    /// How large a volume's origin may become without being attached anew, in bytes.
+    /// The size to which a volume's origin may grow without being attached anew, in bytes.
     #[must_use]
     pub fn room_bytes(&self, volume: &VolumeRecord) -> u64 {
         let block_bytes = u64::from(self.geometry.block_bytes);

@@ -1,15 +1,16 @@
-//! What no superblock of ours says (see `plausible`): what is counted up must have room to be, and
-//! what is given once must have been given.
+//! Contents that no superblock of ours has (see `plausible`): counters must have room to be counted
+//! up, and identities given once must have been given.
 
 use super::extents::MAX_DEVICES;
 use super::plausible::EPOCH_END;
 use super::{BlockKey, Superblock, VolumeRecord, VolumeState};
 
-/// One past the highest serial and the highest id of a volume.
+/// The number after the highest serial and the highest id of a volume.
 const ID_END: u32 = 1 << 31;
 
 impl Superblock {
-    /// What is wrong with it, if anything is. Its geometry and its extents make sense already.
+    /// Returns the fault of the superblock, if it has any. Its geometry and its extents make sense
+    /// already.
     pub(super) fn fault(&self) -> Option<&'static str> {
         if self.sequence >= u64::MAX / 2 || self.epoch >= EPOCH_END {
             return Some("it was written or attached more often than can be");

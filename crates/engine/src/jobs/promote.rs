@@ -1,4 +1,4 @@
-//! A promotion of several blocks: what is known of it.
+//! The state of a promotion of several blocks.
 
 use crate::format::BlockKey;
 use crate::interface::{Buf, VolumeSlot};

@@ -1,4 +1,4 @@
-//! A write, write-zeroes or discard of several steps: what is known of it.
+//! The state of a write, write-zeroes or discard of several steps.
 
 use crate::ids::RequestIndex;
 use smallvec::SmallVec;
@@ -12,11 +12,11 @@ use crate::interface::{Buf, Failure, Nanos, Request, RequestKind};
 pub(crate) enum Stage {
     /// Owning the blocks one by one, in order, so that no two jobs wait for each other.
     Locking,
-    /// Dropping what is about to be bypassed; then filling partial blocks.
+    /// Dropping blocks that are about to be bypassed; then filling partial blocks.
     Preparing,
     Filling,
     Logging,
-    /// Waiting for what must be durable before the origin is written.
+    /// Waiting for entries that must be durable before the origin is written.
     Durable,
     /// Waiting for write-backs of the same blocks (I11).
     OriginLocks,
@@ -63,7 +63,7 @@ pub(crate) struct WriteJob {
     pub(crate) next_lock: BlockKey,
     pub(crate) stage: Stage,
     pub(crate) bypass: Option<BypassReason>,
-    /// What is logged is also written to the origin before the answer.
+    /// True if logged blocks are also written to the origin before the answer.
     pub(crate) through: bool,
     pub(crate) logged: SmallVec<[Run; 2]>,
     pub(crate) around: SmallVec<[Run; 2]>,
@@ -76,7 +76,7 @@ pub(crate) struct WriteJob {
     /// So must be the entries that it logs itself.
     pub(crate) own_entries_first: bool,
     pub(crate) origin_locked: bool,
-    /// One of the blocks was dirty before: what it held must not be lost.
+    /// True if any of the blocks was dirty before: its old contents must not be lost.
     pub(crate) replaces_dirty: bool,
     pub(crate) failure: Option<Failure>,
 }

@@ -18,13 +18,13 @@ const EACH: u64 = {
     each
 };
 
-/// How many blocks a ghost remembers of those that leave a cache of so many.
+/// The number of blocks that a ghost remembers for a cache of `blocks` blocks.
 pub(crate) const fn remembered(blocks: usize) -> usize {
     blocks / 10 * 7
 }
 
-/// A fixed-size filter that remembers recent keys, with about one false answer in 800: what was
-/// never here is let into main then, as if it came back.
+/// A fixed-size filter that remembers recent keys, with about one false answer in 800. A block that
+/// was never here is let into main then, as if it came back.
 #[derive(Debug)]
 pub(crate) struct Ghost {
     /// The places of each bucket, the youngest lowest.

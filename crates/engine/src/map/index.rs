@@ -1,4 +1,4 @@
-//! The index: which slot holds a block, and what is known of each slot.
+//! The index: the slot of each block, and the properties of each slot.
 //!
 //! Two structures share the 16 bytes a cached block may cost. Arrays by slot hold the block's key
 //! (5 bytes), its CRC32C (4) and flags (1); an open-addressed table finds the slot of a key in 32
@@ -10,7 +10,7 @@
 //! which there is no room even so are in a map. All else is allocated once; nothing pauses.
 //!
 //! An evicted block keeps its entry until its segment is used again. Its slot is not live, so the
-//! block is not cached; but what it left on the device is known (see `departed`).
+//! block is not cached; but its copy on the device is known (see `departed`).
 
 use crate::format::{BlockKey, Slot, Stream};
 use crate::map::locks::KeyMap;
@@ -33,7 +33,7 @@ const TAG_ROTATION: u32 = 16;
 /// The highest count of hits a slot remembers.
 pub(crate) const MAX_HITS: u8 = 3;
 
-/// What is known of a live slot.
+/// Properties of a live slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotFlags(u8);
 
@@ -48,7 +48,7 @@ impl SlotFlags {
         )
     }
 
-    /// The same with `hits` as the count of hits.
+    /// Returns these flags with `hits` as the count of hits.
     #[must_use]
     pub(crate) fn with_hits(self, hits: u8) -> SlotFlags {
         SlotFlags(self.0 & !HITS_MASK | hits.min(MAX_HITS) << HITS_SHIFT)
@@ -72,7 +72,7 @@ impl SlotFlags {
         self.0 & LIVE != 0
     }
 
-    /// How often it was hit, up to [`MAX_HITS`].
+    /// The number of hits, up to [`MAX_HITS`].
     #[must_use]
     pub(crate) fn hits(self) -> u8 {
         (self.0 & HITS_MASK) >> HITS_SHIFT
@@ -93,8 +93,8 @@ pub(crate) struct Index {
     checksum: Box<[u32]>,
     flags: Box<[SlotFlags]>,
     table: Box<[[u32; BUCKET]]>,
-    /// Entries for which no bucket could make room: one in ten thousand when the table is full,
-    /// thousands in a large cache.
+    /// Entries for which no bucket could make room: 1 in 10,000 when the table is full, thousands
+    /// in a large cache.
     spilled: KeyMap<Slot>,
     /// The bits of an entry that are the slot number; the rest is the tag.
     slot_mask: u32,
@@ -153,7 +153,7 @@ impl Index {
         }
     }
 
-    /// How many blocks are cached.
+    /// The number of blocks that are cached.
     #[must_use]
     pub(crate) fn len(&self) -> u32 {
         self.live
@@ -202,7 +202,7 @@ impl Index {
             && self.key_high.get(at) == Some(&((key.0 >> 32) as u8))
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     pub(crate) fn slots(&self) -> u32 {
         self.flags.len() as u32
     }
@@ -222,7 +222,7 @@ impl Index {
         self.flags[slot.0 as usize]
     }
 
-    /// The CRC32C of what a slot holds.
+    /// The CRC32C of the block in a slot.
     #[inline]
     #[must_use]
     pub(crate) fn checksum(&self, slot: Slot) -> u32 {
@@ -314,7 +314,7 @@ impl Index {
         None
     }
 
-    /// An entry names another slot now: what it was before.
+    /// Clears the slot that an entry named before, and returns it with its flags.
     #[inline]
     fn leave(&mut self, old: Slot) -> Option<(Slot, SlotFlags)> {
         let flags = std::mem::take(&mut self.flags[old.0 as usize]);
@@ -429,7 +429,7 @@ impl Index {
         self.live -= 1;
     }
 
-    /// What is stored at the slot of an evicted block is not to be read any more.
+    /// Hides the contents of an evicted block's slot from reads.
     pub(crate) fn hide_evicted(&mut self, slot: Slot) {
         let flags = &mut self.flags[slot.0 as usize];
         assert!(!flags.live(), "what is cached is not hidden");
@@ -539,7 +539,7 @@ mod tests {
         }
     }
 
-    /// Buckets too few for what is put in, so that much spills: what a large cache has rarely.
+    /// Too few buckets for the keys put in, so that many spill, as happens rarely in a large cache.
     #[test]
     fn what_found_no_bucket_is_found_replaced_and_removed_like_the_rest() {
         let slots = 1000;

@@ -1,5 +1,5 @@
-//! Ownership of blocks (I11): one operation at a time may change where a block's newest version
-//! is. Others wait in order of arrival.
+//! Ownership of blocks (I11): at most one operation at a time may change where a block's newest
+//! version is. Others wait in order of arrival.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,12 +9,12 @@ use crate::ids::{JobId, RetainId};
 use crate::map::index;
 use crate::map::owners::Owners;
 
-/// Who owns a block, or has blocks appended.
+/// An owner of blocks, or of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     /// A write or a promotion that has a job.
     Job(JobId),
-    /// A write without a job. Who waits for its block waits for the unlocking.
+    /// A write without a job. Jobs that want its block wait for the unlocking.
     FastWrite,
     /// A promotion without a job, by its number.
     Promotion(u32),
@@ -48,7 +48,7 @@ pub(crate) type KeyMap<V> = HashMap<BlockKey, V, BuildHasherDefault<KeyHasher>>;
 /// A set of keys.
 pub(crate) type KeySet = HashSet<BlockKey, BuildHasherDefault<KeyHasher>>;
 
-/// Which blocks are owned, by whom, and who waits.
+/// The owners of blocks, and the jobs that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     owners: Owners,
@@ -59,7 +59,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Who owns a block.
+    /// The owner of a block.
     #[must_use]
     pub(crate) fn owner(&self, key: BlockKey) -> Option<Owner> {
         self.owners.get(key)
@@ -79,13 +79,13 @@ impl Locks {
     }
 
     /// A new owner for a promotion without a job. Far fewer are in progress than there are names,
-    /// and one that lost its block must not be taken for the next promotion of it.
+    /// and a promotion that lost its block must not be taken for the next promotion of it.
     pub(crate) fn promotion(&mut self) -> Owner {
         self.promotions = self.promotions.wrapping_add(1);
         Owner::Promotion(self.promotions)
     }
 
-    /// Takes the block from whoever owns it.
+    /// Takes the block from its owner.
     pub(crate) fn steal(&mut self, key: BlockKey, owner: Owner) {
         self.owners.set(key, owner);
     }
@@ -117,15 +117,15 @@ impl Locks {
 
     /// Puts a job in the queue for a block somebody else owns.
     pub(crate) fn wait(&mut self, key: BlockKey, job: JobId) {
-        // Once: whoever is woken for nothing wakes nobody else.
+        // Once: a job that is woken for nothing wakes nobody else.
         let queue = self.waiting.entry(key).or_default();
         if !queue.contains(&job) {
             queue.push_back(job);
         }
     }
 
-    /// Ends the ownership of a block, if `owner` still has it. Returns who waited longest; it
-    /// must try again.
+    /// Ends the ownership of a block, if `owner` still has it. Returns the job that waited longest;
+    /// it must try again.
     pub(crate) fn unlock(&mut self, key: BlockKey, owner: Owner) -> Option<JobId> {
         if !self.owners.remove(key, owner) {
             return None;

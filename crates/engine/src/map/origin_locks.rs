@@ -1,10 +1,11 @@
-//! Who writes a block to its origin (I11): one at a time, in the order of their numbers.
+//! Locks on writes to origins (I11): a block has at most one such write in flight, and they go in
+//! the order of their numbers.
 
 use crate::format::BlockKey;
 use crate::ids::{JobId, WritebackId};
 use crate::map::locks::KeyMap;
 
-/// Who has a write of a block to the origin in flight.
+/// The writer whose write of a block to the origin is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OriginWriter {
     /// A client's write, by its job.

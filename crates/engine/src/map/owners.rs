@@ -54,7 +54,7 @@ impl Owners {
         }
     }
 
-    /// Who owns a block.
+    /// The owner of a block.
     #[inline]
     pub(crate) fn get(&self, key: BlockKey) -> Option<Owner> {
         if self.len == 0 {
@@ -64,7 +64,7 @@ impl Owners {
         (there == key).then_some(owner)
     }
 
-    /// Makes `owner` the owner of a block if nobody owns it. Returns who owned it.
+    /// Makes `owner` the owner of a block if nobody owns it. Returns its owner before.
     #[inline]
     pub(crate) fn insert_if_free(&mut self, key: BlockKey, owner: Owner) -> Option<Owner> {
         let at = self.place(key);
@@ -105,7 +105,7 @@ impl Owners {
             if there == EMPTY {
                 break;
             }
-            // It moves back unless its home is behind the hole.
+            // The key moves back unless its home is behind the hole.
             let from_home = at.wrapping_sub(self.home(there)) & mask;
             if from_home >= at.wrapping_sub(hole) & mask {
                 self.places[hole] = self.places[at];

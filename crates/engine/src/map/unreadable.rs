@@ -5,21 +5,21 @@ use crate::format::{BlockKey, Slot};
 use crate::map::index::Index;
 use crate::map::locks::KeyMap;
 
-/// How often a dirty block is read before it counts as unreadable: one bad read is not worth the
-/// only copy.
+/// Reads of a dirty block before it counts as unreadable: a single bad read is not worth the only
+/// copy.
 const READ_ATTEMPTS: u8 = 5;
 
-/// What is known of reading dirty blocks.
+/// Dirty blocks that could not be read.
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable {
     blocks: KeyMap<Slot>,
-    /// How often blocks could not be read that are tried again.
+    /// Failed reads of blocks that are tried again.
     tries: KeyMap<(Slot, u8)>,
 }
 
 impl Unreadable {
-    /// A block has a new version: what is known of reading the old one is void, even if the new
-    /// one is in the same slot.
+    /// Forgets failed reads of a block that has a new version, even if the new version is in the
+    /// same slot.
     #[inline]
     pub(crate) fn replaced(&mut self, key: BlockKey) {
         if !self.tries.is_empty() {
@@ -40,14 +40,14 @@ impl Unreadable {
         }
     }
 
-    /// What is known of reading these blocks is void.
+    /// Forgets failed reads of these blocks.
     pub(crate) fn forget(&mut self, first: BlockKey, end: BlockKey) {
         let is_other = |key: &BlockKey| !(first..end).contains(key);
         self.tries.retain(|key, _| is_other(key));
         self.blocks.retain(|key, _| is_other(key));
     }
 
-    /// Drops what concerns versions that the index no longer names.
+    /// Drops versions that the index no longer names.
     pub(crate) fn keep_newest(&mut self, index: &Index) {
         self.blocks
             .retain(|key, slot| index.find(*key) == Some(*slot));
@@ -66,7 +66,7 @@ impl Unreadable {
         self.blocks.is_empty()
     }
 
-    /// How many there are, as far as is known.
+    /// The number of unreadable blocks, as far as is known.
     pub(crate) fn len(&self) -> u64 {
         self.blocks.len() as u64
     }

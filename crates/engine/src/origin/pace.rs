@@ -6,19 +6,19 @@
 
 use crate::interface::Nanos;
 
-/// How often the pace changes.
+/// Time between changes of the pace.
 const PERIOD: Nanos = Nanos::SECOND;
 /// Dirty data above the target would be gone after so many seconds at the proportional part alone.
 const PROPORTIONAL_SECONDS: f64 = 40.0;
 /// Blocks a second that each second adds for each block above the target. With dirty data growing
 /// at a constant rate the level approaches the target as fast as it can without overshooting.
 const INTEGRAL: f64 = 1.0 / (4.0 * PROPORTIONAL_SECONDS * PROPORTIONAL_SECONDS);
-/// What is written back in any case, in blocks per second.
+/// The least that is written back in any case, in blocks per second.
 const LEAST: f64 = 16.0;
 /// Credit is saved for so long, which bounds a burst.
 const SAVED_SECONDS: f64 = 0.05;
 
-/// How fast write-back goes, and what it may still do of that.
+/// The pace of write-back, and its credit: the blocks that it may still write back now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     blocks_per_second: f64,
@@ -61,7 +61,7 @@ impl Pace {
         self.credit -= blocks as f64;
     }
 
-    /// How long until a run may start.
+    /// Time until a run may start.
     pub(crate) fn wait(&self) -> Nanos {
         let seconds = (1.0 - self.credit).max(0.0) / self.blocks_per_second.max(LEAST);
         Nanos((seconds * 1e9) as u64 + 1).min(PERIOD)

@@ -15,7 +15,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// One that writes everything back at once.
+    /// A writer that writes everything back at once.
     fn new() -> Writer {
         let settings = Settings {
             writeback_policy: WritebackPolicy::Cleaner,
@@ -38,7 +38,7 @@ impl Writer {
             .advance_writeback(store, &self.buffer, *now, ram);
     }
 
-    /// Carries out what write-back asks for, and says what that was.
+    /// Carries out the operations of write-back, and returns them.
     fn run(&mut self) -> Vec<(&'static str, bool)> {
         let mut seen = Vec::new();
         while let Some(action) = self.rig.store.operations.next() {

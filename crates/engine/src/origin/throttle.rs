@@ -1,4 +1,4 @@
-//! Slowing writes down, smoothly, to what the origin takes.
+//! Slowing writes down, smoothly, to the rate that the origin takes.
 //!
 //! Between the high mark and the limit of dirty data, writes are let in at the rate at which
 //! write-back goes, times a factor that falls from two to nothing; so the level settles in
@@ -11,11 +11,11 @@ use crate::interface::Nanos;
 use crate::origin::Origin;
 use crate::store::Store;
 
-/// How often held writes are looked at.
+/// Time between looks at held writes.
 const TICK: Nanos = Nanos(2_000_000);
 /// The rate is measured over this time.
 const WINDOW: Nanos = Nanos(200_000_000);
-/// What is let in whatever write-back does, in blocks per second.
+/// The least that is let in whatever write-back does, in blocks per second.
 const LEAST_RATE: f64 = 256.0;
 
 /// Writes that wait for dirty data to shrink.
@@ -90,7 +90,7 @@ impl Origin {
         true
     }
 
-    /// Counts what may pass by now.
+    /// Counts the blocks that may pass by now.
     pub(crate) fn refill(&mut self, store: &Store, now: Nanos) {
         let (high, limit) = (
             store.share(store.settings.dirty_high_percent),

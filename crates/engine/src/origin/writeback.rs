@@ -26,9 +26,9 @@ use crate::store::volumes::Volume;
 const FOREGROUND: Nanos = Nanos(15_000_000);
 /// A cache device that a client used this recently belongs to the client.
 pub(crate) const CACHE_FOREGROUND: Nanos = Nanos(15_000_000);
-/// What write-back moves meanwhile: so many bytes, then nothing for so long. That is 6 MiB a
-/// second at most, and a client's request seldom waits behind it. Single blocks count by their
-/// bytes too, or what was written at random would hardly get back at all.
+/// The bytes that write-back moves beside a client, and the time between two such portions: at most
+/// 6 MiB a second, so that a client's request seldom waits behind them. Single blocks count by
+/// their bytes too, or blocks written at random would hardly get back at all.
 const RATE_LIMIT: (usize, Nanos) = (64 << 10, Nanos(10_000_000));
 /// In so many operations at a time, for a disk to have something to choose from.
 const LIMITED_DEPTH: u32 = 4;
@@ -51,7 +51,7 @@ pub(crate) struct Writeback {
     next_check: Option<Nanos>,
     /// No new sweep is planned before: the last one found nothing due.
     next_plan: Nanos,
-    /// When a client last used the cache device for what could not have come from a stream.
+    /// When a client last used the cache device in a way that could not have come from a stream.
     cache_used_at: Option<Nanos>,
     /// While a client does, so many bytes may still be moved before the next time.
     allowed_bytes: usize,
@@ -99,7 +99,7 @@ impl Writeback {
 pub(crate) struct WritebackJob {
     volume: VolumeSlot,
     pub(crate) key: BlockKey,
-    /// What is being written: by the time it is on the origin its slots can hold other versions.
+    /// The versions being written: by the time they are on the origin their slots can hold others.
     pub(crate) versions: SmallVec<[Version; 32]>,
     /// `None` for a run of zeroes.
     pub(crate) buf: Option<Buf>,
@@ -108,7 +108,7 @@ pub(crate) struct WritebackJob {
     pub(crate) unreadable: SmallVec<[u16; 2]>,
 }
 
-/// What decides how fast dirty data is written back.
+/// The reason that decides how fast dirty data is written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pressure {
     /// Somebody waits for it.
@@ -139,7 +139,7 @@ impl Origin {
             return;
         }
         if let Some(until) = self.writeback.paused_until.filter(|until| now < *until) {
-            // What became dirty during the pause has set no time itself.
+            // Blocks that became dirty during the pause have set no time themselves.
             self.writeback.next_check = Some(until);
             return;
         }
@@ -262,7 +262,7 @@ impl Origin {
             || !store.has_placed_all()
     }
 
-    /// How many operations may be in flight now.
+    /// The number of operations that may be in flight now.
     fn writeback_depth(&self, store: &Store, now: Nanos, pressure: Pressure) -> u32 {
         let dirty = store.stats.dirty_blocks;
         let full = u32::from(store.settings.writeback_depth);
@@ -353,8 +353,8 @@ impl Origin {
                 if !flags.live() || !flags.dirty() {
                     continue;
                 }
-                // What is on its way already must not take the place of what is not: a sweep of
-                // little else would be planned again at once, over and over.
+                // Blocks on their way already must not take the place of others: a sweep of little
+                // else would be planned again at once, over and over.
                 let key = store.index.key(slot);
                 if self.is_due(store, key, slot) {
                     sweep.push(key);
@@ -374,7 +374,8 @@ impl Origin {
         !self.writeback.sweep.is_empty()
     }
 
-    /// What was written waits for a flush and nothing else is to be written: now is the time.
+    /// Asks for flushes of the origins where written blocks wait for them and nothing else is being
+    /// written.
     fn ask_for_origin_flushes(&mut self, store: &mut Store) {
         if store.written_blocks() == 0 || self.writeback.in_flight > 0 {
             return;
@@ -452,7 +453,7 @@ impl Origin {
         self.writeback.in_flight += 1;
         self.writeback.at += 1;
         if pressure == Pressure::Paced {
-            // What is written back at other times is no debt of the pace's.
+            // Blocks written back at other times are no debt of the pace's.
             self.writeback.pace.spend(count);
         }
         let moved = count as usize * block_bytes;
@@ -523,7 +524,7 @@ impl Origin {
                 store.want_origin_flush(volume);
             }
         } else {
-            // It stays dirty and is tried again later, later each time.
+            // The run stays dirty and is tried again later, later each time.
             store.stats.origin_write_errors += 1;
             let backoff = self
                 .writeback

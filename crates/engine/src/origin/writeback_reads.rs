@@ -22,8 +22,8 @@ use crate::store::Store;
 use crate::store::log::Version;
 use crate::store::op::{Op, ReadPart};
 
-/// How long a piece is beside clients: at the low mark of dirty data, and three quarters of the
-/// way to the high one.
+/// Bytes of a piece beside clients: at the low mark of dirty data, and three quarters of the way to
+/// the high one.
 const PIECE_BYTES: (usize, usize) = (32 << 10, 128 << 10);
 
 /// Consecutive slots that are to be read for a run. Their segment is pinned, so that they still
@@ -31,7 +31,7 @@ const PIECE_BYTES: (usize, usize) = (32 << 10, 128 << 10);
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     job: WritebackId,
-    /// Which block of the run is the first, and how many they are.
+    /// The place of its first block in the run, and the number of its blocks.
     first: u16,
     count: u16,
     slot: Slot,
@@ -46,7 +46,7 @@ pub(crate) struct Reads {
 }
 
 impl Origin {
-    /// Has the blocks of a run read into its buffer: those that the memory buffer still has are
+    /// Has the blocks of a run read into its buffer: blocks that the memory buffer still has are
     /// copied, the rest is queued.
     pub(crate) fn read_run(
         &mut self,
@@ -86,8 +86,8 @@ impl Origin {
         }
     }
 
-    /// Starts the reads whose turn has come. One is always in flight while any waits, and its end
-    /// starts the next.
+    /// Starts the reads whose turn has come. A read is always in flight while any waits, and its
+    /// end starts the next.
     pub(crate) fn start_reads(&mut self, store: &mut Store, now: Nanos) {
         let longest = self.longest_piece(store, now);
         while longest.is_none() || self.writeback.reads.in_flight == 0 {
@@ -110,8 +110,8 @@ impl Origin {
         }
     }
 
-    /// How many blocks are read at a time, one read after the other; `None` if the origin comes
-    /// first: no client is there, or they will soon have to wait for it.
+    /// The number of blocks read at a time, with reads one after the other. `None` if the origin
+    /// comes first: no client is there, or clients will soon have to wait for it.
     fn longest_piece(&self, store: &Store, now: Nanos) -> Option<u16> {
         let (low, high) = (
             store.share(store.settings.dirty_low_percent),
@@ -191,8 +191,8 @@ impl Origin {
         }
     }
 
-    /// A transfer of several blocks failed: one bad sector is enough for that, so each block is
-    /// read by itself before anything is concluded (I23).
+    /// Reads each block of a failed transfer by itself before anything is concluded (I23): a single
+    /// bad sector is enough to fail it.
     fn take_piece_apart(
         &mut self,
         store: &mut Store,

@@ -2,8 +2,8 @@
 //! outlives the daemon, and logged by a request of the buffer's own at once.
 //!
 //! At most one write of a block is in the buffer and nowhere else. Whatever else touches such a
-//! block waits until it is logged, except reads of what the buffer has whole: so the log, and
-//! recovery from it, see the writes of a block in their order. A flush waits for the buffered
+//! block waits until it is logged, except reads of blocks that the buffer has whole: so the log,
+//! and recovery from it, see the writes of a block in their order. A flush waits for the buffered
 //! writes before it (I7). Scheme: gflash's write-back buffer, mirrored between RAM and SSD.
 
 use crate::buffer::{Buffered, MemoryBuffer, Parked, ParkedFlush, Part, Progress};
@@ -18,7 +18,7 @@ use crate::settings::mode::Writes;
 
 /// The buffer's own requests in progress, at most: more than any SSD does at a time.
 const IN_FLIGHT: usize = 64;
-/// When what could not be stored is tried again.
+/// Time until writes that could not be stored are tried again.
 const RETRY: Nanos = Nanos::SECOND;
 
 impl Engine {
@@ -126,8 +126,8 @@ impl Engine {
         true
     }
 
-    /// Whether the buffer has what a read of the block must return: a write that is nowhere else
-    /// yet, or a copy of the version that the index names.
+    /// True if the buffer has the version that a read of the block must return: a write that is
+    /// nowhere else yet, or a copy of the version that the index names.
     pub(crate) fn is_newest(&self, key: BlockKey, memory: &mut dyn Memory) -> bool {
         match self.buffer.newest(key).map(|has| has.logged) {
             None => false,
@@ -157,7 +157,7 @@ impl Engine {
         true
     }
 
-    /// Logs what waits, as far as there is memory and the volumes are there.
+    /// Logs waiting writes, as far as there is memory and the volumes are there.
     pub(crate) fn drain_buffer(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for _ in 0..self.buffer.waiting.len() {
             let Some(order) = self.buffer.waiting.pop_front() else {
@@ -220,10 +220,11 @@ impl Engine {
         }
     }
 
-    /// How many blocks from `first` on, at most `count`, nobody owns, nor is going to before a
-    /// request that is made now. It would hold memory while it waits for them, and they may be
-    /// waiting for just that. And an older write that still waits for its first block would come
-    /// after it in the rest, where this one is the newest for whoever reads from the buffer.
+    /// The number of blocks from `first` on, at most `count`, that nobody owns or is going to own
+    /// before a request made now. Such a request would hold memory while it waits for the others,
+    /// and their owners may be waiting for just that memory. An older write that still waits for
+    /// its first block would also come after it in the rest, where this write is the newest for
+    /// readers of the buffer.
     fn blocks_without_owner(&self, first: BlockKey, count: u16) -> u16 {
         let end = self.first_wanted(first, first.plus(u64::from(count)));
         let keys = (first.0..end.0).map(BlockKey);
@@ -246,7 +247,7 @@ impl Engine {
             .unwrap_or(end)
     }
 
-    /// A request of the buffer's own was answered; what follows from it comes with the next run.
+    /// Notes that a request of the buffer's own was answered. The next run acts on it.
     #[cold]
     pub(crate) fn buffer_request_ended(&mut self, part: PartId, result: Result<(), Failure>) {
         self.buffer.ended.push((part, result));
@@ -287,7 +288,7 @@ impl Engine {
     }
 
     /// A write that was answered could not be stored. It stays in memory and is tried again;
-    /// flushes that wait for it fail, so that whoever asks hears of it (I10).
+    /// flushes that wait for it fail, so that clients that ask hear of it (I10).
     fn buffered_write_failed(&mut self, now: Nanos, order: u64) {
         let write = self.buffer.write_mut(order);
         (write.progress, write.stuck) = (Progress::Failed, true);
@@ -318,7 +319,7 @@ impl Engine {
         self.finish_part(now, name, Err(Failure::Io));
     }
 
-    /// Lets go on what no longer waits for the buffer.
+    /// Lets requests and flushes go on that no longer wait for the buffer.
     fn unpark(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for flush in std::mem::take(&mut self.buffer.flushes) {
             let (first, end) = self.store.volume(flush.request.volume).keys();
@@ -337,7 +338,7 @@ impl Engine {
         }
     }
 
-    /// Tries again what could not be stored, and what there was no memory for.
+    /// Tries writes again that could not be stored, or for which there was no memory.
     pub(crate) fn advance_buffer(&mut self, now: Nanos, memory: &mut dyn Memory) {
         if self.buffer.retry_at.is_some_and(|at| now >= at) {
             self.buffer.retry();
@@ -345,8 +346,8 @@ impl Engine {
         self.drain_buffer(now, memory);
     }
 
-    /// Whether the buffer has nothing in progress. What could not be stored is not, nor what is of
-    /// a volume that is not there: it stays, for the next life if need be.
+    /// True if the buffer has nothing in progress. Writes that could not be stored, and writes of a
+    /// volume that is not there, do not count: they stay, for the next life if need be.
     pub(crate) fn buffer_is_at_rest(&self) -> bool {
         let writes = &self.buffer;
         let mut waiting = writes.waiting.iter();
@@ -365,7 +366,7 @@ impl Engine {
         self.buffer.occupancy()
     }
 
-    /// How many acknowledged blocks are in memory alone because storing them failed.
+    /// The number of acknowledged blocks that are in memory alone because storing them failed.
     #[must_use]
     pub fn buffer_stuck_blocks(&self) -> u64 {
         self.buffer.blocks_stuck()

@@ -8,7 +8,7 @@ use crate::store::durability::Waiter;
 use crate::store::volumes::OriginWaiter;
 
 impl Engine {
-    /// A flush of an origin has ended: tells those who waited for it.
+    /// Takes the end of a flush of an origin, and tells its waiters.
     pub(crate) fn origin_flush_done(
         &mut self,
         now: Nanos,
@@ -26,8 +26,8 @@ impl Engine {
     }
 
     /// A flush of this volume's origin failed, here or in another shard: every shard is told before
-    /// it is given the end of a later one (I21). What was written and not flushed is uncertain for
-    /// ever (I10).
+    /// it is given the end of a later flush (I21). Writes before it that were not flushed are
+    /// uncertain for ever (I10).
     pub fn origin_flush_failed(&mut self, now: Nanos, slot: VolumeSlot, memory: &mut dyn Memory) {
         let Some(waiting) = self.store.origin_flush_failed(slot) else {
             return;
@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// Flushes what is published. `since` is when the client asked.
+    /// Flushes all published entries. `since` is when the client asked.
     pub(crate) fn flush(&mut self, now: Nanos, since: Nanos, request: Request) {
         self.store.stats.flush_requests += 1;
         self.store.sync_writer.flushed();
@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// A flush of a volume whose cache is given up: the origin alone makes anything durable now.
-    /// What is on record as newer in the cache must not come back over it (I15).
+    /// Blocks on record as newer in the cache must not come back over it (I15).
     fn flush_given_up(&mut self, now: Nanos, index: RequestIndex, volume: VolumeSlot) {
         let dirty = self
             .volume_blocks(volume)
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// Goes on with flushes that waited for the record of what is newer in the cache.
+    /// Goes on with flushes that waited for the record of blocks that are newer in the cache.
     pub(crate) fn finish_flushes_given_up(&mut self, now: Nanos) {
         let waiting = self
             .store

@@ -45,7 +45,7 @@ pub(super) fn promotes_from(jobs: &Slab<JobId, Job>, job: JobId) -> VolumeSlot {
 }
 
 impl Engine {
-    /// Brings what is missing of a range into the cache.
+    /// Brings the missing blocks of a range into the cache.
     pub(crate) fn prefetch(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         let job = self.begin_request(now, request);
         let (mut key, end) = self.store.keys_of(&request);

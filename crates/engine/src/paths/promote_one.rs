@@ -1,5 +1,5 @@
-//! Promotion of a single block, the shortest way: without a job. What does not go smoothly goes
-//! on in `promote`.
+//! Promotion of a single block, the shortest way: without a job. A promotion that does not go
+//! smoothly goes on in `promote`.
 
 use crate::ids::RecordId;
 use crate::jobs::Turn;
@@ -185,7 +185,7 @@ impl Engine {
         memory.free(promotion.buf);
     }
 
-    /// The same promotion as a piece with a job, for what goes another way.
+    /// Turns the promotion into a piece with a job, for a promotion that goes on another way.
     fn promotion_as_piece(
         &mut self,
         promotion: PromoteOne,

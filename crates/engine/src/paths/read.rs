@@ -10,8 +10,8 @@ use crate::parts::Engine;
 use crate::policy::admission::Missed;
 use crate::store::op::{HitRead, MissRead, Op, Reader};
 
-/// How often a bad read of the cache device is repeated before the slot counts as damaged: a
-/// misdirected read does not happen twice.
+/// Repeats of a bad read of the cache device before the slot counts as damaged: a misdirected read
+/// does not happen twice.
 const READ_ATTEMPTS: u8 = 2;
 /// The longest read of which evicted blocks are read where they were: each is a transfer of its
 /// own, there and back to the cache. A longer one is a few by itself, and a disk is hardly slower
@@ -174,9 +174,9 @@ impl Engine {
         !self.store.volume(volume).config.mode.caches_reads() || self.store.failed_cache()
     }
 
-    /// The slot to read a block from, if not the origin: one that is not live if the block was
-    /// evicted from it, and is read `victim`. Where the cache is passed by, only what the origin does
-    /// not have comes from it.
+    /// The slot to read a block from, if not the origin. A slot that is not live held the block
+    /// until it was evicted, and is read as a `victim`. Where the cache is passed by, only blocks
+    /// that the origin does not have come from it.
     #[inline]
     pub(super) fn servable_slot(
         &self,
@@ -237,8 +237,8 @@ impl Engine {
             self.start_hit_read(hit_of_run(request, volume, &extent, slot));
             return;
         }
-        // A checksum covers a whole block, so parts of blocks are read whole: first and last
-        // block apart, what is between them together.
+        // A checksum covers a whole block, so parts of blocks are read whole: first and last block
+        // apart, the blocks between them together.
         let mut at_bytes = 0;
         let mut index = 0;
         let mut skip_bytes = extent.skip_bytes;
@@ -356,7 +356,7 @@ impl Engine {
         self.finish_part(now, read.request, Ok(()));
     }
 
-    /// Which blocks of a finished read are not what was stored.
+    /// The blocks of a finished read whose contents are wrong.
     fn bad_blocks(
         &mut self,
         read: &HitRead,

@@ -1,5 +1,5 @@
-//! Reads of the origin that must be made again: what they were to promote could not be read, or
-//! they may have brought what the origin went back to.
+//! Reads of the origin that must be made again: their promotion could not be read, or they may have
+//! brought contents that the origin went back to.
 
 use crate::format::BlockKey;
 use crate::interface::{Buf, Memory, Nanos, VolumeSlot};
@@ -10,8 +10,9 @@ use crate::planted::{self, Bug};
 use crate::store::op::{MissRead, Op, Reader};
 
 impl Engine {
-    /// The range that was to be promoted can be larger than what the reader asked for: that is
-    /// read again exactly, so that a bad sector beside it is no error for the reader.
+    /// The range that was to be promoted can be larger than the range the reader asked for: the
+    /// reader's range alone is read again, so that a bad sector beside it is no error for the
+    /// reader.
     pub(super) fn read_again_for(
         &mut self,
         now: Nanos,
@@ -32,10 +33,10 @@ impl Engine {
         );
     }
 
-    /// I10: a flush of this origin failed, and it may have gone back to what it held before.
-    /// A read that is on its way there can bring that, although the block was written again, and
-    /// acknowledged, since the read began: the cache has it then, and the read is older than
-    /// anything a client may see (I1). Which it brings is not known, so its answer does not count.
+    /// I10: a flush of this origin failed, and it may have gone back to older contents. A read that
+    /// is on its way there can bring these, although the block was written again, and acknowledged,
+    /// since the read began: the cache has it then, and the read is older than anything a client
+    /// may see (I1). Nobody knows which contents it brings, so its answer does not count.
     pub(crate) fn doubt_reads(&mut self, volume: VolumeSlot) {
         if planted::is(Bug::DoubtsForgotten) {
             return;
@@ -90,7 +91,8 @@ impl Engine {
                 dest: reader.dest.slice(at_bytes, len_bytes),
             };
             if self.is_newest(key, memory) {
-                // It was written meanwhile, and is in the memory buffer and perhaps nowhere else.
+                // The block was written meanwhile, and is in the memory buffer and perhaps nowhere
+                // else.
                 self.buffer.copy_out(key, skip_bytes, extent.dest, memory);
             } else if let Some(slot) = self.servable_slot(key, passthrough, || false) {
                 self.read_hit(now, reader.request, volume, extent, slot, memory);

@@ -1,11 +1,11 @@
 //! Reading ahead from the cache device. A client that reads in sequence and has one request at a
-//! time waits for the device at each, and the device for the client. So what it will ask for next
-//! is read into memory meanwhile, as far as it is cached: nothing is read from the origin, nor let
-//! into the cache, that nobody asked for.
+//! time waits for the device at each, and the device for the client. So the blocks that it will ask
+//! for next are read into memory meanwhile, as far as they are cached. Nothing is read from the
+//! origin, nor let into the cache, that nobody asked for.
 //!
-//! A slot is filled once a generation, so what was read from it is what a hit would read there, for
-//! as long as the index names the slot in that generation. That is looked at when a client asks,
-//! and no write has to know of what was read ahead (I1).
+//! A slot is filled once a generation, so a block read ahead from it is the block that a hit would
+//! read there, as long as the index names the slot in that generation. That is looked at when a
+//! client asks, and no write has to know of blocks read ahead (I1).
 
 use crate::ahead::{LEAST_IN_ROW, MOST_BYTES, MOST_REQUESTS, PATIENCE, Piece};
 use crate::format::{BlockKey, Slot};
@@ -17,16 +17,16 @@ use crate::planted::{self, Bug};
 use crate::store::op::Op;
 
 impl Engine {
-    /// Gives back the memory of what was read ahead, for who has none. What is being read follows
-    /// when the device has answered; says whether that or anything was held.
+    /// Gives back the memory of blocks read ahead, for a caller that has none. Blocks still being
+    /// read follow when the device has answered. True if any memory was held.
     pub fn give_up_reading_ahead(&mut self, memory: &mut dyn Memory) -> bool {
         let held = !self.ahead.is_empty();
         self.ahead.give_up(memory);
         held
     }
 
-    /// Reads cached blocks of a request for several: from memory if they were read ahead. What
-    /// follows is read ahead then, if they are in sequence.
+    /// Reads cached blocks of a request for several: from memory if they were read ahead. If such
+    /// requests are in sequence, the blocks after these are read ahead.
     pub(super) fn read_hits(
         &mut self,
         now: Nanos,
@@ -54,15 +54,15 @@ impl Engine {
             return self.ahead.give_up(memory);
         }
         // With more than one request in progress the client keeps the device busy itself. Past the
-        // cache, what is clean there serves nobody.
+        // cache, clean blocks there serve nobody.
         let is_due = self.ahead.in_row >= LEAST_IN_ROW && self.requests.len() <= 1;
         if is_due && !reading.passthrough {
             self.read_ahead(now, end, blocks, memory);
         }
     }
 
-    /// Answers a part of a request with what was read ahead. False if that is not what is cached
-    /// now.
+    /// Answers a part of a request with blocks read ahead. False if they are not the versions
+    /// cached now.
     fn serve_ahead(
         &mut self,
         now: Nanos,
@@ -106,7 +106,7 @@ impl Engine {
         true
     }
 
-    /// Reads what the next requests of so many blocks, from `next` on, will ask for.
+    /// Reads the blocks of the next requests, of so many blocks each, from `next` on.
     fn read_ahead(&mut self, now: Nanos, next: BlockKey, blocks: u64, memory: &mut dyn Memory) {
         let block_bytes = self.store.block_bytes();
         // Whole requests: a piece serves one that asks for just its blocks.
@@ -194,7 +194,7 @@ impl Engine {
             read.bounce = Some((buf, 0));
             return self.deliver_hit(now, read, memory);
         }
-        // It has its own tries, and its own ways if they fail.
+        // The read has its own tries, and its own ways if they fail.
         self.ahead.forget(id, memory);
         self.start_hit_read(read);
     }

@@ -11,7 +11,7 @@ use crate::store::append::{Appended, Piece};
 use crate::store::durability::Waiter;
 
 impl Engine {
-    /// Appends for a job, and tells it what ended at once.
+    /// Appends for a job, and tells it of appends that ended at once.
     pub(crate) fn append(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
         self.store.append_piece(now, piece, memory);
         self.tell_appended(now, memory);
@@ -38,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// A flush of the cache device has ended: tells those who waited for it.
+    /// A flush of the cache device has ended: tells its waiters.
     pub(crate) fn cache_flushed(
         &mut self,
         now: Nanos,
@@ -78,14 +78,14 @@ impl Engine {
         }
     }
 
-    /// What a job waited for is durable in the cache, or never will be.
+    /// Tells a job that the entry it waited for is durable in the cache, or never will be.
     pub(crate) fn job_durable(&mut self, now: Nanos, job: JobId, result: Result<(), Failure>) {
         if let Some(Job::Write(_)) = self.jobs.table.get(job) {
             self.write_durable(now, job, result);
         }
     }
 
-    /// What a job wrote to the origin is durable there, or will not be.
+    /// Tells a job that its write to the origin is durable there, or will not be.
     pub(crate) fn job_origin_durable(
         &mut self,
         now: Nanos,

@@ -1,14 +1,14 @@
 //! Reads of blocks that were evicted, from where they were.
 //!
 //! A segment that was given up is not used again at once: its tail has to become durable, and some
-//! segments are always kept free (I18). Until it is opened again what was evicted from it can be
-//! read there, and is brought in anew as if it came from the origin. So what is kept free for
-//! appends still serves reads.
+//! segments are always kept free (I18). Until it is opened again, blocks evicted from it can be
+//! read there, and are brought in anew as if they came from the origin. So segments kept free for
+//! appends still serve reads.
 //!
-//! It is clean and the newest there is: it was when it was evicted, and whatever changes the block
+//! The block read there is clean and the newest version: it was when it was evicted, and any change
 //! since takes its entry out of the index or gives it another slot, as if it were cached. The
-//! segment is not pinned, since appends must not wait for a read; one that was opened meanwhile
-//! has another generation, and the origin is read instead.
+//! segment is not pinned, since appends must not wait for a read. A segment that was opened
+//! meanwhile has another generation, and the origin is read instead.
 
 use crate::bypass::BypassReason;
 use crate::format::Slot;
@@ -77,17 +77,17 @@ impl Engine {
         self.read_again_for(now, volume, key, reader);
     }
 
-    /// Whether a victim read brought the block. The checksum alone would keep wrong contents out: what
-    /// has it is the block, up to a collision of CRC-32C, wherever it was read; and if the block was
-    /// written since, the promotion has lost it and only a reader who asked before is answered.
-    /// A segment that is used again is looked at first for what the checksum cannot tell: that the
-    /// device did nothing wrong. It would be counted as an error of the device, and the block hidden
-    /// if it was evicted from the same slot once more.
+    /// True if a victim read brought the block. The checksum alone would keep wrong contents out:
+    /// contents that have it are the block, up to a collision of CRC-32C, wherever they were read.
+    /// If the block was written since, the promotion has lost it, and only a reader who asked
+    /// before is answered. Reuse of the segment is looked at first: after it a wrong checksum is no
+    /// error of the device. Otherwise an error would be counted, and the block hidden if it was
+    /// evicted from the same slot once more.
     ///
-    /// With the right checksum the two differ in one case: the device read the block before the
-    /// segment was used again, and ended the read after that. The origin is read then, and has the
-    /// same contents: the block was clean when it was evicted, and nobody wrote it since or else the
-    /// answer may be either.
+    /// With the right checksum the two checks differ in a single case: the device read the block
+    /// before the segment was used again, and ended the read after that. The origin is read then,
+    /// and has the same contents: the block was clean when it was evicted, and nobody wrote it
+    /// since or else the answer may be either.
     fn is_what_was_there(
         &mut self,
         read: &VictimRead,

@@ -1,8 +1,8 @@
 //! Write, write-zeroes and discard.
 //!
-//! One job takes a request through its stages: own the blocks (I11), complete partial blocks,
-//! log what is cached, make durable what must be before the origin may be touched (I4), write the
-//! origin, make durable what FUA asks for, answer.
+//! A job takes a request through its stages: own the blocks (I11), complete partial blocks, log
+//! cached blocks, make the entries durable that must be before the origin may be touched (I4),
+//! write the origin, make the write durable if FUA asks for it, answer.
 
 mod fast;
 mod origin;
@@ -27,7 +27,7 @@ use crate::store::durability::Waiter;
 /// Write-zeroes up to this length are logged in write-back mode; longer ones the origin does
 /// better itself.
 const LOGGED_ZEROES_BYTES: u32 = 1 << 20;
-/// How often a read that completes a partial block is repeated.
+/// Repeats of a read that completes a partial block.
 const FILL_ATTEMPTS: u8 = 2;
 
 /// Cuts a run where partial blocks begin and end: first block, how many, and the partial block if
@@ -228,7 +228,7 @@ impl Engine {
         let mut logged: SmallVec<[Run; 2]> = SmallVec::new();
         let mut around: SmallVec<[Run; 2]> = SmallVec::new();
         for key in (first.0..end.0).map(BlockKey) {
-            // I5: of zeroes and discards, what touches a dirty block is logged.
+            // I5: of zeroes and discards, those parts are logged that touch a dirty block.
             let is_logged = whole_logged || (is_zero && any_dirty && self.store.is_dirty(key));
             let runs = if is_logged { &mut logged } else { &mut around };
             match runs.last_mut() {
@@ -254,7 +254,7 @@ impl Engine {
         state.around = around;
     }
 
-    /// Drops the cached copies of what goes around, then completes partial blocks.
+    /// Drops the cached copies of blocks that go around, then completes partial blocks.
     fn write_prepares(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
         if self.write_job(job).failure.is_some() {
             self.write_job(job).stage = Stage::Ended;
@@ -280,7 +280,7 @@ impl Engine {
             return true;
         }
         if self.store.failed_cache() && self.store.is_listed(first, end) {
-            // I15: what is on record as newer in the cache must be so no more, on record.
+            // I15: blocks on record as newer in the cache must be so no more, on record.
             self.jobs.stalled.push(job);
             return false;
         }

@@ -1,10 +1,10 @@
-//! Admission: what a read missed or a client writes, and the cache does not take, and why.
+//! Admission: which missed or written blocks the cache does not take, and why.
 //!
-//! The gate turns blocks away although there is room: those wanted too seldom, anything while the
-//! cache device is slow, anything that would wear it out sooner than agreed.
+//! The gate turns blocks away although there is room: blocks wanted too seldom, any while the cache
+//! device is slow, any that would wear it out sooner than agreed.
 //!
-//! Admission never keeps a newer version of a dirty block out (I5): a write that touches one is
-//! logged whatever the gate says.
+//! Admission never keeps a newer version of a dirty block out (I5): a write that touches such a
+//! block is logged whatever the gate says.
 
 use crate::bypass::{BypassReason, Direction};
 use crate::format::BlockKey;
@@ -50,7 +50,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// The gate that these settings describe, with what an earlier one knew.
+    /// The gate that these settings describe, with the measurements of an earlier gate.
     pub(crate) fn set(&mut self, settings: &Settings, slots: usize) {
         let limits = [settings.congestion_read, settings.congestion_write];
         let admissions = [settings.read_admission, settings.write_admission];
@@ -104,8 +104,8 @@ impl Latency {
     }
 }
 
-/// What may still be written to the cache device, in bytes; negative where reclaim and headers
-/// took more than there was.
+/// The bytes that may still be written to the cache device; negative where reclaim and headers took
+/// more than there was.
 #[derive(Clone, Copy, Debug, Default)]
 struct Budget {
     left: i64,
@@ -114,15 +114,15 @@ struct Budget {
 }
 
 impl Budget {
-    /// Takes what was written since the last look from what came in meanwhile, and says whether
-    /// anything is left.
+    /// Takes the bytes written since the last look from those earned meanwhile. True if any are
+    /// left.
     fn allows(&mut self, per_day: u64, written: u64, now: Nanos) -> bool {
         let most = (per_day / SAVED_SHARE) as i64;
         let earned = match self.at {
             None => most,
             Some(at) => (u128::from(per_day) * u128::from(now.since(at).0) / DAY) as i64,
         };
-        // What was written before there was a budget is none of its business.
+        // Bytes written before there was a budget do not count.
         let spent = self.at.map_or(0, |_| written - self.written) as i64;
         // Less than a byte is not lost: the clock goes on only when something was earned.
         if earned > 0 || self.at.is_none() {
@@ -172,7 +172,7 @@ impl Policy {
         if keys().any(|key| store.locks.owner(key).is_some()) {
             return Some(BypassReason::Busy);
         }
-        // I6: what the origin may hold in its volatile cache only is not clean.
+        // I6: a block that the origin may hold in its volatile cache only is not clean.
         if volume.has_doubts() && keys().any(|key| volume.is_unflushed(key)) {
             return Some(BypassReason::Unflushed);
         }

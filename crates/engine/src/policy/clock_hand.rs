@@ -1,16 +1,16 @@
 //! The hand that goes round main, and asks the block it is at to make way for one that comes back.
 //!
 //! Where a load goes round more blocks than there is room for, a main that takes each of them
-//! pushes out the others just before they come back too. With a hand only as much comes in as was
-//! found without hits, and a part stays. Unlike CLOCK's it moves one block on for each that asks,
-//! and what it finds leaves no sooner for that: segments die in order (I2).
+//! pushes out the others just before they come back too. With a hand only as many come in as were
+//! found without hits, and a part stays. Unlike CLOCK's it moves on by a block for each block that
+//! asks, and the blocks it finds leave no sooner for that: segments die in order (I2).
 
 use crate::format::{SegmentId, Sequence, Stream};
 use crate::policy::Policy;
 use crate::store::Store;
 use crate::store::log::SegmentState;
 
-/// How many places without a block it passes at a time.
+/// Places without a block that it passes at a time, at most.
 const MOST_PASSED: u32 = 8;
 
 /// Where the hand is.

@@ -1,10 +1,10 @@
 //! Replacement: into which stream a block goes, which stream gives up its oldest segment, and
 //! which of that segment's blocks stay.
 //!
-//! A policy fits if these three answers are all it is. One that moves a block at each hit (LRU),
-//! keeps one where it is while its neighbours leave (SIEVE, random), or orders blocks by more than
-//! a few bits (ARC, LIRS, LFU) would write the block again for that, and lives in the simulator of
-//! crates/trace alone.
+//! A policy fits if these three answers are all it is. A policy that moves a block at each hit
+//! (LRU), keeps a block where it is while its neighbours leave (SIEVE, random), or orders blocks by
+//! more than a few bits (ARC, LIRS, LFU) would write the block again for that. Such policies live
+//! in the simulator of crates/trace alone.
 
 use crate::format::{BlockKey, Slot, Stream};
 use crate::map::index::{MAX_HITS, SlotFlags, hash};
@@ -15,8 +15,8 @@ use crate::settings::replacement::Replacement;
 use crate::store::Store;
 use crate::store::log::RECLAIM_RESERVE;
 
-/// How much copying is paid for: each block that is let in earns a part of a copy, each copy
-/// costs one. Where copies do not pay because everything is wanted, they end there.
+/// The copying that is paid for: each block that is let in earns a part of a copy, each copy costs
+/// a whole. Where copies do not pay because everything is wanted, they end there.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     /// In hundredths of a block.
@@ -26,12 +26,13 @@ pub(crate) struct Allowance {
     copied: u64,
 }
 
-/// What is earned while the cache is filled so often, in halves, can be saved up: loads that need
-/// copies need them in turns, with hours of none between.
+/// The fillings of the cache, in halves, whose earnings can be saved up: loads that need copies
+/// need them in turns, with hours of none between.
 const SAVED_HALVES: i64 = 5;
 
 impl Allowance {
-    /// That of a shard which starts: a recovered cache keeps what is hot from its first moment.
+    /// The allowance of a shard that starts: a recovered cache keeps hot blocks from its first
+    /// moment.
     pub(crate) fn new(slots: usize, retain_percent: u8) -> Allowance {
         Allowance {
             left: Allowance::most(slots, retain_percent),
@@ -84,9 +85,9 @@ impl Policy {
         (flags.hits() >= bar && store.log.free.len() > 1).then_some(Stream::Main)
     }
 
-    /// How many hits keep a clean block; `None` if none do.
+    /// The number of hits that keep a clean block; `None` if no number does.
     fn hits_to_stay(&self, store: &Store, stream: Stream, flags: SlotFlags) -> Option<u8> {
-        // One that was overwritten in main has proved itself before.
+        // A block that was overwritten in main has proved itself before.
         let proved = stream == Stream::Main || flags.shadows() & Stream::Main.bit() != 0;
         match store.settings.replacement {
             Replacement::Fifo => None,
@@ -106,7 +107,7 @@ impl Policy {
         }
     }
 
-    /// The bar for all clean blocks, by what is left of the allowance.
+    /// The bar for all clean blocks, by the rest of the allowance.
     fn least_hits_to_stay(&self, store: &Store) -> Option<u8> {
         if store.log.free.len() <= RECLAIM_RESERVE {
             return Some(2);
@@ -124,7 +125,7 @@ impl Policy {
         Allowance::most(store.log.usable_slots(), store.settings.retain_percent)
     }
 
-    /// Reckons up what was let in and copied since the last time.
+    /// Reckons up the blocks let in and copied since the last time.
     pub(crate) fn renew_allowance(&mut self, store: &Store) {
         let written = store.stats.cache_data_written_bytes / store.block_bytes() as u64;
         let copied = store.stats.retained_blocks + store.stats.renewed_segments;

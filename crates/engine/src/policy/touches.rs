@@ -1,5 +1,6 @@
-//! How often blocks that are not cached were wanted lately: what n-th touch admission asks. A
-//! bounded filter of two bytes an entry, so that it costs half a byte for each block of the cache.
+//! Touches: counts of recent requests for blocks that are not cached, for n-th touch admission.
+//! They are a bounded filter of two bytes an entry, so that it costs half a byte for each block of
+//! the cache.
 
 use crate::format::BlockKey;
 use crate::map::index;

@@ -3,8 +3,8 @@
 //! Waldspurger, Saemundsson, Ahmad, Park, USENIX ATC 2017).
 //!
 //! No one variant is best everywhere. Where a load goes round more blocks than there is room for,
-//! whatever comes back pushes out what would have come back too; where most is used twice at most,
-//! waiting for proof keeps out what is worth keeping.
+//! whatever comes back pushes out blocks that would have come back too; where most blocks are used
+//! twice at most, waiting for proof keeps out blocks worth keeping.
 
 use std::collections::VecDeque;
 
@@ -20,28 +20,28 @@ use crate::settings::replacement::Replacement;
 const BLOCKS: usize = 256;
 /// After so many uses in the sample the variants are compared.
 const PERIOD: u32 = BLOCKS as u32 / 8;
-/// What a miss counts when it happens.
+/// The count of a miss when it happens.
 const MISS: u64 = 1 << 16;
 /// This part of what was counted fades in each period, so that four times as many uses weigh as a
-/// miniature has blocks. What a variant is good for shows when blocks come back; with a shorter
-/// memory the choice follows what happens in between.
+/// miniature has blocks. The worth of a variant shows when blocks come back; with a shorter memory
+/// the choice follows the time in between.
 const FADES: u64 = 32;
-/// What a copy into main counts: a variant that copies much has to save misses by it, or where
-/// writes are spread evenly chance would choose between one that wears the device and one that
-/// does not.
+/// The count of a copy into main. A variant that copies much has to save misses by it. Otherwise
+/// chance would choose, where writes are spread evenly, between a variant that wears the device and
+/// others that do not.
 const COPY: u64 = MISS / 16;
 /// The most that probation has of the steady variant, in percent.
 const STEADY_PROBATION_PERCENT: u8 = 3;
 
-/// How the cache deals with what is new and what comes back.
+/// The ways of the cache with new blocks and with blocks that come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
     /// S3-FIFO as it is set.
     Plain,
-    /// What comes back is let into main only in place of a block there that was not hit, and
-    /// probation is short: of what goes round, a part stays.
+    /// Lets a block that comes back into main only in place of a block there that was not hit, and
+    /// keeps probation short: of blocks that go round, a part stays.
     Steady,
-    /// One hit on probation leads to main.
+    /// A single hit on probation leads to main.
     Eager,
 }
 
@@ -65,7 +65,7 @@ impl Variant {
         }
     }
 
-    /// How many hits lead from there to main.
+    /// The number of hits that lead from probation to main.
     pub(crate) fn promotion_hits(self, settings: &Settings) -> u8 {
         match self {
             Variant::Eager => 1,
@@ -86,7 +86,7 @@ pub(crate) struct Trials {
 }
 
 impl Trials {
-    /// Those of a shard with so many slots.
+    /// The trials of a shard with so many slots.
     pub(crate) fn new(slots: usize, settings: &Settings) -> Trials {
         let of_one = u64::MAX / slots.max(1) as u64;
         let adapts = settings.replacement == Replacement::Adaptive;
@@ -145,8 +145,8 @@ impl Trials {
             Variant::Steady => steady,
             Variant::Eager => eager,
         });
-        // What a sample says of less is chance, and a wrong variant costs more than a missed one: it
-        // pushes out what another would have kept.
+        // A smaller lead in a sample is chance, and a wrong variant costs more than a missed one:
+        // it pushes out blocks that another would have kept.
         if let Some(least) = allowed.min_by_key(cost)
             && cost(&least) + u64::from(margin_misses) * MISS <= cost(&self.best)
         {
@@ -313,7 +313,7 @@ mod tests {
         let round = SLOTS as u64 * 5 / 4;
         let trials = after((0..round).cycle().take(round as usize * 20));
         assert_eq!(trials.best(), Variant::Steady);
-        // What stays is hit each time round: four fifths of it at best.
+        // Blocks that stay are hit each time round: four fifths of it at best.
         let each = trials.miniatures[Variant::Steady as usize].cost;
         let plain = trials.miniatures[Variant::Plain as usize].cost;
         assert!(each * 10 < plain * 9, "{each} of {plain}");

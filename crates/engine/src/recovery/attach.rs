@@ -1,4 +1,4 @@
-//! Creating, attaching and inspecting a cache: the control plane, over a device that does one
+//! Creating, attaching and inspecting a cache: the control plane, over a device that does a single
 //! thing at a time.
 
 use std::ops::RangeInclusive;
@@ -11,37 +11,37 @@ use crate::recovery::{self, RecoverOptions, Recovered, RecoveryError, ShardRepor
 use crate::ring::{self, ReplayedRecord, RingIdentity};
 use crate::store::failed::Promise;
 
-/// How to attach.
+/// Options of an attach.
 #[derive(Clone, Copy, Debug)]
 pub struct AttachOptions {
     /// The machine's boot, so that a ring of an earlier one is not believed.
     pub boot_id: [u8; 16],
-    /// Go on although something durable is missing (I14): what it superseded may come back.
+    /// Go on although something durable is missing (I14): entries that it superseded may come back.
     pub accept_damage: bool,
 }
 
-/// What of a shard outlived the daemon, as far as it is there.
+/// Memory of a shard that outlived the daemon, as far as it is there.
 #[derive(Debug, Default)]
 pub struct Surviving<'a> {
     /// Its shared-memory ring.
     pub ring: Option<&'a [u8]>,
-    /// Its memory buffer ([`crate::Commit::Memory`]). Attaching hands it over to the new epoch;
-    /// an engine whose [`crate::Memory::buffer_mut`] is this memory logs what it holds.
+    /// Its memory buffer ([`crate::Commit::Memory`]). Attaching hands it over to the new epoch; an
+    /// engine whose [`crate::Memory::buffer_mut`] is this memory logs its writes.
     pub buffer: Option<&'a mut [u8]>,
 }
 
-/// An attached cache: a new epoch is durable, and so is what recovery decided.
+/// An attached cache: a new epoch is durable, and so are the verdicts of recovery.
 #[derive(Debug)]
 pub struct Attached {
     /// As it is on the device now.
     pub superblock: Superblock,
     /// The shards, for [`crate::Engine::new`].
     pub shards: Vec<Recovered>,
-    /// What recovery found, by shard.
+    /// Findings of recovery, by shard.
     pub report: RecoveryReport,
 }
 
-/// What recovery found.
+/// Findings of recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// By shard.
@@ -73,7 +73,7 @@ impl RecoveryReport {
         self.shards.iter().map(|shard| shard.buffered_blocks).sum()
     }
 
-    /// What should be there and is not.
+    /// Durable structures that are missing or make no sense, in words.
     #[must_use]
     pub fn damage(&self) -> Vec<&str> {
         self.shards
@@ -142,8 +142,8 @@ pub fn attach(
     attach_promised(device, surviving, options, &[])
 }
 
-/// Attaches a cache of which it is known from elsewhere how far it was durable: what lacks some of
-/// that is damaged (I14).
+/// Attaches a cache whose durable positions are known from elsewhere: a cache that lacks some of
+/// them is damaged (I14).
 ///
 /// # Errors
 /// As [`attach`].
@@ -154,7 +154,7 @@ pub fn attach_promised(
     promises: &[Promise],
 ) -> Result<Attached, AttachError> {
     let mut superblock = Superblock::read(device)?;
-    // I12: what an earlier life wrote is durable or gone before anything is decided.
+    // I12: writes of an earlier life are durable or gone before anything is decided.
     device.flush()?;
     superblock.epoch += 1;
     if superblock.epoch >= EPOCH_END {
@@ -267,8 +267,8 @@ fn recover_all(
     Ok((shards, report))
 }
 
-/// What the ring holds of an epoch that no recovery has decided yet (I16), and whether there is
-/// such a ring: then only the daemon died, and what was on the device still is.
+/// Reads the records that the ring holds of an undecided epoch (I16). Returns also whether there is
+/// such a ring: then only the daemon died, and the device still has all its writes.
 fn replay(
     superblock: &Superblock,
     shard: u16,

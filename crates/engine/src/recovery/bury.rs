@@ -5,7 +5,7 @@
 //! is gone, only clean blocks of which no older entry survives elsewhere.
 //!
 //! The new tails are written when the verdicts are durable and not before: a tail that survives a
-//! crash without them would void what only the ring held. They go into a later summary of a
+//! crash without them would void entries that only the ring held. They go into a later summary of a
 //! segment that stays, in the slot that does not count.
 
 use super::verdict::{other_slot, put, restated};
@@ -26,7 +26,7 @@ pub(crate) struct Bury {
     carrier: Summary,
 }
 
-/// Plans what to bury; takes clean blocks that go with it out of the index.
+/// Plans the segments to bury, and takes their clean blocks out of the index.
 pub(super) fn plan(
     superblock: &Superblock,
     found: &Found,
@@ -41,7 +41,7 @@ pub(super) fn plan(
     while log.free.len() + buried.len() < WANTED_FREE {
         let scarce = log.free.len() + buried.len() < RECLAIM_RESERVE;
         let lengths: usize = log.streams.iter().map(|stream| stream.order.len()).sum();
-        // One segment stays, to carry the tails.
+        // A segment stays, to carry the tails.
         if buried.len() + 1 >= lengths {
             break;
         }
@@ -102,8 +102,8 @@ fn is_empty(log: &Log, index: &Index, id: SegmentId) -> bool {
     slots(log, id).all(|slot| !index.flags(slot).live())
 }
 
-/// Whether nothing of a segment is needed: what it holds is on the origin, and no older entry of
-/// it would come back.
+/// True if no block of a segment is needed: the origin has them all, and no older entry of them
+/// would come back.
 fn may_go(log: &Log, index: &Index, stream: Stream, id: SegmentId) -> bool {
     slots(log, id).all(|slot| {
         let flags = index.flags(slot);
@@ -128,7 +128,7 @@ impl Bury {
             let summary = log.segment(id).summary;
             *log.segment(id) = crate::store::log::Segment::fresh(true);
             let segment = log.segment(id);
-            // What its summary slots hold stays there until they are written again.
+            // Its summary slots keep their contents until they are written again.
             (segment.summary, segment.state) = (summary, SegmentState::Free);
             log.free.push_back(id);
         }

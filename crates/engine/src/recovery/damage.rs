@@ -1,9 +1,9 @@
-//! I14: damage is not absence. What headers promise and is not there.
+//! I14: damage is not absence. Finds structures that headers promise and that are not there.
 
 use super::{Found, FoundSegment};
 use crate::format::{Sequence, Stream, Superblock};
 
-/// What is missing or makes no sense, in words; empty if all is well.
+/// Lists durable structures that are missing or make no sense, in words; empty if all is well.
 pub(super) fn damage(found: &Found, superblock: &Superblock) -> Vec<String> {
     let mut lost = found.unreadable.clone();
     lost.extend(
@@ -50,7 +50,8 @@ fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &
             .iter()
             .find(|other| other.generation == link.generation && other.id == link.segment)
         {
-            // It was renewed (I19): its old position is empty, its blocks are at the young end.
+            // The segment was renewed (I19): its old position is empty, its blocks are at the young
+            // end.
             None if alive
                 .iter()
                 .any(|other| other.id == link.segment && other.generation > link.generation) => {}
@@ -74,7 +75,7 @@ fn stream_damage(found: &Found, superblock: &Superblock, stream: Stream, lost: &
             .iter()
             .find(|segment| segment.generation == durable.generation)
         {
-            // It may be the one that was renewed since (I19), under a generation of its own.
+            // The segment may have been renewed since (I19), under a generation of its own.
             None if alive
                 .iter()
                 .any(|other| other.renewed && other.generation > durable.generation) => {}

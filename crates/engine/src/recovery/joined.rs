@@ -1,4 +1,4 @@
-//! The devices of a cache as one: offsets are addresses (see `format::extents`).
+//! The devices of a cache together: offsets are addresses (see `format::extents`).
 
 use crate::format::extents::place_of;
 use crate::format::{CacheDevice, Superblock, SuperblockError};
@@ -7,7 +7,7 @@ use crate::interface::{DeviceError, ReadAt, Storage};
 /// Why devices are not a cache together. Devices are numbered as they were given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentifyError {
-    /// One of them is no cache device.
+    /// A device is no cache device.
     #[error("{source}")]
     Superblock {
         /// Which.
@@ -15,7 +15,7 @@ pub enum IdentifyError {
         /// Why.
         source: SuperblockError,
     },
-    /// One of them belongs to another cache.
+    /// A device belongs to another cache.
     #[error("it belongs to cache {found}, and another of the devices to cache {expected}")]
     Foreign {
         /// Which.
@@ -25,19 +25,19 @@ pub enum IdentifyError {
         /// The cache of the others.
         expected: crate::format::CacheId,
     },
-    /// One of them was taken out of the cache.
+    /// A device was taken out of the cache.
     #[error("it belonged to the cache and was removed from it: leave it out")]
     Removed {
         /// Which.
         given: usize,
     },
-    /// One of them holds what it held before the last attach.
+    /// A device holds the contents that it had before the last attach.
     #[error("{}", crate::format::superblock::OLD_COPY)]
     Stale {
         /// Which.
         given: usize,
     },
-    /// One of them is given twice.
+    /// A device is given twice.
     #[error("it is given twice, or is a copy of another of the cache's devices")]
     Twice {
         /// Which.
@@ -52,7 +52,7 @@ pub enum IdentifyError {
         number: u8,
         /// Its size.
         size_bytes: u64,
-        /// How many there are.
+        /// The number of devices of the cache.
         count: usize,
     },
 }
@@ -162,7 +162,7 @@ impl<S: Storage> Joined<S> {
             .map(|(number, device)| (*number, device))
     }
 
-    /// One of them, by its number.
+    /// A device, by its number.
     pub fn device_mut(&mut self, number: u8) -> Option<&mut S> {
         let mut devices = self.devices.iter_mut();
         let found = devices.find(|(known, _)| *known == number);
@@ -205,7 +205,7 @@ impl<S: Storage> Storage for Joined<S> {
     }
 
     fn flush(&mut self) -> Result<(), DeviceError> {
-        // All of them, even if one fails: what the others can keep they shall.
+        // All of them, even if one fails: the others keep all they can.
         let mut result = Ok(());
         for (_, device) in &mut self.devices {
             result = result.and(device.flush());

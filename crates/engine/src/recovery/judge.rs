@@ -1,9 +1,9 @@
-//! Which uncertain entries count: those whose data is there.
+//! Judges uncertain entries: they count if their data is there.
 //!
 //! | the entry | counts if |
 //! |---|---|
 //! | from a decided epoch, a verdict or a renewal | always |
-//! | known durable | always; what cannot be read of it is damage, not absence (I14) |
+//! | known durable | always; data of it that cannot be read is damage, not absence (I14) |
 //! | from the ring, or from a header of its own after a daemon crash | always: its data was on the device before |
 //! | carries no data | its header is there |
 //! | any other | the data has the checksum |
@@ -14,7 +14,7 @@ use crate::format::entry::NumberedEntry;
 use crate::format::{Entry, EntryList, Geometry, SegmentId, SegmentMap, Superblock};
 use crate::interface::{DeviceError, Storage};
 
-/// Removes the entries that do not count, block by block. Returns how many blocks those were.
+/// Removes the entries that do not count, block by block. Returns the number of their blocks.
 pub(super) fn judge(
     device: &mut dyn Storage,
     superblock: &Superblock,
@@ -53,7 +53,8 @@ pub(super) fn judge(
     Ok(rejected)
 }
 
-/// Reads an entry's blocks and keeps those with the right checksum. Returns how many are not.
+/// Reads an entry's blocks and keeps those with the right checksum. Returns the number of the
+/// others.
 fn judge_data(
     device: &mut dyn Storage,
     (geometry, map, segment): (Geometry, &SegmentMap, SegmentId),

@@ -1,5 +1,5 @@
-//! Numbers are given once (I1): to one entry of a shard in an epoch, and to one segment. What
-//! follows relies on it, so it is looked at where records are put together.
+//! Numbers are given once (I1): to one entry of a shard in an epoch, or to one segment. Recovery
+//! relies on it, so it is checked where records are put together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::Found;
 use crate::format::entry::KEY_BITS;
 use crate::format::{EntryList, SegmentId};
 
-/// How far apart the numbers in one segment are at most: a list jumps over no more.
+/// The most by which numbers in one segment differ: a list jumps over no more.
 pub(super) const SPREAD: u64 = 1 << KEY_BITS;
 
 /// The numbers of the entries of one segment: first and one past the last.
@@ -49,7 +49,7 @@ impl Numbers {
     }
 }
 
-/// Of two segments with one generation, one is a copy of the other or made up: neither counts.
+/// Drops both of two segments with one generation: either is a copy of the other, or made up.
 pub(super) fn drop_twins(found: &mut Found) {
     let mut seen = BTreeSet::new();
     let segments = found.segments.iter();

@@ -1,5 +1,5 @@
-//! Tests: what promises a renewal below the open segment (I19, decision 15) is found whichever header
-//! says it. A renewal that was durable and has rotted is damage, not absence (I14).
+//! Tests: recovery finds the promise of a renewal below the open segment (I19, decision 15) in any
+//! header that says it. A renewal that was durable and has rotted is damage, not absence (I14).
 
 use crate::format::header::State;
 use crate::format::{
@@ -42,14 +42,14 @@ const YOUNG: SegmentId = SegmentId(1);
 const OPEN: SegmentId = SegmentId(2);
 const END_SLOT: u16 = 8;
 
-/// What a header of the open segment says.
+/// The contents of a header of the open segment.
 #[derive(Clone, Copy)]
 enum Says {
-    /// It was encoded before the renewal was durable.
+    /// Encoded before the renewal was durable.
     Before,
     /// After: it leads to the renewal, and main's tail is past the old position.
     After,
-    /// It was lost in the power cut.
+    /// Lost in the power cut.
     Lost,
 }
 
@@ -168,7 +168,7 @@ fn link(segment: SegmentId, number: u64) -> Link {
     }
 }
 
-/// What recovery says of a cache whose open segment has these headers, with the renewal or without.
+/// Recovers a cache whose open segment has these headers, with the renewal or without.
 fn recovered(headers: [Says; 3], renewal_is_there: bool) -> Result<(), RecoveryError> {
     let mut device = Device::new();
     device.summary(RENEWED, 10, 0, SummaryKind::Seal);
@@ -224,7 +224,7 @@ fn one_that_is_there_is_not() {
 }
 
 /// A first header that was zeroed is no sign that its segment was never used again since it died:
-/// the headers behind it say what was durable.
+/// the headers behind it say how far entries were durable.
 #[test]
 fn a_zeroed_first_header_is_damage_if_others_vouch_for_it() {
     for (summary_before, is_damage) in [(true, true), (false, false)] {

@@ -181,7 +181,7 @@ fn blocks(
     })
 }
 
-/// Dropped versions that survive are shadows of what is cached now, or want a `Drop` in their own
+/// Dropped versions that survive are shadows of cached versions, or want a `Drop` in their own
 /// stream if a crash came between the `Drop`s of several streams.
 fn bury(
     index: &mut Index,

@@ -1,4 +1,4 @@
-//! What each segment says: its summary that counts, or its headers one after the other.
+//! The scan: reads of each segment its summary that counts, or its headers one after the other.
 
 use super::numbers::{Numbers, drop_twins};
 use super::{Found, FoundList, FoundSegment, RecoveryError};
@@ -84,7 +84,7 @@ pub(super) fn scan(
     Ok(found)
 }
 
-/// What is known of the shard that is scanned.
+/// Facts about the shard that is scanned.
 #[derive(Clone, Copy)]
 struct Context<'a> {
     superblock: &'a Superblock,
@@ -95,8 +95,8 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The header at a slot, if one is there. One that cannot be ours, although its checksum is, is
-    /// damage: what it stands for is not known.
+    /// The header at a slot, if there is any. A header with the right checksum that cannot be ours
+    /// is damage: nobody knows what it stands for.
     fn header(&self, id: SegmentId, slot: u16, page: &[u8], found: &mut Found) -> Option<Header> {
         let header = Header::decode(self.map.id_in(id), self.shard, id, slot, page)?;
         let Some(fault) = self.bounds.fault_of_header(&header) else {
@@ -182,7 +182,7 @@ fn scan_segment(
     }
     let lead_page = &lead[lead.len() - PAGE_BYTES..];
     if header.is_none() && lead_page.iter().any(|byte| *byte != 0) {
-        // A first header that was torn, or one that rotted: what follows it tells which.
+        // A first header that was torn, or has rotted: the headers behind it tell which.
         learn_newer(device, context, id, summary_generation, found)?;
     } else if header.is_none()
         && let Some(best) = &best
@@ -195,9 +195,9 @@ fn scan_segment(
     Ok(())
 }
 
-/// What headers of a segment say behind the first, of a generation above that of its summary. One
-/// without a summary is not decided yet, or its contents were voided when damage was accepted: what
-/// they promised was taken back.
+/// Learns from the headers of a segment behind the first, of a generation above that of its
+/// summary. A segment without a summary is not decided yet, or its contents were voided when damage
+/// was accepted: then its promises were taken back.
 fn learn_newer(
     device: &mut dyn Storage,
     context: Context<'_>,
@@ -215,8 +215,9 @@ fn learn_newer(
     Ok(())
 }
 
-/// A first header that was zeroed, in a segment that had died and may have been opened again. One
-/// that is alive was not: it has none where recovery wrote it, of `Drop`s alone.
+/// Looks behind a first header that was zeroed, in a segment that had died and may have been opened
+/// again. In a segment that is alive none was zeroed: it has no header where recovery wrote it, of
+/// `Drop`s alone.
 fn look_behind_zeroes(
     device: &mut dyn Storage,
     context: Context<'_>,
@@ -231,8 +232,8 @@ fn look_behind_zeroes(
 }
 
 /// The link that was written last, of two that headers of one segment say. It changes when a
-/// renewal goes before the segment (see `renew_below`), and only when that is durable; a header may
-/// be encoded sooner than one of an earlier place, whose data took longer.
+/// renewal goes before the segment (see `renew_below`), and only when that is durable. A header may
+/// be encoded sooner than a header of an earlier place, whose data took longer.
 fn latest(first: Option<Link>, second: Option<Link>) -> Option<Link> {
     first
         .into_iter()
@@ -240,8 +241,8 @@ fn latest(first: Option<Link>, second: Option<Link>) -> Option<Link> {
         .max_by_key(|link| link.generation)
 }
 
-/// I14: records behind one that is missing do not count (I13), but what their headers say of the
-/// shard is true: they can promise what is missing. Returns the latest of their links.
+/// I14: records behind one that is missing do not count (I13), but their headers still tell the
+/// truth about the shard: they can promise the missing record. Returns the latest of their links.
 fn learn_beyond(
     device: &mut dyn Storage,
     context: Context<'_>,
@@ -377,8 +378,8 @@ fn scan_records(
             .filter(|header| numbers.take(&header.entries, id, found));
         let blocks = match (header, replayed) {
             (Some(header), _) => {
-                // The recovery that decided it has said in summaries what still holds; what was
-                // taken back when damage was accepted stays in its headers.
+                // The recovery that decided it has said in summaries what still holds. Promises
+                // that were taken back when damage was accepted stay in its headers.
                 if !segment.decided || planted::is(Bug::TakenBackHeard) {
                     found.learn(&header.state);
                 }

@@ -1,10 +1,22 @@
-//! I12: what was decided is written down, for every segment in which there was anything to
-//! decide, and the `Drop`s that a crash cut off are completed (I3). Durable before the shard
-//! serves.
+//! Verdicts (I12): recovery writes its decisions down, for each segment in which there was anything
+//! to decide, and completes the `Drop`s that a crash cut off (I3). Both are durable before the
+//! shard serves. An example:
 //!
-//! Verdicts say the tails that recovery goes by, too. Where there is nothing to decide, one is
-//! written for their sake alone (I8): a header may have said them whose record does not count, and
-//! what is below them is used again.
+//! 1. A power cut leaves segment 3 open. Numbers up to 39 are known durable.
+//! 2. The header at slot 8 is whole. It lists number 40 (block 70 in slot 9) and number 41 (block
+//!    71 in slot 10).
+//! 3. Slot 9 has the checksum of number 40, which counts. Slot 10 does not have that of number 41,
+//!    which is rejected.
+//! 4. The header at slot 11 is torn: the segment ends there.
+//! 5. The verdict lists number 40 alone, with end slot 11. It goes to the summary slot that does
+//!    not count, and is made durable.
+//! 6. The shard serves block 70 from slot 9, and block 71 as it was before number 41.
+//! 7. The next attach goes by the verdict: its generation is that of the headers. A late copy of
+//!    the header at slot 11 changes nothing.
+//!
+//! Verdicts also carry the tails that recovery goes by. Where there is nothing to decide, a verdict
+//! is written for their sake alone (I8): the header that said them may belong to a record that does
+//! not count, and segments below them are used again.
 
 use super::numbers::SPREAD;
 use super::{Found, FoundList, FoundSegment, MissingDrop, RecoveryError};
@@ -68,10 +80,11 @@ fn needs_verdict(found: &Found, segment: &FoundSegment) -> bool {
     !segment.decided || !segment.sealed || found.promised_too_much || link_dangles(found, segment)
 }
 
-/// Whether a summary names a segment before it that is not there, or ends sooner: a recovery that
-/// had the ring wrote it and was cut short before the other's was durable; a renewal followed a
-/// segment of which a crash left less or nothing; or an administrator accepted the damage. It is
-/// written again, or the next attach would take the link for damage.
+/// True if a summary names a segment before it that is not there, or ends sooner. Three things
+/// leave such a link: a recovery that had the ring wrote it and was cut short before the other
+/// segment's verdict was durable; a renewal followed a segment of which a crash left less or
+/// nothing; or an administrator accepted the damage. The summary is written again, or the next
+/// attach would take the link for damage.
 fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
     let Some(link) = segment.state.previous else {
         return false;
@@ -88,8 +101,8 @@ fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {
     link.generation >= found.tails[stream as usize] && !there
 }
 
-/// Adds the `Drop`s of each stream to what its youngest segment says, as many as fit its summary:
-/// a cache without a free segment must be recoverable. Returns the others.
+/// Adds the `Drop`s of each stream to the entries of its youngest segment, as many as fit its
+/// summary: a cache without a free segment must be recoverable. Returns the others.
 fn add_drops(
     found: &mut Found,
     log: &Log,
@@ -129,7 +142,7 @@ fn add_drops(
     drops
 }
 
-/// How many `Drop`s fit the summary of a segment beside what it has.
+/// The number of `Drop`s that fit the summary of a segment beside its entries.
 fn room_for_drops(log: &Log, found: &FoundSegment) -> usize {
     let used_bytes: usize = found
         .entries()
@@ -163,7 +176,7 @@ pub(super) fn other_slot(counts: Option<u8>) -> u8 {
     counts.map_or(0, |counts| 1 - counts)
 }
 
-/// A summary of exactly what was accepted of a segment, carrying these tails.
+/// A summary of exactly the entries accepted of a segment, carrying these tails.
 pub(super) fn restated(
     found: &FoundSegment,
     log: &Log,

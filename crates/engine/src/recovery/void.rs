@@ -29,7 +29,7 @@ pub(super) fn void(
     Ok(())
 }
 
-/// What was promised and is not there is promised no longer, or the next attach would miss it
+/// Takes back promises of segments and slots that are not there, or the next attach would miss them
 /// again: every summary is written anew, with promises that are kept.
 pub(super) fn take_promises_back(found: &mut Found) {
     found.promised_too_much = true;
@@ -41,7 +41,7 @@ pub(super) fn take_promises_back(found: &mut Found) {
         let alive = || found.segments.iter().filter(|at| at.stream == stream);
         let is_later = |generation: Sequence| generation > promised.generation;
         if alive().any(|segment| segment.renewed && is_later(segment.generation)) {
-            // It may be what was renewed.
+            // The promised segment may be that renewed.
             continue;
         }
         let last = alive()

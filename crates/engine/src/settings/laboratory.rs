@@ -1,4 +1,5 @@
-//! What the laboratory varies to see what each part of replacement gives; no option reaches it.
+//! Settings that the laboratory varies to see the gain of each part of replacement; no option
+//! reaches them.
 
 /// Parts of replacement, there or not, and when `adaptive` changes its variant
 /// (docs/decisions/0025-replacement-is-chosen-on-traces-left-out.md).
@@ -12,7 +13,7 @@ pub struct Laboratory {
     pub steady: bool,
     /// `adaptive` may be eager.
     pub eager: bool,
-    /// How many misses another variant has to save before `adaptive` takes it.
+    /// The number of misses that another variant has to save before `adaptive` takes it.
     pub margin_misses: u32,
 }
 

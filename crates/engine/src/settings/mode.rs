@@ -1,4 +1,4 @@
-//! What each mode of a volume does, as one table.
+//! The modes of a volume, in a table.
 //!
 //! | mode | clean blocks are read from the cache, and misses cached | a write of a whole block that is not dirty |
 //! |---|---|---|
@@ -12,7 +12,7 @@
 
 use crate::settings::{name_of, named};
 
-/// What a volume does with reads and writes.
+/// The ways of a volume with reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Mode {
@@ -24,7 +24,7 @@ pub enum Mode {
     Writearound = 3,
     /// Reads are cached; writes go to the origin and remove the block from the cache.
     Readonly = 4,
-    /// Nothing new is cached; what is dirty is still served from the cache and written back.
+    /// Nothing new is cached; dirty blocks are still served from the cache and written back.
     Passthrough = 5,
 }
 

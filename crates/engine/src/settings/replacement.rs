@@ -8,17 +8,17 @@ pub enum Replacement {
     /// S3-FIFO, in another variant where that misses clearly less on a sample of the blocks (see
     /// `trials`).
     Adaptive,
-    /// S3-FIFO (Yang et al., SOSP 2023) in segments: new blocks are on probation; what is hit
-    /// often enough there, or comes back soon after it left, belongs to main, where a hit keeps a
-    /// block for another round.
+    /// S3-FIFO (Yang et al., SOSP 2023) in segments: new blocks are on probation. Blocks hit often
+    /// enough there, or back soon after they left, belong to main, where a hit keeps a block for
+    /// another round.
     S3Fifo,
-    /// What came first goes first, hit or not.
+    /// Blocks leave in the order in which they came, hit or not.
     Fifo,
-    /// CLOCK (Corbató 1968): what was hit since it was last looked at stays for another round.
-    /// The nearest there is to LRU.
+    /// CLOCK (Corbató 1968): blocks hit since they were last looked at stay for another round. The
+    /// nearest there is to LRU.
     Clock,
-    /// 2Q (Johnson, Shasha, VLDB 1994) with CLOCK for its second queue: a quarter is for what is
-    /// new, and only what comes back after it left belongs to main.
+    /// 2Q (Johnson, Shasha, VLDB 1994) with CLOCK for its second queue: a quarter is for new
+    /// blocks, and only blocks that come back after they left belong to main.
     TwoQ,
 }
 
@@ -43,7 +43,7 @@ impl Replacement {
         self != Replacement::Fifo
     }
 
-    /// Whether it remembers what left.
+    /// True if it remembers blocks that left.
     pub(crate) fn has_ghost(self) -> bool {
         self.is_s3_fifo() || self == Replacement::TwoQ
     }

@@ -7,8 +7,8 @@ use crate::space::Space;
 use crate::store::Store;
 use crate::store::log::SegmentState;
 
-/// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent. What
-/// is written once is like what is read once: it has as long as probation has to be used again.
+/// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent. A
+/// block written once is like a block read once: it has as long as probation has to be used again.
 const WRITE_SHARE_PERCENT: u64 = 10;
 /// The share of 2Q's first queue (A1in), in percent.
 const TWO_Q_SHARE_PERCENT: u64 = 25;
@@ -37,9 +37,9 @@ impl Space {
         policy.trials.best().probation_percent(&store.settings)
     }
 
-    /// From which streams a segment is taken, and in which order, when the one whose turn it is has
-    /// none to give yet and appends would stop. A long write pays for its own room as long as it
-    /// has more than its share: what is read again and again would be gone for it.
+    /// The order in which streams give up a segment when the stream whose turn it is has none to
+    /// give yet and appends would stop. A long write pays for its own room as long as it has more
+    /// than its share: otherwise blocks that are read again and again would go for it.
     pub(crate) fn order_in_need(&self, store: &Store) -> [Stream; Stream::COUNT] {
         if self.is_longer_than(store, Stream::Write, WRITE_SHARE_PERCENT) {
             [Stream::Write, Stream::Main, Stream::Probation]
@@ -57,9 +57,10 @@ impl Space {
         streams.min_by_key(|stream| self.oldest_generation(store, *stream))
     }
 
-    /// A segment that is mostly dead; probation and what was written, while they are longer than
-    /// their shares, the one that has more above its own first: a long write gives up its blocks,
-    /// not what was read before it. Else main.
+    /// The stream to reclaim by shares. First the stream with a mostly dead oldest segment. Then
+    /// probation and the write stream while they are longer than their shares, first the stream
+    /// that is further above its own: a long write gives up its own blocks and not those read
+    /// before it. Else main.
     fn due_by_share(
         &self,
         store: &Store,
@@ -98,7 +99,7 @@ impl Space {
     }
 
     /// The stream whose oldest segment has the fewest live blocks, if they are less than two
-    /// thirds: what was overwritten or left is room for nothing, in whichever stream it lies.
+    /// thirds: slots of blocks that were overwritten or left are room for nothing, in any stream.
     fn deadest_stream(&self, store: &Store, write_is_clean: bool) -> Option<Stream> {
         let geometry = &store.log.geometry;
         let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
@@ -110,7 +111,7 @@ impl Space {
         (self.oldest_live_blocks(store, deadest) * 3 < places * 2).then_some(deadest)
     }
 
-    /// Whether a stream has more than this share of the shard, what is on its way out left out.
+    /// True if a stream has more than this share of the shard, without segments on their way out.
     fn is_longer_than(&self, store: &Store, stream: Stream, percent: u64) -> bool {
         let segments = store.log.usable_segments() as u64;
         self.segments_that_stay(store, stream) * 100 > (segments * percent).max(100)

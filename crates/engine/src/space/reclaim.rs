@@ -1,10 +1,18 @@
 //! Reclaim: the oldest segment of a stream gives up its place (I8).
 //!
-//! Its live blocks are retained (appended again) or evicted. Then the segment is *dying* until
-//! whatever superseded its entries is durable; then its stream's tail moves past it and it is
-//! *dead* until a header with that tail is durable and no read of it is in flight; then it is
-//! free. Tails ride in ordinary headers and the waiting is for ordinary flushes, so reclaim costs
-//! flushes of its own only when free segments run short.
+//! Tails ride in ordinary headers, and the waiting is for ordinary flushes. Reclaim asks for
+//! flushes of its own only when free segments run short. An example:
+//!
+//! 1. Segment 5, generation 1000, is the oldest of probation and has 40 live blocks. It is
+//!    *reclaiming*.
+//! 2. The policy keeps 3 of them: they are read and appended again, to main. The other 37 are
+//!    evicted, with a `Drop` in each other stream that may hold an entry of them.
+//! 3. Number 2050 is the last that supersedes an entry of segment 5. The segment is *dying*, and
+//!    waits until 2050 is durable.
+//! 4. A flush makes numbers up to 2060 durable. Probation's tail moves to 1200, the generation of
+//!    its next segment. Segment 5 is *dead*.
+//! 5. The next header carries tail 1200. A flush makes that header durable.
+//! 6. Two reads of segment 5 are still in flight. When both have ended, the segment is *free*.
 
 use crate::ids::RetainId;
 use std::collections::VecDeque;
@@ -23,22 +31,21 @@ use crate::store::append::{Keys, Piece};
 use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 use crate::store::op::{Op, ReadPart};
 
-/// How many blocks of a segment are read and appended again at a time.
+/// Blocks of a segment that are read and appended again at a time.
 const BATCH_BLOCKS: usize = 64;
-/// How many segments of a stream wait for their tail at a time.
+/// Segments of a stream that wait for their tail at a time, at most.
 const MOST_WAITING: usize = 8;
-/// So of other streams than the write stream, where a long write would wait for room, this many
-/// blocks' segments and two at least.
+/// The limit for probation and main, dying and dead: segments for this many blocks, at least two.
+/// The write stream gets more so that long writes do not wait for room.
 const MOST_WAITING_BLOCKS: usize = 256;
-/// How often a batch with unreadable dirty blocks is read again before they are carried on as
-/// they are.
+/// Repeated reads of a batch with unreadable dirty blocks, before they are carried on as they are.
 const RETAIN_ATTEMPTS: u8 = 4;
 
 /// A segment on its way out.
 #[derive(Debug)]
 struct Leaving {
     segment: SegmentId,
-    /// Everything up to here supersedes its entries; while dying.
+    /// Upper bound of the numbers that supersede its entries; while dying.
     needs: u64,
     /// Its generation and stream; the tail must be above it.
     generation: Sequence,
@@ -58,12 +65,12 @@ impl Reclaim {
         self.active[stream as usize].is_some() || !self.dying[stream as usize].is_empty()
     }
 
-    /// How many segments of this stream are empty and wait for their tail.
+    /// The number of segments of this stream that are empty and wait for their tail.
     pub(crate) fn dying(&self, stream: Stream) -> usize {
         self.dying[stream as usize].len()
     }
 
-    /// The same with the one that is being emptied.
+    /// The number of segments of this stream that are dying or being emptied.
     pub(crate) fn on_their_way_out(&self, stream: Stream) -> usize {
         self.dying(stream) + usize::from(self.active[stream as usize].is_some())
     }
@@ -111,7 +118,7 @@ impl Space {
         self.jobs.at(id)
     }
 
-    /// How many free segments reclaim sees to.
+    /// The number of free segments that reclaim aims at.
     fn free_target(&self, store: &Store) -> usize {
         RECLAIM_RESERVE + (2 + store.log.usable_segments() / 64).min(10)
     }
@@ -169,7 +176,7 @@ impl Space {
             };
             if stream == Stream::Main && self.renewal_is_due(store) {
                 let renewed = self.renew_oldest(store, now, memory);
-                // One that has to wait is not copied meanwhile.
+                // A segment whose renewal has to wait is not copied meanwhile.
                 let waits =
                     self.renewal_has_to_wait(store) && store.log.free.len() > RECLAIM_RESERVE;
                 if renewed || waits {
@@ -181,8 +188,9 @@ impl Space {
         if retiring {
             self.advance_retire(store, policy, origin, now, target, memory);
         }
-        // What is dying is freed by flushes of its own when segments are short. As long as there is
-        // time these leave open records open: a header for a few entries is metadata for nothing.
+        // Dying segments are freed by flushes of their own when segments are short. As long as
+        // there is time these leave open records open: a header for a few entries is metadata for
+        // nothing.
         let short = store.log.free.len() <= RECLAIM_RESERVE + 1 || !store.has_placed_all();
         if (short || self.free_runs_low(store) || retiring) && !store.is_flushing() {
             if self.partial_flush_helps_reclaim(store) {
@@ -197,7 +205,7 @@ impl Space {
     }
 
     /// Ends the emptying of segments of a cache that was given up, in which nothing moves any more:
-    /// a stop, or who takes a volume off, would wait for it.
+    /// a stop, or a detach of a volume, would wait for it.
     fn end_reclaim(&mut self, memory: &mut dyn Memory) {
         for stream in Stream::ALL {
             let Some(job) = self.reclaim.active[stream as usize] else {
@@ -215,8 +223,8 @@ impl Space {
         }
     }
 
-    /// Whether a flush would bring a segment nearer to being free. One that is being emptied, or
-    /// read, waits for other things; flushing on and on would not help it.
+    /// True if a flush would bring a segment nearer to being free. A segment that is being emptied,
+    /// or read, waits for other things, and flushing on and on would not help it.
     fn reclaim_waits_for_flush(&self, store: &Store) -> bool {
         let durable_number = store.log.durable_number;
         let mut dying = self.reclaim.dying.iter().flatten();
@@ -225,7 +233,7 @@ impl Space {
             || dead.any(|leaving| store.durable_tail(leaving.stream) <= leaving.generation)
     }
 
-    /// The same of a flush that closes no record.
+    /// True if a flush that closes no record would bring a segment nearer to being free.
     fn partial_flush_helps_reclaim(&self, store: &Store) -> bool {
         let durable_number = store.log.durable_number;
         let dying = self.reclaim.dying.iter().flatten();
@@ -239,8 +247,8 @@ impl Space {
             })
     }
 
-    /// Which stream gives up its oldest segment; `None` to wait for one that is busy, or if
-    /// there is none.
+    /// The stream that gives up its oldest segment; `None` to wait for a busy stream, or if there
+    /// is none.
     fn stream_to_reclaim(&self, store: &Store, policy: &Policy) -> Option<Stream> {
         if !Stream::ALL
             .iter()
@@ -395,7 +403,7 @@ impl Space {
         };
         let fits = buf.len_bytes as usize / block_bytes;
         if fits < batch.len() {
-            // What is left out is gone through again.
+            // Blocks left out are gone through again.
             let rest = batch.split_off(fits);
             self.retain_job(job).next_slot = store.log.geometry.slot_in_segment(rest[0].1);
         }
@@ -423,8 +431,8 @@ impl Space {
         }
     }
 
-    /// The places in the batch of dirty blocks that are not what was stored: the only copy is not
-    /// given up for one bad read.
+    /// The places in the batch of dirty blocks with the wrong checksum: the only copy is not given
+    /// up for a single bad read.
     fn bad_of_batch(
         &mut self,
         store: &Store,
@@ -449,8 +457,8 @@ impl Space {
         bad
     }
 
-    /// Reads blocks of the batch again, each by itself. The others were read: one more read of them
-    /// could only fail.
+    /// Reads blocks of the batch again, each by itself. The other blocks were read, and another
+    /// read of them could only fail.
     fn read_again(&mut self, store: &mut Store, job: RetainId, places: &[usize]) {
         let state = self.retain_job(job);
         state.attempts += 1;
@@ -497,8 +505,8 @@ impl Space {
         let buf = state.buf.expect("a batch is being read");
         let slot = state.batch[usize::from(first)].1;
         if result.is_err() && count > 1 {
-            // One bad sector is enough for that: each block is read by itself before anything is
-            // concluded (I23).
+            // A single bad sector is enough for that: each block is read by itself before anything
+            // is concluded (I23).
             store.stats.cache_read_errors += 1;
             for i in 0..count {
                 let block = Slot(slot.0 + u32::from(i));
@@ -530,9 +538,9 @@ impl Space {
         self.append_batch(store, now, job, memory);
     }
 
-    /// Appends what was read. A clean block that is damaged is evicted; a dirty one is carried on
-    /// with the checksum it should have, so that it is never mistaken for sound (the reader gets
-    /// an error, not something old).
+    /// Appends the blocks that were read. A clean block that is damaged is evicted; a dirty one is
+    /// carried on with the checksum it should have, so that it is never mistaken for sound (the
+    /// reader gets an error, not something old).
     fn append_batch(
         &mut self,
         store: &mut Store,
@@ -593,7 +601,7 @@ impl Space {
     ) {
         let block_bytes = store.block_bytes();
         let flags = store.index.flags(slot);
-        // What became dirty between the decision and now cannot be: a dirty block has a new slot.
+        // No block here became dirty since the decision: a dirty block has a new slot.
         assert!(
             flags.dirty() == (to == Stream::Write) || !flags.dirty(),
             "I17"
@@ -644,8 +652,8 @@ impl Space {
         }
     }
 
-    /// The segment was gone through once. What is still live was being replaced and is looked at
-    /// again.
+    /// Ends a pass over the segment. Blocks that are still live were being replaced, and are looked
+    /// at again.
     fn segment_emptied(&mut self, store: &mut Store, job: RetainId) {
         let state = self.retain_job(job);
         let segment = state.segment;

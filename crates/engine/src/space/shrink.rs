@@ -1,18 +1,18 @@
 //! Extents come and go while the shard runs.
 //!
-//! What is added is free at once: nothing in it counts, since an extent has an identity of its
-//! own. What is to leave is emptied first, in the order in which segments die anyway (I2): every
-//! stream gives up its oldest segments until it has none left in what leaves. Hot blocks are kept
-//! and dirty ones move on, both into what stays.
+//! Segments of an added extent are free at once: nothing in them counts, since an extent has an
+//! identity of its own. Segments that are to leave are emptied first, in the order in which
+//! segments die anyway (I2): every stream gives up its oldest segments until none of those that
+//! leave is left in it. Hot blocks are kept and dirty blocks move on, both into segments that stay.
 //!
-//! The shard needs free segments meanwhile (I18). So there are two steps: as long as too few of
-//! what stays are free, those of what leaves are still used, after the others. Then they are
-//! withdrawn, all at once, and from then on none of them is opened again. A segment that has
-//! become free then is retired; when all are, a superblock without them may be written: what a
+//! The shard needs free segments meanwhile (I18). So there are two steps. As long as too few of the
+//! segments that stay are free, the leaving ones are still used, after the others. Then all of the
+//! leaving are withdrawn at once, and none of them is opened again. A leaving segment that becomes
+//! free then is retired. When all are retired, a superblock without them may be written: whatever a
 //! recovery needs is below tails that are durable elsewhere (I8).
 //!
 //! Nothing of this is on the device before that superblock is. A crash, like a change of mind,
-//! leaves what it was.
+//! leaves the extents as they were.
 
 use std::ops::Range;
 
@@ -27,10 +27,10 @@ use crate::space::Space;
 use crate::store::Store;
 use crate::store::log::{RECLAIM_RESERVE, Segment, SegmentState};
 
-/// How often it is looked at while nothing else happens.
+/// Time between looks while nothing else happens.
 const TICK: Nanos = Nanos(20_000_000);
 
-/// What is to leave.
+/// Segments that are to leave.
 #[derive(Debug, Default)]
 pub(crate) struct Retire {
     ids: Vec<Range<u32>>,
@@ -164,7 +164,7 @@ impl Space {
         free.sort_by_key(|id| segments[id.0 as usize].retiring);
     }
 
-    /// A segment has become free: of what leaves none is used again.
+    /// Takes a segment that has become free. A leaving segment is not used again.
     pub(crate) fn retired(&mut self, store: &mut Store, id: SegmentId) {
         let segment = store.log.segment(id);
         if segment.retiring && self.retire.withdrawn {
@@ -179,7 +179,7 @@ impl Space {
         }
     }
 
-    /// Free segments that reclaim counts on: those that stay.
+    /// The number of free segments that stay, on which reclaim counts.
     pub(crate) fn free_that_stay(&self, store: &Store) -> usize {
         if !self.retire.is_active() || self.retire.withdrawn {
             return store.log.free.len();
@@ -201,7 +201,7 @@ impl Space {
         self.stay(store, emptied) + self.stay(store, self.reclaim.emptied())
     }
 
-    /// Empties what is to leave, `target` free segments given that stay.
+    /// Reclaims the segments that are to leave, once `target` of those that stay are free.
     pub(crate) fn advance_retire(
         &mut self,
         store: &mut Store,
@@ -224,7 +224,7 @@ impl Space {
                 && self.holds_retiring(store, stream)
                 && self.can_reclaim(store, stream)
             {
-                // What stays and is hot only moves to the young end.
+                // A hot segment that stays only moves to the young end.
                 let renews = stream == Stream::Main && self.renewal_is_due(store);
                 if renews
                     && (self.renew_oldest(store, now, memory) || self.renewal_has_to_wait(store))

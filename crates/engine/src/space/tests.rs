@@ -39,7 +39,7 @@ impl Cleaner {
         key
     }
 
-    /// Reclaims and carries out what that asks for, once for each of so many turns.
+    /// Reclaims and carries out the operations of that, once for each of so many turns.
     fn reclaim(&mut self, turns: usize) {
         for _ in 0..turns {
             let Rig {

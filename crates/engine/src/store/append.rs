@@ -1,10 +1,21 @@
 //! Appending to the log: from blocks in memory to slots, records, headers and seals.
 //!
-//! Data goes to its slot at once; its entry is published, with its number, when the data is on
-//! the device, and reaches the device in its record's header later. So a header never promises
-//! data that is still in flight. Where each write must be on the device with its entry
-//! (`commit = write`, or a client that flushes after each write), header and data are one
-//! transfer instead, shared by the writes that arrive together.
+//! Data goes to its slot at once. The entry gets its number when the data is on the device, and
+//! reaches the device in the header of its record later. So a header never promises data that is
+//! still in flight. An example with `commit = flush`:
+//!
+//! 1. A write of block 70 finds a record open in segment 3: its header slot is 8.
+//! 2. Block 70 gets the next slot, 9. The data is written there at once.
+//! 3. The data is on the device. The entry "block 70 in slot 9" gets number 41, in the record, the
+//!    ring and the segment's summary. The index names slot 9, and the write is acknowledged.
+//! 4. The record is full, or a flush closes it. When no data of it is in flight, the header is
+//!    written to slot 8.
+//! 5. The header is on the device. The record is complete when all earlier records of segment 3 are
+//!    (I13).
+//! 6. A device flush begins and succeeds: number 41 is durable.
+//!
+//! With `commit = write`, and for a client that flushes after each write, header and data are one
+//! transfer instead. Writes that arrive together share it.
 
 mod combined;
 mod records;
@@ -25,13 +36,12 @@ use crate::store::contents::BlockKind;
 use crate::store::log::{Claim, SegmentState};
 use crate::store::op::Op;
 
-/// How often a transfer to the cache device is tried before the device counts as failed. It is
-/// repeated to the same place with the same bytes, so that a try that landed after all does no
-/// harm (I10).
+/// Tries of a transfer to the cache device before the device counts as failed. Each try puts the
+/// same bytes in the same place, so that a try that landed after all does no harm (I10).
 pub(crate) const ATTEMPTS: u8 = 3;
 
-/// Pages kept for headers alone: what holds memory can wait for a header, so no header may wait
-/// for memory.
+/// Pages kept for headers alone. Holders of memory can wait for a header, so no header may wait for
+/// memory.
 pub(crate) const SPARE_PAGES: usize = 4;
 
 /// The blocks of a piece.
@@ -90,7 +100,7 @@ impl Keys {
     }
 }
 
-/// What is to be appended, and for whom.
+/// Blocks to be appended, and their owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) stream: Stream,
@@ -99,7 +109,7 @@ pub(crate) struct Piece {
     pub(crate) buf: Buf,
     pub(crate) dirty: bool,
     pub(crate) zero: bool,
-    /// Who owns the blocks and hears of the end.
+    /// The owner of the blocks, which hears of the end.
     pub(crate) owner: Owner,
     /// Whether reclaim's reserve may be used.
     pub(crate) reclaim: bool,
@@ -209,7 +219,7 @@ impl Store {
         }
     }
 
-    /// Gives the first `granted` blocks of a piece their slots; returns what is left of it.
+    /// Gives the first `granted` blocks of a piece their slots; returns the rest of it.
     fn place(
         &mut self,
         mut piece: Piece,
@@ -344,14 +354,14 @@ impl Store {
         self.piece_done(&piece);
     }
 
-    /// I2: within a stream older entries die first, so the newest entry of a block may not get
-    /// into a segment below one that holds an older entry. It can try to when its data takes long:
-    /// its segment is full, and the next one has taken a copy of the version it replaces.
+    /// I2: within a stream older entries die first, so the newest entry of a block may not get into
+    /// a segment below an older entry of it. An entry can try to when its data takes long: its
+    /// segment is full, and the next segment has taken a copy of the version it replaces.
     ///
     /// Only reclaim publishes a block that somebody else owns, and only the write stream takes
-    /// copies of what a write can be under way to: promotions are of blocks that are not cached,
-    /// and a copy that was overtaken by another is not published. Nothing less may count: writes
-    /// that fill each other's segments would be written again and again, and for ever.
+    /// copies of blocks that a write can be under way to. Promotions are of blocks that are not
+    /// cached, and a copy that another overtook is not published. No weaker condition may count:
+    /// writes that fill each other's segments would be written again and again, for ever.
     fn comes_too_late(&self, piece: &Piece, record: RecordId) -> bool {
         let was_copied = piece.stream == Stream::Write
             && piece.copies.is_none()
@@ -383,7 +393,7 @@ impl Store {
     }
 
     /// A copy of a dirty block is of a clean one if write-back was done with it in the meantime.
-    /// Indexed as dirty it would contradict who has seen it clean since (I5).
+    /// Indexed as dirty it would contradict those that have seen it clean since (I5).
     fn is_still_dirty(&self, piece: &Piece, index: u16) -> bool {
         let copied = piece.copies.as_ref();
         let cleaned = |copies: &Vec<(Slot, u32)>| {
@@ -592,7 +602,7 @@ impl Store {
         });
     }
 
-    /// Places what waited for room, in order.
+    /// Places the pieces that waited for room, in order.
     pub(crate) fn retry_backlog(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for _ in 0..self.waiting.pieces.len() {
             let Some(piece) = self.waiting.pieces.pop_front() else {

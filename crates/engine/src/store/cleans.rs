@@ -6,8 +6,8 @@ use crate::store::Store;
 use crate::store::log::Claim;
 
 impl Store {
-    /// Notes in the log that a version is clean: a hint that spares writing it back again after
-    /// a crash. It waits for room like everything that is not reclaim (I18).
+    /// Notes in the log that a version is clean: a hint that spares a second write-back after a
+    /// crash. The hint waits for room like everything that is not reclaim (I18).
     pub(crate) fn log_clean(&mut self, now: Nanos, slot: Slot, memory: &mut dyn Memory) {
         self.waiting.cleans.push_back(self.log.version(slot));
         self.log_cleans(now, memory);

@@ -1,4 +1,4 @@
-//! What the store holds: a block enters the index, is replaced, and leaves.
+//! Contents of the store: a block enters the index, is replaced, and leaves.
 
 use crate::format::{BlockKey, Slot, Stream};
 use crate::interface::{Memory, Nanos, VolumeSlot};
@@ -11,18 +11,18 @@ use crate::store::log::{Claim, SegmentState};
 /// more than there is room for would each be copied into main otherwise.
 const WRITTEN_LEFT_BEFORE: u32 = 3;
 
-/// What the index is to say of a block.
+/// Properties of a block for the index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockKind {
     pub(crate) dirty: bool,
     pub(crate) zero: bool,
-    /// It was carried over from a dying segment, which costs it a hit.
+    /// True if the block was carried over from a dying segment, which costs it a hit.
     pub(crate) retained: bool,
 }
 
 impl Store {
-    /// Makes `slot` the newest version of a block in the index, with the shadows of what it
-    /// replaces (I3). Returns whether it replaces one.
+    /// Makes `slot` the newest version of a block in the index, with the shadows of the version it
+    /// replaces (I3). True if it replaces a version.
     #[inline]
     pub(crate) fn index_block(
         &mut self,
@@ -97,8 +97,8 @@ impl Store {
         self.slot_leaves(key, slot, flags);
     }
 
-    /// The same where no entry says so: should the block come back after a crash, it is what the
-    /// origin holds.
+    /// Counts a slot out of its segment like [`Store::slot_dies`], where no entry says so. A crash
+    /// that brings the block back brings the contents of the origin.
     pub(crate) fn slot_leaves(&mut self, key: BlockKey, slot: Slot, flags: SlotFlags) {
         let dirty = u32::from(flags.dirty());
         let segment = self.log.segment_of(slot);
@@ -127,7 +127,8 @@ impl Store {
             streams |= flags.shadows() | self.log.stream_of(slot).bit();
         }
         if streams == 0 {
-            // It may still be read where it was (see `victim`), and the origin gets something newer.
+            // The block may still be read where it was (see `victim`), and the origin gets
+            // something newer.
             if !planted::is(Bug::EvictedServedStale) {
                 self.index.remove(key);
             }
@@ -144,8 +145,8 @@ impl Store {
         Some(number)
     }
 
-    /// Takes back a write-through that failed: nobody was told that it is stored, and what it
-    /// replaced is on the origin. Kept dirty it would fill the cache of an origin that takes
+    /// Takes back a write-through that failed: nobody was told that it is stored, and the version
+    /// it replaced is on the origin. Kept dirty it would fill the cache of an origin that takes
     /// nothing more. Without room to say so it stays.
     pub(crate) fn forget_unacknowledged(
         &mut self,
@@ -178,8 +179,9 @@ impl Store {
             .is_some_and(|slot| self.index.flags(slot).dirty())
     }
 
-    /// The count of hits a written block starts with that was not cached. It has to be in the
-    /// write stream (I17); if it left a short while ago it moves on from there, which is a copy.
+    /// The count of hits with which a written block starts that was not cached. It has to be in the
+    /// write stream (I17). A block that left a short while ago moves on from there, which is a
+    /// copy.
     #[inline]
     pub(crate) fn hits_of_written(&mut self, key: BlockKey) -> u8 {
         if !self.settings.replacement.has_ghost() {

@@ -13,7 +13,7 @@ use crate::store::log::{Segment, SegmentState};
 pub(crate) struct Dropped {
     /// The number of the last `Drop` of each.
     blocks: KeyMap<u64>,
-    /// The same in the order of the numbers.
+    /// The `Drop`s in the order of their numbers.
     by_number: Vec<(u64, BlockKey)>,
 }
 
@@ -32,9 +32,9 @@ impl Dropped {
         self.blocks.get(&key).copied()
     }
 
-    /// The block is cached again: returns the number of its last `Drop`. Whoever lets it leave
-    /// again without one has to see to it that that one is durable, as nobody waits for it here
-    /// any more.
+    /// Takes out a block that is cached again, and returns the number of its last `Drop`. A caller
+    /// that lets the block leave again without a new `Drop` must see to it that this number is
+    /// durable: nobody waits for it here any more.
     pub(crate) fn take(&mut self, key: BlockKey) -> u64 {
         if self.blocks.is_empty() {
             return 0;
@@ -59,7 +59,7 @@ impl Dropped {
 
 impl Segment {
     /// The stream of the segment, as a bit, if an entry in it may survive a crash although nothing
-    /// in it is cached; and the number up to which the `Drop`s of what was evicted from it must be
+    /// in it is cached; and the number up to which the `Drop`s of blocks evicted from it must be
     /// durable.
     pub(crate) fn survives(&self) -> (u8, u64) {
         match self.state {
@@ -112,9 +112,9 @@ impl Store {
 mod tests {
     use super::*;
 
-    /// A block can be dropped, be cached again and leave before its `Drop` is durable. No script
-    /// of the simulator shows what forgetting the number costs: it takes a read that brings
-    /// something else once, and a stream that is gone round while a record of another is open.
+    /// A block can be dropped, be cached again and leave before its `Drop` is durable. No script of
+    /// the simulator shows the cost of forgetting the number: it takes a read that brings something
+    /// else once, and a stream that is gone round while a record of another is open.
     #[test]
     fn who_caches_a_block_again_is_told_of_its_drop() {
         let mut dropped = Dropped::default();

@@ -1,10 +1,10 @@
 //! Making things durable: flush cycles of the cache device (I7, I10).
 //!
-//! A cycle closes every open record that says something, waits until all headers are on the
-//! device, and only then sends the one device flush. What it covered is known durable after it.
+//! A cycle closes every open record that says something, waits until all headers are on the device,
+//! and only then sends a single device flush. Everything it covered is known durable after it.
 //!
 //! A cycle that nobody waits for but reclaim leaves open records open, so that they are full when
-//! their header is written, and covers what came before them.
+//! their header is written, and covers the entries before them.
 
 use crate::format::{DurablePosition, SegmentId, Sequence, Stream};
 use crate::ids::{JobId, RecordId, RequestIndex};
@@ -17,10 +17,11 @@ use crate::store::{Store, earlier};
 /// Entries never wait longer than this for a flush, whether or not anyone asks.
 const FLUSH_INTERVAL: Nanos = Nanos::SECOND;
 
-/// After a flush with nothing behind it for so long, a header says what it made durable.
+/// After a flush with nothing behind it for so long, a header says how far it made everything
+/// durable.
 const SAY_AFTER: Nanos = Nanos(100_000_000);
 
-/// Who waits for a number to be durable.
+/// A part of the engine that waits for a number to be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// A part of a request.
@@ -32,11 +33,12 @@ pub(crate) enum Waiter {
 #[derive(Debug)]
 struct Cycle {
     upto: u64,
-    /// It closed the records that were open.
+    /// True if the cycle closed the records that were open.
     closed_all: bool,
     /// Records whose headers are awaited.
     waiting: u32,
-    /// What the flush in flight covers.
+    /// The segments that the flush in flight covers: generation, and slots below which all is
+    /// covered.
     flushing: Option<Vec<(SegmentId, Sequence, u16)>>,
 }
 
@@ -57,7 +59,7 @@ pub(crate) struct Durability {
     wanted: u64,
     /// A cycle is wanted even if nothing new would become durable.
     forced: bool,
-    /// A cycle is wanted for what is on the device already.
+    /// A cycle is wanted for records that are on the device already.
     partial: bool,
     waiters: Vec<(u64, Waiter)>,
     /// Segments with complete slots that are not durable yet.
@@ -74,9 +76,9 @@ pub(crate) struct Durability {
     sealed_to_say: bool,
     /// The highest tails any header carries that is written or being written.
     encoded_tails: [Sequence; Stream::COUNT],
-    /// The same of headers that are on the device.
+    /// The highest tails of headers that are on the device.
     complete_tails: [Sequence; Stream::COUNT],
-    /// The same of headers that are durable.
+    /// The highest tails of headers that are durable.
     durable_tails: [Sequence; Stream::COUNT],
     flushing_tails: [Sequence; Stream::COUNT],
 }
@@ -103,7 +105,7 @@ impl Store {
         self.durability.cycle.is_some()
     }
 
-    /// Asks for a flush of what is on the device already, closing no record for it.
+    /// Asks for a flush of the records that are on the device already, closing none for it.
     pub(crate) fn want_partial_flush(&mut self) {
         self.durability.partial = true;
     }
@@ -125,7 +127,7 @@ impl Store {
         self.durability.complete_tails[stream as usize]
     }
 
-    /// What recovery found is durable.
+    /// Takes the tails that recovery found as durable.
     pub(crate) fn tails_are_durable(&mut self) {
         self.durability.encoded_tails = self.log.tails;
         self.durability.complete_tails = self.log.tails;
@@ -198,15 +200,15 @@ impl Store {
         self.durability.say_at = None;
     }
 
-    /// I14: a header that nothing vouches for can rot without being missed. Ordinary headers vouch
-    /// for those before them; where none follows, one is written that says nothing else, and made
-    /// durable. It takes a slot of a segment that is open and never opens one: it is worth a block
-    /// and not a segment, and reclaim's room is not for it (I18). A segment that has no slot left is
-    /// sealed, as it would be with the next write: its headers may rot then.
+    /// Writes a header that only says what is durable, where no other follows (I14): a header that
+    /// nothing vouches for can rot without being missed. Ordinary headers vouch for those before
+    /// them. The header takes a slot of an open segment and never opens a segment: it is worth a
+    /// block, and reclaim's room is not for it (I18). A segment without a slot left is sealed, as
+    /// it would be with the next write: its headers may rot then.
     fn say_durable(&mut self, now: Nanos, memory: &mut dyn Memory) {
         let again = Some(now.after(SAY_AFTER));
         if self.durability.cycle.is_some() || !self.all_durable() {
-            // What is on its way says it, or ends with a flush of its own.
+            // A record on its way says it, or ends with a flush of its own.
             self.durability.say_at = again;
             return;
         }
@@ -322,7 +324,7 @@ impl Store {
         earlier(earlier(flush, self.durability.close_at), say)
     }
 
-    /// Whether what is published has the times at which it is written and flushed.
+    /// True if the times are set at which published entries are written and flushed.
     pub(crate) fn durability_waits(&self) -> bool {
         self.durability.deadline.is_some() && self.durability.close_at.is_some()
     }
@@ -422,12 +424,12 @@ impl Store {
         }
         cycle.flushing = Some(covered);
         let closed_all = cycle.closed_all;
-        // I19 (5): what a renewal numbered is not known durable before its summary is.
+        // I19 (5): numbers of a renewal are not known durable before its summary is.
         if let Some(first) = self.renewals.flush_begins(cycle.upto) {
             cycle.upto = cycle.upto.min(first - 1);
         }
         self.durability.flushing_tails = self.durability.complete_tails;
-        // What is in records that stay open has waited as long as before.
+        // Entries in records that stay open have waited as long as before.
         if closed_all {
             self.durability.deadline = None;
         }
@@ -435,8 +437,8 @@ impl Store {
         self.issue(Op::CacheFlush, Device::Cache(0), Operation::Flush);
     }
 
-    /// Takes the end of a cycle's flush, and returns who waited for what it made durable; `None` if
-    /// it failed.
+    /// Takes the end of a cycle's flush. Returns the waiters for the numbers that it made durable;
+    /// `None` if it failed.
     pub(crate) fn cache_flush_done(
         &mut self,
         now: Nanos,
@@ -447,7 +449,7 @@ impl Store {
             .cycle
             .take()
             .expect("a flush belongs to a cycle");
-        // I10: what another shard lost meanwhile, this flush does not speak for.
+        // I10: this flush does not speak for writes that another shard lost meanwhile.
         if result.is_err() || self.failed_cache() {
             self.cache_flush_failed();
             return None;
@@ -484,7 +486,7 @@ impl Store {
         Some(ready)
     }
 
-    /// I10: what was in flight is uncertain for ever; nothing of it is believed.
+    /// Gives the cache device up (I10): everything that was in flight is uncertain for ever.
     pub(crate) fn cache_flush_failed(&mut self) {
         self.stirred = true;
         self.fail_cache("a flush of the cache device failed");
@@ -506,7 +508,7 @@ impl Store {
             let open = segment.end_slot == 0;
             let end_slot = match segment.end_slot {
                 0 => segment.durable_slots,
-                // What recovery accepted counts as durable to its last slot, used or not.
+                // A segment that recovery accepted counts as durable to its last slot, used or not.
                 end_slot => segment.durable_slots.min(end_slot),
             };
             let generation = segment.generation;
@@ -521,14 +523,14 @@ impl Store {
         self.log.durable[stream as usize] = durable;
     }
 
-    /// Who waits for something to become durable; nobody does any more.
+    /// Takes out all waiters for durable numbers: nothing becomes durable any more.
     pub(crate) fn take_durable_waiters(&mut self) -> Vec<Waiter> {
         let waiters = std::mem::take(&mut self.durability.waiters);
         waiters.into_iter().map(|(_, waiter)| waiter).collect()
     }
 }
 
-/// Takes each tail that is higher than what is known.
+/// Raises each known tail to the given tail, if that is higher.
 pub(crate) fn raise(known: &mut [Sequence; Stream::COUNT], tails: [Sequence; Stream::COUNT]) {
     for (known, tail) in known.iter_mut().zip(tails) {
         *known = (*known).max(tail);

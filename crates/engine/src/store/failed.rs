@@ -1,5 +1,5 @@
-//! A cache that is given up (I15, I22): why, what is on record as newer in it than on the origins,
-//! and what may be in its log although its writes failed.
+//! A cache that is given up (I15, I22): the reason, the blocks on record as newer in it than on the
+//! origins, and the writes that failed but may be in its log.
 
 use crate::format::{BlockKey, DurablePosition, Stream};
 use crate::ids::RequestIndex;
@@ -15,16 +15,16 @@ pub struct Unsaved {
     pub volume: VolumeSlot,
     /// From where on, in bytes.
     pub offset_bytes: u64,
-    /// How much, in bytes.
+    /// Length, in bytes.
     pub len_bytes: u64,
-    /// It is in the memory buffer, which the next start replays by itself; in the log there may be
-    /// something older.
+    /// True if the memory buffer holds the range. The next start replays it by itself; the log may
+    /// hold something older.
     pub in_memory: bool,
 }
 
-/// How far a shard was durable when its cache was given up. It is on record outside the cache, so
-/// that who opens the cache later notices when it lacks some of that (I14): an older image of a
-/// device, put in its place, would have the blocks that are listed, and older contents of them.
+/// The durable positions of a shard whose cache was given up, on record outside the cache. A later
+/// attach notices when the cache lacks some of them (I14). An older image of a device, put in its
+/// place, would have the blocks that are listed, but older contents of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
     /// The shard.
@@ -39,9 +39,9 @@ pub(crate) struct FailedCache {
     pub(crate) reason: &'static str,
     /// "Abandoned at this epoch" is durable outside the cache device (I15).
     pub(crate) recorded: bool,
-    /// What is on record as newer in the cache than on its origin.
+    /// Blocks on record as newer in the cache than on their origins.
     pub(crate) listed: Listed,
-    /// The same of the last report, which is not on record yet.
+    /// Blocks that the last report lists as newer in the cache. The report is not on record yet.
     pub(crate) reported: Listed,
     /// Blocks of writes that failed and may be in the log all the same.
     pub(crate) landed: KeyMap<()>,

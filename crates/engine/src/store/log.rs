@@ -1,5 +1,5 @@
-//! The shard's log in memory: its segments, streams and open records. Bookkeeping only; what is
-//! written when is decided in `append` and `durability`.
+//! The shard's log in memory: its segments, streams and open records. Bookkeeping only: `append`
+//! and `durability` decide what is written when.
 
 use crate::ids::RecordId;
 use std::collections::VecDeque;
@@ -16,19 +16,19 @@ use crate::slab::Slab;
 use crate::store::append::PlacedPiece;
 use crate::store::renewal_below::Below;
 
-/// Free segments that only reclaim may use: one for each stream and one more (I18).
+/// Free segments that only reclaim may use: as many as streams, and one more (I18).
 pub(crate) const RECLAIM_RESERVE: usize = Stream::COUNT + 1;
 
-/// Who asks for room in the log (I18).
+/// A claim on room in the log, by its purpose (I18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// A client's writes, promotions, hints: what reclaim keeps free is not theirs, and neither
-    /// is the room left in a segment that was opened from it.
+    /// A client's writes, promotions, hints: they get neither the segments that reclaim keeps free,
+    /// nor the room left in a segment that was opened from these.
     Client,
     /// Reclaim: all but the last free segment.
     Reclaim,
-    /// Entries without blocks that free segments, the tails and the `Drop`s of what is evicted:
-    /// whatever there is.
+    /// Entries without blocks that free segments, the tails and the `Drop`s of evicted blocks: any
+    /// free segment.
     Tails,
 }
 
@@ -53,8 +53,8 @@ impl Claim {
     }
 }
 
-/// One filling of a slot. A slot is used again in each generation of its segment, even for
-/// another version of the same block; a number alone would not do, since it starts anew with each
+/// A filling of a slot. A slot is used again in each generation of its segment, even for another
+/// version of the same block. A number alone would not do, since numbers start anew with each
 /// epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
@@ -75,7 +75,7 @@ pub(crate) enum SegmentState {
     Sealed,
     /// Its blocks are being retained or evicted.
     Reclaiming,
-    /// Empty; waits until what superseded its entries is durable (I8).
+    /// Empty; waits until the entries that superseded its own are durable (I8).
     Dying,
     /// Below the tail; waits until a header with that tail is durable and no read is in flight.
     Dead,
@@ -96,21 +96,21 @@ pub(crate) struct Segment {
     pub(crate) dirty: u32,
     /// Whether blocks were evicted from it that can still be read there.
     pub(crate) evicted: bool,
-    /// What supersedes the entries of blocks that were in it, and the `Drop`s of an earlier life
-    /// of those that are, are numbered no higher.
+    /// Upper bound of the numbers that supersede entries of blocks that were in it, and of the
+    /// `Drop`s from an earlier life of blocks that are.
     pub(crate) superseded_by: u64,
     /// Reads in flight; the segment is not reused before they end (I8).
     pub(crate) pins: u32,
     /// Slots below this one are durable.
     pub(crate) durable_slots: u16,
-    /// One past the last used slot, once no more are added.
+    /// The slot after the last used slot, once no more are added.
     pub(crate) end_slot: u16,
     /// Which summary slot counts, if any (I19).
     pub(crate) summary: Option<u8>,
     pub(crate) opened_at: Nanos,
     /// Its extent is being taken away (see `retire`).
     pub(crate) retiring: bool,
-    /// What only segments that are being filled need.
+    /// State that only segments being filled need.
     pub(crate) filling: Option<Box<Filling>>,
 }
 
@@ -132,9 +132,9 @@ pub(crate) struct Filling {
     pub(crate) outstanding: VecDeque<RecordId>,
     /// Slots below this one are complete on the device, all records before them too.
     pub(crate) complete_slots: u16,
-    /// How often its seal was tried.
+    /// Tries of its seal that failed.
     pub(crate) attempts: u8,
-    /// What is set aside for renewals that go before it.
+    /// Numbers set aside for renewals that go before it.
     pub(crate) below: Below,
 }
 
@@ -166,7 +166,7 @@ pub(crate) struct Record {
 }
 
 impl Filling {
-    /// Bytes of entries that fit the summary beside what it has and what is set aside.
+    /// Bytes of entries that fit the summary beside its entries and the bytes set aside.
     pub(crate) fn room_bytes(&self) -> usize {
         let used = self.entries.as_bytes().len() + self.reserved_bytes;
         self.capacity_bytes.saturating_sub(used)
@@ -174,8 +174,8 @@ impl Filling {
 }
 
 impl Record {
-    /// Whether so many blocks more, whose entries take at most so many bytes, fit its header and its
-    /// ring page beside what is set aside.
+    /// True if so many blocks more, whose entries take at most so many bytes, fit its header and
+    /// its ring page beside the bytes set aside.
     #[inline(always)]
     pub(crate) fn has_room(&self, blocks: usize, entry_bytes: usize) -> bool {
         self.entries.as_bytes().len() + self.reserved_bytes + entry_bytes <= ENTRY_BYTES
@@ -244,7 +244,7 @@ impl Log {
         log
     }
 
-    /// How many segments there are, those left out that are to leave.
+    /// The number of segments, without those that are to leave.
     pub(crate) fn usable_segments(&self) -> usize {
         self.usable
     }
@@ -255,7 +255,7 @@ impl Log {
         self.usable = self.segments.iter().filter(usable).count();
     }
 
-    /// How many blocks fit when headers take little.
+    /// The number of blocks that fit when headers take little.
     pub(crate) fn capacity_blocks(&self) -> u64 {
         let geometry = &self.geometry;
         let per_segment = geometry.slots_per_segment() - geometry.first_slot() - 1;
@@ -276,13 +276,13 @@ impl Log {
         self.segment(id)
     }
 
-    /// What a slot holds now.
+    /// The version that a slot holds now.
     pub(crate) fn version(&self, slot: Slot) -> Version {
         let generation = self.segments[self.geometry.segment_of(slot).0 as usize].generation;
         Version { slot, generation }
     }
 
-    /// Whether a slot still holds what it held.
+    /// True if a slot still holds this version.
     pub(crate) fn holds(&self, version: Version) -> bool {
         self.version(version.slot) == version
     }
@@ -297,7 +297,7 @@ impl Log {
         self.geometry.slot_in_segment(slot) < segment.durable_slots
     }
 
-    /// What headers and summaries of a segment with this link say of the shard.
+    /// The state of the shard for headers and summaries of a segment with this link.
     pub(crate) fn state(&self, previous: Option<Link>) -> State {
         State {
             known_durable: Sequence::new(self.epoch, self.durable_number),
@@ -307,7 +307,7 @@ impl Log {
         }
     }
 
-    /// The same of one that is being filled.
+    /// The state of the shard for headers and summaries of a segment that is being filled.
     pub(crate) fn state_of_filling(&mut self, id: SegmentId) -> State {
         let previous = self.filling(id).previous;
         self.state(previous)
@@ -384,7 +384,7 @@ impl Log {
 }
 
 impl Segment {
-    /// One that holds nothing, if it is in any extent.
+    /// An empty segment: free if an extent has it, absent otherwise.
     pub(crate) fn fresh(is_there: bool) -> Segment {
         Segment {
             state: if is_there {

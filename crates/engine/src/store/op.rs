@@ -1,4 +1,4 @@
-//! Device operations: what each was for, and what its end needs to know.
+//! Device operations: the purpose of each, and the facts that its end needs.
 
 use crate::format::{BlockKey, SegmentId, Sequence, Slot};
 use crate::ids::{AheadId, JobId, RecordId, RequestIndex, RetainId, WritebackId};
@@ -6,7 +6,7 @@ use crate::interface::{Buf, Nanos, RequestId, VolumeSlot};
 use crate::map::locks::Owner;
 use crate::store::append::PlacedPiece;
 
-/// What a device operation was for.
+/// The purpose of a device operation.
 #[derive(Debug)]
 pub(crate) enum Op {
     /// Boxed, so that the table of operations stays small.
@@ -22,7 +22,7 @@ pub(crate) enum Op {
     OriginFlush(VolumeSlot),
     HitRead(HitRead),
     MissRead(MissRead),
-    /// One whose answer does not count, and what it was.
+    /// A read whose answer does not count, with its former purpose.
     DoubtfulRead(Box<Op>),
     PromoteOneRead(PromoteOne, Reader),
     /// With the checksum of its block.
@@ -53,13 +53,13 @@ pub(crate) enum Op {
     SegmentDiscard(SegmentId),
 }
 
-/// A part of what a job reads.
+/// A part of a job's read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadPart<I> {
     pub(crate) job: I,
     /// The first block of the part, counted from the first of the job.
     pub(crate) first: u16,
-    /// How many blocks.
+    /// The number of blocks.
     pub(crate) count: u16,
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct MissRead {
     pub(crate) reader: Reader,
 }
 
-/// Who waits for the read of a promotion.
+/// A request that waits for the read of a promotion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader {
     pub(crate) request: RequestIndex,
@@ -147,13 +147,13 @@ pub(crate) struct Reader {
     pub(crate) dest: Buf,
 }
 
-/// The promotion of one block. It owns the block until that is indexed or a write takes it.
+/// The promotion of a single block. It owns the block until that is indexed or a write takes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PromoteOne {
     pub(crate) volume: VolumeSlot,
     pub(crate) key: BlockKey,
     pub(crate) buf: Buf,
-    /// How much of the block the origin has.
+    /// The bytes of the block that the origin has.
     pub(crate) valid_bytes: u32,
     pub(crate) owner: Owner,
 }
@@ -164,7 +164,7 @@ pub(crate) struct VictimRead {
     pub(crate) promotion: PromoteOne,
     pub(crate) reader: Reader,
     pub(crate) slot: Slot,
-    /// Of what the slot held when the read began.
+    /// Of the block that the slot held when the read began.
     pub(crate) checksum: u32,
     /// Of the segment then.
     pub(crate) generation: Sequence,

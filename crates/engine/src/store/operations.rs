@@ -1,4 +1,4 @@
-//! Device operations on their way: what each was for, and those the driver has not taken yet.
+//! Device operations on their way: the purpose of each, and those the driver has not taken yet.
 
 use std::collections::VecDeque;
 
@@ -46,12 +46,12 @@ impl Operations {
         }
     }
 
-    /// Those that have not ended.
+    /// Operations that have not ended.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Op> {
         self.ops.iter()
     }
 
-    /// How many have not ended.
+    /// The number of operations that have not ended.
     pub(crate) fn len(&self) -> usize {
         self.ops.len()
     }

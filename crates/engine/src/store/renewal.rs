@@ -1,7 +1,20 @@
 //! Renewal (I19): the oldest segment of main, when nearly all of it is hot, is not copied but
-//! listed anew. A new summary gives its live blocks new numbers, as if they had just been
-//! appended, and the segment goes to the young end of its stream. The few that were not hit stay
-//! with the others: their places could be used for nothing else.
+//! listed anew. A new summary gives its live blocks new numbers, and the segment goes to the young
+//! end of its stream. Blocks that were not hit stay with the others: their places could be used for
+//! nothing else. An example:
+//!
+//! 1. Segment 4, generation 1000, is the oldest of main. Its summary 0 counts. The tail of main is
+//!    1000.
+//! 2. The open segment of main is closed (rule 1), unless the renewal goes below it
+//!    (`renewal_below`).
+//! 3. Segment 4 gets generation 5000, and its 200 live blocks get numbers 5001 to 5200. It goes to
+//!    the young end.
+//! 4. Number 4980 supersedes the last of the blocks that the new summary leaves out. The renewal
+//!    waits for a flush that covers 4980 (rule 3).
+//! 5. That flush ended. The new summary is written to summary 1 (rule 4).
+//! 6. A second flush makes summary 1 durable, and it counts.
+//! 7. The tail moves to 1300, the generation of the oldest segment now (rule 5). A crash before
+//!    step 6 finds summary 0 or summary 1, and neither is below the tail.
 
 use crate::format::{
     DurablePosition, Entry, EntryList, SegmentId, Sequence, Slot, Stream, Summary, SummaryKind,
@@ -15,8 +28,9 @@ use crate::store::op::Op;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Numbered; waits for a flush that covers what supersedes the blocks it leaves out (rule 3).
-    /// One whose records were closed before that may begin later, and does not.
+    /// Numbered; waits for a flush that covers the entries superseding the blocks it leaves out
+    /// (rule 3). A flush that closed its records before the numbers were given does not count, even
+    /// if it begins later.
     Numbered,
     /// Such a flush is in flight.
     Covered,
@@ -38,7 +52,7 @@ struct Renewal {
     first_number: u64,
     /// The next of the numbers that were set aside for it, if it goes before another.
     set_aside: Option<u64>,
-    /// What supersedes the blocks it leaves out is numbered no higher.
+    /// Upper bound of the numbers that supersede blocks which it leaves out.
     needs: Option<u64>,
     which: u8,
     summary: Option<Summary>,
@@ -67,9 +81,10 @@ impl Renewals {
         current.is_some_and(|renewal| renewal.before == Some(open))
     }
 
-    /// A flush of the cache device begins that makes what is numbered up to `upto` durable. Returns
-    /// the first number that it does not, if a renewal holds it back: not one with numbers that were
-    /// set aside, which nothing is known durable by (its entries count if its summary is there).
+    /// Notes that a flush of the cache device begins which makes numbers up to `upto` durable.
+    /// Returns the first number that it leaves out, if a renewal holds it back. A renewal with
+    /// numbers set aside holds nothing back: nothing is known durable by those (its entries count
+    /// if its summary is there).
     pub(crate) fn flush_begins(&mut self, upto: u64) -> Option<u64> {
         let renewal = self.current.as_mut()?;
         match renewal.phase {
@@ -92,14 +107,14 @@ impl Store {
         self.renewals.current.is_some()
     }
 
-    /// What was found of the oldest segment of main may be otherwise now.
+    /// Forgets whether it pays to renew the oldest segment of main.
     pub(crate) fn forget_renewal_answer(&mut self) {
         self.renewals.looked_at = None;
     }
 
     fn pays_to_renew(&self, id: SegmentId) -> bool {
         let segment = &self.log.segments[id.0 as usize];
-        // Of all it could hold: what was closed early holds little and is worth a copy.
+        // Of all it could hold: a segment closed early holds little and is worth a copy.
         let geometry = &self.log.geometry;
         let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
         let sealed = segment.state == SegmentState::Sealed && segment.summary.is_some();
@@ -129,8 +144,8 @@ impl Store {
     /// Gives the segment a new generation and its blocks new numbers, and moves it to the
     /// young end of main, or below the open segment there.
     fn number_renewal(&mut self, id: SegmentId, below: Option<(SegmentId, u64)>) {
-        // It leaves out what was dropped since an older segment was renewed: that the old summary
-        // there is void has to be certain first.
+        // The renewal leaves out blocks dropped since an older segment was renewed: that the old
+        // summary there is void has to be certain first.
         assert!(
             below.is_some() || self.promises.are_kept(),
             "I14: nothing leads from the young end to what is not promised"
@@ -238,7 +253,7 @@ impl Store {
         }
     }
 
-    /// Rule 3. Where no record has to be closed for that none is: a header for a few entries is
+    /// Asks for the flush of rule 3. Records stay open if they can: a header for a few entries is
     /// metadata for nothing.
     fn want_renewal_covered(&mut self) {
         let needs = self.renewals.current.as_ref().expect("in progress").needs;
@@ -255,7 +270,7 @@ impl Store {
         if renewal.buf.is_none() {
             let summary = renewal.summary.as_ref().expect("kept until it is durable");
             let Some(buf) = self.spare_summary.alloc(summary.encoded_bytes(), memory) else {
-                // It goes out after the next flush instead.
+                // The summary goes out after the next flush instead.
                 renewal.phase = Phase::Numbered;
                 return self.want_renewal_covered();
             };
@@ -338,7 +353,7 @@ impl Store {
 }
 
 impl Store {
-    /// Whether it pays to renew this segment, the oldest of main. It is gone through once.
+    /// True if it pays to renew this segment, the oldest of main. The segment is gone through once.
     pub(crate) fn renewal_pays(&mut self, oldest: SegmentId) -> bool {
         let generation = self.log.segments[oldest.0 as usize].generation;
         match self.renewals.looked_at {
@@ -362,8 +377,8 @@ impl Store {
         }
         let goes_below = self.settings.laboratory.renewals_below;
         let below = goes_below.then(|| self.log.take_below(segment)).flatten();
-        // Rule 1: what the open segment takes from now on would be numbered above the renewal
-        // and yet lie below it in the stream.
+        // Rule 1: entries that the open segment takes from now on would be numbered above the
+        // renewal and yet lie below it in the stream.
         if below.is_none()
             && let Some(open) = self.log.streams[Stream::Main as usize].open
         {
@@ -386,7 +401,7 @@ mod tests {
     use super::*;
 
     /// Rule 3: a cycle that closed its records before the numbers were given may send its flush
-    /// after that. Random runs do not come upon a crash that shows what that costs;
+    /// after that. Random runs do not come upon a crash that shows the cost;
     /// `crates/sim/tests/planted/renewals.rs` aims at one.
     #[test]
     fn a_flush_that_covers_less_than_it_needs_does_not_count() {

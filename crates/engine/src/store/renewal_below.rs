@@ -1,18 +1,30 @@
 //! Renewals that go below the open segment of main, so that it need not be closed for them.
 //!
-//! A renewal at the young end closes the open segment (rule 1 of I19): what that took afterwards
-//! would be numbered above the renewal and yet die before it. Where hot segments come one after
-//! the other that leaves a tenth of main empty. So an open segment of main sets numbers aside below
-//! its own. A renewal that takes them goes in front of it in the stream: whatever the open segment
-//! holds or takes is numbered above, and dies later. Two things are to be minded (decision 15):
+//! A renewal at the young end closes the open segment (rule 1 of I19), which would die before the
+//! renewal and yet take higher numbers. Where hot segments follow each other this leaves a tenth of
+//! main empty. So an open segment of main sets numbers aside below its own. A renewal with such
+//! numbers goes in front of it in the stream. An example with 256 slots in a segment:
+//!
+//! 1. Segment 9 is opened in main when the next number is 2000. A renewal needs 257 numbers: a
+//!    generation, and one for each slot. Segment 9 sets numbers 2000 to 18447 aside, enough for 64
+//!    renewals. Its own generation is 18448.
+//! 2. Segment 4, generation 1000, was sealed by then. It is renewed with generation 2000 and goes
+//!    before segment 9, which stays open. The next renewal begins at number 2257.
+//! 3. The new summary of segment 4 is durable. Main's tail moves to 1300, and segment 9 links to
+//!    segment 4.
+//! 4. Headers of segment 9 say tail 1300, with that link. All other headers still say 1000.
+//! 5. Such a header of segment 9 is durable: all headers say 1300.
+//!
+//! Two rules make this safe (decision 15):
 //!
 //! - *Order.* The numbers are lower than those of everything since the segment was opened. So only
-//!   what was sealed by then may be renewed with them: all entries of its blocks are older, and of
-//!   blocks that were superseded since, it lists none.
-//! - *Promise (I14).* The stream's durable position may lie in the open segment already and does
+//!   segments sealed by then are renewed with them: all entries of their blocks are older, and
+//!   blocks superseded since are not listed.
+//! - *Promise (I14).* The stream's durable position may lie in the open segment already, and does
 //!   not speak for the renewal. The link of the open segment does, from its next header on. Until
-//!   one is durable only headers with that link say that main's tail is past the old position: if
-//!   the renewal is lost, so is the tail, and the old summary counts, or the link shows the damage.
+//!   such a header is durable, only headers with that link say that main's tail is past the old
+//!   position. If the renewal is lost, so is that tail and the old summary counts, or the link
+//!   shows the damage.
 
 use std::ops::Range;
 
@@ -22,11 +34,11 @@ use crate::interface::Memory;
 use crate::store::Store;
 use crate::store::log::{Log, SegmentState};
 
-/// How many renewals can go below one open segment; the next closes it. A number is 48 bits, so
-/// there are enough for exabytes of main.
+/// The number of renewals that can go below an open segment; the next closes it. A number is 48
+/// bits, so there are enough for exabytes of main.
 const MOST_BELOW: u64 = 64;
 
-/// What an open segment of main sets aside.
+/// Numbers that an open segment of main sets aside.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Below {
     /// Numbers that nothing has.
@@ -81,25 +93,27 @@ impl Log {
         1 + u64::from(self.geometry.slots_per_segment())
     }
 
-    /// Takes numbers for a renewal of a segment below the open segment of main: that one, and the
-    /// first number. `None` if there is no open one, or the renewal cannot go below it.
+    /// Takes numbers for a renewal of a segment below the open segment of main. Returns the open
+    /// segment and the first number. `None` if no segment is open, or the renewal cannot go below
+    /// it.
     ///
-    /// That the segment was sealed by then (I19) is more than is needed, as the other rules are.
-    /// Entries of a segment that was still being filled can have numbers above those set aside. With
-    /// one of these such a block would lose to another entry of it that was numbered in between, and
+    /// A segment sealed by then (I19) is more than is needed, as the other rules are. Entries of a
+    /// segment that was still being filled can have numbers above those set aside. A block renewed
+    /// with a number set aside would lose to another entry of it that was numbered in between, and
     /// there is none:
     ///
     /// - The block got its place in the segment before the open one was opened, and its number when
     ///   its data had been written.
     /// - A promotion owns the block from before it takes the place until it has the number (I11).
-    ///   What else gives a number to an entry of the block is a write, which takes the block away,
-    ///   so that the promotion gives none; or a `Drop`, which needs a block that the index names, or
-    ///   that a write owns.
-    /// - A copy gets its number only if the index still names what was copied, and no combined write
-    ///   of the block has its number (`may_publish`). Every other entry changes what the index names.
+    ///   Two other entries can number the block: a write takes the block away, so that the
+    ///   promotion gives no number; a `Drop` needs a block that the index names, or that a write
+    ///   owns.
+    /// - A copy gets its number only if the index still names the copy that was read, and no
+    ///   combined write of the block has its number (`may_publish`). Every other entry changes what
+    ///   the index names.
     ///
-    /// So all other entries of the block are older than its place, and lie below what was set aside.
-    /// The look at the seal stays: with it none of this has to be right.
+    /// So all other entries of the block are older than its place, and lie below the numbers set
+    /// aside. The look at the seal stays: with that look none of this has to be right.
     pub(crate) fn take_below(&mut self, segment: SegmentId) -> Option<(SegmentId, u64)> {
         let open = self.streams[Stream::Main as usize].open?;
         let needs = self.numbers_of_renewal();
@@ -122,9 +136,9 @@ impl Log {
 }
 
 impl Store {
-    /// Whether renewals wait for the seal of a segment that takes no more headers. Another waits
-    /// too: below the next segment it would have two to wait for, and at the young end no link from
-    /// it leads to them.
+    /// Whether renewals wait for the seal of a segment that takes no more headers. Another renewal
+    /// waits too: below the next segment it would have two seals to wait for, and at the young end
+    /// no link from it leads to them.
     pub(crate) fn seal_is_to_promise(&self) -> bool {
         let open = self.log.streams[Stream::Main as usize].open;
         let unpromised = self.promises.open.as_ref();
@@ -169,7 +183,7 @@ impl Store {
         }
     }
 
-    /// What a header or summary of a segment says of the shard.
+    /// The state of the shard for a header or summary of a segment.
     pub(crate) fn state_in(&mut self, id: SegmentId) -> State {
         let state = self.log.state_of_filling(id);
         self.with_promised_tail(state, id)
@@ -259,8 +273,8 @@ mod tests {
         assert_eq!(log.take_below(sealed), None, "they come to an end");
     }
 
-    /// What was full and not complete then can hold entries with higher numbers than those that
-    /// were set aside: a lower one would let an older version of the block win.
+    /// A segment that was full and not complete by then can hold entries with higher numbers than
+    /// those set aside. A lower number would let an older version of the block win.
     #[test]
     fn only_what_was_sealed_is_renewed_with_them() {
         let mut log = log();

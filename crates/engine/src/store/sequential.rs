@@ -5,7 +5,7 @@ use crate::map::index;
 
 /// Streams are found by where they go on, in sets of this many.
 const WAYS: usize = 4;
-/// How many sets there are: 128 streams are followed at a time.
+/// The number of sets: 128 streams are followed at a time.
 const SETS: usize = 32;
 
 #[derive(Clone, Copy, Debug, Default)]

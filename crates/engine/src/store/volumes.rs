@@ -1,4 +1,4 @@
-//! Attached volumes, and what is known of their origins' volatile caches.
+//! Attached volumes, and the state of their origins' volatile caches.
 
 use crate::ids::{JobId, RequestIndex};
 use std::collections::BTreeSet;
@@ -15,16 +15,16 @@ use crate::store::sequential::SequentialDetector;
 /// Blocks of one bit of "written since the origin's last flush".
 const REGION_BLOCKS: u64 = 64;
 
-/// Unflushed origin writes are flushed after this long, so that what they wrote becomes clean
-/// and may be promoted.
+/// Unflushed origin writes are flushed after this long, so that their blocks become clean and may
+/// be promoted.
 const ORIGIN_FLUSH_INTERVAL: Nanos = Nanos(500_000_000);
 
-/// How the driver describes a volume to the engine.
+/// The driver's description of a volume for the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeConfig {
     /// Its first block key, from the superblock.
     pub base: BlockKey,
-    /// How many keys it may use, from the superblock.
+    /// The number of keys it may use, from the superblock.
     pub reserved_blocks: u64,
     /// The origin's size, in bytes, a multiple of 512.
     pub size_bytes: u64,
@@ -52,8 +52,8 @@ pub(crate) struct Volume {
     /// When a client last read from the origin.
     pub(crate) foreground_at: Option<Nanos>,
     pub(crate) foreground_reads: u32,
-    /// Clients' writes on the origin now. One that waits behind others for longer than a client
-    /// counts as present is no sign that it went away.
+    /// Clients' writes in flight to the origin. A queued write keeps its client active, however
+    /// long it waits.
     pub(crate) foreground_writes: u32,
     /// Regions written since the last flush that began.
     unflushed: BTreeSet<u64>,
@@ -61,7 +61,7 @@ pub(crate) struct Volume {
     flushing: BTreeSet<u64>,
     /// Regions of which a flush failed: never promoted again in this life (I6, I10).
     uncertain: BTreeSet<u64>,
-    /// A flush nobody waited for failed; the next one to ask is told.
+    /// A flush nobody waited for failed; the next flush reports it.
     pub(crate) flush_error: bool,
     unflushed_since: Option<Nanos>,
     written: Vec<WrittenVersion>,
@@ -145,9 +145,9 @@ impl Volume {
         self.has_unflushed() || !self.uncertain.is_empty()
     }
 
-    /// Whether clients wrote to the origin what no flush has covered yet. What write-back wrote
-    /// there is dirty in the cache until a flush has: no client has to wait for it, and a disk
-    /// with a cache full of scattered writes takes seconds.
+    /// True if no flush has covered yet all that clients wrote to the origin. Blocks that
+    /// write-back wrote there are dirty in the cache until a flush covers them. No client has to
+    /// wait for that flush, and a disk with a cache full of scattered writes takes seconds.
     pub(crate) fn owes_clients_a_flush(&self) -> bool {
         self.owes_flush || self.owed_in_flight
     }
@@ -170,7 +170,7 @@ impl Store {
         self.find_volume(slot).expect("an attached volume")
     }
 
-    /// The same, to change.
+    /// An attached volume, to change.
     pub(crate) fn volume(&mut self, slot: VolumeSlot) -> &mut Volume {
         self.volumes[usize::from(slot.0)]
             .as_mut()
@@ -276,7 +276,7 @@ impl Store {
             .map(|since| since.after(ORIGIN_FLUSH_INTERVAL))
     }
 
-    /// How many versions are on an origin and wait for its flush.
+    /// The number of versions that are on an origin and wait for its flush.
     pub(crate) fn written_blocks(&self) -> usize {
         self.written.len()
     }
@@ -286,7 +286,7 @@ impl Store {
         self.volume(slot).flush_in_flight = false;
     }
 
-    /// The flush in flight has made durable what was written before it. Returns who waited.
+    /// The flush in flight has made all writes before it durable. Returns the waiters.
     pub(crate) fn origin_flushed(
         &mut self,
         now: Nanos,
@@ -308,10 +308,10 @@ impl Store {
         waiting
     }
 
-    /// I10: all unflushed writes are uncertain for ever, those that ended while the flush ran
-    /// among them. What the log holds stays dirty and is written again; what it does not hold is
-    /// lost if the origin lost it, and somebody who asks for a flush must hear of it. Returns who
-    /// waited; `None` if the volume is not there.
+    /// Makes all unflushed writes uncertain for ever (I10), those that ended while the flush ran
+    /// among them. Versions that the log holds stay dirty and are written again. Others are lost if
+    /// the origin lost them, and a later flush must report that. Returns the waiters; `None` if the
+    /// volume is not there.
     pub(crate) fn origin_flush_failed(&mut self, slot: VolumeSlot) -> Option<Vec<OriginWaiter>> {
         self.stir();
         let volume = self.volumes.get_mut(usize::from(slot.0))?.as_mut()?;
@@ -352,7 +352,7 @@ impl Store {
         self.log_clean(now, slot, memory);
     }
 
-    /// Has what could not be read of a volume tried again: somebody who has it written back may
+    /// Has unreadable blocks of a volume tried again: an administrator who has it written back may
     /// have mended the cause.
     pub(crate) fn try_unreadable_again(&mut self, slot: VolumeSlot) {
         if !self.unreadable.is_empty() {
@@ -361,7 +361,7 @@ impl Store {
         }
     }
 
-    /// How many dirty blocks of a volume write-back could not read and tries no more.
+    /// The number of dirty blocks of a volume that write-back could not read and tries no more.
     pub(crate) fn unreadable_blocks(&self, volume: VolumeSlot) -> u64 {
         if self.unreadable.is_empty() {
             return 0;

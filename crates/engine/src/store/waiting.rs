@@ -1,4 +1,4 @@
-//! What waits in the store for room, for memory, or to be told.
+//! Work that waits in the store for room, for memory, or for its owner to be told.
 
 use crate::ids::RecordId;
 use std::collections::VecDeque;

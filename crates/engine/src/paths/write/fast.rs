@@ -90,8 +90,8 @@ impl Engine {
         true
     }
 
-    /// How many blocks a plain write has, if it begins and ends with a block and an entry can say
-    /// them.
+    /// The number of blocks of a plain write, if it begins and ends with a block and an entry can
+    /// say them.
     fn whole_blocks(&self, request: &Request) -> Option<u16> {
         let block_bytes = self.store.block_bytes() as u32;
         let in_block = u64::from(block_bytes) - 1;
@@ -119,7 +119,7 @@ impl Engine {
         true
     }
 
-    /// Gives these blocks back. Who waits for one goes on.
+    /// Gives these blocks back. Jobs that wait for them go on.
     #[inline(always)]
     fn disown(&mut self, key: BlockKey, count: u16) {
         for i in 0..u64::from(count) {
@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// Goes on as a job with a write whose transfer failed, or whose segment may be full and below
-    /// a copy of what it replaces (I2).
+    /// a copy of the version it replaces (I2).
     #[cold]
     fn fast_write_goes_on(
         &mut self,

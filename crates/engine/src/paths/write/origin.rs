@@ -1,5 +1,5 @@
-//! The part of a write that goes to the origin: what is bypassed, and everything in the modes
-//! that write through.
+//! The part of a write that goes to the origin: bypassed blocks, and everything in the modes that
+//! write through.
 
 use crate::format::BlockKey;
 use crate::ids::JobId;
@@ -105,8 +105,8 @@ impl Engine {
             _ if !bufs.is_empty() || tail.is_some() => {
                 return self.issue_zeroes_with_edges(job, run);
             }
-            // What is logged as zeroes becomes clean once it is on the origin, so it has to be zeroes
-            // there; a discard may leave what was.
+            // Blocks logged as zeroes become clean once they are on the origin, so they have to be
+            // zeroes there; a discard may leave the old contents.
             RequestKind::Discard if !self.is_logged(job, run.key) => Operation::Discard {
                 offset_bytes: start,
                 len_bytes: end - start,
@@ -185,7 +185,7 @@ impl Engine {
         self.resume_write(now, job, memory);
     }
 
-    /// The origin has what the job wrote, in its volatile cache at least; after an error perhaps.
+    /// The origin has the data of the job, in its volatile cache at least; after an error perhaps.
     fn origin_written_by(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) {
         self.release_origin_locks(job);
         let state = self.write_job(job);

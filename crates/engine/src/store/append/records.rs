@@ -86,8 +86,8 @@ impl Store {
         }
     }
 
-    /// An empty record in the segment that a stream has open, if there is one with a slot left that
-    /// a client may take.
+    /// An empty record in the segment that a stream has open, if it has a slot left that a client
+    /// may take.
     pub(crate) fn spare_record(
         &mut self,
         now: Nanos,
@@ -235,7 +235,7 @@ impl Store {
             }
             self.fail_cache("headers cannot be written to the cache device");
             self.fail_combined(id);
-            // What is complete behind it never counts either (I13).
+            // Complete records behind it never count either (I13).
             for other in self.log.records.ids() {
                 if self
                     .log

@@ -1,5 +1,5 @@
-//! Appending blocks in a row to an open record that has room for all of them: what `append` does
-//! for pieces of any kind, without a piece. Most appends are of this kind, and their cost is the
+//! Appending blocks in a row to an open record with room for all of them: the work of `append` for
+//! pieces of any kind, without a piece. Most appends are of this kind, and their cost is the
 //! engine's cost.
 
 use crate::format::{RunEntry, Slot, Stream};

@@ -1,4 +1,15 @@
-//! Seals: the summary of a segment that is full and complete.
+//! Seals: the summary of a segment that is full and complete. Recovery then reads the summary and
+//! scans no headers. An example:
+//!
+//! 1. Segment 3, generation 3000, has no room left after slot 255. It takes no more appends, and
+//!    its end slot is 256.
+//! 2. The headers of its last two records, at slots 200 and 230, are in flight.
+//! 3. The header at slot 230 is on the device. Its record waits for the earlier one (I13).
+//! 4. The header at slot 200 is on the device: both records are complete.
+//! 5. Summary 0 of the segment counts, from an earlier generation. The seal goes to summary 1 with
+//!    every entry and generation 3000.
+//! 6. The seal is on the device: summary 1 counts from now on. A crash before that finds the
+//!    entries in the headers.
 
 use crate::format::{SegmentId, Summary, SummaryKind};
 use crate::interface::{Buf, Device, DeviceError, Memory, Operation, one_buf};
@@ -88,8 +99,8 @@ impl Store {
             if self.is_to_promise(segment) {
                 return self.fail_cache("summaries cannot be written to the cache device");
             }
-            // The headers say the same; recovery will scan them. What the slot holds now is not
-            // known, so it counts as taken and the other one is not touched by mistake.
+            // The headers list the same entries; recovery will scan them. Nobody knows the contents
+            // of the slot now, so it counts as taken and the other slot is not touched by mistake.
         } else {
             self.log.segment(segment).summary = Some(which);
             self.seal_promises(segment);
