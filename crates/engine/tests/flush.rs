@@ -1,4 +1,4 @@
-//! What a client's flush waits for.
+//! A client's flush, and the writes it waits for.
 
 mod common;
 

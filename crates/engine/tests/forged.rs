@@ -64,7 +64,7 @@ fn is_huge(devices: &[Vec<u8>]) -> bool {
     })
 }
 
-/// What became of an image.
+/// The fate of an image.
 fn run(image: &Image, seed: u64) -> (String, Result<&'static str, String>) {
     let mut random = Random(seed);
     let mut devices = image.devices.clone();
@@ -153,7 +153,7 @@ fn keep_quiet() {
     }));
 }
 
-/// What was read, of a cache that rotted in this many places.
+/// The blocks read from a cache that rotted in this many places.
 fn judge(image: &Image, block: u64, seen: &Seen) -> &'static str {
     let Seen::Data(data) = seen else {
         return "an error";
@@ -169,7 +169,7 @@ fn judge(image: &Image, block: u64, seen: &Seen) -> &'static str {
     "wrong"
 }
 
-/// What became of an image that rotted: the worst of its blocks.
+/// The fate of an image that rotted: the worst of its blocks.
 fn rotted(image: &Image, places: usize, seed: u64) -> (String, &'static str) {
     let mut random = Random(seed ^ 0xbad);
     let mut devices = image.devices.clone();

@@ -1,4 +1,4 @@
-//! What is let into the cache, and what is not although there is room.
+//! Admission: blocks that are let into the cache, and blocks that are not although there is room.
 
 mod common;
 

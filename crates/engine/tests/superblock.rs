@@ -31,7 +31,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What is volatile is lost, but for every other page.
+    /// Volatile pages are lost, but for every other one.
     fn tear(&mut self) {
         let pages = self
             .durable

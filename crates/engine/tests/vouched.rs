@@ -1,4 +1,4 @@
-//! What was flushed and then rots is missed (I14), whichever header it is, even if nothing was
+//! Flushed data that rots later is missed (I14), whichever header it is, even if nothing was
 //! written after it: the S9 of a review, in which every header from the flush on was lost without
 //! a word.
 
@@ -95,7 +95,7 @@ fn whichever_header_rots_after_a_flush_is_missed() {
     }
 }
 
-/// One header for a flush, and then nothing until something is written.
+/// A flush leads to a single header, and to nothing more until something is written.
 #[test]
 fn idle_time_costs_one_header_for_a_flush() {
     let count = |idle| headers(&written(Nanos(idle))).len();

@@ -111,7 +111,7 @@ impl Storage for Disk {
     }
 }
 
-/// What a device makes of an operation.
+/// The way in which a device ends an operation.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Fate {
     Done,
@@ -129,7 +129,7 @@ pub struct Rig {
     pub now: Nanos,
     /// The most that was read from the cache device at the same time, in bytes.
     pub most_read_bytes: u32,
-    /// What becomes of an operation.
+    /// The fate of an operation.
     pub fate: fn(&Action) -> Fate,
     held: Vec<Action>,
     next_id: u64,

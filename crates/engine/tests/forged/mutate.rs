@@ -19,7 +19,7 @@ const TABLE: usize = 40 << 10;
 const HEADER_ENTRIES: usize = 169;
 const SUMMARY_ENTRIES: usize = 178;
 
-/// What a structure is.
+/// The kinds of structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A copy of the superblock.
@@ -37,7 +37,7 @@ pub struct Place {
     pub device: usize,
     /// At which byte of it.
     pub at: usize,
-    /// What is there.
+    /// The structures of an image.
     pub kind: Kind,
 }
 

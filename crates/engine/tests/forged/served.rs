@@ -15,7 +15,7 @@ const RAM_BYTES: usize = 16 << 20;
 /// Rounds after which a request that is not answered hangs.
 const PATIENCE: usize = 4000;
 
-/// What a read gave.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     Data(Vec<u8>),
@@ -128,7 +128,7 @@ fn blank(shards: u16, devices: usize) -> Joined<Disk> {
 pub enum Refusal {
     Identify(#[expect(dead_code, reason = "is printed")] IdentifyError),
     Attach(AttachError),
-    /// What it says of its volumes leaves none to serve.
+    /// Its record of volumes leaves none to serve.
     NoVolume,
 }
 
@@ -249,7 +249,7 @@ impl Served {
         Ok(())
     }
 
-    /// One round of operations; false if there were none.
+    /// Carries out a round of operations; false if there were none.
     fn turn(&mut self) -> bool {
         let mut did = false;
         for shard in 0..self.engines.len() {
