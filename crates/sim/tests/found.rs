@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 69] = [
+const FOUND: [(u64, &str); 70] = [
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -234,6 +234,11 @@ const FOUND: [(u64, &str); 69] = [
         15_208_382,
         "the headers of a segment that is dead, without its verdict, promise again what was taken \
          back (I14)",
+    ),
+    (
+        15_705_224,
+        "a block that was dirty between a request and its answer, in a cache that was given up, was \
+         nobody's fault to the oracle",
     ),
     (
         2_381,

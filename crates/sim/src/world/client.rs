@@ -359,6 +359,22 @@ impl World<'_> {
         }
     }
 
+    /// Notes for each request in progress that a block of it is dirty in a cache that is given up. A
+    /// write that was on its way then can make it so, and write-back clean again, before the answer.
+    pub(super) fn note_dirty_met(&mut self) {
+        if !self.touched.is_given_up {
+            return;
+        }
+        let met = self.requests.iter().filter(|(_, pending)| {
+            !pending.met_dirty && self.meets_dirty_given_up(pending.range, pending.ask)
+        });
+        for id in met.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if let Some(pending) = self.requests.get_mut(&id) {
+                pending.met_dirty = true;
+            }
+        }
+    }
+
     /// Whether a request comes upon dirty data in a cache that is given up.
     fn meets_dirty_given_up(&self, range: Range, ask: Ask) -> bool {
         self.touched.is_given_up

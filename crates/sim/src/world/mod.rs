@@ -377,6 +377,7 @@ impl<'a> World<'a> {
         loop {
             self.hosts[host].advance(self.now, &mut self.memory);
             self.look_for_failure();
+            self.note_dirty_met();
             let mut idle = true;
             while let Some(answer) = self.hosts[host].next_answer() {
                 idle = false;
