@@ -1,9 +1,9 @@
 //! Blocks that are being read ahead, or were (see `read_ahead`).
 
-use crate::ids::AheadId;
 use std::collections::VecDeque;
 
 use crate::format::{BlockKey, Sequence, Slot};
+use crate::ids::AheadId;
 use crate::interface::{Buf, Memory, Nanos};
 use crate::slab::Slab;
 use crate::store::op::HitRead;

@@ -3,17 +3,16 @@
 //! Places are given out round and round, in the order of the writes. A write that is in the log
 //! (or on the origin) keeps its place as a copy to be read until the place is needed again.
 
-use crate::ids::PartId;
-use crate::slab::SlabId;
 use std::collections::VecDeque;
 
 use crate::buffer::shared::{SharedBuffer, StoredWrite};
 use crate::format::{BlockKey, Slot};
+use crate::ids::PartId;
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestId};
 use crate::map::locks::KeyMap;
 use crate::planted::{self, Bug};
 use crate::ring::RingIdentity;
-use crate::slab::Slab;
+use crate::slab::{Slab, SlabId};
 use crate::store::Store;
 
 pub(crate) mod shared;

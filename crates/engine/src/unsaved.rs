@@ -7,11 +7,11 @@
 //! would have the next start take block 7 from the cache, over the newer data of the write on the
 //! origin.
 
-use crate::ids::RequestIndex;
 use std::ops::Range;
 
 use crate::buffer::MemoryBuffer;
 use crate::format::{BlockKey, Slot};
+use crate::ids::RequestIndex;
 use crate::parts::Engine;
 use crate::planted::{self, Bug};
 use crate::store::failed::{Listed, Promise, Unsaved, ranges_of};

@@ -1,10 +1,10 @@
 //! The state of a write, write-zeroes or discard of several steps.
 
-use crate::ids::RequestIndex;
 use smallvec::SmallVec;
 
 use crate::bypass::BypassReason;
 use crate::format::BlockKey;
+use crate::ids::RequestIndex;
 use crate::interface::{Buf, Failure, Nanos, Request, RequestKind};
 
 /// The stages of a write, in their order.

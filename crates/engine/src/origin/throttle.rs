@@ -4,9 +4,9 @@
 //! write-back goes, times a factor that falls from two to nothing; so the level settles in
 //! between and no writer ever waits for a burst to end.
 
-use crate::ids::RequestIndex;
 use std::collections::VecDeque;
 
+use crate::ids::RequestIndex;
 use crate::interface::Nanos;
 use crate::origin::Origin;
 use crate::store::Store;

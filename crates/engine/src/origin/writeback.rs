@@ -5,11 +5,11 @@
 //! dirty, sorts it by address, and takes dirty neighbours along for free. Clients' reads of the
 //! origin come first.
 
-use crate::ids::WritebackId;
 use smallvec::SmallVec;
 
 use crate::buffer::MemoryBuffer;
 use crate::format::{BlockKey, Slot, Stream};
+use crate::ids::WritebackId;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::map::origin_locks::OriginWriter;
 use crate::origin::Origin;

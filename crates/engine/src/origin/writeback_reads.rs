@@ -8,13 +8,13 @@
 //! It grows with dirty data, so that a long write has most of the device for itself at first and
 //! comes down to what the origin takes as room runs out, not all at once.
 
-use crate::ids::WritebackId;
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
 use crate::buffer::MemoryBuffer;
 use crate::format::Slot;
+use crate::ids::WritebackId;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::origin::Origin;
 use crate::origin::writeback::CACHE_FOREGROUND;

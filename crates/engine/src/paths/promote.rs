@@ -1,9 +1,9 @@
 //! Promotion: a miss becomes cached after its reader has been answered (I6, I11).
 
-use crate::ids::JobId;
 use smallvec::SmallVec;
 
 use crate::format::{BlockKey, Stream};
+use crate::ids::JobId;
 use crate::interface::{
     Buf, Device, DeviceError, Memory, Nanos, Operation, Request, VolumeSlot, one_buf,
 };

@@ -1,12 +1,12 @@
 //! Promotion of a single block, the shortest way: without a job. A promotion that does not go
 //! smoothly goes on in `promote`.
 
-use crate::ids::RecordId;
-use crate::jobs::Turn;
 use smallvec::smallvec;
 
 use crate::format::{BlockKey, Slot, Stream};
+use crate::ids::RecordId;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
+use crate::jobs::Turn;
 use crate::map::locks::Owner;
 use crate::parts::Engine;
 use crate::paths::promote::promoted_piece;

@@ -8,11 +8,11 @@ mod fast;
 mod origin;
 mod partial;
 
-use crate::ids::{JobId, RequestIndex};
 use smallvec::SmallVec;
 
 use crate::bypass::{BypassReason, Bypassed, Direction};
 use crate::format::{BlockKey, Stream};
+use crate::ids::{JobId, RequestIndex};
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
 use crate::jobs::write::{Edge, Run, Stage, WriteJob};
 use crate::jobs::{Job, Turn};

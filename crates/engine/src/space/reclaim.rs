@@ -14,12 +14,12 @@
 //! 5. The next header carries tail 1200. A flush makes that header durable.
 //! 6. Two reads of segment 5 are still in flight. When both have ended, the segment is *free*.
 
-use crate::ids::RetainId;
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
 use crate::format::{BlockKey, SegmentId, Sequence, Slot, Stream};
+use crate::ids::RetainId;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::map::locks::Owner;
 use crate::origin::Origin;

@@ -22,12 +22,12 @@ mod records;
 mod run;
 mod seals;
 
-use crate::ids::RecordId;
 use smallvec::SmallVec;
 
 use crate::format::entry::{CHECKSUM_BYTES, HEAD_BYTES};
 use crate::format::header::ENTRY_BYTES;
 use crate::format::{BlockKey, Entry, EntryList, Slot, Stream};
+use crate::ids::RecordId;
 use crate::interface::{Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, one_buf};
 use crate::map::locks::Owner;
 use crate::planted::{self, Bug};

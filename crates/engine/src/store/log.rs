@@ -1,7 +1,6 @@
 //! The shard's log in memory: its segments, streams and open records. Bookkeeping only: `append`
 //! and `durability` decide what is written when.
 
-use crate::ids::RecordId;
 use std::collections::VecDeque;
 
 use crate::format::header::{ENTRY_BYTES, State};
@@ -9,6 +8,7 @@ use crate::format::{
     CacheId, DurablePosition, EntryList, Geometry, Link, SegmentId, SegmentMap, Sequence, Slot,
     Stream, Superblock,
 };
+use crate::ids::RecordId;
 use crate::interface::{Buf, Nanos};
 use crate::planted::{self, Bug};
 use crate::ring::{PAGES, RingPage};

@@ -1,9 +1,9 @@
 //! Attached volumes, and the state of their origins' volatile caches.
 
-use crate::ids::{JobId, RequestIndex};
 use std::collections::BTreeSet;
 
 use crate::format::{BlockKey, Slot};
+use crate::ids::{JobId, RequestIndex};
 use crate::interface::{Device, Memory, Nanos, Operation, Request, VolumeSlot};
 use crate::planted::{self, Bug};
 use crate::settings::Mode;

@@ -1,9 +1,9 @@
 //! Work that waits in the store for room, for memory, or for its owner to be told.
 
-use crate::ids::RecordId;
 use std::collections::VecDeque;
 
 use crate::format::SegmentId;
+use crate::ids::RecordId;
 use crate::store::append::{Appended, Piece};
 use crate::store::log::Version;
 
