@@ -13,13 +13,18 @@ use crate::host::Host;
 pub enum Instruction {
     /// Serve a volume from now on, under this number.
     AddVolume(VolumeSlot, VolumeConfig),
+    /// Keep a volume that was just added, and serve it not: its origin is not there.
+    SetAway(VolumeSlot),
+    /// Serve a volume again whose origin was away, as it is now.
+    BringBack(VolumeSlot, VolumeConfig),
     /// Requests of the volume from now on are in this mode.
     SetMode(VolumeSlot, Mode),
     /// Begin or cease to write everything of the volume back.
     SetDraining(VolumeSlot, bool),
     /// Refuse requests of the volume from now on, or take them again. Flushes are never refused.
     SetDetaching(VolumeSlot, bool),
-    /// Forget a volume that takes no requests; [`Answer::Left`] as long as something is in the way.
+    /// Forget a volume that takes no requests, with the dirty blocks of one that is away;
+    /// [`Answer::Left`] as long as something is in the way.
     RemoveVolume(VolumeSlot),
     /// Say what of the volume is to be written back: [`Answer::Backlog`].
     CountDirty(VolumeSlot),
@@ -84,6 +89,13 @@ impl<T> Host<T> {
     pub fn instruct(&mut self, instruction: &Instruction) -> Answer {
         match instruction {
             Instruction::AddVolume(slot, config) => self.add_volume(*slot, *config),
+            Instruction::SetAway(slot) => {
+                self.engines().for_each(|engine| engine.set_away(*slot));
+            }
+            Instruction::BringBack(slot, config) => {
+                self.engines()
+                    .for_each(|engine| engine.bring_back(*slot, *config));
+            }
             Instruction::SetMode(slot, mode) => {
                 self.engines()
                     .for_each(|engine| engine.set_mode(*slot, *mode));

@@ -101,6 +101,8 @@ pub enum Bug {
     TailsUnsaid,
     /// I14: headers of a segment that is decided and has no summary any more are believed.
     TakenBackHeard,
+    /// I25: dirty blocks of a volume that is away are written back.
+    AwayWritten,
 }
 
 impl Bug {
@@ -128,7 +130,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 47] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 48] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -176,6 +178,7 @@ impl Bug {
         (Bug::HeadersUnstamped, "I12", "headers-unstamped"),
         (Bug::TailsUnsaid, "I8", "tails-unsaid"),
         (Bug::TakenBackHeard, "I14", "taken-back-heard"),
+        (Bug::AwayWritten, "I25", "away-written"),
     ];
 }
 

@@ -4,6 +4,7 @@
 //! waiters that [`Store::cache_flush_done`] returns), and the caller tells it.
 
 pub(crate) mod append;
+mod away;
 mod cleans;
 pub(crate) mod contents;
 pub(crate) mod departed;
@@ -31,6 +32,7 @@ use crate::settings::Settings;
 use crate::spare::Spare;
 use crate::stats::Stats;
 use crate::store::append::{Appended, SPARE_PAGES};
+use crate::store::away::Away;
 use crate::store::departed::Dropped;
 use crate::store::durability::Durability;
 use crate::store::failed::FailedCache;
@@ -57,6 +59,7 @@ pub(crate) struct Store {
     pub(crate) failed: Option<FailedCache>,
     pub(crate) operations: Operations,
     pub(crate) stats: Stats,
+    away: Away,
     /// The volume whose counts changed last.
     volume_hint: usize,
     /// Blocks that the segments can hold when headers take little.
@@ -130,6 +133,7 @@ impl Store {
             numbered: KeyMap::default(),
             dropped: Dropped::default(),
             volumes: Vec::new(),
+            away: Away::default(),
             volume_hint: 0,
             spare_pages: Vec::new(),
             durability: Durability::default(),
@@ -256,21 +260,19 @@ impl Store {
     /// Dirty blocks that write-back can make clean. Blocks that cannot be read from the cache
     /// device are left out: the write that they would hold up may replace them.
     pub(crate) fn dirty_blocks_to_come(&self) -> u64 {
-        self.stats
-            .dirty_blocks
-            .saturating_sub(self.unreadable.len())
+        self.present_dirty().saturating_sub(self.unreadable.len())
     }
 
     /// True if there is room for copies of written blocks. Near the mark at which writers are held
     /// back, the cache writes as fast as it can be emptied, and a copy takes from that.
     pub(crate) fn has_room_for_written(&self) -> bool {
         let near_percent = self.settings.dirty_high_percent / 4 * 3;
-        self.stats.dirty_blocks < self.share(near_percent)
+        self.present_dirty() < self.share(near_percent)
     }
 
-    /// A share of the shard's capacity, in blocks.
+    /// A share of the shard's capacity, in blocks, without the room of volumes that are away.
     pub(crate) fn share(&self, percent: u8) -> u64 {
-        self.capacity_blocks * u64::from(percent) / 100
+        self.capacity_blocks.saturating_sub(self.away_dirty()) * u64::from(percent) / 100
     }
 
     #[inline(always)]

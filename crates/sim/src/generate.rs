@@ -31,6 +31,10 @@ pub fn plan(seed: u64) -> Plan {
         devices(&mut config, &mut steps, &mut Rng::of(seed, DEVICES_SALT));
     }
     streams(&mut config, &mut steps, &mut Rng::of(seed, STREAMS_SALT));
+    if config.volume_sectors.len() > 1 {
+        // No draw of the seed's own: the rest of the plan is as it was.
+        config.away_percent = Rng::of(seed, AWAY_SALT).pick(&[0, 0, 0, 0, 0, 0, 0, 0, 20, 60]);
+    }
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -82,6 +86,9 @@ const GATE_SALT: u64 = 9326;
 
 /// Chosen in the same way: none of them gets a memory buffer.
 const BUFFER_SALT: u64 = 330481;
+
+/// Chosen in the same way: none of their volumes is away.
+const AWAY_SALT: u64 = 921_633;
 
 /// Chosen in the same way: none of their caches is resized.
 const RESIZE_SALT: u64 = 359_016;
@@ -310,6 +317,7 @@ fn config(rng: &mut Rng) -> Config {
         buffer_bytes: 0,
         origin_discards: rng.below(3) as u8,
         leftover: rng.percent(10),
+        away_percent: 0,
         creation_cuts: (0..if rng.percent(10) {
             rng.between(1, 3)
         } else {

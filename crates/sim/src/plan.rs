@@ -112,6 +112,8 @@ pub struct Config {
     pub origin_discards: u8,
     /// The device held another cache before.
     pub leftover: bool,
+    /// How often the origin of a volume is not there when a daemon starts, in percent.
+    pub away_percent: u64,
     /// Creation is cut short after this many device operations, and tried again.
     pub creation_cuts: Vec<u32>,
     /// Rotten data can be lost without a word (MODEL.md says when); else the loss must be reported.
@@ -161,6 +163,7 @@ impl Default for Config {
             buffer_bytes: 0,
             origin_discards: 2,
             leftover: false,
+            away_percent: 0,
             creation_cuts: Vec::new(),
             forgive_rot: true,
             verify_percent: 100,

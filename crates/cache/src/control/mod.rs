@@ -17,6 +17,7 @@
 mod change;
 mod detach;
 mod drain;
+mod forget;
 mod record;
 mod space;
 mod stop;
@@ -30,6 +31,7 @@ use crate::slots::Slots;
 pub use change::{Change, Fingerprint, NewVolume};
 use detach::Detach;
 use drain::Drain;
+use forget::Forget;
 use record::Recorded;
 use space::{Grow, Shrink};
 use stop::Stop;
@@ -47,6 +49,8 @@ pub enum Command {
     Attach(NewVolume),
     /// Take a volume off, so that its origin is whole by itself.
     Detach(VolumeSlot),
+    /// Take a volume off whose origin is away. Its dirty data is lost.
+    Forget(VolumeSlot),
     /// Use a device of the cache up to this offset, in bytes.
     Grow(u8, u64),
     /// Take in another device, of this size in bytes.
@@ -112,6 +116,12 @@ pub enum Refusal {
     /// Another command changes the mode.
     #[error("the mode of the volume is being changed already; give the command again")]
     ModeIsChanging,
+    /// The origin of the volume is not there.
+    #[error("the origin device of the volume is not there")]
+    Away,
+    /// The origin of the volume is there.
+    #[error("the origin device of the volume is there")]
+    NotAway,
     /// The volume is in use.
     #[error("the volume is in use")]
     InUse,
@@ -163,6 +173,8 @@ struct Served {
     comes: bool,
     /// A command takes it off; no other may begin with it.
     leaves: bool,
+    /// Its origin is not there: it can come back, or be forgotten.
+    away: bool,
     /// Commands that have begun with it, that one aside: its number is theirs until they end.
     holds: u32,
     /// Commands that write it back.
@@ -192,6 +204,7 @@ enum Procedure {
     Recorded(Recorded),
     Drain(Drain),
     Detach(Detach),
+    Forget(Forget),
     Grow(Grow),
     Shrink(Shrink),
     Stop(Stop),
@@ -241,6 +254,20 @@ impl Control {
         self.books.add_volume(id)
     }
 
+    /// A volume whose origin is not there at the start; says under which number. Hosts add it and
+    /// are told [`Instruction::SetAway`].
+    pub fn add_away(&mut self, id: u32) -> VolumeSlot {
+        let slot = self.books.add_volume(id);
+        self.books.volume(slot).away = true;
+        slot
+    }
+
+    /// Whether the origin of a volume is away.
+    #[must_use]
+    pub fn is_away(&self, slot: VolumeSlot) -> bool {
+        self.books.served(slot).is_some_and(|volume| volume.away)
+    }
+
     /// The id of a served volume.
     #[must_use]
     pub fn id_of(&self, slot: VolumeSlot) -> Option<u32> {
@@ -276,6 +303,7 @@ impl Control {
             Command::Attach(volume) => Procedure::Recorded(Recorded::enter(books, volume)?),
             Command::Drain(volume) => Procedure::Drain(Drain::new(books, volume)?),
             Command::Detach(volume) => Procedure::Detach(Detach::new(books, volume)?),
+            Command::Forget(volume) => Procedure::Forget(Forget::new(books, volume)?),
             Command::Grow(device, end_bytes) => {
                 Procedure::Grow(Grow::new(books, Change::Grow(device, end_bytes))?)
             }
@@ -313,6 +341,7 @@ impl Control {
             Procedure::Recorded(on) => on.go_on(books, happened),
             Procedure::Drain(on) => on.go_on(books, happened, gives_way, progress),
             Procedure::Detach(on) => on.go_on(books, happened, gives_way, progress),
+            Procedure::Forget(on) => on.go_on(books, happened),
             Procedure::Grow(on) => on.go_on(books, happened),
             Procedure::Shrink(on) => on.go_on(books, happened, gives_way, progress),
             Procedure::Stop(on) => on.go_on(books, happened, *interrupted, others),
@@ -360,6 +389,7 @@ impl Books {
             id,
             comes: false,
             leaves: false,
+            away: false,
             holds: 0,
             drains: 0,
             mode_changes: false,
@@ -384,7 +414,33 @@ impl Books {
         if volume.comes || volume.leaves {
             return Err(Refusal::Gone);
         }
+        if volume.away {
+            return Err(Refusal::Away);
+        }
         Ok(volume)
+    }
+
+    /// A volume whose origin is away, and that no command brings back or takes off.
+    fn absent(&mut self, slot: VolumeSlot) -> Result<&mut Served, Refusal> {
+        let volume = self.volumes.get_mut(usize::from(slot.0));
+        let volume = volume.and_then(Option::as_mut).ok_or(Refusal::Gone)?;
+        if volume.comes || volume.leaves {
+            return Err(Refusal::Gone);
+        }
+        if !volume.away {
+            return Err(Refusal::NotAway);
+        }
+        Ok(volume)
+    }
+
+    /// The number of a volume of this name whose origin is away.
+    fn away_by_name(&self, name: &str) -> Option<VolumeSlot> {
+        let mut volumes = (0..).zip(&self.volumes);
+        let found = volumes.find(|(_, volume)| {
+            let volume = volume.as_ref().filter(|volume| volume.away);
+            volume.is_some_and(|volume| self.record_of(volume.id).name == name)
+        });
+        found.map(|(slot, _)| VolumeSlot(slot))
     }
 
     /// A command begins with a volume.

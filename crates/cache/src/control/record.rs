@@ -1,5 +1,5 @@
 //! Commands that are one change of the superblock and what hosts make of it: a volume's mode, its
-//! name, another volume.
+//! name, another volume, one whose origin is there again.
 
 use forebay_engine::{Mode, SuperblockError, VolumeRecord, VolumeSlot, VolumeState};
 
@@ -51,6 +51,10 @@ impl Recorded {
     }
 
     pub(super) fn enter(books: &mut Books, volume: NewVolume) -> Result<Recorded, Refusal> {
+        if let Some(slot) = books.away_by_name(&volume.name) {
+            books.absent(slot)?.comes = true;
+            return Ok(Recorded::new(Some(slot), None, Change::Enter(volume)));
+        }
         books.reserve_name(&volume.name)?;
         let name = Some(volume.name.clone());
         Ok(Recorded::new(None, name, Change::Enter(volume)))
@@ -94,7 +98,13 @@ impl Recorded {
             (Change::Mode(_, mode), Some(volume)) => {
                 Step::Tell(Instruction::SetMode(volume, *mode))
             }
-            (Change::Enter(volume), _) => {
+            (Change::Enter(_), Some(slot)) => {
+                let known = books.volume(slot);
+                known.away = false;
+                let id = known.id;
+                Step::Tell(Instruction::BringBack(slot, books.config_of(id)))
+            }
+            (Change::Enter(volume), None) => {
                 let is_it = |record: &&VolumeRecord| {
                     record.state == VolumeState::Attached && record.name == volume.name
                 };

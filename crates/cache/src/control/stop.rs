@@ -101,8 +101,12 @@ impl Stop {
     }
 }
 
-/// The volumes that are served: their ids and numbers.
+/// The volumes that are served: their ids and numbers. What is on record of an origin that is away
+/// stays as it is.
 fn served(books: &Books) -> impl Iterator<Item = (u32, VolumeSlot)> {
     let volumes = (0..).zip(&books.volumes);
-    volumes.filter_map(|(slot, volume)| Some((volume.as_ref()?.id, VolumeSlot(slot))))
+    volumes.filter_map(|(slot, volume)| {
+        let volume = volume.as_ref().filter(|volume| !volume.away)?;
+        Some((volume.id, VolumeSlot(slot)))
+    })
 }

@@ -46,7 +46,8 @@ impl Engine {
         self.store.stir();
     }
 
-    /// Forgets a volume that has no dirty data and no requests in progress. Its clean blocks leave
+    /// Forgets a volume that has no dirty data, or whose origin is not there, and no requests in
+    /// progress. Its clean blocks leave
     /// the index; entries of it in the log are void once the superblock says the volume is detached
     /// (I15).
     ///
@@ -56,7 +57,7 @@ impl Engine {
         let Some(volume) = self.store.find_volume(slot) else {
             return Ok(());
         };
-        if volume.dirty_blocks > 0 {
+        if volume.dirty_blocks > 0 && !volume.away {
             return Err(volume.dirty_blocks);
         }
         // A flush of its origin that ends later would be taken for one of the next volume in
@@ -90,8 +91,26 @@ impl Engine {
                 self.store.index.hide_evicted(slot);
             }
         }
+        self.store.unreadable.forget(first, end);
+        self.store.forget_away(slot);
         self.store.volumes[usize::from(slot.0)] = None;
         Ok(())
+    }
+
+    /// Serves a volume no more, before any request of it: its origin is not there. Its blocks stay
+    /// in the cache until [`Engine::bring_back`]. Writes that an earlier life left in the memory
+    /// buffer are logged as in write-back, whatever its mode.
+    pub fn set_away(&mut self, slot: VolumeSlot) {
+        let volume = self.store.volume(slot);
+        volume.detaching = true;
+        volume.config.mode = Mode::Writeback;
+        self.store.set_away(slot);
+    }
+
+    /// Serves a volume again whose origin was away, as it is now.
+    pub fn bring_back(&mut self, slot: VolumeSlot, config: VolumeConfig) {
+        self.store.bring_back(slot, config);
+        self.store.volume(slot).detaching = false;
     }
 
     /// Changes a volume's mode for requests submitted from now on. Dirty data stays and is

@@ -156,3 +156,20 @@ fn blocks_of_no_volume_are_left_alone() {
     assert_eq!(writer.run(), []);
     writer.rig.store.volumes[0] = volume;
 }
+
+#[test]
+fn blocks_of_a_volume_that_is_away_are_kept_and_hold_nobody_up() {
+    let mut writer = Writer::new();
+    assert!(writer.rig.append(Stream::Write, 3, 1));
+    writer.rig.flush();
+    writer.rig.store.set_away(VOLUME);
+    writer.advance();
+    assert_eq!(writer.run(), [], "I25");
+    let store = &writer.rig.store;
+    assert_eq!((store.stats.dirty_blocks, store.present_dirty()), (1, 0));
+    assert_eq!(store.dirty_blocks_to_come(), 0);
+    let config = store.attached(VOLUME).config;
+    writer.rig.store.bring_back(VOLUME, config);
+    writer.advance();
+    assert!(!writer.run().is_empty(), "it is written back");
+}

@@ -133,7 +133,7 @@ impl Origin {
         now: Nanos,
         memory: &mut dyn Memory,
     ) {
-        if store.stats.dirty_blocks == 0 {
+        if store.present_dirty() == 0 {
             self.writeback.next_check = None;
             self.writeback.hurried = false;
             return;
@@ -154,7 +154,7 @@ impl Origin {
             let target = store.share(store.settings.dirty_low_percent);
             self.writeback
                 .pace
-                .advance(now, store.stats.dirty_blocks, target);
+                .advance(now, store.present_dirty(), target);
         }
         if pressure == Pressure::Limited {
             if now >= self.writeback.next_allowance {
@@ -223,8 +223,9 @@ impl Origin {
 
     /// Whether the rate decides: there are clients whom bursts would be in the way of.
     fn is_paced(&self, store: &Store, now: Nanos) -> bool {
-        let left_over =
-            |volume: &Volume| volume.config.mode.writes().are_through() && volume.dirty_blocks > 0;
+        let left_over = |volume: &Volume| {
+            !volume.away && volume.config.mode.writes().are_through() && volume.dirty_blocks > 0
+        };
         store.settings.writeback_policy == WritebackPolicy::Rate
             && !store.volumes.iter().flatten().any(left_over)
             && (self.writeback.has_clients(now, IDLE_AFTER)
@@ -239,13 +240,13 @@ impl Origin {
             None => writeback.next_plan,
             Some(until) => until,
         };
-        store.stats.dirty_blocks > 0 && writeback.next_check == Some(until)
+        store.present_dirty() > 0 && writeback.next_check == Some(until)
     }
 
     pub(crate) fn writeback_deadline(&self, store: &Store) -> Option<Nanos> {
         self.writeback
             .next_check
-            .filter(|_| store.stats.dirty_blocks > 0)
+            .filter(|_| store.present_dirty() > 0)
     }
 
     /// Whether somebody waits for dirty data to become less.
@@ -264,7 +265,7 @@ impl Origin {
 
     /// The number of operations that may be in flight now.
     fn writeback_depth(&self, store: &Store, now: Nanos, pressure: Pressure) -> u32 {
-        let dirty = store.stats.dirty_blocks;
+        let dirty = store.present_dirty();
         let full = u32::from(store.settings.writeback_depth);
         if pressure == Pressure::Paced {
             // Readers of the origin come first here too.
@@ -314,13 +315,15 @@ impl Origin {
             && !store.origin_locks.holds(key)
             && !store.is_written(key, slot)
             && !store.unreadable.holds(key, slot)
+            && (!store.is_away(key) || planted::is(Bug::AwayWritten))
     }
 
     /// Plans a sweep over the oldest dirty blocks. False if nothing is due.
     fn plan_sweep(&mut self, store: &mut Store, now: Nanos) -> bool {
-        let dirty = store.stats.dirty_blocks;
+        let dirty = store.present_dirty();
         let draining = store.volumes.iter().flatten().any(|volume| {
             volume.dirty_blocks > 0
+                && !volume.away
                 && (volume.draining || volume.config.mode.writes().are_through())
         });
         let all =
@@ -343,7 +346,7 @@ impl Origin {
             if sweep.len() >= wanted || !(all || due_anyway || aged) {
                 break;
             }
-            if segment.dirty == 0 {
+            if store.present_dirty_of(id) == 0 && !planted::is(Bug::AwayWritten) {
                 continue;
             }
             undurable |= segment.durable_slots < geometry.slots_per_segment() as u16;

@@ -118,7 +118,7 @@ impl Origin {
             store.share(store.settings.dirty_high_percent),
         );
         let end = low + (high - low) / 4 * 3;
-        let dirty = store.stats.dirty_blocks;
+        let dirty = store.present_dirty();
         if dirty >= end || !self.writeback.has_clients(now, CACHE_FOREGROUND) {
             return None;
         }

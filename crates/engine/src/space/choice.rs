@@ -17,7 +17,7 @@ impl Space {
     /// The stream whose turn it is to give up its oldest segment, whether or not it is ready.
     pub(crate) fn stream_due(&self, store: &Store, policy: &Policy) -> Option<Stream> {
         let write_is_clean =
-            self.has_oldest(store, Stream::Write) && self.oldest_dirty_blocks(store) == 0;
+            self.has_oldest(store, Stream::Write) && self.oldest_is_clean(store, false);
         match store.settings.replacement {
             Replacement::Fifo | Replacement::Clock => self.oldest_stream(store, write_is_clean),
             Replacement::Adaptive | Replacement::S3Fifo => {
@@ -148,8 +148,13 @@ impl Space {
         oldest.map_or(0, |oldest| store.log.segments[oldest.0 as usize].live)
     }
 
-    pub(crate) fn oldest_dirty_blocks(&self, store: &Store) -> u32 {
-        let oldest = self.oldest(store, Stream::Write);
-        oldest.map_or(0, |oldest| store.log.segments[oldest.0 as usize].dirty)
+    /// Whether nothing in the write stream's oldest segment has to be written back before it can be
+    /// reclaimed. Blocks of volumes that are away are appended again, where that frees room.
+    pub(crate) fn oldest_is_clean(&self, store: &Store, in_need: bool) -> bool {
+        let Some(oldest) = self.oldest(store, Stream::Write) else {
+            return true;
+        };
+        let away = store.log.segments[oldest.0 as usize].away;
+        store.present_dirty_of(oldest) == 0 && (away == 0 || store.may_carry_away(in_need))
     }
 }

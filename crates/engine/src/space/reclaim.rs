@@ -268,7 +268,7 @@ impl Space {
         if wanted.is_some() && !critical {
             return None;
         }
-        let write_is_clean = self.oldest_dirty_blocks(store) == 0;
+        let write_is_clean = self.oldest_is_clean(store, true);
         for stream in self.order_in_need(store) {
             if self.can_reclaim(store, stream) && (stream != Stream::Write || write_is_clean) {
                 return Some(stream);
@@ -320,7 +320,7 @@ impl Space {
     ) {
         let segment = self.oldest(store, stream).expect("chosen");
         policy.renew_allowance(store);
-        if store.log.segment(segment).dirty > 0 {
+        if store.present_dirty_of(segment) > 0 {
             // Copying dirty blocks on and on frees little; writing them back does.
             origin.writeback.hurry();
         }

@@ -94,6 +94,8 @@ pub(crate) struct Segment {
     pub(crate) live: u32,
     /// Dirty blocks among them.
     pub(crate) dirty: u32,
+    /// Dirty blocks among them of volumes whose origin is not there.
+    pub(crate) away: u32,
     /// Whether blocks were evicted from it that can still be read there.
     pub(crate) evicted: bool,
     /// Upper bound of the numbers that supersede entries of blocks that were in it, and of the
@@ -360,6 +362,7 @@ impl Log {
         segment.stream = stream;
         segment.generation = generation;
         segment.dirty = 0;
+        segment.away = 0;
         segment.superseded_by = 0;
         segment.durable_slots = 0;
         segment.end_slot = 0;
@@ -396,6 +399,7 @@ impl Segment {
             generation: Sequence::ZERO,
             live: 0,
             dirty: 0,
+            away: 0,
             evicted: false,
             superseded_by: 0,
             pins: 0,

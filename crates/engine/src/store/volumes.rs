@@ -47,6 +47,8 @@ pub(crate) struct Volume {
     /// Write everything back (drain, detach, cleaner).
     pub(crate) draining: bool,
     pub(crate) detaching: bool,
+    /// Its origin is not there.
+    pub(crate) away: bool,
     pub(crate) reads: SequentialDetector,
     pub(crate) writes: SequentialDetector,
     /// When a client last read from the origin.
@@ -91,6 +93,7 @@ impl Volume {
             cached_blocks: 0,
             draining: false,
             detaching: false,
+            away: false,
             reads: SequentialDetector::default(),
             writes: SequentialDetector::default(),
             foreground_at: None,

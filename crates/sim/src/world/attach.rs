@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_cache::{GivenUp, Host, Shard};
+use forebay_cache::{GivenUp, Host, Instruction, Shard};
 use forebay_engine::{
     AttachError, AttachOptions, Attached, CacheId, DeviceError, Engine, Extents, Mode, Superblock,
     SuperblockError, VolumeConfig, VolumeSlot, attach_promised, create,
@@ -267,7 +267,8 @@ impl World<'_> {
             ..
         } = attached;
         self.check_fingerprints(&superblock)?;
-        self.enter_volumes(&mut superblock)?;
+        let away = self.origins_away();
+        self.enter_volumes(&mut superblock, &away)?;
         self.write_at_start(&mut superblock)?;
         let mut control = forebay_cache::control::Control::new(superblock.clone());
         let mut boot_id = [0; 16];
@@ -310,9 +311,18 @@ impl World<'_> {
             for host in &mut self.hosts {
                 host.add_volume(VolumeSlot(at), config);
             }
-            let slot = control.add_volume(record.id);
+            let is_away = away[usize::from(at)];
+            let slot = if is_away {
+                for host in &mut self.hosts {
+                    host.instruct(&Instruction::SetAway(VolumeSlot(at)));
+                }
+                control.add_away(record.id)
+            } else {
+                control.add_volume(record.id)
+            };
             assert_eq!(slot, VolumeSlot(at), "volumes keep their numbers");
-            (volume.base, volume.mode, volume.life) = (record.base, mode, Life::Served);
+            let life = if is_away { Life::Away } else { Life::Served };
+            (volume.base, volume.mode, volume.life) = (record.base, mode, life);
             (volume.through, volume.was_clean) = (false, false);
             volume.heard = 0;
         }

@@ -23,7 +23,8 @@ impl World<'_> {
         for volume in 0..self.volumes.len() as u16 {
             let clean = self.dirty_blocks(volume) == 0;
             let state = &mut self.volumes[usize::from(volume)];
-            let became = clean && !state.was_clean;
+            // Of a volume that is forgotten nothing is dirty, and its origin is old.
+            let became = clean && !state.was_clean && !state.forgotten;
             state.was_clean = clean;
             if became {
                 self.counts().add("became clean", 1);

@@ -26,10 +26,11 @@ impl World<'_> {
         let depth = self.plan.config.depth;
         self.wait_for_requests(depth - 1)?;
         self.wait_for_removal()?;
-        if self.volumes[usize::from(range.volume)].life == Life::Served {
-            self.submit(range, ask, None)?;
+        match self.volumes[usize::from(range.volume)].life {
+            Life::Served => self.submit(range, ask, None).map(drop),
+            Life::Away => self.misses(range.volume),
+            Life::Refusing | Life::Detached => Ok(()),
         }
-        Ok(())
     }
 
     /// Clients ask for nothing while a volume is removed.

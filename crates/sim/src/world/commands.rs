@@ -70,7 +70,8 @@ impl World<'_> {
     /// Whether a command takes the volume off just now.
     pub(super) fn is_leaving(&self, volume: u16) -> bool {
         let slot = VolumeSlot(volume);
-        (self.commands).any(|what| matches!(what, Command::Detach(of) if *of == slot))
+        (self.commands)
+            .any(|what| matches!(what, Command::Detach(of) | Command::Forget(of) if *of == slot))
     }
 
     /// Whether such a command is in progress.
@@ -342,6 +343,7 @@ impl World<'_> {
             }
             Command::Drain(_) => {}
             Command::Detach(slot) => self.detach_ended(slot.0, result)?,
+            Command::Forget(slot) => self.forget_ended(slot.0, result)?,
             Command::Attach(volume) => self.attach_ended(&volume, result)?,
             Command::Grow(..) | Command::AddDevice(_) => {
                 self.counts().add("grown", u64::from(result.is_ok()));
@@ -393,7 +395,7 @@ impl World<'_> {
         self.command(Command::Attach(new), None).map(drop)
     }
 
-    fn new_volume(&self, at: usize) -> NewVolume {
+    pub(super) fn new_volume(&self, at: usize) -> NewVolume {
         NewVolume {
             name: self.volumes[at].name.clone(),
             size_bytes: self.volumes[at].sectors * 512,
@@ -540,7 +542,7 @@ impl World<'_> {
 
     /// The volumes of a superblock as they are from now on, entered as the daemon does at its
     /// start: a detached volume comes back as another.
-    pub(super) fn enter_volumes(&mut self, superblock: &mut Superblock) -> Check {
+    pub(super) fn enter_volumes(&mut self, superblock: &mut Superblock, away: &[bool]) -> Check {
         let known = |error: SuperblockError| error.to_string();
         for at in 0..self.volumes.len() {
             let id = self.volumes[at].record_id;
@@ -549,12 +551,22 @@ impl World<'_> {
                 let attached = record.state == forebay_engine::VolumeState::Attached;
                 attached && (record.id == id || record.name == self.volumes[at].name)
             });
+            if let Some(record) = record.filter(|_| away[at]) {
+                self.volumes[at].record_id = record.id;
+                self.volumes[at].name.clone_from(&record.name);
+                self.volumes[at].forgotten = false;
+                continue;
+            }
             let new = match record {
                 Some(record) => NewVolume {
                     name: record.name.clone(),
                     mode: None,
                     ..self.new_volume(at)
                 },
+                None if self.volumes[at].forgotten => {
+                    self.loses_dirty_data(at as u16);
+                    self.new_volume(at)
+                }
                 None => {
                     self.origin_alone(at as u16, "the volume is on record as detached")?;
                     self.use_alone(at as u16);
@@ -563,6 +575,7 @@ impl World<'_> {
             };
             self.volumes[at].record_id = new.enter(superblock).map_err(known)?;
             self.volumes[at].name = new.name;
+            self.volumes[at].forgotten = false;
         }
         Ok(())
     }

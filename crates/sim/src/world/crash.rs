@@ -15,6 +15,7 @@ impl World<'_> {
         self.tell(|_| format!("{crash:?}"));
         let dirty = self.dirty_total();
         let in_flight = self.blocks_in_flight();
+        let is_forgotten = self.volumes.iter().any(|volume| volume.forgotten);
         let stepped_aside = self.engines().any(|engine| engine.failure().is_some());
         self.leave_flights(crash.power);
         self.forgive_the_device();
@@ -33,6 +34,7 @@ impl World<'_> {
         let strict = !crash.power
             && crash.recoveries.is_empty()
             && !stepped_aside
+            && !is_forgotten
             && self.cache.tally.total() == 0;
         if strict && self.dirty_total() + in_flight < dirty {
             return Err(format!(

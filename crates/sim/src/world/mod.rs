@@ -2,6 +2,7 @@
 
 mod aimed;
 mod attach;
+mod away;
 mod check;
 mod client;
 mod commands;
@@ -113,6 +114,10 @@ struct VolumeState {
     was_clean: bool,
     /// Failures of the origin's flushes up to this fault have been told.
     heard: usize,
+    /// Requests that were not sent since its origin is not there.
+    missed: u32,
+    /// A command forgets it, with its dirty data.
+    forgotten: bool,
 }
 
 impl VolumeState {
@@ -128,6 +133,8 @@ impl VolumeState {
             through: false,
             was_clean: false,
             heard: 0,
+            missed: 0,
+            forgotten: false,
         }
     }
 }
@@ -140,6 +147,8 @@ enum Life {
     Refusing,
     /// Its origin is whole by itself, and used by itself.
     Detached,
+    /// Its origin is not there.
+    Away,
 }
 
 /// See the module.
@@ -161,6 +170,8 @@ pub(crate) struct World<'a> {
     mail: mail::Mail,
     commands: commands::Commands,
     control_flushes: Vec<ControlFlush>,
+    /// Origins are there at every start from now on.
+    origins_stay: bool,
     /// Result of an orderly stop.
     stopped: Option<bool>,
     names_given: u32,
@@ -257,6 +268,7 @@ impl<'a> World<'a> {
             mail: mail::Mail::default(),
             commands: commands::Commands::default(),
             control_flushes: Vec::new(),
+            origins_stay: false,
             stopped: None,
             names_given: 0,
             cache_id: CacheId([7; 16]),
@@ -412,6 +424,7 @@ impl<'a> World<'a> {
         };
         self.submissions += 1;
         self.outcome.operations += 1;
+        self.check_is_there(&action)?;
         let (is_cache, latency) = match action.device {
             DeviceName::Cache(_) => (true, self.plan.config.cache_latency),
             DeviceName::Origin(_) => (false, self.plan.config.origin_latency),

@@ -275,6 +275,7 @@ impl World<'_> {
     /// and read again after a last crash.
     pub(super) fn finish(&mut self) -> Check {
         self.faults(false);
+        self.origins_stay = true;
         for origin in &mut self.origins {
             origin.heal();
         }

@@ -1,0 +1,103 @@
+//! Origins that are not there when a daemon starts: the volume comes back by a command or with a
+//! later start, or it is forgotten.
+
+use forebay_cache::control::{Command, Refusal};
+use forebay_engine::{Action, Device, Memory, VolumeSlot};
+
+use super::{Check, Life, World};
+use crate::model::{Effect, Range};
+use crate::payload;
+use crate::rng::Rng;
+
+/// Requests of a volume that is away before something is done about it.
+const MISSED: u32 = 12;
+const AWAY_PURPOSE: u64 = 31;
+
+impl World<'_> {
+    /// Which origins this daemon does not find. A draw of its own leaves everything else as it was.
+    pub(super) fn origins_away(&self) -> Vec<bool> {
+        let percent = self.plan.config.away_percent;
+        let all_stay = self.origins_stay || self.abandoned.is_some();
+        let mut rng = Rng::of(self.plan.schedule, AWAY_PURPOSE + self.boot_of_daemon);
+        let away = self
+            .volumes
+            .iter()
+            .map(|_| rng.percent(percent) && !all_stay);
+        away.collect()
+    }
+
+    /// I25: nothing is sent to an origin that is not there.
+    pub(super) fn check_is_there(&self, action: &Action) -> Check {
+        match action.device {
+            Device::Origin(slot) if self.volumes[usize::from(slot.0)].life == Life::Away => Err(
+                format!("volume {} is away, and asked for {action:?}", slot.0),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// A client finds no volume. After some of these the origin is there, or given up.
+    pub(super) fn misses(&mut self, volume: u16) -> Check {
+        let state = &mut self.volumes[usize::from(volume)];
+        state.missed += 1;
+        if !state.missed.is_multiple_of(MISSED) {
+            return Ok(());
+        }
+        let is_given_up = state.missed.is_multiple_of(MISSED * 3);
+        let is_coming = self.commands_run_of(|what| matches!(what, Command::Attach(_)));
+        if is_coming || self.is_leaving(volume) {
+            return Ok(());
+        }
+        if is_given_up {
+            self.volumes[usize::from(volume)].forgotten = true;
+            return self
+                .command(Command::Forget(VolumeSlot(volume)), None)
+                .map(drop);
+        }
+        let superblock = self.superblock().clone();
+        self.check_fingerprints(&superblock)?;
+        self.counts().add("origins that came back", 1);
+        let new = self.new_volume(usize::from(volume));
+        self.command(Command::Attach(new), None).map(drop)
+    }
+
+    /// A volume was forgotten, or not.
+    pub(super) fn forget_ended(&mut self, volume: u16, result: Result<(), Refusal>) -> Check {
+        match result {
+            Ok(()) => {
+                self.volumes[usize::from(volume)].name = self.another_name(usize::from(volume));
+                self.loses_dirty_data(volume);
+                let state = &mut self.volumes[usize::from(volume)];
+                (state.life, state.forgotten) = (Life::Detached, false);
+                self.attach_detached()
+            }
+            // The next start knows whether it is.
+            Err(Refusal::Uncertain(_)) => Ok(()),
+            Err(_) => {
+                self.volumes[usize::from(volume)].forgotten = false;
+                Ok(())
+            }
+        }
+    }
+
+    /// Nothing of the cache counts for a volume any more. Its user writes all of it anew on the
+    /// origin alone, so that no older block can come back unnoticed.
+    pub(super) fn loses_dirty_data(&mut self, volume: u16) {
+        self.counts().add("volumes forgotten", 1);
+        let sectors = self.volumes[usize::from(volume)].sectors;
+        for sector in 0..sectors {
+            self.model.forget_sector(volume, sector);
+        }
+        let value = self.fresh();
+        let range = Range::of(volume, 0, sectors);
+        let buf = self.memory.take(sectors as usize * 512);
+        payload::fill(self.memory.bytes_mut(buf), volume, 0, value);
+        let submitted = self.model.write(range, Effect::Store(value));
+        let disk = &mut self.origins[usize::from(volume)].disk;
+        disk.write(0, self.memory.bytes(buf));
+        disk.flush(disk.order());
+        self.memory.give(buf);
+        let effect = Effect::Store(value);
+        self.model.written(range, effect, submitted, true, true);
+    }
+}
