@@ -213,8 +213,10 @@ impl Policy {
         if writes == Writes::LogAndOrigin && is_log_short(store) {
             return Some(BypassReason::NoRoom);
         }
-        if writes == Writes::Log && self.is_faster_past(store, now, request, stream_bytes) {
-            return Some(BypassReason::DirtyLimit);
+        if writes == Writes::Log
+            && let Some(reason) = self.why_faster_past(store, now, request, stream_bytes)
+        {
+            return Some(reason);
         }
         if !self.gate.guards(Direction::Write) || request.kind == RequestKind::Discard {
             return None;
@@ -223,25 +225,29 @@ impl Policy {
         self.turned_away(store, now, Direction::Write, first, end.0 - first.0)
     }
 
-    /// Whether a long write is faster without the log.
+    /// Why a long write is faster without the log, if it is.
     #[inline]
-    fn is_faster_past(
+    fn why_faster_past(
         &mut self,
         store: &Store,
         now: Nanos,
         request: &Request,
         stream_bytes: u64,
-    ) -> bool {
+    ) -> Option<BypassReason> {
         let long = stream_bytes >= SEQUENTIAL_BYTES;
         let large = request.len_bytes >= LARGE_BYTES;
         if !long && !large {
-            return false;
+            return None;
         }
-        if is_log_short(store) {
+        let is_short = is_log_short(store);
+        if is_short {
             self.gate.no_room_until = now.after(NO_ROOM);
-            return true;
         }
-        (long && store.dirty_is_high()) || (large && now < self.gate.no_room_until)
+        // Dirty data at its mark is the cause of both, and what a setting changes.
+        if long && store.dirty_is_high() {
+            return Some(BypassReason::DirtyLimit);
+        }
+        (is_short || (large && now < self.gate.no_room_until)).then_some(BypassReason::NoRoom)
     }
 
     /// Why these blocks are not let in, if they are not.
