@@ -26,9 +26,13 @@ pub(crate) fn run(args: &CreateArgs) -> Result<()> {
         block_bytes,
         shards: args.shards,
     };
-    let Some(bytes) = args.size else {
+    let Some(wanted) = &args.size else {
         return make(args, &shape);
     };
+    let bytes = wanted.bytes;
+    if let Some(reading) = wanted.reading() {
+        eprintln!("forebay: note: {reading}");
+    }
     shape
         .on(bytes)
         .with_context(|| format!("--size {} for {}", size(bytes), args.device.display()))?;

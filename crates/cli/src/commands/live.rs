@@ -1,10 +1,13 @@
-//! Commands to a running daemon that are answered at once: attach, mode, rename, set, get, reload.
+//! Commands to a running daemon that are answered at once: attach, mode, rename, set, get, config,
+//! reload.
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::absolute::absolute;
-use crate::args::{AttachArgs, ControlArgs, GetArgs, ModeArgs, ReloadArgs, RenameArgs, SetArgs};
+use crate::args::{
+    AttachArgs, ConfigArgs, ControlArgs, GetArgs, ModeArgs, ReloadArgs, RenameArgs, SetArgs,
+};
 use crate::client::Client;
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
@@ -67,7 +70,8 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
 /// For a setting of another cache: what of ours it changed.
 fn words_of_set(args: &SetArgs, answer: &Value) -> String {
     let Some(changed) = answer["changed"].as_object() else {
-        return format!("{} is now {}", args.key, args.value);
+        let in_force = answer["in_force"].as_str().unwrap_or(&args.value);
+        return format!("{} is now {in_force}", args.key);
     };
     let changed: Vec<String> = changed
         .iter()
@@ -92,6 +96,16 @@ pub(crate) fn get(args: &GetArgs) -> Result<()> {
                 .collect();
             lines.join("\n")
         }
+    });
+    Ok(())
+}
+
+pub(crate) fn config(args: &ConfigArgs) -> Result<()> {
+    let mut client = Client::connect(args.control.control.as_deref())?;
+    let answer = client.ask("Config", &json!({}))?;
+    print(&args.control, &answer, || {
+        let text = answer["toml"].as_str().unwrap_or_default();
+        text.trim_end().to_owned()
     });
     Ok(())
 }

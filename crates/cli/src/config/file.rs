@@ -13,7 +13,7 @@ use super::plan::name_of;
 use super::profile::FileProfile;
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Address;
-use crate::units::parse_size;
+use crate::units::parse_size_with_unit;
 
 /// A value written as a string.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
-        parse_size(text).map(Size)
+        parse_size_with_unit(text).map(Size)
     }
 }
 

@@ -11,7 +11,7 @@ use super::plan::{CachePlan, DEFAULT_MEMORY_BYTES, Plan, VolumePlan};
 use super::profile;
 use crate::args::{Direct, ServeArgs};
 use crate::failure::Usage;
-use crate::network::nbd::Tls;
+use crate::network::nbd::{Tls, TlsFiles};
 
 /// The plan for arguments without a file.
 pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
@@ -79,7 +79,7 @@ pub(crate) fn model(text: &str) -> Result<ModelOptions> {
 pub(super) fn tls(
     cert: Option<&Path>,
     key: Option<&Path>,
-    authority: Option<&Path>,
+    authority_file: Option<&Path>,
     insecure: bool,
 ) -> Result<Tls> {
     let read = |path: &Path| {
@@ -87,7 +87,7 @@ pub(super) fn tls(
     };
     let server = match (cert, key) {
         (Some(cert), Some(key)) => {
-            let authority = authority.map(read).transpose()?;
+            let authority = authority_file.map(read).transpose()?;
             Some(TlsServer::from_pem(
                 &read(cert)?,
                 &read(key)?,
@@ -102,5 +102,14 @@ pub(super) fn tls(
             .into());
         }
     };
-    Ok(Tls { server, insecure })
+    let files = TlsFiles {
+        cert: cert.map(Path::to_owned),
+        key: key.map(Path::to_owned),
+        authority: authority_file.map(Path::to_owned),
+    };
+    Ok(Tls {
+        server,
+        insecure,
+        files,
+    })
 }

@@ -11,7 +11,7 @@ use crate::network::http::HttpPlan;
 use crate::network::nbd::{Address, Tls};
 use crate::profiles::Profile;
 
-pub(super) const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
+pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 /// The least with which a thread can serve.
 pub(crate) const LEAST_MEMORY_BYTES: u64 = 32 << 20;
 

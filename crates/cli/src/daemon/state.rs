@@ -135,6 +135,12 @@ impl Daemon {
         Ok(())
     }
 
+    /// Whether the root file system is on a volume of this daemon.
+    pub(in crate::daemon) fn is_under_root(&self) -> bool {
+        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        plan.root_storage().is_some()
+    }
+
     pub(in crate::daemon) fn notify(&self, notice: Notice) -> Result<()> {
         let sender = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         sender

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use forebay_engine::{Mode, Settings};
 use serde_json::{Value, json};
 
+use super::who::Who;
 use crate::args::ServeArgs;
 use crate::config::{self, Plan, VolumePlan};
 use crate::daemon::state::Daemon;
@@ -29,7 +30,7 @@ impl Daemon {
     /// Reads the configuration again and applies what it can; says what that was, and what waits
     /// for a restart. Nothing is changed by a file that is wrong, or that asks for a volume that
     /// cannot be had.
-    pub(in crate::daemon) fn reload(&self) -> Result<Value> {
+    pub(super) fn reload(&self, who: &Who) -> Result<Value> {
         // Reloads come one at a time.
         let mut current = self
             .plan
@@ -47,7 +48,7 @@ impl Daemon {
             .context("nothing was changed")?;
         let waiting = changes.waiting.clone();
         let mut changed = Vec::new();
-        let applied = self.apply(changes, &mut current, &mut changed);
+        let applied = self.apply(changes, who, &mut current, &mut changed);
         self.note_reload(&changed, &waiting, &new.notes);
         applied.with_context(|| stopped_half_way(&changed))?;
         note_applied(&mut current, new);
@@ -156,17 +157,23 @@ impl Daemon {
 
     /// Puts one thing after the other into force; `changed` has those that are, and `current` what
     /// the file says of them, whatever happens.
-    fn apply(&self, changes: Changes, current: &mut Plan, changed: &mut Vec<String>) -> Result<()> {
+    fn apply(
+        &self,
+        changes: Changes,
+        who: &Who,
+        current: &mut Plan,
+        changed: &mut Vec<String>,
+    ) -> Result<()> {
         let mut admin = self.admin();
         if let Some(settings) = changes.settings {
-            self.put_into_force(&mut admin, settings.clone())?;
+            self.put_into_force(&mut admin, settings.clone(), who)?;
             current.settings = settings;
             changed.push("settings".to_owned());
         }
         admin.profile = changes.profile;
         drop(admin);
         for (name, mode) in changes.modes {
-            self.set_mode(&name, mode)?;
+            self.set_mode(&name, mode, who)?;
             let mut known = current.volumes.iter_mut();
             if let Some(known) = known.find(|known| known.called() == name) {
                 known.mode = Some(mode);

@@ -1,0 +1,148 @@
+//! `forebay config`: the running state as a file that serves the same again.
+
+mod support;
+
+use support::{Daemon, MIB, Scratch, forebay_ok, forebay_says};
+
+#[test]
+fn a_running_state_that_is_written_down_is_served_again() {
+    let scratch = Scratch::new();
+    for name in ["origin", "second disk"] {
+        scratch.file(name, 32 * MIB);
+    }
+    forebay_ok(&scratch, &["create", "more", "--size", "24M"]);
+    std::fs::remove_file(scratch.path("more")).unwrap();
+    scratch.file("more", 24 * MIB);
+    scratch.file("cache", 24 * MIB);
+    let given = ["--memory", "100M", "--http", "off", "--age", "2500ms"];
+    let daemon = Daemon::cached(&scratch, "writeback", &given);
+    daemon.command(
+        &scratch,
+        &[
+            "attach",
+            "second disk",
+            "--name",
+            "two",
+            "--mode",
+            "readonly",
+        ],
+    );
+    daemon.command(&scratch, &["set", "sequential-cutoff", "4M"]);
+    daemon.command(&scratch, &["set", "dirty-high", "50"]);
+    daemon.command(&scratch, &["mode", "origin", "writethrough"]);
+    daemon.command(&scratch, &["cache", "add", "more"]);
+    let written = daemon.command(&scratch, &["config"]);
+    let settings = daemon.command(&scratch, &["get"]);
+    for line in [
+        "mode = \"readonly\"",
+        "mode = \"writethrough\"",
+        "sequential-cutoff = \"4 MiB\"",
+        "age = \"2500 ms\"",
+        "memory = \"100 MiB\"",
+    ] {
+        assert!(written.contains(line), "{line}: {written}");
+    }
+    assert!(
+        !written.contains("dirty-low"),
+        "only what is set: {written}"
+    );
+    let as_json = daemon.command(&scratch, &["config", "--json"]);
+    let as_json: serde_json::Value = serde_json::from_str(&as_json).unwrap();
+    assert_eq!(as_json["configuration"]["volume"][1]["name"], "two");
+    daemon.stop();
+
+    let file = scratch.path("ssd.toml");
+    std::fs::write(&file, &written).unwrap();
+    forebay_ok(&scratch, &["check-config", "ssd.toml"]);
+    let daemon = Daemon::start(&scratch, &["--config", "ssd.toml"]);
+    assert_eq!(daemon.command(&scratch, &["config"]), written);
+    assert_eq!(daemon.command(&scratch, &["get"]), settings);
+    daemon.stop();
+}
+
+#[test]
+fn a_name_that_is_no_file_name_is_refused_and_an_odd_one_is_escaped() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    scratch.file("two words", 8 * MIB);
+    scratch.file("cache", 16 * MIB);
+    let serve = |name| {
+        let fixed = [
+            "serve", "--origin", "origin", "--cache", "cache", "--create",
+        ];
+        [&fixed[..], &["--nbd", "unix:nbd", "--name", name]].concat()
+    };
+    for (name, why) in [
+        ("../../evil", "has a slash"),
+        (".hidden", "begins with a dot"),
+        ("a b", "has a blank"),
+    ] {
+        forebay_says(&scratch, &serve(name), 2, &[why, "--name"]);
+    }
+    let daemon = Daemon::cached(&scratch, "writeback", &["--name", "é"]);
+    assert!(
+        daemon.uri().contains("///%C3%A9?socket="),
+        "{}",
+        daemon.uri()
+    );
+    daemon.says(&scratch, &["rename", "é", "a/b"], 2, &["has a slash"]);
+    daemon.says(
+        &scratch,
+        &["attach", "two words"],
+        2,
+        &["has a blank", "--name"],
+    );
+    let said = daemon.command(&scratch, &["rename", "é", "it's"]);
+    assert!(said.contains("--name 'it'\\''s'"), "{said}");
+    daemon.stop();
+    let said = Daemon::try_start(&scratch, &["--origin", "origin", "--cache", "cache"]);
+    let said = said.err().unwrap_or_default();
+    assert!(said.contains("--name 'it'\\''s'"), "{said}");
+}
+
+#[test]
+fn a_volume_that_has_an_odd_name_keeps_it() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    let cache = scratch.file("cache", 16 * MIB);
+    Daemon::cached(&scratch, "writeback", &["--name", "plain"]).stop();
+    {
+        // As an earlier program, which took any name.
+        let how = forebay_io::OpenHow {
+            direct: forebay_io::DirectIo::IfPossible,
+            read_only: false,
+        };
+        let device = forebay_io::RealDevice::open(&cache, how).unwrap();
+        let mut storage = device.storage().unwrap();
+        let mut superblock = forebay_engine::Superblock::read(&mut storage).unwrap();
+        superblock.volumes[0].name = "a b/c".to_owned();
+        superblock.write(&mut storage).unwrap();
+    }
+    let same = ["--origin", "origin", "--cache", "cache", "--name", "a b/c"];
+    let daemon = Daemon::start(&scratch, &same);
+    assert!(
+        daemon.uri().contains("///a%20b/c?socket="),
+        "{}",
+        daemon.uri()
+    );
+    daemon.command(&scratch, &["mode", "a b/c", "readonly"]);
+    daemon.command(&scratch, &["rename", "a b/c", "plain"]);
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_that_hangs_is_told_of_after_a_while() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    scratch.file("cache", 16 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    daemon.signal("-STOP");
+    for command in [&["status"][..], &["status", "--prometheus"], &["explain"]] {
+        let began = std::time::Instant::now();
+        daemon.says(&scratch, command, 1, &["does not answer", "see its log"]);
+        assert!(began.elapsed().as_secs() < 30, "{command:?}");
+    }
+    daemon.signal("-CONT");
+    daemon.says(&scratch, &["status"], 0, &["no trouble"]);
+    daemon.stop();
+}
