@@ -401,7 +401,7 @@ pub(crate) struct GetArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: forebay config > ssd.toml")]
+#[command(after_help = "Example: forebay config\n\nRedirect it into a file, such as ssd.toml.")]
 pub(crate) struct ConfigArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,

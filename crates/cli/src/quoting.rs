@@ -48,6 +48,8 @@ mod tests {
         assert_eq!(in_shell("it's"), "'it'\\''s'");
         assert_eq!(in_shell(""), "''");
         assert_eq!(in_toml("sdb"), "\"sdb\"");
-        assert!(in_toml("a\"b").parse::<toml::Value>().is_ok());
+        let line = format!("a = {}", in_toml("a\"b"));
+        let read: toml::Table = toml::from_str(&line).unwrap();
+        assert_eq!(read["a"].as_str(), Some("a\"b"));
     }
 }

@@ -147,6 +147,20 @@ fn unknown(name: &str, value: &str) -> String {
     )
 }
 
+/// Settings whose values are words, with these words, for completions.
+pub(crate) fn words() -> Vec<(&'static str, Vec<&'static str>)> {
+    let of = |setting: &'static Setting| {
+        let quoted = setting.values.split('`').skip(1).step_by(2);
+        let words = quoted.filter(|word| {
+            let mut settings = Settings::default();
+            setting.kind.set(&mut settings, word).is_ok()
+        });
+        (setting.name, words.collect::<Vec<_>>())
+    };
+    let words = SETTINGS.iter().filter(|setting| setting.kind.is_word());
+    words.map(of).filter(|(_, words)| words.len() > 1).collect()
+}
+
 /// The text after the help of `forebay set`.
 pub(crate) fn help_of_set() -> String {
     format!(

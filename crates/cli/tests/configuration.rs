@@ -146,3 +146,88 @@ fn a_daemon_that_hangs_is_told_of_after_a_while() {
     daemon.says(&scratch, &["status"], 0, &["no trouble"]);
     daemon.stop();
 }
+
+fn own_uid() -> u32 {
+    std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap())
+}
+
+#[test]
+fn sockets_of_killed_daemons_go_at_the_next_start() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    scratch.file("cache", 16 * MIB);
+    // That of root is the machine's, whatever the environment says.
+    let run = match own_uid() {
+        0 => std::path::PathBuf::from("/run/forebay"),
+        _ => scratch.path("forebay"),
+    };
+    std::fs::create_dir_all(&run).unwrap();
+    let [dead, alive, note] = ["dead", "alive", "note"]
+        .map(|name| run.join(format!("test-{name}-{}.sock", std::process::id())));
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    let listener = std::os::unix::net::UnixListener::bind(&alive).unwrap();
+    std::fs::write(&note, "no socket").unwrap();
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    let left = [&dead, &alive, &note].map(|path| path.exists());
+    drop(listener);
+    let _ = std::fs::remove_file(&alive);
+    let _ = std::fs::remove_file(&note);
+    daemon.stop();
+    assert_eq!(left, [false, true, true]);
+}
+
+#[test]
+fn a_missing_device_and_a_wrong_block_size_are_named() {
+    let scratch = Scratch::new();
+    let file = "[cache]\ndevice = \"no-ssd\"\n[nbd]\nlisten = [\"unix:nbd\"]\n[[volume]]\norigin = \"no-disk\"\n";
+    std::fs::write(scratch.path("f.toml"), file).unwrap();
+    let words = [
+        "1 configuration file, 1 volume:",
+        "2 devices are not there",
+        "would not start",
+    ];
+    forebay_says(&scratch, &["check-config", "f.toml"], 0, &words);
+    let create = ["create", "ssd", "--size", "64M", "--block-size", "3K"];
+    forebay_says(
+        &scratch,
+        &create,
+        2,
+        &["--block-size 3 KiB for ssd", "power of two"],
+    );
+    assert!(!scratch.path("ssd").exists());
+    forebay_says(
+        &scratch,
+        &["create", ".", "--size", "64M"],
+        3,
+        &["is a directory"],
+    );
+    forebay_ok(&scratch, &["create", "ssd", "--size", "64M"]);
+    forebay_says(
+        &scratch,
+        &["repair", "ssd"],
+        0,
+        &["is not damaged", "nothing was changed"],
+    );
+}
+
+#[test]
+fn completions_know_the_values() {
+    let scratch = Scratch::new();
+    forebay_ok(&scratch, &["packaging", "completions", "."]);
+    let bash = std::fs::read_to_string(scratch.path("bash/forebay")).unwrap();
+    for words in [
+        "writeback writethrough writearound readonly passthrough",
+        "bcache dm-cache",
+        "commit admission",
+        "flush write memory",
+    ] {
+        assert!(bash.contains(words), "{words}");
+    }
+    for file in ["zsh/_forebay", "fish/forebay.fish"] {
+        let text = std::fs::read_to_string(scratch.path(file)).unwrap();
+        assert!(
+            text.contains("sequential-cutoff") && text.contains("writearound"),
+            "{file}"
+        );
+    }
+}

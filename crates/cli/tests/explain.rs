@@ -129,9 +129,9 @@ const SETTINGS: [Advised; 6] = [
 /// Writes 32 MiB in pieces of 128 KiB that do not follow each other, then 1 MiB at once.
 fn write_much(client: &mut Client, round: u64) {
     for piece in 0..128 {
-        client.write((round * 64 << 20) + (piece << 18), &[1; 128 << 10]);
+        client.write(((round * 64) << 20) + (piece << 18), &[1; 128 << 10]);
     }
-    client.write((round * 64 << 20) + (48 << 20), &[2; 1 << 20]);
+    client.write(((round * 64) << 20) + (48 << 20), &[2; 1 << 20]);
 }
 
 #[test]

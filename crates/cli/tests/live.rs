@@ -169,6 +169,29 @@ fn create_says_how_it_read_a_size() {
     support::forebay_says(&scratch, &create("4"), 2, &["`4` has no unit"]);
 }
 
+#[test]
+fn an_origin_that_grew_is_served_in_its_new_size_from_the_next_start() {
+    let scratch = Scratch::new();
+    let origin = scratch.file("origin", 8 * MIB);
+    scratch.file("cache", 16 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    let size = |daemon: &Daemon| daemon.status(&scratch)["volumes"][0]["size_bytes"].clone();
+    Client::connect(&scratch.path("nbd"))
+        .unwrap()
+        .write(MIB, &[7; 4096]);
+    let file = std::fs::File::options().write(true).open(&origin).unwrap();
+    file.set_len(10 * MIB).unwrap();
+    assert_eq!(size(&daemon), 8 * MIB);
+    daemon.stop();
+    let daemon = Daemon::start(&scratch, &["--origin", "origin", "--cache", "cache"]);
+    assert_eq!(size(&daemon), 10 * MIB);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    assert_eq!(client.read(MIB, 4096), [7; 4096]);
+    client.write(9 * MIB, &[8; 4096]);
+    assert_eq!(client.read(9 * MIB, 4096), [8; 4096]);
+    daemon.stop();
+}
+
 /// A sparse origin, as large as one is beside the room that a volume has to grow.
 #[test]
 fn a_large_origin_is_found_again_whatever_the_block_size() {

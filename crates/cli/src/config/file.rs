@@ -25,7 +25,11 @@ where
     T::Err: std::fmt::Display,
 {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
+        // Of another type too: what is wrong is then said as of an option.
+        let text = match toml::Value::deserialize(from)? {
+            toml::Value::String(text) => text,
+            other => other.to_string(),
+        };
         text.parse().map(Text).map_err(serde::de::Error::custom)
     }
 }

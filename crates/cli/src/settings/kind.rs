@@ -108,6 +108,11 @@ impl Kind {
         }
     }
 
+    /// Whether its values are words of a list.
+    pub(super) fn is_word(&self) -> bool {
+        matches!(self, Kind::Word { .. } | Kind::Switch(_))
+    }
+
     /// The placeholder of a value in the help of an option.
     pub(super) fn placeholder(&self) -> &'static str {
         match self {
