@@ -387,6 +387,9 @@ pub(crate) struct SetArgs {
     /// The new value.
     #[arg(allow_negative_numbers = true)]
     pub(crate) value: String,
+    /// Of this volume alone: `sequential-cutoff`, `admission`, `write-admission`.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) volume: Option<String>,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }
@@ -396,6 +399,9 @@ pub(crate) struct SetArgs {
 pub(crate) struct GetArgs {
     /// Which one [default: all].
     pub(crate) key: Option<String>,
+    /// Settings in force for this volume, of those that it can have of its own.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) volume: Option<String>,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }

@@ -5,10 +5,12 @@
 //! |---|---|
 //! | [`table`] | a row for each setting |
 //! | [`kind`] | how values are read and shown |
+//! | [`own`] | settings of one volume |
 //! | [`given`] | settings that somebody gave, as options or in a file |
 
 mod given;
 mod kind;
+mod own;
 mod table;
 
 use forebay_engine::Settings;
@@ -16,6 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::nearest::suggestion;
 pub(crate) use given::GivenSettings;
+pub(crate) use own::{change_own, own_over, own_setting, shown_own};
 use table::SETTINGS;
 pub(crate) use table::{NAMES, Setting};
 
@@ -34,6 +37,13 @@ impl Setting {
             DEFAULT => self.kind.set(settings, &self.show(&Settings::default())),
             _ => self.kind.set(settings, text),
         }
+    }
+
+    /// The words on a value that it cannot have.
+    fn refusal(&self, value: &str, why: &str) -> String {
+        let Setting { name, values, .. } = self;
+        let values = values.replace('`', "");
+        format!("{name} {value}: {why} ({name} is {values}; or default)")
     }
 
     /// Its value, for people.
@@ -107,12 +117,8 @@ pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result
     };
     let mut changed = settings.clone();
     let valid = setting.set(&mut changed, value);
-    valid.and_then(|()| changed.validate()).map_err(|why| {
-        format!(
-            "{name} {value}: {why} ({name} is {}; or default)",
-            setting.values.replace('`', "")
-        )
-    })?;
+    let valid = valid.and_then(|()| changed.validate());
+    valid.map_err(|why| setting.refusal(value, &why))?;
     *settings = changed;
     Ok(())
 }

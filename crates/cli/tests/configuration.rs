@@ -2,6 +2,7 @@
 
 mod support;
 
+use support::nbd::Client;
 use support::{Daemon, MIB, Scratch, forebay_ok, forebay_says};
 
 #[test]
@@ -30,6 +31,8 @@ fn a_running_state_that_is_written_down_is_served_again() {
     daemon.command(&scratch, &["set", "sequential-cutoff", "4M"]);
     daemon.command(&scratch, &["set", "dirty-high", "50"]);
     daemon.command(&scratch, &["mode", "origin", "writethrough"]);
+    let own = ["set", "--volume", "two", "admission", "second-touch"];
+    daemon.command(&scratch, &own);
     daemon.command(&scratch, &["cache", "add", "more"]);
     let written = daemon.command(&scratch, &["config"]);
     let settings = daemon.command(&scratch, &["get"]);
@@ -39,6 +42,7 @@ fn a_running_state_that_is_written_down_is_served_again() {
         "sequential-cutoff = \"4 MiB\"",
         "age = \"2500 ms\"",
         "memory = \"100 MiB\"",
+        "admission = \"second-touch\"",
     ] {
         assert!(written.contains(line), "{line}: {written}");
     }
@@ -230,4 +234,74 @@ fn completions_know_the_values() {
             "{file}"
         );
     }
+}
+
+/// Blocks written past the cache because they were part of a long stream.
+fn written_past(daemon: &Daemon, scratch: &Scratch) -> u64 {
+    let bypassed = daemon.status(scratch)["traffic"]["bypassed"].clone();
+    let bypassed = bypassed.as_array().unwrap().iter();
+    let mut sequential = bypassed.filter(|bypass| bypass["reason"] == "sequential");
+    sequential
+        .next()
+        .map_or(0, |bypass| bypass["blocks"].as_u64().unwrap())
+}
+
+#[test]
+fn a_volume_has_settings_of_its_own() {
+    let scratch = Scratch::new();
+    for name in ["one", "two"] {
+        scratch.file(name, 32 * MIB);
+    }
+    scratch.file("cache", 24 * MIB);
+    let write_file = |of_two: &str| {
+        let file = format!(
+            "[cache]\ndevice = \"cache\"\ncreate = true\n[nbd]\nlisten = []\n\
+             [[volume]]\norigin = \"one\"\nmode = \"writeback\"\nsequential-cutoff = \"64K\"\n\
+             [[volume]]\norigin = \"two\"\nmode = \"writeback\"\n{of_two}"
+        );
+        std::fs::write(scratch.path("f.toml"), file).unwrap();
+    };
+    write_file("");
+    let daemon = Daemon::start(&scratch, &["--config", "f.toml"]);
+    let socket = scratch.path("nbd");
+    let mut one = Client::open(&socket, "one").unwrap().unwrap();
+    let mut two = Client::open(&socket, "two").unwrap().unwrap();
+    one.write(0, &[1; 128 << 10]);
+    assert_eq!(written_past(&daemon, &scratch), 32);
+    two.write(0, &[1; 128 << 10]);
+    assert_eq!(written_past(&daemon, &scratch), 32);
+    let get = |of: &str| {
+        let get = ["get", "sequential-cutoff", "--volume", of];
+        daemon.command(&scratch, &get)
+    };
+    assert_eq!(
+        (get("one"), get("two")),
+        ("64 KiB\n".into(), "off\n".into())
+    );
+
+    let set = |value| ["set", "--volume", "one", "sequential-cutoff", value];
+    let said = daemon.command(&scratch, &set("off"));
+    assert_eq!(said, "sequential-cutoff of volume one is now off\n");
+    one.write(4 << 20, &[1; 128 << 10]);
+    assert_eq!(written_past(&daemon, &scratch), 32);
+    assert!(
+        daemon
+            .log()
+            .contains("sequential-cutoff of volume one is now off, was 64 KiB: by ")
+    );
+    let whole = ["set", "--volume", "one", "dirty-high", "50"];
+    daemon.says(&scratch, &whole, 2, &["leave --volume out"]);
+    daemon.says(&scratch, &set("4"), 2, &["`4` has no unit"]);
+
+    // The file's hold again after a reload, and those of the cache where it has none.
+    write_file("sequential-cutoff = \"64K\"\n");
+    let said = daemon.command(&scratch, &["reload"]);
+    assert!(said.contains("settings of volume one: in force"), "{said}");
+    assert!(said.contains("settings of volume two: in force"), "{said}");
+    two.write(4 << 20, &[1; 128 << 10]);
+    assert_eq!(written_past(&daemon, &scratch), 64);
+    daemon.command(&scratch, &["set", "sequential-cutoff", "4K"]);
+    daemon.command(&scratch, &set("default"));
+    assert_eq!(get("one"), "4 KiB\n");
+    daemon.stop();
 }

@@ -52,6 +52,8 @@ pub(crate) struct Store {
     pub(crate) origin_locks: OriginLocks,
     pub(crate) ghost: Ghost,
     pub(crate) volumes: Vec<Option<Volume>>,
+    /// Whether any volume has a cut-off.
+    pub(crate) has_cutoffs: bool,
     pub(crate) unreadable: Unreadable,
     pub(crate) sync_writer: SyncWriter,
     pub(crate) failed: Option<FailedCache>,
@@ -130,6 +132,7 @@ impl Store {
             numbered: KeyMap::default(),
             dropped: Dropped::default(),
             volumes: Vec::new(),
+            has_cutoffs: false,
             volume_hint: 0,
             spare_pages: Vec::new(),
             durability: Durability::default(),

@@ -58,8 +58,9 @@ pub(crate) fn rename(args: &RenameArgs) -> Result<()> {
 }
 
 pub(crate) fn set(args: &SetArgs) -> Result<()> {
-    let mut client = Client::connect(args.control.control.as_deref())?;
-    let answer = client.ask("Set", &json!({ "key": args.key, "value": args.value }))?;
+    let mut client = client_for(&args.control, args.volume.as_deref())?;
+    let parameters = json!({ "key": args.key, "value": args.value, "name": args.volume });
+    let answer = client.ask("Set", &parameters)?;
     for note in words(&answer["notes"]) {
         eprintln!("forebay: warning: {note}");
     }
@@ -67,11 +68,21 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
     Ok(())
 }
 
+/// The daemon meant: that of the volume, if one is named.
+fn client_for(control: &ControlArgs, volume: Option<&str>) -> Result<Client> {
+    match volume {
+        Some(volume) => Client::serving(control.control.as_deref(), &[volume]),
+        None => Client::connect(control.control.as_deref()),
+    }
+}
+
 /// For a setting of another cache: what of ours it changed.
 fn words_of_set(args: &SetArgs, answer: &Value) -> String {
     let Some(changed) = answer["changed"].as_object() else {
         let in_force = answer["in_force"].as_str().unwrap_or(&args.value);
-        return format!("{} is now {in_force}", args.key);
+        let of = args.volume.as_ref();
+        let of = of.map_or_else(String::new, |volume| format!(" of volume {volume}"));
+        return format!("{}{of} is now {in_force}", args.key);
     };
     let changed: Vec<String> = changed
         .iter()
@@ -84,8 +95,8 @@ fn words_of_set(args: &SetArgs, answer: &Value) -> String {
 }
 
 pub(crate) fn get(args: &GetArgs) -> Result<()> {
-    let mut client = Client::connect(args.control.control.as_deref())?;
-    let answer = client.ask("Get", &json!({ "key": args.key }))?;
+    let mut client = client_for(&args.control, args.volume.as_deref())?;
+    let answer = client.ask("Get", &json!({ "key": args.key, "name": args.volume }))?;
     let shown = answer["settings"].as_object().into_iter().flatten();
     let shown = shown.filter_map(|(name, value)| Some((name, value.as_str()?)));
     print(&args.control, &answer, || match args.key {

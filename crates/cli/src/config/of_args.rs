@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use forebay_engine::VolumeSettings;
 use forebay_frontend::nbd::TlsServer;
 use forebay_io::DirectIo;
 use forebay_model::ModelOptions;
@@ -27,6 +28,7 @@ pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
         origin,
         name: args.name,
         mode: args.mode.or(chosen.mode),
+        own: VolumeSettings::default(),
         emulate: emulate(args.origin_emulate.as_ref())?,
     };
     let cache_emulation = emulate(args.cache_emulate.as_ref())?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_engine::{Mode, Settings};
+use forebay_engine::{Mode, Settings, VolumeSettings};
 use forebay_io::DirectIo;
 use forebay_model::ModelOptions;
 
@@ -101,6 +101,8 @@ pub(crate) struct VolumePlan {
     pub(crate) origin: PathBuf,
     pub(crate) name: Option<String>,
     pub(crate) mode: Option<Mode>,
+    /// Settings of its own.
+    pub(crate) own: VolumeSettings,
     pub(crate) emulate: Option<ModelOptions>,
 }
 

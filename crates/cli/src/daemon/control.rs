@@ -10,6 +10,7 @@
 //! | [`block_devices`] | which block device a volume is |
 //! | [`rename`] | another name for a volume |
 //! | [`settings`] | settings changed live |
+//! | [`volume_settings`] | settings of one volume, changed live |
 //! | [`who`] | who gives a command |
 //! | [`resize`] | the cache's space, changed live |
 //! | [`running_config`] | the present state as a configuration file |
@@ -27,5 +28,6 @@ mod running_config;
 pub(super) mod served_storage;
 mod settings;
 pub(super) mod socket;
+mod volume_settings;
 mod volumes;
 mod who;

@@ -66,9 +66,15 @@ impl Asked<'_> {
             "org.forebay.Mode" => self.set_mode(),
             "org.forebay.Set" => {
                 let (key, value) = (need(&given.key, "key")?, need(&given.value, "value")?);
-                daemon.set(key, value, &self.who())
+                match &given.name {
+                    Some(name) => daemon.set_of_volume(name, key, value, &self.who()),
+                    None => daemon.set(key, value, &self.who()),
+                }
             }
-            "org.forebay.Get" => daemon.get(given.key.as_deref()),
+            "org.forebay.Get" => match &given.name {
+                Some(name) => daemon.get_of_volume(name, given.key.as_deref()),
+                None => daemon.get(given.key.as_deref()),
+            },
             "org.forebay.Config" => daemon.running_config(),
             "org.forebay.Drain" => {
                 let volume = self.volume()?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use forebay_engine::{Mode, Settings};
+use forebay_engine::{Mode, Settings, VolumeSettings};
 use serde_json::{Value, json};
 
 use super::who::Who;
@@ -23,6 +23,7 @@ struct Changes {
     settings: Option<Settings>,
     new_volumes: Vec<(Origin, VolumePlan)>,
     modes: Vec<(String, Mode)>,
+    own_settings: Vec<(String, VolumeSettings)>,
     waiting: Vec<String>,
 }
 
@@ -67,6 +68,7 @@ impl Daemon {
             settings: None,
             new_volumes: Vec::new(),
             modes: Vec::new(),
+            own_settings: Vec::new(),
             waiting: waiting.into_iter().map(str::to_owned).collect(),
         };
         for cache in new.cache.iter().filter(|_| current.cache != new.cache) {
@@ -96,7 +98,15 @@ impl Daemon {
     ) -> Result<()> {
         let name = volume.called();
         let known = current.volumes.iter().find(|known| known.called() == name);
-        if self.volume(&name).is_none() {
+        let served = self.volume(&name);
+        if served_cache
+            && served
+                .as_ref()
+                .is_some_and(|served| served.own != volume.own)
+        {
+            changes.own_settings.push((name.clone(), volume.own));
+        }
+        if served.is_none() {
             if !served_cache {
                 check_is_there(&volume.origin)?;
                 let what = format!("volume {name}: this daemon serves no cache to attach it to");
@@ -180,9 +190,14 @@ impl Daemon {
             }
             changed.push(format!("volume {name} is in mode {}", mode.name()));
         }
+        for (name, own) in changes.own_settings {
+            self.put_own_into_force(&name, own, who)?;
+            changed.push(format!("settings of volume {name}"));
+        }
         for (mut origin, volume) in changes.new_volumes {
             let attached = self.attach(&mut origin, volume.emulate.clone());
             if self.volume(&origin.name).is_some() {
+                self.put_own_into_force(&origin.name, volume.own, who)?;
                 // Also one that could not be made a block device.
                 changed.push(format!("volume {} is attached", origin.name));
                 current.volumes.push(volume);
@@ -251,7 +266,10 @@ fn note_applied(current: &mut Plan, new: Plan) {
             .iter_mut()
             .find(|known| known.called() == name)
         {
-            Some(known) => known.mode = volume.mode,
+            Some(known) => {
+                known.mode = volume.mode;
+                known.own = volume.own;
+            }
             None => current.volumes.push(volume),
         }
     }

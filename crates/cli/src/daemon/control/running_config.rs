@@ -76,11 +76,16 @@ fn table(plan: &Plan, admin: &Admin) -> Result<Table> {
     let volumes = admin.volumes.iter().map(|volume| {
         let origin = path_text(volume.device.path())?;
         let mode = admin.mode_of(&volume.name).map(|mode| mode.name().into());
-        anyhow::Ok(section([
+        let mut keys = section([
             ("origin", Some(origin.into())),
             ("name", Some(volume.name.clone().into())),
             ("mode", mode),
-        ]))
+        ]);
+        let own = settings::shown_own(&volume.own).into_iter();
+        if let Some(keys) = keys.as_table_mut() {
+            keys.extend(own.map(|(name, value)| (name.to_owned(), value.into())));
+        }
+        anyhow::Ok(keys)
     });
     let volumes = volumes.collect::<Result<Vec<_>>>()?;
     sections.insert("volume".to_owned(), volumes.into());
