@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
 use crate::settings::{self, GivenSettings};
-use crate::units::{Age, parse_size};
+use crate::units::{Age, WrittenSize, parse_size, parse_size_with_unit};
 
 pub(crate) use cache::{AddArgs, CacheCommand, RemoveArgs, ResizeArgs, WantedSize};
 pub(crate) use fault::fault;
@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Set(SetArgs),
     /// Show the settings of a running cache.
     Get(GetArgs),
+    /// Print the running state as a configuration file for `serve --config`.
+    Config(ConfigArgs),
     /// Show the manners of other caches that this one can take on, and what their settings mean here.
     #[command(subcommand, after_help = "Example: forebay profile show bcache")]
     Profile(ProfileCommand),
@@ -144,8 +146,8 @@ pub(crate) struct CreateArgs {
     /// The block device or file; a file is made if --size is given.
     pub(crate) device: PathBuf,
     /// The size of a file to make.
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
-    pub(crate) size: Option<u64>,
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<WrittenSize>,
     /// The mapping unit, 4K to 64K.
     #[arg(long, value_parser = parse_size, value_name = "SIZE", default_value = "4K")]
     pub(crate) block_size: u64,
@@ -205,7 +207,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) settings: GivenSettings,
     /// Buffer memory of the daemon.
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    #[arg(long, value_parser = parse_size_with_unit, value_name = "SIZE")]
     pub(crate) memory: Option<u64>,
     /// Threads that serve [default: one per core, at most one per shard].
     #[arg(long, value_name = "N")]
@@ -385,6 +387,9 @@ pub(crate) struct SetArgs {
     /// The new value.
     #[arg(allow_negative_numbers = true)]
     pub(crate) value: String,
+    /// Of this volume alone: `sequential-cutoff`, `admission`, `write-admission`.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) volume: Option<String>,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }
@@ -394,6 +399,16 @@ pub(crate) struct SetArgs {
 pub(crate) struct GetArgs {
     /// Which one [default: all].
     pub(crate) key: Option<String>,
+    /// Settings in force for this volume, of those that it can have of its own.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) volume: Option<String>,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay config\n\nRedirect it into a file, such as ssd.toml.")]
+pub(crate) struct ConfigArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }

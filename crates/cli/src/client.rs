@@ -19,6 +19,9 @@ const NBD_GREETING: &[u8] = b"NBDMAGIC";
 /// The longest wait for one of several daemons to say what it serves.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The longest wait for a daemon that is asked for nothing but its status.
+const PATIENCE_WITH_ONE: Duration = Duration::from_secs(5);
+
 /// Of an answer that makes no sense.
 const OTHER_VERSION: &str = "the daemon is of another version than this command: restart it, or \
      use the program that it was started from";
@@ -86,20 +89,25 @@ impl Client {
         Ok(serving.remove(0).1)
     }
 
-    /// Connects to the daemon at this socket, or to each that this user runs. Of several none may
-    /// keep the others waiting.
+    /// Connects to the daemon at this socket, or to each that this user runs. None may keep the
+    /// others waiting, nor the user for ever.
     pub(crate) fn each(control: Option<&Path>) -> Result<Vec<(PathBuf, Client)>> {
         if let Some(path) = control {
-            return Ok(vec![(path.to_owned(), Client::connect(control)?)]);
+            let mut client = Client::connect(control)?;
+            client.answers_within(Some(PATIENCE_WITH_ONE))?;
+            return Ok(vec![(path.to_owned(), client)]);
         }
         let running = running_daemons();
         if running.is_empty() {
             return Err(none_runs(&run_dir()));
         }
-        let several = running.len() > 1;
+        let patience = match running.len() {
+            1 => PATIENCE_WITH_ONE,
+            _ => PATIENCE,
+        };
         let clients = running.into_iter().map(|(path, stream)| {
             let mut client = Client::of(stream);
-            client.answers_within(several.then_some(PATIENCE))?;
+            client.answers_within(Some(patience))?;
             Ok((path, client))
         });
         clients.collect()
@@ -170,7 +178,7 @@ impl Client {
             && error.kind() == ErrorKind::WouldBlock
         {
             return Err(anyhow!(
-                "it does not answer: it may still recover; see its log"
+                "it does not answer: it may still recover, or hang; see its log"
             ));
         }
         received.context("the daemon closed the connection; see its log")?;
@@ -211,6 +219,12 @@ impl Client {
         let status = self.status();
         self.answers_within(None)?;
         status
+    }
+
+    /// Asks for the status, and waits no longer than a user should.
+    pub(crate) fn status_within_patience(&mut self) -> Result<Status> {
+        self.answers_within(Some(PATIENCE_WITH_ONE))?;
+        self.status()
     }
 
     /// Limits the time that the daemon may take for each answer from now on.

@@ -45,6 +45,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Rename(args) => live::rename(&args),
         Command::Set(args) => live::set(&args),
         Command::Get(args) => live::get(&args),
+        Command::Config(args) => live::config(&args),
         Command::Profile(command) => profile::run(&command),
         Command::Drain(args) => drain::run(&args),
         Command::Stop(args) => drain::stop(&args),

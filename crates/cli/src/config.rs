@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 
 pub(crate) use claims::{Claim, ClaimKind, conflicts};
 pub(crate) use of_args::{direct, model};
-pub(crate) use plan::{CachePlan, LEAST_MEMORY_BYTES, Plan, VolumePlan};
+pub(crate) use plan::{CachePlan, DEFAULT_MEMORY_BYTES, LEAST_MEMORY_BYTES, Plan, VolumePlan};
 
 /// Where the configuration files of services are, one per cache.
 const DIRECTORY: &str = "/etc/forebay";

@@ -10,6 +10,7 @@
 //! | [`report`] | what a daemon reports, for people and for Prometheus |
 //! | [`child_daemon`] | a daemon that another process of this program looks after |
 //! | [`service_manager`] | what systemd is told |
+//! | [`quoting`] | names as parts of URIs, command lines and files |
 //! | [`client`] | talking to a daemon through its control socket |
 //! | [`settings`] | all that can change while the cache runs, as one table |
 //! | [`profiles`] | the manner of other caches, under their own names for their settings |
@@ -36,6 +37,7 @@ mod nearest;
 mod network;
 mod output;
 mod profiles;
+mod quoting;
 mod report;
 mod root_storage;
 mod service_manager;

@@ -5,10 +5,12 @@
 //! |---|---|
 //! | [`table`] | a row for each setting |
 //! | [`kind`] | how values are read and shown |
+//! | [`own`] | settings of one volume |
 //! | [`given`] | settings that somebody gave, as options or in a file |
 
 mod given;
 mod kind;
+mod own;
 mod table;
 
 use forebay_engine::Settings;
@@ -16,13 +18,32 @@ use serde_json::{Map, Value};
 
 use crate::nearest::suggestion;
 pub(crate) use given::GivenSettings;
+pub(crate) use own::{change_own, own_over, own_setting, shown_own};
 use table::SETTINGS;
 pub(crate) use table::{NAMES, Setting};
+
+/// The value that every setting takes: that which it has unless somebody sets it.
+const DEFAULT: &str = "default";
 
 impl Setting {
     /// The setting of this name.
     pub(crate) fn named(name: &str) -> Option<&'static Setting> {
         SETTINGS.iter().find(|setting| setting.name == name)
+    }
+
+    /// Reads a value, or `default`, into its place.
+    fn set(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
+        match text {
+            DEFAULT => self.kind.set(settings, &self.show(&Settings::default())),
+            _ => self.kind.set(settings, text),
+        }
+    }
+
+    /// The words on a value that it cannot have.
+    fn refusal(&self, value: &str, why: &str) -> String {
+        let Setting { name, values, .. } = self;
+        let values = values.replace('`', "");
+        format!("{name} {value}: {why} ({name} is {values}; or default)")
     }
 
     /// Its value, for people.
@@ -65,12 +86,25 @@ pub(crate) fn as_json(settings: &Settings) -> Map<String, Value> {
         .collect()
 }
 
-/// The settings that differ, by name, with the second's values.
-pub(crate) fn differences(old: &Settings, new: &Settings) -> Vec<(&'static str, String)> {
-    let before = shown(old);
-    let mut after = shown(new);
-    after.retain(|now| !before.contains(now));
-    after
+/// A setting that differs: its name, and its values before and after.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    pub(crate) name: &'static str,
+    pub(crate) before: String,
+    pub(crate) after: String,
+}
+
+/// The settings that differ.
+pub(crate) fn differences(old: &Settings, new: &Settings) -> Vec<Difference> {
+    let both = shown(old).into_iter().zip(shown(new));
+    let differing = both.filter(|(before, after)| before != after);
+    differing
+        .map(|((name, before), (_, after))| Difference {
+            name,
+            before,
+            after,
+        })
+        .collect()
 }
 
 /// Changes one setting by name.
@@ -82,13 +116,9 @@ pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result
         return Err(unknown(name, value));
     };
     let mut changed = settings.clone();
-    let valid = setting.kind.set(&mut changed, value);
-    valid.and_then(|()| changed.validate()).map_err(|why| {
-        format!(
-            "{name} {value}: {why} ({name} is {})",
-            setting.values.replace('`', "")
-        )
-    })?;
+    let valid = setting.set(&mut changed, value);
+    let valid = valid.and_then(|()| changed.validate());
+    valid.map_err(|why| setting.refusal(value, &why))?;
     *settings = changed;
     Ok(())
 }
@@ -99,7 +129,7 @@ pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result
 /// Says that there is none of this name, or lists its values.
 pub(crate) fn assign(settings: &mut Settings, name: &str, value: &str) -> Result<(), String> {
     match Setting::named(name) {
-        Some(setting) => setting.kind.set(settings, value),
+        Some(setting) => setting.set(settings, value),
         None => Err(unknown(name, value)),
     }
 }
@@ -123,10 +153,24 @@ fn unknown(name: &str, value: &str) -> String {
     )
 }
 
+/// Settings whose values are words, with these words, for completions.
+pub(crate) fn words() -> Vec<(&'static str, Vec<&'static str>)> {
+    let of = |setting: &'static Setting| {
+        let quoted = setting.values.split('`').skip(1).step_by(2);
+        let words = quoted.filter(|word| {
+            let mut settings = Settings::default();
+            setting.kind.set(&mut settings, word).is_ok()
+        });
+        (setting.name, words.collect::<Vec<_>>())
+    };
+    let words = SETTINGS.iter().filter(|setting| setting.kind.is_word());
+    words.map(of).filter(|(_, words)| words.len() > 1).collect()
+}
+
 /// The text after the help of `forebay set`.
 pub(crate) fn help_of_set() -> String {
     format!(
-        "Example: forebay set sequential-cutoff 4M\n\nKeys: {}; and the settings of other caches, such as \
+        "Example: forebay set sequential-cutoff 4M\n         forebay set sequential-cutoff default\n\nKeys: {}; and the settings of other caches, such as \
          bcache.writeback_percent (forebay profile show bcache). They hold until the daemon stops.",
         NAMES.join(", ")
     )
@@ -182,6 +226,29 @@ mod tests {
     }
 
     #[test]
+    fn the_default_of_every_setting_can_be_set() {
+        let other = "write touch-3 second-touch 2ms 3ms 200G 4M 32M clock 30% rate 5% 50 80 5min 20ms 256 64K 50% 1 yes";
+        for (setting, value) in SETTINGS.iter().zip(other.split(' ')) {
+            let mut settings = changed(setting.name, value).unwrap();
+            let before = settings.clone();
+            change(&mut settings, setting.name, "default").unwrap();
+            assert_eq!(settings, Settings::default(), "{}", setting.name);
+            let [difference] = &differences(&before, &settings)[..] else {
+                panic!("{} is one setting", setting.name)
+            };
+            assert_eq!(difference.name, setting.name);
+        }
+    }
+
+    #[test]
+    fn a_size_without_a_unit_is_refused() {
+        let said = changed("sequential-cutoff", "4").unwrap_err();
+        assert!(said.contains("write 4K, 4M or 4G"), "{said}");
+        assert!(changed("write-budget", "100").is_err());
+        assert!(changed("memory-buffer", "64").is_err());
+    }
+
+    #[test]
     fn numbers_beyond_their_range_are_refused_and_not_cut() {
         for (name, value) in [
             ("writeback-depth", "65537"),
@@ -206,7 +273,7 @@ mod tests {
             "{said}"
         );
         assert_eq!(settings.dirty_low_percent, 10);
-        let said = changed("write-budget", "10").unwrap_err();
+        let said = changed("write-budget", "10B").unwrap_err();
         assert!(said.contains("10 B a day") && said.contains("1M"), "{said}");
         let said = changed("dirty-lo", "5").unwrap_err();
         assert!(said.contains("did you mean `dirty-low`?"), "{said}");

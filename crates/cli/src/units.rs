@@ -35,6 +35,54 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// Reads a size that must have a unit, where a bare number is more likely a slip than a number of
+/// bytes.
+pub(crate) fn parse_size_with_unit(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    let number = text.trim();
+    if bytes > 0 && !number.ends_with(|c: char| c.is_ascii_alphabetic()) {
+        return Err(format!(
+            "`{number}` has no unit: write {number}K, {number}M or {number}G, or {number}B for bytes"
+        ));
+    }
+    Ok(bytes)
+}
+
+/// A size with its unit as it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct WrittenSize {
+    pub(crate) bytes: u64,
+    text: String,
+}
+
+impl WrittenSize {
+    /// Says how it was read, if its unit has another meaning elsewhere (1 GB of 10^9 bytes).
+    pub(crate) fn reading(&self) -> Option<String> {
+        let unit = self
+            .text
+            .trim_start_matches(|c: char| !c.is_ascii_alphabetic());
+        let unit = unit.to_ascii_lowercase();
+        matches!(unit.as_str(), "kb" | "mb" | "gb" | "tb").then(|| {
+            let WrittenSize { bytes, text } = self;
+            format!(
+                "{text} is read as {}, {bytes} bytes: units are powers of 1024",
+                size(*bytes)
+            )
+        })
+    }
+}
+
+impl std::str::FromStr for WrittenSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<WrittenSize, String> {
+        Ok(WrittenSize {
+            bytes: parse_size_with_unit(text)?,
+            text: text.trim().to_owned(),
+        })
+    }
+}
+
 /// Reads `500us`, `20ms`, `1s`.
 pub(crate) fn parse_time(text: &str) -> Result<Nanos, String> {
     let split = text
@@ -63,8 +111,11 @@ impl std::str::FromStr for Cutoff {
 
     fn from_str(text: &str) -> Result<Cutoff, String> {
         match text {
-            "off" | "0" => Ok(Cutoff(None)),
-            _ => parse_size(text).map(|bytes| Cutoff(Some(bytes))),
+            "off" => Ok(Cutoff(None)),
+            _ => {
+                let bytes = parse_size_with_unit(text)?;
+                Ok(Cutoff(Some(bytes).filter(|bytes| *bytes > 0)))
+            }
         }
     }
 }
@@ -305,6 +356,13 @@ mod tests {
             ("512 B".into(), "1.5 KiB".into(), "1 GiB".into())
         );
         assert_eq!("off".parse(), Ok(Cutoff(None)));
+        assert_eq!("0".parse(), Ok(Cutoff(None)));
+        assert_eq!("4B".parse(), Ok(Cutoff(Some(4))));
+        let said = "4".parse::<Cutoff>().unwrap_err();
+        assert!(said.contains("4K, 4M or 4G"), "{said}");
+        let read = |text: &str| text.parse::<WrittenSize>().unwrap().reading();
+        assert!(read("1GB").unwrap().contains("1 GiB, 1073741824 bytes"));
+        assert_eq!((read("1G"), read("1GiB"), read("5B")), (None, None, None));
         assert_eq!("off".parse(), Ok(Budget(None)));
         assert_eq!("1M".parse(), Ok(Budget(Some(1 << 20))));
         assert_eq!("90".parse(), "90s".parse::<Age>());

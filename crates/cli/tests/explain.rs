@@ -77,3 +77,157 @@ fn each_reason_is_counted_and_explained() {
     daemon.stop();
     forebay_ok(&scratch, &["check", &scratch.text("cache")]);
 }
+
+/// A reason, the commands that bring it about, and the command that `explain` advises.
+struct Advised {
+    reason: &'static str,
+    before: &'static [&'static [&'static str]],
+    /// As the remedy has it.
+    named: &'static str,
+    follow: &'static [&'static str],
+}
+
+const SETTINGS: [Advised; 6] = [
+    Advised {
+        reason: "sequential",
+        before: &[&["set", "sequential-cutoff", "64K"]],
+        named: "forebay set sequential-cutoff off",
+        follow: &["set", "sequential-cutoff", "off"],
+    },
+    Advised {
+        reason: "admission",
+        before: &[&["set", "write-admission", "touch-15"]],
+        named: "forebay set write-admission always",
+        follow: &["set", "write-admission", "always"],
+    },
+    Advised {
+        reason: "write-budget",
+        before: &[&["set", "write-budget", "1M"]],
+        named: "forebay set write-budget SIZE, or off",
+        follow: &["set", "write-budget", "off"],
+    },
+    Advised {
+        reason: "congested",
+        before: &[&["set", "congestion-write", "1us"]],
+        named: "forebay set congestion-write off",
+        follow: &["set", "congestion-write", "off"],
+    },
+    Advised {
+        reason: "mode",
+        before: &[&["mode", "origin", "writearound"]],
+        named: "forebay mode VOLUME writethrough, or writeback",
+        follow: &["mode", "origin", "writeback"],
+    },
+    Advised {
+        reason: "dirty-limit",
+        before: &[&["set", "dirty-low", "1"], &["set", "dirty-high", "2"]],
+        named: "forebay set dirty-high PERCENT",
+        follow: &["set", "dirty-high", "60"],
+    },
+];
+
+/// Writes 32 MiB in pieces of 128 KiB that do not follow each other, then 1 MiB at once.
+fn write_much(client: &mut Client, round: u64) {
+    for piece in 0..128 {
+        client.write(((round * 64) << 20) + (piece << 18), &[1; 128 << 10]);
+    }
+    client.write(((round * 64) << 20) + (48 << 20), &[2; 1 << 20]);
+}
+
+#[test]
+fn advice_that_is_followed_changes_the_thing() {
+    for advised in SETTINGS {
+        let scratch = Scratch::new();
+        scratch.file("origin", 256 * MIB);
+        scratch.file("cache", 256 * MIB);
+        // Its write-back is slow enough for dirty data to stay.
+        let daemon = Daemon::cached(
+            &scratch,
+            "writeback",
+            &["--origin-emulate", "hdd", "--cache-emulate", "ssd"],
+        );
+        for command in advised.before {
+            daemon.command(&scratch, command);
+        }
+        let name = advised.reason;
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        write_much(&mut client, 0);
+        let explained = explain(&daemon, &scratch);
+        let found = reason(&explained, name);
+        let before = found["written_blocks"].as_u64().unwrap_or(0);
+        assert!(before > 0, "{name}: {explained}");
+        let remedy = found["remedy"].as_str().unwrap();
+        assert!(remedy.contains(advised.named), "{name}: {remedy}");
+
+        daemon.command(&scratch, advised.follow);
+        write_much(&mut client, 1);
+        let explained = explain(&daemon, &scratch);
+        assert_eq!(
+            reason(&explained, name)["written_blocks"],
+            before,
+            "{name}: {explained}"
+        );
+    }
+}
+
+#[test]
+fn a_cache_that_is_full_of_clean_data_is_not_at_its_dirty_limit() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 512 * MIB);
+    let cache = scratch.file("cache", 24 * MIB);
+    let daemon = Daemon::cached(&scratch, "writethrough", &[]);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    let mut burst = || {
+        for piece in 0..96 {
+            client.begin_write(piece << 20, &[1; 256 << 10]).unwrap();
+        }
+        while client.waiting() > 0 {
+            client.reply().unwrap();
+        }
+    };
+    let past = |name: &str| {
+        let explained = explain(&daemon, &scratch);
+        reason(&explained, name)["written_blocks"]
+            .as_u64()
+            .unwrap_or(0)
+    };
+    support::until("reclaim is behind", || {
+        burst();
+        past("no-room") > 0
+    });
+    assert_eq!(past("dirty-limit"), 0);
+    let page = daemon.command(&scratch, &["explain"]);
+    assert!(page.contains("forebay cache resize SIZE"), "{page}");
+    assert!(!page.contains("dirty-high"), "{page}");
+
+    std::fs::File::options()
+        .write(true)
+        .open(&cache)
+        .unwrap()
+        .set_len(256 * MIB)
+        .unwrap();
+    daemon.command(&scratch, &["cache", "resize", "max"]);
+    let before = past("no-room");
+    burst();
+    assert_eq!(past("no-room"), before);
+}
+
+#[test]
+fn long_zeroes_go_past_the_cache_by_their_size() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 32 * MIB);
+    scratch.file("cache", 24 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    client.begin_zeroes(0, 2 << 20).unwrap();
+    client.begin_zeroes(8 << 20, 64 << 10).unwrap();
+    while client.waiting() > 0 {
+        client.reply().unwrap();
+    }
+    let explained = explain(&daemon, &scratch);
+    assert_eq!(
+        reason(&explained, "size")["written_blocks"],
+        512,
+        "{explained}"
+    );
+}

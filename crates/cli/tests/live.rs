@@ -133,6 +133,65 @@ fn a_switched_mode_and_a_setting_hold() {
     daemon.stop();
 }
 
+#[test]
+fn a_change_is_in_the_log_with_who_made_it_and_can_be_taken_back() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    scratch.file("cache", 16 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    let set = |value: &str| daemon.command(&scratch, &["set", "sequential-cutoff", value]);
+    assert_eq!(set("4M"), "sequential-cutoff is now 4 MiB\n");
+    assert_eq!(set("default"), "sequential-cutoff is now off\n");
+    daemon.command(&scratch, &["mode", "origin", "readonly"]);
+    let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap());
+    let log = daemon.log();
+    for said in [
+        "setting sequential-cutoff is now 4 MiB, was off: by ",
+        "setting sequential-cutoff is now off, was 4 MiB: by ",
+        "volume origin is now in mode readonly, was in writeback: by ",
+    ] {
+        let line = log.lines().find(|line| line.contains(said));
+        let line = line.unwrap_or_else(|| panic!("{said:?} is not in the log: {log}"));
+        assert!(line.contains(&format!("uid {uid}")), "{line}");
+    }
+    let words = ["`4` has no unit", "4K, 4M or 4G"];
+    daemon.says(&scratch, &["set", "sequential-cutoff", "4"], 2, &words);
+    daemon.says(&scratch, &["get", "sequential-cutoff"], 0, &["off"]);
+    daemon.stop();
+}
+
+#[test]
+fn create_says_how_it_read_a_size() {
+    let scratch = Scratch::new();
+    let words = ["1GB is read as 1 GiB, 1073741824 bytes"];
+    let create = |size| ["create", "cache", "--size", size];
+    support::forebay_says(&scratch, &create("1GB"), 0, &words);
+    support::forebay_says(&scratch, &create("4"), 2, &["`4` has no unit"]);
+}
+
+#[test]
+fn an_origin_that_grew_is_served_in_its_new_size_from_the_next_start() {
+    let scratch = Scratch::new();
+    let origin = scratch.file("origin", 8 * MIB);
+    scratch.file("cache", 16 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    let size = |daemon: &Daemon| daemon.status(&scratch)["volumes"][0]["size_bytes"].clone();
+    Client::connect(&scratch.path("nbd"))
+        .unwrap()
+        .write(MIB, &[7; 4096]);
+    let file = std::fs::File::options().write(true).open(&origin).unwrap();
+    file.set_len(10 * MIB).unwrap();
+    assert_eq!(size(&daemon), 8 * MIB);
+    daemon.stop();
+    let daemon = Daemon::start(&scratch, &["--origin", "origin", "--cache", "cache"]);
+    assert_eq!(size(&daemon), 10 * MIB);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    assert_eq!(client.read(MIB, 4096), [7; 4096]);
+    client.write(9 * MIB, &[8; 4096]);
+    assert_eq!(client.read(9 * MIB, 4096), [8; 4096]);
+    daemon.stop();
+}
+
 /// A sparse origin, as large as one is beside the room that a volume has to grow.
 #[test]
 fn a_large_origin_is_found_again_whatever_the_block_size() {

@@ -21,7 +21,8 @@ fn a_setting_that_cannot_be_is_named_with_what_it_can_be() {
         ("dirty-lo", "5", &["did you mean `dirty-low`?"]),
         ("age", "soon", &["age soon:", "5min"]),
         ("mode", "readonly", &["forebay mode NAME readonly"]),
-        ("write-budget", "10", &["10 B a day", "at least 1M"]),
+        ("write-budget", "10B", &["10 B a day", "at least 1M"]),
+        ("write-budget", "100", &["`100` has no unit", "100M"]),
     ] {
         daemon.says(&scratch, &["set", key, value], 2, words);
     }

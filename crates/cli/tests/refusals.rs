@@ -86,7 +86,7 @@ fn values_that_make_no_sense_are_wrong_usage() {
             "not a percentage",
         ),
         (
-            &["--nbd", "unix:x", "--write-budget", "10", "--cache", "c"],
+            &["--nbd", "unix:x", "--write-budget", "10B", "--cache", "c"],
             "10 B a day",
         ),
         (&[], "--nbd"),
@@ -126,7 +126,9 @@ fn without_its_driver_a_block_device_is_refused_before_anything_is_written() {
     forebay_says(&scratch, &serve, 1, &["modprobe ublk_drv"]);
     let written = std::fs::read(cache).unwrap();
     assert!(written.iter().all(|byte| *byte == 0), "nothing was written");
-    forebay_says(&scratch, &["devices"], 1, &["modprobe ublk_drv"]);
+    forebay_says(&scratch, &["devices"], 0, &["there are no block devices"]);
+    let remove = ["devices", "--remove", "/dev/ublkb0"];
+    forebay_says(&scratch, &remove, 1, &["modprobe ublk_drv"]);
     forebay_says(&scratch, &["devices", "--force"], 2, &["--remove"]);
 }
 

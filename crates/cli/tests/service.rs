@@ -338,7 +338,7 @@ fn completions_and_manual_pages_are_written() {
     let scratch = Scratch::new();
     forebay_ok(&scratch, &["packaging", "man", "man"]);
     forebay_ok(&scratch, &["packaging", "completions", "completions"]);
-    let page = std::fs::read_to_string(scratch.path("man/forebay-check-config.1")).unwrap();
+    let page = std::fs::read_to_string(scratch.path("man/forebay-check-config.8")).unwrap();
     assert!(page.contains(".SH EXAMPLES"), "{page}");
     for name in ["bash/forebay", "zsh/_forebay", "fish/forebay.fish"] {
         let text = std::fs::read_to_string(scratch.path("completions").join(name)).unwrap();

@@ -16,7 +16,7 @@ pub(crate) enum Direction {
 pub enum BypassReason {
     /// Part of a sequential stream longer than the cut-off.
     Sequential,
-    /// A sequential write while dirty data is at its high mark.
+    /// A write of 1 MiB or more, by itself or in sequence, while dirty data is at its high mark.
     DirtyLimit,
     /// The volume's mode.
     Mode,
@@ -26,7 +26,7 @@ pub enum BypassReason {
     Busy,
     /// Written to the origin since its last flush (I6).
     Unflushed,
-    /// No free segment.
+    /// No free segment: reclaim was behind.
     NoRoom,
     /// No buffer.
     NoMemory,
@@ -36,11 +36,13 @@ pub enum BypassReason {
     Congested,
     /// As much as agreed was written to the cache device.
     WriteBudget,
+    /// Zeroes of more than the log takes in one request.
+    Size,
 }
 
 impl BypassReason {
     /// All reasons with their names.
-    pub const NAMES: [(BypassReason, &'static str); 11] = [
+    pub const NAMES: [(BypassReason, &'static str); 12] = [
         (BypassReason::Sequential, "sequential"),
         (BypassReason::DirtyLimit, "dirty-limit"),
         (BypassReason::Mode, "mode"),
@@ -52,6 +54,7 @@ impl BypassReason {
         (BypassReason::Failed, "cache-failed"),
         (BypassReason::Congested, "congested"),
         (BypassReason::WriteBudget, "write-budget"),
+        (BypassReason::Size, "size"),
     ];
 
     /// Its name.

@@ -28,7 +28,7 @@ impl Policy {
     /// The policies of a shard with so many slots.
     pub(crate) fn new(slots: usize, settings: &Settings) -> Policy {
         let mut gate = Gate::default();
-        gate.set(settings, slots);
+        gate.set(settings, [false; 2], slots);
         Policy {
             gate,
             trials: Trials::new(slots, settings),

@@ -3,6 +3,7 @@
 pub(crate) mod laboratory;
 pub(crate) mod mode;
 pub(crate) mod replacement;
+pub(crate) mod volume;
 
 use crate::interface::Nanos;
 use crate::settings::laboratory::Laboratory;

@@ -54,6 +54,8 @@ pub(crate) struct Store {
     pub(crate) origin_locks: OriginLocks,
     pub(crate) ghost: Ghost,
     pub(crate) volumes: Vec<Option<Volume>>,
+    /// Whether any volume has a cut-off.
+    pub(crate) has_cutoffs: bool,
     pub(crate) unreadable: Unreadable,
     pub(crate) sync_writer: SyncWriter,
     pub(crate) failed: Option<FailedCache>,
@@ -134,6 +136,7 @@ impl Store {
             dropped: Dropped::default(),
             volumes: Vec::new(),
             away: Away::default(),
+            has_cutoffs: false,
             volume_hint: 0,
             spare_pages: Vec::new(),
             durability: Durability::default(),

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Rig, Rng};
-use forebay_engine::{BypassReason, Mode, Nanos, RequestKind, Settings};
+use forebay_engine::{Admission, BypassReason, Mode, Nanos, RequestKind, Settings, VolumeSettings};
 
 #[test]
 fn a_stream_past_a_full_cache_goes_on() {
@@ -80,4 +80,51 @@ fn above_the_mark_long_writes_go_past_the_cache_and_short_ones_do_not() {
     rig.write(0, &long, false);
     assert_eq!(past(&rig), 256);
     assert_eq!(rig.read(0, 1 << 20), long);
+}
+
+/// A volume with a cut-off and an admission of its own is not held to the cache's.
+#[test]
+fn settings_of_a_volume_go_before_those_of_the_cache() {
+    let settings = Settings {
+        sequential_cutoff_bytes: Some(64 << 10),
+        write_admission: Admission::SECOND_TOUCH,
+        ..Settings::default()
+    };
+    let mut rig = Rig::new(64 << 20, 256 << 20, settings, Mode::Writeback);
+    let past = |rig: &Rig, reason| rig.engine.stats().bypasses.written_blocks(reason);
+    rig.write(0, &[1; 128 << 10], false);
+    assert_eq!(past(&rig, BypassReason::Sequential), 32);
+    rig.write(8 << 20, &[1; 4096], false);
+    assert_eq!(past(&rig, BypassReason::Admission), 1);
+    let own = VolumeSettings {
+        sequential_cutoff_bytes: Some(None),
+        read_admission: None,
+        write_admission: Some(Admission::ALWAYS),
+    };
+    rig.engine.set_volume_settings(rig.volume, own);
+    rig.write(16 << 20, &[1; 128 << 10], false);
+    rig.write(24 << 20, &[1; 4096], false);
+    assert_eq!(past(&rig, BypassReason::Sequential), 32);
+    assert_eq!(past(&rig, BypassReason::Admission), 1);
+    // The cache's hold again, and a volume may ask more than they do.
+    rig.engine
+        .set_volume_settings(rig.volume, VolumeSettings::default());
+    rig.write(32 << 20, &[1; 128 << 10], false);
+    assert_eq!(past(&rig, BypassReason::Sequential), 64);
+    rig.engine.set_settings(Settings::default()).unwrap();
+    let own = VolumeSettings {
+        sequential_cutoff_bytes: Some(Some(4096)),
+        read_admission: Some(Admission::SECOND_TOUCH),
+        write_admission: None,
+    };
+    rig.engine.set_volume_settings(rig.volume, own);
+    rig.write(40 << 20, &[1; 8192], false);
+    assert_eq!(past(&rig, BypassReason::Sequential), 66);
+    rig.read(48 << 20, 4096);
+    let read = rig
+        .engine
+        .stats()
+        .bypasses
+        .read_blocks(BypassReason::Admission);
+    assert_eq!(read, 1);
 }

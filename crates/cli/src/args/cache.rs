@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Subcommand;
 
 use super::ControlArgs;
-use crate::units::parse_size;
+use crate::units::parse_size_with_unit;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
@@ -33,7 +33,7 @@ impl FromStr for WantedSize {
         if text == "max" {
             return Ok(WantedSize::Max);
         }
-        parse_size(text)
+        parse_size_with_unit(text)
             .map(WantedSize::Bytes)
             .map_err(|error| format!("{error}; or `max` for all of the device"))
     }

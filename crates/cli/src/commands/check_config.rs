@@ -29,17 +29,35 @@ pub(crate) fn run(args: &CheckConfigArgs) -> Result<()> {
         return Err(Faults(found.faults).into());
     }
     if !args.json {
-        crate::output::line(format_args!(
-            "{} configuration files, {} volumes: nothing is wrong",
-            files.len(),
-            found.volumes
-        ));
+        let (files, volumes) = (
+            count(files.len(), "configuration file"),
+            count(found.volumes, "volume"),
+        );
+        let verdict = match found.missing {
+            0 => "nothing is wrong".to_owned(),
+            missing => format!(
+                "nothing is wrong but that {} now: a daemon that needs it would not start",
+                match missing {
+                    1 => "a device is not there".to_owned(),
+                    several => format!("{several} devices are not there"),
+                }
+            ),
+        };
+        crate::output::line(format_args!("{files}, {volumes}: {verdict}"));
     }
     Ok(())
 }
 
+/// `1 volume`, `2 volumes`.
+fn count(number: usize, what: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{end}")
+}
+
 #[derive(Default)]
 struct Found {
+    /// Devices that are named and not there.
+    missing: usize,
     volumes: usize,
     faults: Vec<String>,
     /// Doubtful points that may be right all the same.
@@ -63,7 +81,9 @@ fn examine(files: &[PathBuf]) -> Found {
         }
     }
     found.faults.extend(config::conflicts(&claims));
-    let missing = claims.iter().filter(|claim| is_missing(claim));
+    let missing: Vec<&Claim> = claims.iter().filter(|claim| is_missing(claim)).collect();
+    found.missing = missing.len();
+    let missing = missing.into_iter();
     found.notes.extend(missing.map(|claim| {
         format!(
             "{}: line {}: {} is not there now",

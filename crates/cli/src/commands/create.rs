@@ -12,7 +12,7 @@ use crate::args::CreateArgs;
 use crate::device::attach::{self, NewCache, Opened};
 use crate::device::lost::what_is_lost;
 use crate::device::state_dir::StateDir;
-use crate::failure::{Usage, refuse};
+use crate::failure::{Usage, refuse, wrong_usage};
 use crate::units::size;
 
 pub(crate) fn run(args: &CreateArgs) -> Result<()> {
@@ -22,13 +22,27 @@ pub(crate) fn run(args: &CreateArgs) -> Result<()> {
             args.block_size
         ))
     })?;
+    if !block_bytes.is_power_of_two() || !(4096..=65536).contains(&block_bytes) {
+        let given = match block_bytes % 1024 {
+            0 => size(block_bytes.into()),
+            _ => format!("{block_bytes} B"),
+        };
+        wrong_usage!(
+            "--block-size {given} for {}: a block has a power of two from 4K to 64K",
+            args.device.display()
+        );
+    }
     let shape = NewCache {
         block_bytes,
         shards: args.shards,
     };
-    let Some(bytes) = args.size else {
+    let Some(wanted) = &args.size else {
         return make(args, &shape);
     };
+    let bytes = wanted.bytes;
+    if let Some(reading) = wanted.reading() {
+        eprintln!("forebay: note: {reading}");
+    }
     shape
         .on(bytes)
         .with_context(|| format!("--size {} for {}", size(bytes), args.device.display()))?;
@@ -85,6 +99,12 @@ fn make(args: &CreateArgs, shape: &NewCache) -> Result<()> {
 
 /// Makes a file whose space is allocated: a cache must not find its file system full later.
 fn make_file(path: &Path, bytes: u64) -> Result<()> {
+    if path.is_dir() {
+        refuse!(
+            "{} is a directory: name a file in it to make",
+            path.display()
+        );
+    }
     let file = OpenOptions::new().write(true).create_new(true).open(path);
     let file = match file {
         Ok(file) => file,

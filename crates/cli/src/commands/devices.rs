@@ -10,8 +10,15 @@ use crate::args::DevicesArgs;
 use crate::daemon::ublk;
 use crate::failure::{Usage, refuse};
 
+/// The device of the driver by which block devices are made.
+const CONTROL: &str = "/dev/ublk-control";
+
 pub(crate) fn run(args: &DevicesArgs) -> Result<()> {
-    let devices = ublk::export::list()?;
+    // Without the driver there are none, which is no failure.
+    let devices = match (&args.remove, Path::new(CONTROL).exists()) {
+        (None, false) => Vec::new(),
+        _ => ublk::export::list()?,
+    };
     match &args.remove {
         Some(path) => remove(args, path, &devices),
         None => {

@@ -104,6 +104,7 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &[PathBuf]) -> Result<()> {
             origin: origin.to_owned(),
             name: Some(volume),
             mode: None,
+            own: forebay_engine::VolumeSettings::default(),
             emulate: None,
         }],
         nbd: Vec::new(),

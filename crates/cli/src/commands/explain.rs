@@ -13,7 +13,7 @@ use crate::units;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let mut client = Client::connect(args.control.control.as_deref())?;
-    let status = client.status()?;
+    let status = client.status_within_patience()?;
     if args.control.json {
         let reasons: Vec<_> = reasons(&status)
             .map(|(bypass, reason)| {
@@ -125,8 +125,8 @@ fn words(reason: BypassReason) -> (&'static str, &'static str) {
             "To cache such streams too: forebay set sequential-cutoff off, or a larger size.",
         ),
         BypassReason::DirtyLimit => (
-            "Long writes, in one request or in sequence, while as much is dirty as may be: the origin takes them faster than by way of the cache.",
-            "Nothing need be done. More may be dirty with: forebay set dirty-high.",
+            "Writes of 1 MiB or more, in one request or in sequence, while dirty data is above dirty-high: the origin takes them faster than by way of the cache.",
+            "More may be dirty with: forebay set dirty-high PERCENT, up to dirty-limit.",
         ),
         BypassReason::Mode => (
             "The volume's mode does not put these into the cache.",
@@ -145,8 +145,8 @@ fn words(reason: BypassReason) -> (&'static str, &'static str) {
             "Nothing need be done: it passes with the origin's next flush, half a second later at most.",
         ),
         BypassReason::NoRoom => (
-            "No segment of the cache was free at that moment: reclaim was behind.",
-            "If there is much of this, the cache is too small or its device too slow for what is asked of it.",
+            "No segment of the cache was free at that moment: the cache is full, and reclaim was behind. Dirty data is not the cause.",
+            "Nothing need be done for bursts. A larger cache takes longer ones: forebay cache resize SIZE, or forebay cache add DEVICE.",
         ),
         BypassReason::NoMemory => (
             "No buffer was free.",
@@ -163,6 +163,10 @@ fn words(reason: BypassReason) -> (&'static str, &'static str) {
         BypassReason::WriteBudget => (
             "As much was written to the cache device as one day's budget allows.",
             "To allow more: forebay set write-budget SIZE, or off.",
+        ),
+        BypassReason::Size => (
+            "Zeroes of more than 1 MiB in one request, which the origin writes better by itself.",
+            "Nothing need be done.",
         ),
     }
 }

@@ -1,10 +1,13 @@
-//! Commands to a running daemon that are answered at once: attach, mode, rename, set, get, reload.
+//! Commands to a running daemon that are answered at once: attach, mode, rename, set, get, config,
+//! reload.
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::absolute::absolute;
-use crate::args::{AttachArgs, ControlArgs, GetArgs, ModeArgs, ReloadArgs, RenameArgs, SetArgs};
+use crate::args::{
+    AttachArgs, ConfigArgs, ControlArgs, GetArgs, ModeArgs, ReloadArgs, RenameArgs, SetArgs,
+};
 use crate::client::Client;
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
@@ -55,8 +58,9 @@ pub(crate) fn rename(args: &RenameArgs) -> Result<()> {
 }
 
 pub(crate) fn set(args: &SetArgs) -> Result<()> {
-    let mut client = Client::connect(args.control.control.as_deref())?;
-    let answer = client.ask("Set", &json!({ "key": args.key, "value": args.value }))?;
+    let mut client = client_for(&args.control, args.volume.as_deref())?;
+    let parameters = json!({ "key": args.key, "value": args.value, "name": args.volume });
+    let answer = client.ask("Set", &parameters)?;
     for note in words(&answer["notes"]) {
         eprintln!("forebay: warning: {note}");
     }
@@ -64,10 +68,21 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
     Ok(())
 }
 
+/// The daemon meant: that of the volume, if one is named.
+fn client_for(control: &ControlArgs, volume: Option<&str>) -> Result<Client> {
+    match volume {
+        Some(volume) => Client::serving(control.control.as_deref(), &[volume]),
+        None => Client::connect(control.control.as_deref()),
+    }
+}
+
 /// For a setting of another cache: what of ours it changed.
 fn words_of_set(args: &SetArgs, answer: &Value) -> String {
     let Some(changed) = answer["changed"].as_object() else {
-        return format!("{} is now {}", args.key, args.value);
+        let in_force = answer["in_force"].as_str().unwrap_or(&args.value);
+        let of = args.volume.as_ref();
+        let of = of.map_or_else(String::new, |volume| format!(" of volume {volume}"));
+        return format!("{}{of} is now {in_force}", args.key);
     };
     let changed: Vec<String> = changed
         .iter()
@@ -80,8 +95,8 @@ fn words_of_set(args: &SetArgs, answer: &Value) -> String {
 }
 
 pub(crate) fn get(args: &GetArgs) -> Result<()> {
-    let mut client = Client::connect(args.control.control.as_deref())?;
-    let answer = client.ask("Get", &json!({ "key": args.key }))?;
+    let mut client = client_for(&args.control, args.volume.as_deref())?;
+    let answer = client.ask("Get", &json!({ "key": args.key, "name": args.volume }))?;
     let shown = answer["settings"].as_object().into_iter().flatten();
     let shown = shown.filter_map(|(name, value)| Some((name, value.as_str()?)));
     print(&args.control, &answer, || match args.key {
@@ -92,6 +107,16 @@ pub(crate) fn get(args: &GetArgs) -> Result<()> {
                 .collect();
             lines.join("\n")
         }
+    });
+    Ok(())
+}
+
+pub(crate) fn config(args: &ConfigArgs) -> Result<()> {
+    let mut client = Client::connect(args.control.control.as_deref())?;
+    let answer = client.ask("Config", &json!({}))?;
+    print(&args.control, &answer, || {
+        let text = answer["toml"].as_str().unwrap_or_default();
+        text.trim_end().to_owned()
     });
     Ok(())
 }

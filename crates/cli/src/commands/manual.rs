@@ -1,4 +1,7 @@
-//! Manual pages from the definition that `--help` is made of, examples first.
+//! Manual pages from the definition that `--help` is made of, examples first, and that of the
+//! configuration file.
+
+mod file_page;
 
 use std::io::Write;
 
@@ -6,23 +9,34 @@ use anyhow::{Context, Result};
 use clap::Command;
 use clap_mangen::Man;
 
+/// Pages of commands that an administrator gives.
+const SECTION: &str = "8";
+
 /// Beginning of the text after a command's help, if it has examples.
 const EXAMPLES: &str = "Example: ";
 
 /// The pages of a command and of all below it: their file names and contents.
-pub(super) fn pages(mut command: Command) -> Result<Vec<(String, Vec<u8>)>> {
+pub(super) fn pages(command: Command) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut command = without_help(command);
     command.build();
     let mut pages = Vec::new();
     add_pages(&command, &[], &mut pages)?;
+    pages.push(("forebay.toml.5".to_owned(), file_page::page().into_bytes()));
     Ok(pages)
+}
+
+/// The command without its subcommands `help`, which have no pages.
+fn without_help(command: Command) -> Command {
+    let command = command.disable_help_subcommand(true);
+    command.mut_subcommands(without_help)
 }
 
 fn add_pages(command: &Command, above: &[&str], pages: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
     let path: Vec<&str> = above.iter().copied().chain([command.get_name()]).collect();
     let name = path.join("-");
     let bytes = page(command).with_context(|| format!("cannot write the page of {name}"))?;
-    pages.push((format!("{name}.1"), bytes));
-    let visible = |below: &&Command| !below.is_hide_set() && below.get_name() != "help";
+    pages.push((format!("{name}.{SECTION}"), bytes));
+    let visible = |below: &&Command| !below.is_hide_set();
     command
         .get_subcommands()
         .filter(visible)
@@ -33,6 +47,7 @@ fn page(command: &Command) -> Result<Vec<u8>> {
     let (examples, notes) = divide(command);
     let man = Man::new(command.clone())
         .manual("Forebay")
+        .section(SECTION)
         .source(format!("forebay {}", env!("CARGO_PKG_VERSION")));
     let mut out = Vec::new();
     man.render_title(&mut out)?;
@@ -126,15 +141,58 @@ mod tests {
         let mut checked = 0;
         check_examples(&command, "forebay", &mut checked);
         let pages = pages(Args::command()).unwrap();
-        assert_eq!(pages.len(), checked);
-        for (name, page) in pages {
+        assert_eq!(pages.len(), checked + 1);
+        let names: Vec<String> = pages.iter().map(|(name, _)| name.clone()).collect();
+        for (name, page) in pages.into_iter().filter(|(name, _)| name.ends_with(".8")) {
             let text = String::from_utf8(page).unwrap();
             let at = |section: &str| text.find(&format!(".SH {section}"));
             assert!(
                 at("EXAMPLES").unwrap() < at("SYNOPSIS").unwrap(),
                 "{name}: {text}"
             );
+            // No page names one that is not there.
+            let named = text.split("(8)").collect::<Vec<_>>();
+            for before in &named[..named.len() - 1] {
+                let plain = before
+                    .replace("\\-", "-")
+                    .replace("\\fR", "")
+                    .replace("\\fB", "");
+                let word = plain.rsplit([' ', '\n']).next().unwrap();
+                assert!(names.contains(&format!("{word}.8")), "{name}: {word}");
+            }
         }
+    }
+
+    #[test]
+    fn the_page_of_the_file_has_every_section_and_setting() {
+        let page = file_page::page();
+        for section in [
+            "cache", "ublk", "nbd", "http", "profile", "daemon", "settings",
+        ] {
+            assert!(
+                page.contains(&format!(".SH \"[{section}]")),
+                "{section}: {page}"
+            );
+        }
+        assert!(page.contains(".SH \"[[volume]]"), "{page}");
+        let keys = [
+            "device",
+            "initramfs",
+            "listen",
+            "direct\\-required",
+            "tls\\-ca",
+            "state\\-dir",
+        ];
+        let settings = crate::settings::NAMES
+            .iter()
+            .map(|name| name.replace('-', "\\-"));
+        for key in keys.into_iter().map(str::to_owned).chain(settings) {
+            assert!(
+                page.contains(&format!("\n.TP\n\\fB{key}\\fR")),
+                "{key}: {page}"
+            );
+        }
+        assert!(!page.contains("]("), "a link: {page}");
     }
 
     #[test]

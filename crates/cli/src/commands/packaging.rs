@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::{Command, CommandFactory};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command, CommandFactory};
 use clap_complete::Shell;
+use forebay_engine::Mode;
 
 use super::{initramfs, manual, removal, supervise};
 use crate::args::{Args, PackagingCommand};
 use crate::report::grafana;
-use crate::settings;
+use crate::{profiles, settings};
 
 pub(crate) fn run(command: &PackagingCommand) -> Result<()> {
     match command {
@@ -45,7 +47,7 @@ fn completions(directory: &Path) -> Result<()> {
 
 /// The command line as people see it; not every shell's generator leaves out what is hidden.
 fn visible() -> Command {
-    let full = Args::command();
+    let full = with_values(Args::command());
     Command::new("forebay")
         .args(full.get_arguments().cloned())
         .subcommands(
@@ -53,6 +55,47 @@ fn visible() -> Command {
                 .filter(|below| !below.is_hide_set())
                 .cloned(),
         )
+}
+
+/// The command line with the values of its arguments, where they are words of a list.
+fn with_values(command: Command) -> Command {
+    let words = |argument: Arg, words: Vec<&'static str>| {
+        argument.value_parser(PossibleValuesParser::new(words))
+    };
+    let modes: Vec<_> = Mode::NAMES.iter().map(|(_, name)| *name).collect();
+    let profiles: Vec<_> = profiles::ALL.iter().map(|profile| profile.name).collect();
+    let keys = settings::NAMES.to_vec();
+    let settings = settings::words();
+    let serve = |mut serve: Command| {
+        for (name, values) in &settings {
+            serve = serve.mut_arg(name, |it| words(it, values.clone()));
+        }
+        serve
+            .mut_arg("mode", |it| words(it, modes.clone()))
+            .mut_arg("profile", |it| words(it, profiles.clone()))
+    };
+    command
+        .mut_arg("log_level", |it| {
+            words(it, vec!["error", "warn", "info", "debug", "off"])
+        })
+        .mut_subcommand("serve", serve)
+        .mut_subcommand("set", |set| {
+            set.mut_arg("key", |it| words(it, keys.clone()))
+        })
+        .mut_subcommand("get", |get| {
+            get.mut_arg("key", |it| words(it, keys.clone()))
+        })
+        .mut_subcommand("mode", |mode| {
+            mode.mut_arg("mode", |it| words(it, modes.clone()))
+        })
+        .mut_subcommand("attach", |it| {
+            it.mut_arg("mode", |it| words(it, modes.clone()))
+        })
+        .mut_subcommand("profile", |profile| {
+            profile.mut_subcommand("show", |show| {
+                show.mut_arg("name", |it| words(it, profiles.clone()))
+            })
+        })
 }
 
 /// As each shell looks for it.

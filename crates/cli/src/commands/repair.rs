@@ -15,14 +15,6 @@ use crate::failure::refuse;
 use crate::report::status::Recovery;
 
 pub(crate) fn run(args: &RepairArgs) -> Result<()> {
-    if !args.accept_damage {
-        let names = cache_storage::joined(&args.cache, " ");
-        refuse!(
-            "what the missing records superseded may come back as old data; look with `forebay check {0}` and accept \
-             it with `forebay repair {0} --accept-damage`",
-            names
-        );
-    }
     let direct = crate::config::direct(args.devices.direct);
     let mut storage = open_to_read(&args.cache, direct)?;
     let names = cache_storage::names(&storage);
@@ -30,6 +22,13 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
     drop(storage);
     if found.recovery.damage.is_empty() {
         return say_undamaged(args, &found);
+    }
+    if !args.accept_damage {
+        refuse!(
+            "what the missing records superseded may come back as old data; look with `forebay check {0}` and accept \
+             it with `forebay repair {0} --accept-damage`",
+            cache_storage::joined(&args.cache, " ")
+        );
     }
     let surroundings = Surroundings {
         direct,

@@ -16,7 +16,7 @@ use crate::report::status::Status;
 pub(crate) fn run(args: &StatusArgs) -> Result<()> {
     let control = args.control.control.as_deref();
     if args.prometheus {
-        let status = Client::connect(control)?.status()?;
+        let status = Client::connect(control)?.status_within_patience()?;
         print!("{}", crate::report::metrics::page(&status));
         return Ok(());
     }

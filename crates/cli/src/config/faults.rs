@@ -60,7 +60,7 @@ fn without(text: &str, span: std::ops::Range<usize>) -> Option<String> {
 pub(super) fn describe(text: &str, error: &toml::de::Error) -> String {
     let message = match unknown_key(error.message()) {
         Some((key, known)) => explain(key, &known),
-        None => error.message().to_owned(),
+        None => in_our_words(error.message()),
     };
     let Some(span) = error.span() else {
         return message;
@@ -77,6 +77,29 @@ pub(super) fn line_number(text: &str, byte: usize) -> usize {
         .filter(|&&byte| byte == b'\n')
         .count()
         + 1
+}
+
+/// The message of the TOML reader, without the types of this program.
+fn in_our_words(message: &str) -> String {
+    if message.starts_with("invalid string") {
+        return "this value is no number, and a text stands in quotes: KEY = \"VALUE\"".to_owned();
+    }
+    let found = message.strip_prefix("invalid type: ");
+    let Some((found, expected)) = found.and_then(|rest| rest.split_once(", expected ")) else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "a boolean" => "true or false",
+        "a string" | "path string" => "a text in quotes",
+        "usize" | "u8" | "u16" | "u32" | "u64" => "a whole number",
+        "a sequence" => "a list, as in [\"one\", \"two\"]",
+        other if other.starts_with("struct ") || other == "a map" => "a section",
+        other => other,
+    };
+    let found = found
+        .replace("integer ", "number ")
+        .replace("string ", "text ");
+    format!("{found} cannot stand here, but {expected}")
 }
 
 /// Reads serde's message on an unknown key: the key, and the known keys.
@@ -114,6 +137,44 @@ mod tests {
         let said = "unknown field `a`, expected `b`";
         assert_eq!(unknown_key(said), Some(("a", vec!["b"])));
         assert_eq!(unknown_key("missing field `a`"), None);
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_told_without_types_of_this_program() {
+        let said = |line: &str| {
+            let volume = "[[volume]]\norigin = \"/dev/sdb\"\n";
+            read(&format!("{volume}{line}\n")).unwrap_err().join("\n")
+        };
+        for (line, words) in [
+            (
+                "[http]\nlisten = 9837",
+                "`9837` is no address for HTTP: write ADDRESS:PORT",
+            ),
+            (
+                "[daemon]\nmemory = 512",
+                "`512` has no unit: write 512K, 512M or 512G",
+            ),
+            ("mode = 3", "unknown mode `3`"),
+            ("[settings]\ncommit = flush", "a text stands in quotes"),
+            (
+                "[ublk]\nenabled = \"yes\"",
+                "text \"yes\" cannot stand here, but true or false",
+            ),
+            (
+                "[daemon]\nthreads = \"2\"",
+                "text \"2\" cannot stand here, but a whole number",
+            ),
+            (
+                "[nbd]\nlisten = \"unix:x\"",
+                "a list, as in [\"one\", \"two\"]",
+            ),
+        ] {
+            let said = said(line);
+            assert!(said.contains(words), "{line}: {said}");
+            for inside in ["invalid", "usize", "struct", "u8"] {
+                assert!(!said.contains(inside), "{line}: {said}");
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use forebay_engine::Mode;
+use forebay_engine::{Admission, Mode, VolumeSettings};
 use forebay_model::ModelOptions;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -13,7 +13,7 @@ use super::plan::name_of;
 use super::profile::FileProfile;
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Address;
-use crate::units::parse_size;
+use crate::units::{Cutoff, parse_size_with_unit};
 
 /// A value written as a string.
 #[derive(Clone, Debug)]
@@ -25,7 +25,11 @@ where
     T::Err: std::fmt::Display,
 {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
+        // Of another type too: what is wrong is then said as of an option.
+        let text = match toml::Value::deserialize(from)? {
+            toml::Value::String(text) => text,
+            other => other.to_string(),
+        };
         text.parse().map(Text).map_err(serde::de::Error::custom)
     }
 }
@@ -50,7 +54,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
-        parse_size(text).map(Size)
+        parse_size_with_unit(text).map(Size)
     }
 }
 
@@ -152,6 +156,9 @@ pub(super) struct FileVolume {
     pub(super) origin: Spanned<PathBuf>,
     pub(super) name: Option<Spanned<String>>,
     pub(super) mode: Option<Spanned<Text<Mode>>>,
+    pub(super) sequential_cutoff: Option<Text<Cutoff>>,
+    pub(super) admission: Option<Text<Admission>>,
+    pub(super) write_admission: Option<Text<Admission>>,
     pub(super) emulate: Option<Text<Model>>,
 }
 
@@ -164,6 +171,15 @@ impl FileDaemon {
 }
 
 impl FileVolume {
+    /// Its settings of its own.
+    pub(super) fn own(&self) -> VolumeSettings {
+        VolumeSettings {
+            sequential_cutoff_bytes: self.sequential_cutoff.as_ref().map(|cutoff| cutoff.0.0),
+            read_admission: self.admission.as_ref().map(|admission| admission.0),
+            write_admission: self.write_admission.as_ref().map(|admission| admission.0),
+        }
+    }
+
     /// Its name, and where that is said.
     pub(super) fn called(&self) -> (String, std::ops::Range<usize>) {
         if let Some(name) = &self.name {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use forebay_engine::VolumeSettings;
 use forebay_frontend::nbd::TlsServer;
 use forebay_io::DirectIo;
 use forebay_model::ModelOptions;
@@ -11,7 +12,7 @@ use super::plan::{CachePlan, DEFAULT_MEMORY_BYTES, Plan, VolumePlan};
 use super::profile;
 use crate::args::{Direct, ServeArgs};
 use crate::failure::Usage;
-use crate::network::nbd::Tls;
+use crate::network::nbd::{Tls, TlsFiles};
 
 /// The plan for arguments without a file.
 pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
@@ -27,6 +28,7 @@ pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
         origin,
         name: args.name,
         mode: args.mode.or(chosen.mode),
+        own: VolumeSettings::default(),
         emulate: emulate(args.origin_emulate.as_ref())?,
     };
     let cache_emulation = emulate(args.cache_emulate.as_ref())?;
@@ -79,7 +81,7 @@ pub(crate) fn model(text: &str) -> Result<ModelOptions> {
 pub(super) fn tls(
     cert: Option<&Path>,
     key: Option<&Path>,
-    authority: Option<&Path>,
+    authority_file: Option<&Path>,
     insecure: bool,
 ) -> Result<Tls> {
     let read = |path: &Path| {
@@ -87,7 +89,7 @@ pub(super) fn tls(
     };
     let server = match (cert, key) {
         (Some(cert), Some(key)) => {
-            let authority = authority.map(read).transpose()?;
+            let authority = authority_file.map(read).transpose()?;
             Some(TlsServer::from_pem(
                 &read(cert)?,
                 &read(key)?,
@@ -102,5 +104,14 @@ pub(super) fn tls(
             .into());
         }
     };
-    Ok(Tls { server, insecure })
+    let files = TlsFiles {
+        cert: cert.map(Path::to_owned),
+        key: key.map(Path::to_owned),
+        authority: authority_file.map(Path::to_owned),
+    };
+    Ok(Tls {
+        server,
+        insecure,
+        files,
+    })
 }

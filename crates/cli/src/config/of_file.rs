@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
+use forebay_engine::VolumeSettings;
 use forebay_io::DirectIo;
 use toml::Spanned;
 
@@ -133,6 +134,15 @@ fn contradictions(text: &str, file: &File) -> Vec<String> {
     if let (None, Some(mode)) = (&file.cache, mode) {
         found.push(at(mode.span(), "a mode needs a [cache]".to_owned()));
     }
+    for volume in file.volume.iter().filter(|_| file.cache.is_none()) {
+        if volume.own() != VolumeSettings::default() {
+            let (name, span) = volume.called();
+            found.push(at(
+                span,
+                format!("settings of volume `{name}` need a [cache]"),
+            ));
+        }
+    }
     if file.profile.is_some() && file.cache.is_none() {
         found.push("a profile needs a [cache]".to_owned());
     }
@@ -208,6 +218,7 @@ fn network(text: &str, file: &File, args: &ServeArgs) -> Result<(Tls, HttpPlan)>
 
 fn devices(file: File, chosen: &Chosen) -> (Option<CachePlan>, Vec<VolumePlan>) {
     let volume = |volume: FileVolume| VolumePlan {
+        own: volume.own(),
         origin: volume.origin.into_inner(),
         name: volume.name.map(Spanned::into_inner),
         mode: volume.mode.map(|mode| mode.into_inner().0).or(chosen.mode),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_engine::{Mode, Settings};
+use forebay_engine::{Mode, Settings, VolumeSettings};
 use forebay_io::DirectIo;
 use forebay_model::ModelOptions;
 
@@ -11,7 +11,7 @@ use crate::network::http::HttpPlan;
 use crate::network::nbd::{Address, Tls};
 use crate::profiles::Profile;
 
-pub(super) const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
+pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 /// The least with which a thread can serve.
 pub(crate) const LEAST_MEMORY_BYTES: u64 = 32 << 20;
 
@@ -101,6 +101,8 @@ pub(crate) struct VolumePlan {
     pub(crate) origin: PathBuf,
     pub(crate) name: Option<String>,
     pub(crate) mode: Option<Mode>,
+    /// Settings of its own.
+    pub(crate) own: VolumeSettings,
     pub(crate) emulate: Option<ModelOptions>,
 }
 

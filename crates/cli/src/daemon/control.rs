@@ -10,7 +10,10 @@
 //! | [`block_devices`] | which block device a volume is |
 //! | [`rename`] | another name for a volume |
 //! | [`settings`] | settings changed live |
+//! | [`volume_settings`] | settings of one volume, changed live |
+//! | [`who`] | who gives a command |
 //! | [`resize`] | the cache's space, changed live |
+//! | [`running_config`] | the present state as a configuration file |
 //! | [`reload`] | a changed configuration, applied as far as that is possible live |
 //! | [`served_storage`] | superblocks written while the cache is served |
 
@@ -21,7 +24,10 @@ mod methods;
 mod reload;
 mod rename;
 mod resize;
+mod running_config;
 pub(super) mod served_storage;
 mod settings;
 pub(super) mod socket;
+mod volume_settings;
 mod volumes;
+mod who;

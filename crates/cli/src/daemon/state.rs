@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use forebay_cache::control::Control;
-use forebay_engine::{Settings, Superblock, VolumeSlot};
+use forebay_engine::{Settings, Superblock, VolumeSettings, VolumeSlot};
 use forebay_io::RealDevice;
 
 use super::data::link::Link;
@@ -54,6 +54,8 @@ pub(in crate::daemon) struct VolumeSide {
     pub(in crate::daemon) slot: VolumeSlot,
     pub(in crate::daemon) device: Arc<RealDevice>,
     pub(in crate::daemon) size_bytes: u64,
+    /// Settings of its own.
+    pub(in crate::daemon) own: VolumeSettings,
     /// The `N` of its `/dev/ublkbN`, if it has one.
     pub(in crate::daemon) block_device: Option<u32>,
 }
@@ -75,6 +77,7 @@ impl VolumeSide {
             slot,
             device: Arc::clone(&origin.opened.device),
             size_bytes: origin.size_bytes(),
+            own: VolumeSettings::default(),
             block_device: None,
         }
     }
@@ -133,6 +136,12 @@ impl Daemon {
             );
         }
         Ok(())
+    }
+
+    /// Whether the root file system is on a volume of this daemon.
+    pub(in crate::daemon) fn is_under_root(&self) -> bool {
+        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        plan.root_storage().is_some()
     }
 
     pub(in crate::daemon) fn notify(&self, notice: Notice) -> Result<()> {

@@ -25,6 +25,7 @@ use crate::device::shared_memory::{self, Left, ShardMemory};
 use crate::device::signature::{self, Contents};
 use crate::device::state_dir::{Abandonment, DurableShard, StateDir};
 use crate::failure::{Usage, refuse, wrong_usage};
+use crate::quoting::{in_shell, in_toml};
 use crate::units;
 use crate::wall_clock::since_1970;
 
@@ -62,6 +63,38 @@ pub(crate) fn check_name(name: &str, remedy: &str) -> Result<()> {
     Ok(())
 }
 
+/// The place of a volume's name.
+const NAME_WHERE: &str = "choose one with --name (in a configuration file: name = \"NAME\")";
+
+/// Refuses what cannot be the name of a new volume. A volume that has such a name from earlier
+/// programs keeps it.
+pub(crate) fn check_new_name(name: &str, remedy: &str) -> Result<()> {
+    check_name(name, remedy)?;
+    let wrong = if name.contains('/') {
+        "has a slash"
+    } else if name.starts_with('.') {
+        "begins with a dot"
+    } else if name.contains(char::is_whitespace) {
+        "has a blank"
+    } else {
+        return Ok(());
+    };
+    wrong_usage!(
+        "`{name}` cannot be the name of a volume: it {wrong}, and is a name in /dev/forebay, in URIs and in /etc/fstab; \
+         {remedy}"
+    );
+}
+
+/// Refuses names that are new to this cache and cannot be, before anything is written.
+pub(crate) fn check_new_names(superblock: Option<&Superblock>, origins: &[Origin]) -> Result<()> {
+    let is_known = |name: &str| {
+        let mut known = superblock.into_iter().flat_map(attached_volumes);
+        known.any(|volume| volume.name == name)
+    };
+    let mut new = origins.iter().filter(|origin| !is_known(&origin.name));
+    new.try_for_each(|origin| check_new_name(&origin.name, NAME_WHERE))
+}
+
 /// An origin device and what is asked of it.
 pub(crate) struct Origin {
     pub(crate) opened: Opened,
@@ -87,10 +120,7 @@ impl Origin {
                 .map(|name| name.to_string_lossy().into_owned())
                 .unwrap_or_default(),
         };
-        check_name(
-            &name,
-            "choose one with --name (in a configuration file: name = \"NAME\")",
-        )?;
+        check_name(&name, NAME_WHERE)?;
         Ok(Origin { opened, name, mode })
     }
 
@@ -330,7 +360,7 @@ pub(crate) fn check_origins(
                 origin.name,
                 match file {
                     Some(file) => how_to_name(&volume.name, &origin.opened.device, file),
-                    None => format!("give it with --name {}", volume.name),
+                    None => format!("give it with --name {}", in_shell(&volume.name)),
                 }
             );
         } else {
@@ -364,7 +394,8 @@ fn called_otherwise<'a>(
 /// Advice for the configuration file on an origin, so that its volume is called this.
 pub(crate) fn how_to_name(name: &str, origin: &RealDevice, file: &Path) -> String {
     format!(
-        "write name = \"{name}\" under the [[volume]] with the origin {} in {}",
+        "write name = {} under the [[volume]] with the origin {} in {}",
+        in_toml(name),
         origin.path().display(),
         file.display()
     )
@@ -374,12 +405,14 @@ pub(crate) fn how_to_name(name: &str, origin: &RealDevice, file: &Path) -> Strin
 pub(crate) fn how_to_give(name: &str, file: Option<&Path>) -> String {
     match file {
         Some(file) => format!(
-            "add a [[volume]] with its origin and name = \"{name}\" to {}",
+            "add a [[volume]] with its origin and name = {} to {}",
+            in_toml(name),
             file.display()
         ),
         None => format!(
-            "name its origin too (--name `{name}` if that is what it is called now), with a configuration file \
-             if there are several volumes"
+            "name its origin too (--name {} if that is what it is called now), with a configuration file \
+             if there are several volumes (while it is served `forebay config` prints one)",
+            in_shell(name)
         ),
     }
 }

@@ -53,4 +53,14 @@ impl fmt::Display for Address {
 pub(crate) struct Tls {
     pub(crate) server: Option<TlsServer>,
     pub(crate) insecure: bool,
+    /// The files that it was made of.
+    pub(crate) files: TlsFiles,
+}
+
+/// Files of certificates and keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TlsFiles {
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) authority: Option<PathBuf>,
 }

@@ -116,7 +116,10 @@ pub(crate) fn change(settings: &mut Settings, key: &str, value: &str) -> Result<
     let mut target = Target::new(settings.clone());
     profile.apply_one(foreign, value, &mut target)?;
     target.settings.validate()?;
-    let changed = differences(settings, &target.settings);
+    let changed = differences(settings, &target.settings)
+        .into_iter()
+        .map(|difference| (difference.name, difference.after))
+        .collect();
     *settings = target.settings;
     Ok(Change {
         changed,

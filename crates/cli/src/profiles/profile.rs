@@ -189,7 +189,7 @@ impl Foreign {
                 if bytes >= parse_size(most)? {
                     return Err(format!("`{text}` is not less than {most}"));
                 }
-                target.assign(&sets.replace("{}", &bytes.to_string()))
+                target.assign(&sets.replace("{}", &format!("{bytes}B")))
             }
         }
     }

@@ -24,7 +24,7 @@ impl GivenSettings {
     pub(crate) fn over(&self, mut settings: Settings) -> Settings {
         for (name, value) in &self.0 {
             let setting = Setting::named(name).expect("only what is in the table is added");
-            let set = setting.kind.set(&mut settings, value);
+            let set = setting.set(&mut settings, value);
             set.expect("only what can be is added");
         }
         settings
@@ -33,7 +33,7 @@ impl GivenSettings {
 
 impl Setting {
     fn check(&self, value: &str) -> Result<(), String> {
-        self.kind.set(&mut Settings::default(), value)
+        self.set(&mut Settings::default(), value)
     }
 
     fn option(&'static self) -> Arg {

@@ -5,7 +5,9 @@ use std::ops::RangeInclusive;
 use forebay_engine::{Nanos, Settings};
 use serde_json::{Value, json};
 
-use crate::units::{self, Age, Budget, Cutoff, Limit, parse_percent, parse_size, parse_time};
+use crate::units::{
+    self, Age, Budget, Cutoff, Limit, parse_percent, parse_size_with_unit, parse_time,
+};
 
 /// A number of the engine's settings, whatever its width.
 pub(super) struct Number {
@@ -50,7 +52,7 @@ impl Kind {
             }
             Kind::Percent(place) => *place(settings) = parse_percent(text)?,
             Kind::Size(range, number) => {
-                let bytes = parse_size(text)?;
+                let bytes = parse_size_with_unit(text)?;
                 if !range.contains(&bytes) {
                     let (least, most) = (units::size(*range.start()), units::size(*range.end()));
                     return Err(format!("`{text}` is not from {least} to {most}"));
@@ -86,7 +88,7 @@ impl Kind {
             Kind::Delay(_, place) => time(*place(settings)),
             Kind::Age(place) => match *place(settings) {
                 Age::NEVER => "never".to_owned(),
-                age => format!("{} s", age.0 / Nanos::SECOND.0),
+                age => time(age),
             },
             Kind::Switch(place) => if *place(settings) { "yes" } else { "no" }.to_owned(),
         }
@@ -104,6 +106,11 @@ impl Kind {
             Kind::Age(place) => json!(place(settings).0 / Nanos::SECOND.0),
             Kind::Switch(place) => json!(place(settings)),
         }
+    }
+
+    /// Whether its values are words of a list.
+    pub(super) fn is_word(&self) -> bool {
+        matches!(self, Kind::Word { .. } | Kind::Switch(_))
     }
 
     /// The placeholder of a value in the help of an option.

@@ -8,6 +8,7 @@ use crate::interface::{Memory, VolumeSlot};
 use crate::parts::Engine;
 use crate::policy::trials::Trials;
 use crate::settings::replacement::Replacement;
+use crate::settings::volume::VolumeSettings;
 use crate::settings::{Commit, Mode, Settings};
 use crate::spare::Spare;
 use crate::stats::Stats;
@@ -43,6 +44,7 @@ impl Engine {
             "volume {at} is served already"
         );
         self.store.volumes[at] = Some(volume);
+        self.store.renew_cutoffs();
         self.store.stir();
     }
 
@@ -149,16 +151,31 @@ impl Engine {
     pub fn set_settings(&mut self, settings: Settings) -> Result<(), String> {
         settings.validate()?;
         self.store.stir();
-        self.policy
-            .gate
-            .set(&settings, self.store.log.usable_slots());
         self.buffer.in_use |= settings.commit == Commit::Memory;
         let tried = |of: &Settings| (of.replacement, of.probation_percent, of.promotion_hits);
         if tried(&settings) != tried(&self.store.settings) {
             self.policy.trials = Trials::new(self.store.log.usable_slots(), &settings);
         }
         self.store.settings = settings;
+        self.renew_admission();
         Ok(())
+    }
+
+    /// Gives a volume settings of its own, in place of those it had. A volume that is gone has none.
+    pub fn set_volume_settings(&mut self, slot: VolumeSlot, own: VolumeSettings) {
+        let volume = self.store.volumes.get_mut(usize::from(slot.0));
+        if let Some(volume) = volume.and_then(Option::as_mut) {
+            volume.own = own;
+            self.store.stir();
+            self.renew_admission();
+        }
+    }
+
+    fn renew_admission(&mut self) {
+        let own = self.store.own_admissions();
+        let slots = self.store.log.usable_slots();
+        self.policy.gate.set(&self.store.settings, own, slots);
+        self.store.renew_cutoffs();
     }
 
     /// Uses a memory buffer that the driver has from now on ([`Memory::buffer_mut`]), if there was

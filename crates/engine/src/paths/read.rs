@@ -161,11 +161,15 @@ impl Engine {
     }
 
     fn reads_in_sequence(&mut self, request: &Request) -> bool {
-        let Some(cutoff) = self.store.settings.sequential_cutoff_bytes else {
+        if !self.store.has_cutoffs {
+            return false;
+        }
+        let volume = self.store.volume(request.volume);
+        let Some(cutoff) = volume.cutoff_bytes else {
             return false;
         };
-        let reads = &mut self.store.volume(request.volume).reads;
-        reads.request(request.offset_bytes, u64::from(request.len_bytes)) > cutoff
+        let len_bytes = u64::from(request.len_bytes);
+        volume.reads.request(request.offset_bytes, len_bytes) > cutoff
     }
 
     /// Whether only dirty blocks are read from the cache.

@@ -237,7 +237,9 @@ impl Engine {
             }
         }
         let around_blocks: u64 = around.iter().map(|run| u64::from(run.count)).sum();
-        if let Some(reason) = bypass {
+        let is_long = is_zero && !short_zeroes && request.kind != RequestKind::Discard;
+        let by_size = (is_long && writes == Writes::Log).then_some(BypassReason::Size);
+        if let Some(reason) = bypass.or(by_size) {
             let what = Bypassed {
                 volume: request.volume,
                 offset_bytes: request.offset_bytes,

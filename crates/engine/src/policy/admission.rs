@@ -51,7 +51,8 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// The gate that these settings describe, with the measurements of an earlier gate.
-    pub(crate) fn set(&mut self, settings: &Settings, slots: usize) {
+    /// `own`: a volume asks more than the settings, of reads and of writes.
+    pub(crate) fn set(&mut self, settings: &Settings, own: [bool; 2], slots: usize) {
         let limits = [settings.congestion_read, settings.congestion_write];
         let admissions = [settings.read_admission, settings.write_admission];
         self.watches = limits.iter().any(Option::is_some);
@@ -59,7 +60,7 @@ impl Gate {
             self.budget = Budget::default();
         }
         for side in 0..2 {
-            let counts = admissions[side] != Admission::ALWAYS;
+            let counts = own[side] || admissions[side] != Admission::ALWAYS;
             let limited = limits[side].is_some() || settings.write_budget_bytes_per_day.is_some();
             self.guards[side] = counts || limited;
             if !counts {
@@ -153,16 +154,16 @@ impl Policy {
         missed: Missed,
     ) -> Option<BypassReason> {
         let Missed {
+            volume: slot,
             key,
             count,
             sequential,
-            ..
         } = missed;
         let keys = || (0..u64::from(count)).map(move |i| key.plus(i));
         if store.failed_cache() {
             return Some(BypassReason::Failed);
         }
-        let volume = store.attached(missed.volume);
+        let volume = store.attached(slot);
         if !volume.config.mode.caches_reads() {
             return Some(BypassReason::Mode);
         }
@@ -183,7 +184,7 @@ impl Policy {
         if !self.gate.guards(Direction::Read) {
             return None;
         }
-        self.turned_away(store, now, Direction::Read, key, u64::from(count))
+        self.turned_away(store, now, (slot, Direction::Read), key, u64::from(count))
     }
 
     /// Why a write is not let in, if it is not, by the mode of its volume. `stream_bytes` is how much was written in sequence
@@ -202,10 +203,9 @@ impl Policy {
         if !writes.let_in() {
             return Some(BypassReason::Mode);
         }
-        if store
-            .settings
-            .sequential_cutoff_bytes
-            .is_some_and(|cutoff| stream_bytes > cutoff)
+        if store.has_cutoffs
+            && (store.attached(request.volume).cutoff_bytes)
+                .is_some_and(|cutoff| stream_bytes > cutoff)
         {
             return Some(BypassReason::Sequential);
         }
@@ -213,35 +213,42 @@ impl Policy {
         if writes == Writes::LogAndOrigin && is_log_short(store) {
             return Some(BypassReason::NoRoom);
         }
-        if writes == Writes::Log && self.is_faster_past(store, now, request, stream_bytes) {
-            return Some(BypassReason::DirtyLimit);
+        if writes == Writes::Log
+            && let Some(reason) = self.why_faster_past(store, now, request, stream_bytes)
+        {
+            return Some(reason);
         }
         if !self.gate.guards(Direction::Write) || request.kind == RequestKind::Discard {
             return None;
         }
         let (first, end) = store.keys_of(request);
-        self.turned_away(store, now, Direction::Write, first, end.0 - first.0)
+        let asked = (request.volume, Direction::Write);
+        self.turned_away(store, now, asked, first, end.0 - first.0)
     }
 
-    /// Whether a long write is faster without the log.
+    /// Why a long write is faster without the log, if it is.
     #[inline]
-    fn is_faster_past(
+    fn why_faster_past(
         &mut self,
         store: &Store,
         now: Nanos,
         request: &Request,
         stream_bytes: u64,
-    ) -> bool {
+    ) -> Option<BypassReason> {
         let long = stream_bytes >= SEQUENTIAL_BYTES;
         let large = request.len_bytes >= LARGE_BYTES;
         if !long && !large {
-            return false;
+            return None;
         }
-        if is_log_short(store) {
+        let is_short = is_log_short(store);
+        if is_short {
             self.gate.no_room_until = now.after(NO_ROOM);
-            return true;
         }
-        (long && store.dirty_is_high()) || (large && now < self.gate.no_room_until)
+        // Dirty data at its mark is the cause of both, and what a setting changes.
+        if long && store.dirty_is_high() {
+            return Some(BypassReason::DirtyLimit);
+        }
+        (is_short || (large && now < self.gate.no_room_until)).then_some(BypassReason::NoRoom)
     }
 
     /// Why these blocks are not let in, if they are not.
@@ -250,19 +257,21 @@ impl Policy {
         &mut self,
         store: &Store,
         now: Nanos,
-        direction: Direction,
+        (volume, direction): (VolumeSlot, Direction),
         key: BlockKey,
         count: u64,
     ) -> Option<BypassReason> {
+        let own = store.attached(volume).own;
         let side = direction as usize;
         let (limit, admission) = match direction {
             Direction::Read => (
                 store.settings.congestion_read,
-                store.settings.read_admission,
+                own.read_admission.unwrap_or(store.settings.read_admission),
             ),
             Direction::Write => (
                 store.settings.congestion_write,
-                store.settings.write_admission,
+                own.write_admission
+                    .unwrap_or(store.settings.write_admission),
             ),
         };
         if self.gate.latency[side].exceeds(limit, now) {
@@ -279,6 +288,9 @@ impl Policy {
         let keys = || (0..count).map(|i| key.plus(i));
         // A write of a block that is cached replaces it, which takes no new room.
         if direction == Direction::Write && keys().any(|key| store.index.find(key).is_some()) {
+            return None;
+        }
+        if admission == Admission::ALWAYS {
             return None;
         }
         let touches = self.gate.touches[side].as_mut()?;

@@ -100,9 +100,9 @@ fn a_long_write_goes_past_a_log_that_is_short_and_shortly_after() {
     assert_eq!(ask.write(64, 256 << 10), None);
     let kept: Vec<_> = ask.rig.store.log.free.drain(RECLAIM_RESERVE..).collect();
     assert_eq!(ask.write(1, 4096), None, "a short one waits");
-    assert_eq!(ask.write(64, 256 << 10), Some(BypassReason::DirtyLimit));
+    assert_eq!(ask.write(64, 256 << 10), Some(BypassReason::NoRoom));
     ask.rig.store.log.free.extend(kept);
-    assert_eq!(ask.write(64, 256 << 10), Some(BypassReason::DirtyLimit));
+    assert_eq!(ask.write(64, 256 << 10), Some(BypassReason::NoRoom));
     ask.rig.now = ask.rig.now.after(Nanos::SECOND);
     assert_eq!(ask.write(64, 256 << 10), None);
 }

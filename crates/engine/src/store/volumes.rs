@@ -6,7 +6,8 @@ use crate::format::{BlockKey, Slot};
 use crate::ids::{JobId, RequestIndex};
 use crate::interface::{Device, Memory, Nanos, Operation, Request, VolumeSlot};
 use crate::planted::{self, Bug};
-use crate::settings::Mode;
+use crate::settings::volume::VolumeSettings;
+use crate::settings::{Admission, Mode};
 use crate::store::Store;
 use crate::store::log::Version;
 use crate::store::op::Op;
@@ -42,6 +43,10 @@ struct WrittenVersion {
 #[derive(Debug)]
 pub(crate) struct Volume {
     pub(crate) config: VolumeConfig,
+    /// Settings of its own.
+    pub(crate) own: VolumeSettings,
+    /// The cut-off in force.
+    pub(crate) cutoff_bytes: Option<u64>,
     pub(crate) dirty_blocks: u64,
     pub(crate) cached_blocks: u64,
     /// Write everything back (drain, detach, cleaner).
@@ -89,6 +94,8 @@ impl Volume {
     pub(crate) fn new(config: VolumeConfig) -> Volume {
         Volume {
             config,
+            own: VolumeSettings::default(),
+            cutoff_bytes: None,
             dirty_blocks: 0,
             cached_blocks: 0,
             draining: false,
@@ -178,6 +185,28 @@ impl Store {
         self.volumes[usize::from(slot.0)]
             .as_mut()
             .expect("an attached volume")
+    }
+
+    /// Finds the cut-off of each volume, after a change of settings or volumes.
+    pub(crate) fn renew_cutoffs(&mut self) {
+        let of_cache = self.settings.sequential_cutoff_bytes;
+        self.has_cutoffs = false;
+        for volume in self.volumes.iter_mut().flatten() {
+            volume.cutoff_bytes = volume.own.sequential_cutoff_bytes.unwrap_or(of_cache);
+            self.has_cutoffs |= volume.cutoff_bytes.is_some();
+        }
+    }
+
+    /// Whether a volume asks more of reads by itself, and of writes.
+    pub(crate) fn own_admissions(&self) -> [bool; 2] {
+        let own = || self.volumes.iter().flatten().map(|volume| volume.own);
+        let asks = |admission: Option<Admission>| {
+            admission.is_some_and(|admission| admission != Admission::ALWAYS)
+        };
+        [
+            own().any(|own| asks(own.read_admission)),
+            own().any(|own| asks(own.write_admission)),
+        ]
     }
 
     /// Notes that a write to these blocks reached the origin, or may have.

@@ -236,9 +236,19 @@ fn chosen_lines(recent: &Recent, view: &View) -> Vec<Line<'static>> {
 fn draw_events(frame: &mut Frame<'_>, area: Rect, recent: &Recent) {
     let newest = recent.events.iter().rev().take(usize::from(area.height));
     let lines: Vec<Line<'_>> = newest
-        .map(|event| Line::from(format!("{:<12} {}", event.kind, event.text)).dim())
+        .map(|event| {
+            let time = clock_time(event.unix_seconds);
+            Line::from(format!("{time} {:<12} {}", event.kind, event.text)).dim()
+        })
         .collect();
     frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// The time of day, in UTC.
+fn clock_time(unix_seconds: f64) -> String {
+    let second = unix_seconds.max(0.0) as u64 % 86_400;
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{hour:02}:{minute:02}:{:02}Z", second % 60)
 }
 
 fn draw_help(frame: &mut Frame<'_>) {
@@ -275,6 +285,25 @@ mod tests {
             line.trim_end().to_owned()
         });
         lines.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn an_event_has_its_time() {
+        assert_eq!(clock_time(0.0), "00:00:00Z");
+        assert_eq!(clock_time(1_764_000_000.9), "16:00:00Z");
+        let mut recent = recent();
+        recent.events = vec![crate::daemon::Event {
+            number: 1,
+            unix_seconds: 1_764_000_061.0,
+            kind: "mode".to_owned(),
+            text: "volume sdb is now in mode readonly".to_owned(),
+        }];
+        let view = View::default();
+        let said = shown(&recent, &view, 100, 40);
+        assert!(
+            said.contains("16:01:01Z mode         volume sdb is now"),
+            "{said}"
+        );
     }
 
     fn recent() -> Recent {

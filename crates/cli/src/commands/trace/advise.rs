@@ -19,6 +19,11 @@ const DAY_SECONDS: f64 = 86_400.0;
 /// From less than this nothing is said about a day: an hour, a little less from its first request
 /// to its last.
 const ENOUGH_SECONDS: f64 = 3540.0;
+/// From a running volume less than this is too little to recommend anything from.
+const LEAST_SECONDS: f64 = 600.0;
+const LEAST_REQUESTS: u64 = 10_000;
+/// A size with fewer hits than this is shown as 0.0 %.
+const SHOWN_HITS: f64 = 0.0005;
 /// With fewer hits than this in the largest cache, hits are no reason for one.
 const FEW_HITS: f64 = 0.01;
 
@@ -47,9 +52,49 @@ pub(super) struct Report {
     pub(super) findings: Findings,
     pub(super) duration: Option<f64>,
     pub(super) ssd_tbw: f64,
+    /// A size was given: what is said of it is no recommendation.
+    pub(super) of_given_size: bool,
 }
 
 impl Report {
+    /// Says why nothing is recommended yet. A trace is as long as whoever took it wanted.
+    pub(super) fn too_little(&self) -> Option<String> {
+        let seconds = self.duration.unwrap_or(0.0);
+        let requests = self.findings.requests;
+        let is_enough = seconds >= LEAST_SECONDS && requests >= LEAST_REQUESTS;
+        if is_enough || self.of_given_size || matches!(self.subject, Subject::Trace(_)) {
+            return None;
+        }
+        Some(format!(
+            "Too little was seen to recommend a cache: {} and {requests} requests, of {} and {LEAST_REQUESTS}. \
+             Ask again after the usual load; --size tells the hits of one size so far.",
+            duration(seconds),
+            duration(LEAST_SECONDS),
+        ))
+    }
+
+    /// Points of the curve with the recommended one among them, and whether a point is that. Sizes
+    /// that are too small for any hit are left out.
+    pub(super) fn points(&self) -> Vec<(Point, bool)> {
+        let chosen = self
+            .too_little()
+            .is_none()
+            .then_some(self.findings.advice.point);
+        let is_chosen =
+            |point: &Point| chosen.is_some_and(|it| it.size_blocks == point.size_blocks);
+        let curve = self.findings.curve.iter().filter(|point| !is_chosen(point));
+        let mut points: Vec<Point> = curve.copied().chain(chosen).collect();
+        points.sort_by_key(|point| point.size_blocks);
+        let has_hits = |point: &Point| point.hit_ratio >= SHOWN_HITS;
+        let first = points
+            .iter()
+            .position(|point| has_hits(point) || is_chosen(point));
+        // The last size without hits shows where they begin.
+        let skipped = first.unwrap_or(points.len()).saturating_sub(1);
+        let shown = points.into_iter().skip(skipped);
+        shown.map(|point| (point, is_chosen(&point))).collect()
+    }
+
     /// Bytes a day of so many blocks in the whole trace; unknown without times, and after too
     /// short a time.
     pub(super) fn per_day(&self, blocks: f64) -> Option<f64> {
@@ -136,6 +181,7 @@ fn of_trace(args: &AdviseArgs, format: Format) -> Result<Report> {
         duration: args.duration.or(findings.duration_seconds),
         findings,
         ssd_tbw: args.ssd_tbw,
+        of_given_size: args.size.is_some(),
     })
 }
 
@@ -158,6 +204,7 @@ fn of_volume(args: &AdviseArgs) -> Result<Report> {
         duration: findings.duration_seconds,
         findings,
         ssd_tbw: args.ssd_tbw,
+        of_given_size: args.size.is_some(),
     })
 }
 
@@ -186,6 +233,23 @@ fn document(report: &Report) -> Value {
         Subject::Trace(_) => ("trace", "skipped"),
         Subject::Volume(_) => ("volume", "missed_requests"),
     };
+    let recommendation = json!({
+        "worthwhile": report.is_reused(),
+        "size_blocks": advice.point.size_blocks,
+        "size_bytes": report.bytes(advice.point.size_blocks),
+        "mode": advice.mode.name(),
+        "policy": "s3-fifo",
+        "sequential_cutoff_bytes": advice.cutoff_blocks.map(|blocks| report.bytes(blocks)),
+        "expected": point(&advice.point),
+        "policies": policies,
+        "origin_read_blocks": advice.origin_read_blocks,
+        "origin_write_blocks": advice.origin_write_blocks,
+        "origin_load": origin_load(report),
+        "ssd_write_bytes_per_day": report.per_day(advice.ssd_write_blocks),
+        "ssd_tbw": report.ssd_tbw,
+        "years_of_life": report.years(),
+    });
+    let too_little = report.too_little();
     json!({
         subject: report.subject.name(),
         skipped: report.skipped,
@@ -198,22 +262,8 @@ fn document(report: &Report) -> Value {
         "sampling_rate": findings.sampling_rate,
         "sampled_blocks": findings.sampled_blocks,
         "curve": curve,
-        "recommendation": {
-            "worthwhile": report.is_reused(),
-            "size_blocks": advice.point.size_blocks,
-            "size_bytes": report.bytes(advice.point.size_blocks),
-            "mode": advice.mode.name(),
-            "policy": "s3-fifo",
-            "sequential_cutoff_bytes": advice.cutoff_blocks.map(|blocks| report.bytes(blocks)),
-            "expected": point(&advice.point),
-            "policies": policies,
-            "origin_read_blocks": advice.origin_read_blocks,
-            "origin_write_blocks": advice.origin_write_blocks,
-            "origin_load": origin_load(report),
-            "ssd_write_bytes_per_day": report.per_day(advice.ssd_write_blocks),
-            "ssd_tbw": report.ssd_tbw,
-            "years_of_life": report.years(),
-        },
+        "recommendation": too_little.is_none().then_some(recommendation),
+        "too_little_seen": too_little,
     })
 }
 
@@ -304,6 +354,16 @@ fn text(report: &Report) -> String {
             let _ = writeln!(text, "{missed} requests came too fast to be seen.");
         }
     }
+    if let Some(why) = report.too_little() {
+        let _ = writeln!(text, "\n{why}");
+    } else {
+        recommend(&mut text, report);
+    }
+    plot(&mut text, report);
+    text
+}
+
+fn recommend(text: &mut String, report: &Report) {
     if !report.is_reused() {
         text.push_str(NO_REUSE);
     }
@@ -315,14 +375,25 @@ fn text(report: &Report) -> String {
     for (policy, ratio) in &report.findings.advice.policies {
         let _ = write!(text, " {policy} {ratio:.3} ");
     }
-    text.push_str("\n\nBy LRU, by size of the cache (* recommended):\n");
+    text.push('\n');
+}
+
+fn plot(text: &mut String, report: &Report) {
+    let points = report.points();
+    let has_hits = points
+        .iter()
+        .any(|(point, _)| point.hit_ratio >= SHOWN_HITS);
+    if !has_hits {
+        text.push_str("\nNo size of the cache would have had a hit in a thousand, by LRU.\n");
+        return;
+    }
+    text.push_str("\nBy LRU, by size of the cache (* recommended):\n");
     let _ = writeln!(
         text,
         "{:>12} {:>7} {:>7} {:>7}  hits of all",
         "size", "all", "reads", "writes"
     );
-    let near = nearest(report);
-    for (at, point) in report.findings.curve.iter().enumerate() {
+    for (point, is_chosen) in points {
         let bar = "#".repeat((point.hit_ratio * 40.0).round() as usize);
         let _ = writeln!(
             text,
@@ -331,19 +402,82 @@ fn text(report: &Report) -> String {
             point.hit_ratio * 100.0,
             point.read_hit_ratio * 100.0,
             point.write_hit_ratio * 100.0,
-            if at == near { '*' } else { ' ' }
+            if is_chosen { '*' } else { ' ' }
         );
     }
-    text
 }
 
-/// The point of the curve that is nearest to the recommended size from above.
-fn nearest(report: &Report) -> usize {
-    let wanted = report.findings.advice.point.size_blocks;
-    report
-        .findings
-        .curve
-        .iter()
-        .position(|point| point.size_blocks >= wanted)
-        .unwrap_or(report.findings.curve.len().saturating_sub(1))
+#[cfg(test)]
+mod tests {
+    use forebay_trace::{Kind, Request};
+
+    use super::*;
+
+    /// A volume of which `rounds` times 100 blocks were read, each block in each round, one round
+    /// in a second.
+    fn seen(rounds: u64) -> Report {
+        let mut adviser = Adviser::new(1 << 16, 30);
+        for at in 0..rounds * 100 {
+            adviser.see(&Request {
+                time_ns: Some(at * 10_000_000),
+                kind: Kind::Read,
+                volume: 0,
+                first_block: at % 100,
+                blocks: 1,
+            });
+        }
+        let findings = adviser.findings(None);
+        Report {
+            subject: Subject::Volume("sdb".to_owned()),
+            block_size: 4096,
+            skipped: 0,
+            duration: findings.duration_seconds,
+            findings,
+            ssd_tbw: 600.0,
+            of_given_size: false,
+        }
+    }
+
+    #[test]
+    fn nothing_is_recommended_before_enough_was_seen() {
+        let early = text(&seen(300));
+        assert!(early.contains("5 min 00 s and 30000 requests, of 10 min 00 s and 10000"));
+        assert!(
+            !early.contains("Recommended:") && !early.contains(" *|"),
+            "{early}"
+        );
+        assert!(document(&seen(300))["recommendation"].is_null());
+        let of_size = Report {
+            of_given_size: true,
+            ..seen(300)
+        };
+        assert!(text(&of_size).contains("expected hits"));
+        let later = document(&seen(700));
+        assert!(later["recommendation"]["mode"].is_string() && later["too_little_seen"].is_null());
+    }
+
+    #[test]
+    fn the_star_is_at_the_size_that_the_text_names() {
+        let report = seen(700);
+        let said = text(&report);
+        let named = size(report.bytes(report.findings.advice.point.size_blocks));
+        let starred: Vec<&str> = said.lines().filter(|line| line.contains(" *|")).collect();
+        assert!(
+            said.contains(&format!("  size                {named}\n")),
+            "{said}"
+        );
+        assert_eq!(starred.len(), 1, "{said}");
+        assert!(starred[0].trim_start().starts_with(&named), "{said}");
+        let empty = said
+            .lines()
+            .filter(|line| line.contains("  0.0%    0.0%    0.0%"));
+        assert!(empty.count() <= 1, "{said}");
+    }
+
+    #[test]
+    fn a_load_without_reuse_has_no_rows_of_nothing() {
+        let said = text(&seen(1));
+        assert!(said.contains("No size of the cache"), "{said}");
+        assert!(!said.contains("0.0%"), "{said}");
+    }
 }

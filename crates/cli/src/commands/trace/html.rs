@@ -24,13 +24,17 @@ table{border-collapse:collapse}td,th{padding:.15rem .8rem .15rem 0;text-align:le
         "<h1>Advice on a cache for {}</h1>",
         escape(report.subject.name())
     );
-    if !report.is_reused() {
+    let too_little = report.too_little();
+    if let Some(why) = &too_little {
+        let _ = writeln!(page, "<p><b>{}</b></p>", escape(why));
+    } else if !report.is_reused() {
         page.push_str(
             "<p><b>A cache does not help this load: hardly a block is asked for twice.</b></p>\n",
         );
     }
     page.push_str("<table>\n");
-    for (what, value) in rows(report) {
+    let rows = rows(report).into_iter();
+    for (what, value) in rows.filter(|_| too_little.is_none()) {
         let _ = writeln!(page, "<tr><th>{what}</th><td>{}</td></tr>", escape(&value));
     }
     page.push_str("</table>\n<h2>Hit ratio by size, LRU</h2>\n");
@@ -39,7 +43,7 @@ table{border-collapse:collapse}td,th{padding:.15rem .8rem .15rem 0;text-align:le
         "<table><tr><th class=n>size</th><th class=n>all</th><th class=n>reads</th>\
 <th class=n>writes</th></tr>\n",
     );
-    for point in &report.findings.curve {
+    for (point, _) in report.points() {
         let _ = writeln!(
             page,
             "<tr><td class=n>{}</td><td class=n>{:.1} %</td><td class=n>{:.1} %</td>\
@@ -104,6 +108,10 @@ fn chart(page: &mut String, report: &Report) {
             at * 60 + 10,
             HEIGHT + 24.0
         );
+    }
+    if report.too_little().is_some() {
+        page.push_str("</svg>\n");
+        return;
     }
     let marked = x(report.findings.advice.point.size_blocks);
     let _ = writeln!(

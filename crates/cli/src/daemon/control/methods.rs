@@ -14,6 +14,7 @@ use super::answer::{
     drained, emptying_message, error_reply, gone, progress_message, resized, send,
 };
 use super::volumes::Progress;
+use super::who::Who;
 use crate::config;
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::state::{Daemon, VolumeSide};
@@ -63,8 +64,18 @@ impl Asked<'_> {
                 Ok(json!({ "events": events }))
             }
             "org.forebay.Mode" => self.set_mode(),
-            "org.forebay.Set" => daemon.set(need(&given.key, "key")?, need(&given.value, "value")?),
-            "org.forebay.Get" => daemon.get(given.key.as_deref()),
+            "org.forebay.Set" => {
+                let (key, value) = (need(&given.key, "key")?, need(&given.value, "value")?);
+                match &given.name {
+                    Some(name) => daemon.set_of_volume(name, key, value, &self.who()),
+                    None => daemon.set(key, value, &self.who()),
+                }
+            }
+            "org.forebay.Get" => match &given.name {
+                Some(name) => daemon.get_of_volume(name, given.key.as_deref()),
+                None => daemon.get(given.key.as_deref()),
+            },
+            "org.forebay.Config" => daemon.running_config(),
             "org.forebay.Drain" => {
                 let volume = self.volume()?;
                 Ok(drained(&volume.name, self.drain(&volume)?))
@@ -88,7 +99,7 @@ impl Asked<'_> {
             "org.forebay.Resize"
             | "org.forebay.AddCacheDevice"
             | "org.forebay.RemoveCacheDevice" => self.change_space(method),
-            "org.forebay.Reload" => daemon.reload(),
+            "org.forebay.Reload" => daemon.reload(&self.who()),
             "org.forebay.Stop" => self.stop(),
             other => Err(Usage(format!("there is no method `{other}`")).into()),
         }
@@ -97,6 +108,13 @@ impl Asked<'_> {
     /// Says how far it is; false if nobody waits for the answer any more.
     fn tell(&self, message: &Value) -> bool {
         !gone(self.stream) && (!self.more || send(self.stream, message))
+    }
+
+    fn who(&self) -> Who {
+        // Of a daemon that the root file system is on, the file of users may be on its own volume.
+        let is_own = self.daemon.is_under_root();
+        let users = (!is_own).then(|| std::fs::read_to_string("/etc/passwd").ok());
+        Who::at(self.stream, &users.flatten().unwrap_or_default())
     }
 
     fn volume(&self) -> Result<VolumeSide> {
@@ -111,7 +129,7 @@ impl Asked<'_> {
     fn set_mode(&self) -> Result<Value> {
         let name = need(&self.given.name, "name")?;
         let mode = mode(need(&self.given.mode, "mode")?)?;
-        self.daemon.set_mode(name, mode)?;
+        self.daemon.set_mode(name, mode, &self.who())?;
         Ok(json!({ "name": name, "mode": mode.name() }))
     }
 

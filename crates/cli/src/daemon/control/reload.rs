@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use forebay_engine::{Mode, Settings};
+use forebay_engine::{Mode, Settings, VolumeSettings};
 use serde_json::{Value, json};
 
+use super::who::Who;
 use crate::args::ServeArgs;
 use crate::config::{self, Plan, VolumePlan};
 use crate::daemon::state::Daemon;
@@ -22,6 +23,7 @@ struct Changes {
     settings: Option<Settings>,
     new_volumes: Vec<(Origin, VolumePlan)>,
     modes: Vec<(String, Mode)>,
+    own_settings: Vec<(String, VolumeSettings)>,
     waiting: Vec<String>,
 }
 
@@ -29,7 +31,7 @@ impl Daemon {
     /// Reads the configuration again and applies what it can; says what that was, and what waits
     /// for a restart. Nothing is changed by a file that is wrong, or that asks for a volume that
     /// cannot be had.
-    pub(in crate::daemon) fn reload(&self) -> Result<Value> {
+    pub(super) fn reload(&self, who: &Who) -> Result<Value> {
         // Reloads come one at a time.
         let mut current = self
             .plan
@@ -47,7 +49,7 @@ impl Daemon {
             .context("nothing was changed")?;
         let waiting = changes.waiting.clone();
         let mut changed = Vec::new();
-        let applied = self.apply(changes, &mut current, &mut changed);
+        let applied = self.apply(changes, who, &mut current, &mut changed);
         self.note_reload(&changed, &waiting, &new.notes);
         applied.with_context(|| stopped_half_way(&changed))?;
         note_applied(&mut current, new);
@@ -66,6 +68,7 @@ impl Daemon {
             settings: None,
             new_volumes: Vec::new(),
             modes: Vec::new(),
+            own_settings: Vec::new(),
             waiting: waiting.into_iter().map(str::to_owned).collect(),
         };
         for cache in new.cache.iter().filter(|_| current.cache != new.cache) {
@@ -95,7 +98,15 @@ impl Daemon {
     ) -> Result<()> {
         let name = volume.called();
         let known = current.volumes.iter().find(|known| known.called() == name);
-        if self.volume(&name).is_none() {
+        let served = self.volume(&name);
+        if served_cache
+            && served
+                .as_ref()
+                .is_some_and(|served| served.own != volume.own)
+        {
+            changes.own_settings.push((name.clone(), volume.own));
+        }
+        if served.is_none() {
             if !served_cache {
                 check_is_there(&volume.origin)?;
                 let what = format!("volume {name}: this daemon serves no cache to attach it to");
@@ -156,26 +167,37 @@ impl Daemon {
 
     /// Puts one thing after the other into force; `changed` has those that are, and `current` what
     /// the file says of them, whatever happens.
-    fn apply(&self, changes: Changes, current: &mut Plan, changed: &mut Vec<String>) -> Result<()> {
+    fn apply(
+        &self,
+        changes: Changes,
+        who: &Who,
+        current: &mut Plan,
+        changed: &mut Vec<String>,
+    ) -> Result<()> {
         let mut admin = self.admin();
         if let Some(settings) = changes.settings {
-            self.put_into_force(&mut admin, settings.clone())?;
+            self.put_into_force(&mut admin, settings.clone(), who)?;
             current.settings = settings;
             changed.push("settings".to_owned());
         }
         admin.profile = changes.profile;
         drop(admin);
         for (name, mode) in changes.modes {
-            self.set_mode(&name, mode)?;
+            self.set_mode(&name, mode, who)?;
             let mut known = current.volumes.iter_mut();
             if let Some(known) = known.find(|known| known.called() == name) {
                 known.mode = Some(mode);
             }
             changed.push(format!("volume {name} is in mode {}", mode.name()));
         }
+        for (name, own) in changes.own_settings {
+            self.put_own_into_force(&name, own, who)?;
+            changed.push(format!("settings of volume {name}"));
+        }
         for (mut origin, volume) in changes.new_volumes {
             let attached = self.attach(&mut origin, volume.emulate.clone());
             if self.volume(&origin.name).is_some() {
+                self.put_own_into_force(&origin.name, volume.own, who)?;
                 // Also one that could not be made a block device.
                 changed.push(format!("volume {} is attached", origin.name));
                 current.volumes.push(volume);
@@ -244,7 +266,10 @@ fn note_applied(current: &mut Plan, new: Plan) {
             .iter_mut()
             .find(|known| known.called() == name)
         {
-            Some(known) => known.mode = volume.mode,
+            Some(known) => {
+                known.mode = volume.mode;
+                known.own = volume.own;
+            }
             None => current.volumes.push(volume),
         }
     }

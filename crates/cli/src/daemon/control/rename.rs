@@ -12,6 +12,7 @@ use crate::config::Plan;
 use crate::daemon::state::{Admin, Daemon, VolumeSide};
 use crate::device::attach;
 use crate::failure::wrong_usage;
+use crate::quoting::in_shell;
 
 impl Admin {
     /// The present name of a volume.
@@ -43,7 +44,7 @@ impl Daemon {
 
     /// Gives a volume another name. Its users go on; new users must know the new name.
     pub(in crate::daemon) fn rename(&self, old: &str, new: &str) -> Result<Value> {
-        attach::check_name(new, "choose another")?;
+        attach::check_new_name(new, "choose another")?;
         let export_name = ExportName::new(new)?;
         // A reload compares names with those of the plan: one after the other.
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +118,7 @@ fn what_to_change(plan: &Plan, old: &str, volume: &VolumeSide) -> Vec<String> {
             "before the next start {}",
             attach::how_to_give(new, Some(file))
         ),
-        None => format!("give it with --name {new} at the next start"),
+        None => format!("give it with --name {} at the next start", in_shell(new)),
     }];
     if volume.block_device.is_some() {
         to_do.push(format!(

@@ -4,25 +4,27 @@ use anyhow::Result;
 use forebay_engine::Settings;
 use serde_json::{Value, json};
 
+use super::who::Who;
 use crate::daemon::state::{Admin, Daemon};
 use crate::failure::{Usage, wrong_usage};
+use crate::settings::Difference;
 use crate::{profiles, settings};
 
 impl Daemon {
     /// Changes a setting, of ours or of another cache, until the daemon stops. Says what that
     /// was for the second kind, in JSON.
-    pub(in crate::daemon) fn set(&self, key: &str, value: &str) -> Result<Value> {
+    pub(super) fn set(&self, key: &str, value: &str, who: &Who) -> Result<Value> {
         let mut answer = json!({ "key": key, "value": value });
         if key.contains('.') {
-            self.set_foreign(key, value, &mut answer)?;
+            self.set_foreign(key, value, who, &mut answer)?;
         } else {
             let mut admin = self.admin();
             let mut changed = admin.settings.clone();
             settings::change(&mut changed, key, value).map_err(Usage)?;
-            self.put_into_force(&mut admin, changed)?;
+            self.put_into_force(&mut admin, changed, who)?;
+            let now = settings::shown_as_json(&admin.settings, Some(key)).map_err(Usage)?;
+            answer["in_force"] = now[key].clone();
         }
-        self.events
-            .note("settings", format!("{key} is now {value}"));
         Ok(answer)
     }
 
@@ -32,7 +34,7 @@ impl Daemon {
         Ok(json!({ "settings": shown }))
     }
 
-    fn set_foreign(&self, key: &str, value: &str, answer: &mut Value) -> Result<()> {
+    fn set_foreign(&self, key: &str, value: &str, who: &Who, answer: &mut Value) -> Result<()> {
         let mut admin = self.admin();
         let mut settings = admin.settings.clone();
         let change = profiles::change(&mut settings, key, value).map_err(Usage)?;
@@ -44,7 +46,7 @@ impl Daemon {
         answer["changed"] = Value::from(changed);
         answer["notes"] = Value::from(change.notes);
         let Some(mode) = change.mode else {
-            return self.put_into_force(&mut admin, settings);
+            return self.put_into_force(&mut admin, settings, who);
         };
         let [volume] = &*admin.volumes else {
             let message = format!(
@@ -54,15 +56,20 @@ impl Daemon {
             return Err(Usage(message).into());
         };
         let name = volume.name.clone();
-        self.put_into_force(&mut admin, settings)?;
+        self.put_into_force(&mut admin, settings, who)?;
         drop(admin);
-        self.set_mode(&name, mode)?;
+        self.set_mode(&name, mode, who)?;
         answer["changed"]["mode"] = Value::from(mode.name());
         Ok(())
     }
 
-    /// Gives settings to all shards.
-    pub(super) fn put_into_force(&self, admin: &mut Admin, settings: Settings) -> Result<()> {
+    /// Gives settings to all shards, and says in the log which changed, and by whom.
+    pub(super) fn put_into_force(
+        &self,
+        admin: &mut Admin,
+        settings: Settings,
+        who: &Who,
+    ) -> Result<()> {
         if admin.cache.is_none() {
             wrong_usage!(
                 "this daemon serves no cache whose settings could change; start one with --cache"
@@ -72,6 +79,16 @@ impl Daemon {
             // Some shards may have taken them: all go on with those they had.
             self.give(&admin.settings)?;
             return Err(error);
+        }
+        for changed in settings::differences(&admin.settings, &settings) {
+            let Difference {
+                name,
+                before,
+                after,
+            } = changed;
+            tracing::info!("setting {name} is now {after}, was {before}: by {who}");
+            let said = format!("{name} is now {after}, was {before}");
+            self.events.note("settings", said);
         }
         admin.settings = settings;
         Ok(())

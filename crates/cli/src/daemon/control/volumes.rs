@@ -9,6 +9,7 @@ use forebay_io::Emulation;
 use forebay_model::ModelOptions;
 
 use super::commands::{self, Hooks};
+use super::who::Who;
 use crate::daemon::data::served::ServedVolume;
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
@@ -127,15 +128,16 @@ impl Daemon {
     }
 
     /// Switches a volume's mode, now and for the next attach.
-    pub(super) fn set_mode(&self, name: &str, mode: Mode) -> Result<()> {
+    pub(super) fn set_mode(&self, name: &str, mode: Mode, who: &Who) -> Result<()> {
         let volume = self.find_volume(Some(name))?;
-        if self.admin().cache.is_none() {
+        let Some(before) = self.admin().mode_of(name) else {
             wrong_usage!(
                 "volume `{name}` is served without a cache: a mode means nothing; start it with --cache"
             )
-        }
+        };
         self.carry_out_at_once(Command::SetMode(volume.slot, mode))?;
-        tracing::info!("volume {name} is now in mode {}", mode.name());
+        let (now, before) = (mode.name(), before.name());
+        tracing::info!("volume {name} is now in mode {now}, was in {before}: by {who}");
         self.events.note(
             "mode",
             format!("volume {name} is now in mode {}", mode.name()),
@@ -309,6 +311,6 @@ fn check_may_attach(admin: &Admin, origin: &mut Origin) -> Result<()> {
     };
     match attach::attached_volumes(cache.superblock()).find(|known| known.name == origin.name) {
         Some(known) => attach::check_origin(cache.superblock(), known, origin),
-        None => Ok(()),
+        None => attach::check_new_name(&origin.name, "choose another name with --name"),
     }
 }

@@ -13,6 +13,7 @@ use forebay_frontend::nbd::{Peer, TlsPolicy};
 use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 use crate::failure::{Refused, refuse};
 use crate::network::nbd::{Address, Tls};
+use crate::quoting::in_uri;
 
 /// A client's socket.
 #[derive(Debug)]
@@ -141,8 +142,12 @@ pub(in crate::daemon) enum Listening {
 impl Listening {
     /// The URI by which a client names an export here.
     pub(in crate::daemon) fn uri(&self, export: &str) -> String {
+        let export = in_uri(export);
         match self {
-            Listening::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
+            Listening::Unix(path) => {
+                let socket = in_uri(&path.to_string_lossy());
+                format!("nbd+unix:///{export}?socket={socket}")
+            }
             Listening::Tcp { bound, tls: true } => format!("nbds://{bound}/{export}"),
             Listening::Tcp { bound, tls: false } => format!("nbd://{bound}/{export}"),
         }

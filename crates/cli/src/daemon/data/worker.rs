@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use forebay_cache::{Answer, ControlFlush, Host, Instruction, Order, Shard, Shared, Slots};
 use forebay_engine::{
-    Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Stats, VolumeSlot,
+    Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Stats, VolumeSettings,
+    VolumeSlot,
 };
 use forebay_frontend::nbd::{Export, ExportId, ExportName, ExportTable, Limits};
 use forebay_io::{
@@ -342,6 +343,12 @@ impl Worker {
         }
         self.engines()
             .try_for_each(|engine| engine.set_settings(settings.clone()))
+    }
+
+    /// Gives a volume settings of its own.
+    pub(in crate::daemon) fn set_volume_settings(&mut self, slot: VolumeSlot, own: VolumeSettings) {
+        self.engines()
+            .for_each(|engine| engine.set_volume_settings(slot, own));
     }
 
     /// Makes the memory buffers of shards that have none.

@@ -34,10 +34,28 @@ impl Daemon {
         self.put_on_record();
     }
 
-    /// Whether the cache is given up.
-    pub(super) fn is_given_up(&self) -> bool {
-        let giving_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
-        giving_up.was_told
+    /// Says what is left in a cache that is given up, and what to do; `None` of one that is not.
+    pub(super) fn after_giving_up(&self) -> Option<String> {
+        {
+            let giving_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+            giving_up.was_told.then_some(())?;
+        }
+        let admin = self.admin();
+        let id = admin.cache.as_ref()?.superblock().id;
+        let note = self.surroundings.state.abandonment(id).ok().flatten();
+        Some(match note.map(|note| note.unsaved_bytes()) {
+            Some(0) => "the cache is given up, and nothing in it is newer than on its origins: nothing is lost. Make \
+                        it anew with `forebay create --force`"
+                .to_owned(),
+            Some(bytes) => format!(
+                "the cache is given up: {} in it are newer than on its origins, and `forebay drain --offline` writes it \
+                 out",
+                units::size(bytes)
+            ),
+            None => "the cache is given up, which could not be put on record: what is newer in it than on its origins \
+                     stays there, and `forebay drain --offline` writes it out"
+                .to_owned(),
+        })
     }
 
     /// When [`Daemon::put_on_record`] should be tried again, if something waits for that.

@@ -46,6 +46,7 @@ pub(super) fn open_cache(
     surroundings: &Surroundings,
 ) -> Result<Option<OpenCache>> {
     let Some(wanted) = &plan.cache else {
+        attach::check_new_names(None, origins)?;
         return Ok(None);
     };
     let (storage, superblock, note) = if saves {
@@ -60,6 +61,7 @@ pub(super) fn open_cache(
         .map(|note| attach::unsaved_blocks(&superblock, note));
     let file = plan.source.as_ref().and_then(|args| args.config.as_deref());
     attach::check_origins(&superblock, origins, file)?;
+    attach::check_new_names(Some(&superblock), origins)?;
     let mut attached = attach::attach(storage, &superblock, false, &plan.settings, note.as_ref())?;
     let report = &attached.report;
     tracing::info!(

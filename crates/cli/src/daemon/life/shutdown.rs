@@ -63,11 +63,10 @@ pub(in crate::daemon) fn stop(
     match &result {
         Ok(()) => tracing::info!("stopped"),
         Err(error) => {
-            let then = if daemon.is_given_up() {
-                "the cache is given up: what is newer in it than on its origins stays there, and `forebay drain --offline` writes it out"
-            } else {
-                "what was acknowledged is recovered at the next start"
-            };
+            let then = daemon.after_giving_up();
+            let then = then
+                .as_deref()
+                .unwrap_or("what was acknowledged is recovered at the next start");
             tracing::error!(
                 "not stopped in order: {}; {then}",
                 crate::failure::describe(error)
@@ -100,15 +99,20 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Resu
         link.call(|worker| worker.close_clients(true))?;
     }
     end_recordings(daemon)?;
-    let held = wait.until(
-        "block devices to have their answers",
-        DEVICES,
-        false,
-        |link| link.call(Worker::hold_queues),
-    )?;
+    // The users of a block device would get errors for what is not answered; others have none.
+    let has_devices = daemon.block_devices.is_some();
+    let last = if has_devices {
+        "the last requests of block devices and clients: an origin or cache device does not answer"
+    } else {
+        "the last requests of clients: an origin or cache device does not answer; a second signal ends this, and what \
+         was acknowledged stays"
+    };
+    let held = wait.until(last, DEVICES, !has_devices, |link| {
+        link.call(Worker::hold_queues)
+    })?;
     if !held {
         bail!(
-            "requests of block devices were not answered within {} seconds",
+            "requests were not answered within {} seconds, or before a second signal",
             DEVICES.as_secs()
         );
     }

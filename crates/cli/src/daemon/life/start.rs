@@ -33,6 +33,9 @@ use crate::service_manager;
 use crate::thread;
 use crate::units;
 
+/// The longest time from a socket's name to its listening, which follow each other at once.
+const LISTENING: Duration = Duration::from_millis(100);
+
 /// Runs a daemon until it is told to stop.
 pub(crate) fn serve(plan: Plan) -> Result<()> {
     let http = http::bind(&plan.http)?;
@@ -132,6 +135,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
     if plan.ublk {
         check_driver()?;
     }
+    remove_dead_sockets(&run_dir());
     // Sockets come first: a daemon that nobody can reach must not begin to write.
     let control = bind_control(&control_path)?;
     let mut guard = ControlSocket(Some(control_path.clone()));
@@ -218,6 +222,34 @@ fn begin_recording(path: &std::path::Path) -> Result<Arc<Recording>> {
     );
     Recording::create(path)
         .with_context(|| format!("cannot begin a recording in {}", path.display()))
+}
+
+/// Removes the sockets that killed daemons left, at which nobody listens.
+fn remove_dead_sockets(directory: &std::path::Path) {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    for path in paths.filter(|path| path.extension().is_some_and(|end| end == "sock")) {
+        if is_dead(&path) {
+            // Another daemon may have been quicker.
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
+/// Whether nobody listens at a socket, for as long as a daemon that starts takes from its socket's
+/// name to its listening.
+fn is_dead(path: &std::path::Path) -> bool {
+    let refuses = || {
+        std::os::unix::net::UnixStream::connect(path)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+    };
+    // A file that is no socket refuses too.
+    let is_socket = std::fs::symlink_metadata(path)
+        .is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()));
+    is_socket && refuses() && {
+        std::thread::sleep(LISTENING);
+        refuses()
+    }
 }
 
 /// Removes the control socket of a daemon that does not come to be.

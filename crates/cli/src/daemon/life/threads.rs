@@ -148,7 +148,14 @@ pub(super) fn start_workers(
             ..ServedVolume::new(origin, emulation)?
         };
         add_volume(&links, slot, &volume)?;
-        volumes.push(VolumeSide::new(origin, slot));
+        let own = planned.own;
+        for link in &links {
+            link.call(move |worker| worker.set_volume_settings(slot, own))?;
+        }
+        volumes.push(VolumeSide {
+            own,
+            ..VolumeSide::new(origin, slot)
+        });
     }
     Ok(Started {
         links,

@@ -98,6 +98,15 @@ impl Status {
             |traffic| traffic.write_blocks_hit,
             |traffic| traffic.write_blocks_missed,
         );
+        let (reads, writes) = (
+            rate(|traffic| traffic.read_requests),
+            rate(|traffic| traffic.write_requests),
+        );
+        let window = match before {
+            Some(_) => "in the last",
+            None => "since the start,",
+        };
+        writeln!(out, "{window} {}:", duration(seconds))?;
         let mut requests = |kind: &str, rate: f64, hit: &str, times: &Latency| {
             writeln!(
                 out,
@@ -106,10 +115,6 @@ impl Status {
                 latency(times.p99_ns),
             )
         };
-        let (reads, writes) = (
-            rate(|traffic| traffic.read_requests),
-            rate(|traffic| traffic.write_requests),
-        );
         requests("reads", reads, &hit_reads, &now.read_latency)?;
         requests("writes", writes, &hit_writes, &now.write_latency)?;
         let flushes = rate(|traffic| traffic.flush_requests);
@@ -177,6 +182,11 @@ mod tests {
         );
         assert!(
             page.contains("replacement adaptive: steady in 1 shard(s)"),
+            "{page}"
+        );
+        // Rates say of how long they are, as the ratio below them does.
+        assert!(
+            page.contains("since the start, 1 h 06 min:\nreads "),
             "{page}"
         );
         assert!(page.ends_with("no trouble\n"), "{page}");

@@ -1,0 +1,82 @@
+//! Settings of one volume, changed while clients use it.
+
+use anyhow::{Context, Result};
+use forebay_engine::VolumeSettings;
+use serde_json::{Value, json};
+
+use super::who::Who;
+use crate::daemon::state::Daemon;
+use crate::failure::{Usage, wrong_usage};
+use crate::settings;
+
+impl Daemon {
+    /// Changes a setting of one volume until the daemon stops; `default` is as the cache has it.
+    pub(super) fn set_of_volume(
+        &self,
+        name: &str,
+        key: &str,
+        value: &str,
+        who: &Who,
+    ) -> Result<Value> {
+        let mut own = self.find_volume(Some(name))?.own;
+        settings::change_own(&mut own, key, value).map_err(Usage)?;
+        self.put_own_into_force(name, own, who)?;
+        let now = self.in_force(name)?;
+        let in_force = settings::shown_as_json(&now, Some(key)).map_err(Usage)?;
+        Ok(json!({ "name": name, "key": key, "value": value, "in_force": in_force[key] }))
+    }
+
+    /// The settings in force for a volume that it can have of its own, or one of them, in words.
+    pub(super) fn get_of_volume(&self, name: &str, key: Option<&str>) -> Result<Value> {
+        let now = self.in_force(name)?;
+        if let Some(key) = key {
+            settings::own_setting(key, "").map_err(Usage)?;
+        }
+        let mut shown = settings::shown_as_json(&now, key).map_err(Usage)?;
+        shown.retain(|name, _| settings::own_setting(name, "").is_ok());
+        Ok(json!({ "name": name, "settings": shown }))
+    }
+
+    fn in_force(&self, name: &str) -> Result<forebay_engine::Settings> {
+        let own = self.find_volume(Some(name))?.own;
+        Ok(settings::own_over(&own, &self.admin().settings))
+    }
+
+    /// Gives a volume settings of its own in all shards, and says in the log which changed, and by
+    /// whom.
+    pub(super) fn put_own_into_force(
+        &self,
+        name: &str,
+        own: VolumeSettings,
+        who: &Who,
+    ) -> Result<()> {
+        // Held all the while: of two changes at a time some shards could hear the one last, some
+        // the other.
+        let mut admin = self.admin();
+        if admin.cache.is_none() {
+            wrong_usage!(
+                "volume `{name}` is served without a cache whose settings could change; start it with --cache"
+            );
+        }
+        let cache = admin.settings.clone();
+        let mut volumes = admin.volumes.iter_mut();
+        let volume = volumes
+            .find(|volume| volume.name == name)
+            .context("the volume was detached or renamed meanwhile")?;
+        let slot = volume.slot;
+        for link in &self.links {
+            link.call(move |worker| worker.set_volume_settings(slot, own))?;
+        }
+        let before = settings::own_over(&volume.own, &cache);
+        volume.own = own;
+        for changed in settings::differences(&before, &settings::own_over(&own, &cache)) {
+            let said = format!(
+                "{} of volume {name} is now {}, was {}",
+                changed.name, changed.after, changed.before
+            );
+            tracing::info!("setting {said}: by {who}");
+            self.events.note("settings", said);
+        }
+        Ok(())
+    }
+}
