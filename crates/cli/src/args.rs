@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// Add an origin device to a running cache.
     Attach(AttachArgs),
     /// Write a volume's dirty data back and take it off a running cache.
-    Detach(VolumeArgs),
+    Detach(DetachArgs),
     /// Show what a running cache does.
     Status(StatusArgs),
     /// Watch a running cache, live, in a terminal.
@@ -98,6 +98,8 @@ pub(crate) enum Command {
     Dump(CheckArgs),
     /// Go on with a damaged cache: give up what cannot be trusted.
     Repair(RepairArgs),
+    /// Write the dirty data of a volume to a file, from a cache that is not in use.
+    Rescue(RescueArgs),
     /// List the block devices of Forebay, and give up one that no daemon serves any more.
     Devices(DevicesArgs),
     /// Record, replay and learn from block traces.
@@ -316,9 +318,20 @@ pub(crate) struct AttachArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: forebay detach sdb")]
-pub(crate) struct VolumeArgs {
+pub(crate) struct DetachArgs {
     /// The volume.
     pub(crate) name: String,
+    /// Of a volume whose origin is not there: lose its dirty data, which is on no disk.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Take it off a cache that no daemon serves, without its origin.
+    #[arg(long, requires = "cache")]
+    pub(crate) offline: bool,
+    /// With --offline: the cache device; given several times, all devices of one cache.
+    #[arg(long, value_name = "SSD", requires = "offline")]
+    pub(crate) cache: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) devices: DeviceArgs,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }
@@ -440,7 +453,6 @@ pub(crate) enum ProfileCommand {
 )]
 pub(crate) struct DrainArgs {
     /// The volume [default: the only one].
-    #[arg(conflicts_with = "offline")]
     pub(crate) name: Option<String>,
     /// Drain a cache that no daemon serves.
     #[arg(long, requires_all = ["origin", "cache"])]
@@ -567,6 +579,27 @@ pub(crate) struct CheckArgs {
     /// The cache device, or all devices of the cache.
     #[arg(required = true, value_name = "CACHE")]
     pub(crate) cache: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) devices: DeviceArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay rescue sdb --cache /dev/nvme0n1p3 --to sdb.img")]
+pub(crate) struct RescueArgs {
+    /// The volume.
+    pub(crate) name: String,
+    /// The cache device; given several times, all devices of one cache.
+    #[arg(long, value_name = "SSD", required = true)]
+    pub(crate) cache: Vec<PathBuf>,
+    /// The file: sparse, as large as the volume, each dirty block at its place.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: PathBuf,
+    /// Overwrite the file.
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -5,6 +5,7 @@ mod cache;
 mod check;
 mod check_config;
 mod create;
+mod detach_offline;
 mod devices;
 mod drain;
 mod explain;
@@ -16,6 +17,7 @@ mod profile;
 mod progress;
 mod removal;
 mod repair;
+mod rescue;
 mod status;
 mod supervise;
 mod top;
@@ -55,6 +57,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Check(args) => check::check(&args),
         Command::Dump(args) => check::dump(&args),
         Command::Repair(args) => repair::run(&args),
+        Command::Rescue(args) => rescue::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Advise(args) => trace::advise(&args),

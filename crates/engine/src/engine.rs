@@ -1,6 +1,6 @@
 //! The state of one shard and its three calls: submit, complete, next action.
 
-mod control;
+pub(crate) mod control;
 
 use std::collections::VecDeque;
 

@@ -38,6 +38,7 @@ mod unsaved;
 
 pub use bypass::{BypassReason, Bypassed, Bypasses};
 pub use engine::MAX_RANGE_BYTES;
+pub use engine::control::DirtyBlock;
 pub use format::{
     BlockKey, CacheDevice, CacheId, DATA_OFFSET_BYTES, Extent, Extents, Geometry, GeometryError,
     MIN_SEGMENTS, Stream, Superblock, SuperblockError, Uncuttable, VolumeRecord, VolumeState,

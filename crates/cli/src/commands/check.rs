@@ -26,8 +26,12 @@ fn open(cache: &[PathBuf], devices: &DeviceArgs) -> Result<Inspection> {
     inspect(&mut storage, &names)
 }
 
-/// The name of the only attached volume of a cache.
-pub(crate) fn only_volume(cache: &[PathBuf], devices: &DeviceArgs) -> Result<String> {
+/// The name of an attached volume of a cache; without one the only volume.
+pub(crate) fn volume_to_drain(
+    cache: &[PathBuf],
+    devices: &DeviceArgs,
+    wanted: Option<&str>,
+) -> Result<String> {
     let mut storage = open_to_read(cache, crate::config::direct(devices.direct))?;
     let on = cache_storage::names(&storage);
     let superblock = Superblock::read(&mut storage)
@@ -35,11 +39,20 @@ pub(crate) fn only_volume(cache: &[PathBuf], devices: &DeviceArgs) -> Result<Str
     let names: Vec<String> = attach::attached_volumes(&superblock)
         .map(|volume| volume.name.clone())
         .collect();
+    if let Some(wanted) = wanted {
+        if names.iter().any(|name| name == wanted) {
+            return Ok(wanted.to_owned());
+        }
+        wrong_usage!(
+            "the cache on {on} has no volume `{wanted}`; it has: {}",
+            names.join(", ")
+        );
+    }
     match names.as_slice() {
         [only] => Ok(only.clone()),
         [] => wrong_usage!("the cache on {on} has no volume: there is nothing to drain"),
         _ => wrong_usage!(
-            "the cache on {on} has several volumes ({}); serve it with all their origins and use `forebay drain NAME`",
+            "the cache on {on} has several volumes ({}); say which: `forebay drain --offline NAME`",
             names.join(", ")
         ),
     }

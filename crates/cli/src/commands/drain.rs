@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::progress::{self, Show};
-use crate::args::{ControlArgs, DrainArgs, StopArgs, VolumeArgs};
+use crate::args::{ControlArgs, DetachArgs, DrainArgs, StopArgs};
 use crate::client::Client;
 use crate::config::{CachePlan, Plan, VolumePlan};
 use crate::network::http::HttpPlan;
@@ -27,16 +27,25 @@ pub(crate) fn run(args: &DrainArgs) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn detach(args: &VolumeArgs) -> Result<()> {
+pub(crate) fn detach(args: &DetachArgs) -> Result<()> {
+    if args.offline {
+        return super::detach_offline::run(args);
+    }
     let client = Client::serving(args.control.control.as_deref(), &[&args.name])?;
     let answer = call(
         &args.control,
         client,
         "Detach",
-        &json!({ "name": args.name }),
+        &json!({ "name": args.name, "force": args.force }),
     )?;
     if args.control.json {
         crate::output::line(format_args!("{answer}"));
+    } else if let Some(lost) = answer["lost_bytes"].as_u64() {
+        crate::output::line(format_args!(
+            "volume {} is given up; {} of dirty data are lost",
+            args.name,
+            size(lost)
+        ));
     } else {
         crate::output::line(format_args!(
             "volume {} is detached: its origin is whole by itself",
@@ -93,7 +102,8 @@ fn print_drained(json: bool, answer: &Value) {
 
 /// Serves the cache to nobody but a drain of our own, then stops.
 fn offline(args: &DrainArgs, origin: &Path, cache: &[PathBuf]) -> Result<()> {
-    let volume = crate::commands::check::only_volume(cache, &args.devices)?;
+    let volume =
+        crate::commands::check::volume_to_drain(cache, &args.devices, args.name.as_deref())?;
     let plan = Plan {
         cache: Some(CachePlan {
             devices: cache.to_owned(),

@@ -139,6 +139,7 @@ fn words_of_reload(answer: &Value) -> Vec<String> {
     let mut lines = [
         lines("changed", ": in force"),
         lines("needs_restart", ": needs a restart"),
+        lines("left_out", "; it is still not served"),
     ]
     .concat();
     if lines.is_empty() {

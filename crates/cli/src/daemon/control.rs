@@ -7,6 +7,7 @@
 //! | [`answer`] | its answers |
 //! | [`commands`] | commands carried out, step by step |
 //! | [`volumes`] | attach, detach, mode, drain |
+//! | [`away`] | volumes whose origins are not there |
 //! | [`block_devices`] | which block device a volume is |
 //! | [`rename`] | another name for a volume |
 //! | [`settings`] | settings changed live |
@@ -18,6 +19,7 @@
 //! | [`served_storage`] | superblocks written while the cache is served |
 
 pub(super) mod answer;
+pub(super) mod away;
 mod block_devices;
 pub(super) mod commands;
 mod methods;

@@ -60,10 +60,24 @@ pub(in crate::daemon) struct VolumeSide {
     pub(in crate::daemon) block_device: Option<u32>,
 }
 
+/// A volume that is not served: its origin is not there, or is not what it was.
+#[derive(Clone)]
+pub(in crate::daemon) struct AwayVolume {
+    pub(in crate::daemon) name: String,
+    /// The origin, if the configuration names one.
+    pub(in crate::daemon) origin: Option<PathBuf>,
+    pub(in crate::daemon) why: String,
+    /// The device is there, and was refused.
+    pub(in crate::daemon) is_refused: bool,
+    /// The number that its blocks are counted under, if the cache holds any, and its size.
+    pub(in crate::daemon) kept: Option<(VolumeSlot, u64)>,
+}
+
 /// State that commands change, one command at a time.
 pub(in crate::daemon) struct Admin {
     pub(in crate::daemon) cache: Option<CacheSide>,
     pub(in crate::daemon) volumes: Vec<VolumeSide>,
+    pub(in crate::daemon) away: Vec<AwayVolume>,
     pub(in crate::daemon) settings: Settings,
     pub(in crate::daemon) profile: Option<&'static Profile>,
 }
@@ -83,7 +97,25 @@ impl VolumeSide {
     }
 }
 
+impl AwayVolume {
+    /// Why it is not served, and what becomes of it.
+    pub(in crate::daemon) fn in_words(&self) -> String {
+        let kept = match self.kept {
+            Some(_) => "; what the cache holds of it is kept",
+            None => "",
+        };
+        format!("volume {} is not served: {}{kept}", self.name, self.why)
+    }
+}
+
 impl Admin {
+    /// The numbers of all volumes that the cache may hold blocks of.
+    pub(in crate::daemon) fn counted_slots(&self) -> Vec<VolumeSlot> {
+        let served = self.volumes.iter().map(|volume| volume.slot);
+        let away = self.away.iter().filter_map(|volume| volume.kept);
+        served.chain(away.map(|(slot, _)| slot)).collect()
+    }
+
     /// The block that counters count, in bytes.
     pub(in crate::daemon) fn block_bytes(&self) -> u64 {
         let cache = self.cache.as_ref();

@@ -24,7 +24,7 @@ use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 use crate::device::shared_memory::{self, Left, ShardMemory};
 use crate::device::signature::{self, Contents};
 use crate::device::state_dir::{Abandonment, DurableShard, StateDir};
-use crate::failure::{Usage, refuse, wrong_usage};
+use crate::failure::{Refused, Usage, refuse, wrong_usage};
 use crate::quoting::{in_shell, in_toml};
 use crate::units;
 use crate::wall_clock::since_1970;
@@ -86,12 +86,15 @@ pub(crate) fn check_new_name(name: &str, remedy: &str) -> Result<()> {
 }
 
 /// Refuses names that are new to this cache and cannot be, before anything is written.
-pub(crate) fn check_new_names(superblock: Option<&Superblock>, origins: &[Origin]) -> Result<()> {
+pub(crate) fn check_new_names<'a>(
+    superblock: Option<&Superblock>,
+    origins: impl Iterator<Item = &'a Origin>,
+) -> Result<()> {
     let is_known = |name: &str| {
         let mut known = superblock.into_iter().flat_map(attached_volumes);
         known.any(|volume| volume.name == name)
     };
-    let mut new = origins.iter().filter(|origin| !is_known(&origin.name));
+    let mut new = origins.filter(|origin| !is_known(&origin.name));
     new.try_for_each(|origin| check_new_name(&origin.name, NAME_WHERE))
 }
 
@@ -342,53 +345,51 @@ pub(crate) fn attached_volumes(superblock: &Superblock) -> impl Iterator<Item = 
         .filter(|volume| volume.state == VolumeState::Attached)
 }
 
-/// Checks that the origins are those the cache knows, unchanged, and that none is missing.
-/// `file` is the configuration file that names them, if one does.
-pub(crate) fn check_origins(
+/// Says that the origin of a volume is not given, or given by another name. `file` is the
+/// configuration file that names origins, if there is one.
+pub(crate) fn not_given(
     superblock: &Superblock,
-    origins: &mut [Origin],
+    volume: &VolumeRecord,
+    origins: &[&Origin],
     file: Option<&Path>,
-) -> Result<()> {
-    for volume in attached_volumes(superblock) {
-        if let Some(origin) = origins.iter_mut().find(|origin| origin.name == volume.name) {
-            check_origin(superblock, volume, origin)?;
-        } else if let Some(origin) = called_otherwise(superblock, volume, origins) {
-            refuse!(
-                "the cache knows {} as volume `{}`, not as `{}`: {} (`forebay rename` changes it while it is served)",
-                origin.opened.device.path().display(),
-                volume.name,
-                origin.name,
-                match file {
-                    Some(file) => how_to_name(&volume.name, &origin.opened.device, file),
-                    None => format!("give it with --name {}", in_shell(&volume.name)),
-                }
-            );
-        } else {
-            let given: Vec<&str> = origins.iter().map(|origin| origin.name.as_str()).collect();
-            refuse!(
-                "the cache belongs to volume `{}` ({}), whose origin device is not given (given: {}); {}",
-                volume.name,
-                units::size(volume.size_bytes),
-                given.join(", "),
-                how_to_give(&volume.name, file),
-            );
-        }
+) -> anyhow::Error {
+    if let Some(origin) = called_otherwise(superblock, volume, origins) {
+        return Refused(format!(
+            "the cache knows {} as volume `{}`, not as `{}`: {} (`forebay rename` changes it while it is served)",
+            origin.opened.device.path().display(),
+            volume.name,
+            origin.name,
+            match file {
+                Some(file) => how_to_name(&volume.name, &origin.opened.device, file),
+                None => format!("give it with --name {}", in_shell(&volume.name)),
+            }
+        ))
+        .into();
     }
-    Ok(())
+    let given: Vec<&str> = origins.iter().map(|origin| origin.name.as_str()).collect();
+    Refused(format!(
+        "the cache belongs to volume `{}` ({}), whose origin device is not given (given: {}); {}",
+        volume.name,
+        units::size(volume.size_bytes),
+        given.join(", "),
+        how_to_give(&volume.name, file),
+    ))
+    .into()
 }
 
 /// The origin of a volume that was given by a name which no volume has.
-fn called_otherwise<'a>(
+pub(crate) fn called_otherwise<'a>(
     superblock: &Superblock,
     volume: &VolumeRecord,
-    origins: &'a [Origin],
+    origins: &[&'a Origin],
 ) -> Option<&'a Origin> {
-    origins.iter().find(|origin| {
+    let found = origins.iter().find(|origin| {
         let identity = fingerprint::of_identity(origin.opened.device.identity());
         attached_volumes(superblock).all(|known| known.name != origin.name)
             && origin.size_bytes() == volume.size_bytes
             && fingerprint::surely_same_device(&volume.fingerprint, &identity)
-    })
+    });
+    found.copied()
 }
 
 /// Advice for the configuration file on an origin, so that its volume is called this.
@@ -565,11 +566,15 @@ pub(crate) fn enter_volume(
     let record = records
         .find(|record| record.id == id)
         .context("the volume is not on record")?;
-    let config = VolumeConfig {
+    Ok((id, config_of(record)))
+}
+
+/// How a volume on record is served.
+pub(crate) fn config_of(record: &VolumeRecord) -> VolumeConfig {
+    VolumeConfig {
         base: record.base,
         reserved_blocks: record.reserved_blocks,
         size_bytes: record.size_bytes,
         mode: Mode::from_number(record.mode).unwrap_or(Mode::Writethrough),
-    };
-    Ok((id, config))
+    }
 }

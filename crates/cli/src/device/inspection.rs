@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use forebay_engine::format::VolumeState;
 use forebay_engine::ring::RING_BYTES;
 use forebay_engine::{
-    Buf, Engine, Memory, Mode, Settings, Storage, Superblock, VolumeConfig, VolumeSlot,
+    Attached, Buf, Engine, Memory, Mode, Recovered, Settings, Storage, Superblock, VolumeConfig,
+    VolumeSlot,
 };
 use serde::Serialize;
 
@@ -67,8 +68,8 @@ impl Memory for NoMemory {
     }
 }
 
-/// Reads a cache through, changing nothing.
-pub(crate) fn inspect(storage: &mut dyn Storage, names: &str) -> Result<Inspection> {
+/// The log of a cache, as a start would find it, and the boot that it is read in.
+pub(crate) fn read_through(storage: &mut dyn Storage, names: &str) -> Result<(Attached, [u8; 16])> {
     let superblock = Superblock::read(storage)
         .with_context(|| format!("cannot use the cache device {names}"))?;
     let boot_id = attach::boot_id()?;
@@ -76,18 +77,42 @@ pub(crate) fn inspect(storage: &mut dyn Storage, names: &str) -> Result<Inspecti
     let surviving: Vec<_> = left.iter_mut().map(Left::surviving).collect();
     let attached = forebay_engine::inspect(storage, &surviving, boot_id)
         .with_context(|| format!("cannot read the cache on {names}"))?;
-    let recovery = Recovery::of(&attached.report);
-    let mut blocks: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for recovered in attached.shards {
+    let attached = Attached {
+        superblock,
+        ..attached
+    };
+    Ok((attached, boot_id))
+}
+
+/// Engines that know what each shard holds of the attached volumes, which they number in order.
+/// They have no memory to do anything with.
+pub(crate) fn engines(
+    shards: Vec<Recovered>,
+    boot_id: [u8; 16],
+    superblock: &Superblock,
+) -> Vec<Engine> {
+    let engines = shards.into_iter().map(|recovered| {
         let mut memory = NoMemory(vec![0; RING_BYTES]);
         let mut engine = Engine::new(Settings::default(), recovered, boot_id, &mut memory);
-        for volume in attach::attached_volumes(&superblock) {
-            let slot: VolumeSlot = engine.add_volume(VolumeConfig {
-                base: volume.base,
-                reserved_blocks: volume.reserved_blocks,
-                size_bytes: volume.size_bytes,
+        for volume in attach::attached_volumes(superblock) {
+            engine.add_volume(VolumeConfig {
                 mode: Mode::Passthrough,
+                ..attach::config_of(volume)
             });
+        }
+        engine
+    });
+    engines.collect()
+}
+
+/// Reads a cache through, changing nothing.
+pub(crate) fn inspect(storage: &mut dyn Storage, names: &str) -> Result<Inspection> {
+    let (attached, boot_id) = read_through(storage, names)?;
+    let superblock = attached.superblock.clone();
+    let recovery = Recovery::of(&attached.report);
+    let mut blocks: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for engine in engines(attached.shards, boot_id, &superblock) {
+        for (volume, slot) in attach::attached_volumes(&superblock).zip((0..).map(VolumeSlot)) {
             let (dirty, cached) = engine.volume_blocks(slot).unwrap_or_default();
             let sum = blocks.entry(volume.id).or_default();
             *sum = (sum.0 + dirty, sum.1 + cached);

@@ -206,6 +206,9 @@ pub(crate) struct VolumeStatus {
     pub(crate) size_bytes: u64,
     pub(crate) cached_bytes: u64,
     pub(crate) dirty_bytes: u64,
+    /// Why it is not served, if it is not: its origin is not there, or not what it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) away: Option<String>,
 }
 
 /// The settings in force.
@@ -368,6 +371,7 @@ pub(crate) fn example() -> Status {
             size_bytes: 1 << 30,
             cached_bytes: 80 << 20,
             dirty_bytes: 8 << 20,
+            away: None,
         }],
         settings,
         traffic: Traffic {

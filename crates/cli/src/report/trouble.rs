@@ -23,6 +23,7 @@ pub(crate) fn of(status: &Status) -> Vec<Trouble> {
         given_up(&mut found, cache);
         buffer(&mut found, cache);
     }
+    away(&mut found, status);
     failures(&mut found, &status.lately);
     if let Some(cache) = status
         .cache
@@ -69,6 +70,21 @@ fn given_up(found: &mut Found, cache: &CacheStatus) {
             "damage",
             format!(
                 "the cache was damaged when it was attached: {damage}; check its device (smartctl)"
+            ),
+        );
+    }
+}
+
+fn away(found: &mut Found, status: &Status) {
+    for volume in &status.volumes {
+        let Some(why) = &volume.away else { continue };
+        found.add(
+            "volume-away",
+            format!(
+                "volume {0} is not served: {why}. Its {1} of dirty data stay in the cache. Bring the disk back and \
+                 `forebay reload`, or give them up with `forebay detach {0} --force`",
+                volume.name,
+                size(volume.dirty_bytes)
             ),
         );
     }

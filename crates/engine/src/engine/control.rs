@@ -14,6 +14,24 @@ use crate::spare::Spare;
 use crate::stats::Stats;
 use crate::store::volumes::{Volume, VolumeConfig};
 
+/// A dirty block of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirtyBlock {
+    /// Where it is on the cache devices, as an address ([`crate::format::extents`]); none if it is
+    /// all zeroes.
+    pub address: Option<u64>,
+    /// CRC-32C of its contents, unless it is all zeroes.
+    pub checksum: u32,
+}
+
+impl DirtyBlock {
+    /// Whether these are its contents.
+    #[must_use]
+    pub fn is(&self, contents: &[u8]) -> bool {
+        crc32c::crc32c(contents) == self.checksum
+    }
+}
+
 impl Engine {
     /// Attaches a volume and says how requests name it.
     pub fn add_volume(&mut self, config: VolumeConfig) -> VolumeSlot {
@@ -283,6 +301,19 @@ impl Engine {
             .index
             .find(volume.key_at(offset_bytes, self.store.block_bytes()))?;
         Some(self.store.log.map.slot_address(found))
+    }
+
+    /// A block that is dirty in the log, for whoever reads a cache that is not served.
+    #[must_use]
+    pub fn dirty_block(&self, slot: VolumeSlot, offset_bytes: u64) -> Option<DirtyBlock> {
+        let volume = self.store.find_volume(slot)?;
+        let key = volume.key_at(offset_bytes, self.store.block_bytes());
+        let found = self.store.index.find(key)?;
+        let flags = self.store.index.flags(found);
+        flags.dirty().then(|| DirtyBlock {
+            address: (!flags.zero()).then(|| self.store.log.map.slot_address(found)),
+            checksum: self.store.index.checksum(found),
+        })
     }
 
     /// Whether the newest contents of a block are in the memory buffer alone.

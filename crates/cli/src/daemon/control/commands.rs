@@ -221,7 +221,7 @@ impl Run<'_, '_> {
         if let Instruction::RemoveVolume(_) = instruction {
             self.pause()?;
         }
-        if let Instruction::AddVolume(slot, _) = instruction {
+        if let Instruction::AddVolume(slot, _) | Instruction::BringBack(slot, _) = instruction {
             self.slot = Some(*slot);
         }
         let mut answers = Vec::new();

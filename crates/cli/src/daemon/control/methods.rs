@@ -83,6 +83,13 @@ impl Asked<'_> {
             "org.forebay.Advise" => self.advise(),
             "org.forebay.Attach" => self.attach(),
             "org.forebay.Detach" => {
+                if let Some(away) = given
+                    .name
+                    .as_deref()
+                    .and_then(|name| daemon.away_volume(name))
+                {
+                    return daemon.forget(&away, given.force);
+                }
                 let volume = self.volume()?;
                 daemon.detach(&volume, &mut |progress| {
                     self.tell(&progress_message(progress))

@@ -25,6 +25,8 @@ struct Changes {
     modes: Vec<(String, Mode)>,
     own_settings: Vec<(String, VolumeSettings)>,
     waiting: Vec<String>,
+    /// Volumes that are still not served, and why.
+    left_out: Vec<String>,
 }
 
 impl Daemon {
@@ -48,6 +50,7 @@ impl Daemon {
             .changes(&current, &new)
             .context("nothing was changed")?;
         let waiting = changes.waiting.clone();
+        let left_out = changes.left_out.clone();
         let mut changed = Vec::new();
         let applied = self.apply(changes, who, &mut current, &mut changed);
         self.note_reload(&changed, &waiting, &new.notes);
@@ -58,7 +61,7 @@ impl Daemon {
         if waiting.is_empty() {
             keep_in_memory(&source);
         }
-        Ok(json!({ "changed": changed, "needs_restart": waiting }))
+        Ok(json!({ "changed": changed, "needs_restart": waiting, "left_out": left_out }))
     }
 
     fn changes(&self, current: &Plan, new: &Plan) -> Result<Changes> {
@@ -70,6 +73,7 @@ impl Daemon {
             modes: Vec::new(),
             own_settings: Vec::new(),
             waiting: waiting.into_iter().map(str::to_owned).collect(),
+            left_out: Vec::new(),
         };
         for cache in new.cache.iter().filter(|_| current.cache != new.cache) {
             for device in &cache.devices {
@@ -114,8 +118,16 @@ impl Daemon {
                 return Ok(());
             }
             self.check_not_renamed(&name, volume, new)?;
-            let origin = self.open_new_origin(&volume.origin, volume.name.clone(), volume.mode)?;
-            changes.new_volumes.push((origin, volume.clone()));
+            let origin = self.open_new_origin(&volume.origin, volume.name.clone(), volume.mode);
+            match origin {
+                Ok(origin) => changes.new_volumes.push((origin, volume.clone())),
+                // The others do not wait for it.
+                Err(why) if self.away_volume(&name).is_some() => {
+                    let why = failure::describe(&why);
+                    changes.left_out.push(format!("volume {name}: {why}"));
+                }
+                Err(why) => return Err(why),
+            }
             return Ok(());
         }
         if known

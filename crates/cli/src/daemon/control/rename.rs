@@ -9,7 +9,7 @@ use forebay_frontend::nbd::ExportName;
 use serde_json::{Value, json};
 
 use crate::config::Plan;
-use crate::daemon::state::{Admin, Daemon, VolumeSide};
+use crate::daemon::state::{Admin, AwayVolume, Daemon, VolumeSide};
 use crate::device::attach;
 use crate::failure::wrong_usage;
 use crate::quoting::in_shell;
@@ -17,6 +17,10 @@ use crate::quoting::in_shell;
 impl Admin {
     /// The present name of a volume.
     pub(in crate::daemon) fn name_of(&self, slot: VolumeSlot) -> Result<String> {
+        let is_kept = |away: &&AwayVolume| away.kept.is_some_and(|(kept, _)| kept == slot);
+        if let Some(away) = self.away.iter().find(is_kept) {
+            return Ok(away.name.clone());
+        }
         let mut volumes = self.volumes.iter();
         let volume = volumes.find(|volume| volume.slot == slot);
         Ok(volume

@@ -16,7 +16,7 @@ use crate::daemon::data::worker::Worker;
 use crate::daemon::state::{Admin, CacheSide, Daemon, VolumeSide};
 use crate::device::attach::{self, Origin};
 use crate::device::same_device::Identity;
-use crate::failure::wrong_usage;
+use crate::failure::{refuse, wrong_usage};
 use crate::nearest::suggestion;
 use crate::profiles;
 
@@ -104,6 +104,9 @@ impl Daemon {
             (Some(found), _) => Ok(found),
             (None, _) if names.is_empty() => {
                 wrong_usage!("this daemon serves no volume now; `forebay attach` gives it one")
+            }
+            (None, Some(name)) if let Some(away) = self.away_volume(name) => {
+                refuse!("{}", away.in_words())
             }
             (None, Some(old)) if let Some(name) = self.renamed(old) => {
                 wrong_usage!("volume `{old}` was renamed: it is called `{name}` now")
@@ -227,6 +230,7 @@ impl Daemon {
         let side = VolumeSide::new(origin, slot);
         let mut admin = self.admin();
         admin.give_name_away(&side.name);
+        admin.away.retain(|away| away.name != side.name);
         admin.volumes.push(side.clone());
         drop(admin);
         self.each_worker(move |worker| worker.offer_volume(slot))?;

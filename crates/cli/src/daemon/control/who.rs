@@ -12,6 +12,14 @@ pub(super) struct Who {
 }
 
 impl Who {
+    /// This daemon, which gives a command itself.
+    pub(super) fn daemon() -> Who {
+        Who {
+            uid: Some(rustix::process::getuid().as_raw()),
+            name: Some("the daemon itself".to_owned()),
+        }
+    }
+
     /// The user at the other end of a connection. `users` is the text of /etc/passwd.
     pub(super) fn at(stream: &UnixStream, users: &str) -> Who {
         let peer = rustix::net::sockopt::socket_peercred(stream).ok();

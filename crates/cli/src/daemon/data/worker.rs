@@ -195,6 +195,14 @@ impl Worker {
                 self.add_volume(*slot, volume);
                 Answer::Done
             }
+            (Instruction::BringBack(slot, config), Some(volume), _) => {
+                let volume = ServedVolume {
+                    config: *config,
+                    ..volume.clone()
+                };
+                self.route_volume(*slot, volume);
+                self.host.instruct(instruction)
+            }
             (Instruction::SetDetaching(slot, true), ..) => {
                 self.exports.remove(ExportId(u32::from(slot.0)));
                 self.taps.end(*slot);
@@ -244,6 +252,11 @@ impl Worker {
     /// ([`Worker::offer_volume`]), when all workers serve it.
     pub(in crate::daemon) fn add_volume(&mut self, slot: VolumeSlot, volume: ServedVolume) {
         self.host.add_volume(slot, volume.config);
+        self.route_volume(slot, volume);
+    }
+
+    /// Has operations on a volume's origin go to its device.
+    fn route_volume(&mut self, slot: VolumeSlot, volume: ServedVolume) {
         let TimedDevice { device, emulation } = &volume.origin;
         let device = self
             .driver

@@ -1,13 +1,14 @@
 //! The devices of a plan, opened with every check that comes before serving.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use forebay_engine::{BlockKey, VolumeConfig};
+use forebay_engine::{BlockKey, Superblock, VolumeConfig};
 use forebay_io::{BlockingStorage, Emulation};
 
-use crate::config::Plan;
+use crate::config::{Plan, VolumePlan};
 use crate::daemon::data::served::TimedDevice;
 use crate::device::attach::{self, AttachedCache, Origin, Surroundings};
 use crate::device::cache_storage;
@@ -15,38 +16,148 @@ use crate::failure::Usage;
 use crate::profiles;
 use crate::units;
 
-/// The origins, in the order of the plan's volumes.
-pub(super) fn open_origins(plan: &Plan, surroundings: &Surroundings) -> Result<Vec<Origin>> {
-    let mut origins: Vec<Origin> = Vec::new();
-    for volume in &plan.volumes {
-        let origin = Origin::open(
-            &volume.origin,
-            volume.name.clone(),
-            volume.mode,
+/// The origins of a plan, as far as they are there.
+#[derive(Default)]
+pub(super) struct Origins {
+    /// Those that are served, each with its plan.
+    pub(super) there: Vec<(Origin, VolumePlan)>,
+    /// Those that are left out. The others are served without them.
+    pub(super) away: Vec<Missing>,
+}
+
+/// A volume that is left out.
+pub(super) struct Missing {
+    pub(super) name: String,
+    /// The origin, if the plan names one.
+    pub(super) origin: Option<PathBuf>,
+    pub(super) why: anyhow::Error,
+}
+
+impl Missing {
+    fn of(planned: &VolumePlan, why: anyhow::Error) -> Missing {
+        Missing {
+            name: planned.called(),
+            origin: Some(planned.origin.clone()),
+            why,
+        }
+    }
+}
+
+/// Opens the origins, in the order of the plan's volumes. One that cannot be served is left out if
+/// the plan has others.
+pub(super) fn open_origins(plan: &Plan, surroundings: &Surroundings) -> Result<Origins> {
+    let mut origins = Origins::default();
+    for planned in &plan.volumes {
+        let opened = Origin::open(
+            &planned.origin,
+            planned.name.clone(),
+            planned.mode,
             surroundings,
         )
-        .with_context(|| format!("cannot serve the origin device {}", volume.origin.display()))?;
-        if origins.iter().any(|other| other.name == origin.name) {
+        .with_context(|| {
+            format!(
+                "cannot serve the origin device {}",
+                planned.origin.display()
+            )
+        });
+        let origin = match opened {
+            Ok(origin) => origin,
+            Err(why) if leaves_out(plan) && !why.is::<Usage>() => {
+                origins.away.push(Missing::of(planned, why));
+                continue;
+            }
+            Err(why) => return Err(why),
+        };
+        let mut others = origins.there.iter();
+        if others.any(|(other, _)| other.name == origin.name) {
             return Err(Usage(format!(
                 "two volumes are called `{}`; give one another name (name = \"NAME\" in a configuration file)",
                 origin.name
             ))
             .into());
         }
-        origins.push(origin);
+        origins.there.push((origin, planned.clone()));
     }
+    origins.some_are_there()?;
     Ok(origins)
+}
+
+/// Whether a plan is served without an origin that is not there: a cache, of several volumes.
+fn leaves_out(plan: &Plan) -> bool {
+    plan.cache.is_some() && plan.volumes.len() > 1
+}
+
+impl Origins {
+    fn served(&self) -> impl Iterator<Item = &Origin> {
+        self.there.iter().map(|(origin, _)| origin)
+    }
+
+    /// Without any origin there is nothing to serve.
+    fn some_are_there(&mut self) -> Result<()> {
+        if self.there.is_empty() && !self.away.is_empty() {
+            return Err(self.away.remove(0).why);
+        }
+        Ok(())
+    }
+
+    /// Compares the origins with what the cache knows of them. Those that do not fit are left out
+    /// if others are served, and so are volumes that a file of several volumes does not name.
+    /// `alone`: one volume of several may be served by itself.
+    fn check(&mut self, superblock: &Superblock, plan: &Plan, alone: bool) -> Result<()> {
+        let file = plan.source.as_ref().and_then(|args| args.config.as_deref());
+        for volume in attach::attached_volumes(superblock) {
+            let mut there = self.there.iter();
+            let at = there.position(|(origin, _)| origin.name == volume.name);
+            if let Some(at) = at {
+                let origin = &mut self.there[at].0;
+                match attach::check_origin(superblock, volume, origin) {
+                    Err(why) if leaves_out(plan) => {
+                        let (_, planned) = self.there.remove(at);
+                        self.away.push(Missing::of(&planned, why));
+                    }
+                    checked => checked?,
+                }
+                continue;
+            }
+            if self.away.iter().any(|away| away.name == volume.name) {
+                continue;
+            }
+            let origins: Vec<&Origin> = self.served().collect();
+            let why = attach::not_given(superblock, volume, &origins, file);
+            let is_other = attach::called_otherwise(superblock, volume, &origins).is_none();
+            if !is_other || !(alone || (file.is_some() && leaves_out(plan))) {
+                return Err(why);
+            }
+            self.away.push(Missing {
+                name: volume.name.clone(),
+                origin: None,
+                why,
+            });
+        }
+        self.some_are_there()
+    }
+
+    /// Volumes that the cache holds data of and whose origins are away: their ids, and how they
+    /// would be served.
+    fn kept(&self, superblock: &Superblock) -> Vec<Option<(u32, VolumeConfig)>> {
+        let known = |missing: &Missing| {
+            let mut attached = attach::attached_volumes(superblock);
+            let record = attached.find(|record| record.name == missing.name)?;
+            Some((record.id, attach::config_of(record)))
+        };
+        self.away.iter().map(known).collect()
+    }
 }
 
 /// The cache, if the plan has one. `saves` what is unsaved of one that was given up.
 pub(super) fn open_cache(
     plan: &Plan,
     saves: bool,
-    origins: &mut [Origin],
+    origins: &mut Origins,
     surroundings: &Surroundings,
 ) -> Result<Option<OpenCache>> {
     let Some(wanted) = &plan.cache else {
-        attach::check_new_names(None, origins)?;
+        attach::check_new_names(None, origins.served())?;
         return Ok(None);
     };
     let (storage, superblock, note) = if saves {
@@ -59,9 +170,8 @@ pub(super) fn open_cache(
     let unsaved = note
         .as_ref()
         .map(|note| attach::unsaved_blocks(&superblock, note));
-    let file = plan.source.as_ref().and_then(|args| args.config.as_deref());
-    attach::check_origins(&superblock, origins, file)?;
-    attach::check_new_names(Some(&superblock), origins)?;
+    origins.check(&superblock, plan, saves)?;
+    attach::check_new_names(Some(&superblock), origins.served())?;
     let mut attached = attach::attach(storage, &superblock, false, &plan.settings, note.as_ref())?;
     let report = &attached.report;
     tracing::info!(
@@ -73,13 +183,14 @@ pub(super) fn open_cache(
     );
     let mut configs = Vec::new();
     let first_mode = profiles::first_mode(plan.profile);
-    for origin in &*origins {
+    for (origin, _) in &origins.there {
         configs.push(attach::enter_volume(
             &mut attached.superblock,
             origin,
             first_mode,
         )?);
     }
+    let kept = origins.kept(&attached.superblock);
     let names = cache_storage::names(&attached.storage);
     attached
         .superblock
@@ -96,6 +207,7 @@ pub(super) fn open_cache(
         attached,
         unsaved,
         configs,
+        kept,
         devices,
     }))
 }
@@ -107,5 +219,7 @@ pub(super) struct OpenCache {
     pub(super) unsaved: Option<Vec<Range<BlockKey>>>,
     /// Of each volume its id and how it is served.
     pub(super) configs: Vec<(u32, VolumeConfig)>,
+    /// Of each volume that is away the same, if the cache holds data of it.
+    pub(super) kept: Vec<Option<(u32, VolumeConfig)>>,
     pub(super) devices: Vec<(u8, TimedDevice)>,
 }

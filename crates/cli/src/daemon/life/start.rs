@@ -16,7 +16,7 @@ use super::opening::{open_cache, open_origins};
 use super::threads::{Started, start_workers};
 use super::{shutdown, watchdog};
 use crate::config::Plan;
-use crate::daemon::control::{answer, socket};
+use crate::daemon::control::{answer, away, socket};
 use crate::daemon::data::listener::{Listener, Listening, bind_unix};
 use crate::daemon::data::served::Clock;
 use crate::daemon::data::ublk::export::check_driver;
@@ -56,6 +56,7 @@ pub(crate) fn serve(plan: Plan) -> Result<()> {
     for uri in &uris {
         crate::output::line(format_args!("{uri}"));
     }
+    away::watch(&daemon)?;
     watchdog::start(&daemon)?;
     service_manager::ready(&format!("serving {}", uris.join(", ")));
     run(&daemon, &notices, threads)
@@ -152,6 +153,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         threads,
         cache,
         volumes,
+        away,
         limits,
     } = start_workers(&plan, cache, &origins, clock, &notices)?;
     let listening: Vec<Listening> = listeners
@@ -169,12 +171,16 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
             units::size(volume.size_bytes)
         );
     }
+    for volume in &away {
+        tracing::warn!("{}", volume.in_words());
+    }
     let workers = links.len();
     let daemon = Arc::new(Daemon {
         links,
         admin: Mutex::new(Admin {
             cache,
             volumes,
+            away,
             settings: plan.settings.clone(),
             profile: plan.profile,
         }),

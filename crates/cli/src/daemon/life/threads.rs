@@ -7,21 +7,21 @@ use std::thread::JoinHandle;
 
 use anyhow::Result;
 use forebay_cache::control::Control;
-use forebay_cache::{Plain, Shard, Shared};
+use forebay_cache::{Instruction, Plain, Shard, Shared};
 use forebay_engine::{
     BlockKey, Engine, Geometry, Recovered, Settings, Superblock, VolumeConfig, VolumeSlot,
 };
 use forebay_frontend::nbd::Limits;
 use forebay_io::{Arena, Emulation, Pool};
 
-use super::opening::OpenCache;
-use crate::config::{LEAST_MEMORY_BYTES, Plan};
+use super::opening::{OpenCache, Origins};
+use crate::config::{LEAST_MEMORY_BYTES, Plan, VolumePlan};
 use crate::daemon::data::client::INLET_BYTES;
 use crate::daemon::data::link::{Link, Message};
 use crate::daemon::data::served::{Clock, ServedVolume, TimedDevice, plain_config};
 use crate::daemon::data::worker::{Worker, WorkerParts};
 use crate::daemon::notice::Notice;
-use crate::daemon::state::{CacheSide, VolumeSide};
+use crate::daemon::state::{AwayVolume, CacheSide, VolumeSide};
 use crate::device::attach::{self, Origin};
 use crate::device::cache_storage::CacheStorage;
 use crate::device::shared_memory::ShardMemory;
@@ -38,6 +38,7 @@ pub(super) struct Started {
     pub(super) threads: Vec<JoinHandle<()>>,
     pub(super) cache: Option<CacheSide>,
     pub(super) volumes: Vec<VolumeSide>,
+    pub(super) away: Vec<AwayVolume>,
     pub(super) limits: Limits,
 }
 
@@ -107,17 +108,17 @@ impl CachePart {
 pub(super) fn start_workers(
     plan: &Plan,
     cache: Option<OpenCache>,
-    origins: &[Origin],
+    origins: &Origins,
     clock: Clock,
     notices: &Sender<Notice>,
 ) -> Result<Started> {
     let shape = Shape::of(plan, cache.as_ref())?;
     let (started, all_started) = channel();
     let mut shares = shares(plan, cache.as_ref(), shape, (clock, notices), started)?;
-    let plain = |origin: &Origin| (0, plain_config(origin.size_bytes()));
-    let (cache, configs) = match cache {
+    let plain = |(origin, _): &(Origin, VolumePlan)| (0, plain_config(origin.size_bytes()));
+    let (cache, configs, kept) = match cache {
         Some(cache) => deal(cache, &mut shares),
-        None => (None, origins.iter().map(plain).collect()),
+        None => (None, origins.there.iter().map(plain).collect(), Vec::new()),
     };
     let mut threads = Vec::new();
     for share in shares {
@@ -136,7 +137,7 @@ pub(super) fn start_workers(
     }
     let mut cache = cache.map(|cache| cache.side(links[0].clone()));
     let mut volumes = Vec::new();
-    for ((origin, (id, config)), planned) in origins.iter().zip(configs).zip(&plan.volumes) {
+    for ((origin, planned), (id, config)) in origins.there.iter().zip(configs) {
         let emulate = planned.emulate.as_ref();
         let emulation = emulate.map(|options| Emulation::new(options, origin.size_bytes()));
         let slot = match &mut cache {
@@ -157,11 +158,31 @@ pub(super) fn start_workers(
             ..VolumeSide::new(origin, slot)
         });
     }
+    let kept = kept.into_iter().chain(std::iter::repeat(None));
+    let mut away = Vec::new();
+    for (missing, kept) in origins.away.iter().zip(kept) {
+        let kept = match (&mut cache, kept) {
+            (Some(cache), Some((id, config))) => {
+                let slot = cache.control.add_away(id);
+                keep_volume(&links, slot, config)?;
+                Some((slot, config.size_bytes))
+            }
+            _ => None,
+        };
+        away.push(AwayVolume {
+            name: missing.name.clone(),
+            origin: missing.origin.clone(),
+            why: failure::describe(&missing.why),
+            is_refused: missing.origin.as_ref().is_none_or(|origin| origin.exists()),
+            kept,
+        });
+    }
     Ok(Started {
         links,
         threads,
         cache,
         volumes,
+        away,
         limits: shape.limits,
     })
 }
@@ -217,11 +238,13 @@ fn shares(
     arenas.into_iter().enumerate().map(share).collect()
 }
 
-/// Gives each thread its shards of the cache. Also says how each volume is served.
-fn deal(cache: OpenCache, shares: &mut [Share]) -> (Option<CachePart>, Vec<(u32, VolumeConfig)>) {
+/// Gives each thread its shards of the cache. Also says how each volume is served, and how those
+/// would be that are away.
+fn deal(cache: OpenCache, shares: &mut [Share]) -> Dealt {
     let OpenCache {
         attached,
         configs,
+        kept,
         devices,
         ..
     } = cache;
@@ -236,7 +259,25 @@ fn deal(cache: OpenCache, shares: &mut [Share]) -> (Option<CachePart>, Vec<(u32,
         emulated: devices.iter().any(|(_, device)| device.emulation.is_some()),
         recovery: Recovery::of(&attached.report),
     };
-    (Some(part), configs)
+    (Some(part), configs, kept)
+}
+
+/// The rest of the cache, and its volumes: their ids, and how they are served.
+type Dealt = (
+    Option<CachePart>,
+    Vec<(u32, VolumeConfig)>,
+    Vec<Option<(u32, VolumeConfig)>>,
+);
+
+/// Has every worker keep the blocks of a volume whose origin is not there.
+fn keep_volume(links: &[Link], slot: VolumeSlot, config: VolumeConfig) -> Result<()> {
+    for link in links {
+        link.call(move |worker| {
+            worker.host.add_volume(slot, config);
+            worker.host.instruct(&Instruction::SetAway(slot));
+        })?;
+    }
+    Ok(())
 }
 
 /// Has every worker serve a volume from the start.

@@ -7,7 +7,7 @@ use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
 
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
-use crate::daemon::state::{CacheSide, Daemon};
+use crate::daemon::state::{AwayVolume, CacheSide, Daemon};
 use crate::device::cache_storage;
 use crate::report::status::{
     BypassedRequest, CacheDeviceStatus, CacheStatus, Lately, SettingsStatus, Status, Times,
@@ -94,14 +94,32 @@ fn devices_of(cache: &CacheSide) -> Vec<CacheDeviceStatus> {
     devices.collect()
 }
 
+/// What the workers know of a volume, if they have anything of it.
+fn parts_of(parts: &[Part], slot: Option<VolumeSlot>) -> impl Iterator<Item = &VolumePart> {
+    let all = parts.iter().flat_map(|part| &part.volumes);
+    all.filter(move |part| Some(part.slot) == slot)
+}
+
+/// A volume that is not served.
+fn away(volume: &AwayVolume, parts: &[Part], block_bytes: u64) -> VolumeStatus {
+    let slot = volume.kept.map(|(slot, _)| slot);
+    let own = || parts_of(parts, slot);
+    let origin = volume.origin.as_ref();
+    VolumeStatus {
+        name: volume.name.clone(),
+        origin: origin.map_or(String::new(), |path| path.display().to_string()),
+        mode: "away".to_owned(),
+        block_device: None,
+        size_bytes: volume.kept.map_or(0, |(_, size_bytes)| size_bytes),
+        cached_bytes: own().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
+        dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
+        away: Some(volume.why.clone()),
+    }
+}
+
 /// Everything but what the history adds, and how long requests took in full.
 pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
-    let slots: Vec<VolumeSlot> = daemon
-        .admin()
-        .volumes
-        .iter()
-        .map(|volume| volume.slot)
-        .collect();
+    let slots = daemon.admin().counted_slots();
     let mut parts = Vec::new();
     for link in &daemon.links {
         let slots = slots.clone();
@@ -113,12 +131,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         .volumes
         .iter()
         .map(|volume| {
-            let own = || {
-                parts
-                    .iter()
-                    .flat_map(|part| &part.volumes)
-                    .filter(|part| part.slot == volume.slot)
-            };
+            let own = || parts_of(&parts, Some(volume.slot));
             let mode = own()
                 .find_map(|part| part.mode)
                 .map_or("uncached", Mode::name);
@@ -130,8 +143,15 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
                 size_bytes: volume.size_bytes,
                 cached_bytes: own().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
                 dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
+                away: None,
             }
         })
+        .chain(
+            admin
+                .away
+                .iter()
+                .map(|volume| away(volume, &parts, block_bytes)),
+        )
         .collect();
     let stats: Vec<Stats> = parts
         .iter()

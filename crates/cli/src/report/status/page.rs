@@ -50,6 +50,16 @@ impl Status {
             }
         }
         for volume in &self.volumes {
+            if volume.away.is_some() {
+                writeln!(
+                    out,
+                    "volume {} is NOT SERVED: cached {}, dirty {}, both kept",
+                    volume.name,
+                    size(volume.cached_bytes),
+                    size(volume.dirty_bytes),
+                )?;
+                continue;
+            }
             writeln!(
                 out,
                 "volume {} on {}: {}, {}, cached {}, dirty {}",
