@@ -12,6 +12,7 @@ enum At {
     #[default]
     Begun,
     Waiting,
+    Calming,
     Flushing,
     Settling,
     Unsettled,
@@ -24,13 +25,14 @@ enum At {
 /// The driver takes no more requests before it begins. Then:
 ///
 /// 1. Other commands end.
-/// 2. Each volume is flushed, as by a client.
-/// 3. Every shard writes down how far it is durable, and everything on its way ends.
-/// 4. Write-back ceases, its operations end, and a shard that is at rest begins nothing more.
-/// 5. Origins are flushed and looked at.
-/// 6. Their fingerprints are on record.
+/// 2. Write-back begins only what somebody waits for, however much is dirty.
+/// 3. Each volume is flushed, as by a client.
+/// 4. Every shard writes down how far it is durable, and everything on its way ends.
+/// 5. Write-back ceases, its operations end, and a shard that is at rest begins nothing more.
+/// 6. Origins are flushed and looked at.
+/// 7. Their fingerprints are on record.
 ///
-/// 4 comes after 3 because requests may have waited for write-back. 5 comes after 4, or the
+/// 5 comes after 4 because requests may have waited for write-back. 6 comes after 5, or the
 /// fingerprint would be of an origin that changes.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
@@ -55,7 +57,8 @@ impl Stop {
                 self.at = At::Waiting;
                 Step::Wait
             }
-            (At::Begun | At::Waiting, _) => {
+            (At::Begun | At::Waiting, _) => self.to(At::Calming, Step::Tell(Instruction::CalmDown)),
+            (At::Calming, _) => {
                 self.to_flush = served(books).map(|(_, slot)| slot).collect();
                 self.at = At::Flushing;
                 self.flush_next()

@@ -17,6 +17,8 @@ pub(in crate::daemon) enum Devices {
 pub(in crate::daemon) enum Notice {
     /// SIGINT or SIGTERM, or SIGUSR1, which keeps the block devices.
     Signal(Devices),
+    /// SIGHUP: the configuration is read again.
+    Reload,
     /// `forebay stop`: the result goes to the first channel once all is done; the second is closed
     /// when the client was told.
     Stop {

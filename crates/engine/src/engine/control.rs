@@ -238,6 +238,13 @@ impl Engine {
         self.store.unflushed_blocks(slot)
     }
 
+    /// Begins only write-back that somebody waits for: room, memory, a drain. The first part of an
+    /// orderly stop, which does not wait for the rest.
+    pub fn calm_down(&mut self) {
+        self.origin.writeback.calm_down();
+        self.store.stir();
+    }
+
     /// Starts no more write-back, and nothing at all from when [`Engine::is_settled`] says that all
     /// is done. Part of an orderly stop: an origin is to stay as it is, and the driver takes the
     /// shared memory away.

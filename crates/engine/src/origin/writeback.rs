@@ -64,12 +64,19 @@ pub(crate) struct Writeback {
     backoff: Option<Nanos>,
     /// Reclaim waits for the write stream's tail to become clean.
     hurried: bool,
+    /// Nothing is begun that nobody waits for.
+    calm: bool,
 }
 
 impl Writeback {
     /// Begins nothing any more.
     pub(crate) fn hold(&mut self) {
         self.paused_until = Some(Nanos::NEVER);
+    }
+
+    /// Begins only what somebody waits for.
+    pub(crate) fn calm_down(&mut self) {
+        self.calm = true;
     }
 
     pub(crate) fn hurry(&mut self) {
@@ -136,6 +143,10 @@ impl Origin {
         if store.present_dirty() == 0 {
             self.writeback.next_check = None;
             self.writeback.hurried = false;
+            return;
+        }
+        if self.writeback.calm && !self.is_pressed(store) {
+            self.writeback.next_check = None;
             return;
         }
         if let Some(until) = self.writeback.paused_until.filter(|until| now < *until) {

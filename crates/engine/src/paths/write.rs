@@ -69,6 +69,7 @@ impl Engine {
         let volume = self.store.volume(request.volume);
         let writes = volume.config.mode.writes();
         let stream_bytes = volume.writes.request(request.offset_bytes, len_bytes);
+        let is_away = volume.away;
         match request.kind {
             RequestKind::Discard => self.store.stats.discard_requests += 1,
             _ => {
@@ -83,6 +84,8 @@ impl Engine {
         let bypass = self
             .policy
             .write_bypass(&self.store, now, (&request, writes), stream_bytes);
+        // I25: a write that the memory buffer had from an earlier life has nowhere else to go.
+        let bypass = bypass.filter(|_| !is_away);
         if writes == Writes::Log && bypass.is_none() && self.write_fast(now, &request, memory) {
             return;
         }
@@ -208,8 +211,9 @@ impl Engine {
             any_dirty |= cached.is_some_and(|slot| self.store.index.flags(slot).dirty())
                 && !planted::is(Bug::DirtyBypassed);
         }
-        if self.store.failed_cache() && any_dirty {
-            // The log cannot record a newer version and the origin must not get one (I5).
+        let is_away = self.store.volume(request.volume).away;
+        if self.store.failed_cache() && (any_dirty || is_away) {
+            // The log cannot record a newer version and the origin must not get one (I5, I25).
             self.write_job(job).failure = Some(Failure::Io);
             return;
         }

@@ -26,14 +26,21 @@ impl World<'_> {
         away.collect()
     }
 
-    /// I25: nothing is sent to an origin that is not there.
+    /// I25: nothing is sent to an origin that is not there, and is not on its way back either.
     pub(super) fn check_is_there(&self, action: &Action) -> Check {
-        match action.device {
-            Device::Origin(slot) if self.volumes[usize::from(slot.0)].life == Life::Away => Err(
-                format!("volume {} is away, and asked for {action:?}", slot.0),
-            ),
-            _ => Ok(()),
+        let Device::Origin(slot) = action.device else {
+            return Ok(());
+        };
+        let volume = &self.volumes[usize::from(slot.0)];
+        let comes =
+            |what: &Command| matches!(what, Command::Attach(new) if new.name == volume.name);
+        if volume.life == Life::Away && !self.commands_run_of(comes) {
+            return Err(format!(
+                "volume {} is away, and asked for {action:?}",
+                slot.0
+            ));
         }
+        Ok(())
     }
 
     /// A client finds no volume. After some of these the origin is there, or given up.

@@ -64,6 +64,11 @@ impl Daemon {
         Ok(json!({ "changed": changed, "needs_restart": waiting, "left_out": left_out }))
     }
 
+    /// As [`Daemon::reload`], for SIGHUP.
+    pub(in crate::daemon) fn reload_by_signal(&self) -> Result<()> {
+        self.reload(&Who::daemon()).map(drop)
+    }
+
     fn changes(&self, current: &Plan, new: &Plan) -> Result<Changes> {
         let waiting = current.needs_restart_for(new);
         let mut changes = Changes {

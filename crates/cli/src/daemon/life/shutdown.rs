@@ -264,6 +264,7 @@ impl Wait<'_> {
         while let Ok(notice) = self.notices.try_recv() {
             match notice {
                 Notice::Signal(_) => self.hurried = true,
+                Notice::Reload => tracing::info!("SIGHUP came: the daemon is stopping already"),
                 Notice::GivenUp { worker, report } => self.daemon.given_up_by(worker, report),
                 Notice::Stop { done, .. } => {
                     // An asker that asked twice is told by the end of the process.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use forebay_io::Recording;
 use serde_json::Value;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use super::abandonment::GivingUp;
@@ -95,6 +95,7 @@ fn is_interrupted(daemon: &Daemon, notices: &Receiver<Notice>) -> bool {
                 tracing::error!("thread {worker} of the daemon: {reason}");
                 interrupted = true;
             }
+            Notice::Reload => {}
             // Nobody but this command knows of the daemon.
             Notice::Stop { .. } => interrupted = true,
         }
@@ -290,6 +291,7 @@ fn run(
             }
         };
         match notice {
+            Notice::Reload => reload_for_signal(daemon),
             Notice::Signal(devices) => {
                 tracing::info!("a signal came: stopping in order");
                 return shutdown::stop(daemon, notices, threads, devices);
@@ -319,17 +321,39 @@ fn run(
     }
 }
 
+/// Reads the configuration again. A terminal that is closed sends this signal as well, so a daemon
+/// without a configuration file goes on.
+fn reload_for_signal(daemon: &Arc<Daemon>) {
+    let plan = daemon.plan.lock();
+    let has_file = plan
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .source
+        .is_some();
+    if !has_file {
+        tracing::info!(
+            "SIGHUP came: there is no configuration file to read again, the daemon goes on"
+        );
+        return;
+    }
+    if let Err(error) = daemon.reload_by_signal() {
+        tracing::error!(
+            "SIGHUP came: the configuration was not read again: {}",
+            crate::failure::describe(&error)
+        );
+    }
+}
+
 fn watch_signals(notices: Sender<Notice>) -> Result<()> {
     let mut signals =
-        Signals::new([SIGINT, SIGTERM, SIGUSR1]).context("cannot watch for signals")?;
+        Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1]).context("cannot watch for signals")?;
     thread::start("forebay-signals", move || {
         for signal in signals.forever() {
-            let devices = if signal == SIGUSR1 {
-                Devices::Keep
-            } else {
-                Devices::KeepUsed
+            let notice = match signal {
+                SIGHUP => Notice::Reload,
+                SIGUSR1 => Notice::Signal(Devices::Keep),
+                _ => Notice::Signal(Devices::KeepUsed),
             };
-            if notices.send(Notice::Signal(devices)).is_err() {
+            if notices.send(notice).is_err() {
                 return;
             }
         }
