@@ -198,6 +198,10 @@ pub(crate) struct ServeArgs {
     /// --config in place of the file's addresses.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) nbd: Vec<String>,
+    /// Allow NBD over TCP without TLS: every user of this machine, and whoever reaches the port,
+    /// then reads and writes the volumes.
+    #[arg(long)]
+    pub(crate) nbd_insecure: bool,
     /// Make the volume a block device, /dev/ublkbN, also known as /dev/forebay/NAME.
     #[arg(long)]
     pub(crate) ublk: bool,
@@ -233,9 +237,9 @@ pub(crate) struct ServeArgs {
     /// the first free port of 9837 to 9846 on 127.0.0.1].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<crate::network::http::HttpPlan>,
-    /// Allow TCP without TLS, and the dashboard, on addresses that others can reach.
+    /// Allow the dashboard on addresses that others can reach.
     #[arg(long)]
-    pub(crate) insecure: bool,
+    pub(crate) http_insecure: bool,
     /// The control socket [default: one in /run/forebay or $XDG_RUNTIME_DIR/forebay]; of a directory
     /// of configuration files, the directory of the sockets NAME.sock.
     #[arg(long, value_name = "PATH")]
@@ -262,6 +266,7 @@ impl ServeArgs {
             create: false,
             mode: None,
             nbd: Vec::new(),
+            nbd_insecure: false,
             ublk: false,
             name: None,
             profile: ProfileArgs::default(),
@@ -274,7 +279,7 @@ impl ServeArgs {
             tls_key: None,
             tls_ca: None,
             http: None,
-            insecure: false,
+            http_insecure: false,
             control: None,
             record: None,
             root_storage: None,

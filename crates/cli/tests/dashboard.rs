@@ -203,7 +203,7 @@ fn addresses_are_checked_before_anything_begins() {
     serve(
         "0.0.0.0:0",
         3,
-        &["others can reach the dashboard", "--insecure"],
+        &["others can reach the dashboard", "--http-insecure"],
     );
     serve("somewhere", 2, &["no address for HTTP"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -213,7 +213,13 @@ fn addresses_are_checked_before_anything_begins() {
     let daemon = Daemon::start(&scratch, &["--origin", "origin", "--http", "off"]);
     assert!(daemon.status(&scratch)["dashboard"].is_null());
     daemon.stop();
-    let open = ["--origin", "origin", "--http", "0.0.0.0:0", "--insecure"];
+    let open = [
+        "--origin",
+        "origin",
+        "--http",
+        "0.0.0.0:0",
+        "--http-insecure",
+    ];
     let daemon = Daemon::start(&scratch, &open);
     let port = http::address(&daemon, &scratch)
         .rsplit(':')

@@ -437,12 +437,19 @@ fn an_abandoned_cache_stays_abandoned() {
     Daemon::cached(&scratch, "writeback", &[]).stop();
 }
 
+/// S3: a port of the loopback's is open to each local user, so it is no exception.
 #[test]
-fn the_network_needs_tls() {
+fn tcp_needs_tls() {
     let scratch = Scratch::new();
     scratch.file("origin", 8 * MIB);
-    let open = ["serve", "--origin", "origin", "--nbd", "tcp:0.0.0.0:0"];
-    forebay_says(&scratch, &open, REFUSED, &["--insecure", "certificate"]);
+    for address in ["tcp:0.0.0.0:0", "tcp:127.0.0.1:0", "tcp:[::1]:0"] {
+        let open = ["serve", "--origin", "origin", "--nbd", address];
+        let words = ["--nbd-insecure", "certificate", address];
+        forebay_says(&scratch, &open, REFUSED, &words);
+        // The dashboard's word is not NBD's.
+        let open = [&open[..], &["--http-insecure"]].concat();
+        forebay_says(&scratch, &open, REFUSED, &words);
+    }
     let open = [
         "serve",
         "--origin",
@@ -452,11 +459,9 @@ fn the_network_needs_tls() {
         "--http",
         "0.0.0.0:0",
     ];
-    forebay_says(&scratch, &open, REFUSED, &["--insecure", "dashboard"]);
-    let daemon = Daemon::start(
-        &scratch,
-        &["--origin", "origin", "--nbd", "tcp:127.0.0.1:0"],
-    );
+    forebay_says(&scratch, &open, REFUSED, &["--http-insecure", "dashboard"]);
+    let open = ["--origin", "origin", "--nbd", "tcp:127.0.0.1:0"];
+    let daemon = Daemon::start(&scratch, &[&open[..], &["--nbd-insecure"]].concat());
     assert!(
         daemon.status(&scratch)["exports"]
             .to_string()

@@ -20,6 +20,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -65,6 +66,8 @@ impl Recording {
         let mut file = OpenOptions::new()
             .append(true)
             .create_new(true)
+            // All that the devices hold passes through it.
+            .mode(0o600)
             .open(path)?;
         file.write_all(MAGIC)?;
         let log = Log {

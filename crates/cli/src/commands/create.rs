@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::IsTerminal;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -105,7 +106,12 @@ fn make_file(path: &Path, bytes: u64) -> Result<()> {
             path.display()
         );
     }
-    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    // It will hold any data of the disk, whatever the umask.
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
     let file = match file {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {

@@ -50,12 +50,15 @@ pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
             args.tls_cert.as_deref(),
             args.tls_key.as_deref(),
             args.tls_ca.as_deref(),
-            args.insecure,
+            args.nbd_insecure,
         )?,
         settings: args.settings.over(chosen.settings),
         profile: chosen.profile,
         notes: chosen.notes,
-        http: args.http.unwrap_or_default().permitted(args.insecure)?,
+        http: args
+            .http
+            .unwrap_or_default()
+            .permitted(args.http_insecure)?,
         memory_bytes: args.memory.unwrap_or(DEFAULT_MEMORY_BYTES),
         threads: args.threads,
         direct: direct(args.devices.direct),

@@ -191,17 +191,17 @@ fn network(text: &str, file: &File, args: &ServeArgs) -> Result<(Tls, HttpPlan)>
             args.tls_cert.as_deref(),
             args.tls_key.as_deref(),
             args.tls_ca.as_deref(),
-            args.insecure || nbd.insecure,
+            args.nbd_insecure || nbd.insecure,
         )?
     } else {
         tls(
             nbd.tls_cert.as_deref(),
             nbd.tls_key.as_deref(),
             nbd.tls_ca.as_deref(),
-            args.insecure || nbd.insecure,
+            args.nbd_insecure || nbd.insecure,
         )?
     };
-    let insecure = args.insecure || file.http.insecure;
+    let insecure = args.http_insecure || file.http.insecure;
     let http = match (&args.http, &file.http.listen) {
         (Some(given), _) => given.clone().permitted(insecure)?,
         (None, None) => HttpPlan::default(),

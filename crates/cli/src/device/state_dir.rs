@@ -130,7 +130,7 @@ impl StateDir {
     fn try_to_write(&self) -> std::io::Result<()> {
         let path = self.path.join(format!(".try-{}", std::process::id()));
         let write = |path: &Path| {
-            let mut file = File::create(path)?;
+            let mut file = create_for_owner(path)?;
             file.write_all(&[b' '; TRIED_BYTES])?;
             file.sync_all()
         };
@@ -188,7 +188,9 @@ impl StateDir {
         // First, and for good as soon as the other may be there: a daemon that takes this one's
         // place must not know less than the next boot.
         let copy = in_memory.join(note_name(cache));
-        fs::write(&copy, &text).with_context(|| format!("cannot write {}", copy.display()))?;
+        create_for_owner(&copy)
+            .and_then(|mut file| file.write_all(&text))
+            .with_context(|| format!("cannot write {}", copy.display()))?;
         let written = self.write_durably(&path, &text);
         if written.is_err() && fs::symlink_metadata(&path).is_err() {
             fs::remove_file(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
@@ -216,12 +218,23 @@ impl StateDir {
 
     fn write_durably(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         let new = path.with_extension("new");
-        let mut file = File::create(&new)?;
+        let mut file = create_for_owner(&new)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&new, path)?;
         File::open(&self.path)?.sync_all()
     }
+}
+
+/// Makes a file that only its owner reads: the names of volumes and devices are nobody else's
+/// business. A file of an earlier version becomes one, too.
+fn create_for_owner(path: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let mut how = File::options();
+    let file = how.write(true).create(true).truncate(true);
+    let file = file.mode(0o600).open(path)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 fn is_on_root(path: &Path) -> Result<bool> {
@@ -306,6 +319,9 @@ mod tests {
         let cache = CacheId([7; 16]);
         assert_eq!(state.abandonment(cache).unwrap(), None);
         state.abandon(cache, &note()).unwrap();
+        let made = fs::metadata(state.note_path(cache)).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&made.permissions());
+        assert_eq!(mode & 0o777, 0o600, "names are nobody else's business");
         let found = state.abandonment(cache).unwrap().unwrap();
         assert_eq!((&found, found.unsaved_bytes()), (&note(), 8192));
         assert_eq!(state.abandonment(CacheId([8; 16])).unwrap(), None);

@@ -30,7 +30,7 @@ impl HttpPlan {
             HttpPlan::At(address) if !address.ip().is_loopback() && !insecure => {
                 Err(Refused(format!(
                     "others can reach the dashboard on {address}, without password or encryption; \
-                     listen on 127.0.0.1 behind a proxy, or allow it with --insecure \
+                     listen on 127.0.0.1 behind a proxy, or allow it with --http-insecure \
                      ([http] insecure = true in a file)"
                 )))
             }

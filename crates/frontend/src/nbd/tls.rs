@@ -1,7 +1,6 @@
 //! TLS between the socket and the protocol: ciphertext in and out, no I/O (§ TLS support).
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use forebay_engine::Memory;
@@ -56,11 +55,13 @@ pub enum TlsError {
     /// The authority for clients' certificates cannot be used.
     #[error("the TLS certificate authority for clients cannot be used: {0}; check the file")]
     Authority(String),
-    /// A port open to the network needs TLS.
+    /// A TCP port without TLS lets everybody in who reaches it, each local user among them.
     #[error(
-        "NBD for {0} would be unencrypted and open to the network; configure a certificate and key, or allow it with --insecure"
+        "NBD over TCP without TLS gives the volumes to every user of this machine, and to whoever reaches the port; \
+         export at unix:PATH, configure a certificate and key, or allow it with --nbd-insecure \
+         ([nbd] insecure = true in a file)"
     )]
-    Required(IpAddr),
+    Required,
 }
 
 impl TlsServer {
@@ -118,8 +119,9 @@ fn parse_certificates(
 pub enum Peer {
     /// A unix socket, protected by its file's permissions.
     Unix,
-    /// A TCP address.
-    Tcp(IpAddr),
+    /// A TCP port, which any user of any host may reach. The loopback's are no exception: each
+    /// local user connects from there, and so does whatever a proxy lets in.
+    Tcp,
 }
 
 /// Whether a connection may, must or cannot use TLS (§ Server-side requirements).
@@ -135,25 +137,22 @@ pub enum TlsPolicy {
 }
 
 impl TlsPolicy {
-    /// The policy for a client at `peer`: TLS is required from the network, unless the
-    /// administrator said `insecure`, and offered to this machine itself.
+    /// The policy for a client at `peer`. TLS is required on TCP wherever there is a certificate,
+    /// and offered on a unix socket. `insecure` allows TCP where there is none, and loosens nothing
+    /// else.
     ///
     /// # Errors
-    /// If it is required and not configured. Also ask with the address a listener is bound to, so
-    /// that this comes out when the daemon starts.
+    /// If TLS is required and not configured. Also ask before a listener is bound, so that this
+    /// comes out when the daemon starts.
     pub fn choose(
         peer: Peer,
         server: Option<&TlsServer>,
         insecure: bool,
     ) -> Result<Self, TlsError> {
-        let remote = match peer {
-            Peer::Tcp(address) if !address.to_canonical().is_loopback() => Some(address),
-            Peer::Tcp(_) | Peer::Unix => None,
-        };
-        match (server, remote) {
-            (Some(server), Some(_)) if !insecure => Ok(TlsPolicy::Required(server.clone())),
-            (None, Some(address)) if !insecure => Err(TlsError::Required(address)),
-            (Some(server), _) => Ok(TlsPolicy::Offered(server.clone())),
+        match (server, peer) {
+            (Some(server), Peer::Tcp) => Ok(TlsPolicy::Required(server.clone())),
+            (Some(server), Peer::Unix) => Ok(TlsPolicy::Offered(server.clone())),
+            (None, Peer::Tcp) if !insecure => Err(TlsError::Required),
             (None, _) => Ok(TlsPolicy::Off),
         }
     }
@@ -316,7 +315,6 @@ fn tls_failed(error: &dyn std::error::Error) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv4Addr, Ipv6Addr};
 
     fn server() -> TlsServer {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -325,26 +323,22 @@ mod tests {
     }
 
     #[test]
-    fn the_network_needs_tls_and_this_machine_may_have_it() {
+    fn tcp_needs_tls_and_a_unix_socket_may_have_it() {
         let server = server();
-        let remote = Peer::Tcp(Ipv4Addr::new(192, 0, 2, 1).into());
-        let mapped = Peer::Tcp(Ipv4Addr::LOCALHOST.to_ipv6_mapped().into());
-        let choose =
-            |peer, server: Option<&TlsServer>, insecure| TlsPolicy::choose(peer, server, insecure);
-        assert!(choose(remote, None, false).is_err());
-        assert!(matches!(choose(remote, None, true), Ok(TlsPolicy::Off)));
-        assert!(matches!(
-            choose(remote, Some(&server), false),
-            Ok(TlsPolicy::Required(_))
-        ));
-        assert!(matches!(
-            choose(remote, Some(&server), true),
-            Ok(TlsPolicy::Offered(_))
-        ));
-        for local in [Peer::Unix, Peer::Tcp(Ipv6Addr::LOCALHOST.into()), mapped] {
-            assert!(matches!(choose(local, None, false), Ok(TlsPolicy::Off)));
+        let choose = TlsPolicy::choose;
+        assert!(choose(Peer::Tcp, None, false).is_err());
+        assert!(matches!(choose(Peer::Tcp, None, true), Ok(TlsPolicy::Off)));
+        for insecure in [false, true] {
             assert!(matches!(
-                choose(local, Some(&server), false),
+                choose(Peer::Tcp, Some(&server), insecure),
+                Ok(TlsPolicy::Required(_))
+            ));
+            assert!(matches!(
+                choose(Peer::Unix, None, insecure),
+                Ok(TlsPolicy::Off)
+            ));
+            assert!(matches!(
+                choose(Peer::Unix, Some(&server), insecure),
                 Ok(TlsPolicy::Offered(_))
             ));
         }

@@ -69,6 +69,8 @@ impl Listener {
                 })
             }
             Address::Tcp(host) => {
+                TlsPolicy::choose(Peer::Tcp, tls.server.as_ref(), tls.insecure)
+                    .map_err(|error| Refused(format!("tcp:{host}: {error}")))?;
                 let resolved: Vec<SocketAddr> = host
                     .trim_start_matches("tcp:")
                     .to_socket_addrs()
@@ -80,8 +82,6 @@ impl Listener {
                 let bound = listener
                     .local_addr()
                     .with_context(|| format!("cannot examine the socket for tcp:{host}"))?;
-                TlsPolicy::choose(Peer::Tcp(bound.ip()), tls.server.as_ref(), tls.insecure)
-                    .map_err(|error| Refused(error.to_string()))?;
                 listener
                     .set_nonblocking(true)
                     .with_context(|| format!("cannot prepare the socket for tcp:{host}"))?;
@@ -109,12 +109,11 @@ impl Listener {
                 Ok((Socket::Unix(stream), policy))
             }
             Listener::Tcp { listener, .. } => {
-                let (stream, peer) = listener.accept()?;
+                let (stream, _) = listener.accept()?;
                 // Replies are gathered before they are sent; to wait for more would only delay.
                 stream.set_nodelay(true)?;
-                let policy =
-                    TlsPolicy::choose(Peer::Tcp(peer.ip()), tls.server.as_ref(), tls.insecure)
-                        .map_err(refused)?;
+                let policy = TlsPolicy::choose(Peer::Tcp, tls.server.as_ref(), tls.insecure)
+                    .map_err(refused)?;
                 Ok((Socket::Tcp(stream), policy))
             }
         }
