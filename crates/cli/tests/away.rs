@@ -1,4 +1,4 @@
-//! One dead disk of several: the other volumes are served, and its dirty data stays until the disk is
+//! A dead disk of several: the other volumes are served, and its dirty data stays until the disk is
 //! back, is written to a file, or is given up.
 
 mod support;

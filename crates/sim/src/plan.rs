@@ -112,7 +112,7 @@ pub struct Config {
     pub origin_discards: u8,
     /// The device held another cache before.
     pub leftover: bool,
-    /// How often the origin of a volume is not there when a daemon starts, in percent.
+    /// Share of starts at which the origin of a volume is not there, in percent.
     pub away_percent: u64,
     /// Creation is cut short after this many device operations, and tried again.
     pub creation_cuts: Vec<u32>,

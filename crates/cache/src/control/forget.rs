@@ -1,4 +1,4 @@
-//! Taking a volume off whose origin is not there, with the loss of its dirty data.
+//! Taking a volume off whose origin is not there, with the loss of its dirty data (I25).
 
 use forebay_engine::{SuperblockError, VolumeSlot};
 

@@ -18,7 +18,7 @@ use crate::failure::{DamageFound, refuse, wrong_usage};
 use crate::quoting::in_shell;
 use crate::units::size;
 
-/// What was found of a volume, in offsets of it.
+/// Dirty data of a volume, in offsets of it.
 #[derive(Default)]
 struct Found {
     written: Vec<Range<u64>>,

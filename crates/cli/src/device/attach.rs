@@ -569,7 +569,7 @@ pub(crate) fn enter_volume(
     Ok((id, config_of(record)))
 }
 
-/// How a volume on record is served.
+/// Returns the engines' settings of a volume on record.
 pub(crate) fn config_of(record: &VolumeRecord) -> VolumeConfig {
     VolumeConfig {
         base: record.base,

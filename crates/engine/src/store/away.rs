@@ -1,4 +1,4 @@
-//! Volumes whose origin is not there. Their blocks stay in the cache, and nothing is written back:
+//! Volumes whose origin is not there. Their blocks stay in the cache, and nothing is written back (I25):
 //! they count as no dirty data that a client could wait for, and take their room from the capacity
 //! of which the settings give shares.
 //!

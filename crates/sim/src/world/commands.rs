@@ -544,14 +544,14 @@ impl World<'_> {
     /// start: a detached volume comes back as another.
     pub(super) fn enter_volumes(&mut self, superblock: &mut Superblock, away: &[bool]) -> Check {
         let known = |error: SuperblockError| error.to_string();
-        for at in 0..self.volumes.len() {
+        for (at, is_away) in away.iter().enumerate() {
             let id = self.volumes[at].record_id;
             let mut records = superblock.volumes.iter();
             let record = records.find(|record| {
                 let attached = record.state == forebay_engine::VolumeState::Attached;
                 attached && (record.id == id || record.name == self.volumes[at].name)
             });
-            if let Some(record) = record.filter(|_| away[at]) {
+            if let Some(record) = record.filter(|_| *is_away) {
                 self.volumes[at].record_id = record.id;
                 self.volumes[at].name.clone_from(&record.name);
                 self.volumes[at].forgotten = false;

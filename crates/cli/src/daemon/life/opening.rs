@@ -19,9 +19,9 @@ use crate::units;
 /// The origins of a plan, as far as they are there.
 #[derive(Default)]
 pub(super) struct Origins {
-    /// Those that are served, each with its plan.
+    /// Origins that are served, each with its plan.
     pub(super) there: Vec<(Origin, VolumePlan)>,
-    /// Those that are left out. The others are served without them.
+    /// Volumes that are left out. The others are served without them.
     pub(super) away: Vec<Missing>,
 }
 

@@ -94,7 +94,7 @@ fn devices_of(cache: &CacheSide) -> Vec<CacheDeviceStatus> {
     devices.collect()
 }
 
-/// What the workers know of a volume, if they have anything of it.
+/// The workers' counts of a volume, if they have anything of it.
 fn parts_of(parts: &[Part], slot: Option<VolumeSlot>) -> impl Iterator<Item = &VolumePart> {
     let all = parts.iter().flat_map(|part| &part.volumes);
     all.filter(move |part| Some(part.slot) == slot)
