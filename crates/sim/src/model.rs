@@ -239,6 +239,8 @@ impl Model {
                     sector.may_hold(held.value, at);
                 }
                 sector.doubt();
+                // I10: no later flush makes that write durable.
+                sector.rewritten = None;
             }
         }
     }

@@ -241,6 +241,11 @@ const FOUND: [(u64, &str); 70] = [
          nobody's fault to the oracle",
     ),
     (
+        15_943_480,
+        "a write whose flush had failed ended what was unknown of its sector after accepted damage \
+         (the oracle)",
+    ),
+    (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
     ),
