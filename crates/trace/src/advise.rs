@@ -168,7 +168,8 @@ impl Adviser {
             return;
         }
         self.miniature.push(hash);
-        if self.miniature.len() == self.most_miniature {
+        // A single busy block with a small hash outlasts several of these steps.
+        while self.miniature.len() >= self.most_miniature {
             self.miniature_below /= 2;
             let below = self.miniature_below;
             self.miniature.retain(|&hash| hash < below);

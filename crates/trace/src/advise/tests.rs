@@ -125,3 +125,20 @@ fn a_scan_beside_a_hot_set_is_to_pass_the_cache() {
     let nothing = Adviser::new(1, 30).advise(None);
     assert_eq!(nothing.point.hit_ratio, 0.0);
 }
+
+/// One block of all is read, whose hash may be small. 64 such blocks take the halving to its end.
+#[test]
+fn a_single_busy_block_takes_bounded_memory() {
+    let most_samples = 16;
+    for block in 0..64 {
+        let mut adviser = Adviser::new(most_samples, 30);
+        for at in 0..100_000 {
+            adviser.see(&request(Kind::Read, block, 1, at));
+        }
+        let held = adviser.miniature.len();
+        assert!(
+            held <= most_samples * MINIATURE,
+            "block {block}: {held} hashes"
+        );
+    }
+}
