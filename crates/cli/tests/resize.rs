@@ -372,6 +372,10 @@ fn a_device_that_holds_something_is_added_by_force_alone() {
     says(&["resize", "max"], 2, &["several devices", "--device"]);
     daemon.command(&scratch, &["cache", "resize", "12M", "--device", "other"]);
     says(&["remove", "cache"], 0, &["no longer in the cache"]);
+    assert!(
+        !opens(&daemon, &scratch.path("cache")),
+        "a removed device is let go"
+    );
     daemon.stop();
 }
 
@@ -399,4 +403,11 @@ fn a_configuration_file_names_all_devices() {
     write("[]");
     let said = Daemon::try_start(&scratch, &file).err().unwrap();
     assert!(said.contains("a device at least"), "{said}");
+}
+
+/// Whether a process has a file open.
+fn opens(daemon: &Daemon, path: &std::path::Path) -> bool {
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", daemon.id())).unwrap();
+    let mut open = descriptors.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    open.any(|file| file == path)
 }

@@ -338,6 +338,8 @@ fn run_worker(share: Share) {
         };
         worker.add_shard(number, shard, &cache);
     }
+    // The driver has its own; a device that leaves the cache is closed with that.
+    drop(cache);
     let link = Link {
         sender,
         waker: worker.ring.waker(),
