@@ -275,6 +275,10 @@ fn a_stop_waits_for_others_and_has_them_give_way() {
     assert!(matches!(step, Step::Ended(Err(Refusal::Interrupted))));
     assert!(matches!(
         control.go_on(stop, Happened::Waited),
+        Step::Tell(Instruction::CalmDown)
+    ));
+    assert!(matches!(
+        control.go_on(stop, Happened::Told(vec![Answer::Done])),
         Step::Flush(VOLUME)
     ));
 }

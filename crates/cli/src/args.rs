@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
+use crate::network::access::{Group, SocketMode, User};
 use crate::settings::{self, GivenSettings};
 use crate::units::{Age, WrittenSize, parse_size, parse_size_with_unit};
 
@@ -202,6 +203,18 @@ pub(crate) struct ServeArgs {
     /// then reads and writes the volumes.
     #[arg(long)]
     pub(crate) nbd_insecure: bool,
+    /// Owner of the unix sockets for NBD: a name or a number.
+    #[arg(long, value_name = "USER")]
+    pub(crate) socket_owner: Option<User>,
+    /// Group of these sockets, which may then connect.
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) socket_group: Option<Group>,
+    /// Their mode, in octal [default: 660 with a group, else 600 with an owner].
+    #[arg(long, value_name = "MODE")]
+    pub(crate) socket_mode: Option<SocketMode>,
+    /// Group that may give this daemon commands: what root may, on its volumes.
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) control_group: Option<Group>,
     /// Make the volume a block device, /dev/ublkbN, also known as /dev/forebay/NAME.
     #[arg(long)]
     pub(crate) ublk: bool,
@@ -267,6 +280,10 @@ impl ServeArgs {
             mode: None,
             nbd: Vec::new(),
             nbd_insecure: false,
+            socket_owner: None,
+            socket_group: None,
+            socket_mode: None,
+            control_group: None,
             ublk: false,
             name: None,
             profile: ProfileArgs::default(),

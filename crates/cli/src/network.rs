@@ -3,7 +3,9 @@
 //! | module | subject |
 //! |---|---|
 //! | [`nbd`] | exports |
+//! | [`access`] | who may connect to a unix socket |
 //! | [`http`] | dashboard and metrics |
 
+pub(crate) mod access;
 pub(crate) mod http;
 pub(crate) mod nbd;

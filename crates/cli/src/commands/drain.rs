@@ -9,6 +9,7 @@ use super::progress::{self, Show};
 use crate::args::{ControlArgs, DetachArgs, DrainArgs, StopArgs};
 use crate::client::Client;
 use crate::config::{CachePlan, Plan, VolumePlan};
+use crate::network::access::SocketAccess;
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Tls;
 use crate::units::{duration, size};
@@ -118,6 +119,8 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &[PathBuf]) -> Result<()> {
             emulate: None,
         }],
         nbd: Vec::new(),
+        socket: SocketAccess::default(),
+        control_group: None,
         ublk: false,
         tls: Tls::default(),
         http: HttpPlan::Off,

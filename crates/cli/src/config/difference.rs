@@ -14,6 +14,11 @@ impl Plan {
                 self.tls.server.is_some() != new.tls.server.is_some(),
             ),
             ("[nbd] insecure", self.tls.insecure != new.tls.insecure),
+            ("[nbd] socket", self.socket != new.socket),
+            (
+                "[daemon] control-group",
+                self.control_group != new.control_group,
+            ),
             ("[http]", self.http != new.http),
             ("[ublk]", self.ublk != new.ublk),
             ("[daemon] memory", self.memory_bytes != new.memory_bytes),

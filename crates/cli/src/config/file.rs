@@ -11,6 +11,7 @@ use toml::Spanned;
 use super::file_settings::FileSettings;
 use super::plan::name_of;
 use super::profile::FileProfile;
+use crate::network::access::{Group, SocketMode, User};
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Address;
 use crate::units::{Cutoff, parse_size_with_unit};
@@ -125,6 +126,9 @@ pub(super) struct FileNbd {
     pub(super) tls_cert: Option<PathBuf>,
     pub(super) tls_key: Option<PathBuf>,
     pub(super) tls_ca: Option<PathBuf>,
+    pub(super) socket_owner: Option<Text<User>>,
+    pub(super) socket_group: Option<Text<Group>>,
+    pub(super) socket_mode: Option<Text<SocketMode>>,
     #[serde(default)]
     pub(super) insecure: bool,
 }
@@ -143,6 +147,7 @@ pub(super) struct FileDaemon {
     pub(super) memory: Option<Text<Size>>,
     pub(super) threads: Option<usize>,
     pub(super) control: Option<Spanned<PathBuf>>,
+    pub(super) control_group: Option<Text<Group>>,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) record: Option<PathBuf>,
     #[serde(default)]

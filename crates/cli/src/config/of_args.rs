@@ -12,6 +12,7 @@ use super::plan::{CachePlan, DEFAULT_MEMORY_BYTES, Plan, VolumePlan};
 use super::profile;
 use crate::args::{Direct, ServeArgs};
 use crate::failure::Usage;
+use crate::network::access::SocketAccess;
 use crate::network::nbd::{Tls, TlsFiles};
 
 /// The plan for arguments without a file.
@@ -45,6 +46,12 @@ pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
             .iter()
             .map(|text| text.parse())
             .collect::<Result<_, Usage>>()?,
+        socket: SocketAccess {
+            owner: args.socket_owner,
+            group: args.socket_group,
+            mode: args.socket_mode,
+        },
+        control_group: args.control_group,
         ublk: args.ublk,
         tls: tls(
             args.tls_cert.as_deref(),

@@ -18,6 +18,7 @@ use super::profile::{self, Chosen};
 use crate::args::ServeArgs;
 use crate::device::same_device::Identity;
 use crate::failure::{Faults, Refused, describe};
+use crate::network::access::SocketAccess;
 use crate::network::http::HttpPlan;
 use crate::network::nbd::{Address, Tls};
 
@@ -73,6 +74,16 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
             .state_dir
             .clone()
             .or(file.daemon.state_dir.clone()),
+        socket: SocketAccess {
+            owner: (args.socket_owner).or(file.nbd.socket_owner.as_ref().map(|owner| owner.0)),
+            group: (args.socket_group).or(file.nbd.socket_group.as_ref().map(|group| group.0)),
+            mode: (args.socket_mode).or(file.nbd.socket_mode.as_ref().map(|mode| mode.0)),
+        },
+        control_group: (args.control_group).or(file
+            .daemon
+            .control_group
+            .as_ref()
+            .map(|group| group.0)),
         control: args.control.clone().or(file
             .daemon
             .control

@@ -7,6 +7,7 @@ use forebay_io::DirectIo;
 use forebay_model::ModelOptions;
 
 use crate::args::ServeArgs;
+use crate::network::access::{Group, SocketAccess};
 use crate::network::http::HttpPlan;
 use crate::network::nbd::{Address, Tls};
 use crate::profiles::Profile;
@@ -21,6 +22,10 @@ pub(crate) struct Plan {
     pub(crate) cache: Option<CachePlan>,
     pub(crate) volumes: Vec<VolumePlan>,
     pub(crate) nbd: Vec<Address>,
+    /// Access to the unix sockets among them.
+    pub(crate) socket: SocketAccess,
+    /// The group that may give the daemon commands.
+    pub(crate) control_group: Option<Group>,
     /// Volumes are block devices.
     pub(crate) ublk: bool,
     pub(crate) tls: Tls,

@@ -126,7 +126,7 @@ fn a_scan_beside_a_hot_set_is_to_pass_the_cache() {
     assert_eq!(nothing.point.hit_ratio, 0.0);
 }
 
-/// One block of all is read, whose hash may be small. 64 such blocks take the halving to its end.
+/// A single block is read, whose hash may be small. 64 such blocks take the halving to its end.
 #[test]
 fn a_single_busy_block_takes_bounded_memory() {
     let most_samples = 16;

@@ -119,6 +119,18 @@ fn nbd(plan: &Plan) -> Result<toml::Value> {
         ("tls-key", path(&tls.files.key)?),
         ("tls-ca", path(&tls.files.authority)?),
         ("insecure", tls.insecure.then(|| true.into())),
+        (
+            "socket-owner",
+            plan.socket.owner.map(|owner| owner.0.to_string().into()),
+        ),
+        (
+            "socket-group",
+            plan.socket.group.map(|group| group.0.to_string().into()),
+        ),
+        (
+            "socket-mode",
+            (plan.socket.mode).map(|mode| format!("{:03o}", mode.0).into()),
+        ),
     ]))
 }
 
@@ -161,6 +173,10 @@ fn daemon(plan: &Plan) -> Result<toml::Value> {
             plan.threads.map(|threads| (threads as i64).into()),
         ),
         ("control", path(&plan.control)?),
+        (
+            "control-group",
+            plan.control_group.map(|group| group.0.to_string().into()),
+        ),
         ("state-dir", path(&plan.state_dir)?),
         ("direct-required", required.then(|| true.into())),
         ("initramfs", plan.initramfs.then(|| true.into())),

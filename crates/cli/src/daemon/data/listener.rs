@@ -12,6 +12,7 @@ use forebay_frontend::nbd::{Peer, TlsPolicy};
 
 use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 use crate::failure::{Refused, refuse};
+use crate::network::access::SocketAccess;
 use crate::network::nbd::{Address, Tls};
 use crate::quoting::in_uri;
 
@@ -56,10 +57,14 @@ pub(in crate::daemon) enum Listener {
 impl Listener {
     /// Binds an address. Whether TLS is possible there comes out now and not with the first
     /// client.
-    pub(in crate::daemon) fn bind(address: &Address, tls: &Tls) -> Result<Listener> {
+    pub(in crate::daemon) fn bind(
+        address: &Address,
+        tls: &Tls,
+        access: &SocketAccess,
+    ) -> Result<Listener> {
         match address {
             Address::Unix(path) => {
-                let listener = bind_unix(path)?;
+                let listener = bind_unix(path, access)?;
                 listener
                     .set_nonblocking(true)
                     .with_context(|| format!("cannot prepare the socket {}", path.display()))?;
@@ -163,7 +168,7 @@ impl Drop for Listener {
 }
 
 /// Binds a unix socket, in the place of one that a dead process left.
-pub(in crate::daemon) fn bind_unix(path: &Path) -> Result<UnixListener> {
+pub(in crate::daemon) fn bind_unix(path: &Path, access: &SocketAccess) -> Result<UnixListener> {
     let there = std::fs::symlink_metadata(path).ok();
     if there
         .as_ref()
@@ -177,7 +182,12 @@ pub(in crate::daemon) fn bind_unix(path: &Path) -> Result<UnixListener> {
     if there.is_some() {
         let answered = patiently(
             OF_A_DAEMON_THAT_ENDED,
-            || UnixStream::connect(path).map_or(Ok(()), |_| Err(())),
+            || match UnixStream::connect(path) {
+                // A live process may refuse a client, or be slow to accept.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                _ => Err(()),
+            },
             |()| true,
         );
         if answered.is_err() {
@@ -193,5 +203,5 @@ pub(in crate::daemon) fn bind_unix(path: &Path) -> Result<UnixListener> {
             )
         })?;
     }
-    UnixListener::bind(path).with_context(|| format!("cannot make the socket {}", path.display()))
+    access.given_to(path, || UnixListener::bind(path))
 }

@@ -29,6 +29,7 @@ use crate::daemon::observe::{advice, http, sampler};
 use crate::daemon::state::{Admin, Daemon};
 use crate::device::attach::Surroundings;
 use crate::device::state_dir::{StateDir, run_dir};
+use crate::network::access::{Group, SocketAccess};
 use crate::service_manager;
 use crate::thread;
 use crate::units;
@@ -139,12 +140,12 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
     }
     remove_dead_sockets(&run_dir());
     // Sockets come first: a daemon that nobody can reach must not begin to write.
-    let control = bind_control(&control_path)?;
+    let control = bind_control(&control_path, plan.control_group)?;
     let mut guard = ControlSocket(Some(control_path.clone()));
     let listeners = plan
         .nbd
         .iter()
-        .map(|address| Listener::bind(address, &plan.tls))
+        .map(|address| Listener::bind(address, &plan.tls, &plan.socket))
         .collect::<Result<Vec<_>>>()?;
     let mut origins = open_origins(&plan, &surroundings)?;
     let cache = open_cache(&plan, saves, &mut origins, &surroundings)?;
@@ -361,7 +362,10 @@ fn watch_signals(notices: Sender<Notice>) -> Result<()> {
     Ok(())
 }
 
-fn bind_control(path: &std::path::Path) -> Result<std::os::unix::net::UnixListener> {
+fn bind_control(
+    path: &std::path::Path,
+    group: Option<Group>,
+) -> Result<std::os::unix::net::UnixListener> {
     if let Some(directory) = path
         .parent()
         .filter(|directory| !directory.as_os_str().is_empty())
@@ -373,14 +377,6 @@ fn bind_control(path: &std::path::Path) -> Result<std::os::unix::net::UnixListen
             )
         })?;
     }
-    let listener = bind_unix(path)?;
     // A process that can open the control socket can stop the cache.
-    let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(path, only_owner).with_context(|| {
-        format!(
-            "cannot keep other users out of the control socket {}",
-            path.display()
-        )
-    })?;
-    Ok(listener)
+    bind_unix(path, &SocketAccess::of_group(group))
 }
