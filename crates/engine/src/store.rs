@@ -62,6 +62,8 @@ pub(crate) struct Store {
     pub(crate) operations: Operations,
     pub(crate) stats: Stats,
     away: Away,
+    /// Blocks that the settings give shares of: the capacity without what is away.
+    shared_blocks: u64,
     /// The volume whose counts changed last.
     volume_hint: usize,
     /// Blocks that the segments can hold when headers take little.
@@ -124,6 +126,7 @@ impl Store {
         };
         let mut store = Store {
             capacity_blocks: log.capacity_blocks(),
+            shared_blocks: log.capacity_blocks(),
             ghost: Ghost::of(log.usable_slots()),
             spare_summary: Spare::new(log.geometry.summary_bytes() as usize, memory),
             settings,
@@ -248,6 +251,7 @@ impl Store {
     pub(crate) fn reckon_capacity(&mut self) {
         self.log.reckon_usable();
         self.capacity_blocks = self.log.capacity_blocks();
+        self.reckon_shared();
     }
 
     /// Has the next [`Engine::advance`](crate::Engine::advance) look at everything.
@@ -275,7 +279,7 @@ impl Store {
 
     /// A share of the shard's capacity, in blocks, without the room of volumes that are away.
     pub(crate) fn share(&self, percent: u8) -> u64 {
-        self.capacity_blocks.saturating_sub(self.away_dirty()) * u64::from(percent) / 100
+        self.shared_blocks * u64::from(percent) / 100
     }
 
     #[inline(always)]

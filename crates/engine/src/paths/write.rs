@@ -69,7 +69,6 @@ impl Engine {
         let volume = self.store.volume(request.volume);
         let writes = volume.config.mode.writes();
         let stream_bytes = volume.writes.request(request.offset_bytes, len_bytes);
-        let is_away = volume.away;
         match request.kind {
             RequestKind::Discard => self.store.stats.discard_requests += 1,
             _ => {
@@ -85,7 +84,8 @@ impl Engine {
             .policy
             .write_bypass(&self.store, now, (&request, writes), stream_bytes);
         // I25: a write that the memory buffer had from an earlier life has nowhere else to go.
-        let bypass = bypass.filter(|_| !is_away);
+        let bypass =
+            bypass.filter(|_| !self.store.has_away() || !self.store.volume(request.volume).away);
         if writes == Writes::Log && bypass.is_none() && self.write_fast(now, &request, memory) {
             return;
         }

@@ -154,7 +154,7 @@ impl Space {
         let Some(oldest) = self.oldest(store, Stream::Write) else {
             return true;
         };
-        let away = store.log.segments[oldest.0 as usize].away;
-        store.present_dirty_of(oldest) == 0 && (away == 0 || store.may_carry_away(in_need))
+        let segment = &store.log.segments[oldest.0 as usize];
+        segment.dirty == segment.away && (segment.away == 0 || store.may_carry_away(in_need))
     }
 }

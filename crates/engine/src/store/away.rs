@@ -52,6 +52,7 @@ impl Store {
             any: !dirty.is_empty(),
             dirty: dirty.iter().sum(),
         };
+        self.reckon_shared();
         for segment in &mut self.log.segments {
             segment.away = 0;
         }
@@ -66,10 +67,34 @@ impl Store {
         }
     }
 
-    /// Counts dirty blocks of a volume that is away in or out.
-    pub(crate) fn account_away(&mut self, dirtier: i64) {
-        let counted = self.away.dirty.checked_add_signed(dirtier);
-        self.away.dirty = counted.expect("dirty blocks are counted");
+    /// Whether the origin of any volume is not there.
+    #[inline(always)]
+    pub(crate) fn has_away(&self) -> bool {
+        self.away.any
+    }
+
+    /// Counts a dirty block out of the segment of one slot and into that of another, if its volume
+    /// is away.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn away_block_moves(&mut self, key: BlockKey, from: Option<Slot>, to: Option<Slot>) {
+        if !self.is_of_an_absent_volume(key) {
+            return;
+        }
+        if let Some(from) = from {
+            self.log.segment_of(from).away -= 1;
+            self.away.dirty -= 1;
+        }
+        if let Some(to) = to {
+            self.log.segment_of(to).away += 1;
+            self.away.dirty += 1;
+        }
+        self.reckon_shared();
+    }
+
+    /// Reckons anew the blocks that the settings give shares of.
+    pub(super) fn reckon_shared(&mut self) {
+        self.shared_blocks = self.capacity_blocks.saturating_sub(self.away.dirty);
     }
 
     /// Whether a block is of a volume whose origin is not there.
@@ -79,15 +104,10 @@ impl Store {
     }
 
     #[cold]
+    #[inline(never)]
     fn is_of_an_absent_volume(&self, key: BlockKey) -> bool {
         let volume = self.volume_of(key);
         volume.is_some_and(|slot| self.attached(slot).away)
-    }
-
-    /// Dirty blocks of volumes that are away.
-    #[inline(always)]
-    pub(crate) fn away_dirty(&self) -> u64 {
-        self.away.dirty
     }
 
     /// Dirty blocks that write-back has a place for.
@@ -105,6 +125,7 @@ impl Store {
     /// Whether it frees room to append blocks again that are away, when the write stream is gone
     /// through. At most half of it is such blocks. Where appends would stop, two segments of room
     /// do.
+    #[cold]
     pub(crate) fn may_carry_away(&self, in_need: bool) -> bool {
         let geometry = &self.log.geometry;
         let places = u64::from(geometry.slots_per_segment() - geometry.first_slot() - 1);

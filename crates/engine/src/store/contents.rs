@@ -49,9 +49,7 @@ impl Store {
             // Within one stream the older entry dies first, so no `Drop` is ever needed there but
             // for the newest.
             let last_number = self.last_number();
-            let away = u32::from(flags.dirty() && self.is_away(key));
             let segment = self.log.segment_of(old);
-            segment.away -= away;
             shadows |= flags.shadows() | segment.stream.bit();
             // A write is a use as a read is. A copy starts main without hits, and pays for each
             // further round with one.
@@ -77,11 +75,13 @@ impl Store {
         }
         self.index
             .set_flags(slot, SlotFlags::new(dirty, zero, shadows).with_hits(hits));
-        let away = u32::from(dirty && self.is_away(key));
+        if self.has_away() {
+            let old = old.filter(|(_, flags)| flags.live() && flags.dirty());
+            self.away_block_moves(key, old.map(|(old, _)| old), dirty.then_some(slot));
+        }
         let segment = self.log.segment_of(slot);
         segment.live += 1;
         segment.dirty += u32::from(dirty);
-        segment.away += away;
         segment.superseded_by = segment.superseded_by.max(drop_number);
         if dirtier != 0 || more != 0 {
             self.stats.dirty_blocks = self
@@ -105,11 +105,12 @@ impl Store {
     /// that brings the block back brings the contents of the origin.
     pub(crate) fn slot_leaves(&mut self, key: BlockKey, slot: Slot, flags: SlotFlags) {
         let dirty = u32::from(flags.dirty());
-        let away = u32::from(flags.dirty() && self.is_away(key));
+        if self.has_away() && flags.dirty() {
+            self.away_block_moves(key, Some(slot), None);
+        }
         let segment = self.log.segment_of(slot);
         segment.live -= 1;
         segment.dirty -= dirty;
-        segment.away -= away;
         self.stats.dirty_blocks -= u64::from(dirty);
         self.account_volume(key, -i64::from(dirty), -1);
     }
@@ -219,7 +220,6 @@ impl Store {
         let Some(found) = found else { return };
         self.volume_hint = found;
         if let Some(volume) = &mut self.volumes[found] {
-            let away = volume.away;
             volume.dirty_blocks = volume
                 .dirty_blocks
                 .checked_add_signed(dirty)
@@ -228,9 +228,6 @@ impl Store {
                 .cached_blocks
                 .checked_add_signed(cached)
                 .expect("cached blocks are counted");
-            if away {
-                self.account_away(dirty);
-            }
         }
     }
 
