@@ -43,6 +43,12 @@ pub(crate) fn run(args: &RescueArgs) -> Result<()> {
         );
     }
     let superblock = attached.superblock;
+    if superblock.given_up {
+        refuse!(
+            "the cache was given up: of what it holds, only what is on record is newer than on the disks. Write that \
+             out with `forebay drain --offline`"
+        );
+    }
     let mut volumes = attach::attached_volumes(&superblock).zip((0..).map(VolumeSlot));
     let Some((volume, slot)) = volumes.find(|(volume, _)| volume.name == args.name) else {
         let names: Vec<&str> = attach::attached_volumes(&superblock)

@@ -46,6 +46,11 @@ impl Abandonment {
     pub(crate) fn unsaved_bytes(&self) -> u64 {
         self.unsaved.iter().map(|range| range.len_bytes).sum()
     }
+
+    /// Takes what is on record of a volume off: its origin has it.
+    pub(crate) fn saved(&mut self, volume: &str) {
+        self.unsaved.retain(|range| range.volume != volume);
+    }
 }
 
 /// Durable state of a shard: of each stream, the epoch and number of a segment's generation and one
@@ -310,6 +315,22 @@ mod tests {
                 streams: vec![(3, 40, 8), (2, 7, 16), (0, 0, 0)],
             }],
         }
+    }
+
+    #[test]
+    fn a_volume_that_is_saved_leaves_the_others_on_record() {
+        let mut note = note();
+        note.unsaved.push(UnsavedRange {
+            volume: "w".to_owned(),
+            ..note.unsaved[0].clone()
+        });
+        note.saved("v");
+        let left: Vec<&str> = note
+            .unsaved
+            .iter()
+            .map(|range| range.volume.as_str())
+            .collect();
+        assert_eq!(left, ["w"]);
     }
 
     #[test]

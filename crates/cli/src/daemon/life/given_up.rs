@@ -90,8 +90,9 @@ impl Daemon {
         }
     }
 
-    /// Everything that was newer in a cache that was given up is on its origins.
-    pub(super) fn note_all_saved(&self) -> Result<()> {
+    /// Everything of this volume that was newer in a cache that was given up is on its origin. Other
+    /// volumes keep what is on record of them.
+    pub(super) fn note_saved(&self, volume: &str) -> Result<()> {
         let admin = self.admin();
         let Some(cache) = &admin.cache else {
             return Ok(());
@@ -100,7 +101,7 @@ impl Daemon {
         match state.abandonment(cache.superblock().id)? {
             None => Ok(()),
             Some(mut note) => {
-                note.unsaved.clear();
+                note.saved(volume);
                 state.abandon(cache.superblock().id, &note)
             }
         }
@@ -108,12 +109,8 @@ impl Daemon {
 
     fn write_abandonment(&self, abandonment: &Abandonment) -> Result<()> {
         let mut admin = self.admin();
-        let name = |range: &Unsaved| {
-            let mut volumes = admin.volumes.iter();
-            volumes
-                .find(|volume| volume.slot == range.volume)
-                .map(|volume| volume.name.clone())
-        };
+        // A volume that is away has unsaved data too (I25).
+        let name = |range: &Unsaved| admin.name_of(range.volume).ok();
         let unsaved = abandonment.unsaved.iter().map(|range| {
             Ok(UnsavedRange {
                 // A list without it would say that nothing is newer in the cache.

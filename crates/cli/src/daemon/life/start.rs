@@ -63,7 +63,7 @@ pub(crate) fn serve(plan: Plan) -> Result<()> {
     run(&daemon, &notices, threads)
 }
 
-/// Runs a daemon for one drain of its only volume, and stops it.
+/// Runs a daemon for one drain of the only volume that it serves, and stops it.
 pub(crate) fn drain_offline(plan: Plan, show: &mut dyn FnMut(&Value)) -> Result<Value> {
     let Launched {
         daemon,
@@ -75,13 +75,13 @@ pub(crate) fn drain_offline(plan: Plan, show: &mut dyn FnMut(&Value)) -> Result<
             show(&answer::progress_parameters(progress));
             !is_interrupted(&daemon, &notices)
         })?;
-        Ok(answer::drained(&volume.name, progress))
+        let answer = answer::drained(&volume.name, progress);
+        Ok((volume.name, answer))
     });
     shutdown::stop(&daemon, &notices, threads, Devices::KeepUsed)?;
-    if drained.is_ok() {
-        daemon.note_all_saved()?;
-    }
-    drained
+    let (name, answer) = drained?;
+    daemon.note_saved(&name)?;
+    Ok(answer)
 }
 
 /// Whether a signal came; does what else the daemon was told.
