@@ -77,6 +77,9 @@ fn the_others_are_served_and_drained_and_it_comes_back_by_itself() {
         "{said}"
     );
 
+    let config = daemon.command(&scratch, &["config"]);
+    assert!(config.contains("name = \"two\""), "{config}");
+
     std::fs::rename(scratch.path("gone"), scratch.path("two")).unwrap();
     until("the volume to come back", || {
         Client::open(&scratch.path("nbd"), "two").is_ok_and(|opened| opened.is_ok())
@@ -172,5 +175,21 @@ fn a_disk_that_changed_is_left_out_and_said() {
     let why = volume(&status, "two")["away"].as_str().unwrap();
     assert!(why.contains("changed since it was last served"), "{why}");
     assert_eq!(open(&scratch, "one").read(0, 4096), [1; 4096]);
+    daemon.stop();
+}
+
+/// The file names the disk's new path, and the volume is in the plan of the start already.
+#[test]
+fn a_reload_serves_it_from_another_path_once() {
+    let scratch = one_disk_is_gone();
+    let daemon = Daemon::start(&scratch, &FILE);
+    let file = std::fs::read_to_string(scratch.path("f.toml")).unwrap();
+    let moved = file.replace("origin = \"two\"", "origin = \"gone\"\nname = \"two\"");
+    std::fs::write(scratch.path("f.toml"), moved).unwrap();
+    let said = daemon.command(&scratch, &["reload"]);
+    assert!(said.contains("volume two is attached"), "{said}");
+    assert_eq!(open(&scratch, "two").read(7 * 4096, 4096), [2; 4096]);
+    let said = daemon.command(&scratch, &["reload"]);
+    assert!(said.contains("nothing has changed"), "{said}");
     daemon.stop();
 }

@@ -57,12 +57,7 @@ impl Daemon {
         };
         let mut blocks = 0;
         for link in &self.links {
-            blocks += link.call(move |worker| {
-                let dirty = worker
-                    .engines()
-                    .filter_map(|engine| engine.volume_blocks(slot));
-                dirty.map(|(dirty, _)| dirty).sum::<u64>()
-            })?;
+            blocks += link.call(move |worker| worker.host.backlog(slot).dirty_blocks)?;
         }
         Ok(blocks * self.admin().block_bytes())
     }
@@ -71,8 +66,7 @@ impl Daemon {
     pub(super) fn bring_back(&self, planned: &VolumePlan) -> Result<()> {
         let mut origin =
             self.open_new_origin(&planned.origin, planned.name.clone(), planned.mode)?;
-        self.attach(&mut origin, planned.emulate.clone())?;
-        self.put_own_into_force(&origin.name, planned.own, &Who::daemon())
+        self.attach_planned(&mut origin, planned, &Who::daemon())
     }
 
     /// Serves volumes whose missing devices have come. One that was refused waits for a reload.

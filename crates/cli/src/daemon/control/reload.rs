@@ -212,11 +212,14 @@ impl Daemon {
             changed.push(format!("settings of volume {name}"));
         }
         for (mut origin, volume) in changes.new_volumes {
-            let attached = self.attach(&mut origin, volume.emulate.clone());
+            let attached = self.attach_planned(&mut origin, &volume, who);
             if self.volume(&origin.name).is_some() {
-                self.put_own_into_force(&origin.name, volume.own, who)?;
                 // Also one that could not be made a block device.
                 changed.push(format!("volume {} is attached", origin.name));
+                // A volume that was away is in the plan already, maybe on another device.
+                current
+                    .volumes
+                    .retain(|known| known.called() != origin.name);
                 current.volumes.push(volume);
             }
             attached?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 use anyhow::{Context, Result};
-use forebay_engine::{Mode, Settings};
+use forebay_engine::{Mode, Settings, VolumeSettings};
 use serde_json::{Value, json};
 use toml::Table;
 
@@ -73,23 +73,31 @@ fn table(plan: &Plan, admin: &Admin) -> Result<Table> {
     put(&mut sections, "http", http(&plan.http));
     put(&mut sections, "settings", changed_settings(&admin.settings));
     put(&mut sections, "daemon", daemon(plan)?);
-    let volumes = admin.volumes.iter().map(|volume| {
-        let origin = path_text(volume.device.path())?;
-        let mode = admin.mode_of(&volume.name).map(|mode| mode.name().into());
-        let mut keys = section([
-            ("origin", Some(origin.into())),
-            ("name", Some(volume.name.clone().into())),
-            ("mode", mode),
-        ]);
-        let own = settings::shown_own(&volume.own).into_iter();
-        if let Some(keys) = keys.as_table_mut() {
-            keys.extend(own.map(|(name, value)| (name.to_owned(), value.into())));
-        }
-        anyhow::Ok(keys)
+    let served = admin.volumes.iter();
+    let served = served.map(|of| volume(admin, &of.name, of.device.path(), &of.own));
+    // The next start waits for these too: without their sections it would be refused.
+    let away = plan.volumes.iter().filter(|planned| {
+        let called = planned.called();
+        admin.away.iter().any(|away| away.name == called)
     });
-    let volumes = volumes.collect::<Result<Vec<_>>>()?;
+    let away = away.map(|of| volume(admin, &of.called(), &of.origin, &of.own));
+    let volumes = served.chain(away).collect::<Result<Vec<_>>>()?;
     sections.insert("volume".to_owned(), volumes.into());
     Ok(sections)
+}
+
+fn volume(admin: &Admin, name: &str, origin: &Path, own: &VolumeSettings) -> Result<toml::Value> {
+    let mode = admin.mode_of(name).map(|mode| mode.name().into());
+    let mut keys = section([
+        ("origin", Some(path_text(origin)?.into())),
+        ("name", Some(name.into())),
+        ("mode", mode),
+    ]);
+    let own = settings::shown_own(own).into_iter();
+    if let Some(keys) = keys.as_table_mut() {
+        keys.extend(own.map(|(name, value)| (name.to_owned(), value.into())));
+    }
+    Ok(keys)
 }
 
 impl Admin {

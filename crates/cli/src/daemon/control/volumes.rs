@@ -10,6 +10,7 @@ use forebay_model::ModelOptions;
 
 use super::commands::{self, Hooks};
 use super::who::Who;
+use crate::config::VolumePlan;
 use crate::daemon::data::served::ServedVolume;
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
@@ -243,6 +244,21 @@ impl Daemon {
         let admin = self.admin();
         let attached = admin.volumes.iter().filter(|known| known.slot == slot);
         Ok(attached.flat_map(|volume| self.uris_for(volume)).collect())
+    }
+
+    /// Adds an origin to the running cache, with the settings that the configuration has for it.
+    pub(super) fn attach_planned(
+        &self,
+        origin: &mut Origin,
+        planned: &VolumePlan,
+        who: &Who,
+    ) -> Result<()> {
+        let attached = self.attach(origin, planned.emulate.clone());
+        // Also if it could not be made a block device.
+        if self.volume(&origin.name).is_some() {
+            self.put_own_into_force(&origin.name, planned.own, who)?;
+        }
+        attached.map(drop)
     }
 
     /// Takes a volume off: everything is written back, clients are closed, and the origin is
