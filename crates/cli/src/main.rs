@@ -24,6 +24,7 @@
 //! | [`wall_clock`] | the time of day |
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod args;
 mod child_daemon;
 mod client;

@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 
+use crate::accounts;
+
 /// Bits of a mode that mean something for a socket.
 const MODE_BITS: u32 = 0o777;
 
@@ -26,7 +28,7 @@ impl FromStr for User {
     type Err = String;
 
     fn from_str(text: &str) -> Result<User, String> {
-        number_of(text, "/etc/passwd").map(User)
+        number_of(text, accounts::USERS).map(User)
     }
 }
 
@@ -34,7 +36,7 @@ impl FromStr for Group {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Group, String> {
-        number_of(text, "/etc/group").map(Group)
+        number_of(text, accounts::GROUPS).map(Group)
     }
 }
 
@@ -55,16 +57,8 @@ fn number_of(text: &str, file: &str) -> Result<u32, String> {
         return Ok(number);
     }
     let known = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
-    number_in(text, &known).ok_or_else(|| {
+    accounts::number_of(text, &known).ok_or_else(|| {
         format!("{file} has no `{text}`; one of a directory service is given by its number")
-    })
-}
-
-/// The number of a name, the third field of its line.
-fn number_in(name: &str, known: &str) -> Option<u32> {
-    known.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok())?
     })
 }
 
@@ -126,11 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_modes_are_read() {
-        let known = "root:x:0:0::/:/bin/sh\nlibvirt-qemu:x:64055:\nbroken\n";
-        assert_eq!(number_in("libvirt-qemu", known), Some(64055));
-        assert_eq!(number_in("nobody-here", known), None);
-        assert_eq!(number_in("broken", known), None);
+    fn numbers_and_modes_are_read() {
         assert_eq!("660".parse(), Ok(SocketMode(0o660)));
         assert!("0o1777".parse::<SocketMode>().is_err());
         assert!("rw".parse::<SocketMode>().is_err());

@@ -15,6 +15,7 @@ use super::answer::{
 };
 use super::volumes::Progress;
 use super::who::Who;
+use crate::accounts;
 use crate::config;
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::state::{Daemon, VolumeSide};
@@ -120,7 +121,7 @@ impl Asked<'_> {
     fn who(&self) -> Who {
         // Of a daemon that the root file system is on, the file of users may be on its own volume.
         let is_own = self.daemon.is_under_root();
-        let users = (!is_own).then(|| std::fs::read_to_string("/etc/passwd").ok());
+        let users = (!is_own).then(|| std::fs::read_to_string(accounts::USERS).ok());
         Who::at(self.stream, &users.flatten().unwrap_or_default())
     }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::os::unix::net::UnixStream;
 
+use crate::accounts;
+
 /// The user of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Who {
@@ -26,7 +28,7 @@ impl Who {
         let uid = peer.map(|peer| peer.uid.as_raw());
         Who {
             uid,
-            name: uid.and_then(|uid| name_of(uid, users)),
+            name: uid.and_then(|uid| Some(accounts::name_of(uid, users)?.to_owned())),
         }
     }
 }
@@ -41,16 +43,6 @@ impl fmt::Display for Who {
     }
 }
 
-/// The name of a user that this machine keeps itself; those of a directory service have none here.
-fn name_of(uid: u32, users: &str) -> Option<String> {
-    users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let (name, _, number) = (fields.next()?, fields.next()?, fields.next()?);
-        let plain = !name.is_empty() && !name.chars().any(char::is_control);
-        (plain && number.parse() == Ok(uid)).then(|| name.to_owned())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,7 +51,7 @@ mod tests {
     fn a_user_is_named_if_the_machine_knows_the_name() {
         let users = "root:x:0:0:root:/root:/bin/sh\nbroken\nann:x:1000:1000::/home/ann:/bin/sh\n";
         let named = |uid| {
-            let name = name_of(uid, users);
+            let name = accounts::name_of(uid, users).map(str::to_owned);
             let who = Who {
                 uid: Some(uid),
                 name,
