@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use forebay_engine::{Storage, VolumeSlot};
+use forebay_engine::{DirtyBlock, Engine, Storage, VolumeSlot};
 use serde_json::json;
 
 use super::check::open_to_read;
@@ -64,14 +64,15 @@ pub(crate) fn run(args: &RescueArgs) -> Result<()> {
     let cannot = || format!("cannot write {}", args.to.display());
     file.set_len(volume.size_bytes).with_context(cannot)?;
     let block_bytes = u64::from(superblock.geometry.block_bytes);
-    let engines = engines(attached.shards, boot_id, &superblock);
+    let mut dirty = dirty_blocks(
+        engines(attached.shards, boot_id, &superblock),
+        slot,
+        block_bytes,
+    );
+    dirty.sort_unstable_by_key(|(offset, _)| *offset);
     let mut contents = vec![0; block_bytes as usize];
     let mut found = Found::default();
-    for offset in (0..volume.size_bytes).step_by(block_bytes as usize) {
-        let mut dirty = engines
-            .iter()
-            .filter_map(|engine| engine.dirty_block(slot, offset));
-        let Some(block) = dirty.next() else { continue };
+    for (offset, block) in dirty {
         let range = offset..(offset + block_bytes).min(volume.size_bytes);
         match block.address {
             None => contents.fill(0),
@@ -90,6 +91,24 @@ pub(crate) fn run(args: &RescueArgs) -> Result<()> {
     }
     file.sync_all().with_context(cannot)?;
     tell(args, &found)
+}
+
+/// The dirty blocks of a volume in all shards, each with its offset.
+fn dirty_blocks(
+    engines: Vec<Engine>,
+    slot: VolumeSlot,
+    block_bytes: u64,
+) -> Vec<(u64, DirtyBlock)> {
+    let mut blocks = Vec::new();
+    for mut engine in engines {
+        let ranges = engine.list_unsaved().unwrap_or_default();
+        for range in ranges.iter().filter(|range| range.volume == slot) {
+            let end = range.offset_bytes + range.len_bytes;
+            let offsets = (range.offset_bytes..end).step_by(block_bytes as usize);
+            blocks.extend(offsets.filter_map(|at| Some((at, engine.dirty_block(slot, at)?))));
+        }
+    }
+    blocks
 }
 
 /// The file, which must be a new one unless that is not wanted.
