@@ -2,11 +2,10 @@
 //! later start, or it is forgotten.
 
 use forebay_cache::control::{Command, Refusal};
-use forebay_engine::{Action, Device, Memory, VolumeSlot};
+use forebay_engine::{Action, Device, VolumeSlot};
 
 use super::{Check, Life, World};
-use crate::model::{Effect, Range};
-use crate::payload;
+use crate::model::Range;
 use crate::rng::Rng;
 
 /// Requests of a volume that is away before something is done about it.
@@ -95,16 +94,6 @@ impl World<'_> {
         for sector in 0..sectors {
             self.model.forget_sector(volume, sector);
         }
-        let value = self.fresh();
-        let range = Range::of(volume, 0, sectors);
-        let buf = self.memory.take(sectors as usize * 512);
-        payload::fill(self.memory.bytes_mut(buf), volume, 0, value);
-        let submitted = self.model.write(range, Effect::Store(value));
-        let disk = &mut self.origins[usize::from(volume)].disk;
-        disk.write(0, self.memory.bytes(buf));
-        disk.flush(disk.order());
-        self.memory.give(buf);
-        let effect = Effect::Store(value);
-        self.model.written(range, effect, submitted, true, true);
+        self.write_alone(Range::of(volume, 0, sectors));
     }
 }

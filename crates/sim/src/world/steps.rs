@@ -255,11 +255,20 @@ impl World<'_> {
 
     /// Somebody uses the origin without its cache.
     pub(super) fn use_alone(&mut self, volume: u16) {
-        let value = self.fresh();
         let sectors = self.volumes[usize::from(volume)].sectors;
         let sector = self.rng.below(sectors);
         let count = self.rng.between(1, sectors - sector);
-        let range = Range::of(volume, sector, count);
+        self.write_alone(Range::of(volume, sector, count));
+    }
+
+    /// Somebody writes to the origin without its cache, durably.
+    pub(super) fn write_alone(&mut self, range: Range) {
+        let value = self.fresh();
+        let Range {
+            volume,
+            sector,
+            count,
+        } = range;
         let buf = self.memory.take(count as usize * 512);
         payload::fill(self.memory.bytes_mut(buf), volume, sector, value);
         let submitted = self.model.write(range, Effect::Store(value));
