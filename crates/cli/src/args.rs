@@ -203,18 +203,8 @@ pub(crate) struct ServeArgs {
     /// then reads and writes the volumes.
     #[arg(long)]
     pub(crate) nbd_insecure: bool,
-    /// Owner of the unix sockets for NBD: a name or a number.
-    #[arg(long, value_name = "USER")]
-    pub(crate) socket_owner: Option<User>,
-    /// Group of these sockets, which may then connect.
-    #[arg(long, value_name = "GROUP")]
-    pub(crate) socket_group: Option<Group>,
-    /// Their mode, in octal [default: 660 with a group, else 600 with an owner].
-    #[arg(long, value_name = "MODE")]
-    pub(crate) socket_mode: Option<SocketMode>,
-    /// Group that may give this daemon commands: what root may, on its volumes.
-    #[arg(long, value_name = "GROUP")]
-    pub(crate) control_group: Option<Group>,
+    #[command(flatten)]
+    pub(crate) sockets: SocketArgs,
     /// Make the volume a block device, /dev/ublkbN, also known as /dev/forebay/NAME.
     #[arg(long)]
     pub(crate) ublk: bool,
@@ -269,6 +259,23 @@ pub(crate) struct ServeArgs {
     pub(crate) devices: DeviceArgs,
 }
 
+/// Access to the unix sockets of a daemon.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
+pub(crate) struct SocketArgs {
+    /// Owner of the unix sockets for NBD: a name or a number.
+    #[arg(long, value_name = "USER")]
+    pub(crate) socket_owner: Option<User>,
+    /// Group of these sockets, which may then connect.
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) socket_group: Option<Group>,
+    /// Their mode, in octal [default: 660 with a group, else 600 with an owner].
+    #[arg(long, value_name = "MODE")]
+    pub(crate) socket_mode: Option<SocketMode>,
+    /// Group that may give this daemon commands: what root may, on its volumes.
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) control_group: Option<Group>,
+}
+
 impl ServeArgs {
     /// Nothing but a configuration file.
     pub(crate) fn of_file(path: PathBuf) -> ServeArgs {
@@ -280,10 +287,7 @@ impl ServeArgs {
             mode: None,
             nbd: Vec::new(),
             nbd_insecure: false,
-            socket_owner: None,
-            socket_group: None,
-            socket_mode: None,
-            control_group: None,
+            sockets: SocketArgs::default(),
             ublk: false,
             name: None,
             profile: ProfileArgs::default(),

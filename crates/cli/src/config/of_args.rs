@@ -47,11 +47,11 @@ pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
             .map(|text| text.parse())
             .collect::<Result<_, Usage>>()?,
         socket: SocketAccess {
-            owner: args.socket_owner,
-            group: args.socket_group,
-            mode: args.socket_mode,
+            owner: args.sockets.socket_owner,
+            group: args.sockets.socket_group,
+            mode: args.sockets.socket_mode,
         },
-        control_group: args.control_group,
+        control_group: args.sockets.control_group,
         ublk: args.ublk,
         tls: tls(
             args.tls_cert.as_deref(),

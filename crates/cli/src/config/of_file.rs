@@ -75,11 +75,19 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
             .clone()
             .or(file.daemon.state_dir.clone()),
         socket: SocketAccess {
-            owner: (args.socket_owner).or(file.nbd.socket_owner.as_ref().map(|owner| owner.0)),
-            group: (args.socket_group).or(file.nbd.socket_group.as_ref().map(|group| group.0)),
-            mode: (args.socket_mode).or(file.nbd.socket_mode.as_ref().map(|mode| mode.0)),
+            owner: (args.sockets.socket_owner).or(file
+                .nbd
+                .socket_owner
+                .as_ref()
+                .map(|owner| owner.0)),
+            group: (args.sockets.socket_group).or(file
+                .nbd
+                .socket_group
+                .as_ref()
+                .map(|group| group.0)),
+            mode: (args.sockets.socket_mode).or(file.nbd.socket_mode.as_ref().map(|mode| mode.0)),
         },
-        control_group: (args.control_group).or(file
+        control_group: (args.sockets.control_group).or(file
             .daemon
             .control_group
             .as_ref()

@@ -345,27 +345,32 @@ pub(crate) fn attached_volumes(superblock: &Superblock) -> impl Iterator<Item = 
         .filter(|volume| volume.state == VolumeState::Attached)
 }
 
-/// Says that the origin of a volume is not given, or given by another name. `file` is the
-/// configuration file that names origins, if there is one.
+/// Says that the origin of a volume was given by another name. `file` is the configuration file
+/// that names origins, if there is one.
+pub(crate) fn named_otherwise(
+    volume: &VolumeRecord,
+    origin: &Origin,
+    file: Option<&Path>,
+) -> anyhow::Error {
+    Refused(format!(
+        "the cache knows {} as volume `{}`, not as `{}`: {} (`forebay rename` changes it while it is served)",
+        origin.opened.device.path().display(),
+        volume.name,
+        origin.name,
+        match file {
+            Some(file) => how_to_name(&volume.name, &origin.opened.device, file),
+            None => format!("give it with --name {}", in_shell(&volume.name)),
+        }
+    ))
+    .into()
+}
+
+/// Says that the origin of a volume is not given. `file` is as in [`named_otherwise`].
 pub(crate) fn not_given(
-    superblock: &Superblock,
     volume: &VolumeRecord,
     origins: &[&Origin],
     file: Option<&Path>,
 ) -> anyhow::Error {
-    if let Some(origin) = called_otherwise(superblock, volume, origins) {
-        return Refused(format!(
-            "the cache knows {} as volume `{}`, not as `{}`: {} (`forebay rename` changes it while it is served)",
-            origin.opened.device.path().display(),
-            volume.name,
-            origin.name,
-            match file {
-                Some(file) => how_to_name(&volume.name, &origin.opened.device, file),
-                None => format!("give it with --name {}", in_shell(&volume.name)),
-            }
-        ))
-        .into();
-    }
     let given: Vec<&str> = origins.iter().map(|origin| origin.name.as_str()).collect();
     Refused(format!(
         "the cache belongs to volume `{}` ({}), whose origin device is not given (given: {}); {}",

@@ -67,9 +67,8 @@ impl Engine {
     }
 
     /// Forgets a volume that has no dirty data, or whose origin is not there, and no requests in
-    /// progress. Its clean blocks leave
-    /// the index; entries of it in the log are void once the superblock says the volume is detached
-    /// (I15).
+    /// progress. Its blocks leave the index; entries of it in the log are void once the superblock
+    /// says the volume is detached (I15).
     ///
     /// # Errors
     /// With the number of dirty blocks if there are any, or of requests in progress.

@@ -1,6 +1,6 @@
-//! Volumes whose origin is not there. Their blocks stay in the cache, and nothing is written back (I25):
-//! they count as no dirty data that a client could wait for, and take their room from the capacity
-//! of which the settings give shares.
+//! Volumes whose origin is not there. Their blocks stay in the cache, and nothing is written back
+//! (I25): they count as no dirty data that a client could wait for, and take their room from the
+//! capacity of which the settings give shares.
 //!
 //! Example: of 1,000 blocks of a cache 200 are dirty and of a volume that is away. A dirty limit of
 //! 50 % is then 400 blocks, for the other volumes.

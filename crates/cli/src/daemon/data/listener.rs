@@ -167,6 +167,13 @@ impl Drop for Listener {
     }
 }
 
+/// Whether a socket is gone, or refuses clients as that of a dead process does. A live process may
+/// be slow to accept, or keep this user out.
+pub(in crate::daemon) fn nobody_listens(path: &Path) -> bool {
+    let nobody = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
+    UnixStream::connect(path).is_err_and(|error| nobody.contains(&error.kind()))
+}
+
 /// Binds a unix socket, in the place of one that a dead process left.
 pub(in crate::daemon) fn bind_unix(path: &Path, access: &SocketAccess) -> Result<UnixListener> {
     let there = std::fs::symlink_metadata(path).ok();
@@ -182,11 +189,12 @@ pub(in crate::daemon) fn bind_unix(path: &Path, access: &SocketAccess) -> Result
     if there.is_some() {
         let answered = patiently(
             OF_A_DAEMON_THAT_ENDED,
-            || match UnixStream::connect(path) {
-                // A live process may refuse a client, or be slow to accept.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                _ => Err(()),
+            || {
+                if nobody_listens(path) {
+                    Ok(())
+                } else {
+                    Err(())
+                }
             },
             |()| true,
         );

@@ -123,9 +123,11 @@ impl Origins {
                 continue;
             }
             let origins: Vec<&Origin> = self.served().collect();
-            let why = attach::not_given(superblock, volume, &origins, file);
-            let is_other = attach::called_otherwise(superblock, volume, &origins).is_none();
-            if !is_other || !(alone || (file.is_some() && leaves_out(plan))) {
+            if let Some(origin) = attach::called_otherwise(superblock, volume, &origins) {
+                return Err(attach::named_otherwise(volume, origin, file));
+            }
+            let why = attach::not_given(volume, &origins, file);
+            if !(alone || (file.is_some() && leaves_out(plan))) {
                 return Err(why);
             }
             self.away.push(Missing {

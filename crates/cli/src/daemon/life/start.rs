@@ -17,7 +17,7 @@ use super::threads::{Started, start_workers};
 use super::{shutdown, watchdog};
 use crate::config::Plan;
 use crate::daemon::control::{answer, away, socket};
-use crate::daemon::data::listener::{Listener, Listening, bind_unix};
+use crate::daemon::data::listener::{Listener, Listening, bind_unix, nobody_listens};
 use crate::daemon::data::served::Clock;
 use crate::daemon::data::ublk::export::check_driver;
 use crate::daemon::notice::{Devices, Notice};
@@ -247,16 +247,12 @@ fn remove_dead_sockets(directory: &std::path::Path) {
 /// Whether nobody listens at a socket, for as long as a daemon that starts takes from its socket's
 /// name to its listening.
 fn is_dead(path: &std::path::Path) -> bool {
-    let refuses = || {
-        std::os::unix::net::UnixStream::connect(path)
-            .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
-    };
     // A file that is no socket refuses too.
     let is_socket = std::fs::symlink_metadata(path)
         .is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()));
-    is_socket && refuses() && {
+    is_socket && nobody_listens(path) && {
         std::thread::sleep(LISTENING);
-        refuses()
+        nobody_listens(path)
     }
 }
 
