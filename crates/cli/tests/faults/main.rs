@@ -14,3 +14,4 @@ mod flushes;
 mod given_up;
 mod lost;
 mod medium;
+mod second_signal;

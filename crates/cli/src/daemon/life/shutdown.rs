@@ -89,27 +89,19 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Resu
         hurried: false,
         said: Instant::now(),
     };
-    wait.until(
-        "clients to take their last answers",
-        CLIENTS,
-        true,
-        |link| link.call(|worker| worker.close_clients(false)),
-    )?;
+    wait.until("clients to take their last answers", CLIENTS, |link| {
+        link.call(|worker| worker.close_clients(false))
+    })?;
     for link in &daemon.links {
         link.call(|worker| worker.close_clients(true))?;
     }
     end_recordings(daemon)?;
-    // The users of a block device would get errors for what is not answered; others have none.
-    let has_devices = daemon.block_devices.is_some();
-    let last = if has_devices {
-        "the last requests of block devices and clients: an origin or cache device does not answer"
-    } else {
-        "the last requests of clients: an origin or cache device does not answer; a second signal ends this, and what \
-         was acknowledged stays"
-    };
-    let held = wait.until(last, DEVICES, !has_devices, |link| {
-        link.call(Worker::hold_queues)
-    })?;
+    let held = wait.until(
+        "the last requests: an origin or cache device does not answer; a second signal ends this, what was acknowledged \
+         stays, and the users of block devices wait for the next daemon",
+        DEVICES,
+        |link| link.call(Worker::hold_queues),
+    )?;
     if !held {
         bail!(
             "requests were not answered within {} seconds, or before a second signal",
@@ -123,10 +115,13 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Resu
     let tell = |_: Progress| {
         wait.look_at_notices();
         wait.say_now_and_then("waiting for devices to finish");
-        began.elapsed() < DEVICES
+        began.elapsed() < DEVICES && !wait.hurried
     };
     let stopped = daemon.carry_out(Command::Stop, Hooks::telling(tell));
     stopped.map(drop).map_err(|error| {
+        if wait.hurried {
+            return anyhow::anyhow!("devices did not finish before a second signal");
+        }
         if began.elapsed() < DEVICES {
             return error;
         }
@@ -197,6 +192,9 @@ fn flush(daemon: &Daemon, wait: &mut Wait<'_>) -> Result<()> {
             }
             wait.look_at_notices();
             say(&format!("waiting for volume {name} to be flushed"));
+            if wait.hurried {
+                bail!("volume {name} was not flushed before a second signal");
+            }
             if began.elapsed() > DEVICES {
                 bail!(
                     "volume {name} was not flushed within {} seconds",
@@ -214,7 +212,7 @@ fn flush(daemon: &Daemon, wait: &mut Wait<'_>) -> Result<()> {
 struct Wait<'a> {
     daemon: &'a Daemon,
     notices: &'a Receiver<Notice>,
-    /// Another signal came: clients are not waited for.
+    /// Another signal came: nothing is waited for.
     hurried: bool,
     /// When it was last said what is waited for.
     said: Instant,
@@ -226,7 +224,6 @@ impl Wait<'_> {
         &mut self,
         what: &str,
         limit: Duration,
-        can_hurry: bool,
         left: impl Fn(&Link) -> Result<usize, WorkerGone>,
     ) -> Result<bool> {
         let began = Instant::now();
@@ -240,7 +237,7 @@ impl Wait<'_> {
             if count == 0 {
                 return Ok(true);
             }
-            if began.elapsed() > limit || (can_hurry && self.hurried) {
+            if began.elapsed() > limit || self.hurried {
                 tracing::warn!("stopping: no longer waiting for {what} ({count} left)");
                 return Ok(false);
             }

@@ -36,6 +36,8 @@ use crate::units;
 
 /// The longest time from a socket's name to its listening, which follow each other at once.
 const LISTENING: Duration = Duration::from_millis(100);
+/// Time for the main thread to end by itself after a second signal.
+const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// Runs a daemon until it is told to stop.
 pub(crate) fn serve(plan: Plan) -> Result<()> {
@@ -344,18 +346,33 @@ fn watch_signals(notices: Sender<Notice>) -> Result<()> {
     let mut signals =
         Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1]).context("cannot watch for signals")?;
     thread::start("forebay-signals", move || {
+        let mut stops = 0;
         for signal in signals.forever() {
             let notice = match signal {
                 SIGHUP => Notice::Reload,
                 SIGUSR1 => Notice::Signal(Devices::Keep),
                 _ => Notice::Signal(Devices::KeepUsed),
             };
+            stops += u32::from(matches!(notice, Notice::Signal(_)));
             if notices.send(notice).is_err() {
                 return;
+            }
+            if stops > 1 {
+                end_soon();
             }
         }
     })?;
     Ok(())
+}
+
+/// Ends the process if the main thread does not: it may wait in the kernel for a device, which no
+/// notice reaches. What is lost by it is what a kill loses, nothing.
+fn end_soon() {
+    std::thread::sleep(AT_ONCE);
+    tracing::error!(
+        "a second signal came: the daemon ends here and now; what was acknowledged is recovered at the next start"
+    );
+    std::process::exit(1);
 }
 
 fn bind_control(
