@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
+use crate::device::image_format::OriginFormat;
 use crate::network::access::{Group, SocketMode, User};
 use crate::settings::{self, GivenSettings};
 use crate::units::{Age, WrittenSize, parse_size, parse_size_with_unit};
@@ -179,7 +180,7 @@ pub(crate) struct CreateArgs {
 pub(crate) struct ServeArgs {
     /// A TOML file that says all of this, for several volumes too.
     #[arg(long, value_name = "FILE",
-        conflicts_with_all = ["origin", "cache", "create", "mode", "name", "origin_emulate", "cache_emulate"])]
+        conflicts_with_all = ["origin", "cache", "create", "mode", "name", "origin_format", "origin_emulate", "cache_emulate"])]
     pub(crate) config: Option<PathBuf>,
     /// The slow device with the data.
     #[arg(long, value_name = "DISK", required_unless_present = "config")]
@@ -221,6 +222,9 @@ pub(crate) struct ServeArgs {
     /// Threads that serve [default: one per core, at most one per shard].
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
+    /// Take the origin as it is, even if it looks like an image file that grows (qcow2).
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) origin_format: Option<OriginFormat>,
     /// Give the origin the timing of another device, such as `hdd` or `hdd:rpm=5400`.
     #[arg(long, value_name = "MODEL")]
     pub(crate) origin_emulate: Option<String>,
@@ -294,6 +298,7 @@ impl ServeArgs {
             settings: GivenSettings::default(),
             memory: None,
             threads: None,
+            origin_format: None,
             origin_emulate: None,
             cache_emulate: None,
             tls_cert: None,
@@ -335,6 +340,9 @@ pub(crate) struct AttachArgs {
     /// Its mode [default: the one last used, writethrough at first].
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<forebay_engine::Mode>,
+    /// Take the origin as it is, even if it looks like an image file that grows (qcow2).
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) origin_format: Option<OriginFormat>,
     /// Give the origin the timing of another device, such as `hdd`.
     #[arg(long, value_name = "MODEL")]
     pub(crate) origin_emulate: Option<String>,

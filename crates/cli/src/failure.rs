@@ -6,6 +6,8 @@ use forebay_engine::format::SuperblockError;
 use forebay_engine::{IdentifyError, RecoveryError};
 use forebay_io::{OpenError, RingMemoryError};
 
+use crate::accounts;
+
 /// The command was refused to protect data or another user of the device; nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -145,10 +147,18 @@ fn words_of(cause: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// Advice on the kernel's error, whatever it was that could not be done.
-fn hint(error: &anyhow::Error) -> Option<&'static str> {
+fn hint(error: &anyhow::Error) -> Option<String> {
+    let mut opening = error.chain();
+    if let Some(OpenError::Io { path, source, .. }) =
+        opening.find_map(|cause| cause.downcast_ref::<OpenError>())
+        && source.kind() == ErrorKind::PermissionDenied
+        && let Some(words) = accounts::access_in_words(path)
+    {
+        return Some(words);
+    }
     let mut causes = error.chain();
     let kernel = causes.find_map(|cause| cause.downcast_ref::<io::Error>())?;
-    hint_on(kernel, error.chain().any(|cause| cause.is::<OpenError>()))
+    hint_on(kernel, error.chain().any(|cause| cause.is::<OpenError>())).map(str::to_owned)
 }
 
 fn hint_on(kernel: &io::Error, device: bool) -> Option<&'static str> {

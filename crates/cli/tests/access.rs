@@ -108,3 +108,78 @@ fn sockets_are_for_the_group_that_was_named() {
         &["/etc/group has no `no-such-group`"],
     );
 }
+
+/// Runs with these capabilities of root and no others, as the service does.
+fn with_capabilities(scratch: &Scratch, kept: &[&str]) -> Command {
+    let mut set = "-all".to_owned();
+    for capability in kept {
+        set = format!("{set},+{capability}");
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--bounding-set", &set, "--inh-caps", "-all"])
+        .arg(env!("CARGO_BIN_EXE_forebay"))
+        .current_dir(scratch.path(""));
+    command
+}
+
+/// The capabilities that the service has, in the words of setpriv.
+fn capabilities_of_the_service() -> Vec<String> {
+    let unit = include_str!("../../../packaging/systemd/forebay@.service");
+    let mut lines = unit.lines();
+    let set = lines
+        .find_map(|line| line.strip_prefix("CapabilityBoundingSet="))
+        .unwrap();
+    let names = set
+        .split(' ')
+        .map(|name| name.strip_prefix("CAP_").unwrap());
+    names.map(str::to_lowercase).collect()
+}
+
+/// A6: an image of libvirt belongs to its own user.
+#[test]
+fn the_service_opens_what_belongs_to_others_and_others_are_told_why_not() {
+    if !rustix::process::getuid().is_root() {
+        println!("skipped: only root has capabilities to give up");
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.file("image", 16 * MIB);
+    let image = scratch.path("image");
+    std::os::unix::fs::chown(&image, Some(NOBODY), Some(NOBODY)).unwrap();
+    std::fs::set_permissions(&image, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let serve = [
+        "serve", "--origin", "image", "--nbd", "unix:nbd", "--http", "off",
+    ];
+    let refused = with_capabilities(&scratch, &["sys_admin"])
+        .args(serve)
+        .output()
+        .unwrap();
+    let said = text(&refused);
+    assert!(!refused.status.success(), "{said}");
+    assert!(
+        said.contains("belongs to nobody:nogroup with mode 0600"),
+        "{said}"
+    );
+    assert!(said.contains("CAP_DAC_OVERRIDE"), "{said}");
+
+    let kept = capabilities_of_the_service();
+    let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
+    let mut service = with_capabilities(&scratch, &kept)
+        .args(serve)
+        .args(["--control", "control", "--socket-owner", "nobody"])
+        .args(["--socket-group", "nogroup"])
+        .spawn()
+        .unwrap();
+    support::until("the image to be served", || {
+        scratch.path("control").exists()
+    });
+    let socket = std::fs::metadata(scratch.path("nbd")).unwrap();
+    assert_eq!((socket.uid(), socket.gid()), (NOBODY, NOBODY));
+    support::until("the daemon to answer", || {
+        let status = ["status", "--control", "control"];
+        without_umask(&scratch, &status).status.success()
+    });
+    support::forebay_ok(&scratch, &["stop", "--control", "control"]);
+    assert!(service.wait().unwrap().success());
+}

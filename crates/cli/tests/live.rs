@@ -4,7 +4,9 @@ mod support;
 
 use forebay_random::SplitMix64;
 use support::nbd::Client;
-use support::{Daemon, MIB, Scratch, finish, fio, forebay_ok, installed, run, spawn, until};
+use support::{
+    Daemon, MIB, Scratch, finish, fio, forebay_ok, forebay_says, installed, run, spawn, text, until,
+};
 
 const MODES: [&str; 5] = [
     "writeback",
@@ -43,6 +45,54 @@ fn images_are_copied_in_and_out() {
             std::fs::read(&image).unwrap() == std::fs::read(scratch.path("origin")).unwrap();
         assert!(whole, "{mode}: the origin is whole by itself after a drain");
     }
+}
+
+/// A5: a volume has no room for what a guest writes next.
+#[test]
+fn an_image_that_grows_is_no_new_volume() {
+    let scratch = Scratch::new();
+    scratch.file("cache", 16 * MIB);
+    scratch.file("disk", 16 * MIB);
+    let origin = scratch.path("image");
+    std::fs::write(&origin, b"QFI\xfb\0\0\0\x03").unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(&origin)
+        .and_then(|file| file.set_len(8 * MIB))
+        .unwrap();
+    let serve = [
+        "serve", "--origin", "image", "--nbd", "unix:nbd", "--cache", "cache", "--create",
+    ];
+    let words = [
+        "is a qcow2 image",
+        "qemu-img convert",
+        "--origin-format raw",
+    ];
+    forebay_says(&scratch, &serve, 3, &words);
+    let blank = std::fs::read(scratch.path("cache")).unwrap();
+    assert!(
+        blank.iter().all(|byte| *byte == 0),
+        "a cache was made before the refusal"
+    );
+
+    let daemon = Daemon::start(
+        &scratch,
+        &["--origin", "disk", "--cache", "cache", "--create"],
+    );
+    let refused = daemon
+        .begin(&scratch, &["attach", "image"])
+        .wait_with_output()
+        .unwrap();
+    assert!(
+        text(&refused).contains("is a qcow2 image"),
+        "{}",
+        text(&refused)
+    );
+    daemon.command(&scratch, &["attach", "image", "--origin-format", "raw"]);
+    // It is known from now on, whatever its user writes.
+    daemon.command(&scratch, &["detach", "image"]);
+    daemon.command(&scratch, &["attach", "image", "--origin-format", "raw"]);
+    daemon.stop();
 }
 
 #[test]

@@ -116,6 +116,7 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &[PathBuf]) -> Result<()> {
             name: Some(volume),
             mode: None,
             own: forebay_engine::VolumeSettings::default(),
+            format: None,
             emulate: None,
         }],
         nbd: Vec::new(),

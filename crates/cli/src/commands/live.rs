@@ -9,6 +9,7 @@ use crate::args::{
     AttachArgs, ConfigArgs, ControlArgs, GetArgs, ModeArgs, ReloadArgs, RenameArgs, SetArgs,
 };
 use crate::client::Client;
+use crate::device::image_format::OriginFormat;
 
 pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
     let origin = absolute(&args.origin, "the origin")?;
@@ -17,6 +18,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
         "name": args.name,
         "mode": args.mode.map(forebay_engine::Mode::name),
         "emulate": args.origin_emulate,
+        "format": args.origin_format.map(OriginFormat::name),
     });
     let mut client = Client::connect(args.control.control.as_deref())?;
     let answer = client.ask("Attach", &parameters)?;

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
         state: StateDir::open(args.devices.state_dir.as_deref())?,
         recording: None,
     };
-    let (storage, superblock) = attach::open_cache(&args.cache, false, &surroundings)?;
+    let (storage, superblock) = attach::open_cache(&args.cache, None, &surroundings)?;
     let attached = attach::attach(storage, &superblock, true, &Settings::default(), None)?;
     let recovery = Recovery::of(&attached.report);
     // Recovery's decisions are durable: the rings have nothing to add. Memory buffers may.

@@ -11,6 +11,7 @@ use toml::Spanned;
 use super::file_settings::FileSettings;
 use super::plan::name_of;
 use super::profile::FileProfile;
+use crate::device::image_format::OriginFormat;
 use crate::network::access::{Group, SocketMode, User};
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Address;
@@ -164,6 +165,7 @@ pub(super) struct FileVolume {
     pub(super) sequential_cutoff: Option<Text<Cutoff>>,
     pub(super) admission: Option<Text<Admission>>,
     pub(super) write_admission: Option<Text<Admission>>,
+    pub(super) format: Option<Text<OriginFormat>>,
     pub(super) emulate: Option<Text<Model>>,
 }
 

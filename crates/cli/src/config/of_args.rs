@@ -30,6 +30,7 @@ pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
         name: args.name,
         mode: args.mode.or(chosen.mode),
         own: VolumeSettings::default(),
+        format: args.origin_format,
         emulate: emulate(args.origin_emulate.as_ref())?,
     };
     let cache_emulation = emulate(args.cache_emulate.as_ref())?;

@@ -238,6 +238,7 @@ fn network(text: &str, file: &File, args: &ServeArgs) -> Result<(Tls, HttpPlan)>
 fn devices(file: File, chosen: &Chosen) -> (Option<CachePlan>, Vec<VolumePlan>) {
     let volume = |volume: FileVolume| VolumePlan {
         own: volume.own(),
+        format: volume.format.as_ref().map(|format| format.0),
         origin: volume.origin.into_inner(),
         name: volume.name.map(Spanned::into_inner),
         mode: volume.mode.map(|mode| mode.into_inner().0).or(chosen.mode),

@@ -7,6 +7,7 @@ use forebay_io::DirectIo;
 use forebay_model::ModelOptions;
 
 use crate::args::ServeArgs;
+use crate::device::image_format::OriginFormat;
 use crate::network::access::{Group, SocketAccess};
 use crate::network::http::HttpPlan;
 use crate::network::nbd::{Address, Tls};
@@ -108,6 +109,8 @@ pub(crate) struct VolumePlan {
     pub(crate) mode: Option<Mode>,
     /// Settings of its own.
     pub(crate) own: VolumeSettings,
+    /// What its origin is said to be.
+    pub(crate) format: Option<OriginFormat>,
     pub(crate) emulate: Option<ModelOptions>,
 }
 

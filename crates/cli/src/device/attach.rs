@@ -17,9 +17,11 @@ use forebay_engine::{
 };
 use forebay_io::{BlockingStorage, DirectIo, OpenError, OpenHow, RealDevice, Recording};
 
+use crate::config::VolumePlan;
 use crate::device::cache_storage::{self, CacheStorage};
 use crate::device::fingerprint;
 use crate::device::holder;
+use crate::device::image_format::{OriginFormat, check_not_growing};
 use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 use crate::device::shared_memory::{self, Left, ShardMemory};
 use crate::device::signature::{self, Contents};
@@ -85,17 +87,20 @@ pub(crate) fn check_new_name(name: &str, remedy: &str) -> Result<()> {
     );
 }
 
-/// Refuses names that are new to this cache and cannot be, before anything is written.
-pub(crate) fn check_new_names<'a>(
+/// Refuses origins that are new to this cache and cannot be its volumes, before anything is written.
+pub(crate) fn check_new_origins<'a>(
     superblock: Option<&Superblock>,
-    origins: impl Iterator<Item = &'a Origin>,
+    origins: impl Iterator<Item = &'a mut Origin>,
 ) -> Result<()> {
     let is_known = |name: &str| {
         let mut known = superblock.into_iter().flat_map(attached_volumes);
         known.any(|volume| volume.name == name)
     };
     let mut new = origins.filter(|origin| !is_known(&origin.name));
-    new.try_for_each(|origin| check_new_name(&origin.name, NAME_WHERE))
+    new.try_for_each(|origin| {
+        check_new_name(&origin.name, NAME_WHERE)?;
+        check_not_growing(&mut origin.opened.storage, origin.format)
+    })
 }
 
 /// An origin device and what is asked of it.
@@ -104,27 +109,23 @@ pub(crate) struct Origin {
     pub(crate) name: String,
     /// The mode asked for, if one was.
     pub(crate) mode: Option<Mode>,
+    /// What it is said to be.
+    pub(crate) format: Option<OriginFormat>,
 }
 
 impl Origin {
     /// Opens and flushes an origin (I12).
-    pub(crate) fn open(
-        path: &Path,
-        name: Option<String>,
-        mode: Option<Mode>,
-        surroundings: &Surroundings,
-    ) -> Result<Origin> {
-        let mut opened = surroundings.open(path)?;
-        flush_origin(&mut opened.storage, path)?;
-        let name = match name {
-            Some(name) => name,
-            None => path
-                .file_name()
-                .map(|name| name.to_string_lossy().into_owned())
-                .unwrap_or_default(),
-        };
+    pub(crate) fn open(planned: &VolumePlan, surroundings: &Surroundings) -> Result<Origin> {
+        let mut opened = surroundings.open(&planned.origin)?;
+        flush_origin(&mut opened.storage, &planned.origin)?;
+        let name = planned.called();
         check_name(&name, NAME_WHERE)?;
-        Ok(Origin { opened, name, mode })
+        Ok(Origin {
+            opened,
+            name,
+            mode: planned.mode,
+            format: planned.format,
+        })
     }
 
     /// Size for clients: whole sectors of the origin.
@@ -173,20 +174,21 @@ pub(crate) struct AttachedCache {
     pub(crate) memory: Vec<ShardMemory>,
 }
 
-/// Opens the devices of a cache and reads its superblock; makes a cache first if that is wanted
-/// and the only device is blank.
+/// Opens the devices of a cache and reads its superblock. With `may_create` a cache is made first if
+/// the only device is blank and nothing speaks against its volumes.
 pub(crate) fn open_cache(
     paths: &[PathBuf],
-    create: bool,
+    may_create: Option<&mut dyn FnMut() -> Result<()>>,
     surroundings: &Surroundings,
 ) -> Result<(CacheStorage, Superblock)> {
     let mut opened = paths
         .iter()
         .map(|path| surroundings.open(path))
         .collect::<Result<Vec<_>>>()?;
-    if let ([only], true) = (opened.as_mut_slice(), create)
+    if let ([only], Some(check)) = (opened.as_mut_slice(), may_create)
         && let Err(SuperblockError::Blank) = Superblock::of_device(&mut only.storage, 0)
     {
+        check()?;
         create_on_blank(only, &NewCache::default())
             .with_context(|| format!("cannot make a cache on {}", only.device.path().display()))?;
     }

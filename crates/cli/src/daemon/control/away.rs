@@ -64,8 +64,7 @@ impl Daemon {
 
     /// Serves a volume whose origin is there again.
     pub(super) fn bring_back(&self, planned: &VolumePlan) -> Result<()> {
-        let mut origin =
-            self.open_new_origin(&planned.origin, planned.name.clone(), planned.mode)?;
+        let mut origin = self.open_new_origin(planned)?;
         self.attach_planned(&mut origin, planned, &Who::daemon())
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use anyhow::{Context, Result};
-use forebay_engine::Mode;
+use forebay_engine::{Mode, VolumeSettings};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use super::answer::{
 use super::volumes::Progress;
 use super::who::Who;
 use crate::accounts;
-use crate::config;
+use crate::config::{self, VolumePlan};
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::state::{Daemon, VolumeSide};
 use crate::failure::{Interrupted, Usage};
@@ -30,6 +30,7 @@ pub(super) struct Parameters {
     mode: Option<String>,
     origin: Option<String>,
     emulate: Option<String>,
+    format: Option<String>,
     key: Option<String>,
     size_bytes: Option<u64>,
     since_unix_seconds: Option<f64>,
@@ -157,9 +158,17 @@ impl Asked<'_> {
         daemon.check_may_leave_file()?;
         let origin = need(&given.origin, "origin")?;
         let mode = given.mode.as_deref().map(mode).transpose()?;
-        let emulate = given.emulate.as_deref().map(config::model).transpose()?;
-        let mut opened = daemon.open_new_origin(Path::new(origin), given.name.clone(), mode)?;
-        let exports = daemon.attach(&mut opened, emulate)?;
+        let format = given.format.as_deref().map(str::parse).transpose();
+        let planned = VolumePlan {
+            origin: origin.into(),
+            name: given.name.clone(),
+            mode,
+            own: VolumeSettings::default(),
+            format: format.map_err(Usage)?,
+            emulate: given.emulate.as_deref().map(config::model).transpose()?,
+        };
+        let mut opened = daemon.open_new_origin(&planned)?;
+        let exports = daemon.attach(&mut opened, planned.emulate)?;
         Ok(json!({ "origin": origin, "exports": exports }))
     }
 

@@ -123,7 +123,7 @@ impl Daemon {
                 return Ok(());
             }
             self.check_not_renamed(&name, volume, new)?;
-            let origin = self.open_new_origin(&volume.origin, volume.name.clone(), volume.mode);
+            let origin = self.open_new_origin(volume);
             match origin {
                 Ok(origin) => changes.new_volumes.push((origin, volume.clone())),
                 // The others do not wait for it.

@@ -11,6 +11,7 @@ use toml::Table;
 use crate::config::{DEFAULT_MEMORY_BYTES, Plan};
 use crate::daemon::state::{Admin, Daemon};
 use crate::device::attach;
+use crate::device::image_format::OriginFormat;
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Address;
 use crate::settings;
@@ -74,24 +75,38 @@ fn table(plan: &Plan, admin: &Admin) -> Result<Table> {
     put(&mut sections, "settings", changed_settings(&admin.settings));
     put(&mut sections, "daemon", daemon(plan)?);
     let served = admin.volumes.iter();
-    let served = served.map(|of| volume(admin, &of.name, of.device.path(), &of.own));
+    let format = |name: &str| {
+        let mut planned = plan.volumes.iter();
+        planned.find(|planned| planned.called() == name)?.format
+    };
+    let served = served.map(|of| {
+        let device = of.device.path();
+        volume(admin, &of.name, device, &of.own, format(&of.name))
+    });
     // The next start waits for these too: without their sections it would be refused.
     let away = plan.volumes.iter().filter(|planned| {
         let called = planned.called();
         admin.away.iter().any(|away| away.name == called)
     });
-    let away = away.map(|of| volume(admin, &of.called(), &of.origin, &of.own));
+    let away = away.map(|of| volume(admin, &of.called(), &of.origin, &of.own, of.format));
     let volumes = served.chain(away).collect::<Result<Vec<_>>>()?;
     sections.insert("volume".to_owned(), volumes.into());
     Ok(sections)
 }
 
-fn volume(admin: &Admin, name: &str, origin: &Path, own: &VolumeSettings) -> Result<toml::Value> {
+fn volume(
+    admin: &Admin,
+    name: &str,
+    origin: &Path,
+    own: &VolumeSettings,
+    format: Option<OriginFormat>,
+) -> Result<toml::Value> {
     let mode = admin.mode_of(name).map(|mode| mode.name().into());
     let mut keys = section([
         ("origin", Some(path_text(origin)?.into())),
         ("name", Some(name.into())),
         ("mode", mode),
+        ("format", format.map(|format| format.name().into())),
     ]);
     let own = settings::shown_own(own).into_iter();
     if let Some(keys) = keys.as_table_mut() {

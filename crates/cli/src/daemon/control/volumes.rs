@@ -169,15 +169,14 @@ impl Daemon {
 
     /// Opens an origin that is to be added to the running cache, with every check that can be made
     /// before anything is changed.
-    pub(super) fn open_new_origin(
-        &self,
-        path: &Path,
-        name: Option<String>,
-        mode: Option<Mode>,
-    ) -> Result<Origin> {
-        self.check_new_device(path)?;
-        let mut origin = Origin::open(path, name, mode, &self.surroundings)
-            .with_context(|| format!("cannot attach the origin device {}", path.display()))?;
+    pub(super) fn open_new_origin(&self, planned: &VolumePlan) -> Result<Origin> {
+        self.check_new_device(&planned.origin)?;
+        let mut origin = Origin::open(planned, &self.surroundings).with_context(|| {
+            format!(
+                "cannot attach the origin device {}",
+                planned.origin.display()
+            )
+        })?;
         check_may_attach(&self.admin(), &mut origin)?;
         Ok(origin)
     }
@@ -331,6 +330,6 @@ fn check_may_attach(admin: &Admin, origin: &mut Origin) -> Result<()> {
     };
     match attach::attached_volumes(cache.superblock()).find(|known| known.name == origin.name) {
         Some(known) => attach::check_origin(cache.superblock(), known, origin),
-        None => attach::check_new_name(&origin.name, "choose another name with --name"),
+        None => attach::check_new_origins(None, std::iter::once(origin)),
     }
 }

@@ -48,13 +48,7 @@ impl Missing {
 pub(super) fn open_origins(plan: &Plan, surroundings: &Surroundings) -> Result<Origins> {
     let mut origins = Origins::default();
     for planned in &plan.volumes {
-        let opened = Origin::open(
-            &planned.origin,
-            planned.name.clone(),
-            planned.mode,
-            surroundings,
-        )
-        .with_context(|| {
+        let opened = Origin::open(planned, surroundings).with_context(|| {
             format!(
                 "cannot serve the origin device {}",
                 planned.origin.display()
@@ -88,6 +82,11 @@ fn leaves_out(plan: &Plan) -> bool {
 }
 
 impl Origins {
+    /// Refuses those that are new to a cache, or to a daemon without one, and cannot be served.
+    fn check_new(&mut self, superblock: Option<&Superblock>) -> Result<()> {
+        attach::check_new_origins(superblock, self.there.iter_mut().map(|(origin, _)| origin))
+    }
+
     fn served(&self) -> impl Iterator<Item = &Origin> {
         self.there.iter().map(|(origin, _)| origin)
     }
@@ -159,21 +158,22 @@ pub(super) fn open_cache(
     surroundings: &Surroundings,
 ) -> Result<Option<OpenCache>> {
     let Some(wanted) = &plan.cache else {
-        attach::check_new_names(None, origins.served())?;
+        origins.check_new(None)?;
         return Ok(None);
     };
     let (storage, superblock, note) = if saves {
         attach::open_to_save(&wanted.devices, surroundings)?
     } else {
-        let (storage, superblock) =
-            attach::open_cache(&wanted.devices, wanted.create, surroundings)?;
+        let mut check = || origins.check_new(None);
+        let may_create = wanted.create.then_some(&mut check as &mut dyn FnMut() -> _);
+        let (storage, superblock) = attach::open_cache(&wanted.devices, may_create, surroundings)?;
         (storage, superblock, None)
     };
     let unsaved = note
         .as_ref()
         .map(|note| attach::unsaved_blocks(&superblock, note));
     origins.check(&superblock, plan, saves)?;
-    attach::check_new_names(Some(&superblock), origins.served())?;
+    origins.check_new(Some(&superblock))?;
     let mut attached = attach::attach(storage, &superblock, false, &plan.settings, note.as_ref())?;
     let report = &attached.report;
     tracing::info!(
