@@ -565,6 +565,19 @@ pub(crate) enum PackagingCommand {
         /// The configuration files [default: all of /etc/forebay/*.toml].
         files: Vec<PathBuf>,
     },
+    /// Print what udev is to know of a device: a cache's type, and names that an origin may have.
+    #[command(
+        after_help = "Example: forebay packaging udev /dev/sdb disk/by-uuid/0a1b disk/by-id/ata-X"
+    )]
+    Udev {
+        /// The device.
+        device: PathBuf,
+        /// The names that it is about to have, below /dev.
+        links: Vec<String>,
+        /// A configuration file; can be given several times [default: all of /etc/forebay/*.toml].
+        #[arg(long = "config", value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
     /// List the caches that are to be served from the initramfs on: each one's name, state
     /// directory and devices.
     #[command(after_help = "Example: forebay packaging initramfs")]

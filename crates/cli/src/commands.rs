@@ -22,6 +22,7 @@ mod status;
 mod supervise;
 mod top;
 mod trace;
+mod udev;
 
 use anyhow::Result;
 

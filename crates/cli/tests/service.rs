@@ -333,6 +333,55 @@ fn removal_is_refused_while_a_cache_holds_what_its_origin_does_not() {
     forebay_says(&scratch, &may_remove, 3, &["is not known", "f.toml"]);
 }
 
+/// A9, A10: what the rules of the package ask of every block device. lab/guest/experiments/package.sh
+/// has udev itself ask it.
+#[test]
+fn udev_is_told_of_caches_and_of_origins() {
+    let scratch = Scratch::new();
+    scratch.file("disk", 16 * MIB);
+    scratch.file("other", 16 * MIB);
+    forebay_ok(&scratch, &["create", "ssd", "--size", "64M"]);
+    let file = "[cache]\ndevice = \"ssd\"\n[ublk]\nenabled = true\n[[volume]]\norigin = \"disk\"\nname = \"a b\"\n";
+    std::fs::write(scratch.path("f.toml"), file).unwrap();
+    std::fs::write(scratch.path("wrong.toml"), "[cache\n").unwrap();
+    let asked = |device: &str| {
+        let links = [
+            "disk/by-id/ata-X",
+            "disk/by-uuid/0a1b",
+            "disk/by-partlabel/x",
+        ];
+        let ask = [
+            "packaging",
+            "udev",
+            device,
+            "--config",
+            "wrong.toml",
+            "--config",
+            "f.toml",
+        ];
+        forebay_ok(&scratch, &[&ask[..], &links[..]].concat())
+    };
+    assert_eq!(
+        asked("disk"),
+        "FOREBAY_ORIGIN_OF=a_b\nFOREBAY_LINKS=disk/by-id/ata-X\n"
+    );
+    assert_eq!(asked("other"), "");
+    let cache = asked("ssd");
+    let id = forebay_ok(&scratch, &["dump", "ssd", "--json"]);
+    let id: serde_json::Value = serde_json::from_str(&id).unwrap();
+    let id = id["id"].as_str().unwrap();
+    let expected =
+        format!("ID_FS_TYPE=forebay\nID_FS_USAGE=other\nID_FS_UUID={id}\nID_FS_UUID_ENC={id}\n");
+    assert_eq!(cache, expected);
+    // A daemon that serves them makes no difference, and is not disturbed.
+    let daemon = Daemon::start(
+        &scratch,
+        &["--origin", "disk", "--name", "v", "--cache", "ssd"],
+    );
+    assert_eq!(asked("ssd"), expected);
+    daemon.stop();
+}
+
 #[test]
 fn completions_and_manual_pages_are_written() {
     let scratch = Scratch::new();

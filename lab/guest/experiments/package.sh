@@ -7,7 +7,7 @@ journalctl -f -o short-monotonic -n 1000 > /lab/out/journal 2>&1 &
 udevadm settle
 install old || give_up "/usr/bin/dpkg -i: $(tail -c 600 /tmp/said | tr '\n' ' ')"
 say "value installed_seconds $(now)"
-[ -e /usr/share/man/man1/forebay-serve.1.gz ] && [ -e /usr/share/bash-completion/completions/forebay ] || fail "no manual, or no completions"
+[ -e /usr/share/man/man8/forebay-serve.8.gz ] && [ -e /usr/share/bash-completion/completions/forebay ] || fail "no manual, or no completions"
 check systemd-analyze verify --man=no /lib/systemd/system/forebay.target forebay@ssd.service
 
 # A device that is missing fails at once, and nothing waits for it but its own next attempt.
@@ -120,11 +120,40 @@ dd if=/dev/urandom of=/files/big bs=1M count=16 conv=fsync 2> /dev/null
 sum=$(md5sum < /files/big)
 check systemctl stop files.mount
 
+# The disk has the file system, but not what is written to it last.
+check forebay drain data
+check systemctl start files.mount
+echo newer > /files/newer
+sync
+check systemctl stop files.mount
+
 # Nobody uses it, but it is dirty; so it is when the service is stopped.
 /usr/bin/dpkg -r forebay > /tmp/said 2>&1 && give_up "removed while dirty"
 check systemctl stop forebay@ssd
 same "block devices after a stop" "" "$(ls /dev | grep ublkb)"
 same "the link after a stop" "" "$(ls /dev/forebay 2> /dev/null)"
+
+# Nobody finds the disk by what is on it, while its volume is not served.
+check udevadm settle
+uuid=$(blkid -p -o value -s UUID /dev/$HDD)
+[ -n "$uuid" ] || fail "the disk has no file system of its own"
+same "the disk by its UUID" "" "$(ls /dev/disk/by-uuid | grep "$uuid")"
+same "the type of the disk" forebay_origin "$(udevadm info -q property --property=ID_FS_TYPE --value /dev/$HDD)"
+same "the type of the cache" forebay "$(lsblk -no FSTYPE /dev/$SSD)"
+mkdir -p /stale
+printf '[Unit]\n[Mount]\nWhat=/dev/disk/by-uuid/%s\nWhere=/stale\nType=ext4\n' "$uuid" > /run/systemd/system/stale.mount
+check systemctl daemon-reload
+timeout 15 systemctl start stale.mount 2> /dev/null && fail "the disk was mounted by its UUID without what the cache holds"
+systemctl stop stale.mount 2> /dev/null
+check systemctl start forebay@ssd
+wait_for /dev/forebay/data
+check udevadm settle
+same "the volume by its UUID" ublkb0 "$(basename "$(readlink /dev/disk/by-uuid/$uuid)")"
+check systemctl start stale.mount
+same "what was written last" newer "$(cat /stale/newer)"
+check systemctl stop stale.mount
+check systemctl stop forebay@ssd
+say "value stale_disk_hidden 1"
 /usr/bin/dpkg -r forebay > /tmp/said 2>&1 && give_up "removed while stopped and dirty"
 grep -q 'holds .* of volume data that are not on its disk' /tmp/said || fail "/usr/bin/dpkg -r: $(tail -c 500 /tmp/said | tr '\n' ' ')"
 say "value removals_refused 3"

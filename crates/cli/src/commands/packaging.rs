@@ -8,7 +8,7 @@ use clap::{Arg, Command, CommandFactory};
 use clap_complete::Shell;
 use forebay_engine::Mode;
 
-use super::{initramfs, manual, removal, supervise};
+use super::{initramfs, manual, removal, supervise, udev};
 use crate::args::{Args, PackagingCommand};
 use crate::report::grafana;
 use crate::{profiles, settings};
@@ -31,6 +31,11 @@ pub(crate) fn run(command: &PackagingCommand) -> Result<()> {
             Ok(())
         }
         PackagingCommand::MayRemove { files } => removal::check(files),
+        PackagingCommand::Udev {
+            device,
+            links,
+            files,
+        } => udev::describe(device, links, files),
         PackagingCommand::Initramfs { files } => initramfs::list(files),
         PackagingCommand::Supervise(args) => supervise::run(args),
     }

@@ -109,7 +109,7 @@ pub(crate) struct VolumePlan {
     pub(crate) mode: Option<Mode>,
     /// Settings of its own.
     pub(crate) own: VolumeSettings,
-    /// What its origin is said to be.
+    /// The format that its origin is said to have.
     pub(crate) format: Option<OriginFormat>,
     pub(crate) emulate: Option<ModelOptions>,
 }

@@ -109,7 +109,7 @@ pub(crate) struct Origin {
     pub(crate) name: String,
     /// The mode asked for, if one was.
     pub(crate) mode: Option<Mode>,
-    /// What it is said to be.
+    /// The format that it is said to have.
     pub(crate) format: Option<OriginFormat>,
 }
 

@@ -1,0 +1,144 @@
+//! `forebay packaging udev`: what udev is to know of a block device. A cache is named, and the
+//! origin of a volume is hidden from whoever looks for file systems.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use forebay_engine::{DeviceError, Storage, Superblock};
+
+use crate::config;
+use crate::device::same_device::Identity;
+
+/// Directories of links by what is inside a device. An origin has the label and UUID of its volume,
+/// and lacks what is not written back yet.
+const BY_CONTENTS: [&str; 4] = [
+    "disk/by-uuid/",
+    "disk/by-label/",
+    "disk/by-partuuid/",
+    "disk/by-partlabel/",
+];
+
+/// Prints properties of a device for udev, a line for each. `links` are the names that udev is about
+/// to give it, below /dev.
+///
+/// # Errors
+/// If the device cannot be read. Configuration files that are wrong name no origins.
+pub(super) fn describe(device: &Path, links: &[String], files: &[PathBuf]) -> Result<()> {
+    if let Some(superblock) = cache_on(device)? {
+        let id = superblock.id;
+        for line in [
+            "ID_FS_TYPE=forebay".to_owned(),
+            "ID_FS_USAGE=other".to_owned(),
+            format!("ID_FS_UUID={id}"),
+            format!("ID_FS_UUID_ENC={id}"),
+        ] {
+            crate::output::line(line);
+        }
+        return Ok(());
+    }
+    let Some(volume) = volume_on(device, links, files) else {
+        return Ok(());
+    };
+    if is_used_by_others(device) {
+        // To lose a name would have systemd unmount it.
+        return Ok(());
+    }
+    let is_hidden = |link: &&String| BY_CONTENTS.iter().any(|by| link.starts_with(by));
+    let kept: Vec<&str> = links
+        .iter()
+        .filter(|link| !is_hidden(link))
+        .map(String::as_str)
+        .collect();
+    crate::output::line(format_args!("FOREBAY_ORIGIN_OF={}", in_property(&volume)));
+    crate::output::line(format_args!("FOREBAY_LINKS={}", kept.join(" ")));
+    Ok(())
+}
+
+/// The superblock of a cache, or of one of its devices.
+fn cache_on(device: &Path) -> Result<Option<Superblock>> {
+    let file = File::open(device).with_context(|| format!("cannot open {}", device.display()))?;
+    let mut looked = Looked(file);
+    Ok(Superblock::of_device(&mut looked, 0)
+        .ok()
+        .map(|found| found.0))
+}
+
+/// A device that is looked at beside whoever uses it, without a claim.
+struct Looked(File);
+
+impl Storage for Looked {
+    fn size_bytes(&self) -> u64 {
+        // The end of a block device is not in its metadata; a read beyond it fails.
+        u64::MAX
+    }
+
+    fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        let read = self.0.read_exact_at(into, offset_bytes);
+        read.map_err(|_| DeviceError::Io)
+    }
+
+    fn write(&mut self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
+        Err(DeviceError::Unsupported)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// The volume that a configuration has on this device, or on the disk that it is a partition of.
+fn volume_on(device: &Path, links: &[String], files: &[PathBuf]) -> Option<String> {
+    let own = Identity::of(device);
+    let disk = disk_of(device);
+    let is_named = |origin: &Path| {
+        let named = Identity::of(origin);
+        let by_link = origin
+            .strip_prefix("/dev")
+            .is_ok_and(|name| links.iter().any(|link| Path::new(link) == name));
+        named == own || disk.as_ref() == Some(&named) || by_link
+    };
+    let files = config::files_or_installed(files).unwrap_or_default();
+    let plans = files
+        .iter()
+        .filter_map(|file| config::examine_file(file).ok());
+    let mut volumes = plans.flat_map(|(plan, _)| plan.volumes);
+    volumes
+        .find(|volume| is_named(&volume.origin))
+        .map(|volume| volume.called())
+}
+
+/// The disk of a partition.
+fn disk_of(device: &Path) -> Option<Identity> {
+    let found = std::fs::metadata(device).ok()?;
+    if !found.file_type().is_block_device() {
+        return None;
+    }
+    let (major, minor) = (
+        rustix::fs::major(found.rdev()),
+        rustix::fs::minor(found.rdev()),
+    );
+    let partition = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    if !partition.join("partition").exists() {
+        return None;
+    }
+    let numbers = std::fs::read_to_string(partition.parent()?.join("dev")).ok()?;
+    let (major, minor) = numbers.trim().split_once(':')?;
+    let disk = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+    Some(Identity::BlockDevice(disk))
+}
+
+/// Whether it, or a partition of it, is mounted or part of something. A daemon's claim does not show
+/// there.
+fn is_used_by_others(device: &Path) -> bool {
+    matches!(forebay_io::block_device_user(device), Ok(Some(_)))
+}
+
+/// A value that udev takes as it is.
+fn in_property(name: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.:+@".contains(letter);
+    name.chars()
+        .map(|letter| if plain(letter) { letter } else { '_' })
+        .collect()
+}
