@@ -18,7 +18,10 @@ use serde_json::{Map, Value};
 
 use crate::nearest::suggestion;
 pub(crate) use given::GivenSettings;
-pub(crate) use own::{change_own, own_over, own_setting, shown_own};
+pub(crate) use own::{
+    OwnSettings, Rates, change_own, check_kept, check_own_name, in_force, own_differences,
+    shown_own,
+};
 use table::SETTINGS;
 pub(crate) use table::{NAMES, Setting};
 
@@ -96,7 +99,15 @@ pub(crate) struct Difference {
 
 /// The settings that differ.
 pub(crate) fn differences(old: &Settings, new: &Settings) -> Vec<Difference> {
-    let both = shown(old).into_iter().zip(shown(new));
+    differing(shown(old), shown(new))
+}
+
+/// The differences of two lists with one order.
+fn differing(
+    before: Vec<(&'static str, String)>,
+    after: Vec<(&'static str, String)>,
+) -> Vec<Difference> {
+    let both = before.into_iter().zip(after);
     let differing = both.filter(|(before, after)| before != after);
     differing
         .map(|((name, before), (_, after))| Difference {

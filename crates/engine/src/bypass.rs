@@ -38,11 +38,13 @@ pub enum BypassReason {
     WriteBudget,
     /// Zeroes of more than the log takes in one request.
     Size,
+    /// The volume has its share of the cache.
+    Share,
 }
 
 impl BypassReason {
     /// All reasons with their names.
-    pub const NAMES: [(BypassReason, &'static str); 12] = [
+    pub const NAMES: [(BypassReason, &'static str); 13] = [
         (BypassReason::Sequential, "sequential"),
         (BypassReason::DirtyLimit, "dirty-limit"),
         (BypassReason::Mode, "mode"),
@@ -55,6 +57,7 @@ impl BypassReason {
         (BypassReason::Congested, "congested"),
         (BypassReason::WriteBudget, "write-budget"),
         (BypassReason::Size, "size"),
+        (BypassReason::Share, "share"),
     ];
 
     /// Its name.

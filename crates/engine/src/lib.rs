@@ -53,7 +53,7 @@ pub use recovery::joined::{IdentifyError, Joined, identify};
 pub use recovery::{Recovered, RecoveryError, ShardReport};
 pub use settings::laboratory::Laboratory;
 pub use settings::replacement::Replacement;
-pub use settings::volume::VolumeSettings;
+pub use settings::volume::{MOST_KEPT_PERCENT, VolumeSettings};
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
 pub use stats::{Histogram, Stats};
 pub use store::failed::{Promise, Unsaved};

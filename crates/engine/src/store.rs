@@ -56,6 +56,10 @@ pub(crate) struct Store {
     pub(crate) volumes: Vec<Option<Volume>>,
     /// Whether any volume has a cut-off.
     pub(crate) has_cutoffs: bool,
+    /// A share of the cache is kept for a volume.
+    pub(crate) keeps_shares: bool,
+    /// A volume has an age limit of its own.
+    pub(crate) has_own_ages: bool,
     pub(crate) unreadable: Unreadable,
     pub(crate) sync_writer: SyncWriter,
     pub(crate) failed: Option<FailedCache>,
@@ -140,6 +144,8 @@ impl Store {
             volumes: Vec::new(),
             away: Away::default(),
             has_cutoffs: false,
+            keeps_shares: false,
+            has_own_ages: false,
             volume_hint: 0,
             spare_pages: Vec::new(),
             durability: Durability::default(),

@@ -100,6 +100,7 @@ fn settings_of_a_volume_go_before_those_of_the_cache() {
         sequential_cutoff_bytes: Some(None),
         read_admission: None,
         write_admission: Some(Admission::ALWAYS),
+        ..VolumeSettings::default()
     };
     rig.engine.set_volume_settings(rig.volume, own);
     rig.write(16 << 20, &[1; 128 << 10], false);
@@ -116,6 +117,7 @@ fn settings_of_a_volume_go_before_those_of_the_cache() {
         sequential_cutoff_bytes: Some(Some(4096)),
         read_admission: Some(Admission::SECOND_TOUCH),
         write_admission: None,
+        ..VolumeSettings::default()
     };
     rig.engine.set_volume_settings(rig.volume, own);
     rig.write(40 << 20, &[1; 8192], false);

@@ -35,6 +35,7 @@ pub fn plan(seed: u64) -> Plan {
         // No draw of the seed's own: the rest of the plan is as it was.
         config.away_percent = Rng::of(seed, AWAY_SALT).pick(&[0, 0, 0, 0, 0, 0, 0, 0, 20, 60]);
     }
+    config.own_percent = Rng::of(seed, OWN_SALT).pick(&OWN_PERCENT);
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -89,6 +90,11 @@ const BUFFER_SALT: u64 = 330481;
 
 /// Chosen in the same way: none of their volumes is away.
 const AWAY_SALT: u64 = 921_633;
+
+/// Chosen in the same way: none of their volumes has settings of its own.
+const OWN_SALT: u64 = 2_065_625;
+/// Shares of volumes with settings of their own.
+const OWN_PERCENT: [u64; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 40, 100];
 
 /// Chosen in the same way: none of their caches is resized.
 const RESIZE_SALT: u64 = 359_016;
@@ -318,6 +324,7 @@ fn config(rng: &mut Rng) -> Config {
         origin_discards: rng.below(3) as u8,
         leftover: rng.percent(10),
         away_percent: 0,
+        own_percent: 0,
         creation_cuts: (0..if rng.percent(10) {
             rng.between(1, 3)
         } else {

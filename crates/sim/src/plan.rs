@@ -114,6 +114,8 @@ pub struct Config {
     pub leftover: bool,
     /// Share of starts at which the origin of a volume is not there, in percent.
     pub away_percent: u64,
+    /// Share of volumes with settings of their own, in percent.
+    pub own_percent: u64,
     /// Creation is cut short after this many device operations, and tried again.
     pub creation_cuts: Vec<u32>,
     /// Rotten data can be lost without a word (MODEL.md says when); else the loss must be reported.
@@ -164,6 +166,7 @@ impl Default for Config {
             origin_discards: 2,
             leftover: false,
             away_percent: 0,
+            own_percent: 0,
             creation_cuts: Vec::new(),
             forgive_rot: true,
             verify_percent: 100,

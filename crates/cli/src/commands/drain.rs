@@ -115,7 +115,7 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &[PathBuf]) -> Result<()> {
             origin: origin.to_owned(),
             name: Some(volume),
             mode: None,
-            own: forebay_engine::VolumeSettings::default(),
+            own: crate::settings::OwnSettings::default(),
             format: None,
             emulate: None,
         }],

@@ -168,5 +168,9 @@ fn words(reason: BypassReason) -> (&'static str, &'static str) {
             "Zeroes of more than 1 MiB in one request, which the origin writes better by itself.",
             "Nothing need be done.",
         ),
+        BypassReason::Share => (
+            "The volume has as much of the cache as its share-max allows.",
+            "To let it have more: forebay set --volume VOLUME share-max PERCENT, or off.",
+        ),
     }
 }

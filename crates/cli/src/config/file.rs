@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use forebay_engine::{Admission, Mode, VolumeSettings};
+use forebay_engine::Mode;
 use forebay_model::ModelOptions;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -15,7 +15,8 @@ use crate::device::image_format::OriginFormat;
 use crate::network::access::{Group, SocketMode, User};
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Address;
-use crate::units::{Cutoff, parse_size_with_unit};
+use crate::settings::{OwnSettings, change_own};
+use crate::units::parse_size_with_unit;
 
 /// A value written as a string.
 #[derive(Clone, Debug)]
@@ -35,6 +36,9 @@ where
         text.parse().map(Text).map_err(serde::de::Error::custom)
     }
 }
+
+/// A setting of a volume, as it is written.
+type OwnText = Spanned<Text<String>>;
 
 #[derive(Clone, Debug)]
 pub(super) struct Model(pub(super) ModelOptions);
@@ -162,9 +166,14 @@ pub(super) struct FileVolume {
     pub(super) origin: Spanned<PathBuf>,
     pub(super) name: Option<Spanned<String>>,
     pub(super) mode: Option<Spanned<Text<Mode>>>,
-    pub(super) sequential_cutoff: Option<Text<Cutoff>>,
-    pub(super) admission: Option<Text<Admission>>,
-    pub(super) write_admission: Option<Text<Admission>>,
+    sequential_cutoff: Option<OwnText>,
+    admission: Option<OwnText>,
+    write_admission: Option<OwnText>,
+    age: Option<OwnText>,
+    share_min: Option<OwnText>,
+    share_max: Option<OwnText>,
+    bytes_per_second: Option<OwnText>,
+    operations_per_second: Option<OwnText>,
     pub(super) format: Option<Text<OriginFormat>>,
     pub(super) emulate: Option<Text<Model>>,
 }
@@ -178,13 +187,29 @@ impl FileDaemon {
 }
 
 impl FileVolume {
-    /// Its settings of its own.
-    pub(super) fn own(&self) -> VolumeSettings {
-        VolumeSettings {
-            sequential_cutoff_bytes: self.sequential_cutoff.as_ref().map(|cutoff| cutoff.0.0),
-            read_admission: self.admission.as_ref().map(|admission| admission.0),
-            write_admission: self.write_admission.as_ref().map(|admission| admission.0),
+    /// Its settings of its own, and what is wrong with each that is: where it is, and why.
+    pub(super) fn own(&self) -> (OwnSettings, Vec<(std::ops::Range<usize>, String)>) {
+        let given = [
+            ("sequential-cutoff", &self.sequential_cutoff),
+            ("admission", &self.admission),
+            ("write-admission", &self.write_admission),
+            ("age", &self.age),
+            ("share-min", &self.share_min),
+            ("share-max", &self.share_max),
+            ("bytes-per-second", &self.bytes_per_second),
+            ("operations-per-second", &self.operations_per_second),
+        ];
+        let mut own = OwnSettings::default();
+        let mut faults = Vec::new();
+        for (name, value) in given {
+            let Some(value) = value else {
+                continue;
+            };
+            if let Err(why) = change_own(&mut own, name, &value.get_ref().0) {
+                faults.push((value.span(), why));
+            }
         }
+        (own, faults)
     }
 
     /// Its name, and where that is said.

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use crate::settings::OwnSettings;
 use anyhow::{Context, Result};
-use forebay_engine::VolumeSettings;
 use forebay_frontend::nbd::TlsServer;
 use forebay_io::DirectIo;
 use forebay_model::ModelOptions;
@@ -29,7 +29,7 @@ pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
         origin,
         name: args.name,
         mode: args.mode.or(chosen.mode),
-        own: VolumeSettings::default(),
+        own: OwnSettings::default(),
         format: args.origin_format,
         emulate: emulate(args.origin_emulate.as_ref())?,
     };

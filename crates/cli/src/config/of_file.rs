@@ -21,6 +21,7 @@ use crate::failure::{Faults, Refused, describe};
 use crate::network::access::SocketAccess;
 use crate::network::http::HttpPlan;
 use crate::network::nbd::{Address, Tls};
+use crate::settings::check_kept;
 
 /// The plan, and what the file claims for itself.
 ///
@@ -153,20 +154,35 @@ fn contradictions(text: &str, file: &File) -> Vec<String> {
     if let (None, Some(mode)) = (&file.cache, mode) {
         found.push(at(mode.span(), "a mode needs a [cache]".to_owned()));
     }
-    for volume in file.volume.iter().filter(|_| file.cache.is_none()) {
-        if volume.own() != VolumeSettings::default() {
-            let (name, span) = volume.called();
-            found.push(at(
-                span,
-                format!("settings of volume `{name}` need a [cache]"),
-            ));
-        }
-    }
+    found.extend(
+        wrong_settings(file)
+            .into_iter()
+            .map(|(span, message)| at(span, message)),
+    );
     if file.profile.is_some() && file.cache.is_none() {
         found.push("a profile needs a [cache]".to_owned());
     }
     if let Some(span) = file.daemon.initramfs_span() {
         found.extend(missing_in_initramfs(file).map(|message| at(span.clone(), message)));
+    }
+    found
+}
+
+/// Faults of the settings of volumes.
+fn wrong_settings(file: &File) -> Vec<(std::ops::Range<usize>, String)> {
+    let mut found = Vec::new();
+    let mut all = Vec::new();
+    for volume in &file.volume {
+        let (own, faults) = volume.own();
+        found.extend(faults);
+        let (name, span) = volume.called();
+        if file.cache.is_none() && own.engine != VolumeSettings::default() {
+            found.push((span, format!("settings of volume `{name}` need a [cache]")));
+        }
+        all.push(own);
+    }
+    if let (Err(why), Some(last)) = (check_kept(all.iter()), file.volume.last()) {
+        found.push((last.called().1, why));
     }
     found
 }
@@ -237,7 +253,7 @@ fn network(text: &str, file: &File, args: &ServeArgs) -> Result<(Tls, HttpPlan)>
 
 fn devices(file: File, chosen: &Chosen) -> (Option<CachePlan>, Vec<VolumePlan>) {
     let volume = |volume: FileVolume| VolumePlan {
-        own: volume.own(),
+        own: volume.own().0,
         format: volume.format.as_ref().map(|format| format.0),
         origin: volume.origin.into_inner(),
         name: volume.name.map(Spanned::into_inner),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_engine::{Mode, Settings, VolumeSettings};
+use forebay_engine::{Mode, Settings};
 use forebay_io::DirectIo;
 use forebay_model::ModelOptions;
 
@@ -12,6 +12,7 @@ use crate::network::access::{Group, SocketAccess};
 use crate::network::http::HttpPlan;
 use crate::network::nbd::{Address, Tls};
 use crate::profiles::Profile;
+use crate::settings::OwnSettings;
 
 pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 /// The least with which a thread can serve.
@@ -108,7 +109,7 @@ pub(crate) struct VolumePlan {
     pub(crate) name: Option<String>,
     pub(crate) mode: Option<Mode>,
     /// Settings of its own.
-    pub(crate) own: VolumeSettings,
+    pub(crate) own: OwnSettings,
     /// The format that its origin is said to have.
     pub(crate) format: Option<OriginFormat>,
     pub(crate) emulate: Option<ModelOptions>,

@@ -9,14 +9,18 @@
 //! | [`adaptive_polling`] | staying awake for a client's next request |
 //! | [`link`] | messages between threads |
 //! | [`listener`] | sockets of clients |
+//! | [`held_back`] | requests that wait for a rate |
+//! | [`rate`] | rates of volumes |
 //! | [`tap`] | watching a volume's requests |
 //! | [`ublk`] | volumes as block devices |
 
 mod adaptive_polling;
 pub(super) mod client;
 mod flight;
+mod held_back;
 pub(super) mod link;
 pub(super) mod listener;
+mod rate;
 pub(super) mod served;
 pub(super) mod tap;
 pub(crate) mod ublk;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use forebay_cache::control::Control;
-use forebay_engine::{Settings, Superblock, VolumeSettings, VolumeSlot};
+use forebay_engine::{Settings, Superblock, VolumeSlot};
 use forebay_io::RealDevice;
 
 use super::data::link::Link;
@@ -25,6 +25,7 @@ use crate::device::cache_storage::CacheStorage;
 use crate::failure::refuse;
 use crate::profiles::Profile;
 use crate::report::status::{PLAIN_BLOCK_BYTES, Recovery};
+use crate::settings::OwnSettings;
 
 /// The cache as the control plane knows it.
 pub(in crate::daemon) struct CacheSide {
@@ -55,7 +56,7 @@ pub(in crate::daemon) struct VolumeSide {
     pub(in crate::daemon) device: Arc<RealDevice>,
     pub(in crate::daemon) size_bytes: u64,
     /// Settings of its own.
-    pub(in crate::daemon) own: VolumeSettings,
+    pub(in crate::daemon) own: OwnSettings,
     /// The `N` of its `/dev/ublkbN`, if it has one.
     pub(in crate::daemon) block_device: Option<u32>,
 }
@@ -91,7 +92,7 @@ impl VolumeSide {
             slot,
             device: Arc::clone(&origin.opened.device),
             size_bytes: origin.size_bytes(),
-            own: VolumeSettings::default(),
+            own: OwnSettings::default(),
             block_device: None,
         }
     }

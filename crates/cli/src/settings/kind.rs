@@ -44,21 +44,9 @@ impl Kind {
     pub(super) fn set(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
         match self {
             Kind::Word { set, .. } => set(settings, text)?,
-            Kind::Count(range, number) => {
-                let count = text.parse().ok().filter(|count| range.contains(count));
-                let (least, most) = (range.start(), range.end());
-                let wrong = || format!("`{text}` is not a whole number from {least} to {most}");
-                (number.set)(settings, count.ok_or_else(wrong)?);
-            }
+            Kind::Count(range, number) => (number.set)(settings, count(text, range.clone())?),
             Kind::Percent(place) => *place(settings) = parse_percent(text)?,
-            Kind::Size(range, number) => {
-                let bytes = parse_size_with_unit(text)?;
-                if !range.contains(&bytes) {
-                    let (least, most) = (units::size(*range.start()), units::size(*range.end()));
-                    return Err(format!("`{text}` is not from {least} to {most}"));
-                }
-                (number.set)(settings, bytes);
-            }
+            Kind::Size(range, number) => (number.set)(settings, size(text, range.clone())?),
             Kind::Cutoff(place) => *place(settings) = text.parse::<Cutoff>()?.0,
             Kind::Budget(place) => *place(settings) = text.parse::<Budget>()?.0,
             Kind::Limit(place) => *place(settings) = text.parse::<Limit>()?.0,
@@ -77,13 +65,13 @@ impl Kind {
 
     /// The value for people, as [`Kind::set`] reads it.
     pub(super) fn show(&self, settings: &mut Settings) -> String {
-        let size = |bytes: Option<u64>| bytes.map_or("off".to_owned(), units::size);
+        let or_off = |bytes: Option<u64>| bytes.map_or("off".to_owned(), units::size);
         match self {
             Kind::Word { get, .. } => get(settings),
             Kind::Count(_, number) => (number.get)(settings).to_string(),
             Kind::Percent(place) => format!("{} %", place(settings)),
             Kind::Size(_, number) => units::size((number.get)(settings)),
-            Kind::Cutoff(place) | Kind::Budget(place) => size(*place(settings)),
+            Kind::Cutoff(place) | Kind::Budget(place) => or_off(*place(settings)),
             Kind::Limit(place) => place(settings).map_or("off".to_owned(), time),
             Kind::Delay(_, place) => time(*place(settings)),
             Kind::Age(place) => match *place(settings) {
@@ -124,6 +112,33 @@ impl Kind {
             Kind::Switch(_) => "YES|NO",
         }
     }
+}
+
+/// Reads a number within a range.
+pub(super) fn count(text: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
+    let count = text.parse().ok().filter(|count| range.contains(count));
+    let (least, most) = range.into_inner();
+    count.ok_or_else(|| format!("`{text}` is not a whole number from {least} to {most}"))
+}
+
+/// Reads a size within a range.
+pub(super) fn size(text: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
+    let bytes = parse_size_with_unit(text)?;
+    if range.contains(&bytes) {
+        return Ok(bytes);
+    }
+    let (least, most) = (units::size(*range.start()), units::size(*range.end()));
+    Err(format!("`{text}` is not from {least} to {most}"))
+}
+
+/// Reads a share within a range.
+pub(super) fn percent(text: &str, range: RangeInclusive<u8>) -> Result<u64, String> {
+    let percent = parse_percent(text)?;
+    if range.contains(&percent) {
+        return Ok(percent.into());
+    }
+    let (least, most) = range.into_inner();
+    Err(format!("`{text}` is not from {least} to {most} percent"))
 }
 
 /// Exactly, so that it can be given again.

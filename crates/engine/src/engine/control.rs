@@ -62,7 +62,7 @@ impl Engine {
             "volume {at} is served already"
         );
         self.store.volumes[at] = Some(volume);
-        self.store.renew_cutoffs();
+        self.store.renew_own_settings();
         self.store.stir();
     }
 
@@ -192,7 +192,7 @@ impl Engine {
         let own = self.store.own_admissions();
         let slots = self.store.log.usable_slots();
         self.policy.gate.set(&self.store.settings, own, slots);
-        self.store.renew_cutoffs();
+        self.store.renew_own_settings();
     }
 
     /// Uses a memory buffer that the driver has from now on ([`Memory::buffer_mut`]), if there was

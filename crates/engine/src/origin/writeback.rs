@@ -38,6 +38,8 @@ const SWEEP_BLOCKS: (usize, usize) = (4096, 131_072);
 const IDLE_AFTER: Nanos = Nanos(2_000_000_000);
 /// When there was nothing to do, look again after this long.
 const IDLE_CHECK: Nanos = Nanos(20_000_000);
+/// Time between looks for data that is due by an age of its volume's own.
+const OWN_AGES_CHECK: Nanos = Nanos(500_000_000);
 /// After an origin error write-back pauses, from the first to at most the second.
 const BACKOFF: (Nanos, Nanos) = (Nanos(200_000_000), Nanos(30_000_000_000));
 /// Written versions that wait for a flush of the origin before one is asked for.
@@ -51,6 +53,8 @@ pub(crate) struct Writeback {
     next_check: Option<Nanos>,
     /// No new sweep is planned before: the last one found nothing due.
     next_plan: Nanos,
+    /// The last look for data that is due by an age of its volume's own.
+    ages_looked_at: Option<Nanos>,
     /// When a client last used the cache device in a way that could not have come from a stream.
     cache_used_at: Option<Nanos>,
     /// While a client does, so many bytes may still be moved before the next time.
@@ -345,6 +349,7 @@ impl Origin {
             WritebackPolicy::Rate | WritebackPolicy::Cleaner => true,
         };
         let wanted = (dirty as usize / 4).clamp(SWEEP_BLOCKS.0, SWEEP_BLOCKS.1);
+        let least_age = self.least_age(store, now);
         let mut sweep = std::mem::take(&mut self.writeback.sweep);
         sweep.clear();
         let mut undurable = false;
@@ -353,8 +358,8 @@ impl Origin {
         for at in 0..store.log.streams[Stream::Write as usize].order.len() {
             let id = store.log.streams[Stream::Write as usize].order[at];
             let segment = &store.log.segments[id.0 as usize];
-            let aged = now.since(segment.opened_at) >= store.settings.age_limit;
-            if sweep.len() >= wanted || !(all || due_anyway || aged) {
+            let age = now.since(segment.opened_at);
+            if sweep.len() >= wanted || !(all || due_anyway || age >= least_age) {
                 break;
             }
             if store.present_dirty_of(id) == 0 && !planted::is(Bug::AwayWritten) {
@@ -370,7 +375,8 @@ impl Origin {
                 // Blocks on their way already must not take the place of others: a sweep of little
                 // else would be planned again at once, over and over.
                 let key = store.index.key(slot);
-                if self.is_due(store, key, slot) {
+                let is_old = || age >= store.age_limit_of(key);
+                if self.is_due(store, key, slot) && (all || due_anyway || is_old()) {
                     sweep.push(key);
                 }
             }
@@ -386,6 +392,17 @@ impl Origin {
         self.writeback.at = 0;
         self.writeback.hurried = false;
         !self.writeback.sweep.is_empty()
+    }
+
+    /// The age from which data may be due. Where volumes have ages of their own, all dirty data is
+    /// looked through, which is not done at every look.
+    fn least_age(&mut self, store: &Store, now: Nanos) -> Nanos {
+        let looked_at = self.writeback.ages_looked_at;
+        if !store.has_own_ages || looked_at.is_some_and(|at| now.since(at) < OWN_AGES_CHECK) {
+            return store.settings.age_limit;
+        }
+        self.writeback.ages_looked_at = Some(now);
+        store.least_age_limit()
     }
 
     /// Asks for flushes of the origins where written blocks wait for them and nothing else is being

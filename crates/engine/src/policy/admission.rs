@@ -290,6 +290,9 @@ impl Policy {
         if direction == Direction::Write && keys().any(|key| store.index.find(key).is_some()) {
             return None;
         }
+        if store.has_its_share(volume, count) {
+            return Some(BypassReason::Share);
+        }
         if admission == Admission::ALWAYS {
             return None;
         }

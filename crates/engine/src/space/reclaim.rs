@@ -375,6 +375,13 @@ impl Space {
                 }
                 match policy.retain_where(store, stream, slot) {
                     Some(to) => batch.push((key, slot, to)),
+                    // The copies need a segment themselves.
+                    None if store.keeps_shares
+                        && store.log.free.len() > 1
+                        && store.is_kept_for_its_volume(key) =>
+                    {
+                        batch.push((key, slot, Stream::Main));
+                    }
                     None if store.evict(now, key, slot, stream, memory) => {}
                     None => break,
                 }

@@ -187,14 +187,51 @@ impl Store {
             .expect("an attached volume")
     }
 
-    /// Finds the cut-off of each volume, after a change of settings or volumes.
-    pub(crate) fn renew_cutoffs(&mut self) {
+    /// Finds the cut-off of each volume, and whether shares are kept for any, after a change of
+    /// settings or volumes.
+    pub(crate) fn renew_own_settings(&mut self) {
         let of_cache = self.settings.sequential_cutoff_bytes;
         self.has_cutoffs = false;
+        self.keeps_shares = false;
+        self.has_own_ages = false;
         for volume in self.volumes.iter_mut().flatten() {
             volume.cutoff_bytes = volume.own.sequential_cutoff_bytes.unwrap_or(of_cache);
             self.has_cutoffs |= volume.cutoff_bytes.is_some();
+            self.keeps_shares |= volume.own.least_share_percent.is_some();
+            self.has_own_ages |= volume.own.age_limit.is_some();
         }
+    }
+
+    /// The shortest time that data of any volume stays dirty.
+    pub(crate) fn least_age_limit(&self) -> Nanos {
+        let of_cache = self.settings.age_limit;
+        let volumes = self.volumes.iter().flatten();
+        let limits = volumes.map(|volume| volume.own.age_limit.unwrap_or(of_cache));
+        limits.min().unwrap_or(of_cache)
+    }
+
+    /// The longest time that a block stays dirty.
+    pub(crate) fn age_limit_of(&self, key: BlockKey) -> Nanos {
+        let own = self
+            .volume_of(key)
+            .and_then(|slot| self.attached(slot).own.age_limit);
+        own.unwrap_or(self.settings.age_limit)
+    }
+
+    /// Whether a block stays because its volume has no more than the share that is kept for it.
+    pub(crate) fn is_kept_for_its_volume(&self, key: BlockKey) -> bool {
+        self.volume_of(key).is_some_and(|slot| {
+            let volume = self.attached(slot);
+            let least = volume.own.least_share_percent;
+            least.is_some_and(|least| volume.cached_blocks <= self.share(least))
+        })
+    }
+
+    /// Whether a volume has its share of the cache, if so many blocks more come in.
+    pub(crate) fn has_its_share(&self, slot: VolumeSlot, more: u64) -> bool {
+        let volume = self.attached(slot);
+        let most = volume.own.most_share_percent;
+        most.is_some_and(|most| volume.cached_blocks + more > self.share(most))
     }
 
     /// Whether a volume asks more of reads by itself, and of writes.
@@ -203,9 +240,10 @@ impl Store {
         let asks = |admission: Option<Admission>| {
             admission.is_some_and(|admission| admission != Admission::ALWAYS)
         };
+        let is_bounded = own().any(|own| own.most_share_percent.is_some());
         [
-            own().any(|own| asks(own.read_admission)),
-            own().any(|own| asks(own.write_admission)),
+            is_bounded || own().any(|own| asks(own.read_admission)),
+            is_bounded || own().any(|own| asks(own.write_admission)),
         ]
     }
 

@@ -297,6 +297,8 @@ impl World<'_> {
             let host = usize::from(owners[usize::from(number)]);
             self.hosts[host].add_shard(number, Shard::Cached(Box::new(engine)));
         }
+        let count = self.volumes.len() as u16;
+        let own: Vec<_> = (0..count).map(|volume| self.own_settings(volume)).collect();
         for (at, volume) in (0..).zip(&mut self.volumes) {
             let mut records = superblock.volumes.iter();
             let record = records.find(|record| record.id == volume.record_id);
@@ -310,6 +312,11 @@ impl World<'_> {
             };
             for host in &mut self.hosts {
                 host.add_volume(VolumeSlot(at), config);
+            }
+            if let Some(own) = own[usize::from(at)] {
+                for engine in self.hosts.iter_mut().flat_map(|host| host.engines()) {
+                    engine.set_volume_settings(VolumeSlot(at), own);
+                }
             }
             let is_away = away[usize::from(at)];
             let slot = if is_away {

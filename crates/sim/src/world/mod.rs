@@ -10,6 +10,7 @@ mod crash;
 mod given_up;
 mod mail;
 mod old_device;
+mod own;
 mod resize;
 mod served;
 mod steps;

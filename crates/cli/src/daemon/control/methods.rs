@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use anyhow::{Context, Result};
-use forebay_engine::{Mode, VolumeSettings};
+use forebay_engine::Mode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -20,6 +20,7 @@ use crate::config::{self, VolumePlan};
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::state::{Daemon, VolumeSide};
 use crate::failure::{Interrupted, Usage};
+use crate::settings::OwnSettings;
 
 /// The parameters of all methods; each takes its own.
 #[derive(Debug, Default, Deserialize)]
@@ -163,7 +164,7 @@ impl Asked<'_> {
             origin: origin.into(),
             name: given.name.clone(),
             mode,
-            own: VolumeSettings::default(),
+            own: OwnSettings::default(),
             format: format.map_err(Usage)?,
             emulate: given.emulate.as_deref().map(config::model).transpose()?,
         };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use forebay_engine::{Mode, Settings, VolumeSettings};
+use forebay_engine::{Mode, Settings};
 use serde_json::{Value, json};
 
 use super::who::Who;
@@ -15,6 +15,7 @@ use crate::device::same_device::Identity;
 use crate::failure::{self, wrong_usage};
 use crate::profiles::Profile;
 use crate::root_storage;
+use crate::settings::OwnSettings;
 
 /// Changes of a file that can be had now, and those that wait for a restart. They are checked as
 /// far as that goes without changing anything.
@@ -23,7 +24,7 @@ struct Changes {
     settings: Option<Settings>,
     new_volumes: Vec<(Origin, VolumePlan)>,
     modes: Vec<(String, Mode)>,
-    own_settings: Vec<(String, VolumeSettings)>,
+    own_settings: Vec<(String, OwnSettings)>,
     waiting: Vec<String>,
     /// Volumes that are still not served, and why.
     left_out: Vec<String>,

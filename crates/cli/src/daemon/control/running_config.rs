@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 use anyhow::{Context, Result};
-use forebay_engine::{Mode, Settings, VolumeSettings};
+use forebay_engine::{Mode, Settings};
 use serde_json::{Value, json};
 use toml::Table;
 
@@ -14,7 +14,7 @@ use crate::device::attach;
 use crate::device::image_format::OriginFormat;
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Address;
-use crate::settings;
+use crate::settings::{self, OwnSettings};
 use crate::units;
 
 impl Daemon {
@@ -98,7 +98,7 @@ fn volume(
     admin: &Admin,
     name: &str,
     origin: &Path,
-    own: &VolumeSettings,
+    own: &OwnSettings,
     format: Option<OriginFormat>,
 ) -> Result<toml::Value> {
     let mode = admin.mode_of(name).map(|mode| mode.name().into());

@@ -1,5 +1,6 @@
 //! Settings of one volume, changed while clients use it.
 
+use crate::settings::OwnSettings;
 use anyhow::{Context, Result};
 use forebay_engine::VolumeSettings;
 use serde_json::{Value, json};
@@ -21,43 +22,47 @@ impl Daemon {
         let mut own = self.find_volume(Some(name))?.own;
         settings::change_own(&mut own, key, value).map_err(Usage)?;
         self.put_own_into_force(name, own, who)?;
-        let now = self.in_force(name)?;
-        let in_force = settings::shown_as_json(&now, Some(key)).map_err(Usage)?;
-        Ok(json!({ "name": name, "key": key, "value": value, "in_force": in_force[key] }))
+        let in_force = self.in_force(name)?;
+        let in_force = in_force.into_iter().find(|(known, _)| *known == key);
+        let in_force = in_force.map(|(_, value)| value);
+        Ok(json!({ "name": name, "key": key, "value": value, "in_force": in_force }))
     }
 
     /// The settings in force for a volume that it can have of its own, or one of them, in words.
     pub(super) fn get_of_volume(&self, name: &str, key: Option<&str>) -> Result<Value> {
-        let now = self.in_force(name)?;
         if let Some(key) = key {
-            settings::own_setting(key, "").map_err(Usage)?;
+            settings::check_own_name(key).map_err(Usage)?;
         }
-        let mut shown = settings::shown_as_json(&now, key).map_err(Usage)?;
-        shown.retain(|name, _| settings::own_setting(name, "").is_ok());
+        let mut shown = self.in_force(name)?;
+        shown.retain(|(name, _)| key.is_none_or(|key| key == *name));
+        let shown: serde_json::Map<String, Value> = shown
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect();
         Ok(json!({ "name": name, "settings": shown }))
     }
 
-    fn in_force(&self, name: &str) -> Result<forebay_engine::Settings> {
+    fn in_force(&self, name: &str) -> Result<Vec<(&'static str, String)>> {
         let own = self.find_volume(Some(name))?.own;
-        Ok(settings::own_over(&own, &self.admin().settings))
+        Ok(settings::in_force(&own, &self.admin().settings))
     }
 
     /// Gives a volume settings of its own in all shards, and says in the log which changed, and by
     /// whom.
-    pub(super) fn put_own_into_force(
-        &self,
-        name: &str,
-        own: VolumeSettings,
-        who: &Who,
-    ) -> Result<()> {
+    pub(super) fn put_own_into_force(&self, name: &str, own: OwnSettings, who: &Who) -> Result<()> {
         // Held all the while: of two changes at a time some shards could hear the one last, some
         // the other.
         let mut admin = self.admin();
-        if admin.cache.is_none() {
+        if admin.cache.is_none() && own.engine != VolumeSettings::default() {
             wrong_usage!(
                 "volume `{name}` is served without a cache whose settings could change; start it with --cache"
             );
         }
+        let others = admin.volumes.iter().filter(|volume| volume.name != name);
+        let all = others
+            .map(|volume| &volume.own)
+            .chain(std::iter::once(&own));
+        settings::check_kept(all).map_err(Usage)?;
         let cache = admin.settings.clone();
         let mut volumes = admin.volumes.iter_mut();
         let volume = volumes
@@ -67,9 +72,8 @@ impl Daemon {
         for link in &self.links {
             link.call(move |worker| worker.set_volume_settings(slot, own))?;
         }
-        let before = settings::own_over(&volume.own, &cache);
-        volume.own = own;
-        for changed in settings::differences(&before, &settings::own_over(&own, &cache)) {
+        let before = std::mem::replace(&mut volume.own, own);
+        for changed in settings::own_differences(&before, &own, &cache) {
             let said = format!(
                 "{} of volume {name} is now {}, was {}",
                 changed.name, changed.after, changed.before

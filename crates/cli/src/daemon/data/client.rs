@@ -7,6 +7,7 @@ use forebay_frontend::nbd::{
 };
 use forebay_io::{SendPiece, Token};
 
+use super::held_back::HeldBack;
 use super::listener::Socket;
 use super::worker::{RECEIVED, SENT, Worker};
 
@@ -50,6 +51,8 @@ pub(super) struct Client {
     sending: bool,
     sending_since: Nanos,
     blocked: Option<Blocked>,
+    /// Its volume's rate is used up: nothing is read from it.
+    held_back: bool,
     connected: Nanos,
     /// The socket is shut down; nothing more is sent or received.
     gone: bool,
@@ -105,6 +108,7 @@ impl Worker {
             sending: false,
             sending_since: self.now,
             blocked: None,
+            held_back: false,
             connected: self.now,
             gone: false,
             queued: false,
@@ -147,9 +151,18 @@ impl Worker {
             let Some(client) = self.clients.get_mut(name) else {
                 return;
             };
-            if client.receiving || client.gone || self.paused {
+            if client.receiving || client.gone || self.paused || client.held_back {
                 return;
             }
+            if let Some(volume) = client.volume
+                && self.hold_back(volume, HeldBack::Client(name))
+            {
+                self.read_no_further(name);
+                return;
+            }
+            let Some(client) = self.clients.get_mut(name) else {
+                return;
+            };
             let input = &self.inlet.bytes(client.inlet)[client.unread.clone()];
             let step = client.nbd.receive(&mut self.arena, &self.exports, input);
             client.unread.start += step.consumed_bytes;
@@ -240,6 +253,20 @@ impl Worker {
         }
     }
 
+    fn read_no_further(&mut self, name: u32) {
+        if let Some(client) = self.clients.get_mut(name) {
+            client.held_back = true;
+        }
+    }
+
+    /// Has a client go on that was held back.
+    pub(super) fn read_on(&mut self, name: u32) {
+        if let Some(client) = self.clients.get_mut(name) {
+            client.held_back = false;
+            client.queue(&mut self.busy);
+        }
+    }
+
     fn send(&mut self, name: u32) {
         let Some(client) = self.clients.get_mut(name) else {
             return;
@@ -285,7 +312,8 @@ impl Worker {
         let Some(client) = self.clients.get_mut(name) else {
             return;
         };
-        let may = !client.receiving && !client.gone && !self.paused && client.blocked.is_none();
+        let waits = client.blocked.is_some() || client.held_back;
+        let may = !client.receiving && !client.gone && !self.paused && !waits;
         if !may || !client.nbd.wants_input() {
             return;
         }

@@ -152,6 +152,13 @@ impl Worker {
     /// Sends a request off that is one of the cache's; otherwise as [`Worker::take_off`].
     pub(super) fn launch(&mut self, asker: Asker, asked: Asked, parts: Parts) {
         self.taps.show(self.now, &asked);
+        if let Some(Some((volume, _))) = self.volumes.get(usize::from(asked.volume.0)) {
+            let data = match asked.kind {
+                RequestKind::Read | RequestKind::Write { .. } => asked.len_bytes,
+                _ => 0,
+            };
+            volume.rate.charge(self.now, data.into());
+        }
         let bufs: SmallVec<[Buf; 2]> = parts.iter().map(|part| part.buf).collect();
         let flight = Flight { asker, parts };
         self.host

@@ -8,6 +8,7 @@ use forebay_engine::{BlockKey, Mode, Nanos, VolumeConfig};
 use forebay_frontend::nbd::{Export, ExportId, ExportName};
 use forebay_io::{Emulation, RealDevice};
 
+use super::rate::RateLimit;
 use crate::device::attach::Origin;
 
 /// The daemon's one clock for all threads, so that times can be compared.
@@ -33,6 +34,8 @@ pub(in crate::daemon) struct ServedVolume {
     pub(in crate::daemon) config: VolumeConfig,
     pub(in crate::daemon) origin: TimedDevice,
     pub(in crate::daemon) export: Export,
+    /// For all threads one.
+    pub(in crate::daemon) rate: Arc<RateLimit>,
 }
 
 impl ServedVolume {
@@ -59,6 +62,7 @@ impl ServedVolume {
                 emulation,
             },
             export,
+            rate: Arc::default(),
         })
     }
 }

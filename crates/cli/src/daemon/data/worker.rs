@@ -17,8 +17,7 @@ use std::time::Duration;
 
 use forebay_cache::{Answer, ControlFlush, Host, Instruction, Order, Shard, Shared, Slots};
 use forebay_engine::{
-    Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Stats, VolumeSettings,
-    VolumeSlot,
+    Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Stats, VolumeSlot,
 };
 use forebay_frontend::nbd::{Export, ExportId, ExportName, ExportTable, Limits};
 use forebay_io::{
@@ -28,6 +27,7 @@ use forebay_io::{
 use super::adaptive_polling::AdaptivePolling;
 use super::client::Client;
 use super::flight::{Asker, Flight};
+use super::held_back::HeldBackList;
 use super::link::{Link, Message};
 use super::listener::Listener;
 use super::served::{Clock, ServedVolume, TimedDevice};
@@ -37,6 +37,7 @@ use crate::daemon::notice::Notice;
 use crate::device::shared_memory;
 use crate::failure::in_words;
 use crate::network::nbd::Tls;
+use crate::settings::OwnSettings;
 
 pub(super) const RECEIVED: u8 = 1;
 pub(super) const SENT: u8 = 2;
@@ -84,6 +85,8 @@ pub(in crate::daemon) struct Worker {
     pub(in crate::daemon) busy: Vec<u32>,
     /// Clients that wait for memory.
     pub(super) starving: Vec<u32>,
+    /// Requests that wait for their volume's rate.
+    pub(super) held_back: HeldBackList,
     /// Kept so that giving buffers back allocates nothing.
     pub(in crate::daemon) released: Vec<u64>,
     listeners: Vec<(Listener, Tls)>,
@@ -144,6 +147,7 @@ impl Worker {
             ublk: Queues::default(),
             busy: Vec::new(),
             starving: Vec::new(),
+            held_back: HeldBackList::default(),
             released: Vec::new(),
             listeners: Vec::new(),
             next_worker: 0,
@@ -359,9 +363,10 @@ impl Worker {
     }
 
     /// Gives a volume settings of its own.
-    pub(in crate::daemon) fn set_volume_settings(&mut self, slot: VolumeSlot, own: VolumeSettings) {
+    pub(in crate::daemon) fn set_volume_settings(&mut self, slot: VolumeSlot, own: OwnSettings) {
         self.engines()
-            .for_each(|engine| engine.set_volume_settings(slot, own));
+            .for_each(|engine| engine.set_volume_settings(slot, own.engine));
+        self.set_rates(slot, own.rates);
     }
 
     /// Makes the memory buffers of shards that have none.
@@ -465,6 +470,7 @@ impl Worker {
         }
         self.completions = completions;
         self.housekeep();
+        self.wake_held_back();
         // Replies free slots and buffers, so that requests which waited can go on.
         loop {
             self.wake_starving();
@@ -480,7 +486,8 @@ impl Worker {
     }
 
     fn time_to_wait(&self) -> Duration {
-        let Some(deadline) = self.host.next_deadline() else {
+        let deadlines = [self.host.next_deadline(), self.held_back.next()];
+        let Some(deadline) = deadlines.into_iter().flatten().min() else {
             return HOUSEKEEPING;
         };
         Duration::from_nanos(deadline.since(self.clock.now()).0).min(HOUSEKEEPING)

@@ -19,6 +19,7 @@ use forebay_io::{PoolView, Token};
 use smallvec::SmallVec;
 
 use crate::daemon::data::flight::Asker;
+use crate::daemon::data::held_back::HeldBack;
 use crate::daemon::data::worker::Worker;
 use crate::failure::in_words;
 
@@ -72,6 +73,11 @@ impl Queues {
     /// Whether a request has arrived that is not begun.
     pub(in crate::daemon) fn any_waits(&self) -> bool {
         !self.arrived.is_empty()
+    }
+
+    /// Has a request that was held back begin with the others.
+    pub(in crate::daemon) fn begin_again(&mut self, place: u32, tag: u16) {
+        self.arrived.push_back((place, tag));
     }
 }
 
@@ -137,7 +143,14 @@ impl Worker {
         let Some(queue) = self.ublk.queues.get_mut(place) else {
             return true;
         };
-        let (volume, size_bytes) = (queue.volume, queue.size_bytes);
+        let volume = queue.volume;
+        if self.hold_back(volume, HeldBack::Tag(place, tag)) {
+            return true;
+        }
+        let Some(queue) = self.ublk.queues.get_mut(place) else {
+            return true;
+        };
+        let size_bytes = queue.size_bytes;
         let request = match Request::decode(&queue.descriptors.of_tag(tag), size_bytes) {
             Ok(request) => request,
             Err(error) => {
