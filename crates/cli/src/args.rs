@@ -240,15 +240,14 @@ pub(crate) struct ServeArgs {
     /// The authority that must have signed clients' certificates, as PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Where the dashboard and metrics are served: ADDRESS:PORT, or `off` [default:
-    /// the first free port of 9837 to 9846 on 127.0.0.1].
+    /// Where the dashboard and metrics of all caches are served: ADDRESS:PORT, or `off` [default:
+    /// 127.0.0.1:9837, or the next free port up to 9846].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<crate::network::http::HttpPlan>,
     /// Allow the dashboard on addresses that others can reach.
     #[arg(long)]
     pub(crate) http_insecure: bool,
-    /// The control socket [default: one in /run/forebay or $XDG_RUNTIME_DIR/forebay]; of a directory
-    /// of configuration files, the directory of the sockets NAME.sock.
+    /// The control socket [default: one in /run/forebay or $XDG_RUNTIME_DIR/forebay].
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
     /// For tests: record everything that is written to the devices in a new file, from which a

@@ -93,7 +93,7 @@ impl Client {
     /// others waiting, nor the user for ever.
     pub(crate) fn each(control: Option<&Path>) -> Result<Vec<(PathBuf, Client)>> {
         if let Some(path) = control {
-            let mut client = Client::connect(control)?;
+            let client = Client::connect(control)?;
             client.answers_within(Some(PATIENCE_WITH_ONE))?;
             return Ok(vec![(path.to_owned(), client)]);
         }
@@ -106,11 +106,19 @@ impl Client {
             _ => PATIENCE,
         };
         let clients = running.into_iter().map(|(path, stream)| {
-            let mut client = Client::of(stream);
+            let client = Client::of(stream);
             client.answers_within(Some(patience))?;
             Ok((path, client))
         });
         clients.collect()
+    }
+
+    /// Connects to the daemon at this socket, and waits for each answer no longer than others who
+    /// are asked beside it should.
+    pub(crate) fn soon(socket: &Path) -> Result<Client> {
+        let client = Client::at(socket)?;
+        client.answers_within(Some(PATIENCE))?;
+        Ok(client)
     }
 
     fn at(path: &Path) -> Result<Client> {
@@ -228,7 +236,7 @@ impl Client {
     }
 
     /// Limits the time that the daemon may take for each answer from now on.
-    fn answers_within(&mut self, time: Option<Duration>) -> Result<()> {
+    fn answers_within(&self, time: Option<Duration>) -> Result<()> {
         let stream = self.stream.get_ref();
         stream
             .set_read_timeout(time)
@@ -297,17 +305,22 @@ fn joined<T>(running: &[(PathBuf, T)]) -> String {
 
 /// The control sockets of this user at which a daemon answers, in order of their names.
 pub(crate) fn running_daemons() -> Vec<(PathBuf, UnixStream)> {
-    let entries = std::fs::read_dir(run_dir()).into_iter().flatten().flatten();
+    // Sockets that nobody answers at were left by daemons that died.
+    sockets_in(&run_dir())
+        .into_iter()
+        .filter_map(|path| UnixStream::connect(&path).ok().map(|stream| (path, stream)))
+        .collect()
+}
+
+/// The sockets in a directory, in order of their names.
+pub(crate) fn sockets_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut sockets: Vec<PathBuf> = entries
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|end| end == "sock"))
         .collect();
     sockets.sort();
-    // Sockets that nobody answers at were left by daemons that died.
     sockets
-        .into_iter()
-        .filter_map(|path| UnixStream::connect(&path).ok().map(|stream| (path, stream)))
-        .collect()
 }
 
 #[cfg(test)]

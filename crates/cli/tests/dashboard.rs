@@ -125,7 +125,7 @@ fn everything_is_there_and_true() {
         "{page}"
     );
     assert!(
-        page.contains(&format!("dashboard http://{address}/")),
+        page.contains(&format!("dashboard http://{address}/cache/control/\n")),
         "{page}"
     );
     daemon.stop();

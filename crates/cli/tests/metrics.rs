@@ -50,7 +50,7 @@ fn metrics_say_what_clients_did() {
     let value = |series: &str| value(&metrics, series);
     let read = |result| {
         value(&format!(
-            "forebay_cache_lookup_bytes_total{{kind=\"read\",result=\"{result}\"}}"
+            "forebay_cache_lookup_bytes_total{{cache=\"control\",kind=\"read\",result=\"{result}\"}}"
         ))
     };
     fn of(series: &str) -> String {
@@ -58,19 +58,25 @@ fn metrics_say_what_clients_did() {
     }
     assert_eq!(read("hit") + read("miss"), 131072.0, "{metrics}");
     assert_eq!(read("miss"), 65536.0);
-    assert_eq!(value("forebay_requests_total{kind=\"write\"}"), 1.0);
-    assert_eq!(value("forebay_cache_dirty_bytes"), 8192.0);
     assert_eq!(
-        value("forebay_volume_dirty_bytes{volume=\"origin\"}"),
+        value("forebay_requests_total{cache=\"control\",kind=\"write\"}"),
+        1.0
+    );
+    assert_eq!(
+        value("forebay_cache_dirty_bytes{cache=\"control\"}"),
         8192.0
     );
-    let all = value(&of("bucket{kind=\"read\",le=\"+Inf\"}"));
+    assert_eq!(
+        value("forebay_volume_dirty_bytes{cache=\"control\",volume=\"origin\"}"),
+        8192.0
+    );
+    let all = value(&of("bucket{cache=\"control\",kind=\"read\",le=\"+Inf\"}"));
     assert_eq!(all, 2.0);
-    assert_eq!(value(&of("count{kind=\"read\"}")), all);
-    assert!(value(&of("sum{kind=\"read\"}")) > 0.0);
+    assert_eq!(value(&of("count{cache=\"control\",kind=\"read\"}")), all);
+    assert!(value(&of("sum{cache=\"control\",kind=\"read\"}")) > 0.0);
     let buckets: Vec<f64> = metrics
         .lines()
-        .filter(|line| line.starts_with(&of("bucket{kind=\"read\"")))
+        .filter(|line| line.starts_with(&of("bucket{cache=\"control\",kind=\"read\"")))
         .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
         .collect();
     assert!(buckets.len() > 20 && buckets.is_sorted(), "{buckets:?}");

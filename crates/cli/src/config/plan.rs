@@ -55,6 +55,22 @@ impl Plan {
         self.source.as_ref()?.root_storage.as_deref()
     }
 
+    /// A name for the cache among those of the machine: of its control socket, of its file, else of
+    /// its device.
+    pub(crate) fn cache_name(&self) -> String {
+        let stem = |path: &Path| {
+            path.file_stem()
+                .map(|stem| stem.to_string_lossy().into_owned())
+        };
+        let control = self.control.as_deref().and_then(stem);
+        let file = || stem(self.source.as_ref()?.config.as_deref()?);
+        let device = || Some(name_of(self.cache.as_ref()?.devices.first()?));
+        let volume = || Some(self.volumes.first()?.called());
+        let name = control.or_else(file).or_else(device).or_else(volume);
+        name.filter(|name| !name.is_empty())
+            .unwrap_or_else(|| "cache".to_owned())
+    }
+
     /// Faults of values that are out of range, from file and arguments alike.
     pub(super) fn out_of_range(&self) -> Vec<String> {
         let mut faults = Vec::new();

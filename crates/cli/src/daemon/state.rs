@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -18,6 +18,7 @@ use super::notice::Notice;
 use super::observe::events::Events;
 use super::observe::followed::Advisers;
 use super::observe::history::History;
+use super::observe::http::address::Dashboard;
 use super::observe::recordings::Recordings;
 use crate::config::Plan;
 use crate::device::attach::{Origin, Surroundings};
@@ -137,8 +138,9 @@ pub(in crate::daemon) struct Daemon {
     pub(in crate::daemon) advisers: Advisers,
     pub(in crate::daemon) history: History,
     pub(in crate::daemon) events: Events,
-    /// Where it is, once it is.
-    pub(in crate::daemon) dashboard: OnceLock<String>,
+    /// The cache's name among those of this machine.
+    pub(in crate::daemon) name: String,
+    pub(in crate::daemon) dashboard: Dashboard,
     pub(in crate::daemon) control_path: PathBuf,
     pub(in crate::daemon) surroundings: Surroundings,
     /// The plan of the start, or of the last reload.

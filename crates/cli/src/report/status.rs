@@ -18,6 +18,9 @@ pub(crate) use traffic::{FAMILIES, Traffic};
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Status {
+    /// Its name among the caches of this machine.
+    #[serde(default)]
+    pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) pid: u32,
     pub(crate) uptime_seconds: f64,
@@ -342,6 +345,7 @@ impl Status {
 pub(crate) fn example() -> Status {
     let settings = SettingsStatus::of(&Settings::default(), None);
     Status {
+        name: "ssd".to_owned(),
         version: "1.2.3".to_owned(),
         pid: 42,
         uptime_seconds: 4000.0,
@@ -387,6 +391,6 @@ pub(crate) fn example() -> Status {
             ..Lately::default()
         },
         trouble: Vec::new(),
-        dashboard: Some("http://127.0.0.1:9837/".to_owned()),
+        dashboard: Some("http://127.0.0.1:9837/cache/ssd/".to_owned()),
     }
 }

@@ -65,6 +65,7 @@ impl Asked<'_> {
                 let events = daemon.events.after(given.after.unwrap_or(0));
                 Ok(json!({ "events": events }))
             }
+            "org.forebay.Volumes" => Ok(json!({ "volumes": daemon.volume_views()? })),
             "org.forebay.Mode" => self.set_mode(),
             "org.forebay.Set" => {
                 let (key, value) = (need(&given.key, "key")?, need(&given.value, "value")?);

@@ -189,6 +189,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
     };
     let times = Times::of(&stats);
     let status = Status {
+        name: daemon.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         uptime_seconds: daemon.started.elapsed().as_secs_f64(),

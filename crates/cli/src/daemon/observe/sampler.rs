@@ -23,7 +23,7 @@ impl Daemon {
     fn complete(&self, mut status: Status) -> Status {
         status.lately = self.history.lately(&status);
         status.trouble = trouble::of(&status);
-        status.dashboard = self.dashboard.get().cloned();
+        status.dashboard = self.dashboard.page_of(&self.name);
         status
     }
 }
