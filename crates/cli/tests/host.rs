@@ -5,7 +5,9 @@ mod support;
 
 use std::process::Child;
 
-use support::{MIB, Scratch, forebay_ok, forebay_says, http, send_signal, start, until};
+use support::{
+    MIB, Scratch, forebay_ok, forebay_says, http, openmetrics, send_signal, start, until,
+};
 
 /// A daemon by the name of its cache, with its control socket among those of the others.
 struct Named {
@@ -124,6 +126,7 @@ fn served_together(first: &'static str, second: &'static str) {
     }
     let all = metrics(&address).unwrap();
     assert!(is(&all, &[("a", true), ("b", true)]), "{all}");
+    openmetrics::check(&all);
     for line in all.lines().filter(|line| !line.starts_with('#')) {
         assert!(
             line.contains("{cache=\"a\"") || line.contains("{cache=\"b\""),

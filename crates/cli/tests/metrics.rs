@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use support::nbd::Client;
-use support::{Daemon, MIB, Scratch, forebay_ok};
+use support::{Daemon, MIB, Scratch, forebay_ok, openmetrics};
 
 fn file(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -80,7 +80,22 @@ fn metrics_say_what_clients_did() {
         .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
         .collect();
     assert!(buckets.len() > 20 && buckets.is_sorted(), "{buckets:?}");
-    is_openmetrics(&metrics);
+    openmetrics::check(&metrics);
+    // The volume's requests are the cache's, from another place: of the daemon and not of the engine.
+    let volume = |series: &str| value(&format!("forebay_volume_request_duration_seconds_{series}"));
+    let of_volume = |kind: &str| format!("{{cache=\"control\",volume=\"origin\",kind=\"{kind}\"");
+    for (kind, count) in [("read", 2.0), ("write", 1.0), ("flush", 0.0)] {
+        assert_eq!(
+            volume(&format!("count{}}}", of_volume(kind))),
+            count,
+            "{kind}"
+        );
+    }
+    // A read of a disk takes longer than half a millisecond, and that of the cache does not.
+    let quick = volume(&format!("bucket{},le=\"0.000524288\"}}", of_volume("read")));
+    assert!(quick < 2.0, "{metrics}");
+    let sum = volume(&format!("sum{}}}", of_volume("read")));
+    assert!((0.0005..60.0).contains(&sum), "{sum}");
 
     let exported: BTreeSet<String> = metrics
         .lines()
@@ -117,32 +132,4 @@ fn metrics_say_what_clients_did() {
     let grafana: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
     assert!(grafana["panels"].as_array().unwrap().len() > 10);
     daemon.stop();
-}
-
-/// Each family is announced once, before its samples, and counters end in `_total`.
-fn is_openmetrics(metrics: &str) {
-    assert!(metrics.ends_with("\n# EOF\n"));
-    let mut announced = BTreeSet::new();
-    let mut family = ("", "");
-    for line in metrics.lines() {
-        if let Some(rest) = line.strip_prefix("# TYPE ") {
-            family = rest.split_once(' ').unwrap();
-            assert!(announced.insert(family.0), "{line}: announced twice");
-        } else if !line.starts_with('#') {
-            let name = line.split([' ', '{']).next().unwrap();
-            let end = name.strip_prefix(family.0).unwrap_or_else(|| {
-                panic!("{line}: not of the family {}", family.0);
-            });
-            let fitting: &[&str] = match family.1 {
-                "counter" => &["_total"],
-                "info" => &["_info"],
-                "histogram" => &["_bucket", "_count", "_sum"],
-                _ => &[""],
-            };
-            assert!(fitting.contains(&end), "{line}");
-        } else if let Some(rest) = line.strip_prefix("# UNIT ") {
-            let (name, unit) = rest.split_once(' ').unwrap();
-            assert!(name.ends_with(&format!("_{unit}")), "{line}");
-        }
-    }
 }

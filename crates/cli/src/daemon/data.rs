@@ -10,6 +10,7 @@
 //! | [`link`] | messages between threads |
 //! | [`listener`] | sockets of clients |
 //! | [`tap`] | watching a volume's requests |
+//! | [`volume_times`] | durations of each volume's requests |
 //! | [`ublk`] | volumes as block devices |
 
 mod adaptive_polling;
@@ -20,4 +21,5 @@ pub(super) mod listener;
 pub(super) mod served;
 pub(super) mod tap;
 pub(crate) mod ublk;
+mod volume_times;
 pub(super) mod worker;

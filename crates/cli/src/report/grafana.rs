@@ -47,6 +47,8 @@ const GRAPHS: &[Panel] = panels! {
         "histogram_quantile(0.99, sum by (le) (rate(forebay_request_duration_seconds_bucket{kind='read'}[])))" as "read p99",
         "histogram_quantile(0.5, sum by (le) (rate(forebay_request_duration_seconds_bucket{kind='write'}[])))" as "write p50",
         "histogram_quantile(0.99, sum by (le) (rate(forebay_request_duration_seconds_bucket{kind='write'}[])))" as "write p99";
+    "Slow requests by volume, p99", "", "s":
+        "histogram_quantile(0.99, sum by (le, cache, volume, kind) (rate(forebay_volume_request_duration_seconds_bucket{kind=~'read|write'}[])))" as "{{cache}} {{volume}} {{kind}}";
     "Hit ratio by kind", "", "percentunit":
         "sum(rate(forebay_cache_lookup_bytes_total{kind='read',result='hit'}[])) / sum(rate(forebay_cache_lookup_bytes_total{kind='read'}[]))" as "reads",
         "sum(rate(forebay_cache_lookup_bytes_total{kind='write',result='hit'}[])) / sum(rate(forebay_cache_lookup_bytes_total{kind='write'}[]))" as "writes";

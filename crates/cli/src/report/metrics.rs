@@ -69,6 +69,7 @@ fn of_daemon(page: &mut Page, status: &Status) {
         dirty_marks(page, status);
     }
     volumes(page, &status.volumes);
+    volume_durations(page, &status.volumes);
     let block_bytes = status.block_bytes();
     counters(page, &status.traffic, block_bytes);
     durations(page, &status.traffic);
@@ -235,6 +236,21 @@ fn volumes(page: &mut Page, volumes: &[VolumeStatus]) {
             ("mode", &volume.mode),
         ];
         page.sample("volume_info", &labels, 1);
+    }
+}
+
+fn volume_durations(page: &mut Page, volumes: &[VolumeStatus]) {
+    let name = "volume_request_duration_seconds";
+    let help = "From taking a request to its answer, of each volume.";
+    page.family(name, "histogram", help);
+    for volume in volumes.iter().filter(|volume| volume.away.is_none()) {
+        for (kind, times) in [
+            ("read", &volume.read_latency),
+            ("write", &volume.write_latency),
+            ("flush", &volume.flush_latency),
+        ] {
+            page.histogram(name, &[("volume", &volume.name), ("kind", kind)], times);
+        }
     }
 }
 

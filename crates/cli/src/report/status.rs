@@ -209,6 +209,13 @@ pub(crate) struct VolumeStatus {
     pub(crate) size_bytes: u64,
     pub(crate) cached_bytes: u64,
     pub(crate) dirty_bytes: u64,
+    /// Durations of its requests since it is served.
+    #[serde(default)]
+    pub(crate) read_latency: Latency,
+    #[serde(default)]
+    pub(crate) write_latency: Latency,
+    #[serde(default)]
+    pub(crate) flush_latency: Latency,
     /// Why it is not served, if it is not: its origin is not there, or not what it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) away: Option<String>,
@@ -254,7 +261,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    fn of(times: &Histogram) -> Latency {
+    pub(crate) fn of(times: &Histogram) -> Latency {
         Latency {
             count: times.count(),
             sum_ns: times.sum_ns(),
@@ -275,6 +282,13 @@ pub(crate) struct Times {
 }
 
 impl Times {
+    /// Adds those of another thread.
+    pub(crate) fn add(&mut self, other: &Times) {
+        self.read.add(&other.read);
+        self.write.add(&other.write);
+        self.flush.add(&other.flush);
+    }
+
     /// The sum over shards.
     pub(crate) fn of(shards: &[Stats]) -> Times {
         let mut all = Times::default();
@@ -375,6 +389,9 @@ pub(crate) fn example() -> Status {
             size_bytes: 1 << 30,
             cached_bytes: 80 << 20,
             dirty_bytes: 8 << 20,
+            read_latency: Latency::default(),
+            write_latency: Latency::default(),
+            flush_latency: Latency::default(),
             away: None,
         }],
         settings,

@@ -7,6 +7,7 @@ pub(crate) mod http;
 pub(crate) mod manager;
 pub(crate) mod model;
 pub(crate) mod nbd;
+pub(crate) mod openmetrics;
 pub(crate) mod power;
 
 use std::io::{BufRead, BufReader, Read};

@@ -10,8 +10,8 @@ use crate::daemon::data::worker::Worker;
 use crate::daemon::state::{AwayVolume, CacheSide, Daemon};
 use crate::device::cache_storage;
 use crate::report::status::{
-    BypassedRequest, CacheDeviceStatus, CacheStatus, Lately, SettingsStatus, Status, Times,
-    Traffic, VolumeStatus,
+    BypassedRequest, CacheDeviceStatus, CacheStatus, Lately, Latency, SettingsStatus, Status,
+    Times, Traffic, VolumeStatus,
 };
 
 /// A volume's blocks and mode, as one worker knows them.
@@ -26,6 +26,7 @@ struct VolumePart {
 struct Part {
     stats: Vec<Stats>,
     volumes: Vec<VolumePart>,
+    times: Vec<(VolumeSlot, Times)>,
     cached_blocks: u64,
     capacity_blocks: u64,
     unstored_blocks: u64,
@@ -39,6 +40,10 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
     let mut part = Part {
         stats: worker.stats(),
         volumes: Vec::new(),
+        times: slots
+            .iter()
+            .map(|&slot| (slot, worker.times.of(slot)))
+            .collect(),
         cached_blocks: 0,
         capacity_blocks: 0,
         unstored_blocks: 0,
@@ -100,6 +105,16 @@ fn parts_of(parts: &[Part], slot: Option<VolumeSlot>) -> impl Iterator<Item = &V
     all.filter(move |part| Some(part.slot) == slot)
 }
 
+/// Durations of a volume's requests on all threads.
+fn times_of(parts: &[Part], slot: VolumeSlot) -> Times {
+    let mut all = Times::default();
+    let times = parts.iter().flat_map(|part| &part.times);
+    for (_, times) in times.filter(|(of, _)| *of == slot) {
+        all.add(times);
+    }
+    all
+}
+
 /// A volume that is not served.
 fn away(volume: &AwayVolume, parts: &[Part], block_bytes: u64) -> VolumeStatus {
     let slot = volume.kept.map(|(slot, _)| slot);
@@ -113,6 +128,9 @@ fn away(volume: &AwayVolume, parts: &[Part], block_bytes: u64) -> VolumeStatus {
         size_bytes: volume.kept.map_or(0, |(_, size_bytes)| size_bytes),
         cached_bytes: own().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
         dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
+        read_latency: Latency::default(),
+        write_latency: Latency::default(),
+        flush_latency: Latency::default(),
         away: Some(volume.why.clone()),
     }
 }
@@ -135,7 +153,11 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
             let mode = own()
                 .find_map(|part| part.mode)
                 .map_or("uncached", Mode::name);
+            let times = times_of(&parts, volume.slot);
             VolumeStatus {
+                read_latency: Latency::of(&times.read),
+                write_latency: Latency::of(&times.write),
+                flush_latency: Latency::of(&times.flush),
                 name: volume.name.clone(),
                 origin: volume.device.path().display().to_string(),
                 mode: mode.to_owned(),
