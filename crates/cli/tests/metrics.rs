@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use support::nbd::Client;
-use support::{Daemon, MIB, Scratch, forebay_ok, openmetrics};
+use support::{MIB, Scratch, forebay_ok, openmetrics, smartctl, until};
 
 fn file(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -37,11 +37,11 @@ fn metrics_say_what_clients_did() {
     let scratch = Scratch::new();
     scratch.pattern("origin", 16 * MIB);
     scratch.file("cache", 24 * MIB);
-    let daemon = Daemon::cached(
-        &scratch,
-        "writeback",
-        &["--age", "3600", "--origin-emulate", "hdd"],
-    );
+    smartctl::printing(&scratch, smartctl::NVME, 0);
+    let daemon = smartctl::daemon(&scratch, &["--age", "3600", "--origin-emulate", "hdd"]);
+    until("its health", || {
+        !daemon.status(&scratch)["cache"]["devices"][0]["health"].is_null()
+    });
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();
     client.read(0, 65536);
     client.read(0, 65536);

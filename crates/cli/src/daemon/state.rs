@@ -17,6 +17,7 @@ use super::life::abandonment::GivingUp;
 use super::notice::Notice;
 use super::observe::events::Events;
 use super::observe::followed::Advisers;
+use super::observe::health::Health;
 use super::observe::history::History;
 use super::observe::http::address::Dashboard;
 use super::observe::recordings::Recordings;
@@ -138,6 +139,8 @@ pub(in crate::daemon) struct Daemon {
     pub(in crate::daemon) advisers: Advisers,
     pub(in crate::daemon) history: History,
     pub(in crate::daemon) events: Events,
+    /// Of the cache's devices.
+    pub(in crate::daemon) health: Health,
     /// The cache's name among those of this machine.
     pub(in crate::daemon) name: String,
     pub(in crate::daemon) dashboard: Dashboard,

@@ -67,6 +67,8 @@ const GRAPHS: &[Panel] = panels! {
     "Errors", "", "short":
         "increase(forebay_device_errors_total{}[])" as "{{cache}} {{device}} {{kind}}",
         "increase(forebay_failed_requests_total{}[])" as "{{cache}} failed requests";
+    "Life of the cache device used", "", "percentunit":
+        "forebay_device_life_used_ratio{}" as "{{cache}} {{path}}";
     "Cached by volume", "", "bytes":
         "forebay_volume_cached_bytes{}" as "{{cache}} {{volume}}";
 };

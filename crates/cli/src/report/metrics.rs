@@ -2,7 +2,10 @@
 
 use std::fmt::{Display, Write};
 
-use crate::report::status::{CacheStatus, FAMILIES, Latency, Status, Traffic, VolumeStatus};
+use crate::report::health::DeviceHealth;
+use crate::report::status::{
+    CacheDeviceStatus, CacheStatus, FAMILIES, Latency, Status, Traffic, VolumeStatus,
+};
 
 /// Name of the format in HTTP.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -67,6 +70,7 @@ fn of_daemon(page: &mut Page, status: &Status) {
     if let Some(cache) = &status.cache {
         of_cache(page, cache);
         dirty_marks(page, status);
+        device_health(page, &cache.devices);
     }
     volumes(page, &status.volumes);
     volume_durations(page, &status.volumes);
@@ -186,6 +190,60 @@ fn of_cache(page: &mut Page, cache: &CacheStatus) {
         "1 if the cache was given up.",
         u8::from(cache.failure.is_some()),
     );
+}
+
+/// Of devices whose health is known, as far as it is.
+fn device_health(page: &mut Page, devices: &[CacheDeviceStatus]) {
+    type Gauge = (&'static str, &'static str, fn(&DeviceHealth) -> Option<f64>);
+    fn share(percent: Option<u64>) -> Option<f64> {
+        percent.map(|percent| percent as f64 / 100.0)
+    }
+    let gauges: [Gauge; 7] = [
+        (
+            "device_critical_warning",
+            "1 if the cache device warns of itself.",
+            |health| Some(f64::from(u8::from(!health.warnings.is_empty()))),
+        ),
+        (
+            "device_life_used_ratio",
+            "Share of the device's rated life that is behind it.",
+            |health| share(health.life_used_percent),
+        ),
+        (
+            "device_spare_ratio",
+            "Share of the device's spare space that is left.",
+            |health| share(health.spare_percent),
+        ),
+        (
+            "device_media_errors",
+            "Data that the device could not read, over its life.",
+            |health| health.media_errors.map(|errors| errors as f64),
+        ),
+        (
+            "device_temperature_celsius",
+            "The device's temperature.",
+            |health| health.temperature_celsius.map(|degrees| degrees as f64),
+        ),
+        (
+            "device_power_on_seconds",
+            "Time that the device was on, over its life.",
+            |health| health.power_on_hours.map(|hours| hours as f64 * 3600.0),
+        ),
+        (
+            "device_written_lifetime_bytes",
+            "Data written to the device over its life, by whomever.",
+            |health| health.written_bytes.map(|bytes| bytes as f64),
+        ),
+    ];
+    for (name, help, get) in gauges {
+        page.family(name, "gauge", help);
+        for device in devices {
+            let value = device.health.as_ref().and_then(get);
+            if let Some(value) = value {
+                page.sample(name, &[("path", &device.path)], value);
+            }
+        }
+    }
 }
 
 fn dirty_marks(page: &mut Page, status: &Status) {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::profiles::Profile;
+use crate::report::health::DeviceHealth;
 use crate::report::trouble::Trouble;
 use crate::settings;
 use crate::units::{duration, share, size};
@@ -127,6 +128,9 @@ pub(crate) struct CacheDeviceStatus {
     pub(crate) size_bytes: u64,
     /// Bytes of the device that the cache uses.
     pub(crate) used_bytes: u64,
+    /// Null if it is not known.
+    #[serde(default)]
+    pub(crate) health: Option<DeviceHealth>,
 }
 
 /// The cache.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::report::health::DeviceHealth;
 use crate::report::status::{CacheStatus, Lately, Status};
 use crate::units::size;
 
@@ -25,6 +26,7 @@ pub(crate) fn of(status: &Status) -> Vec<Trouble> {
     }
     away(&mut found, status);
     failures(&mut found, &status.lately);
+    health(&mut found, status);
     if let Some(cache) = status
         .cache
         .as_ref()
@@ -124,6 +126,23 @@ fn failures(found: &mut Found, lately: &Lately) {
         "checksum-errors",
         "blocks on the cache did not match their checksums in the last minute; drain and replace its device if this goes on",
     );
+}
+
+fn health(found: &mut Found, status: &Status) {
+    let devices = status.cache.iter().flat_map(|cache| &cache.devices);
+    for device in devices {
+        let trouble = device.health.as_ref().and_then(DeviceHealth::trouble);
+        if let Some(trouble) = trouble {
+            found.add(
+                "device-health",
+                format!(
+                    "the cache device {} {trouble}; `forebay cache add` another device and `forebay cache remove` this \
+                     one, before it fails",
+                    device.path
+                ),
+            );
+        }
+    }
 }
 
 fn dirty(found: &mut Found, status: &Status, cache: &CacheStatus) {

@@ -23,10 +23,11 @@ use crate::daemon::data::ublk::export::check_driver;
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::observe::events::Events;
 use crate::daemon::observe::followed::Advisers;
+use crate::daemon::observe::health::Health;
 use crate::daemon::observe::history::History;
 use crate::daemon::observe::http::address::Dashboard;
 use crate::daemon::observe::recordings::Recordings;
-use crate::daemon::observe::{advice, http, sampler};
+use crate::daemon::observe::{advice, health, http, sampler};
 use crate::daemon::state::{Admin, Daemon};
 use crate::device::attach::Surroundings;
 use crate::device::state_dir::{StateDir, run_dir};
@@ -50,6 +51,7 @@ pub(crate) fn serve(plan: Plan) -> Result<()> {
         threads,
     } = launch(plan, false)?;
     sampler::start(&daemon)?;
+    health::start(&daemon)?;
     http::start(&daemon)?;
     daemon.events.note(
         "start",
@@ -194,6 +196,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         advisers: Advisers::default(),
         history: History::new(),
         events: Events::default(),
+        health: Health::default(),
         name: plan.cache_name(),
         dashboard: Dashboard::default(),
         control_path,

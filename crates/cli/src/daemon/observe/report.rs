@@ -7,6 +7,7 @@ use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
 
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
+use crate::daemon::observe::health::Health;
 use crate::daemon::state::{AwayVolume, CacheSide, Daemon};
 use crate::device::cache_storage;
 use crate::report::status::{
@@ -81,7 +82,7 @@ fn count<'a>(names: impl Iterator<Item = &'a &'static str>) -> BTreeMap<String, 
 }
 
 /// The devices of a cache, and how much of each it uses.
-fn devices_of(cache: &CacheSide) -> Vec<CacheDeviceStatus> {
+fn devices_of(cache: &CacheSide, health: &Health) -> Vec<CacheDeviceStatus> {
     let superblock = cache.superblock();
     let geometry = &superblock.geometry;
     let devices = cache.storage.devices().map(|(number, storage)| {
@@ -94,6 +95,7 @@ fn devices_of(cache: &CacheSide) -> Vec<CacheDeviceStatus> {
             path: storage.device().path().display().to_string(),
             size_bytes: storage.device().size_bytes(),
             used_bytes: used.sum(),
+            health: health.of(storage.device().path()),
         }
     });
     devices.collect()
@@ -181,7 +183,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         .collect();
     let cache = admin.cache.as_ref().map(|cache| CacheStatus {
         device: cache_storage::names(&cache.storage),
-        devices: devices_of(cache),
+        devices: devices_of(cache, &daemon.health),
         id: cache.superblock().id.to_string(),
         epoch: cache.superblock().epoch,
         block_bytes: cache.superblock().geometry.block_bytes,

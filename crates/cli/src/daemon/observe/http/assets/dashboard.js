@@ -145,6 +145,23 @@ function tile(id, name, value, more) {
   return element("div", { class: "tile", id: `tile-${id}` }, element("span", {}, name), element("b", {}, value), element("span", {}, more || ""));
 }
 
+// The life of a device of the cache, as it says itself.
+function healthTile(device, isOneOfSeveral) {
+  const known = (value, text) => (value === null || value === undefined ? [] : [text(value)]);
+  const health = device.health;
+  const name = isOneOfSeveral ? `Life used, ${device.path}` : "Life of the SSD used";
+  if (!health) return tile("health", name, "not known");
+  const more = [
+    ...health.warnings,
+    ...known(health.spare_percent, (spare) => `spare ${spare} %`),
+    ...known(health.media_errors, (errors) => `media errors ${errors}`),
+    ...known(health.temperature_celsius, (degrees) => `${degrees} °C`),
+    ...known(health.power_on_hours, (hours) => `on for ${hours} h`),
+  ];
+  const used = health.life_used_percent;
+  return tile("health", name, used === null ? "-" : `${used} %`, more.join(", "));
+}
+
 function drawStatus(status) {
   $("about").textContent = `${status.version}, up ${duration(status.uptime_seconds)}, ${status.clients} client(s)` +
     (status.cache ? `, cache ${status.cache.device}` : ", no cache");
@@ -168,6 +185,7 @@ function drawStatus(status) {
   const origin = past.origin_read_bytes + past.origin_written_bytes;
   const ssd = past.cache_read_bytes + past.cache_data_written_bytes + past.cache_metadata_written_bytes;
   tiles.push(tile("share", "Moved by the cache device", ratio(origin + ssd > 0 ? ssd / (origin + ssd) : null), `origins ${bytes(origin)}`));
+  for (const device of status.cache ? status.cache.devices : []) tiles.push(healthTile(device, status.cache.devices.length > 1));
   $("tiles").replaceChildren(...tiles);
 }
 
