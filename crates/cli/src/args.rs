@@ -247,6 +247,9 @@ pub(crate) struct ServeArgs {
     /// Allow the dashboard on addresses that others can reach.
     #[arg(long)]
     pub(crate) http_insecure: bool,
+    /// A program to run at each event, with its kind as first argument and more in the environment.
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) hook: Option<PathBuf>,
     /// The control socket [default: one in /run/forebay or $XDG_RUNTIME_DIR/forebay].
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
@@ -305,6 +308,7 @@ impl ServeArgs {
             tls_ca: None,
             http: None,
             http_insecure: false,
+            hook: None,
             control: None,
             record: None,
             root_storage: None,

@@ -27,7 +27,7 @@ pub(crate) struct Program {
 pub(crate) struct Ran {
     /// None if it was killed at its limit.
     pub(crate) status: Option<ExitStatus>,
-    /// What it printed, as far as that was wanted.
+    /// Its output, as far as that was wanted.
     pub(crate) output: Vec<u8>,
 }
 

@@ -41,7 +41,7 @@ const LIFE_LEFT: [&str; 8] = [
     "Lifetime_Remaining%",
 ];
 
-/// What is known of a device, and why it is not more.
+/// Health of a device, and why it is not known.
 #[derive(Debug, Default)]
 pub(crate) struct Looked {
     pub(crate) health: Option<DeviceHealth>,
@@ -161,7 +161,7 @@ fn warnings(answer: &Value) -> Vec<String> {
     warnings
 }
 
-/// What SATA devices say in attributes.
+/// Adds the attributes of SATA devices.
 fn sata(health: &mut DeviceHealth, answer: &Value) {
     let table = answer["ata_smart_attributes"]["table"].as_array();
     let Some(table) = table else { return };

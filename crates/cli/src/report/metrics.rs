@@ -67,6 +67,7 @@ pub(crate) fn page(caches: &[Named]) -> String {
 
 fn of_daemon(page: &mut Page, status: &Status) {
     daemon(page, status);
+    hook(page, status);
     if let Some(cache) = &status.cache {
         of_cache(page, cache);
         dirty_marks(page, status);
@@ -162,6 +163,22 @@ fn daemon(page: &mut Page, status: &Status) {
         status.uptime_seconds,
     );
     page.gauge("clients", "Connected NBD clients.", status.clients);
+}
+
+fn hook(page: &mut Page, status: &Status) {
+    let hook = &status.hook;
+    page.family(
+        "hook_calls",
+        "counter",
+        "Calls of the hook, and events left out.",
+    );
+    for (result, count) in [
+        ("succeeded", hook.succeeded),
+        ("failed", hook.failed),
+        ("left-out", hook.left_out),
+    ] {
+        page.sample("hook_calls_total", &[("result", result)], count);
+    }
 }
 
 fn of_cache(page: &mut Page, cache: &CacheStatus) {

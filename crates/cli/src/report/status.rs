@@ -41,6 +41,20 @@ pub(crate) struct Status {
     /// Where the dashboard is.
     #[serde(default)]
     pub(crate) dashboard: Option<String>,
+    #[serde(default)]
+    pub(crate) hook: HookStatus,
+}
+
+/// The hook, and what became of its calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct HookStatus {
+    pub(crate) program: Option<String>,
+    pub(crate) succeeded: u64,
+    /// It could not be run, ended with another code than 0, or was killed.
+    pub(crate) failed: u64,
+    /// Events that found too many others waiting.
+    pub(crate) left_out: u64,
 }
 
 /// Counts of a span of time.
@@ -413,5 +427,6 @@ pub(crate) fn example() -> Status {
         },
         trouble: Vec::new(),
         dashboard: Some("http://127.0.0.1:9837/cache/ssd/".to_owned()),
+        hook: HookStatus::default(),
     }
 }

@@ -15,6 +15,16 @@ pub(crate) struct Trouble {
     /// A fixed word for each kind of trouble.
     pub(crate) kind: String,
     pub(crate) text: String,
+    /// The volume that it concerns, if it is one's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) volume: Option<String>,
+}
+
+impl Trouble {
+    /// Whether it is the same trouble as another, whatever its words say of it now.
+    pub(crate) fn is_same(&self, other: &Trouble) -> bool {
+        (&self.kind, &self.volume) == (&other.kind, &other.volume)
+    }
 }
 
 /// Everything that is wrong, what is worst first.
@@ -46,7 +56,15 @@ impl Found {
         self.0.push(Trouble {
             kind: kind.to_owned(),
             text,
+            volume: None,
         });
+    }
+
+    /// The trouble that was added last concerns this volume.
+    fn of_volume(&mut self, name: &str) {
+        if let Some(last) = self.0.last_mut() {
+            last.volume = Some(name.to_owned());
+        }
     }
 
     fn add_if_any(&mut self, count: u64, kind: &str, text: &str) {
@@ -89,6 +107,7 @@ fn away(found: &mut Found, status: &Status) {
                 size(volume.dirty_bytes)
             ),
         );
+        found.of_volume(&volume.name);
     }
 }
 

@@ -75,7 +75,7 @@ impl Daemon {
                 changed.name, changed.after, changed.before
             );
             tracing::info!("setting {said}: by {who}");
-            self.events.note("settings", said);
+            self.events.note_of(name, "settings", said);
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ use crate::daemon::observe::health::Health;
 use crate::daemon::observe::history::History;
 use crate::daemon::observe::http::address::Dashboard;
 use crate::daemon::observe::recordings::Recordings;
-use crate::daemon::observe::{advice, health, http, sampler};
+use crate::daemon::observe::{advice, health, hook, http, sampler};
 use crate::daemon::state::{Admin, Daemon};
 use crate::device::attach::Surroundings;
 use crate::device::state_dir::{StateDir, run_dir};
@@ -50,6 +50,7 @@ pub(crate) fn serve(plan: Plan) -> Result<()> {
         notices,
         threads,
     } = launch(plan, false)?;
+    hook::start(&daemon)?;
     sampler::start(&daemon)?;
     health::start(&daemon)?;
     http::start(&daemon)?;
@@ -180,6 +181,8 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         tracing::warn!("{}", volume.in_words());
     }
     let workers = links.len();
+    let events = Events::default();
+    events.hook.set(plan.hook.clone());
     let daemon = Arc::new(Daemon {
         links,
         admin: Mutex::new(Admin {
@@ -195,7 +198,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         recordings: Recordings::default(),
         advisers: Advisers::default(),
         history: History::new(),
-        events: Events::default(),
+        events,
         health: Health::default(),
         name: plan.cache_name(),
         dashboard: Dashboard::default(),

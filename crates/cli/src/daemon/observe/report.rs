@@ -227,6 +227,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         lately: Lately::default(),
         trouble: Vec::new(),
         dashboard: None,
+        hook: daemon.events.hook.status(),
     };
     Ok((status, times))
 }
