@@ -70,7 +70,7 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Say why requests went past the cache, and what would change that.
     Explain(ExplainArgs),
-    /// Change a volume's mode while it is in use.
+    /// Change a volume's mode while it is in use, or show it.
     Mode(ModeArgs),
     /// Give a volume another name while it is in use.
     Rename(RenameArgs),
@@ -405,12 +405,12 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: forebay mode sdb writethrough")]
+#[command(after_help = "Example: forebay mode sdb writethrough\n         forebay mode sdb")]
 pub(crate) struct ModeArgs {
     /// The volume.
     pub(crate) name: String,
-    /// writeback, writethrough, writearound, readonly or passthrough.
-    pub(crate) mode: forebay_engine::Mode,
+    /// writeback, writethrough, writearound, readonly or passthrough [default: show the mode].
+    pub(crate) mode: Option<forebay_engine::Mode>,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }

@@ -47,7 +47,13 @@ impl Client {
     pub(crate) fn connect(control: Option<&Path>) -> Result<Client> {
         match control {
             Some(path) => Client::at(&socket_called(path, &run_dir())),
-            None => Ok(Client::of(the_only(running_daemons(), &run_dir())?)),
+            None => {
+                let running = running_daemons();
+                if running.len() > 1 {
+                    return Err(several_run(running));
+                }
+                Ok(Client::of(the_only(running, &run_dir())?))
+            }
         }
     }
 
@@ -284,6 +290,26 @@ fn none_runs(directory: &Path) -> anyhow::Error {
         "no forebay daemon runs (none answers in {}); start one with `forebay serve`, name its socket with --control, or use sudo for one that root runs",
         directory.display()
     )
+}
+
+/// Several daemons run, and a command does not say which it means: with the volumes of each.
+fn several_run(running: Vec<(PathBuf, UnixStream)>) -> anyhow::Error {
+    let each = running.into_iter().map(|(path, stream)| {
+        let status = Client::of(stream).status_soon();
+        let volumes = status.map(|status| status.volumes).unwrap_or_default();
+        let names: Vec<String> = volumes.into_iter().map(|volume| volume.name).collect();
+        match names.as_slice() {
+            [] => path.display().to_string(),
+            [only] => format!("{} (volume {only})", path.display()),
+            names => format!("{} (volumes {})", path.display(), names.join(", ")),
+        }
+    });
+    let each: Vec<String> = each.collect();
+    Usage(format!(
+        "several daemons run; choose one with --control: {}",
+        each.join(", ")
+    ))
+    .into()
 }
 
 /// The one that runs, of those that were found in this directory.

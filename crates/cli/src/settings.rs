@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::nearest::suggestion;
 pub(crate) use given::GivenSettings;
-pub(crate) use own::{change_own, own_over, own_setting, shown_own};
+pub(crate) use own::{change_own, is_of_cache_alone, own_over, own_setting, shown_own};
 use table::SETTINGS;
 pub(crate) use table::{NAMES, Setting};
 

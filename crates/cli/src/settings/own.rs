@@ -54,6 +54,11 @@ pub(crate) fn own_over(own: &VolumeSettings, cache: &Settings) -> Settings {
     }
 }
 
+/// Whether a setting is there, and no volume has it of its own.
+pub(crate) fn is_of_cache_alone(name: &str) -> bool {
+    Setting::named(name).is_some() && !OWN.contains(&name)
+}
+
 /// A setting that a volume can have.
 ///
 /// # Errors

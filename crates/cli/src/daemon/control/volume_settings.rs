@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::who::Who;
 use crate::daemon::state::Daemon;
 use crate::failure::{Usage, wrong_usage};
+use crate::quoting::in_shell;
 use crate::settings;
 
 impl Daemon {
@@ -19,7 +20,8 @@ impl Daemon {
         who: &Who,
     ) -> Result<Value> {
         let mut own = self.find_volume(Some(name))?.own;
-        settings::change_own(&mut own, key, value).map_err(Usage)?;
+        settings::change_own(&mut own, key, value)
+            .map_err(|why| self.of_the_cache(why, key, Some(value)))?;
         self.put_own_into_force(name, own, who)?;
         let now = self.in_force(name)?;
         let in_force = settings::shown_as_json(&now, Some(key)).map_err(Usage)?;
@@ -30,11 +32,26 @@ impl Daemon {
     pub(super) fn get_of_volume(&self, name: &str, key: Option<&str>) -> Result<Value> {
         let now = self.in_force(name)?;
         if let Some(key) = key {
-            settings::own_setting(key, "").map_err(Usage)?;
+            settings::own_setting(key, "").map_err(|why| self.of_the_cache(why, key, None))?;
         }
         let mut shown = settings::shown_as_json(&now, key).map_err(Usage)?;
         shown.retain(|name, _| settings::own_setting(name, "").is_ok());
         Ok(json!({ "name": name, "settings": shown }))
+    }
+
+    /// A refusal, with the command that does it for the cache of the volume, if it is the cache's.
+    fn of_the_cache(&self, why: String, key: &str, value: Option<&str>) -> Usage {
+        if !settings::is_of_cache_alone(key) {
+            return Usage(why);
+        }
+        let control = in_shell(&self.control_path.display().to_string());
+        Usage(match value {
+            Some(value) => format!(
+                "{why}; `forebay set {key} {} --control {control}`",
+                in_shell(value)
+            ),
+            None => format!("{why}; `forebay get {key} --control {control}`"),
+        })
     }
 
     fn in_force(&self, name: &str) -> Result<forebay_engine::Settings> {

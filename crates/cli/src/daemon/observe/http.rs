@@ -128,7 +128,8 @@ impl Server {
                 let caches = self.met.all(&self.daemon)?;
                 json(&caches.into_iter().map(Cache::line).collect::<Vec<_>>())
             }
-            "/" | "/api/status" | "/api/history" | "/api/events" | "/api/volumes" => {
+            "/" | "/api/status" | "/api/history" | "/api/events" | "/api/volumes"
+            | "/api/settings" => {
                 if self.met.only(&self.daemon)? {
                     return self.of_cache(None, path, request);
                 }
@@ -187,6 +188,7 @@ impl Server {
                 Err(why) => return Ok(text("400 Bad Request", &why)),
             },
             "/api/volumes" => Question::Volumes,
+            "/api/settings" => Question::Settings,
             path => return Ok(file(path)),
         };
         match socket {
@@ -202,6 +204,7 @@ impl Server {
             Question::History { since } => json(&daemon.history.after(since)),
             Question::Events { after } => json(&daemon.events.after(after)),
             Question::Volumes => json(&daemon.volume_views()?),
+            Question::Settings => json(&daemon.get(None)?["settings"]),
         }
     }
 }

@@ -221,6 +221,7 @@ pub(super) enum Question {
     History { since: f64 },
     Events { after: u64 },
     Volumes,
+    Settings,
 }
 
 /// The answer of another daemon, over its control socket.
@@ -233,6 +234,7 @@ pub(super) fn ask(socket: &Path, question: Question) -> Result<Value> {
         }
         Question::Events { after } => ("Events", json!({ "after": after }), Some("events")),
         Question::Volumes => ("Volumes", json!({}), Some("volumes")),
+        Question::Settings => ("Get", json!({}), Some("settings")),
     };
     let asked = Client::soon(socket).and_then(|mut client| client.ask(method, &parameters));
     let mut answer =
