@@ -52,7 +52,9 @@ pub(crate) struct Looked {
 /// Asks for the health of a device, for [`LIMIT`] at most.
 pub(crate) fn look(device: &Path) -> Looked {
     let disk = whole_disk(device);
-    let (mut health, fault) = match ask_smartctl(disk.as_deref().unwrap_or(device)) {
+    // A program is run elsewhere, and takes a name with a dash at its beginning for an option.
+    let path = std::path::absolute(device).unwrap_or_else(|_| device.to_owned());
+    let (mut health, fault) = match ask_smartctl(disk.as_deref().unwrap_or(&path)) {
         Ok(health) => (health, None),
         Err(fault) => (DeviceHealth::default(), fault),
     };

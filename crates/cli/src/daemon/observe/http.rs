@@ -123,14 +123,14 @@ impl Server {
             return self.of_named_cache(rest, request);
         }
         match path {
-            "/metrics" => metrics(self.met.all(&self.daemon)?),
+            "/metrics" => metrics(self.met.all(&self.daemon)),
             "/api/caches" => {
-                let caches = self.met.all(&self.daemon)?;
+                let caches = self.met.all(&self.daemon);
                 json(&caches.into_iter().map(Cache::line).collect::<Vec<_>>())
             }
             "/" | "/api/status" | "/api/history" | "/api/events" | "/api/volumes"
             | "/api/settings" => {
-                if self.met.only(&self.daemon)? {
+                if self.met.only(&self.daemon) {
                     return self.of_cache(None, path, request);
                 }
                 Ok(match path {
@@ -162,7 +162,7 @@ impl Server {
             return self.of_cache(socket.as_deref(), path, request);
         }
         let is_it = |cache: &Cache| in_uri(&cache.name) == name || cache.name == name;
-        let found = self.met.all(&self.daemon)?.into_iter().find(is_it);
+        let found = self.met.all(&self.daemon).into_iter().find(is_it);
         let Some(cache) = found else {
             let why = "no cache of this name runs here; /api/caches names those that do";
             return Ok(text("404 Not Found", why));

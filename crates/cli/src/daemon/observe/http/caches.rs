@@ -82,21 +82,31 @@ impl Met {
 
     /// All caches, by name. Their daemons are asked at a time, so that one that hangs costs no more
     /// than its own wait.
-    pub(super) fn all(&self, daemon: &Daemon) -> Result<Vec<Cache>> {
+    pub(super) fn all(&self, daemon: &Daemon) -> Vec<Cache> {
         let others = self.others(daemon);
+        let ask = |socket: &PathBuf| Client::soon(socket)?.status();
         let asked: Vec<Result<Status>> = std::thread::scope(|scope| {
             let asking: Vec<_> = others
                 .iter()
-                .map(|socket| scope.spawn(|| Client::soon(socket)?.status()))
+                .map(|socket| {
+                    let named = std::thread::Builder::new().name("forebay-ask".to_owned());
+                    named.spawn_scoped(scope, move || ask(socket))
+                })
                 .collect();
-            let joined = asking.into_iter().map(|thread| thread.join());
-            let gone = |_| Err(anyhow::anyhow!("the thread that asked has ended"));
-            joined.map(|answer| answer.unwrap_or_else(gone)).collect()
+            let asking = asking.into_iter().zip(&others);
+            let answers = asking.map(|(thread, socket)| match thread {
+                Ok(thread) => (thread.join())
+                    .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that asked has ended"))),
+                // No more threads can be had: one after the other, then.
+                Err(_) => ask(socket),
+            });
+            answers.collect()
         });
         let mut caches = vec![Cache {
             name: daemon.name.clone(),
             socket: None,
-            status: Some(daemon.status()?),
+            // Of a daemon that stops there is none any more, and the others go on.
+            status: daemon.status().ok(),
         }];
         for (socket, answer) in others.into_iter().zip(asked) {
             caches.extend(self.other(socket, answer));
@@ -114,7 +124,7 @@ impl Met {
             cache.name = name;
         }
         caches.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(caches)
+        caches
     }
 
     /// Another daemon's cache by its answer; none if it is no daemon.
@@ -160,8 +170,8 @@ impl Met {
     }
 
     /// Whether there is just one cache, this daemon's.
-    pub(super) fn only(&self, daemon: &Daemon) -> Result<bool> {
-        Ok(self.others(daemon).is_empty() || self.all(daemon)?.len() == 1)
+    pub(super) fn only(&self, daemon: &Daemon) -> bool {
+        self.others(daemon).is_empty() || self.all(daemon).len() == 1
     }
 }
 
