@@ -70,7 +70,7 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Say why requests went past the cache, and what would change that.
     Explain(ExplainArgs),
-    /// Change a volume's mode while it is in use.
+    /// Change a volume's mode while it is in use, or show it.
     Mode(ModeArgs),
     /// Give a volume another name while it is in use.
     Rename(RenameArgs),
@@ -240,15 +240,17 @@ pub(crate) struct ServeArgs {
     /// The authority that must have signed clients' certificates, as PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Where the dashboard and metrics are served: ADDRESS:PORT, or `off` [default:
-    /// the first free port of 9837 to 9846 on 127.0.0.1].
+    /// Where the dashboard and metrics of all caches are served: ADDRESS:PORT, or `off` [default:
+    /// 127.0.0.1:9837, or the next free port up to 9846].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<crate::network::http::HttpPlan>,
     /// Allow the dashboard on addresses that others can reach.
     #[arg(long)]
     pub(crate) http_insecure: bool,
-    /// The control socket [default: one in /run/forebay or $XDG_RUNTIME_DIR/forebay]; of a directory
-    /// of configuration files, the directory of the sockets NAME.sock.
+    /// A program to run at each event, with its kind as first argument and more in the environment.
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) hook: Option<PathBuf>,
+    /// The control socket [default: one in /run/forebay or $XDG_RUNTIME_DIR/forebay].
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
     /// For tests: record everything that is written to the devices in a new file, from which a
@@ -306,6 +308,7 @@ impl ServeArgs {
             tls_ca: None,
             http: None,
             http_insecure: false,
+            hook: None,
             control: None,
             record: None,
             root_storage: None,
@@ -402,12 +405,12 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: forebay mode sdb writethrough")]
+#[command(after_help = "Example: forebay mode sdb writethrough\n         forebay mode sdb")]
 pub(crate) struct ModeArgs {
     /// The volume.
     pub(crate) name: String,
-    /// writeback, writethrough, writearound, readonly or passthrough.
-    pub(crate) mode: forebay_engine::Mode,
+    /// writeback, writethrough, writearound, readonly or passthrough [default: show the mode].
+    pub(crate) mode: Option<forebay_engine::Mode>,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }

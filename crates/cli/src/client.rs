@@ -47,7 +47,13 @@ impl Client {
     pub(crate) fn connect(control: Option<&Path>) -> Result<Client> {
         match control {
             Some(path) => Client::at(&socket_called(path, &run_dir())),
-            None => Ok(Client::of(the_only(running_daemons(), &run_dir())?)),
+            None => {
+                let running = running_daemons();
+                if running.len() > 1 {
+                    return Err(several_run(running));
+                }
+                Ok(Client::of(the_only(running, &run_dir())?))
+            }
         }
     }
 
@@ -93,7 +99,7 @@ impl Client {
     /// others waiting, nor the user for ever.
     pub(crate) fn each(control: Option<&Path>) -> Result<Vec<(PathBuf, Client)>> {
         if let Some(path) = control {
-            let mut client = Client::connect(control)?;
+            let client = Client::connect(control)?;
             client.answers_within(Some(PATIENCE_WITH_ONE))?;
             return Ok(vec![(path.to_owned(), client)]);
         }
@@ -106,11 +112,19 @@ impl Client {
             _ => PATIENCE,
         };
         let clients = running.into_iter().map(|(path, stream)| {
-            let mut client = Client::of(stream);
+            let client = Client::of(stream);
             client.answers_within(Some(patience))?;
             Ok((path, client))
         });
         clients.collect()
+    }
+
+    /// Connects to the daemon at this socket, and waits for each answer no longer than others who
+    /// are asked beside it should.
+    pub(crate) fn soon(socket: &Path) -> Result<Client> {
+        let client = Client::at(socket)?;
+        client.answers_within(Some(PATIENCE))?;
+        Ok(client)
     }
 
     fn at(path: &Path) -> Result<Client> {
@@ -228,7 +242,7 @@ impl Client {
     }
 
     /// Limits the time that the daemon may take for each answer from now on.
-    fn answers_within(&mut self, time: Option<Duration>) -> Result<()> {
+    fn answers_within(&self, time: Option<Duration>) -> Result<()> {
         let stream = self.stream.get_ref();
         stream
             .set_read_timeout(time)
@@ -278,6 +292,26 @@ fn none_runs(directory: &Path) -> anyhow::Error {
     )
 }
 
+/// Several daemons run, and a command does not say which it means: with the volumes of each.
+fn several_run(running: Vec<(PathBuf, UnixStream)>) -> anyhow::Error {
+    let each = running.into_iter().map(|(path, stream)| {
+        let status = Client::of(stream).status_soon();
+        let volumes = status.map(|status| status.volumes).unwrap_or_default();
+        let names: Vec<String> = volumes.into_iter().map(|volume| volume.name).collect();
+        match names.as_slice() {
+            [] => path.display().to_string(),
+            [only] => format!("{} (volume {only})", path.display()),
+            names => format!("{} (volumes {})", path.display(), names.join(", ")),
+        }
+    });
+    let each: Vec<String> = each.collect();
+    Usage(format!(
+        "several daemons run; choose one with --control: {}",
+        each.join(", ")
+    ))
+    .into()
+}
+
 /// The one that runs, of those that were found in this directory.
 fn the_only<T>(mut running: Vec<(PathBuf, T)>, directory: &Path) -> Result<T> {
     match running.len() {
@@ -297,17 +331,22 @@ fn joined<T>(running: &[(PathBuf, T)]) -> String {
 
 /// The control sockets of this user at which a daemon answers, in order of their names.
 pub(crate) fn running_daemons() -> Vec<(PathBuf, UnixStream)> {
-    let entries = std::fs::read_dir(run_dir()).into_iter().flatten().flatten();
+    // Sockets that nobody answers at were left by daemons that died.
+    sockets_in(&run_dir())
+        .into_iter()
+        .filter_map(|path| UnixStream::connect(&path).ok().map(|stream| (path, stream)))
+        .collect()
+}
+
+/// The sockets in a directory, in order of their names.
+pub(crate) fn sockets_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut sockets: Vec<PathBuf> = entries
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|end| end == "sock"))
         .collect();
     sockets.sort();
-    // Sockets that nobody answers at were left by daemons that died.
     sockets
-        .into_iter()
-        .filter_map(|path| UnixStream::connect(&path).ok().map(|stream| (path, stream)))
-        .collect()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! | [`fingerprint`] | telling an origin that changed behind the cache's back |
 //! | [`same_device`] | which paths lead to the same device |
 //! | [`image_format`] | refusing image files that grow |
+//! | [`health`] | what a device says of its own life |
 //! | [`holder`] | which daemon has a device that is in use |
 //! | [`patience`] | waiting for what a daemon that ended still holds |
 //! | [`shared_memory`] | rings and memory buffers, as files |
@@ -18,6 +19,7 @@
 pub(crate) mod attach;
 pub(crate) mod cache_storage;
 pub(crate) mod fingerprint;
+pub(crate) mod health;
 pub(crate) mod holder;
 pub(crate) mod image_format;
 pub(crate) mod inspection;

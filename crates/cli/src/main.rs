@@ -8,6 +8,7 @@
 //! | [`daemon`] | the running cache: workers, clients, control socket, orderly stop |
 //! | [`device`] | devices before they are served, and what is remembered of them |
 //! | [`report`] | what a daemon reports, for people and for Prometheus |
+//! | [`bounded_program`] | other people's programs, for a limited time |
 //! | [`child_daemon`] | a daemon that another process of this program looks after |
 //! | [`service_manager`] | what systemd is told |
 //! | [`quoting`] | names as parts of URIs, command lines and files |
@@ -26,6 +27,7 @@
 
 mod accounts;
 mod args;
+mod bounded_program;
 mod child_daemon;
 mod client;
 mod commands;

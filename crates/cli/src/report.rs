@@ -3,11 +3,13 @@
 //! | module | subject |
 //! |---|---|
 //! | [`status`] | all of it, as JSON and for people |
+//! | [`health`] | the health of a cache device |
 //! | [`metrics`] | the same for Prometheus |
 //! | [`grafana`] | a dashboard over those |
 //! | [`trouble`] | what is wrong, in plain words |
 
 pub(crate) mod grafana;
+pub(crate) mod health;
 pub(crate) mod metrics;
 pub(crate) mod status;
 pub(crate) mod trouble;

@@ -40,7 +40,20 @@ fn the_page_shows_what_is_so_and_outlives_the_daemon() {
     browser.until("hits: three of four", &tile("hit", "75.0 %"));
     browser.until(
         "no complaint",
-        "document.querySelectorAll('#trouble li').length === 0",
+        "document.querySelectorAll('#trouble li').length === 0 && !$('well').hidden && $('well').textContent === 'no trouble'",
+    );
+    browser.until(
+        "the volume in the list",
+        "[...document.querySelectorAll('#volume-rows tr[data-name=origin] td')].map((cell) => cell.textContent).slice(0, 6).join('|').match(/^origin[|]writeback[|].*origin[|]32.0 MiB[|].*[|]64.0 KiB$/) !== null",
+    );
+    browser.until(
+        "the settings",
+        "!$('settings').hidden && $('setting-rows').textContent.includes('dirty-limit')",
+    );
+    // The first is the time; legends at rest have the last value.
+    browser.until(
+        "legends without dashes",
+        "/[0-9]/.test(document.querySelector('#charts .u-legend .u-value').textContent)",
     );
     browser.until(
         "read data drawn",

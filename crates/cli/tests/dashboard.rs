@@ -111,6 +111,26 @@ fn everything_is_there_and_true() {
 
     daemon.command(&scratch, &["mode", "origin", "readonly"]);
     daemon.command(&scratch, &["set", "dirty-limit", "65"]);
+    // As `forebay get` says them.
+    let settings = http::json(&address, "/api/settings");
+    assert_eq!(
+        (&settings["dirty-limit"], &settings["age"]),
+        (&"65 %".into(), &"3600 s".into()),
+        "{settings}"
+    );
+    // The list of volumes has all it shows.
+    let volume = http::json(&address, "/api/status")["volumes"][0].clone();
+    assert_eq!(
+        (&volume["mode"], &volume["dirty_bytes"]),
+        (&"readonly".into(), &65536.into())
+    );
+    assert_eq!(
+        (
+            &volume["read_latency"]["count"],
+            &volume["write_latency"]["count"]
+        ),
+        (&32.into(), &1.into())
+    );
     let events = http::json(&address, "/api/events?after=1");
     let kinds: Vec<&str> = events
         .as_array()
@@ -125,7 +145,7 @@ fn everything_is_there_and_true() {
         "{page}"
     );
     assert!(
-        page.contains(&format!("dashboard http://{address}/")),
+        page.contains(&format!("dashboard http://{address}/cache/control/\n")),
         "{page}"
     );
     daemon.stop();

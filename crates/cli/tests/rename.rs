@@ -70,7 +70,7 @@ fn clients_stay_and_the_file_must_follow() {
     assert_eq!(refused(&scratch, "other"), "no export has this name");
     assert_eq!(names(&scratch, &daemon), ["archive"]);
     let metrics = daemon.command(&scratch, &["status", "--prometheus"]);
-    assert!(metrics.contains("forebay_volume_dirty_bytes{volume=\"archive\"}"));
+    assert!(metrics.contains("forebay_volume_dirty_bytes{cache=\"control\",volume=\"archive\"}"));
     daemon.says(
         &scratch,
         &["mode", "origin", "readonly"],

@@ -294,6 +294,18 @@ fn a_simulation_gives_the_same_each_time() {
     // Misses wait for the disk and hits do not.
     assert!(number(&said["read"]["longest_ns"]) > 10.0 * number(&said["read"]["p50_ns"]));
 
+    assert_eq!(said["saturated"], false, "{said}");
+    assert!(!back.contains("SATURATED"), "{back}");
+    // A disk does not read 50 blocks a second a hundred times as fast.
+    let overload = ["--speed", "100", "--mode", "passthrough"];
+    let overload = [&["--simulate", "--cache-size", "64M"][..], &overload].concat();
+    let overloaded = replay(&scratch, &trace, &overload);
+    assert_eq!(overloaded["saturated"], true, "{overloaded}");
+    let arguments = ["trace", "replay", &trace, "--format", "forebay"];
+    let told = forebay_ok(&scratch, &[&arguments[..], &overload].concat());
+    let expected = "The simulated devices are SATURATED";
+    assert!(told.contains(expected), "{told}");
+
     let bypassing = replay(
         &scratch,
         &trace,

@@ -39,6 +39,20 @@ impl Drop for Usual {
     }
 }
 
+/// The control socket of the daemon of a volume, as the list of all has it.
+fn socket_of(scratch: &Scratch, volume: &str) -> String {
+    let page = forebay_ok(scratch, &["status"]);
+    let lines: Vec<&str> = page.lines().collect();
+    let at = lines
+        .iter()
+        .position(|line| line.starts_with(&format!("volume {volume} ")));
+    let socket = lines[..at.unwrap()]
+        .iter()
+        .rev()
+        .find(|line| line.ends_with(".sock:"));
+    socket.unwrap().trim_end_matches(':').to_owned()
+}
+
 #[test]
 fn commands_about_a_volume_find_the_daemon_that_serves_it() {
     let scratch = Scratch::new();
@@ -78,6 +92,25 @@ fn commands_about_a_volume_find_the_daemon_that_serves_it() {
         "forebay status",
     ];
     forebay_says(&scratch, &["mode", &one, "readonly"], 2, &words);
-    let words = ["several daemons run; choose one with --control"];
+    // The choice is between caches, and their volumes say which is which.
+    let volume_of_two = format!("(volume {new})");
+    let words = [
+        "several daemons run; choose one with --control",
+        &volume_of_two,
+    ];
     forebay_says(&scratch, &["set", "age", "60"], 2, &words);
+    let socket = format!("--control {}", socket_of(&scratch, &new));
+    let words = ["age is a setting of the cache as a whole", &socket];
+    forebay_says(&scratch, &["set", "--volume", &new, "age", "60"], 2, &words);
+    // As it says.
+    let arguments = ["set", "age", "60", "--control", &socket_of(&scratch, &new)];
+    forebay_ok(&scratch, &arguments);
+    // Without a value the mode is shown.
+    assert_eq!(forebay_ok(&scratch, &["mode", &new]), "readonly\n");
+    let said = forebay_ok(&scratch, &["mode", &new, "--json"]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&said["name"], &said["mode"]),
+        (&new.as_str().into(), &"readonly".into())
+    );
 }

@@ -56,7 +56,7 @@ mod tests {
         for (arguments, begins) in [
             (
                 &["mode", "sdb", "fast"][..],
-                "<MODE> `fast`: unknown mode `fast`",
+                "[MODE] `fast`: unknown mode `fast`",
             ),
             (
                 &["--log-format", "xml", "status"],

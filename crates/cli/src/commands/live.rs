@@ -30,10 +30,12 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<()> {
 
 pub(crate) fn mode(args: &ModeArgs) -> Result<()> {
     let mut client = Client::serving(args.control.control.as_deref(), &[&args.name])?;
-    let parameters = json!({ "name": args.name, "mode": args.mode.name() });
+    let wanted = args.mode.map(forebay_engine::Mode::name);
+    let parameters = json!({ "name": args.name, "mode": wanted });
     let answer = client.ask("Mode", &parameters)?;
-    print(&args.control, &answer, || {
-        format!("volume {} is in mode {}", args.name, args.mode.name())
+    print(&args.control, &answer, || match wanted {
+        Some(mode) => format!("volume {} is in mode {mode}", args.name),
+        None => answer["mode"].as_str().unwrap_or_default().to_owned(),
     });
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `forebay status`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,14 +11,13 @@ use serde_json::json;
 
 use crate::args::StatusArgs;
 use crate::client::Client;
+use crate::report::metrics::Named;
 use crate::report::status::Status;
 
 pub(crate) fn run(args: &StatusArgs) -> Result<()> {
     let control = args.control.control.as_deref();
     if args.prometheus {
-        let status = Client::connect(control)?.status_within_patience()?;
-        print!("{}", crate::report::metrics::page(&status));
-        return Ok(());
+        return metrics(control);
     }
     let mut shown: Vec<Shown> = Client::each(control)?.into_iter().map(Shown::new).collect();
     let as_json = args.control.json;
@@ -43,6 +42,34 @@ pub(crate) fn run(args: &StatusArgs) -> Result<()> {
         result?;
         std::thread::sleep(Duration::from_secs(1));
     }
+    Ok(())
+}
+
+/// The metrics of each daemon, and whether it answers. Only if none does there is nothing to print.
+fn metrics(control: Option<&Path>) -> Result<()> {
+    let mut caches = Vec::new();
+    let mut failed = None;
+    let mut answered = false;
+    for (socket, mut client) in Client::each(control)? {
+        let stem = socket.file_stem().unwrap_or_default().to_string_lossy();
+        match client.status() {
+            Ok(status) => {
+                answered = true;
+                caches.push((stem.into_owned(), Some(status)));
+            }
+            Err(error) => {
+                failed = Some(error);
+                caches.push((stem.into_owned(), None));
+            }
+        }
+    }
+    if let (Some(error), false) = (failed, answered) {
+        return Err(error);
+    }
+    print!(
+        "{}",
+        crate::report::metrics::page(&Named::told_apart(caches))
+    );
     Ok(())
 }
 

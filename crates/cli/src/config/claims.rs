@@ -21,6 +21,8 @@ pub(crate) struct Claim {
     /// As it is written.
     pub(crate) name: String,
     thing: Thing,
+    /// Of an address: others may name it too, as each dashboard shows all caches.
+    is_shared: bool,
 }
 
 /// A claimed thing. Two are equal if they are the same device or address, whatever they are called.
@@ -62,6 +64,7 @@ pub(super) fn of_file(path: &Path, text: &str, file: &File) -> Vec<Claim> {
         kind,
         name,
         thing,
+        is_shared: false,
     };
     let named = |kind, name: String, span| claim(kind, name.clone(), Thing::Named(name), span);
     let device = |path: &Spanned<PathBuf>| {
@@ -95,7 +98,11 @@ pub(super) fn of_file(path: &Path, text: &str, file: &File) -> Vec<Claim> {
             return None;
         };
         let name = format!("tcp:{address}");
-        Some(named(ClaimKind::Address, name, listen.span()))
+        let claim = named(ClaimKind::Address, name, listen.span());
+        Some(Claim {
+            is_shared: true,
+            ..claim
+        })
     }));
     claims.extend(file.daemon.control.iter().map(|control| {
         let name = control.get_ref().display().to_string();
@@ -112,6 +119,9 @@ pub(crate) fn conflicts(claims: &[Claim]) -> Vec<String> {
         let Some(earlier) = first.insert((claim.kind, &claim.thing), claim) else {
             continue;
         };
+        if earlier.is_shared && claim.is_shared {
+            continue;
+        }
         let place = if earlier.file == claim.file {
             format!("line {}", earlier.line)
         } else {

@@ -154,6 +154,7 @@ pub(super) struct FileDaemon {
     pub(super) control: Option<Spanned<PathBuf>>,
     pub(super) control_group: Option<Text<Group>>,
     pub(super) state_dir: Option<PathBuf>,
+    pub(super) hook: Option<PathBuf>,
     pub(super) record: Option<PathBuf>,
     #[serde(default)]
     pub(super) direct_required: bool,

@@ -69,6 +69,7 @@ pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
             .permitted(args.http_insecure)?,
         memory_bytes: args.memory.unwrap_or(DEFAULT_MEMORY_BYTES),
         threads: args.threads,
+        hook: args.hook,
         direct: direct(args.devices.direct),
         state_dir: args.devices.state_dir,
         control: args.control,

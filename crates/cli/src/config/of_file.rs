@@ -65,6 +65,7 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
             .or(file.daemon.memory.as_ref().map(|size| size.0.0))
             .unwrap_or(DEFAULT_MEMORY_BYTES),
         threads: args.threads.or(file.daemon.threads),
+        hook: args.hook.clone().or(file.daemon.hook.clone()),
         direct: if file.daemon.direct_required {
             DirectIo::Required
         } else {
@@ -202,6 +203,10 @@ fn missing_in_initramfs(file: &File) -> impl Iterator<Item = String> {
         (
             file.nbd.tls_cert.is_some() || !file.nbd.listen.is_empty(),
             "there is no network in the initramfs: take [nbd] out, and export over NBD from another cache",
+        ),
+        (
+            file.daemon.hook.is_some(),
+            "a `hook` would be read from the root file system by the daemon that serves that: take one of both out",
         ),
         (
             file.daemon.record.is_some(),

@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) cache: Option<CachePlan>,
     pub(crate) volumes: Vec<VolumePlan>,
     pub(crate) nbd: Vec<Address>,
+    /// The program that hears of each event.
+    pub(crate) hook: Option<PathBuf>,
     /// Access to the unix sockets among them.
     pub(crate) socket: SocketAccess,
     /// The group that may give the daemon commands.
@@ -56,10 +58,27 @@ impl Plan {
         self.source.as_ref()?.root_storage.as_deref()
     }
 
+    /// A name for the cache among those of the machine: of its control socket, of its file, else of
+    /// its device.
+    pub(crate) fn cache_name(&self) -> String {
+        let stem = |path: &Path| {
+            path.file_stem()
+                .map(|stem| stem.to_string_lossy().into_owned())
+        };
+        let control = self.control.as_deref().and_then(stem);
+        let file = || stem(self.source.as_ref()?.config.as_deref()?);
+        let device = || Some(name_of(self.cache.as_ref()?.devices.first()?));
+        let volume = || Some(self.volumes.first()?.called());
+        let name = control.or_else(file).or_else(device).or_else(volume);
+        name.filter(|name| !name.is_empty())
+            .unwrap_or_else(|| "cache".to_owned())
+    }
+
     /// Faults of values that are out of range, from file and arguments alike.
     pub(super) fn out_of_range(&self) -> Vec<String> {
         let mut faults = Vec::new();
         faults.extend(self.settings.validate().err());
+        faults.extend(self.hook.as_deref().and_then(fault_of_hook));
         if let Some(threads) = self.threads.filter(|threads| !(1..=256).contains(threads)) {
             faults.push(format!("--threads {threads} is not from 1 to 256"));
         }
@@ -79,6 +98,35 @@ impl Plan {
         }
         faults
     }
+}
+
+/// Why a program cannot be the hook, if it cannot.
+fn fault_of_hook(program: &Path) -> Option<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let shown = program.display();
+    if !program.is_absolute() {
+        return Some(format!(
+            "the hook {shown} is no absolute path: write it from `/` on"
+        ));
+    }
+    let found = match std::fs::metadata(program) {
+        Ok(found) => found,
+        Err(error) => {
+            let why = crate::failure::in_words(&error);
+            return Some(format!("cannot find the hook {shown}: {why}"));
+        }
+    };
+    if !found.is_file() || rustix::fs::access(program, rustix::fs::Access::EXEC_OK).is_err() {
+        return Some(format!(
+            "the hook {shown} is no program that can be run; is it executable (`chmod +x`)?"
+        ));
+    }
+    if found.permissions().mode() & 0o002 != 0 {
+        return Some(format!(
+            "everybody can write to the hook {shown}, which this daemon would run: `chmod o-w` it"
+        ));
+    }
+    None
 }
 
 /// The cache.

@@ -12,6 +12,7 @@
 //! | [`held_back`] | requests that wait for a rate |
 //! | [`rate`] | rates of volumes |
 //! | [`tap`] | watching a volume's requests |
+//! | [`volume_times`] | durations of each volume's requests |
 //! | [`ublk`] | volumes as block devices |
 
 mod adaptive_polling;
@@ -24,4 +25,5 @@ mod rate;
 pub(super) mod served;
 pub(super) mod tap;
 pub(crate) mod ublk;
+mod volume_times;
 pub(super) mod worker;

@@ -5,6 +5,8 @@
 //! | [`report`] | status, gathered from all threads |
 //! | [`history`], [`events`] | the last hour, in memory |
 //! | [`sampler`] | a sample for the history each second |
+//! | [`health`] | what the cache's devices say of their life |
+//! | [`hook`] | an administrator's program that hears of each event |
 //! | [`taps`] | taps in all threads |
 //! | [`followed`], [`heat`] | what is known of a volume by following its requests |
 //! | [`advice`] | advice from that |
@@ -14,8 +16,10 @@
 pub(super) mod advice;
 pub(super) mod events;
 pub(super) mod followed;
+pub(super) mod health;
 mod heat;
 pub(super) mod history;
+pub(super) mod hook;
 pub(super) mod http;
 mod record;
 pub(super) mod recordings;

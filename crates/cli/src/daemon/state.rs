@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -17,7 +17,9 @@ use super::life::abandonment::GivingUp;
 use super::notice::Notice;
 use super::observe::events::Events;
 use super::observe::followed::Advisers;
+use super::observe::health::Health;
 use super::observe::history::History;
+use super::observe::http::address::Dashboard;
 use super::observe::recordings::Recordings;
 use crate::config::Plan;
 use crate::device::attach::{Origin, Surroundings};
@@ -138,8 +140,11 @@ pub(in crate::daemon) struct Daemon {
     pub(in crate::daemon) advisers: Advisers,
     pub(in crate::daemon) history: History,
     pub(in crate::daemon) events: Events,
-    /// Where it is, once it is.
-    pub(in crate::daemon) dashboard: OnceLock<String>,
+    /// Of the cache's devices.
+    pub(in crate::daemon) health: Health,
+    /// The cache's name among those of this machine.
+    pub(in crate::daemon) name: String,
+    pub(in crate::daemon) dashboard: Dashboard,
     pub(in crate::daemon) control_path: PathBuf,
     pub(in crate::daemon) surroundings: Surroundings,
     /// The plan of the start, or of the last reload.

@@ -1,5 +1,6 @@
 //! Where the dashboard is served.
 
+use std::fmt::{Display, Formatter};
 use std::net::SocketAddr;
 use std::str::FromStr;
 
@@ -8,7 +9,7 @@ use crate::failure::Refused;
 /// Where the dashboard and metrics are served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HttpPlan {
-    /// At the usual address if that is free.
+    /// At the usual address, as soon as that is free.
     #[default]
     Usual,
     /// There, or the daemon does not start.
@@ -18,7 +19,7 @@ pub(crate) enum HttpPlan {
 }
 
 impl HttpPlan {
-    /// The usual addresses: the first that is free. Each daemon has one of its own.
+    /// The usual addresses: the first that is free.
     pub(crate) fn usual() -> [SocketAddr; 10] {
         std::array::from_fn(|place| SocketAddr::from(([127, 0, 0, 1], 9837 + place as u16)))
     }
@@ -35,6 +36,19 @@ impl HttpPlan {
                 )))
             }
             plan => Ok(plan),
+        }
+    }
+}
+
+impl Display for HttpPlan {
+    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            HttpPlan::Usual => {
+                let [first, .., last] = HttpPlan::usual();
+                write!(out, "{first} to {last}")
+            }
+            HttpPlan::At(address) => address.fmt(out),
+            HttpPlan::Off => out.write_str("off"),
         }
     }
 }

@@ -11,7 +11,7 @@ struct Panel {
     queries: &'static [(&'static str, &'static str)],
 }
 
-// title, about, unit: query as legend, ...; In a query braces stand for the chosen instances, and
+// title, about, unit: query as legend, ...; In a query braces stand for the chosen instances and caches, and
 // empty brackets for the interval.
 macro_rules! panels {
     ($($title:literal, $about:literal, $unit:literal: $($query:literal as $legend:literal),+;)*) => {
@@ -29,11 +29,11 @@ const NUMBERS: &[Panel] = panels! {
     "Hit ratio", "Of the data that was read", "percentunit":
         "sum(rate(forebay_cache_lookup_bytes_total{kind='read',result='hit'}[])) / sum(rate(forebay_cache_lookup_bytes_total{kind='read'}[]))" as "reads";
     "Dirty", "Data that the origins lack", "bytes":
-        "forebay_cache_dirty_bytes{}" as "{{instance}}";
+        "forebay_cache_dirty_bytes{}" as "{{cache}}";
     "Cached", "Of the room on the cache", "percentunit":
-        "forebay_cache_cached_bytes{} / forebay_cache_capacity_bytes{}" as "{{instance}}";
+        "forebay_cache_cached_bytes{} / forebay_cache_capacity_bytes{}" as "{{cache}}";
     "Cache given up", "1: the cache device failed", "short":
-        "forebay_cache_failed{}" as "{{instance}}";
+        "forebay_cache_failed{}" as "{{cache}}";
 };
 
 /// Over time, in two columns.
@@ -41,32 +41,36 @@ const GRAPHS: &[Panel] = panels! {
     "Throughput", "", "Bps":
         "sum by (kind) (rate(forebay_cache_lookup_bytes_total{}[]))" as "{{kind}}";
     "Requests", "", "iops":
-        "rate(forebay_requests_total{}[])" as "{{kind}}";
+        "sum by (kind) (rate(forebay_requests_total{}[]))" as "{{kind}}";
     "Latency", "", "s":
         "histogram_quantile(0.5, sum by (le) (rate(forebay_request_duration_seconds_bucket{kind='read'}[])))" as "read p50",
         "histogram_quantile(0.99, sum by (le) (rate(forebay_request_duration_seconds_bucket{kind='read'}[])))" as "read p99",
         "histogram_quantile(0.5, sum by (le) (rate(forebay_request_duration_seconds_bucket{kind='write'}[])))" as "write p50",
         "histogram_quantile(0.99, sum by (le) (rate(forebay_request_duration_seconds_bucket{kind='write'}[])))" as "write p99";
+    "Slow requests by volume, p99", "", "s":
+        "histogram_quantile(0.99, sum by (le, cache, volume, kind) (rate(forebay_volume_request_duration_seconds_bucket{kind=~'read|write'}[])))" as "{{cache}} {{volume}} {{kind}}";
     "Hit ratio by kind", "", "percentunit":
         "sum(rate(forebay_cache_lookup_bytes_total{kind='read',result='hit'}[])) / sum(rate(forebay_cache_lookup_bytes_total{kind='read'}[]))" as "reads",
         "sum(rate(forebay_cache_lookup_bytes_total{kind='write',result='hit'}[])) / sum(rate(forebay_cache_lookup_bytes_total{kind='write'}[]))" as "writes";
     "Dirty data", "", "bytes":
-        "forebay_cache_dirty_bytes{}" as "{{instance}}",
-        "forebay_volume_dirty_bytes{}" as "{{volume}}";
+        "forebay_cache_dirty_bytes{}" as "{{cache}}",
+        "forebay_volume_dirty_bytes{}" as "{{cache}} {{volume}}";
     "Write-back and promotion", "", "Bps":
-        "rate(forebay_written_back_bytes_total{}[])" as "written back",
-        "rate(forebay_promoted_bytes_total{}[])" as "promoted",
-        "rate(forebay_evicted_bytes_total{}[])" as "evicted";
+        "rate(forebay_written_back_bytes_total{}[])" as "{{cache}} written back",
+        "rate(forebay_promoted_bytes_total{}[])" as "{{cache}} promoted",
+        "rate(forebay_evicted_bytes_total{}[])" as "{{cache}} evicted";
     "Devices", "", "Bps":
-        "rate(forebay_device_read_bytes_total{}[])" as "{{device}} read",
-        "rate(forebay_device_written_bytes_total{}[])" as "{{device}} written, {{content}}";
+        "rate(forebay_device_read_bytes_total{}[])" as "{{cache}} {{device}} read",
+        "rate(forebay_device_written_bytes_total{}[])" as "{{cache}} {{device}} written, {{content}}";
     "Past the cache, by reason", "", "Bps":
         "sum by (reason) (rate(forebay_bypassed_bytes_total{}[]))" as "{{reason}}";
     "Errors", "", "short":
-        "increase(forebay_device_errors_total{}[])" as "{{device}} {{kind}}",
-        "increase(forebay_failed_requests_total{}[])" as "failed requests";
+        "increase(forebay_device_errors_total{}[])" as "{{cache}} {{device}} {{kind}}",
+        "increase(forebay_failed_requests_total{}[])" as "{{cache}} failed requests";
+    "Life of the cache device used", "", "percentunit":
+        "forebay_device_life_used_ratio{}" as "{{cache}} {{path}}";
     "Cached by volume", "", "bytes":
-        "forebay_volume_cached_bytes{}" as "{{volume}}";
+        "forebay_volume_cached_bytes{}" as "{{cache}} {{volume}}";
 };
 
 /// As Grafana imports it.
@@ -99,19 +103,25 @@ pub(crate) fn dashboard() -> Value {
         "time": { "from": "now-1h", "to": "now" },
         "templating": { "list": [
             { "name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source" },
-            {
-                "name": "instance",
-                "type": "query",
-                "label": "Instance",
-                "datasource": source(),
-                "query": "label_values(forebay_uptime_seconds, instance)",
-                "refresh": 2,
-                "includeAll": true,
-                "multi": true,
-                "current": { "text": "All", "value": "$__all" },
-            },
+            variable("instance", "Instance", "label_values(forebay_up, instance)"),
+            variable("cache", "Cache", "label_values(forebay_up{instance=~\"$instance\"}, cache)"),
         ] },
         "panels": panels,
+    })
+}
+
+/// A choice of which series are shown.
+fn variable(name: &str, label: &str, query: &str) -> Value {
+    json!({
+        "name": name,
+        "type": "query",
+        "label": label,
+        "datasource": source(),
+        "query": query,
+        "refresh": 2,
+        "includeAll": true,
+        "multi": true,
+        "current": { "text": "All", "value": "$__all" },
     })
 }
 
@@ -144,7 +154,7 @@ fn source() -> Value {
 
 fn query_of(short: &str) -> String {
     short
-        .replace('{', "{instance=~'$instance',")
+        .replace('{', "{instance=~'$instance',cache=~'$cache',")
         .replace(",}", "}")
         .replace('\'', "\"")
         .replace("[]", "[$__rate_interval]")

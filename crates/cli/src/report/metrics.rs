@@ -1,32 +1,100 @@
-//! Report of a daemon as OpenMetrics text. Every metric is described in docs/metrics.md.
+//! Reports of daemons as OpenMetrics text. Every metric is described in docs/metrics.md.
 
 use std::fmt::{Display, Write};
 
-use crate::report::status::{CacheStatus, FAMILIES, Latency, Status, Traffic, VolumeStatus};
+use crate::report::health::DeviceHealth;
+use crate::report::status::{
+    CacheDeviceStatus, CacheStatus, FAMILIES, Latency, Status, Traffic, VolumeStatus,
+};
 
 /// Name of the format in HTTP.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All metrics.
-pub(crate) fn page(status: &Status) -> String {
-    let mut page = Page::default();
-    daemon(&mut page, status);
-    if let Some(cache) = &status.cache {
-        of_cache(&mut page, cache);
-        dirty_marks(&mut page, status);
-    }
-    volumes(&mut page, &status.volumes);
-    let block_bytes = status.block_bytes();
-    counters(&mut page, &status.traffic, block_bytes);
-    durations(&mut page, &status.traffic);
-    bypassed(&mut page, &status.traffic, block_bytes);
-    page.text.push_str("# EOF\n");
-    page.text
+/// A cache by its name among those of the machine.
+pub(crate) struct Named {
+    pub(crate) name: String,
+    /// None if its daemon does not answer.
+    pub(crate) status: Option<Status>,
 }
 
+impl Named {
+    /// Caches by the names of their sockets, under their own names where these are known.
+    pub(crate) fn told_apart(found: Vec<(String, Option<Status>)>) -> Vec<Named> {
+        let own = |stem: &String, status: &Option<Status>| {
+            let status = status.as_ref().filter(|status| !status.name.is_empty());
+            status.map_or_else(|| stem.clone(), |status| status.name.clone())
+        };
+        let names: Vec<(String, String)> = found
+            .iter()
+            .map(|(stem, status)| (own(stem, status), stem.clone()))
+            .collect();
+        let named = told_apart(&names).into_iter().zip(found);
+        named
+            .map(|(name, (_, status))| Named { name, status })
+            .collect()
+    }
+}
+
+/// Names of caches, each with that of its socket. Where several have one name, all but that whose
+/// socket has it too get the name of their socket added: no two may be one for Prometheus.
+pub(crate) fn told_apart(names: &[(String, String)]) -> Vec<String> {
+    let is_alone = |name: &String| names.iter().filter(|(other, _)| other == name).count() == 1;
+    let told = names.iter().map(|(name, stem)| {
+        if is_alone(name) || name == stem {
+            name.clone()
+        } else {
+            format!("{name}-{stem}")
+        }
+    });
+    told.collect()
+}
+
+/// All metrics of these caches.
+pub(crate) fn page(caches: &[Named]) -> String {
+    let mut page = Page::default();
+    for Named { name, status } in caches {
+        page.cache.clone_from(name);
+        let up = u8::from(status.is_some());
+        page.gauge("up", "1 if the daemon of the cache answers.", up);
+        if let Some(status) = status {
+            of_daemon(&mut page, status);
+        }
+    }
+    let families = page.families.iter();
+    let texts = families.map(|family| format!("{}{}", family.head, family.samples));
+    texts.chain(["# EOF\n".to_owned()]).collect()
+}
+
+fn of_daemon(page: &mut Page, status: &Status) {
+    daemon(page, status);
+    hook(page, status);
+    if let Some(cache) = &status.cache {
+        of_cache(page, cache);
+        dirty_marks(page, status);
+        device_health(page, &cache.devices);
+    }
+    volumes(page, &status.volumes);
+    volume_durations(page, &status.volumes);
+    let block_bytes = status.block_bytes();
+    counters(page, &status.traffic, block_bytes);
+    durations(page, &status.traffic);
+    bypassed(page, &status.traffic, block_bytes);
+}
+
+/// Metrics of all caches, family by family.
 #[derive(Default)]
 struct Page {
-    text: String,
+    /// The cache whose samples come.
+    cache: String,
+    families: Vec<FamilyText>,
+    /// The family whose samples come.
+    at: usize,
+}
+
+struct FamilyText {
+    name: String,
+    head: String,
+    samples: String,
 }
 
 type Labels<'a> = &'a [(&'a str, &'a str)];
@@ -34,26 +102,35 @@ type Labels<'a> = &'a [(&'a str, &'a str)];
 impl Page {
     // Writing to a string does not fail.
 
+    /// Begins a family, or goes on with it.
     fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.text, "# TYPE forebay_{name} {kind}");
+        let known = self.families.iter().position(|family| family.name == name);
+        if let Some(at) = known {
+            self.at = at;
+            return;
+        }
+        let mut head = format!("# TYPE forebay_{name} {kind}\n");
         for unit in ["bytes", "seconds", "ratio"] {
             if name.ends_with(&format!("_{unit}")) {
-                let _ = writeln!(self.text, "# UNIT forebay_{name} {unit}");
+                let _ = writeln!(head, "# UNIT forebay_{name} {unit}");
             }
         }
-        let _ = writeln!(self.text, "# HELP forebay_{name} {help}");
+        let _ = writeln!(head, "# HELP forebay_{name} {help}");
+        self.at = self.families.len();
+        self.families.push(FamilyText {
+            name: name.to_owned(),
+            head,
+            samples: String::new(),
+        });
     }
 
     fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl Display) {
-        let _ = write!(self.text, "forebay_{name}");
-        for (at, (label, value)) in labels.iter().enumerate() {
-            let opening = if at == 0 { '{' } else { ',' };
-            let _ = write!(self.text, "{opening}{label}=\"{}\"", escape(value));
+        let samples = &mut self.families[self.at].samples;
+        let _ = write!(samples, "forebay_{name}{{cache=\"{}\"", escape(&self.cache));
+        for (label, value) in labels {
+            let _ = write!(samples, ",{label}=\"{}\"", escape(value));
         }
-        if !labels.is_empty() {
-            self.text.push('}');
-        }
-        let _ = writeln!(self.text, " {value}");
+        let _ = writeln!(samples, "}} {value}");
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
@@ -88,6 +165,22 @@ fn daemon(page: &mut Page, status: &Status) {
     page.gauge("clients", "Connected NBD clients.", status.clients);
 }
 
+fn hook(page: &mut Page, status: &Status) {
+    let hook = &status.hook;
+    page.family(
+        "hook_calls",
+        "counter",
+        "Calls of the hook, and events left out.",
+    );
+    for (result, count) in [
+        ("succeeded", hook.succeeded),
+        ("failed", hook.failed),
+        ("left-out", hook.left_out),
+    ] {
+        page.sample("hook_calls_total", &[("result", result)], count);
+    }
+}
+
 fn of_cache(page: &mut Page, cache: &CacheStatus) {
     page.gauge(
         "cache_capacity_bytes",
@@ -114,6 +207,60 @@ fn of_cache(page: &mut Page, cache: &CacheStatus) {
         "1 if the cache was given up.",
         u8::from(cache.failure.is_some()),
     );
+}
+
+/// Of devices whose health is known, as far as it is.
+fn device_health(page: &mut Page, devices: &[CacheDeviceStatus]) {
+    type Gauge = (&'static str, &'static str, fn(&DeviceHealth) -> Option<f64>);
+    fn share(percent: Option<u64>) -> Option<f64> {
+        percent.map(|percent| percent as f64 / 100.0)
+    }
+    let gauges: [Gauge; 7] = [
+        (
+            "device_critical_warning",
+            "1 if the cache device warns of itself.",
+            |health| Some(f64::from(u8::from(!health.warnings.is_empty()))),
+        ),
+        (
+            "device_life_used_ratio",
+            "Share of the device's rated life that is behind it.",
+            |health| share(health.life_used_percent),
+        ),
+        (
+            "device_spare_ratio",
+            "Share of the device's spare space that is left.",
+            |health| share(health.spare_percent),
+        ),
+        (
+            "device_media_errors",
+            "Data that the device could not read, over its life.",
+            |health| health.media_errors.map(|errors| errors as f64),
+        ),
+        (
+            "device_temperature_celsius",
+            "The device's temperature.",
+            |health| health.temperature_celsius.map(|degrees| degrees as f64),
+        ),
+        (
+            "device_power_on_seconds",
+            "Time that the device was on, over its life.",
+            |health| health.power_on_hours.map(|hours| hours as f64 * 3600.0),
+        ),
+        (
+            "device_written_lifetime_bytes",
+            "Data written to the device over its life, by whomever.",
+            |health| health.written_bytes.map(|bytes| bytes as f64),
+        ),
+    ];
+    for (name, help, get) in gauges {
+        page.family(name, "gauge", help);
+        for device in devices {
+            let value = device.health.as_ref().and_then(get);
+            if let Some(value) = value {
+                page.sample(name, &[("path", &device.path)], value);
+            }
+        }
+    }
 }
 
 fn dirty_marks(page: &mut Page, status: &Status) {
@@ -167,6 +314,21 @@ fn volumes(page: &mut Page, volumes: &[VolumeStatus]) {
     }
 }
 
+fn volume_durations(page: &mut Page, volumes: &[VolumeStatus]) {
+    let name = "volume_request_duration_seconds";
+    let help = "From taking a request to its answer, of each volume.";
+    page.family(name, "histogram", help);
+    for volume in volumes.iter().filter(|volume| volume.away.is_none()) {
+        for (kind, times) in [
+            ("read", &volume.read_latency),
+            ("write", &volume.write_latency),
+            ("flush", &volume.flush_latency),
+        ] {
+            page.histogram(name, &[("volume", &volume.name), ("kind", kind)], times);
+        }
+    }
+}
+
 fn counters(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
     for family in FAMILIES {
         page.family(family.name, "counter", family.help);
@@ -212,4 +374,39 @@ fn escape(label: &str) -> String {
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_of_one_name_are_told_apart() {
+        let names = [("ssd", "17"), ("ssd", "ssd"), ("ssd", "19"), ("nvme", "18")];
+        let names = names.map(|(name, stem)| (name.to_owned(), stem.to_owned()));
+        assert_eq!(told_apart(&names), ["ssd-17", "ssd", "ssd-19", "nvme"]);
+    }
+
+    #[test]
+    fn each_family_is_once_with_all_caches_in_it() {
+        let status = || Some(crate::report::status::example());
+        let named = |name: &str, status| Named {
+            name: name.to_owned(),
+            status,
+        };
+        let caches = [
+            named("a", status()),
+            named("b\"", status()),
+            named("c", None),
+        ];
+        let page = page(&caches);
+        assert_eq!(page.matches("# TYPE forebay_cache_dirty_bytes ").count(), 1);
+        for line in [
+            "forebay_cache_dirty_bytes{cache=\"a\"} 8388608\nforebay_cache_dirty_bytes{cache=\"b\\\"\"} 8388608\n",
+            "forebay_up{cache=\"c\"} 0\n",
+            "forebay_volume_dirty_bytes{cache=\"a\",volume=\"sdb\"} 8388608\n",
+        ] {
+            assert!(page.contains(line), "{line} is not in {page}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::profiles::Profile;
+use crate::report::health::DeviceHealth;
 use crate::report::trouble::Trouble;
 use crate::settings;
 use crate::units::{duration, share, size};
@@ -18,6 +19,9 @@ pub(crate) use traffic::{FAMILIES, Traffic};
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Status {
+    /// Its name among the caches of this machine.
+    #[serde(default)]
+    pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) pid: u32,
     pub(crate) uptime_seconds: f64,
@@ -37,6 +41,20 @@ pub(crate) struct Status {
     /// Where the dashboard is.
     #[serde(default)]
     pub(crate) dashboard: Option<String>,
+    #[serde(default)]
+    pub(crate) hook: HookStatus,
+}
+
+/// The hook, and what became of its calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct HookStatus {
+    pub(crate) program: Option<String>,
+    pub(crate) succeeded: u64,
+    /// It could not be run, ended with another code than 0, or was killed.
+    pub(crate) failed: u64,
+    /// Events that found too many others waiting.
+    pub(crate) left_out: u64,
 }
 
 /// Counts of a span of time.
@@ -124,6 +142,9 @@ pub(crate) struct CacheDeviceStatus {
     pub(crate) size_bytes: u64,
     /// Bytes of the device that the cache uses.
     pub(crate) used_bytes: u64,
+    /// Null if it is not known.
+    #[serde(default)]
+    pub(crate) health: Option<DeviceHealth>,
 }
 
 /// The cache.
@@ -206,6 +227,13 @@ pub(crate) struct VolumeStatus {
     pub(crate) size_bytes: u64,
     pub(crate) cached_bytes: u64,
     pub(crate) dirty_bytes: u64,
+    /// Durations of its requests since it is served.
+    #[serde(default)]
+    pub(crate) read_latency: Latency,
+    #[serde(default)]
+    pub(crate) write_latency: Latency,
+    #[serde(default)]
+    pub(crate) flush_latency: Latency,
     /// Why it is not served, if it is not: its origin is not there, or not what it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) away: Option<String>,
@@ -251,7 +279,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    fn of(times: &Histogram) -> Latency {
+    pub(crate) fn of(times: &Histogram) -> Latency {
         Latency {
             count: times.count(),
             sum_ns: times.sum_ns(),
@@ -272,6 +300,13 @@ pub(crate) struct Times {
 }
 
 impl Times {
+    /// Adds those of another thread.
+    pub(crate) fn add(&mut self, other: &Times) {
+        self.read.add(&other.read);
+        self.write.add(&other.write);
+        self.flush.add(&other.flush);
+    }
+
     /// The sum over shards.
     pub(crate) fn of(shards: &[Stats]) -> Times {
         let mut all = Times::default();
@@ -342,6 +377,7 @@ impl Status {
 pub(crate) fn example() -> Status {
     let settings = SettingsStatus::of(&Settings::default(), None);
     Status {
+        name: "ssd".to_owned(),
         version: "1.2.3".to_owned(),
         pid: 42,
         uptime_seconds: 4000.0,
@@ -371,6 +407,9 @@ pub(crate) fn example() -> Status {
             size_bytes: 1 << 30,
             cached_bytes: 80 << 20,
             dirty_bytes: 8 << 20,
+            read_latency: Latency::default(),
+            write_latency: Latency::default(),
+            flush_latency: Latency::default(),
             away: None,
         }],
         settings,
@@ -387,6 +426,7 @@ pub(crate) fn example() -> Status {
             ..Lately::default()
         },
         trouble: Vec::new(),
-        dashboard: Some("http://127.0.0.1:9837/".to_owned()),
+        dashboard: Some("http://127.0.0.1:9837/cache/ssd/".to_owned()),
+        hook: HookStatus::default(),
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::report::health::DeviceHealth;
 use crate::report::status::{CacheStatus, Lately, Status};
 use crate::units::size;
 
@@ -14,6 +15,16 @@ pub(crate) struct Trouble {
     /// A fixed word for each kind of trouble.
     pub(crate) kind: String,
     pub(crate) text: String,
+    /// The volume that it concerns, if it is one's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) volume: Option<String>,
+}
+
+impl Trouble {
+    /// Whether it is the same trouble as another, whatever its words say of it now.
+    pub(crate) fn is_same(&self, other: &Trouble) -> bool {
+        (&self.kind, &self.volume) == (&other.kind, &other.volume)
+    }
 }
 
 /// Everything that is wrong, what is worst first.
@@ -25,6 +36,7 @@ pub(crate) fn of(status: &Status) -> Vec<Trouble> {
     }
     away(&mut found, status);
     failures(&mut found, &status.lately);
+    health(&mut found, status);
     if let Some(cache) = status
         .cache
         .as_ref()
@@ -44,7 +56,15 @@ impl Found {
         self.0.push(Trouble {
             kind: kind.to_owned(),
             text,
+            volume: None,
         });
+    }
+
+    /// The trouble that was added last concerns this volume.
+    fn of_volume(&mut self, name: &str) {
+        if let Some(last) = self.0.last_mut() {
+            last.volume = Some(name.to_owned());
+        }
     }
 
     fn add_if_any(&mut self, count: u64, kind: &str, text: &str) {
@@ -87,6 +107,7 @@ fn away(found: &mut Found, status: &Status) {
                 size(volume.dirty_bytes)
             ),
         );
+        found.of_volume(&volume.name);
     }
 }
 
@@ -124,6 +145,23 @@ fn failures(found: &mut Found, lately: &Lately) {
         "checksum-errors",
         "blocks on the cache did not match their checksums in the last minute; drain and replace its device if this goes on",
     );
+}
+
+fn health(found: &mut Found, status: &Status) {
+    let devices = status.cache.iter().flat_map(|cache| &cache.devices);
+    for device in devices {
+        let trouble = device.health.as_ref().and_then(DeviceHealth::trouble);
+        if let Some(trouble) = trouble {
+            found.add(
+                "device-health",
+                format!(
+                    "the cache device {} {trouble}; `forebay cache add` another device and `forebay cache remove` this \
+                     one, before it fails",
+                    device.path
+                ),
+            );
+        }
+    }
 }
 
 fn dirty(found: &mut Found, status: &Status, cache: &CacheStatus) {

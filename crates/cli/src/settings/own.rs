@@ -232,6 +232,11 @@ fn over(own: &OwnSettings, cache: &Settings) -> Settings {
     settings
 }
 
+/// Whether a setting is there, and no volume has it of its own.
+pub(crate) fn is_of_cache_alone(name: &str) -> bool {
+    Setting::named(name).is_some() && !own_names().contains(&name)
+}
+
 /// Refuses what is no setting of a volume.
 ///
 /// # Errors
@@ -240,7 +245,7 @@ pub(crate) fn check_own_name(name: &str) -> Result<(), String> {
     if own_names().contains(&name) {
         return Ok(());
     }
-    if Setting::named(name).is_some() {
+    if is_of_cache_alone(name) {
         return Err(format!(
             "{name} is a setting of the cache as a whole: leave --volume out (a volume has {})",
             own_names().join(", ")

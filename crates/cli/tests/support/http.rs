@@ -11,8 +11,8 @@ use super::{Daemon, LIMIT, Scratch};
 pub(crate) fn address(daemon: &Daemon, scratch: &Scratch) -> String {
     let status = daemon.status(scratch);
     let url = status["dashboard"].as_str().expect("a dashboard");
-    let bare = url.trim_start_matches("http://").trim_end_matches('/');
-    bare.to_owned()
+    let bare = url.trim_start_matches("http://");
+    bare.split('/').next().unwrap().to_owned()
 }
 
 /// Sends bytes and returns all that comes back.

@@ -7,7 +7,9 @@ pub(crate) mod http;
 pub(crate) mod manager;
 pub(crate) mod model;
 pub(crate) mod nbd;
+pub(crate) mod openmetrics;
 pub(crate) mod power;
+pub(crate) mod smartctl;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -47,7 +47,7 @@ impl Daemon {
         };
         let told = format!("volume {} is given up: {lost}", away.name);
         tracing::warn!("{told}");
-        self.events.note("detach", told);
+        self.events.note_of(&away.name, "detach", told);
         Ok(json!({ "name": away.name, "lost_bytes": dirty_bytes }))
     }
 

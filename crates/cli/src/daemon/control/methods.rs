@@ -66,7 +66,8 @@ impl Asked<'_> {
                 let events = daemon.events.after(given.after.unwrap_or(0));
                 Ok(json!({ "events": events }))
             }
-            "org.forebay.Mode" => self.set_mode(),
+            "org.forebay.Volumes" => Ok(json!({ "volumes": daemon.volume_views()? })),
+            "org.forebay.Mode" => self.mode(),
             "org.forebay.Set" => {
                 let (key, value) = (need(&given.key, "key")?, need(&given.value, "value")?);
                 match &given.name {
@@ -136,8 +137,14 @@ impl Asked<'_> {
         self.daemon.drain(volume, &mut tell)
     }
 
-    fn set_mode(&self) -> Result<Value> {
+    /// Sets the mode of a volume, or says it where none is given.
+    fn mode(&self) -> Result<Value> {
         let name = need(&self.given.name, "name")?;
+        if self.given.mode.is_none() {
+            let volume = self.daemon.find_volume(Some(name))?;
+            let mode = self.daemon.admin().mode_of(&volume.name);
+            return Ok(json!({ "name": volume.name, "mode": mode.map_or("uncached", Mode::name) }));
+        }
         let mode = mode(need(&self.given.mode, "mode")?)?;
         self.daemon.set_mode(name, mode, &self.who())?;
         Ok(json!({ "name": name, "mode": mode.name() }))

@@ -1,6 +1,6 @@
 //! A changed configuration, applied as far as that is possible while clients use the cache.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use forebay_engine::{Mode, Settings};
@@ -25,6 +25,8 @@ struct Changes {
     new_volumes: Vec<(Origin, VolumePlan)>,
     modes: Vec<(String, Mode)>,
     own_settings: Vec<(String, OwnSettings)>,
+    /// Another hook, or none any more.
+    hook: Option<Option<PathBuf>>,
     waiting: Vec<String>,
     /// Volumes that are still not served, and why.
     left_out: Vec<String>,
@@ -78,6 +80,7 @@ impl Daemon {
             new_volumes: Vec::new(),
             modes: Vec::new(),
             own_settings: Vec::new(),
+            hook: (current.hook != new.hook).then(|| new.hook.clone()),
             waiting: waiting.into_iter().map(str::to_owned).collect(),
             left_out: Vec::new(),
         };
@@ -200,6 +203,11 @@ impl Daemon {
         }
         admin.profile = changes.profile;
         drop(admin);
+        if let Some(hook) = changes.hook {
+            self.events.hook.set(hook.clone());
+            current.hook = hook;
+            changed.push("the hook".to_owned());
+        }
         for (name, mode) in changes.modes {
             self.set_mode(&name, mode, who)?;
             let mut known = current.volumes.iter_mut();

@@ -65,7 +65,7 @@ impl Daemon {
         note_in_plan(&mut plan, old, new);
         let said = format!("volume {old} is called {new} now");
         tracing::info!("{said}");
-        self.events.note("rename", said);
+        self.events.note_of(new, "rename", said);
         Ok(self.answer(old, &renamed, true, &to_do))
     }
 

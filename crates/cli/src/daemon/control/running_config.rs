@@ -195,6 +195,7 @@ fn daemon(plan: &Plan) -> Result<toml::Value> {
             "threads",
             plan.threads.map(|threads| (threads as i64).into()),
         ),
+        ("hook", path(&plan.hook)?),
         ("control", path(&plan.control)?),
         (
             "control-group",

@@ -29,7 +29,7 @@ impl Daemon {
     }
 
     /// The settings in force, or one of them, in words.
-    pub(super) fn get(&self, key: Option<&str>) -> Result<Value> {
+    pub(in crate::daemon) fn get(&self, key: Option<&str>) -> Result<Value> {
         let shown = settings::shown_as_json(&self.admin().settings, key).map_err(Usage)?;
         Ok(json!({ "settings": shown }))
     }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::who::Who;
 use crate::daemon::state::Daemon;
 use crate::failure::{Usage, wrong_usage};
+use crate::quoting::in_shell;
 use crate::settings;
 
 impl Daemon {
@@ -20,7 +21,8 @@ impl Daemon {
         who: &Who,
     ) -> Result<Value> {
         let mut own = self.find_volume(Some(name))?.own;
-        settings::change_own(&mut own, key, value).map_err(Usage)?;
+        settings::change_own(&mut own, key, value)
+            .map_err(|why| self.of_the_cache(why, key, Some(value)))?;
         self.put_own_into_force(name, own, who)?;
         let in_force = self.in_force(name)?;
         let in_force = in_force.into_iter().find(|(known, _)| *known == key);
@@ -31,7 +33,7 @@ impl Daemon {
     /// The settings in force for a volume that it can have of its own, or one of them, in words.
     pub(super) fn get_of_volume(&self, name: &str, key: Option<&str>) -> Result<Value> {
         if let Some(key) = key {
-            settings::check_own_name(key).map_err(Usage)?;
+            settings::check_own_name(key).map_err(|why| self.of_the_cache(why, key, None))?;
         }
         let mut shown = self.in_force(name)?;
         shown.retain(|(name, _)| key.is_none_or(|key| key == *name));
@@ -40,6 +42,21 @@ impl Daemon {
             .map(|(name, value)| (name.to_owned(), value.into()))
             .collect();
         Ok(json!({ "name": name, "settings": shown }))
+    }
+
+    /// A refusal, with the command that does it for the cache of the volume, if it is the cache's.
+    fn of_the_cache(&self, why: String, key: &str, value: Option<&str>) -> Usage {
+        if !settings::is_of_cache_alone(key) {
+            return Usage(why);
+        }
+        let control = in_shell(&self.control_path.display().to_string());
+        Usage(match value {
+            Some(value) => format!(
+                "{why}; `forebay set {key} {} --control {control}`",
+                in_shell(value)
+            ),
+            None => format!("{why}; `forebay get {key} --control {control}`"),
+        })
     }
 
     fn in_force(&self, name: &str) -> Result<Vec<(&'static str, String)>> {
@@ -79,7 +96,7 @@ impl Daemon {
                 changed.name, changed.after, changed.before
             );
             tracing::info!("setting {said}: by {who}");
-            self.events.note("settings", said);
+            self.events.note_of(name, "settings", said);
         }
         Ok(())
     }

@@ -142,7 +142,8 @@ impl Daemon {
         self.carry_out_at_once(Command::SetMode(volume.slot, mode))?;
         let (now, before) = (mode.name(), before.name());
         tracing::info!("volume {name} is now in mode {now}, was in {before}: by {who}");
-        self.events.note(
+        self.events.note_of(
+            name,
             "mode",
             format!("volume {name} is now in mode {}", mode.name()),
         );
@@ -160,8 +161,8 @@ impl Daemon {
             // Without a cache nothing is newer anywhere.
             return Ok(Progress::of(commands::Progress::default(), block_bytes));
         }
-        self.events
-            .note("drain", format!("volume {} is drained", volume.name));
+        let said = format!("volume {} is drained", volume.name);
+        self.events.note_of(&volume.name, "drain", said);
         let hooks = Hooks::telling(|progress| tell(Progress::of(progress, block_bytes)));
         let done = self.carry_out(Command::Drain(volume.slot), hooks)?;
         Ok(Progress::of(done.progress, block_bytes))
@@ -235,8 +236,8 @@ impl Daemon {
         drop(admin);
         self.each_worker(move |worker| worker.offer_volume(slot))?;
         tracing::info!("volume {} is attached", origin.name);
-        self.events
-            .note("attach", format!("volume {} is attached", origin.name));
+        let said = format!("volume {} is attached", origin.name);
+        self.events.note_of(&origin.name, "attach", said);
         self.follow(&side)?;
         self.export_block_device(&side)
             .with_context(|| format!("volume {} is attached, but could not be made a block device; mend the cause, detach and attach it again, or use it over NBD", side.name))?;
@@ -289,8 +290,8 @@ impl Daemon {
             .volumes
             .retain(|other| other.slot != volume.slot);
         tracing::info!("volume {} is detached", volume.name);
-        self.events
-            .note("detach", format!("volume {} is detached", volume.name));
+        let said = format!("volume {} is detached", volume.name);
+        self.events.note_of(&volume.name, "detach", said);
         Ok(())
     }
 

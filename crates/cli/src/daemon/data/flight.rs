@@ -8,6 +8,7 @@ use forebay_frontend::nbd::{
 use smallvec::SmallVec;
 
 use super::link::{Message, Question};
+use super::volume_times::Timed;
 use super::worker::Worker;
 
 /// The longest range that one answer to block status covers.
@@ -21,6 +22,8 @@ pub(in crate::daemon) struct Flight {
     asker: Asker,
     /// The data's buffers.
     parts: Parts,
+    /// Clients' requests are timed.
+    timed: Option<Timed>,
 }
 
 /// Receiver of the answer.
@@ -160,7 +163,12 @@ impl Worker {
             volume.rate.charge(self.now, data.into());
         }
         let bufs: SmallVec<[Buf; 2]> = parts.iter().map(|part| part.buf).collect();
-        let flight = Flight { asker, parts };
+        let timed = Timed::new(self.now, asked.volume, asked.kind);
+        let flight = Flight {
+            asker,
+            parts,
+            timed,
+        };
         self.host
             .launch(self.now, flight, asked, bufs, &mut self.arena);
     }
@@ -174,6 +182,7 @@ impl Worker {
         let flight = Flight {
             asker: Asker::Daemon(answer),
             parts: Parts::new(),
+            timed: None,
         };
         let (asked, none) = (Asked::flush(volume), []);
         self.host
@@ -187,6 +196,9 @@ impl Worker {
             payload: flight,
             result,
         } = answer;
+        if let Some(timed) = flight.timed {
+            self.times.record(self.now, timed);
+        }
         match flight.asker {
             Asker::Client {
                 client,
@@ -318,6 +330,7 @@ impl Worker {
         let flight = Flight {
             asker,
             parts: Parts::new(),
+            timed: None,
         };
         self.land(Joined {
             payload: flight,

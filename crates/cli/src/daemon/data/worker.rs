@@ -33,6 +33,7 @@ use super::listener::Listener;
 use super::served::{Clock, ServedVolume, TimedDevice};
 use super::tap::Taps;
 use super::ublk::queue::Queues;
+use super::volume_times::VolumeTimes;
 use crate::daemon::notice::Notice;
 use crate::device::shared_memory;
 use crate::failure::in_words;
@@ -74,6 +75,8 @@ pub(in crate::daemon) struct Worker {
     pub(in crate::daemon) limits: Limits,
     /// Taps of volumes.
     pub(in crate::daemon) taps: Taps,
+    /// Durations of requests of this thread's clients.
+    pub(in crate::daemon) times: VolumeTimes,
     /// Askers of blocks that another worker knows of.
     pub(super) questions: Slots<Asker>,
     /// Waiters for flushes of the control plane.
@@ -141,6 +144,7 @@ impl Worker {
             exports: ExportTable::default(),
             limits: parts.limits,
             taps: Taps::default(),
+            times: VolumeTimes::default(),
             questions: Slots::default(),
             control_flushes: Vec::new(),
             clients: Slots::default(),
@@ -322,6 +326,7 @@ impl Worker {
         self.volumes[usize::from(slot.0)] = None;
         // Of somebody who came while it was being taken off.
         self.taps.end(slot);
+        self.times.forget(slot);
         Ok(())
     }
 

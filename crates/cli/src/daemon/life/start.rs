@@ -1,7 +1,7 @@
 //! From a plan to running threads.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,9 +23,11 @@ use crate::daemon::data::ublk::export::check_driver;
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::observe::events::Events;
 use crate::daemon::observe::followed::Advisers;
+use crate::daemon::observe::health::Health;
 use crate::daemon::observe::history::History;
+use crate::daemon::observe::http::address::Dashboard;
 use crate::daemon::observe::recordings::Recordings;
-use crate::daemon::observe::{advice, http, sampler};
+use crate::daemon::observe::{advice, health, hook, http, sampler};
 use crate::daemon::state::{Admin, Daemon};
 use crate::device::attach::Surroundings;
 use crate::device::state_dir::{StateDir, run_dir};
@@ -41,16 +43,17 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// Runs a daemon until it is told to stop.
 pub(crate) fn serve(plan: Plan) -> Result<()> {
-    let http = http::bind(&plan.http)?;
+    let control_path = control_path(&plan);
+    http::address::check(&plan.http, &control_path)?;
     let Launched {
         daemon,
         notices,
         threads,
     } = launch(plan, false)?;
+    hook::start(&daemon)?;
     sampler::start(&daemon)?;
-    if let Some(listener) = http {
-        http::start(&daemon, listener)?;
-    }
+    health::start(&daemon)?;
+    http::start(&daemon)?;
     daemon.events.note(
         "start",
         format!("forebay {} serves", env!("CARGO_PKG_VERSION")),
@@ -135,8 +138,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         state: state_dir(&plan)?,
         recording: plan.record.as_deref().map(begin_recording).transpose()?,
     };
-    let own_socket = || run_dir().join(format!("{}.sock", std::process::id()));
-    let control_path = plan.control.clone().unwrap_or_else(own_socket);
+    let control_path = control_path(&plan);
     if plan.ublk {
         check_driver()?;
     }
@@ -179,6 +181,8 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         tracing::warn!("{}", volume.in_words());
     }
     let workers = links.len();
+    let events = Events::default();
+    events.hook.set(plan.hook.clone());
     let daemon = Arc::new(Daemon {
         links,
         admin: Mutex::new(Admin {
@@ -194,8 +198,10 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         recordings: Recordings::default(),
         advisers: Advisers::default(),
         history: History::new(),
-        events: Events::default(),
-        dashboard: OnceLock::new(),
+        events,
+        health: Health::default(),
+        name: plan.cache_name(),
+        dashboard: Dashboard::default(),
         control_path,
         surroundings,
         block_devices: plan.ublk.then_some(limits.max_request_bytes),
@@ -216,6 +222,12 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         notices: to_main,
         threads,
     })
+}
+
+/// The control socket: the one given, or one of this process.
+fn control_path(plan: &Plan) -> std::path::PathBuf {
+    let own_socket = || run_dir().join(format!("{}.sock", std::process::id()));
+    plan.control.clone().unwrap_or_else(own_socket)
 }
 
 fn state_dir(plan: &Plan) -> Result<StateDir> {

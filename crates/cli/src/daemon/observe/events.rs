@@ -6,6 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::hook::{Hook, Phase, Told};
+use crate::report::trouble::Trouble;
 use crate::wall_clock::since_1970;
 
 /// The number of events kept; each is a few lines of text.
@@ -21,17 +23,58 @@ pub(crate) struct Event {
     pub(crate) text: String,
 }
 
-/// The last events.
+/// The last events, and the hook that hears of each.
 #[derive(Debug, Default)]
-pub(in crate::daemon) struct Events(Mutex<VecDeque<Event>>);
+pub(in crate::daemon) struct Events {
+    kept: Mutex<VecDeque<Event>>,
+    pub(in crate::daemon) hook: Hook,
+}
 
 impl Events {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Event>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers an event; the oldest goes.
+    /// Remembers an event of the daemon as a whole.
     pub(in crate::daemon) fn note(&self, kind: &str, text: impl Into<String>) {
+        self.note_once(kind, None, text.into());
+    }
+
+    /// Remembers an event of a volume.
+    pub(in crate::daemon) fn note_of(&self, volume: &str, kind: &str, text: impl Into<String>) {
+        self.note_once(kind, Some(volume.to_owned()), text.into());
+    }
+
+    fn note_once(&self, kind: &str, volume: Option<String>, text: String) {
+        let unix_seconds = self.keep(kind, text.clone());
+        self.hook.tell(Told {
+            kind: kind.to_owned(),
+            phase: Phase::Once,
+            volume,
+            text,
+            unix_seconds,
+        });
+    }
+
+    /// Remembers that a trouble began or is over. The hook hears of it by its own kind.
+    pub(in crate::daemon) fn note_trouble(&self, trouble: &Trouble, phase: Phase) {
+        let (kind, text) = match phase {
+            Phase::End => ("trouble-over", format!("no longer so: {}", trouble.text)),
+            Phase::Begin | Phase::Once => ("trouble", trouble.text.clone()),
+        };
+        let unix_seconds = self.keep(kind, text.clone());
+        self.hook.tell(Told {
+            kind: trouble.kind.clone(),
+            phase,
+            volume: trouble.volume.clone(),
+            text,
+            unix_seconds,
+        });
+    }
+
+    /// Keeps an event; the oldest goes. Returns when that was.
+    fn keep(&self, kind: &str, text: String) -> f64 {
+        let unix_seconds = since_1970().as_secs_f64();
         let mut kept = self.lock();
         if kept.len() == KEPT {
             kept.pop_front();
@@ -39,10 +82,11 @@ impl Events {
         let number = kept.back().map_or(0, |last| last.number) + 1;
         kept.push_back(Event {
             number,
-            unix_seconds: since_1970().as_secs_f64(),
+            unix_seconds,
             kind: kind.to_owned(),
-            text: text.into(),
+            text,
         });
+        unix_seconds
     }
 
     /// Events after this number, the oldest first.

@@ -1,25 +1,32 @@
-//! The dashboard, metrics and their data over HTTP: only to look at, from threads of its own.
+//! The dashboard, metrics and their data over HTTP: only to look at, from threads of its own. The
+//! daemon that holds the address shows the caches of all that share it.
 //!
 //! Each connection carries one GET or HEAD. A page elsewhere cannot read any of it: no other
 //! origin is allowed, and a request must name an address or `localhost` as its host, which a name
 //! that was made to point here ("rebinding") is not.
 
+pub(in crate::daemon) mod address;
+mod caches;
 mod pages;
 mod request;
 mod volumes;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::daemon::state::Daemon;
 use crate::failure;
 use crate::network::http::HttpPlan;
+use crate::quoting::in_uri;
 use crate::thread;
+use address::Wish;
+use caches::{Cache, Met, Question};
 use request::{Fault, Request};
 
 /// The most connections that are answered at a time.
@@ -34,109 +41,186 @@ struct Response {
     body: Vec<u8>,
 }
 
-/// Listens, if the plan says so. Other daemons may have taken all the usual addresses: this daemon
-/// is then without a dashboard. An address that was asked for must be free.
-pub(in crate::daemon) fn bind(plan: &HttpPlan) -> Result<Option<TcpListener>> {
-    match plan {
-        HttpPlan::Off => Ok(None),
-        HttpPlan::Usual => match TcpListener::bind(&HttpPlan::usual()[..]) {
-            Ok(listener) => Ok(Some(listener)),
-            Err(error) => {
-                let [first, .., last] = HttpPlan::usual();
-                tracing::warn!(
-                    "no dashboard: cannot listen on {first} to {last} ({}); choose another with --http ADDRESS:PORT",
-                    failure::in_words(&error)
-                );
-                Ok(None)
-            }
-        },
-        HttpPlan::At(address) => {
-            let listener = TcpListener::bind(address).with_context(|| {
-                format!("cannot listen on {address} for --http; is the port taken (ss -ltn)?")
-            })?;
-            Ok(Some(listener))
-        }
-    }
+/// Answers requests.
+struct Server {
+    daemon: Arc<Daemon>,
+    met: Met,
+    bound: SocketAddr,
+    connected: AtomicUsize,
 }
 
-/// Serves from a thread of its own.
-pub(in crate::daemon) fn start(daemon: &Arc<Daemon>, listener: TcpListener) -> Result<()> {
-    let bound = listener
-        .local_addr()
-        .context("cannot find out where the dashboard listens")?;
-    let url = format!("http://{bound}/");
-    tracing::info!("dashboard and metrics on {url}");
-    // Set once, here.
-    let _ = daemon.dashboard.set(url);
+/// Serves from a thread of its own, as soon as the address is this daemon's.
+pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
+    let plan = daemon.plan.lock();
+    let plan = plan.unwrap_or_else(PoisonError::into_inner).http.clone();
+    if plan == HttpPlan::Off {
+        return Ok(());
+    }
     let daemon = Arc::clone(daemon);
-    thread::start("forebay-http", move || serve(&daemon, &listener, bound))?;
+    let wish = Wish::new(plan, &daemon.control_path, &daemon.dashboard);
+    let held = wish.at_once(&daemon.dashboard);
+    thread::start("forebay-http", move || {
+        let held = held.unwrap_or_else(|wish| wish.at_last(&daemon.dashboard));
+        let server = Server {
+            daemon,
+            met: Met::default(),
+            bound: held.bound,
+            connected: AtomicUsize::new(0),
+        };
+        Arc::new(server).serve(&held.listener);
+    })?;
     Ok(())
 }
 
-fn serve(daemon: &Arc<Daemon>, listener: &TcpListener, bound: SocketAddr) {
-    let connected = Arc::new(AtomicUsize::new(0));
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else {
-            // Out of descriptors, perhaps: not to be asked again at once.
-            std::thread::sleep(Duration::from_millis(100));
-            continue;
-        };
-        if connected.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
-            connected.fetch_sub(1, Ordering::AcqRel);
-            send(&stream, &busy(), true);
-            continue;
+impl Server {
+    fn serve(self: &Arc<Server>, listener: &TcpListener) {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // Out of descriptors, perhaps: not to be asked again at once.
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            if self.connected.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
+                self.connected.fetch_sub(1, Ordering::AcqRel);
+                send(&stream, &busy(), true);
+                continue;
+            }
+            let server = Arc::clone(self);
+            let started = thread::start("forebay-page", move || {
+                server.converse(&stream);
+                server.connected.fetch_sub(1, Ordering::AcqRel);
+            });
+            if let Err(error) = started {
+                self.connected.fetch_sub(1, Ordering::AcqRel);
+                let error = failure::describe(&error);
+                tracing::warn!("a request for the dashboard was turned away: {error}");
+            }
         }
-        let (daemon, counted) = (Arc::clone(daemon), Arc::clone(&connected));
-        let started = thread::start("forebay-page", move || {
-            converse(&daemon, &stream, bound);
-            counted.fetch_sub(1, Ordering::AcqRel);
-        });
-        if let Err(error) = started {
-            connected.fetch_sub(1, Ordering::AcqRel);
-            let error = failure::describe(&error);
-            tracing::warn!("a request for the dashboard was turned away: {error}");
+    }
+
+    fn converse(&self, stream: &TcpStream) {
+        let (response, with_body) = match request::read(stream) {
+            Err(Fault::Gone) => return,
+            Err(Fault::Wrong(status)) => (text(status, status), true),
+            Ok(request) if !request.host_is_ours(self.bound) => {
+                let why = "this name is not allowed as a host: use the address, or localhost";
+                (text("403 Forbidden", why), true)
+            }
+            Ok(request) => {
+                let made = self.answer(&request).unwrap_or_else(|error| {
+                    let why = failure::describe(&error);
+                    text("503 Service Unavailable", &why)
+                });
+                (made, request.with_body)
+            }
+        };
+        send(stream, &response, with_body);
+    }
+
+    fn answer(&self, request: &Request) -> Result<Response> {
+        let path = request.path.as_str();
+        if let Some(rest) = path.strip_prefix("/cache/") {
+            return self.of_named_cache(rest, request);
+        }
+        match path {
+            "/metrics" => metrics(self.met.all(&self.daemon)),
+            "/api/caches" => {
+                let caches = self.met.all(&self.daemon);
+                json(&caches.into_iter().map(Cache::line).collect::<Vec<_>>())
+            }
+            "/" | "/api/status" | "/api/history" | "/api/events" | "/api/volumes"
+            | "/api/settings" => {
+                if self.met.only(&self.daemon) {
+                    return self.of_cache(None, path, request);
+                }
+                Ok(match path {
+                    "/" => page(pages::overview()),
+                    _ => text(
+                        "404 Not Found",
+                        "several caches run: ask for /cache/NAME/api/..., with a name of /api/caches; reload the page",
+                    ),
+                })
+            }
+            path => Ok(file(path)),
+        }
+    }
+
+    /// A page of the cache that the path begins with.
+    fn of_named_cache(&self, rest: &str, request: &Request) -> Result<Response> {
+        let Some((name, _)) = rest.split_once('/') else {
+            let why = "the page of a cache is /cache/NAME/, with a slash at its end";
+            return Ok(text("404 Not Found", why));
+        };
+        let path = &rest[name.len()..];
+        if !path.starts_with("/api/") && path != "/metrics" {
+            // Files are alike for all.
+            return Ok(file(path));
+        }
+        if path != "/metrics"
+            && let Some(socket) = self.met.known(&self.daemon, name)
+        {
+            return self.of_cache(socket.as_deref(), path, request);
+        }
+        let is_it = |cache: &Cache| in_uri(&cache.name) == name || cache.name == name;
+        let found = self.met.all(&self.daemon).into_iter().find(is_it);
+        let Some(cache) = found else {
+            let why = "no cache of this name runs here; /api/caches names those that do";
+            return Ok(text("404 Not Found", why));
+        };
+        if path == "/metrics" {
+            return metrics(vec![cache]);
+        }
+        self.of_cache(cache.socket.as_deref(), path, request)
+    }
+
+    /// A page of this daemon's cache, or of that of the daemon at the socket.
+    fn of_cache(&self, socket: Option<&Path>, path: &str, request: &Request) -> Result<Response> {
+        let question = match path {
+            "/api/status" => Question::Status,
+            "/api/history" => match request.number("since") {
+                Ok(since) => Question::History { since },
+                Err(why) => return Ok(text("400 Bad Request", &why)),
+            },
+            "/api/events" => match request.number("after") {
+                Ok(after) => Question::Events {
+                    after: after as u64,
+                },
+                Err(why) => return Ok(text("400 Bad Request", &why)),
+            },
+            "/api/volumes" => Question::Volumes,
+            "/api/settings" => Question::Settings,
+            path => return Ok(file(path)),
+        };
+        match socket {
+            Some(socket) => json(&caches::ask(socket, question)?),
+            None => self.of_itself(question),
+        }
+    }
+
+    fn of_itself(&self, question: Question) -> Result<Response> {
+        let daemon = &self.daemon;
+        match question {
+            Question::Status => json(&daemon.status()?),
+            Question::History { since } => json(&daemon.history.after(since)),
+            Question::Events { after } => json(&daemon.events.after(after)),
+            Question::Volumes => json(&daemon.volume_views()?),
+            Question::Settings => json(&daemon.get(None)?["settings"]),
         }
     }
 }
 
-fn converse(daemon: &Daemon, stream: &TcpStream, bound: SocketAddr) {
-    let (response, with_body) = match request::read(stream) {
-        Err(Fault::Gone) => return,
-        Err(Fault::Wrong(status)) => (text(status, status), true),
-        Ok(request) if !request.host_is_ours(bound) => {
-            let why = "this name is not allowed as a host: use the address, or localhost";
-            (text("403 Forbidden", why), true)
-        }
-        Ok(request) => (answer(daemon, &request), request.with_body),
-    };
-    send(stream, &response, with_body);
+fn metrics(caches: Vec<Cache>) -> Result<Response> {
+    let named: Vec<_> = caches.into_iter().map(Cache::named).collect();
+    let page = crate::report::metrics::page(&named);
+    Ok(ok(crate::report::metrics::CONTENT_TYPE, page.into_bytes()))
 }
 
-fn answer(daemon: &Daemon, request: &Request) -> Response {
-    let made = match request.path.as_str() {
-        "/metrics" => daemon.status().map(|status| {
-            let page = crate::report::metrics::page(&status);
-            ok(crate::report::metrics::CONTENT_TYPE, page.into_bytes())
-        }),
-        "/api/status" => daemon.status().and_then(|status| json(&status)),
-        "/api/history" => match request.number("since") {
-            Ok(since) => json(&daemon.history.after(since)),
-            Err(why) => Ok(text("400 Bad Request", &why)),
-        },
-        "/api/events" => match request.number("after") {
-            Ok(after) => json(&daemon.events.after(after as u64)),
-            Err(why) => Ok(text("400 Bad Request", &why)),
-        },
-        "/api/volumes" => daemon.volume_views().and_then(|views| json(&views)),
-        path => Ok(pages::find(path).map_or_else(
-            || text("404 Not Found", "there is no such page"),
-            |page| ok(page.content_type, page.body.as_bytes().to_vec()),
-        )),
-    };
-    made.unwrap_or_else(|error| {
-        let why = crate::failure::describe(&error);
-        text("503 Service Unavailable", &why)
-    })
+fn file(path: &str) -> Response {
+    pages::find(path).map_or_else(|| text("404 Not Found", "there is no such page"), page)
+}
+
+fn page(page: &pages::Page) -> Response {
+    ok(page.content_type, page.body.as_bytes().to_vec())
 }
 
 fn json(what: &impl serde::Serialize) -> Result<Response> {

@@ -7,11 +7,12 @@ use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
 
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
+use crate::daemon::observe::health::Health;
 use crate::daemon::state::{AwayVolume, CacheSide, Daemon};
 use crate::device::cache_storage;
 use crate::report::status::{
-    BypassedRequest, CacheDeviceStatus, CacheStatus, Lately, SettingsStatus, Status, Times,
-    Traffic, VolumeStatus,
+    BypassedRequest, CacheDeviceStatus, CacheStatus, Lately, Latency, SettingsStatus, Status,
+    Times, Traffic, VolumeStatus,
 };
 
 /// A volume's blocks and mode, as one worker knows them.
@@ -26,6 +27,7 @@ struct VolumePart {
 struct Part {
     stats: Vec<Stats>,
     volumes: Vec<VolumePart>,
+    times: Vec<(VolumeSlot, Times)>,
     cached_blocks: u64,
     capacity_blocks: u64,
     unstored_blocks: u64,
@@ -39,6 +41,10 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
     let mut part = Part {
         stats: worker.stats(),
         volumes: Vec::new(),
+        times: slots
+            .iter()
+            .map(|&slot| (slot, worker.times.of(slot)))
+            .collect(),
         cached_blocks: 0,
         capacity_blocks: 0,
         unstored_blocks: 0,
@@ -76,7 +82,7 @@ fn count<'a>(names: impl Iterator<Item = &'a &'static str>) -> BTreeMap<String, 
 }
 
 /// The devices of a cache, and how much of each it uses.
-fn devices_of(cache: &CacheSide) -> Vec<CacheDeviceStatus> {
+fn devices_of(cache: &CacheSide, health: &Health) -> Vec<CacheDeviceStatus> {
     let superblock = cache.superblock();
     let geometry = &superblock.geometry;
     let devices = cache.storage.devices().map(|(number, storage)| {
@@ -89,6 +95,7 @@ fn devices_of(cache: &CacheSide) -> Vec<CacheDeviceStatus> {
             path: storage.device().path().display().to_string(),
             size_bytes: storage.device().size_bytes(),
             used_bytes: used.sum(),
+            health: health.of(storage.device().path()),
         }
     });
     devices.collect()
@@ -98,6 +105,16 @@ fn devices_of(cache: &CacheSide) -> Vec<CacheDeviceStatus> {
 fn parts_of(parts: &[Part], slot: Option<VolumeSlot>) -> impl Iterator<Item = &VolumePart> {
     let all = parts.iter().flat_map(|part| &part.volumes);
     all.filter(move |part| Some(part.slot) == slot)
+}
+
+/// Durations of a volume's requests on all threads.
+fn times_of(parts: &[Part], slot: VolumeSlot) -> Times {
+    let mut all = Times::default();
+    let times = parts.iter().flat_map(|part| &part.times);
+    for (_, times) in times.filter(|(of, _)| *of == slot) {
+        all.add(times);
+    }
+    all
 }
 
 /// A volume that is not served.
@@ -113,6 +130,9 @@ fn away(volume: &AwayVolume, parts: &[Part], block_bytes: u64) -> VolumeStatus {
         size_bytes: volume.kept.map_or(0, |(_, size_bytes)| size_bytes),
         cached_bytes: own().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
         dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
+        read_latency: Latency::default(),
+        write_latency: Latency::default(),
+        flush_latency: Latency::default(),
         away: Some(volume.why.clone()),
     }
 }
@@ -135,7 +155,11 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
             let mode = own()
                 .find_map(|part| part.mode)
                 .map_or("uncached", Mode::name);
+            let times = times_of(&parts, volume.slot);
             VolumeStatus {
+                read_latency: Latency::of(&times.read),
+                write_latency: Latency::of(&times.write),
+                flush_latency: Latency::of(&times.flush),
                 name: volume.name.clone(),
                 origin: volume.device.path().display().to_string(),
                 mode: mode.to_owned(),
@@ -159,7 +183,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         .collect();
     let cache = admin.cache.as_ref().map(|cache| CacheStatus {
         device: cache_storage::names(&cache.storage),
-        devices: devices_of(cache),
+        devices: devices_of(cache, &daemon.health),
         id: cache.superblock().id.to_string(),
         epoch: cache.superblock().epoch,
         block_bytes: cache.superblock().geometry.block_bytes,
@@ -189,6 +213,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
     };
     let times = Times::of(&stats);
     let status = Status {
+        name: daemon.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         uptime_seconds: daemon.started.elapsed().as_secs_f64(),
@@ -202,6 +227,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         lately: Lately::default(),
         trouble: Vec::new(),
         dashboard: None,
+        hook: daemon.events.hook.status(),
     };
     Ok((status, times))
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::history::sample;
+use super::hook::Phase;
 use super::report;
 use crate::daemon::state::Daemon;
 use crate::report::status::{Lately, Status, Times};
@@ -23,7 +24,7 @@ impl Daemon {
     fn complete(&self, mut status: Status) -> Status {
         status.lately = self.history.lately(&status);
         status.trouble = trouble::of(&status);
-        status.dashboard = self.dashboard.get().cloned();
+        status.dashboard = self.dashboard.page_of(&self.name);
         status
     }
 }
@@ -37,8 +38,11 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
         while let Ok((status, times)) = report::measured(&daemon) {
             let began = Instant::now();
             let status = daemon.complete(status);
+            let earlier = before
+                .as_ref()
+                .map_or(&[][..], |(earlier, _)| &earlier.trouble);
+            note_troubles(&daemon, earlier, &status.trouble);
             if let Some((earlier, earlier_times)) = &before {
-                note_troubles(&daemon, &earlier.trouble, &status.trouble);
                 let counters = Lately::whole(&status);
                 let sample = sample((earlier, earlier_times), (&status, &times));
                 daemon.history.push(sample, counters);
@@ -52,14 +56,14 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
 
 /// Trouble that comes and goes is an event.
 fn note_troubles(daemon: &Daemon, before: &[Trouble], now: &[Trouble]) {
-    let lacks = |list: &[Trouble], kind: &str| list.iter().all(|other| other.kind != kind);
-    for trouble in now.iter().filter(|trouble| lacks(before, &trouble.kind)) {
+    let lacks =
+        |list: &[Trouble], trouble: &Trouble| list.iter().all(|other| !trouble.is_same(other));
+    for trouble in now.iter().filter(|trouble| lacks(before, trouble)) {
         tracing::warn!(trouble = trouble.kind, "{}", trouble.text);
-        daemon.events.note("trouble", trouble.text.clone());
+        daemon.events.note_trouble(trouble, Phase::Begin);
     }
-    for trouble in before.iter().filter(|trouble| lacks(now, &trouble.kind)) {
+    for trouble in before.iter().filter(|trouble| lacks(now, trouble)) {
         tracing::info!(trouble = trouble.kind, "no longer so: {}", trouble.text);
-        let over = format!("no longer so: {}", trouble.text);
-        daemon.events.note("trouble-over", over);
+        daemon.events.note_trouble(trouble, Phase::End);
     }
 }

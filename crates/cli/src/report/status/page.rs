@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{Latency, Status, Traffic};
+use crate::report::health;
 use crate::units::{duration, latency, share, size};
 
 impl Status {
@@ -34,15 +35,18 @@ impl Status {
             if let Some(replacement) = cache.replacement() {
                 writeln!(out, "  {replacement}")?;
             }
-            if cache.devices.len() > 1 {
-                for device in &cache.devices {
+            for device in &cache.devices {
+                let health = health::in_words(device.health.as_ref());
+                if cache.devices.len() > 1 {
                     writeln!(
                         out,
-                        "  {}: {} of {} used",
+                        "  {}: {} of {} used, health: {health}",
                         device.path,
                         size(device.used_bytes),
                         size(device.size_bytes)
                     )?;
+                } else {
+                    writeln!(out, "  health: {health}")?;
                 }
             }
             if let Some(failure) = &cache.failure {

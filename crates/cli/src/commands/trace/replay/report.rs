@@ -11,6 +11,11 @@ use super::tally::{Side, Tally};
 use crate::args::ReplayArgs;
 use crate::units::{Speed, duration, latency, share, size};
 
+/// A replay that ends so much behind its time, and this part of its length, is one of a saturated
+/// target; less is a burst.
+const LEAST_DELAY_NS: u64 = 100_000_000;
+const MOST_DELAY_PART: u64 = 20;
+
 /// Figures that only a simulation knows.
 pub(super) struct Simulated {
     pub(super) mode: Mode,
@@ -66,6 +71,14 @@ impl Report {
         tally.read.requests + tally.write.requests + tally.other.requests
     }
 
+    /// Whether the target gets requests faster than it answers: durations are then those of a queue
+    /// that grows. Nothing at the highest speed, which is to find out how fast that is.
+    fn saturated(&self) -> Option<bool> {
+        let last_ns = self.tally.behind.last_ns;
+        let is_behind = last_ns >= LEAST_DELAY_NS && last_ns > self.tally.took_ns / MOST_DELAY_PART;
+        (self.speed != Speed::Max).then_some(is_behind)
+    }
+
     /// The report as a JSON object.
     pub(super) fn document(&self) -> Value {
         let tally = &self.tally;
@@ -93,6 +106,7 @@ impl Report {
             "write": side(&tally.write),
             "other": side(&tally.other),
             "behind": behind,
+            "saturated": self.saturated(),
             "simulated": self.simulated.as_ref().map(simulated_document),
         })
     }
@@ -170,6 +184,18 @@ impl Report {
                 latency(behind.mean_ns()),
                 latency(behind.most_ns),
                 latency(behind.last_ns)
+            );
+        }
+        if self.saturated() == Some(true) {
+            let whose = if self.simulated.is_some() {
+                "The simulated devices are"
+            } else {
+                "The target is"
+            };
+            let _ = writeln!(
+                text,
+                "{whose} SATURATED: more is sent than is answered, so that the durations above are those of \
+                 the queue. For the durations of the cache replay more slowly (--speed), or only a part"
             );
         }
         for (count, what) in [

@@ -15,11 +15,21 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-const PAGES: [Page; 5] = [
+const PAGES: [Page; 7] = [
     Page {
         path: "/",
         content_type: HTML,
         body: include_str!("assets/dashboard.html"),
+    },
+    Page {
+        path: "/overview",
+        content_type: HTML,
+        body: include_str!("assets/overview.html"),
+    },
+    Page {
+        path: "/overview.js",
+        content_type: SCRIPT,
+        body: include_str!("assets/overview.js"),
     },
     Page {
         path: "/dashboard.css",
@@ -48,6 +58,11 @@ pub(super) fn find(path: &str) -> Option<&'static Page> {
     PAGES.iter().find(|page| page.path == path)
 }
 
+/// The page of all caches.
+pub(super) fn overview() -> &'static Page {
+    &PAGES[1]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,14 +80,14 @@ mod tests {
 
     #[test]
     fn everything_that_the_page_names_is_there() {
-        let page = find("/").unwrap().body;
+        let both = find("/").unwrap().body.to_owned() + overview().body;
         let named = |attribute: &'static str| {
-            page.split(attribute)
+            both.split(attribute)
                 .skip(1)
                 .filter_map(|rest| rest.split('"').next())
         };
         let files: Vec<&str> = named("src=\"").chain(named("href=\"")).collect();
-        assert!(files.len() >= 4, "{files:?}");
+        assert!(files.len() >= 8, "{files:?}");
         for file in files.iter().filter(|file| !file.starts_with("data:")) {
             let served = find(&format!("/{file}")).is_some() || *file == "metrics";
             assert!(served, "{file}");

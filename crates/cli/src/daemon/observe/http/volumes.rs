@@ -30,7 +30,7 @@ struct Multiple {
 
 /// A volume, as shown.
 #[derive(Debug, Serialize)]
-pub(super) struct VolumeView {
+pub(in crate::daemon) struct VolumeView {
     name: String,
     size_bytes: u64,
     /// Distinct data that was read or written, by the sample.
@@ -44,7 +44,7 @@ pub(super) struct VolumeView {
 
 impl Daemon {
     /// All volumes that are followed.
-    pub(super) fn volume_views(&self) -> Result<Vec<VolumeView>> {
+    pub(in crate::daemon) fn volume_views(&self) -> Result<Vec<VolumeView>> {
         let status = self.status()?;
         let capacity_bytes = status.cache.map_or(0, |cache| cache.capacity_bytes);
         let alone = status.volumes.len() == 1;

@@ -66,8 +66,22 @@ function options(chart, card, xScale, series, xAxis) {
     width: width(card), height: 190, cursor: { y: false }, legend: { live: true },
     scales: { x: xScale, y: yScale(chart) },
     axes: [axis(xAxis), axis({ size: 74, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : chart.format(tick))) })],
-    series: [series, ...chart.series.map(([label], at) => ({ label, stroke: COLOURS[at], width: 1.5, spanGaps: true, points: { show: false }, value: (_, value) => chart.format(value) }))],
+    series: [series, ...chart.series.map(([label], at) => ({ label, stroke: COLOURS[at], width: 1.5, spanGaps: true, points: { show: false }, value: (plot, value, at, index) => chart.format(atRest(plot, at, index, value)) }))],
   };
+}
+
+// The value of a legend that nobody points at: the last, or that of the place which the plot says.
+function atRest(plot, at, index, value) {
+  if (index !== null && index !== undefined) return value;
+  const column = plot.data && plot.data[at];
+  if (!column || column.length === 0) return null;
+  return column[plot.restIndex === undefined ? column.length - 1 : plot.restIndex];
+}
+
+function setData(plot, data) {
+  plot.setData(data, true);
+  // Legends at rest follow the data.
+  if (plot.cursor.idx === null || plot.cursor.idx === undefined) plot.setLegend({ idx: null }, false);
 }
 
 function clock(unix) { return new Date(unix * 1000).toLocaleTimeString(); }
@@ -76,7 +90,7 @@ function makeCharts() {
   for (const chart of CHARTS) {
     chart.card = element("article", { class: "card" }, element("h2", {}, chart.title));
     $("charts").append(chart.card);
-    const time = { label: "time", value: (_, value) => (value === null ? "-" : clock(value)) };
+    const time = { label: "time", value: (plot, value, at, index) => { const unix = atRest(plot, at, index, value); return unix === null ? "-" : clock(unix); } };
     chart.plot = new uPlot(options(chart, chart.card, { time: true }, time, { values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })), space: 60 }), [[], ...chart.series.map(() => [])], chart.card);
   }
   new ResizeObserver(() => {
@@ -87,12 +101,14 @@ function makeCharts() {
 
 function drawCharts() {
   const now = state.times.length ? state.times[state.times.length - 1] : Date.now() / 1000;
-  const from = now - state.seconds;
+  // A daemon that is younger than the span fills the chart all the same.
+  const oldest = state.times.length ? state.times[0] : now;
+  const from = Math.max(now - state.seconds, Math.min(oldest, now - 60));
   let first = state.times.findIndex((time) => time >= from);
   if (first < 0) first = 0;
   const times = state.times.slice(first);
   for (const chart of CHARTS) {
-    chart.plot.setData([times, ...chart.series.map(([, name]) => (state.columns[name] || []).slice(first))], true);
+    setData(chart.plot, [times, ...chart.series.map(([, name]) => (state.columns[name] || []).slice(first))]);
     chart.plot.setScale("x", { min: from, max: now });
   }
 }
@@ -145,10 +161,46 @@ function tile(id, name, value, more) {
   return element("div", { class: "tile", id: `tile-${id}` }, element("span", {}, name), element("b", {}, value), element("span", {}, more || ""));
 }
 
+function drawVolumes(volumes) {
+  const slow = (times) => (times.count ? seconds(times.p99_ns / 1e9) : "-");
+  $("volume-rows").replaceChildren(...volumes.map((volume) => {
+    const away = volume.away !== undefined && volume.away !== null;
+    const row = element("tr", away ? { class: "trouble", title: volume.away, "data-name": volume.name } : { "data-name": volume.name });
+    const cells = [volume.name, away ? "not served" : volume.mode, volume.origin || "-", bytes(volume.size_bytes), bytes(volume.cached_bytes), bytes(volume.dirty_bytes), slow(volume.read_latency), slow(volume.write_latency)];
+    row.append(...cells.map((text) => element("td", {}, text)));
+    return row;
+  }));
+}
+
+async function refreshSettings() {
+  const settings = Object.entries(await get("api/settings"));
+  $("settings").hidden = state.status === null || !state.status.cache;
+  $("setting-rows").replaceChildren(...settings.map(([name, value]) => element("tr", {}, element("th", {}, name), element("td", {}, value))));
+}
+
+// The life of a device of the cache, as it says itself.
+function healthTile(device, isOneOfSeveral) {
+  const known = (value, text) => (value === null || value === undefined ? [] : [text(value)]);
+  const health = device.health;
+  const name = isOneOfSeveral ? `Life used, ${device.path}` : "Life of the SSD used";
+  if (!health) return tile("health", name, "not known");
+  const more = [
+    ...health.warnings,
+    ...known(health.spare_percent, (spare) => `spare ${spare} %`),
+    ...known(health.media_errors, (errors) => `media errors ${errors}`),
+    ...known(health.temperature_celsius, (degrees) => `${degrees} °C`),
+    ...known(health.power_on_hours, (hours) => `on for ${hours} h`),
+  ];
+  const used = health.life_used_percent;
+  return tile("health", name, used === null ? "-" : `${used} %`, more.join(", "));
+}
+
 function drawStatus(status) {
   $("about").textContent = `${status.version}, up ${duration(status.uptime_seconds)}, ${status.clients} client(s)` +
     (status.cache ? `, cache ${status.cache.device}` : ", no cache");
   $("trouble").replaceChildren(...status.trouble.map((trouble) => element("li", { "data-kind": trouble.kind }, trouble.text)));
+  $("well").hidden = status.trouble.length > 0;
+  drawVolumes(status.volumes);
   const late = status.lately;
   const hit = (hits, misses) => (hits + misses > 0 ? hits / (hits + misses) : null);
   const past = status.traffic;
@@ -168,6 +220,7 @@ function drawStatus(status) {
   const origin = past.origin_read_bytes + past.origin_written_bytes;
   const ssd = past.cache_read_bytes + past.cache_data_written_bytes + past.cache_metadata_written_bytes;
   tiles.push(tile("share", "Moved by the cache device", ratio(origin + ssd > 0 ? ssd / (origin + ssd) : null), `origins ${bytes(origin)}`));
+  for (const device of status.cache ? status.cache.devices : []) tiles.push(healthTile(device, status.cache.devices.length > 1));
   $("tiles").replaceChildren(...tiles);
 }
 
@@ -195,11 +248,15 @@ function drawCurve(view, volume) {
   const data = [points.map((point) => point.size_bytes), points.map((point) => point.hit_ratio), points.map((point) => point.read_hit_ratio), points.map((point) => point.write_hit_ratio)];
   if (points.length < 2) {
     view.note.textContent = "Not enough was read or written yet.";
-  } else if (view.plot) {
-    view.plot.setData(data);
-  } else {
-    const size = { label: "cache", value: (_, value) => bytes(value) };
+  } else if (!view.plot) {
+    const size = { label: "cache", value: (plot, value, at, index) => bytes(atRest(plot, at, index, value)) };
     view.plot = new uPlot(options(chart, view.card, { time: false, distr: 3, log: 2 }, size, { values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : bytes(tick))), space: 80 }), data, view.card);
+  }
+  if (view.plot) {
+    // At rest it says what the present cache gives.
+    const larger = points.findIndex((point) => point.size_bytes >= volume.share_bytes);
+    view.plot.restIndex = larger < 0 ? points.length - 1 : larger;
+    setData(view.plot, data);
   }
   if (points.length >= 2) view.note.textContent = `Of ${bytes(volume.footprint_bytes)} in use, by a sample, for LRU. Its cache: ${bytes(volume.share_bytes)}.`;
   view.gains.replaceChildren(...volume.multiples.map((multiple) => element("tr", {},
@@ -245,8 +302,12 @@ async function live() {
   try {
     await refreshHistory();
     await refreshEvents();
-    drawStatus(await get("api/status"));
-    if (turn % 10 === 0) await refreshVolumes();
+    state.status = await get("api/status");
+    drawStatus(state.status);
+    if (turn % 10 === 0) {
+      await refreshVolumes();
+      await refreshSettings();
+    }
     turn += 1;
     if (!document.hidden) drawCharts();
     $("gone").hidden = true;
