@@ -8,15 +8,23 @@
 //! | [`flight`] | a request on its way through the cache |
 //! | [`adaptive_polling`] | staying awake for a client's next request |
 //! | [`link`] | messages between threads |
+//! | [`entrance`] | new connections, until they open an export |
+//! | [`admitted`] | a client on its way from there to its thread |
+//! | [`exports`] | the exports that they find |
+//! | [`seats`] | places for those that have opened one |
 //! | [`listener`] | sockets of clients |
 //! | [`tap`] | watching a volume's requests |
 //! | [`ublk`] | volumes as block devices |
 
 mod adaptive_polling;
+mod admitted;
 pub(super) mod client;
+pub(super) mod entrance;
+pub(super) mod exports;
 mod flight;
 pub(super) mod link;
 pub(super) mod listener;
+pub(super) mod seats;
 pub(super) mod served;
 pub(super) mod tap;
 pub(crate) mod ublk;

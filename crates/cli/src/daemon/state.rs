@@ -10,6 +10,8 @@ use forebay_cache::control::Control;
 use forebay_engine::{Settings, Superblock, VolumeSettings, VolumeSlot};
 use forebay_io::RealDevice;
 
+use super::data::entrance::Entrance;
+use super::data::exports::Exports;
 use super::data::link::Link;
 use super::data::listener::Listening;
 use super::data::served::Clock;
@@ -128,6 +130,8 @@ impl Admin {
 /// The daemon as its control plane sees it.
 pub(in crate::daemon) struct Daemon {
     pub(in crate::daemon) links: Vec<Link>,
+    pub(in crate::daemon) entrance: Entrance,
+    pub(in crate::daemon) exports: Arc<Exports>,
     pub(in crate::daemon) admin: Mutex<Admin>,
     pub(in crate::daemon) listening: Vec<Listening>,
     pub(in crate::daemon) started: Instant,

@@ -224,6 +224,10 @@ impl Run<'_, '_> {
         if let Instruction::AddVolume(slot, _) | Instruction::BringBack(slot, _) = instruction {
             self.slot = Some(*slot);
         }
+        if let Instruction::SetDetaching(slot, true) = instruction {
+            // Before the workers close its clients, so that none comes after that.
+            self.daemon.exports.withdraw(*slot);
+        }
         let mut answers = Vec::new();
         for link in &self.daemon.links {
             let instruction = instruction.clone();
@@ -233,6 +237,9 @@ impl Run<'_, '_> {
                 worker.instruct(&instruction, volume.as_ref(), device.as_ref())
             })?;
             answers.push(answer);
+        }
+        if let Instruction::SetDetaching(slot, false) = instruction {
+            self.daemon.exports.offer_again(*slot);
         }
         Ok(answers)
     }

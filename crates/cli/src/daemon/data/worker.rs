@@ -20,7 +20,7 @@ use forebay_engine::{
     Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Stats, VolumeSettings,
     VolumeSlot,
 };
-use forebay_frontend::nbd::{Export, ExportId, ExportName, ExportTable, Limits};
+use forebay_frontend::nbd::ExportTable;
 use forebay_io::{
     Arena, Carried, Completion, Done, Driver, DriverDevice, DriverError, Token, Uring, UringError,
 };
@@ -29,18 +29,15 @@ use super::adaptive_polling::AdaptivePolling;
 use super::client::Client;
 use super::flight::{Asker, Flight};
 use super::link::{Link, Message};
-use super::listener::Listener;
 use super::served::{Clock, ServedVolume, TimedDevice};
 use super::tap::Taps;
 use super::ublk::queue::Queues;
 use crate::daemon::notice::Notice;
+use crate::daemon::seldom;
 use crate::device::shared_memory;
-use crate::failure::in_words;
-use crate::network::nbd::Tls;
 
 pub(super) const RECEIVED: u8 = 1;
 pub(super) const SENT: u8 = 2;
-const LISTENER: u8 = 3;
 
 /// Entries of the ring; others wait in its backlog.
 const RING_ENTRIES: u32 = 1024;
@@ -69,8 +66,8 @@ pub(in crate::daemon) struct Worker {
     /// The cache's devices by number, one of the driver's for each shard.
     cache_devices: Vec<(u8, DriverDevice)>,
     pub(in crate::daemon) volumes: Vec<Option<(ServedVolume, DriverDevice)>>,
-    pub(in crate::daemon) exports: ExportTable,
-    pub(in crate::daemon) limits: Limits,
+    /// A client opens its export at the entrance.
+    pub(super) no_exports: ExportTable,
     /// Taps of volumes.
     pub(in crate::daemon) taps: Taps,
     /// Askers of blocks that another worker knows of.
@@ -86,8 +83,6 @@ pub(in crate::daemon) struct Worker {
     pub(super) starving: Vec<u32>,
     /// Kept so that giving buffers back allocates nothing.
     pub(in crate::daemon) released: Vec<u64>,
-    listeners: Vec<(Listener, Tls)>,
-    next_worker: usize,
     /// A request was answered this turn.
     pub(super) landed: bool,
     adaptive_polling: AdaptivePolling,
@@ -112,7 +107,6 @@ pub(in crate::daemon) struct WorkerParts {
     pub(in crate::daemon) workers: u16,
     pub(in crate::daemon) shared: Arc<Shared>,
     pub(in crate::daemon) geometry: Geometry,
-    pub(in crate::daemon) limits: Limits,
 }
 
 impl Worker {
@@ -135,8 +129,7 @@ impl Worker {
             host,
             cache_devices: Vec::new(),
             volumes: Vec::new(),
-            exports: ExportTable::default(),
-            limits: parts.limits,
+            no_exports: ExportTable::default(),
             taps: Taps::default(),
             questions: Slots::default(),
             control_flushes: Vec::new(),
@@ -145,8 +138,6 @@ impl Worker {
             busy: Vec::new(),
             starving: Vec::new(),
             released: Vec::new(),
-            listeners: Vec::new(),
-            next_worker: 0,
             landed: false,
             adaptive_polling: AdaptivePolling::default(),
             paused: false,
@@ -204,13 +195,8 @@ impl Worker {
                 self.host.instruct(instruction)
             }
             (Instruction::SetDetaching(slot, true), ..) => {
-                self.exports.remove(ExportId(u32::from(slot.0)));
                 self.taps.end(*slot);
                 self.close_clients_of(*slot);
-                self.host.instruct(instruction)
-            }
-            (Instruction::SetDetaching(slot, false), ..) => {
-                self.offer_volume(*slot);
                 self.host.instruct(instruction)
             }
             (Instruction::RemoveVolume(slot), ..) => match self.remove_volume(*slot) {
@@ -249,7 +235,7 @@ impl Worker {
     }
 
     /// Serves a volume from now on, under this number. Clients see it once it is offered
-    /// ([`Worker::offer_volume`]), when all workers serve it.
+    /// ([`super::exports::Exports`]), when all workers serve it.
     pub(in crate::daemon) fn add_volume(&mut self, slot: VolumeSlot, volume: ServedVolume) {
         self.host.add_volume(slot, volume.config);
         self.route_volume(slot, volume);
@@ -271,38 +257,12 @@ impl Worker {
         self.volumes[at] = Some((volume, device));
     }
 
-    /// Has clients see a volume.
-    pub(in crate::daemon) fn offer_volume(&mut self, slot: VolumeSlot) {
-        let Some(Some((volume, _))) = self.volumes.get(usize::from(slot.0)) else {
-            return;
-        };
-        let export = Export {
-            id: ExportId(u32::from(slot.0)),
-            ..volume.export.clone()
-        };
-        if let Err(error) = self.exports.add(export) {
-            // Names were checked against those in use; the volume is whole, only not exported.
-            tracing::error!("{error}");
-        }
-    }
-
-    /// Offers a volume under another name. Clients that have it open keep it.
-    pub(in crate::daemon) fn rename_volume(&mut self, slot: VolumeSlot, name: ExportName) {
-        if let Some(Some((volume, _))) = self.volumes.get_mut(usize::from(slot.0)) {
-            volume.export.name = name.clone();
-        }
-        if let Err(error) = self.exports.rename(ExportId(u32::from(slot.0)), name) {
-            // Names were checked against those in use; it goes on under the old one.
-            tracing::error!("{error}");
-        }
-    }
-
     /// Forgets a retired volume; says how much still stands in the way.
     fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
         let used = self
             .clients
             .iter_mut()
-            .filter(|client| client.volume == Some(slot))
+            .filter(|client| client.volume == slot)
             .count();
         let used = used + self.questions.len();
         if used > 0 {
@@ -413,19 +373,6 @@ impl Worker {
         }
     }
 
-    pub(in crate::daemon) fn listen(&mut self, listener: Listener, tls: Tls) {
-        self.ring.poll(
-            listener.as_fd(),
-            POLL_IN,
-            Token::new(LISTENER, self.listeners.len() as u64),
-        );
-        self.listeners.push((listener, tls));
-    }
-
-    pub(in crate::daemon) fn stop_listening(&mut self) {
-        self.listeners.clear();
-    }
-
     /// Ends the loop after this turn.
     pub(in crate::daemon) fn stop(&mut self) {
         self.stop = true;
@@ -501,7 +448,6 @@ impl Worker {
             Token::STANDING_TAG => self.arrived(completion.token.value(), completion.result),
             RECEIVED => self.received(value, completion.result),
             SENT => self.sent(value, completion.result),
-            LISTENER => self.accept_clients(value as usize),
             _ => {}
         }
     }
@@ -510,38 +456,10 @@ impl Worker {
         while let Ok(message) = self.inbox.try_recv() {
             match message {
                 Message::Host(message) => self.host.receive(self.now, message, &mut self.arena),
-                Message::Client(socket, tls) => self.add_client(socket, tls),
+                Message::Client(admitted) => self.add_client(*admitted),
                 Message::Ask(question) => self.asked(question),
                 Message::Told(flight, extents) => self.told(flight, &extents),
                 Message::Task(task) => task(self),
-            }
-        }
-    }
-
-    fn accept_clients(&mut self, at: usize) {
-        let mut accepted = Vec::new();
-        let Some((listener, tls)) = self.listeners.get(at) else {
-            return;
-        };
-        loop {
-            match listener.accept(tls) {
-                Ok(client) => accepted.push(client),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                Err(error) => {
-                    let error = in_words(&error);
-                    tracing::warn!("a client could not be accepted: {error}");
-                    break;
-                }
-            }
-        }
-        self.ring
-            .poll(listener.as_fd(), POLL_IN, Token::new(LISTENER, at as u64));
-        for (socket, tls) in accepted {
-            self.next_worker = (self.next_worker + 1) % self.peers.len();
-            if self.next_worker == self.index {
-                self.add_client(socket, tls);
-            } else {
-                self.peers[self.next_worker].send(Message::Client(socket, tls));
             }
         }
     }
@@ -661,6 +579,9 @@ impl Worker {
         }
         self.housekept = self.now;
         self.end_slow_clients();
+        if self.index == 0 {
+            seldom::catch_up();
+        }
     }
 
     fn report_abandonment(&mut self) {
@@ -674,6 +595,3 @@ impl Worker {
         }
     }
 }
-
-/// POLLIN of poll(2).
-const POLL_IN: u32 = 1;

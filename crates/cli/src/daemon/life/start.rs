@@ -13,10 +13,11 @@ use signal_hook::iterator::Signals;
 
 use super::abandonment::GivingUp;
 use super::opening::{open_cache, open_origins};
-use super::threads::{Started, start_workers};
+use super::threads::{Started, clients_of_each, start_workers};
 use super::{shutdown, watchdog};
 use crate::config::Plan;
 use crate::daemon::control::{answer, away, socket};
+use crate::daemon::data::entrance::{Entrance, EntranceParts};
 use crate::daemon::data::listener::{Listener, Listening, bind_unix, nobody_listens};
 use crate::daemon::data::served::Clock;
 use crate::daemon::data::ublk::export::check_driver;
@@ -159,15 +160,22 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         volumes,
         away,
         limits,
+        exports,
     } = start_workers(&plan, cache, &origins, clock, &notices)?;
     let listening: Vec<Listening> = listeners
         .iter()
         .map(|listener| listener.listening(&plan.tls))
         .collect();
-    for listener in listeners {
-        let tls = plan.tls.clone();
-        links[0].call(move |worker| worker.listen(listener, tls))?;
-    }
+    let listeners = listeners.into_iter();
+    let entrance = Entrance::open(EntranceParts {
+        listeners: listeners
+            .map(|listener| (listener, plan.tls.clone()))
+            .collect(),
+        exports: Arc::clone(&exports),
+        links: links.clone(),
+        limits,
+        clients_each: clients_of_each(links.len()),
+    })?;
     for volume in &volumes {
         tracing::info!(
             "volume {} ({}) is served",
@@ -181,6 +189,8 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
     let workers = links.len();
     let daemon = Arc::new(Daemon {
         links,
+        entrance,
+        exports,
         admin: Mutex::new(Admin {
             cache,
             volumes,

@@ -11,19 +11,20 @@ mod volumes;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::daemon::seldom;
 use crate::daemon::state::Daemon;
+use crate::daemon::visitors::{PAUSE, Visit, Visitors};
 use crate::failure;
 use crate::network::http::HttpPlan;
 use crate::thread;
 use request::{Fault, Request};
 
-/// The most connections that are answered at a time.
-const CONNECTIONS: usize = 16;
+/// The most connections at a time.
+const CONNECTIONS: usize = 64;
 /// The longest time a client may take to receive its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -74,32 +75,43 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>, listener: TcpListener) -> R
 }
 
 fn serve(daemon: &Arc<Daemon>, listener: &TcpListener, bound: SocketAddr) {
-    let connected = Arc::new(AtomicUsize::new(0));
+    let visitors = Visitors::new(CONNECTIONS);
     for stream in listener.incoming() {
-        let Ok(stream) = stream else {
-            // Out of descriptors, perhaps: not to be asked again at once.
-            std::thread::sleep(Duration::from_millis(100));
-            continue;
+        let stream = match stream {
+            Ok(stream) => Arc::new(stream),
+            Err(error) => {
+                seldom::PAGES.warn(format_args!(
+                    "a request for the dashboard could not be accepted: {}",
+                    failure::in_words(&error)
+                ));
+                std::thread::sleep(PAUSE);
+                continue;
+            }
         };
-        if connected.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
-            connected.fetch_sub(1, Ordering::AcqRel);
+        let Some((visit, took)) = visitors.let_in(&stream) else {
             send(&stream, &busy(), true);
             continue;
+        };
+        if took {
+            seldom::PAGES.warn(format_args!(
+                "a connection to the dashboard that had not sent its request, or did not read its answer, was closed \
+                 to let another in: {CONNECTIONS} at a time"
+            ));
         }
-        let (daemon, counted) = (Arc::clone(daemon), Arc::clone(&connected));
+        let daemon = Arc::clone(daemon);
         let started = thread::start("forebay-page", move || {
-            converse(&daemon, &stream, bound);
-            counted.fetch_sub(1, Ordering::AcqRel);
+            converse(&daemon, &visit, &stream, bound)
         });
         if let Err(error) = started {
-            connected.fetch_sub(1, Ordering::AcqRel);
             let error = failure::describe(&error);
-            tracing::warn!("a request for the dashboard was turned away: {error}");
+            seldom::PAGES.warn(format_args!(
+                "a request for the dashboard was turned away: {error}"
+            ));
         }
     }
 }
 
-fn converse(daemon: &Daemon, stream: &TcpStream, bound: SocketAddr) {
+fn converse(daemon: &Daemon, visit: &Visit<TcpStream>, stream: &TcpStream, bound: SocketAddr) {
     let (response, with_body) = match request::read(stream) {
         Err(Fault::Gone) => return,
         Err(Fault::Wrong(status)) => (text(status, status), true),
@@ -107,7 +119,10 @@ fn converse(daemon: &Daemon, stream: &TcpStream, bound: SocketAddr) {
             let why = "this name is not allowed as a host: use the address, or localhost";
             (text("403 Forbidden", why), true)
         }
-        Ok(request) => (answer(daemon, &request), request.with_body),
+        Ok(request) => {
+            let response = visit.work(|| answer(daemon, &request));
+            (response, request.with_body)
+        }
     };
     send(stream, &response, with_body);
 }
