@@ -341,8 +341,10 @@ impl Worker {
                 shards,
                 settings,
             );
-            let buffer =
-                made.map_err(|error| format!("no memory buffer could be made: {error}"))?;
+            let buffer = made.map_err(|error| {
+                let why = crate::failure::describe(&error);
+                format!("no memory buffer could be made: {why}")
+            })?;
             self.arena.attach_buffer(number, buffer);
             engine.adopt_buffer(&mut self.arena);
         }
@@ -368,7 +370,8 @@ impl Worker {
             }
             let shared = self.arena.detach_ring(number).into_iter().chain(buffer);
             for error in shared.filter_map(|memory| memory.remove().err()) {
-                tracing::warn!("{error}");
+                let why = crate::failure::describe(&error.into());
+                tracing::warn!("{why}; see `forebay memory`");
             }
         }
     }
