@@ -29,7 +29,8 @@ use crate::daemon::observe::recordings::Recordings;
 use crate::daemon::observe::{advice, http, sampler};
 use crate::daemon::state::{Admin, Daemon};
 use crate::device::attach::Surroundings;
-use crate::device::state_dir::{StateDir, run_dir};
+use crate::device::run_dir::{self, run_dir};
+use crate::device::state_dir::StateDir;
 use crate::network::access::{Group, SocketAccess};
 use crate::service_manager;
 use crate::thread;
@@ -141,7 +142,12 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
     if plan.ublk {
         check_driver()?;
     }
-    remove_dead_sockets(&run_dir());
+    if plan.control.is_none() {
+        run_dir::make(&run_dir())?;
+    }
+    if run_dir::check(&run_dir()).is_ok() {
+        remove_dead_sockets(&run_dir());
+    }
     // Sockets come first: a daemon that nobody can reach must not begin to write.
     let control = bind_control(&control_path, plan.control_group)?;
     let mut guard = ControlSocket(Some(control_path.clone()));
