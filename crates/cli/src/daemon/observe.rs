@@ -5,6 +5,7 @@
 //! | [`report`] | status, gathered from all threads |
 //! | [`history`], [`events`] | the last hour, in memory |
 //! | [`sampler`] | a sample for the history each second |
+//! | [`failing`], [`shortened`] | devices that fail, and files that are not what they were |
 //! | [`taps`] | taps in all threads |
 //! | [`followed`], [`heat`] | what is known of a volume by following its requests |
 //! | [`advice`] | advice from that |
@@ -13,6 +14,7 @@
 
 pub(super) mod advice;
 pub(super) mod events;
+pub(super) mod failing;
 pub(super) mod followed;
 mod heat;
 pub(super) mod history;
@@ -21,4 +23,5 @@ mod record;
 pub(super) mod recordings;
 mod report;
 pub(super) mod sampler;
+mod shortened;
 mod taps;

@@ -18,6 +18,7 @@ use super::data::served::Clock;
 use super::life::abandonment::GivingUp;
 use super::notice::Notice;
 use super::observe::events::Events;
+use super::observe::failing::Failing;
 use super::observe::followed::Advisers;
 use super::observe::history::History;
 use super::observe::recordings::Recordings;
@@ -141,6 +142,7 @@ pub(in crate::daemon) struct Daemon {
     pub(in crate::daemon) advisers: Advisers,
     pub(in crate::daemon) history: History,
     pub(in crate::daemon) events: Events,
+    pub(in crate::daemon) failing: Arc<Failing>,
     /// Where it is, once it is.
     pub(in crate::daemon) dashboard: OnceLock<String>,
     pub(in crate::daemon) control_path: PathBuf,

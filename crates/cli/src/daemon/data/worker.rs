@@ -33,6 +33,7 @@ use super::served::{Clock, ServedVolume, TimedDevice};
 use super::tap::Taps;
 use super::ublk::queue::Queues;
 use crate::daemon::notice::Notice;
+use crate::daemon::observe::failing::Failing;
 use crate::daemon::seldom;
 use crate::device::shared_memory;
 
@@ -74,6 +75,7 @@ pub(in crate::daemon) struct Worker {
     pub(super) questions: Slots<Asker>,
     /// Waiters for flushes of the control plane.
     control_flushes: Vec<(Device, Sender<ControlFlush>)>,
+    failing: Arc<Failing>,
     pub(super) clients: Slots<Box<Client>>,
     /// Queues of block devices.
     pub(in crate::daemon) ublk: Queues,
@@ -107,6 +109,7 @@ pub(in crate::daemon) struct WorkerParts {
     pub(in crate::daemon) workers: u16,
     pub(in crate::daemon) shared: Arc<Shared>,
     pub(in crate::daemon) geometry: Geometry,
+    pub(in crate::daemon) failing: Arc<Failing>,
 }
 
 impl Worker {
@@ -133,6 +136,7 @@ impl Worker {
             taps: Taps::default(),
             questions: Slots::default(),
             control_flushes: Vec::new(),
+            failing: parts.failing,
             clients: Slots::default(),
             ublk: Queues::default(),
             busy: Vec::new(),
@@ -478,6 +482,9 @@ impl Worker {
                 self.carried_out(what, result);
             }
             self.done = done;
+            for failed in self.driver.take_failed() {
+                self.failing.note(&failed);
+            }
             self.host.advance(self.now, &mut self.arena);
             while let Some(order) = self.host.next_order() {
                 self.carry_out(order);

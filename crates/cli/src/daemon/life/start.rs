@@ -23,6 +23,7 @@ use crate::daemon::data::served::Clock;
 use crate::daemon::data::ublk::export::check_driver;
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::observe::events::Events;
+use crate::daemon::observe::failing::Failing;
 use crate::daemon::observe::followed::Advisers;
 use crate::daemon::observe::history::History;
 use crate::daemon::observe::recordings::Recordings;
@@ -159,6 +160,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
     let mut origins = open_origins(&plan, &surroundings)?;
     let cache = open_cache(&plan, saves, &mut origins, &surroundings)?;
     let clock = Clock(Instant::now());
+    let failing = Arc::new(Failing::default());
     let Started {
         links,
         threads,
@@ -167,7 +169,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         away,
         limits,
         exports,
-    } = start_workers(&plan, cache, &origins, clock, &notices)?;
+    } = start_workers(&plan, cache, &origins, clock, &notices, &failing)?;
     let listening: Vec<Listening> = listeners
         .iter()
         .map(|listener| listener.listening(&plan.tls))
@@ -211,6 +213,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         advisers: Advisers::default(),
         history: History::new(),
         events: Events::default(),
+        failing,
         dashboard: OnceLock::new(),
         control_path,
         surroundings,

@@ -22,6 +22,7 @@ use crate::daemon::data::link::{Link, Message};
 use crate::daemon::data::served::{Clock, ServedVolume, TimedDevice, plain_config};
 use crate::daemon::data::worker::{Worker, WorkerParts};
 use crate::daemon::notice::Notice;
+use crate::daemon::observe::failing::Failing;
 use crate::daemon::state::{AwayVolume, CacheSide, VolumeSide};
 use crate::device::attach::{self, Origin};
 use crate::device::cache_storage::CacheStorage;
@@ -113,10 +114,17 @@ pub(super) fn start_workers(
     origins: &Origins,
     clock: Clock,
     notices: &Sender<Notice>,
+    failing: &Arc<Failing>,
 ) -> Result<Started> {
     let shape = Shape::of(plan, cache.as_ref())?;
     let (started, all_started) = channel();
-    let mut shares = shares(plan, cache.as_ref(), shape, (clock, notices), started)?;
+    let mut shares = shares(
+        plan,
+        cache.as_ref(),
+        shape,
+        (clock, notices, failing),
+        started,
+    )?;
     let plain = |(origin, _): &(Origin, VolumePlan)| (0, plain_config(origin.size_bytes()));
     let (cache, configs, kept) = match cache {
         Some(cache) => deal(cache, &mut shares),
@@ -197,7 +205,7 @@ fn shares(
     plan: &Plan,
     cache: Option<&OpenCache>,
     shape: Shape,
-    (clock, notices): (Clock, &Sender<Notice>),
+    (clock, notices, failing): (Clock, &Sender<Notice>, &Arc<Failing>),
     started: Sender<Result<(usize, Link)>>,
 ) -> Result<Vec<Share>> {
     let Shape {
@@ -211,6 +219,7 @@ fn shares(
         None => vec![worker as u16],
     };
     let shared = Arc::new(Shared::default());
+    let failing = Arc::clone(failing);
     let arenas = divide_memory(plan.memory_bytes, threads)?;
     let share = |(index, (arena, inlet))| {
         let (sender, inbox) = channel();
@@ -226,6 +235,7 @@ fn shares(
                 workers: threads as u16,
                 shared: Arc::clone(&shared),
                 geometry,
+                failing: Arc::clone(&failing),
             },
             shards: cache.is_none().then_some((0, None)).into_iter().collect(),
             cache: cache.map_or_else(Vec::new, |cache| cache.devices.clone()),
