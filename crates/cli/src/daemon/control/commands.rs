@@ -16,7 +16,7 @@ use crate::daemon::data::served::{ServedVolume, TimedDevice};
 use crate::daemon::data::worker::Worker;
 use crate::daemon::state::{Admin, CacheSide, Daemon};
 use crate::device::cache_storage;
-use crate::device::fingerprint;
+use crate::device::fingerprint::{self, Marks};
 use crate::failure::{Interrupted, wrong_usage};
 use crate::wall_clock::since_1970;
 
@@ -338,8 +338,9 @@ impl Run<'_, '_> {
             flushed
                 .unwrap_or_else(|| storage.flush())
                 .with_context(|| format!("cannot flush the origin device {path}"))?;
-            let contents = fingerprint::take(&mut storage, side.device.identity(), side.size_bytes)
-                .with_context(|| format!("cannot read the origin device {path}"))?;
+            let contents =
+                fingerprint::take(&mut storage, Marks::of(&side.device), side.size_bytes)
+                    .with_context(|| format!("cannot read the origin device {path}"))?;
             seen.push(Fingerprint {
                 volume: *id,
                 contents,
