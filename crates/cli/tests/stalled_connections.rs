@@ -407,3 +407,64 @@ fn tcp_address(scratch: &Scratch, daemon: &Daemon, scheme: &str) -> String {
     let uri = uris.find_map(|uri| uri.strip_prefix(scheme)).unwrap();
     uri.split('/').next().unwrap().to_owned()
 }
+
+/// All places that a listener's clients can have are taken: those of another listener are not, and
+/// clients that stopped in the middle of a message make room for who waits.
+#[test]
+fn clients_that_stopped_give_their_places_away_and_those_that_wait_do_not() {
+    allow_files();
+    let scratch = Scratch::new();
+    scratch.file("origin", 16 * MIB);
+    let more = [
+        "--origin",
+        "origin",
+        "--nbd",
+        "tcp:127.0.0.1:0",
+        "--nbd-insecure",
+    ];
+    let daemon = Daemon::start(&scratch, &more);
+    let place = Place::Tcp(tcp_address(&scratch, &daemon, "nbd://"));
+    let mut idle: Vec<Box<dyn Stream>> = (0..10).map(|_| place.connect().unwrap()).collect();
+    for stream in &mut idle {
+        let_in(&mut **stream).unwrap();
+    }
+    let mut stopped = Vec::new();
+    // The first that has no answer within a second.
+    loop {
+        let mut stream = place.connect().unwrap();
+        if half_request(&mut *stream).is_err() {
+            break;
+        }
+        stopped.push(stream);
+    }
+    assert_eq!(
+        idle.len() + stopped.len(),
+        256 - 16,
+        "16 are kept for the unix socket"
+    );
+    let began = Instant::now();
+    let mut other = Client::connect(&scratch.path("nbd")).unwrap();
+    assert_eq!(other.read(0, 4096), vec![0; 4096]);
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "by another listener"
+    );
+    // Ten seconds after they stopped, or a few tries later.
+    until("a place for one more", || {
+        let mut stream = place.connect().unwrap();
+        let_in(&mut *stream).is_ok()
+    });
+    assert!(
+        daemon.log().contains("stopped in the middle of a message"),
+        "{}",
+        daemon.log()
+    );
+    for stream in &mut idle {
+        let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
+        request.extend([0; 20]);
+        request.extend(512u32.to_be_bytes());
+        stream.write_all(&request).unwrap();
+        stream.read_exact(&mut [0; 16 + 512]).unwrap();
+    }
+    daemon.stop();
+}

@@ -59,7 +59,10 @@ impl Newcomer {
     /// Events that it waits for. One that waits for a place is only watched for its end.
     pub(super) fn wants(&self) -> PollFlags {
         let mut wanted = PollFlags::empty();
-        let reads = self.opened.is_none() && self.unread.is_empty() && self.nbd.wants_input();
+        if self.opened.is_some() {
+            return wanted;
+        }
+        let reads = self.unread.is_empty() && self.nbd.wants_input();
         wanted.set(PollFlags::IN, reads);
         wanted.set(PollFlags::OUT, self.blocked);
         wanted
@@ -72,13 +75,16 @@ impl Newcomer {
         exports: &ExportTable,
         memory: &mut Arena,
     ) -> Turn {
-        let broken = ready.intersects(PollFlags::ERR | PollFlags::NVAL);
         let left = self.opened.is_some() && ready.contains(PollFlags::HUP);
-        if broken || left {
+        if left || ready.intersects(PollFlags::ERR | PollFlags::NVAL) {
             return Turn::Ended;
         }
+        if self.opened.is_some() {
+            // Its requests are for the worker that has a place.
+            return Turn::GoesOn;
+        }
         let may_read = ready.intersects(PollFlags::IN | PollFlags::HUP);
-        if may_read && self.opened.is_none() && self.unread.is_empty() && self.receive().is_err() {
+        if may_read && self.unread.is_empty() && self.receive().is_err() {
             return Turn::Ended;
         }
         loop {
