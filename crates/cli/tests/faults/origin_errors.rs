@@ -40,7 +40,7 @@ fn an_origin_refuses_writes(case: Case, world: &mut World) {
     let cause = "cannot write devices/origin (volume origin): Input/output error";
     // More than may be dirty, at places that no long write would have.
     for at in 0..WRITES {
-        let place = at * 37 % 256 * 128 << 10;
+        let place = (at * 37 % 256) * (128 << 10);
         waits.begin_write(place, &vec![7; 64 << 10]).unwrap();
     }
     let answered = Arc::new(AtomicU64::default());
