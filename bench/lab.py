@@ -120,7 +120,7 @@ class Server:
     def remove_rings(self):
         """A killed daemon leaves its shared memory behind for the next one, which will not come."""
         for cache in re.findall(r"cache ([0-9a-f-]{36})", self.log.read_text()):
-            for ring in pathlib.Path("/dev/shm").glob(f"forebay-{cache}-*"):
+            for ring in pathlib.Path("/dev/shm").glob(f"forebay-*/{cache}-*"):
                 ring.unlink(missing_ok=True)
 
 

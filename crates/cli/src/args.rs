@@ -104,6 +104,8 @@ pub(crate) enum Command {
     Rescue(RescueArgs),
     /// List the block devices of Forebay, and give up one that no daemon serves any more.
     Devices(DevicesArgs),
+    /// List the shared memory of caches, and remove what a daemon left that will not come back.
+    Memory(MemoryArgs),
     /// Record, replay and learn from block traces.
     Trace(TraceArgs),
     /// Say which cache would suit a running volume or a block trace: size, mode, policy, cut-off.
@@ -616,6 +618,22 @@ pub(crate) struct DevicesArgs {
     #[arg(long, value_name = "DEVICE")]
     pub(crate) remove: Option<PathBuf>,
     /// Give it up although somebody uses it.
+    #[arg(long, requires = "remove")]
+    pub(crate) force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay memory\n         \
+forebay memory --remove 2e288451-9eaa-0b24-770b-bc7d629a5b1a --force\n\nA daemon that was killed leaves its \
+shared memory for the next one, which takes it over by itself.")]
+pub(crate) struct MemoryArgs {
+    /// Remove the memory of the cache with this identity; refused while a daemon uses it.
+    #[arg(long, value_name = "CACHE")]
+    pub(crate) remove: Option<String>,
+    /// Remove it although the cache loses what only this memory holds.
     #[arg(long, requires = "remove")]
     pub(crate) force: bool,
     /// Print JSON.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::device::state_dir::run_dir;
+use crate::device::run_dir::{self, run_dir};
 use crate::failure::{DamageFound, Interrupted, Refused, Usage, wrong_usage};
 use crate::report::status::Status;
 
@@ -46,9 +46,16 @@ impl Client {
     /// Connects to the daemon at this socket, or to the only one that this user runs.
     pub(crate) fn connect(control: Option<&Path>) -> Result<Client> {
         match control {
-            Some(path) => Client::at(&socket_called(path, &run_dir())),
+            Some(path) => {
+                let socket = socket_called(path, &run_dir());
+                // A path that was given is the user's choice; a name is looked up.
+                if socket != path {
+                    run_dir::check(&run_dir())?;
+                }
+                Client::at(&socket)
+            }
             None => {
-                let running = running_daemons();
+                let running = running_daemons()?;
                 if running.len() > 1 {
                     return Err(several_run(running));
                 }
@@ -62,7 +69,7 @@ impl Client {
     pub(crate) fn serving(control: Option<&Path>, volumes: &[&str]) -> Result<Client> {
         let running = match control {
             Some(_) => return Client::connect(control),
-            None => running_daemons(),
+            None => running_daemons()?,
         };
         if running.len() < 2 {
             return Ok(Client::of(the_only(running, &run_dir())?));
@@ -103,7 +110,7 @@ impl Client {
             client.answers_within(Some(PATIENCE_WITH_ONE))?;
             return Ok(vec![(path.to_owned(), client)]);
         }
-        let running = running_daemons();
+        let running = running_daemons()?;
         if running.is_empty() {
             return Err(none_runs(&run_dir()));
         }
@@ -330,12 +337,15 @@ fn joined<T>(running: &[(PathBuf, T)]) -> String {
 }
 
 /// The control sockets of this user at which a daemon answers, in order of their names.
-pub(crate) fn running_daemons() -> Vec<(PathBuf, UnixStream)> {
-    // Sockets that nobody answers at were left by daemons that died.
-    sockets_in(&run_dir())
-        .into_iter()
-        .filter_map(|path| UnixStream::connect(&path).ok().map(|stream| (path, stream)))
-        .collect()
+pub(crate) fn running_daemons() -> Result<Vec<(PathBuf, UnixStream)>> {
+    run_dir::check(&run_dir())?;
+    // Sockets that nobody answers at were left by daemons that died. One of another user's process
+    // got there by a way that the check of the directory does not see.
+    let running = sockets_in(&run_dir()).into_iter().filter_map(|path| {
+        let stream = UnixStream::connect(&path).ok()?;
+        run_dir::is_trusted(&stream).then_some((path, stream))
+    });
+    Ok(running.collect())
 }
 
 /// The sockets in a directory, in order of their names.

@@ -12,6 +12,7 @@ mod explain;
 mod initramfs;
 mod live;
 mod manual;
+mod memory;
 mod packaging;
 mod profile;
 mod progress;
@@ -60,6 +61,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Repair(args) => repair::run(&args),
         Command::Rescue(args) => rescue::run(&args),
         Command::Devices(args) => devices::run(&args),
+        Command::Memory(args) => memory::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Advise(args) => trace::advise(&args),
         Command::Packaging(command) => packaging::run(&command),

@@ -8,13 +8,17 @@
 //! | [`life`] | from a plan to running threads, and to an orderly stop |
 //! | [`state`] | what commands change, and what all of the above share |
 //! | [`notice`] | what the main thread is told |
+//! | [`visitors`] | limits of connections that have a thread each |
+//! | [`seldom`] | warnings that clients can cause, and their limit |
 
 mod control;
 mod data;
 mod life;
 mod notice;
 mod observe;
+mod seldom;
 mod state;
+mod visitors;
 
 pub(crate) use data::ublk;
 pub(crate) use life::start::{drain_offline, serve};

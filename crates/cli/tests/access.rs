@@ -183,3 +183,102 @@ fn the_service_opens_what_belongs_to_others_and_others_are_told_why_not() {
     support::forebay_ok(&scratch, &["stop", "--control", "control"]);
     assert!(service.wait().unwrap().success());
 }
+
+/// Runs `forebay` as a user without a directory for the session, whose temporary files are in `tmp`.
+fn without_session(scratch: &Scratch, user: u32, arguments: &[&str]) -> Command {
+    let (own, group) = (format!("--reuid={user}"), format!("--regid={user}"));
+    let mut command = Command::new("setpriv");
+    command
+        .args([own.as_str(), &group, "--clear-groups"])
+        .arg(env!("CARGO_BIN_EXE_forebay"))
+        .args(arguments)
+        .current_dir(scratch.path("tmp"))
+        .env_remove("XDG_RUNTIME_DIR")
+        .env("TMPDIR", scratch.path("tmp"))
+        .env("XDG_STATE_HOME", scratch.path("tmp").join(user.to_string()))
+        .stdin(std::process::Stdio::null());
+    command
+}
+
+/// S13: another user makes the directory of control sockets first, or gets a socket into it.
+#[test]
+fn commands_go_to_no_daemon_of_another_user() {
+    if !rustix::process::getuid().is_root() {
+        println!("skipped: only root can be two other users");
+        return;
+    }
+    const OTHER: u32 = 12345;
+    let scratch = Scratch::new();
+    let everybody = std::fs::Permissions::from_mode(0o1777);
+    let tmp = scratch.path("tmp");
+    std::fs::create_dir(&tmp).unwrap();
+    std::fs::set_permissions(scratch.path(""), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(&tmp, everybody).unwrap();
+    let origin = tmp.join("origin");
+    std::fs::File::create(&origin)
+        .unwrap()
+        .set_len(MIB)
+        .unwrap();
+    std::os::unix::fs::chown(&origin, Some(OTHER), None).unwrap();
+
+    // The other user's directory.
+    let directory = tmp.join(format!("forebay-{NOBODY}"));
+    std::fs::create_dir(&directory).unwrap();
+    std::os::unix::fs::chown(&directory, Some(OTHER), None).unwrap();
+    let serve = ["serve", "--origin", "origin", "--nbd", "unix:nobody.nbd"];
+    for arguments in [
+        &["status"][..],
+        &["stop"],
+        &["status", "--control", "ssd"],
+        &serve,
+    ] {
+        let output = without_session(&scratch, NOBODY, arguments)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+        assert!(
+            text(&output).contains("belongs to user 12345"),
+            "{}",
+            text(&output)
+        );
+    }
+
+    // The user's own, and a socket of the other's daemon in it.
+    std::os::unix::fs::chown(&directory, Some(NOBODY), None).unwrap();
+    let serve = [
+        "serve",
+        "--origin",
+        "origin",
+        "--nbd",
+        "unix:other.nbd",
+        "--control",
+        "other.sock",
+        "--control-group",
+        "12345",
+    ];
+    let mut other = without_session(&scratch, OTHER, &serve)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    support::until("the other user's daemon", || tmp.join("other.nbd").exists());
+    support::until("its control socket", || {
+        without_session(&scratch, OTHER, &["status", "--control", "other.sock"])
+            .output()
+            .is_ok_and(|output| output.status.success())
+    });
+    let socket = directory.join("other.sock");
+    std::fs::rename(tmp.join("other.sock"), &socket).unwrap();
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let output = without_session(&scratch, NOBODY, &["status"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(
+        text(&output).contains("no forebay daemon runs"),
+        "{}",
+        text(&output)
+    );
+    support::send_signal(other.id(), "-TERM");
+    other.wait().unwrap();
+}

@@ -3,16 +3,12 @@
 mod support;
 
 use support::nbd::Client;
-use support::{Daemon, MIB, Scratch, forebay_ok};
+use support::{Daemon, MIB, Scratch, forebay_ok, shared_memory};
 
 fn buffers(id: &str) -> usize {
-    let shared = std::fs::read_dir("/dev/shm").unwrap().flatten();
-    let mine = shared.filter(|file| {
-        let name = file.file_name();
-        let name = name.to_string_lossy();
-        name.contains(id) && name.ends_with("-buffer")
-    });
-    mine.count()
+    let files = shared_memory(id);
+    let names = files.iter().map(|path| path.to_string_lossy());
+    names.filter(|name| name.ends_with("-buffer")).count()
 }
 
 #[test]

@@ -56,6 +56,7 @@ fn help_names_every_command_and_the_exit_codes() {
         "dump",
         "repair",
         "devices",
+        "memory",
         "trace",
         "advise",
         "explain",

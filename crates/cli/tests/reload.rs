@@ -120,7 +120,9 @@ fn settings_are_in_force_everywhere_or_nowhere() {
         .as_str()
         .unwrap()
         .to_owned();
-    let in_the_way = format!("/dev/shm/forebay-{id}-1-buffer");
+    let ring = support::shared_memory(&id)[0].clone();
+    let in_the_way = ring.with_file_name(format!("{id}-1-buffer"));
+    let in_the_way = in_the_way.to_str().unwrap().to_owned();
     std::fs::write(&in_the_way, "").unwrap();
     configure(
         &scratch,
@@ -132,7 +134,9 @@ fn settings_are_in_force_everywhere_or_nowhere() {
     let (code, said) = reload(&scratch, &daemon);
     assert_eq!(code, Some(1), "{said}");
     assert!(
-        said.contains("nothing was changed") && said.contains(&in_the_way),
+        said.contains("nothing was changed")
+            && said.contains(&in_the_way)
+            && said.contains("File exists"),
         "{said}"
     );
     assert_eq!(daemon.status(&scratch)["settings"]["commit"], "flush");

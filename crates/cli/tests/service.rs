@@ -35,6 +35,45 @@ fn the_service_manager_is_told() {
     assert_eq!(daemon.wait(), Some(0));
 }
 
+/// S22: the unit's settings that keep its reach small, and none that would have its devices hang
+/// when it ends.
+#[test]
+fn the_unit_has_little_reach_and_no_mount_namespace() {
+    let unit = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/systemd/forebay@.service"
+    );
+    let text = std::fs::read_to_string(unit).unwrap();
+    let keys: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split_once('=').map(|(key, _)| key))
+        .collect();
+    for key in ["RestartSteps", "RestartMaxDelaySec", "NoNewPrivileges"] {
+        assert!(keys.contains(&key), "{key}");
+    }
+    for key in [
+        "ProtectSystem",
+        "ProtectHome",
+        "PrivateTmp",
+        "PrivateDevices",
+        "PrivateUsers",
+        "ReadWritePaths",
+        "ReadOnlyPaths",
+        "ProtectKernelTunables",
+        "ProtectKernelModules",
+        "ProtectKernelLogs",
+        "ProtectControlGroups",
+        "ProtectProc",
+    ] {
+        assert!(!keys.contains(&key), "{key} makes a mount namespace");
+    }
+    if support::installed("systemd-analyze") {
+        let rating = ["security", "--offline=true", "--threshold=42", unit];
+        let rated = support::try_run("systemd-analyze", &rating);
+        assert!(rated.status.success(), "{}", support::text(&rated));
+    }
+}
+
 #[test]
 fn a_manager_that_is_gone_does_not_matter() {
     let scratch = Scratch::new();

@@ -98,12 +98,23 @@ fn commands_about_a_volume_find_the_daemon_that_serves_it() {
         "several daemons run; choose one with --control",
         &volume_of_two,
     ];
-    forebay_says(&scratch, &["set", "age", "60"], 2, &words);
+    forebay_says(&scratch, &["set", "dirty-high", "60"], 2, &words);
     let socket = format!("--control {}", socket_of(&scratch, &new));
-    let words = ["age is a setting of the cache as a whole", &socket];
-    forebay_says(&scratch, &["set", "--volume", &new, "age", "60"], 2, &words);
+    let words = ["dirty-high is a setting of the cache as a whole", &socket];
+    forebay_says(
+        &scratch,
+        &["set", "--volume", &new, "dirty-high", "60"],
+        2,
+        &words,
+    );
     // As it says.
-    let arguments = ["set", "age", "60", "--control", &socket_of(&scratch, &new)];
+    let arguments = [
+        "set",
+        "dirty-high",
+        "60",
+        "--control",
+        &socket_of(&scratch, &new),
+    ];
     forebay_ok(&scratch, &arguments);
     // Without a value the mode is shown.
     assert_eq!(forebay_ok(&scratch, &["mode", &new]), "readonly\n");

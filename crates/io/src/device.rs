@@ -104,6 +104,7 @@ pub struct RealDevice {
     can_discard: bool,
     in_memory: bool,
     identity: String,
+    born: Option<std::time::Duration>,
     recorder: OnceLock<Recorder>,
 }
 
@@ -150,6 +151,7 @@ impl RealDevice {
             } else {
                 format!("file:{}:{}", metadata.dev(), metadata.ino())
             },
+            born: (!block).then(|| born(&metadata)).flatten(),
             recorder: OnceLock::new(),
             file,
         };
@@ -233,6 +235,13 @@ impl RealDevice {
         &self.identity
     }
 
+    /// When a file was made, since 1970, where its file system remembers that. A copy has another
+    /// time, and so has a file of another file system that happens to have the same inode.
+    #[must_use]
+    pub fn born(&self) -> Option<std::time::Duration> {
+        self.born
+    }
+
     /// The open file.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
@@ -276,6 +285,11 @@ fn size_of(file: &File, is_block: bool) -> io::Result<u64> {
 }
 
 /// Translates the errno of a device operation for the engine.
+fn born(metadata: &std::fs::Metadata) -> Option<std::time::Duration> {
+    let made = metadata.created().ok()?;
+    made.duration_since(std::time::UNIX_EPOCH).ok()
+}
+
 pub(crate) fn device_error(errno: i32) -> DeviceError {
     match errno {
         libc::ENOSPC | libc::EDQUOT | libc::EFBIG => DeviceError::NoSpace,

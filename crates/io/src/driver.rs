@@ -42,6 +42,21 @@ pub struct Done {
     pub result: Result<(), DeviceError>,
 }
 
+/// A transfer or flush that a device failed, for people. Discards are advice, and not among these.
+#[derive(Clone, Debug)]
+pub struct FailedOperation {
+    /// The device.
+    pub device: Arc<RealDevice>,
+    /// The operation, as a verb.
+    pub doing: &'static str,
+    /// Where it began, in bytes.
+    pub offset_bytes: u64,
+    /// Its length, in bytes.
+    pub len_bytes: u64,
+    /// The kernel's number for the reason; none if the device ended before the operation did.
+    pub errno: Option<i32>,
+}
+
 /// Counters of a driver since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverCounters {
@@ -89,6 +104,8 @@ pub struct Driver {
     // a long queue of what fails at once must not be a deep stack.
     to_begin: VecDeque<u32>,
     counters: DriverCounters,
+    /// Failures that nobody was told of so far.
+    failed: Vec<FailedOperation>,
 }
 
 impl Driver {
@@ -107,6 +124,7 @@ impl Driver {
             modelled: Vec::new(),
             to_begin: VecDeque::new(),
             counters: DriverCounters::default(),
+            failed: Vec::new(),
         }
     }
 
@@ -161,6 +179,11 @@ impl Driver {
     #[must_use]
     pub fn counters(&self) -> DriverCounters {
         self.counters
+    }
+
+    /// The operations that failed since the last call.
+    pub fn take_failed(&mut self) -> Vec<FailedOperation> {
+        std::mem::take(&mut self.failed)
     }
 
     /// Starts an action that is no flush. Its answer comes with a completion, or at once in `done` where there is
@@ -396,6 +419,7 @@ impl Driver {
             }
             _ => {}
         }
+        work.errno = Some(errno);
         self.finish(slot, Err(device_error(errno)), done);
     }
 
@@ -430,6 +454,15 @@ impl Driver {
         let Some(attached) = self.devices.get_mut(work.device) else {
             return;
         };
+        if let (true, Some(doing)) = (result.is_err(), work.task.verb()) {
+            self.failed.push(FailedOperation {
+                device: Arc::clone(&attached.device),
+                doing,
+                offset_bytes: work.offset_bytes,
+                len_bytes: work.len_bytes,
+                errno: work.errno,
+            });
+        }
         match work.task {
             Task::Flush => {
                 attached.flushing = false;

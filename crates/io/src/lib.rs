@@ -26,7 +26,9 @@ pub use io_uring;
 
 pub use blocking::BlockingStorage;
 pub use device::{DeviceKind, DirectIo, OpenError, OpenHow, RealDevice};
-pub use driver::{Carried, Done, Driver, DriverCounters, DriverDevice, DriverError};
+pub use driver::{
+    Carried, Done, Driver, DriverCounters, DriverDevice, DriverError, FailedOperation,
+};
 pub use emulated::Emulation;
 pub use memory_lock::lock_all_memory;
 pub use pool::{Arena, Pool, PoolError, PoolView};

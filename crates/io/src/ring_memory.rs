@@ -1,4 +1,4 @@
-//! Shared memory that outlives the daemon but not the machine: a file in /dev/shm (I16). Rings of
+//! Shared memory that outlives the daemon but not the machine: a file below /dev/shm (I16). Rings of
 //! shards, and their memory buffers.
 
 use std::fs::{File, OpenOptions};
@@ -149,6 +149,16 @@ impl RingMemory {
     /// If the file cannot be removed.
     pub fn remove(self) -> Result<(), RingMemoryError> {
         std::fs::remove_file(&self.path).map_err(|source| io_error(&self.path, "remove", source))
+    }
+
+    /// Gives the ring's file another name, in place of one that has it.
+    ///
+    /// # Errors
+    /// If it cannot be renamed.
+    pub fn move_to(&mut self, path: &Path) -> Result<(), RingMemoryError> {
+        std::fs::rename(&self.path, path).map_err(|source| io_error(&self.path, "move", source))?;
+        path.clone_into(&mut self.path);
+        Ok(())
     }
 
     /// The ring's file.

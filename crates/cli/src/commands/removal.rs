@@ -25,7 +25,7 @@ pub(super) fn check(files: &[PathBuf]) -> Result<()> {
     let files = config::files_or_installed(files)?;
     let mut reasons = Vec::new();
     let mut served = Vec::new();
-    for (control, _) in running_daemons() {
+    for (control, _) in running_daemons()? {
         served.extend(check_daemon(&control, &mut reasons)?);
     }
     check_block_devices(&mut reasons)?;

@@ -8,6 +8,10 @@
 //! | [`flight`] | a request on its way through the cache |
 //! | [`adaptive_polling`] | staying awake for a client's next request |
 //! | [`link`] | messages between threads |
+//! | [`entrance`] | new connections, until they open an export |
+//! | [`admitted`] | a client on its way from there to its thread |
+//! | [`exports`] | the exports that they find |
+//! | [`seats`] | places for those that have opened one |
 //! | [`listener`] | sockets of clients |
 //! | [`held_back`] | requests that wait for a rate |
 //! | [`rate`] | rates of volumes |
@@ -16,12 +20,16 @@
 //! | [`ublk`] | volumes as block devices |
 
 mod adaptive_polling;
+mod admitted;
 pub(super) mod client;
+pub(super) mod entrance;
+pub(super) mod exports;
 mod flight;
 mod held_back;
 pub(super) mod link;
 pub(super) mod listener;
 mod rate;
+pub(super) mod seats;
 pub(super) mod served;
 pub(super) mod tap;
 pub(crate) mod ublk;

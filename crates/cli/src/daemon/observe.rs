@@ -7,6 +7,7 @@
 //! | [`sampler`] | a sample for the history each second |
 //! | [`health`] | what the cache's devices say of their life |
 //! | [`hook`] | an administrator's program that hears of each event |
+//! | [`failing`], [`shortened`] | devices that fail, and files that are not what they were |
 //! | [`taps`] | taps in all threads |
 //! | [`followed`], [`heat`] | what is known of a volume by following its requests |
 //! | [`advice`] | advice from that |
@@ -15,6 +16,7 @@
 
 pub(super) mod advice;
 pub(super) mod events;
+pub(super) mod failing;
 pub(super) mod followed;
 pub(super) mod health;
 mod heat;
@@ -25,4 +27,5 @@ mod record;
 pub(super) mod recordings;
 mod report;
 pub(super) mod sampler;
+mod shortened;
 mod taps;

@@ -10,12 +10,15 @@ use forebay_cache::control::Control;
 use forebay_engine::{Settings, Superblock, VolumeSlot};
 use forebay_io::RealDevice;
 
+use super::data::entrance::Entrance;
+use super::data::exports::Exports;
 use super::data::link::Link;
 use super::data::listener::Listening;
 use super::data::served::Clock;
 use super::life::abandonment::GivingUp;
 use super::notice::Notice;
 use super::observe::events::Events;
+use super::observe::failing::Failing;
 use super::observe::followed::Advisers;
 use super::observe::health::Health;
 use super::observe::history::History;
@@ -131,6 +134,8 @@ impl Admin {
 /// The daemon as its control plane sees it.
 pub(in crate::daemon) struct Daemon {
     pub(in crate::daemon) links: Vec<Link>,
+    pub(in crate::daemon) entrance: Entrance,
+    pub(in crate::daemon) exports: Arc<Exports>,
     pub(in crate::daemon) admin: Mutex<Admin>,
     pub(in crate::daemon) listening: Vec<Listening>,
     pub(in crate::daemon) started: Instant,
@@ -140,6 +145,7 @@ pub(in crate::daemon) struct Daemon {
     pub(in crate::daemon) advisers: Advisers,
     pub(in crate::daemon) history: History,
     pub(in crate::daemon) events: Events,
+    pub(in crate::daemon) failing: Arc<Failing>,
     /// Of the cache's devices.
     pub(in crate::daemon) health: Health,
     /// The cache's name among those of this machine.

@@ -15,11 +15,13 @@ use forebay_engine::{
     AttachOptions, Attached, BlockKey, CacheId, Geometry, Mode, Recovered, RecoveryReport,
     Settings, Storage, Superblock, SuperblockError, VolumeConfig, VolumeRecord,
 };
-use forebay_io::{BlockingStorage, DirectIo, OpenError, OpenHow, RealDevice, Recording};
+use forebay_io::{
+    BlockingStorage, DeviceKind, DirectIo, OpenError, OpenHow, RealDevice, Recording,
+};
 
 use crate::config::VolumePlan;
 use crate::device::cache_storage::{self, CacheStorage};
-use crate::device::fingerprint;
+use crate::device::fingerprint::{self, Marks};
 use crate::device::holder;
 use crate::device::image_format::{OriginFormat, check_not_growing};
 use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
@@ -391,10 +393,10 @@ pub(crate) fn called_otherwise<'a>(
     origins: &[&'a Origin],
 ) -> Option<&'a Origin> {
     let found = origins.iter().find(|origin| {
-        let identity = fingerprint::of_identity(origin.opened.device.identity());
+        let marks = Marks::of(&origin.opened.device);
         attached_volumes(superblock).all(|known| known.name != origin.name)
             && origin.size_bytes() == volume.size_bytes
-            && fingerprint::surely_same_device(&volume.fingerprint, &identity)
+            && marks.surely_fit(&volume.fingerprint)
     });
     found.copied()
 }
@@ -454,10 +456,20 @@ pub(crate) fn check_origin(
         );
     }
     let identity = origin.opened.device.identity().to_owned();
-    if !fingerprint::same_device(&volume.fingerprint, &fingerprint::of_identity(&identity)) {
+    let marks = Marks::of(&origin.opened.device);
+    if !marks.fit(&volume.fingerprint) {
+        let copied = match origin.opened.device.kind() {
+            DeviceKind::Block => String::new(),
+            DeviceKind::File => format!(
+                ". A copy, or a file that was restored, is not: it lacks what only the cache holds. To go on with it, \
+                 save that with `forebay rescue {0} --cache CACHE --to FILE`, and make the cache anew with \
+                 `forebay create --force`",
+                in_shell(&volume.name)
+            ),
+        };
         refuse!(
             "the cache belongs to another origin: {} ({identity}) is not the device that volume `{}` was on; \
-             give that one",
+             give that one{copied}",
             path.display(),
             volume.name,
         );
@@ -465,7 +477,7 @@ pub(crate) fn check_origin(
     if volume.fingerprint_at == 0 {
         return Ok(());
     }
-    let now = fingerprint::take(&mut origin.opened.storage, &identity, volume.size_bytes)
+    let now = fingerprint::take(&mut origin.opened.storage, marks, volume.size_bytes)
         .with_context(|| format!("cannot read the origin device {}", path.display()))?;
     if !fingerprint::same_contents(&volume.fingerprint, &now) {
         refuse!(
@@ -558,7 +570,7 @@ pub(crate) fn new_volume(origin: &Origin, first_mode: Mode) -> NewVolume {
         size_bytes: origin.size_bytes(),
         mode: origin.mode,
         first_mode,
-        identity: fingerprint::of_identity(origin.opened.device.identity()),
+        identity: Marks::of(&origin.opened.device).fingerprint(),
     }
 }
 

@@ -5,7 +5,10 @@
 //! cache is back, nobody may write to the origin. The first 8 of 32 bytes identify the device and
 //! count also after a crash. The others stand for its contents.
 
+use std::time::Duration;
+
 use forebay_engine::{DeviceError, Storage};
+use forebay_io::RealDevice;
 use ring::digest::{Context, SHA256};
 
 /// A fingerprint as the superblock keeps it.
@@ -23,10 +26,68 @@ const TAIL_BYTES: u64 = 64 << 10;
 const SAMPLE_BYTES: u64 = 4096;
 const SAMPLES: u64 = 64;
 
+/// Marks of a device's identity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marks {
+    today: Mark,
+    /// As earlier versions made it: for a file, of its inode's number alone.
+    earlier: Mark,
+}
+
+type Mark = [u8; IDENTITY_BYTES];
+
+/// Mark of a device without a lasting name.
+const NAMELESS: Mark = [0; IDENTITY_BYTES];
+
+impl Marks {
+    pub(crate) fn of(device: &RealDevice) -> Marks {
+        Marks::new(device.identity(), device.born())
+    }
+
+    fn new(identity: &str, born: Option<Duration>) -> Marks {
+        let lasting = match identity.split_once(':') {
+            // Device numbers of both kinds may change with the next boot.
+            Some(("dev" | "loop", _)) => {
+                return Marks {
+                    today: NAMELESS,
+                    earlier: NAMELESS,
+                };
+            }
+            Some(("file", rest)) => rest.rsplit(':').next().unwrap_or(rest),
+            _ => identity,
+        };
+        Marks {
+            today: match born {
+                Some(born) => mark(&format!("{lasting}:{}", born.as_nanos())),
+                None => mark(lasting),
+            },
+            earlier: mark(lasting),
+        }
+    }
+
+    /// A fingerprint that speaks for the identity alone, of an origin that is in use.
+    pub(crate) fn fingerprint(self) -> Fingerprint {
+        let mut fingerprint = [0; 32];
+        fingerprint[..IDENTITY_BYTES].copy_from_slice(&self.today);
+        fingerprint
+    }
+
+    /// Whether a fingerprint can be of this device. One without a lasting name fits any.
+    pub(crate) fn fit(self, known: &Fingerprint) -> bool {
+        self.surely_fit(known) || self.today == NAMELESS || known[..IDENTITY_BYTES] == NAMELESS
+    }
+
+    /// Whether a fingerprint is of this device, by a mark that both have.
+    pub(crate) fn surely_fit(self, known: &Fingerprint) -> bool {
+        let known = &known[..IDENTITY_BYTES];
+        known != NAMELESS && (known == self.today || known == self.earlier)
+    }
+}
+
 /// Looks at an origin of `size_bytes` (which may have grown since).
 pub(crate) fn take(
     origin: &mut dyn Storage,
-    identity: &str,
+    marks: Marks,
     size_bytes: u64,
 ) -> Result<Fingerprint, DeviceError> {
     let mut contents = Context::new(&SHA256);
@@ -36,31 +97,10 @@ pub(crate) fn take(
         origin.read(offset_bytes, &mut bytes)?;
         contents.update(&bytes);
     }
-    let mut fingerprint = [0; 32];
-    fingerprint[..IDENTITY_BYTES].copy_from_slice(&identity_mark(identity));
+    let mut fingerprint = marks.fingerprint();
     let digest = contents.finish();
     fingerprint[IDENTITY_BYTES..].copy_from_slice(&digest.as_ref()[..32 - IDENTITY_BYTES]);
     Ok(fingerprint)
-}
-
-/// A fingerprint that speaks for the identity alone, of an origin that is in use.
-pub(crate) fn of_identity(identity: &str) -> Fingerprint {
-    let mut fingerprint = [0; 32];
-    fingerprint[..IDENTITY_BYTES].copy_from_slice(&identity_mark(identity));
-    fingerprint
-}
-
-/// Whether two fingerprints are of the same device. A fingerprint without a lasting name matches
-/// any.
-pub(crate) fn same_device(one: &Fingerprint, other: &Fingerprint) -> bool {
-    let (one, other) = (&one[..IDENTITY_BYTES], &other[..IDENTITY_BYTES]);
-    let nameless = [0; IDENTITY_BYTES];
-    one == other || one == nameless || other == nameless
-}
-
-/// Whether two fingerprints are of the same device, by a mark that both have.
-pub(crate) fn surely_same_device(one: &Fingerprint, other: &Fingerprint) -> bool {
-    one[..IDENTITY_BYTES] != [0; IDENTITY_BYTES] && one[..IDENTITY_BYTES] == other[..IDENTITY_BYTES]
 }
 
 /// Whether two fingerprints are of the same contents.
@@ -68,16 +108,10 @@ pub(crate) fn same_contents(one: &Fingerprint, other: &Fingerprint) -> bool {
     one[IDENTITY_BYTES..] == other[IDENTITY_BYTES..]
 }
 
-fn identity_mark(identity: &str) -> [u8; IDENTITY_BYTES] {
-    let lasting = match identity.split_once(':') {
-        // Device numbers of both kinds may change with the next boot.
-        Some(("dev" | "loop", _)) => return [0; IDENTITY_BYTES],
-        Some(("file", rest)) => rest.rsplit(':').next().unwrap_or(rest),
-        _ => identity,
-    };
+fn mark(identity: &str) -> Mark {
     let mut context = Context::new(&SHA256);
-    context.update(lasting.as_bytes());
-    let mut mark = [0; IDENTITY_BYTES];
+    context.update(identity.as_bytes());
+    let mut mark = NAMELESS;
     mark.copy_from_slice(&context.finish().as_ref()[..IDENTITY_BYTES]);
     mark
 }
@@ -129,19 +163,23 @@ mod tests {
         }
     }
 
+    fn marks(identity: &str) -> Marks {
+        Marks::new(identity, None)
+    }
+
     #[test]
     fn contents_size_and_device_are_told_apart() {
+        let (here, there) = (marks("wwid:a"), marks("wwid:b"));
         for size in [512usize, 4096, 70_000 / 512 * 512, 1 << 20] {
             let mut origin = Bytes(vec![1; size]);
-            let first = take(&mut origin, "wwid:a", size as u64).unwrap();
-            assert_eq!(first, take(&mut origin, "wwid:a", size as u64).unwrap());
-            let elsewhere = take(&mut origin, "wwid:b", size as u64).unwrap();
-            assert!(same_contents(&first, &elsewhere) && !same_device(&first, &elsewhere));
+            let first = take(&mut origin, here, size as u64).unwrap();
+            assert_eq!(first, take(&mut origin, here, size as u64).unwrap());
+            assert!(here.fit(&first) && !there.fit(&first));
             for at in [0, size - 1] {
                 origin.0[at] ^= 1;
-                let changed = take(&mut origin, "wwid:a", size as u64).unwrap();
+                let changed = take(&mut origin, here, size as u64).unwrap();
                 assert!(
-                    same_device(&first, &changed) && !same_contents(&first, &changed),
+                    here.fit(&changed) && !same_contents(&first, &changed),
                     "{size} {at}"
                 );
                 origin.0[at] ^= 1;
@@ -151,17 +189,22 @@ mod tests {
 
     #[test]
     fn names_that_do_not_last_match_any() {
-        let nameless = of_identity("dev:8:0");
-        assert!(same_device(&nameless, &of_identity("wwid:x")));
-        assert!(!surely_same_device(&nameless, &of_identity("wwid:x")));
-        assert!(!surely_same_device(&nameless, &nameless));
-        assert!(same_device(
-            &of_identity("file:3:17"),
-            &of_identity("file:4:17")
-        ));
-        assert!(!same_device(
-            &of_identity("file:3:17"),
-            &of_identity("file:3:18")
-        ));
+        let (nameless, named) = (marks("dev:8:0"), marks("wwid:x"));
+        assert!(nameless.fit(&named.fingerprint()) && named.fit(&nameless.fingerprint()));
+        assert!(!nameless.surely_fit(&named.fingerprint()));
+        assert!(!nameless.surely_fit(&nameless.fingerprint()));
+    }
+
+    /// S24: another file may have the inode's number, in another file system or after this one.
+    #[test]
+    fn a_file_is_known_by_its_birth_and_by_its_inode_to_earlier_versions() {
+        let file = |identity, nanos| Marks::new(identity, Some(Duration::from_nanos(nanos)));
+        let known = file("file:3:17", 5).fingerprint();
+        assert!(file("file:4:17", 5).surely_fit(&known), "after a boot");
+        assert!(!file("file:3:17", 6).fit(&known));
+        assert!(!file("file:3:18", 5).fit(&known));
+        let earlier = marks("file:3:17").fingerprint();
+        assert!(file("file:3:17", 5).surely_fit(&earlier));
+        assert!(!file("file:3:18", 5).fit(&earlier));
     }
 }

@@ -1,5 +1,13 @@
 //! Memory that outlives the daemon and not the machine: each shard's ring and memory buffer, files
-//! in /dev/shm.
+//! in a directory in /dev/shm.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`place`] | the directory |
+//! | [`left_over`] | the memory of all caches, to list and to remove |
+
+pub(crate) mod left_over;
+mod place;
 
 use std::path::{Path, PathBuf};
 
@@ -35,36 +43,42 @@ pub(crate) struct ShardMemory {
 
 /// Opens the memory that an earlier daemon left, by shard.
 pub(crate) fn open(superblock: &Superblock) -> Result<Vec<Left>> {
+    let directories = place::directories()?;
     let shards = 0..usize::from(superblock.geometry.shards);
     shards
         .map(|shard| {
-            let ring = ring_path(superblock.id, shard);
-            let buffer = buffer_path(superblock.id, shard);
+            let [ring, buffer] = names(superblock.id, shard);
+            let open_ring = |path: &Path| RingMemory::open(path, RING_BYTES);
             Ok(Left {
-                ring: open_if_there(&ring, |path| RingMemory::open(path, RING_BYTES))?,
-                buffer: open_if_there(&buffer, RingMemory::open_whole)?,
+                ring: open_if_there(&directories, &ring, open_ring)?,
+                buffer: open_if_there(&directories, &buffer, RingMemory::open_whole)?,
             })
         })
         .collect()
 }
 
 fn open_if_there(
-    path: &Path,
+    directories: &[PathBuf],
+    name: &str,
     open: impl Fn(&Path) -> Result<RingMemory, RingMemoryError>,
 ) -> Result<Option<RingMemory>> {
-    // Not to know whether there is one is no reason to go on without what it may hold.
-    let is_there = path
-        .try_exists()
-        .with_context(|| format!("cannot look for the shared memory {}", path.display()))?;
-    if !is_there {
-        return Ok(None);
+    // A file in the place of earlier versions comes first: it was made after any other, because a
+    // daemon of this version moves what it finds there.
+    let directories = directories.iter().map(|directory| directory.join(name));
+    for path in std::iter::once(earlier_place(name)).chain(directories) {
+        // Not to know whether there is one is no reason to go on without what it may hold.
+        let is_there = place::is_own_file(&path)
+            .with_context(|| format!("cannot look for the shared memory {}", path.display()))?;
+        if is_there {
+            let opened = patiently(
+                OF_A_DAEMON_THAT_ENDED,
+                || open(&path),
+                |error| matches!(error, RingMemoryError::InUse { .. }),
+            )?;
+            return Ok(Some(opened));
+        }
     }
-    let opened = patiently(
-        OF_A_DAEMON_THAT_ENDED,
-        || open(path),
-        |error| matches!(error, RingMemoryError::InUse { .. }),
-    )?;
-    Ok(Some(opened))
+    Ok(None)
 }
 
 /// Makes the memory of an attached cache complete: a ring for each shard, and a memory buffer if
@@ -76,12 +90,13 @@ pub(crate) fn complete(
 ) -> Result<Vec<ShardMemory>> {
     let shards = left.len();
     let memory = left.into_iter().enumerate().map(|(shard, (left, held))| {
+        let [ring_name, buffer_name] = names(cache, shard);
         let ring = match left.ring {
-            Some(ring) => ring,
-            None => RingMemory::create(&ring_path(cache, shard), RING_BYTES)?,
+            Some(ring) => into_place(ring, &ring_name)?,
+            None => RingMemory::create(&place::for_new()?.join(ring_name), RING_BYTES)?,
         };
         let buffer = match left.buffer {
-            Some(buffer) if held > 0 => Some(buffer),
+            Some(buffer) if held > 0 => Some(into_place(buffer, &buffer_name)?),
             useless => {
                 useless.map(RingMemory::remove).transpose()?;
                 let wanted = settings.commit == Commit::Memory;
@@ -95,21 +110,37 @@ pub(crate) fn complete(
     memory.collect()
 }
 
+/// Moves memory that a daemon of an earlier version left.
+fn into_place(mut memory: RingMemory, name: &str) -> Result<RingMemory> {
+    if memory.path() == earlier_place(name) {
+        memory.move_to(&place::for_new()?.join(name))?;
+    }
+    Ok(memory)
+}
+
 /// Makes the memory buffer of one shard of so many.
 pub(crate) fn create_buffer(
     cache: CacheId,
     shard: usize,
     shards: usize,
     settings: &Settings,
-) -> Result<RingMemory, RingMemoryError> {
+) -> Result<RingMemory> {
     let len_bytes = settings.memory_buffer_bytes as usize / shards.max(1);
-    RingMemory::create(&buffer_path(cache, shard), len_bytes)
+    let [_, name] = names(cache, shard);
+    Ok(RingMemory::create(
+        &place::for_new()?.join(name),
+        len_bytes,
+    )?)
 }
 
-fn ring_path(cache: CacheId, shard: usize) -> PathBuf {
-    format!("/dev/shm/forebay-{cache}-{shard}").into()
+/// Names of a shard's ring and memory buffer.
+fn names(cache: CacheId, shard: usize) -> [String; 2] {
+    let ring = format!("{cache}-{shard}");
+    let buffer = format!("{ring}-buffer");
+    [ring, buffer]
 }
 
-fn buffer_path(cache: CacheId, shard: usize) -> PathBuf {
-    format!("/dev/shm/forebay-{cache}-{shard}-buffer").into()
+/// Place of a file before there was a directory of the user's own.
+fn earlier_place(name: &str) -> PathBuf {
+    format!("/dev/shm/forebay-{name}").into()
 }

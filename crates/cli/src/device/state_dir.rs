@@ -278,23 +278,6 @@ fn default_path() -> Result<PathBuf> {
     Ok(base.join("forebay"))
 }
 
-/// Where daemons of this user have their control sockets.
-pub(crate) fn run_dir() -> PathBuf {
-    if is_root() {
-        return "/run/forebay".into();
-    }
-    let named = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
-    match named {
-        Some(path) => PathBuf::from(path).join("forebay"),
-        None => std::env::temp_dir().join(format!("forebay-{}", user_name())),
-    }
-}
-
-fn user_name() -> String {
-    use std::os::unix::fs::MetadataExt;
-    fs::metadata("/proc/self").map_or_else(|_| "user".to_owned(), |own| own.uid().to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -35,6 +35,12 @@ pub(crate) struct Status {
     /// The last minute, or less if the daemon is younger.
     #[serde(default)]
     pub(crate) lately: Lately,
+    /// Devices whose operations failed in the last minute.
+    #[serde(default)]
+    pub(crate) failing: Vec<FailingDevice>,
+    /// Files in place of devices that are not what they were.
+    #[serde(default)]
+    pub(crate) altered_files: Vec<AlteredFile>,
     /// Troubles, in plain words.
     #[serde(default)]
     pub(crate) trouble: Vec<Trouble>,
@@ -55,6 +61,27 @@ pub(crate) struct HookStatus {
     pub(crate) failed: u64,
     /// Events that found too many others waiting.
     pub(crate) left_out: u64,
+}
+
+/// A device that failed lately.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FailingDevice {
+    pub(crate) device: String,
+    /// The operation, as a verb.
+    pub(crate) doing: String,
+    /// The kernel's reason.
+    pub(crate) error: String,
+    pub(crate) seconds_ago: f64,
+}
+
+/// A file that is served as a device, and was cut short or deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AlteredFile {
+    pub(crate) path: String,
+    pub(crate) deleted: bool,
+    pub(crate) size_bytes: u64,
+    /// Its size when it was opened.
+    pub(crate) served_bytes: u64,
 }
 
 /// Counts of a span of time.
@@ -425,6 +452,8 @@ pub(crate) fn example() -> Status {
             read_blocks_missed: 1,
             ..Lately::default()
         },
+        failing: Vec::new(),
+        altered_files: Vec::new(),
         trouble: Vec::new(),
         dashboard: Some("http://127.0.0.1:9837/cache/ssd/".to_owned()),
         hook: HookStatus::default(),

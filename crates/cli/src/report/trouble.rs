@@ -2,8 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::quoting::in_shell;
 use crate::report::health::DeviceHealth;
-use crate::report::status::{CacheStatus, Lately, Status};
+use crate::report::status::{
+    AlteredFile, CacheStatus, FailingDevice, Lately, Status, VolumeStatus,
+};
 use crate::units::size;
 
 /// Seconds without write-back that count as trouble.
@@ -35,7 +38,8 @@ pub(crate) fn of(status: &Status) -> Vec<Trouble> {
         buffer(&mut found, cache);
     }
     away(&mut found, status);
-    failures(&mut found, &status.lately);
+    files(&mut found, status);
+    failures(&mut found, status);
     health(&mut found, status);
     if let Some(cache) = status
         .cache
@@ -124,7 +128,79 @@ fn buffer(found: &mut Found, cache: &CacheStatus) {
     }
 }
 
-fn failures(found: &mut Found, lately: &Lately) {
+/// Files that are served, and are no longer what they were.
+fn files(found: &mut Found, status: &Status) {
+    for file in &status.altered_files {
+        let AlteredFile {
+            path,
+            size_bytes,
+            served_bytes,
+            ..
+        } = file;
+        let is_cache = !volumes_on(status, path).any(|_| true);
+        if file.deleted {
+            let save = if is_cache {
+                "`forebay drain` writes what is dirty to the origins; make another cache then"
+            } else {
+                "copy its data from the volume to another place before that"
+            };
+            found.add(
+                "file-deleted",
+                format!("{path} was deleted while it is served, and is gone when the daemon stops: {save}"),
+            );
+        } else {
+            let rest = if is_cache {
+                "blocks that were in the part cut off are read from the origin, or are errors if they were dirty"
+            } else {
+                "data in the part that was cut off is lost"
+            };
+            found.add(
+                "file-cut-short",
+                format!(
+                    "{path} has {size_bytes} bytes instead of {served_bytes}: it was cut short while it is served. \
+                     `truncate -s {served_bytes} {}` gives it its size again; {rest}",
+                    in_shell(path)
+                ),
+            );
+        }
+    }
+}
+
+/// The volumes whose origin a device is.
+fn volumes_on<'a>(status: &'a Status, device: &'a str) -> impl Iterator<Item = &'a VolumeStatus> {
+    let mut volumes = status.volumes.iter();
+    std::iter::from_fn(move || volumes.find(|volume| volume.origin == device))
+}
+
+/// Operations that failed, of the cache or of origins, and why:
+/// `: cannot write /dev/sdb (volume data): No space left on device`.
+fn causes(status: &Status, of_cache: bool, wanted: fn(&str) -> bool) -> String {
+    let mut text = String::new();
+    for failing in &status.failing {
+        let names: Vec<&str> = volumes_on(status, &failing.device)
+            .map(|volume| volume.name.as_str())
+            .collect();
+        if names.is_empty() != of_cache || !wanted(&failing.doing) {
+            continue;
+        }
+        let volume = match names.as_slice() {
+            [] => String::new(),
+            names => format!(" (volume {})", names.join(", ")),
+        };
+        let FailingDevice {
+            device,
+            doing,
+            error,
+            ..
+        } = failing;
+        let before = if text.is_empty() { ": " } else { "; " };
+        text += &format!("{before}cannot {doing} {device}{volume}: {error}");
+    }
+    text
+}
+
+fn failures(found: &mut Found, status: &Status) {
+    let lately = &status.lately;
     found.add_if_any(
         lately.failed_requests,
         "failed-requests",
@@ -133,12 +209,21 @@ fn failures(found: &mut Found, lately: &Lately) {
     found.add_if_any(
         lately.origin_errors,
         "origin-failing",
-        "reads or writes of an origin device failed in the last minute; check it, and its cables",
+        &match causes(status, false, |_| true) {
+            none if none.is_empty() => {
+                "reads or writes of an origin device failed in the last minute; check it, and its cables".to_owned()
+            }
+            causes => format!("reads or writes of an origin device failed in the last minute{causes}"),
+        },
     );
     found.add_if_any(
         lately.cache_errors,
         "cache-errors",
-        "reads or writes of the cache device failed in the last minute; check it (smartctl), and drain and replace it if this goes on",
+        &format!(
+            "reads or writes of the cache device failed in the last minute{}; check it (smartctl), and drain and \
+             replace it if this goes on",
+            causes(status, true, |_| true)
+        ),
     );
     found.add_if_any(
         lately.checksum_errors,
@@ -173,7 +258,14 @@ fn dirty(found: &mut Found, status: &Status, cache: &CacheStatus) {
     );
     let so_much = format!("{} are dirty", size(cache.dirty_bytes));
     // A little below: a write that does not fit any more waits there.
-    if cache.dirty_bytes > 0 && cache.dirty_bytes >= limit - limit / 50 {
+    let is_full = cache.dirty_bytes > 0 && cache.dirty_bytes >= limit - limit / 50;
+    let refusing = causes(status, false, |doing| doing != "read");
+    if is_full && !refusing.is_empty() {
+        found.add(
+            "writes-wait",
+            format!("dirty data is at its limit ({so_much}), and its origin takes none of it{refusing}. Writes wait until it does"),
+        );
+    } else if is_full {
         found.add(
             "dirty-at-limit",
             format!("dirty data is at its limit ({so_much}): writes are as slow as the origin until less is written, or more of the cache may be dirty (dirty-limit)"),
@@ -241,6 +333,32 @@ mod tests {
         assert_eq!(kinds(&status), ["throttled", "write-back-paused"]);
         status.lately.seconds = 5.0;
         assert_eq!(kinds(&status), ["throttled"]);
+    }
+
+    #[test]
+    fn an_origin_that_fails_is_named_with_its_cause() {
+        let mut status = crate::report::status::example();
+        let origin = status.volumes[0].origin.clone();
+        status.failing = vec![FailingDevice {
+            device: origin.clone(),
+            doing: "write".to_owned(),
+            error: "No space left on device".to_owned(),
+            seconds_ago: 3.0,
+        }];
+        status.lately.origin_errors = 7;
+        let (cause, found) = (
+            format!("cannot write {origin} (volume {})", status.volumes[0].name),
+            of(&status),
+        );
+        assert_eq!(found[0].kind, "origin-failing");
+        assert!(found[0].text.contains(&cause), "{}", found[0].text);
+        assert!(!found[0].text.contains("cables"), "{}", found[0].text);
+        status.cache.as_mut().unwrap().dirty_bytes = 69 << 20;
+        let found = of(&status);
+        let waiting = found.iter().find(|found| found.kind == "writes-wait");
+        assert!(waiting.unwrap().text.contains(&cause));
+        status.failing[0].doing = "read".to_owned();
+        assert!(kinds(&status).contains(&"dirty-at-limit".to_owned()));
     }
 
     #[test]

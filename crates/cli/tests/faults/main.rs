@@ -14,4 +14,5 @@ mod flushes;
 mod given_up;
 mod lost;
 mod medium;
+mod origin_errors;
 mod second_signal;

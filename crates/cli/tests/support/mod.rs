@@ -86,13 +86,27 @@ impl Scratch {
             let Some(id) = after.split(' ').next().filter(|id| id.len() == 36) else {
                 continue;
             };
-            for shard in 0..16 {
-                for kind in ["", "-buffer"] {
-                    let _ = std::fs::remove_file(format!("/dev/shm/forebay-{id}-{shard}{kind}"));
-                }
+            for path in shared_memory(id) {
+                let _ = std::fs::remove_file(path);
             }
         }
     }
+}
+
+/// The files of a cache's shared memory.
+pub(crate) fn shared_memory(cache: &str) -> Vec<PathBuf> {
+    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let places = entries(Path::new("/dev/shm"))
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().starts_with("/dev/shm/forebay-"));
+    places
+        .flat_map(|place| {
+            entries(&place)
+                .map(|entry| entry.path())
+                .collect::<Vec<_>>()
+        })
+        .filter(|path| path.to_string_lossy().contains(cache))
+        .collect()
 }
 
 impl Drop for Scratch {

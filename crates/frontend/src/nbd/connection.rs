@@ -622,6 +622,16 @@ impl Connection {
         self.inner.ended.as_ref()
     }
 
+    /// Whether the client stopped in the middle of a request, as far as can be seen: under TLS, a
+    /// part of a record is not.
+    #[must_use]
+    pub fn is_mid_message(&self) -> bool {
+        match (&self.inner.ended, &self.inner.stage) {
+            (None, Stage::Transmitting(transmission)) => !transmission.at_boundary(),
+            _ => false,
+        }
+    }
+
     /// Requests not answered yet, one whose payload is being received included.
     #[must_use]
     pub fn in_flight(&self) -> usize {

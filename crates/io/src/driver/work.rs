@@ -14,6 +14,19 @@ pub(super) enum Task {
     Zero(ZeroWay),
 }
 
+impl Task {
+    /// The operation in a sentence, unless its failure is no trouble.
+    pub(super) fn verb(self) -> Option<&'static str> {
+        match self {
+            Task::Read => Some("read"),
+            Task::Write => Some("write"),
+            Task::Flush => Some("flush"),
+            Task::Zero(_) => Some("zero"),
+            Task::Discard => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) task: Task,
@@ -33,6 +46,8 @@ pub(super) struct Work {
     pub(super) begun: Option<Begun>,
     /// The real device's answer.
     pub(super) result: Option<Result<(), DeviceError>>,
+    /// The kernel's number for its failure.
+    pub(super) errno: Option<i32>,
     /// Whether the model is done with it, or there is none.
     pub(super) modelled: bool,
 }
@@ -59,6 +74,7 @@ impl Work {
             discard_way: DiscardWay::None,
             begun: None,
             result: None,
+            errno: None,
             modelled: false,
         }
     }

@@ -16,7 +16,7 @@ use crate::daemon::data::served::{ServedVolume, TimedDevice};
 use crate::daemon::data::worker::Worker;
 use crate::daemon::state::{Admin, CacheSide, Daemon};
 use crate::device::cache_storage;
-use crate::device::fingerprint;
+use crate::device::fingerprint::{self, Marks};
 use crate::failure::{Interrupted, wrong_usage};
 use crate::wall_clock::since_1970;
 
@@ -224,6 +224,10 @@ impl Run<'_, '_> {
         if let Instruction::AddVolume(slot, _) | Instruction::BringBack(slot, _) = instruction {
             self.slot = Some(*slot);
         }
+        if let Instruction::SetDetaching(slot, true) = instruction {
+            // Before the workers close its clients, so that none comes after that.
+            self.daemon.exports.withdraw(*slot);
+        }
         let mut answers = Vec::new();
         for link in &self.daemon.links {
             let instruction = instruction.clone();
@@ -233,6 +237,9 @@ impl Run<'_, '_> {
                 worker.instruct(&instruction, volume.as_ref(), device.as_ref())
             })?;
             answers.push(answer);
+        }
+        if let Instruction::SetDetaching(slot, false) = instruction {
+            self.daemon.exports.offer_again(*slot);
         }
         Ok(answers)
     }
@@ -331,8 +338,9 @@ impl Run<'_, '_> {
             flushed
                 .unwrap_or_else(|| storage.flush())
                 .with_context(|| format!("cannot flush the origin device {path}"))?;
-            let contents = fingerprint::take(&mut storage, side.device.identity(), side.size_bytes)
-                .with_context(|| format!("cannot read the origin device {path}"))?;
+            let contents =
+                fingerprint::take(&mut storage, Marks::of(&side.device), side.size_bytes)
+                    .with_context(|| format!("cannot read the origin device {path}"))?;
             seen.push(Fingerprint {
                 volume: *id,
                 contents,

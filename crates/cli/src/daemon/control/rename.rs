@@ -59,7 +59,7 @@ impl Daemon {
         }
         let slot = self.find_volume(Some(old))?.slot;
         let renamed = self.enter_name(slot, new)?;
-        self.each_worker(move |worker| worker.rename_volume(slot, export_name.clone()))?;
+        self.exports.rename(slot, export_name);
         self.rename_block_device(&renamed);
         let to_do = what_to_change(&plan, old, &renamed);
         note_in_plan(&mut plan, old, new);

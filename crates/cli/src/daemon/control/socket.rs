@@ -16,12 +16,16 @@ use serde_json::{Value, json};
 
 use super::answer::{error_reply, send};
 use super::methods::{Asked, Parameters};
+use crate::daemon::seldom;
 use crate::daemon::state::Daemon;
-use crate::failure::{self, Usage};
+use crate::daemon::visitors::{PAUSE, Visit, Visitors};
+use crate::failure::{self, Refused, Usage};
 use crate::thread;
 
 /// The one method after which the connection no longer carries messages.
 const RECORD: &str = "org.forebay.Record";
+/// The most connections at a time.
+const CONNECTIONS: usize = 64;
 /// The longest message a client may send.
 const MAX_MESSAGE_BYTES: u64 = 1 << 20;
 
@@ -39,13 +43,17 @@ struct Call {
 /// Serves the control socket from a thread of its own, each client from another.
 pub(in crate::daemon) fn start(daemon: Arc<Daemon>, listener: UnixListener) -> Result<()> {
     let serve = move || {
+        let visitors = Visitors::new(CONNECTIONS);
         for stream in listener.incoming() {
-            let Ok(stream) = stream else { continue };
-            let daemon = Arc::clone(&daemon);
-            let started = thread::start("forebay-command", move || converse(&daemon, &stream));
-            if let Err(error) = started {
-                let error = failure::describe(&error);
-                tracing::warn!("a command was turned away: {error}");
+            match stream {
+                Ok(stream) => begin(&daemon, &visitors, stream),
+                Err(error) => {
+                    seldom::COMMANDS.warn(format_args!(
+                        "a command could not be accepted: {}",
+                        failure::in_words(&error)
+                    ));
+                    std::thread::sleep(PAUSE);
+                }
             }
         }
     };
@@ -53,7 +61,32 @@ pub(in crate::daemon) fn start(daemon: Arc<Daemon>, listener: UnixListener) -> R
     Ok(())
 }
 
-fn converse(daemon: &Arc<Daemon>, stream: &UnixStream) {
+/// Serves a client from a thread of its own.
+fn begin(daemon: &Arc<Daemon>, visitors: &Arc<Visitors<UnixStream>>, stream: UnixStream) {
+    let stream = Arc::new(stream);
+    let Some((visit, took)) = visitors.let_in(&stream) else {
+        let busy =
+            format!("{CONNECTIONS} commands are being carried out; wait until one has ended");
+        send(&stream, &error_reply(&Refused(busy).into()));
+        return;
+    };
+    if took {
+        seldom::COMMANDS.warn(format_args!(
+            "a connection to the control socket that carried no command was closed to let another in: {CONNECTIONS} \
+             at a time"
+        ));
+    }
+    let daemon = Arc::clone(daemon);
+    let started = thread::start("forebay-command", move || {
+        converse(&daemon, &visit, &stream)
+    });
+    if let Err(error) = started {
+        let error = failure::describe(&error);
+        seldom::COMMANDS.warn(format_args!("a command was turned away: {error}"));
+    }
+}
+
+fn converse(daemon: &Arc<Daemon>, visit: &Visit<UnixStream>, stream: &UnixStream) {
     let mut input = BufReader::new(stream);
     loop {
         let mut message = Vec::new();
@@ -63,22 +96,26 @@ fn converse(daemon: &Arc<Daemon>, stream: &UnixStream) {
         if !matches!(read, Ok(1..)) || message.pop() != Some(0) {
             return;
         }
-        let answered = match serde_json::from_slice::<Call>(&message) {
-            Ok(call) if call.method == RECORD => {
-                if let Err(error) = record(daemon, stream, &call) {
-                    send(stream, &error_reply(&error));
-                }
-                return;
-            }
-            Ok(call) => answer(daemon, stream, &call),
-            Err(error) => send(
-                stream,
-                &error_reply(&Usage(format!("the message is no call: {error}")).into()),
-            ),
-        };
-        if !answered {
+        if !visit.work(|| carry_out(daemon, stream, &message)) {
             return;
         }
+    }
+}
+
+/// Does what a message asks; says whether another may follow.
+fn carry_out(daemon: &Arc<Daemon>, stream: &UnixStream, message: &[u8]) -> bool {
+    match serde_json::from_slice::<Call>(message) {
+        Ok(call) if call.method == RECORD => {
+            if let Err(error) = record(daemon, stream, &call) {
+                send(stream, &error_reply(&error));
+            }
+            false
+        }
+        Ok(call) => answer(daemon, stream, &call),
+        Err(error) => send(
+            stream,
+            &error_reply(&Usage(format!("the message is no call: {error}")).into()),
+        ),
     }
 }
 

@@ -11,6 +11,7 @@ use forebay_model::ModelOptions;
 use super::commands::{self, Hooks};
 use super::who::Who;
 use crate::config::VolumePlan;
+use crate::daemon::data::exports;
 use crate::daemon::data::served::ServedVolume;
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
@@ -221,7 +222,10 @@ impl Daemon {
         check_may_attach(&admin, origin)?;
         let new = attach::new_volume(origin, profiles::first_mode(admin.profile));
         drop(admin);
-        let volume = ServedVolume::new(origin, emulation)?;
+        let (volume, export) = (
+            ServedVolume::new(origin, emulation),
+            exports::of_volume(origin)?,
+        );
         let hooks = Hooks {
             volume: Some(volume),
             ..Hooks::quiet()
@@ -234,7 +238,7 @@ impl Daemon {
         admin.away.retain(|away| away.name != side.name);
         admin.volumes.push(side.clone());
         drop(admin);
-        self.each_worker(move |worker| worker.offer_volume(slot))?;
+        self.exports.offer(slot, export);
         tracing::info!("volume {} is attached", origin.name);
         let said = format!("volume {} is attached", origin.name);
         self.events.note_of(&origin.name, "attach", said);

@@ -2,24 +2,23 @@
 
 use forebay_engine::{Buf, Memory, Nanos, VolumeSlot};
 use forebay_frontend::nbd::{
-    Command, Connection, ErrorCode, Event, Parts, Phase, Piece, Request, Settings, Ticket,
-    TlsPolicy,
+    Command, Connection, ErrorCode, Event, Parts, Phase, Piece, Request, Ticket,
 };
 use forebay_io::{SendPiece, Token};
 
+use super::admitted::Admitted;
 use super::held_back::HeldBack;
 use super::listener::Socket;
+use super::seats::Seat;
 use super::worker::{RECEIVED, SENT, Worker};
+use crate::daemon::seldom;
 
 /// The most that is received at once beside payloads.
 pub(in crate::daemon) const INLET_BYTES: usize = 128 << 10;
 /// Payloads of which at least this much is missing are received where they belong.
 const DIRECT_BYTES: usize = 16 << 10;
-/// The longest time a client may take to open an export.
-const NEGOTIATION: Nanos = Nanos(30 * Nanos::SECOND.0);
-
 /// The longest time a client may leave its answers unread, or a payload unsent, while others wait
-/// for the memory that holds them.
+/// for the memory that holds them; and any message unfinished while others wait for its place.
 const PATIENCE: Nanos = Nanos(10 * Nanos::SECOND.0);
 
 /// A client's next request, which waits for memory.
@@ -39,7 +38,7 @@ pub(super) struct Client {
     name: u32,
     pub(in crate::daemon) nbd: Connection,
     socket: Socket,
-    pub(in crate::daemon) volume: Option<VolumeSlot>,
+    pub(in crate::daemon) volume: VolumeSlot,
     inlet: Buf,
     /// Bytes of the inlet that are received and not consumed.
     unread: std::ops::Range<usize>,
@@ -53,7 +52,8 @@ pub(super) struct Client {
     blocked: Option<Blocked>,
     /// Its volume's rate is used up: nothing is read from it.
     held_back: bool,
-    connected: Nanos,
+    /// Kept until nothing of the client is left.
+    seat: Seat,
     /// The socket is shut down; nothing more is sent or received.
     gone: bool,
     queued: bool,
@@ -84,24 +84,29 @@ impl Client {
 }
 
 impl Worker {
-    pub(super) fn add_client(&mut self, socket: Socket, tls: TlsPolicy) {
+    /// Takes a client over from the entrance, in the middle of its conversation.
+    pub(super) fn add_client(&mut self, admitted: Admitted) {
+        let Admitted {
+            socket,
+            nbd,
+            unread,
+            volume,
+            seat,
+        } = admitted;
         let Some(inlet) = self.inlet.alloc(INLET_BYTES) else {
-            tracing::warn!(
-                "a client was turned away: too many are connected, 256 at most; close some"
-            );
+            seldom::TURNED_AWAY.warn(format_args!(
+                "a client was turned away: there is no memory to receive into"
+            ));
             return;
         };
-        let nbd = Connection::new(Settings {
-            limits: self.limits,
-            tls,
-        });
+        self.inlet.bytes_mut(inlet)[..unread.len()].copy_from_slice(&unread);
         let client = Client {
             name: 0,
             nbd,
             socket,
-            volume: None,
+            volume,
             inlet,
-            unread: 0..0,
+            unread: 0..unread.len(),
             receiving: false,
             received_at: self.now,
             direct_bytes: 0,
@@ -109,7 +114,7 @@ impl Worker {
             sending_since: self.now,
             blocked: None,
             held_back: false,
-            connected: self.now,
+            seat,
             gone: false,
             queued: false,
         };
@@ -154,9 +159,8 @@ impl Worker {
             if client.receiving || client.gone || self.paused || client.held_back {
                 return;
             }
-            if let Some(volume) = client.volume
-                && self.hold_back(volume, HeldBack::Client(name))
-            {
+            let volume = client.volume;
+            if self.hold_back(volume, HeldBack::Client(name)) {
                 self.read_no_further(name);
                 return;
             }
@@ -164,12 +168,12 @@ impl Worker {
                 return;
             };
             let input = &self.inlet.bytes(client.inlet)[client.unread.clone()];
-            let step = client.nbd.receive(&mut self.arena, &self.exports, input);
+            let step = client.nbd.receive(&mut self.arena, &self.no_exports, input);
             client.unread.start += step.consumed_bytes;
-            let volume = client.volume.unwrap_or(VolumeSlot(u16::MAX));
+            let volume = client.volume;
             match step.event {
                 None => return,
-                Some(Event::Opened(export)) => client.volume = Some(VolumeSlot(export.0 as u16)),
+                Some(Event::Opened(_)) => unreachable!("a client opened its export before"),
                 Some(Event::Write(request, parts)) => self.take_off(name, volume, request, parts),
                 Some(Event::Payload {
                     ticket,
@@ -195,7 +199,7 @@ impl Worker {
         let Some(client) = self.clients.get_mut(name) else {
             return false;
         };
-        let volume = client.volume.unwrap_or(VolumeSlot(u16::MAX));
+        let volume = client.volume;
         let (offset_bytes, len_bytes) = match &client.blocked {
             None => return true,
             Some(Blocked::Read(request)) => (request.offset_bytes, request.len_bytes),
@@ -408,7 +412,9 @@ impl Worker {
             return;
         }
         match client.nbd.reason() {
-            Some(reason) if !reason.is_clean() => tracing::warn!("a connection ended: {reason}"),
+            Some(reason) if !reason.is_clean() => {
+                seldom::ENDED.warn(format_args!("a connection ended: {reason}"))
+            }
             Some(reason) => tracing::debug!("a connection ended: {reason}"),
             None => tracing::debug!("a connection was closed"),
         }
@@ -422,25 +428,27 @@ impl Worker {
         let (now, starving) = (self.now, self.is_short_of_memory());
         for client in self.clients.iter_mut() {
             if starving && client.sending && now.since(client.sending_since) > PATIENCE {
-                tracing::warn!(
+                seldom::HELD_UP.warn(format_args!(
                     "a client does not read its answers while others wait for memory; its connection is closed"
-                );
+                ));
                 client.cut();
                 client.queue(&mut self.busy);
             }
             let stalls = now.since(client.received_at) > PATIENCE && client.owes_payload();
             if starving && stalls && !client.gone {
-                tracing::warn!(
+                seldom::HELD_UP.warn(format_args!(
                     "a client does not send the data of its write while others wait for memory; its connection is closed"
-                );
+                ));
                 client.cut();
                 client.queue(&mut self.busy);
             }
-            let slow = now.since(client.connected) > NEGOTIATION;
-            if slow && client.volume.is_none() && !client.gone {
-                tracing::warn!(
-                    "a client opened no export within 30 seconds; its connection is closed"
-                );
+            // A client that waits for its next request may stay; these wait for nothing.
+            let halts = client.nbd.is_mid_message() && client.blocked.is_none();
+            let halted = halts && now.since(client.received_at) > PATIENCE;
+            if halted && client.seat.is_wanted() && !client.gone {
+                seldom::HELD_UP.warn(format_args!(
+                    "a client stopped in the middle of a message while others wait for its place; its connection is closed"
+                ));
                 client.cut();
                 client.queue(&mut self.busy);
             }
@@ -451,7 +459,7 @@ impl Worker {
         for client in self
             .clients
             .iter_mut()
-            .filter(|client| client.volume == Some(volume))
+            .filter(|client| client.volume == volume)
         {
             client.cut();
             client.queue(&mut self.busy);

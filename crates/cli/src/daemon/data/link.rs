@@ -4,16 +4,16 @@
 use std::sync::mpsc::{Sender, channel};
 
 use forebay_engine::VolumeSlot;
-use forebay_frontend::nbd::{Extent, TlsPolicy};
+use forebay_frontend::nbd::Extent;
 use forebay_io::Waker;
 
-use super::listener::Socket;
+use super::admitted::Admitted;
 use super::worker::Worker;
 
 /// A message to a worker.
 pub(in crate::daemon) enum Message {
-    /// A client to look after.
-    Client(Socket, TlsPolicy),
+    /// A client that has opened an export, to look after.
+    Client(Box<Admitted>),
     /// A message of another worker's part of the cache to this worker's.
     Host(forebay_cache::Message),
     /// A question about blocks of a shard of this worker.

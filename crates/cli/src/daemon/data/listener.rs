@@ -1,7 +1,7 @@
 //! Sockets of clients and where they are listened for.
 
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -39,6 +39,14 @@ impl Socket {
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
         };
     }
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    User(u32),
+    Address(IpAddr),
+    Unknown,
 }
 
 /// A socket that clients connect to.
@@ -102,8 +110,8 @@ impl Listener {
         }
     }
 
-    /// The next client that waits, if one does.
-    pub(super) fn accept(&self, tls: &Tls) -> io::Result<(Socket, TlsPolicy)> {
+    /// The next connection that waits, if one does, and where it comes from.
+    pub(super) fn accept(&self, tls: &Tls) -> io::Result<(Socket, TlsPolicy, From)> {
         let refused =
             |error: forebay_frontend::nbd::tls::TlsError| io::Error::other(error.to_string());
         match self {
@@ -111,15 +119,17 @@ impl Listener {
                 let (stream, _) = listener.accept()?;
                 let policy = TlsPolicy::choose(Peer::Unix, tls.server.as_ref(), tls.insecure)
                     .map_err(refused)?;
-                Ok((Socket::Unix(stream), policy))
+                let user = rustix::net::sockopt::socket_peercred(&stream);
+                let from = user.map_or(From::Unknown, |user| From::User(user.uid.as_raw()));
+                Ok((Socket::Unix(stream), policy, from))
             }
             Listener::Tcp { listener, .. } => {
-                let (stream, _) = listener.accept()?;
+                let (stream, peer) = listener.accept()?;
                 // Replies are gathered before they are sent; to wait for more would only delay.
                 stream.set_nodelay(true)?;
                 let policy = TlsPolicy::choose(Peer::Tcp, tls.server.as_ref(), tls.insecure)
                     .map_err(refused)?;
-                Ok((Socket::Tcp(stream), policy))
+                Ok((Socket::Tcp(stream), policy, From::Address(peer.ip())))
             }
         }
     }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::Result;
 use forebay_engine::{BlockKey, Mode, Nanos, VolumeConfig};
-use forebay_frontend::nbd::{Export, ExportId, ExportName};
 use forebay_io::{Emulation, RealDevice};
 
 use super::rate::RateLimit;
@@ -33,37 +31,21 @@ pub(in crate::daemon) struct TimedDevice {
 pub(in crate::daemon) struct ServedVolume {
     pub(in crate::daemon) config: VolumeConfig,
     pub(in crate::daemon) origin: TimedDevice,
-    pub(in crate::daemon) export: Export,
     /// For all threads one.
     pub(in crate::daemon) rate: Arc<RateLimit>,
 }
 
 impl ServedVolume {
     /// A volume without a cache.
-    pub(in crate::daemon) fn new(
-        origin: &Origin,
-        emulation: Option<Emulation>,
-    ) -> Result<ServedVolume> {
-        let device = &origin.opened.device;
-        let export = Export {
-            id: ExportId(0),
-            name: ExportName::new(origin.name.clone())?,
-            description: ExportName::new(format!("volume on {}", device.path().display()))?,
-            size_bytes: origin.size_bytes(),
-            min_block_bytes: device.logical_block_bytes().clamp(512, 4096),
-            read_only: false,
-            rotational: false,
-            fast_zero: false,
-        };
-        Ok(ServedVolume {
+    pub(in crate::daemon) fn new(origin: &Origin, emulation: Option<Emulation>) -> ServedVolume {
+        ServedVolume {
             config: plain_config(origin.size_bytes()),
             origin: TimedDevice {
-                device: Arc::clone(device),
+                device: Arc::clone(&origin.opened.device),
                 emulation,
             },
-            export,
             rate: Arc::default(),
-        })
+        }
     }
 }
 

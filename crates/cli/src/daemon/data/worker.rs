@@ -19,7 +19,7 @@ use forebay_cache::{Answer, ControlFlush, Host, Instruction, Order, Shard, Share
 use forebay_engine::{
     Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Stats, VolumeSlot,
 };
-use forebay_frontend::nbd::{Export, ExportId, ExportName, ExportTable, Limits};
+use forebay_frontend::nbd::ExportTable;
 use forebay_io::{
     Arena, Carried, Completion, Done, Driver, DriverDevice, DriverError, Token, Uring, UringError,
 };
@@ -29,20 +29,18 @@ use super::client::Client;
 use super::flight::{Asker, Flight};
 use super::held_back::HeldBackList;
 use super::link::{Link, Message};
-use super::listener::Listener;
 use super::served::{Clock, ServedVolume, TimedDevice};
 use super::tap::Taps;
 use super::ublk::queue::Queues;
 use super::volume_times::VolumeTimes;
 use crate::daemon::notice::Notice;
+use crate::daemon::observe::failing::Failing;
+use crate::daemon::seldom;
 use crate::device::shared_memory;
-use crate::failure::in_words;
-use crate::network::nbd::Tls;
 use crate::settings::OwnSettings;
 
 pub(super) const RECEIVED: u8 = 1;
 pub(super) const SENT: u8 = 2;
-const LISTENER: u8 = 3;
 
 /// Entries of the ring; others wait in its backlog.
 const RING_ENTRIES: u32 = 1024;
@@ -71,8 +69,8 @@ pub(in crate::daemon) struct Worker {
     /// The cache's devices by number, one of the driver's for each shard.
     cache_devices: Vec<(u8, DriverDevice)>,
     pub(in crate::daemon) volumes: Vec<Option<(ServedVolume, DriverDevice)>>,
-    pub(in crate::daemon) exports: ExportTable,
-    pub(in crate::daemon) limits: Limits,
+    /// A client opens its export at the entrance.
+    pub(super) no_exports: ExportTable,
     /// Taps of volumes.
     pub(in crate::daemon) taps: Taps,
     /// Durations of requests of this thread's clients.
@@ -81,6 +79,7 @@ pub(in crate::daemon) struct Worker {
     pub(super) questions: Slots<Asker>,
     /// Waiters for flushes of the control plane.
     control_flushes: Vec<(Device, Sender<ControlFlush>)>,
+    failing: Arc<Failing>,
     pub(super) clients: Slots<Box<Client>>,
     /// Queues of block devices.
     pub(in crate::daemon) ublk: Queues,
@@ -92,8 +91,6 @@ pub(in crate::daemon) struct Worker {
     pub(super) held_back: HeldBackList,
     /// Kept so that giving buffers back allocates nothing.
     pub(in crate::daemon) released: Vec<u64>,
-    listeners: Vec<(Listener, Tls)>,
-    next_worker: usize,
     /// A request was answered this turn.
     pub(super) landed: bool,
     adaptive_polling: AdaptivePolling,
@@ -118,7 +115,7 @@ pub(in crate::daemon) struct WorkerParts {
     pub(in crate::daemon) workers: u16,
     pub(in crate::daemon) shared: Arc<Shared>,
     pub(in crate::daemon) geometry: Geometry,
-    pub(in crate::daemon) limits: Limits,
+    pub(in crate::daemon) failing: Arc<Failing>,
 }
 
 impl Worker {
@@ -141,20 +138,18 @@ impl Worker {
             host,
             cache_devices: Vec::new(),
             volumes: Vec::new(),
-            exports: ExportTable::default(),
-            limits: parts.limits,
+            no_exports: ExportTable::default(),
             taps: Taps::default(),
             times: VolumeTimes::default(),
             questions: Slots::default(),
             control_flushes: Vec::new(),
+            failing: parts.failing,
             clients: Slots::default(),
             ublk: Queues::default(),
             busy: Vec::new(),
             starving: Vec::new(),
             held_back: HeldBackList::default(),
             released: Vec::new(),
-            listeners: Vec::new(),
-            next_worker: 0,
             landed: false,
             adaptive_polling: AdaptivePolling::default(),
             paused: false,
@@ -212,13 +207,8 @@ impl Worker {
                 self.host.instruct(instruction)
             }
             (Instruction::SetDetaching(slot, true), ..) => {
-                self.exports.remove(ExportId(u32::from(slot.0)));
                 self.taps.end(*slot);
                 self.close_clients_of(*slot);
-                self.host.instruct(instruction)
-            }
-            (Instruction::SetDetaching(slot, false), ..) => {
-                self.offer_volume(*slot);
                 self.host.instruct(instruction)
             }
             (Instruction::RemoveVolume(slot), ..) => match self.remove_volume(*slot) {
@@ -257,7 +247,7 @@ impl Worker {
     }
 
     /// Serves a volume from now on, under this number. Clients see it once it is offered
-    /// ([`Worker::offer_volume`]), when all workers serve it.
+    /// ([`super::exports::Exports`]), when all workers serve it.
     pub(in crate::daemon) fn add_volume(&mut self, slot: VolumeSlot, volume: ServedVolume) {
         self.host.add_volume(slot, volume.config);
         self.route_volume(slot, volume);
@@ -279,38 +269,12 @@ impl Worker {
         self.volumes[at] = Some((volume, device));
     }
 
-    /// Has clients see a volume.
-    pub(in crate::daemon) fn offer_volume(&mut self, slot: VolumeSlot) {
-        let Some(Some((volume, _))) = self.volumes.get(usize::from(slot.0)) else {
-            return;
-        };
-        let export = Export {
-            id: ExportId(u32::from(slot.0)),
-            ..volume.export.clone()
-        };
-        if let Err(error) = self.exports.add(export) {
-            // Names were checked against those in use; the volume is whole, only not exported.
-            tracing::error!("{error}");
-        }
-    }
-
-    /// Offers a volume under another name. Clients that have it open keep it.
-    pub(in crate::daemon) fn rename_volume(&mut self, slot: VolumeSlot, name: ExportName) {
-        if let Some(Some((volume, _))) = self.volumes.get_mut(usize::from(slot.0)) {
-            volume.export.name = name.clone();
-        }
-        if let Err(error) = self.exports.rename(ExportId(u32::from(slot.0)), name) {
-            // Names were checked against those in use; it goes on under the old one.
-            tracing::error!("{error}");
-        }
-    }
-
     /// Forgets a retired volume; says how much still stands in the way.
     fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
         let used = self
             .clients
             .iter_mut()
-            .filter(|client| client.volume == Some(slot))
+            .filter(|client| client.volume == slot)
             .count();
         let used = used + self.questions.len();
         if used > 0 {
@@ -391,8 +355,10 @@ impl Worker {
                 shards,
                 settings,
             );
-            let buffer =
-                made.map_err(|error| format!("no memory buffer could be made: {error}"))?;
+            let buffer = made.map_err(|error| {
+                let why = crate::failure::describe(&error);
+                format!("no memory buffer could be made: {why}")
+            })?;
             self.arena.attach_buffer(number, buffer);
             engine.adopt_buffer(&mut self.arena);
         }
@@ -418,22 +384,10 @@ impl Worker {
             }
             let shared = self.arena.detach_ring(number).into_iter().chain(buffer);
             for error in shared.filter_map(|memory| memory.remove().err()) {
-                tracing::warn!("{error}");
+                let why = crate::failure::describe(&error.into());
+                tracing::warn!("{why}; see `forebay memory`");
             }
         }
-    }
-
-    pub(in crate::daemon) fn listen(&mut self, listener: Listener, tls: Tls) {
-        self.ring.poll(
-            listener.as_fd(),
-            POLL_IN,
-            Token::new(LISTENER, self.listeners.len() as u64),
-        );
-        self.listeners.push((listener, tls));
-    }
-
-    pub(in crate::daemon) fn stop_listening(&mut self) {
-        self.listeners.clear();
     }
 
     /// Ends the loop after this turn.
@@ -513,7 +467,6 @@ impl Worker {
             Token::STANDING_TAG => self.arrived(completion.token.value(), completion.result),
             RECEIVED => self.received(value, completion.result),
             SENT => self.sent(value, completion.result),
-            LISTENER => self.accept_clients(value as usize),
             _ => {}
         }
     }
@@ -522,38 +475,10 @@ impl Worker {
         while let Ok(message) = self.inbox.try_recv() {
             match message {
                 Message::Host(message) => self.host.receive(self.now, message, &mut self.arena),
-                Message::Client(socket, tls) => self.add_client(socket, tls),
+                Message::Client(admitted) => self.add_client(*admitted),
                 Message::Ask(question) => self.asked(question),
                 Message::Told(flight, extents) => self.told(flight, &extents),
                 Message::Task(task) => task(self),
-            }
-        }
-    }
-
-    fn accept_clients(&mut self, at: usize) {
-        let mut accepted = Vec::new();
-        let Some((listener, tls)) = self.listeners.get(at) else {
-            return;
-        };
-        loop {
-            match listener.accept(tls) {
-                Ok(client) => accepted.push(client),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                Err(error) => {
-                    let error = in_words(&error);
-                    tracing::warn!("a client could not be accepted: {error}");
-                    break;
-                }
-            }
-        }
-        self.ring
-            .poll(listener.as_fd(), POLL_IN, Token::new(LISTENER, at as u64));
-        for (socket, tls) in accepted {
-            self.next_worker = (self.next_worker + 1) % self.peers.len();
-            if self.next_worker == self.index {
-                self.add_client(socket, tls);
-            } else {
-                self.peers[self.next_worker].send(Message::Client(socket, tls));
             }
         }
     }
@@ -569,6 +494,9 @@ impl Worker {
                 self.carried_out(what, result);
             }
             self.done = done;
+            for failed in self.driver.take_failed() {
+                self.failing.note(&failed);
+            }
             self.host.advance(self.now, &mut self.arena);
             while let Some(order) = self.host.next_order() {
                 self.carry_out(order);
@@ -673,6 +601,9 @@ impl Worker {
         }
         self.housekept = self.now;
         self.end_slow_clients();
+        if self.index == 0 {
+            seldom::catch_up();
+        }
     }
 
     fn report_abandonment(&mut self) {
@@ -686,6 +617,3 @@ impl Worker {
         }
     }
 }
-
-/// POLLIN of poll(2).
-const POLL_IN: u32 = 1;

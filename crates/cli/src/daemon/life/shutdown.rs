@@ -79,7 +79,7 @@ pub(in crate::daemon) fn stop(
 fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Result<()> {
     // While everything still works: to take a device away is to answer all it was asked.
     remove_block_devices(daemon, devices)?;
-    daemon.links[0].call(Worker::stop_listening)?;
+    daemon.entrance.close();
     for link in &daemon.links {
         link.call(Worker::refuse_requests)?;
     }

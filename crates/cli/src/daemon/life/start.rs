@@ -13,15 +13,17 @@ use signal_hook::iterator::Signals;
 
 use super::abandonment::GivingUp;
 use super::opening::{open_cache, open_origins};
-use super::threads::{Started, start_workers};
+use super::threads::{Started, clients_of_each, start_workers};
 use super::{shutdown, watchdog};
 use crate::config::Plan;
 use crate::daemon::control::{answer, away, socket};
+use crate::daemon::data::entrance::{Entrance, EntranceParts};
 use crate::daemon::data::listener::{Listener, Listening, bind_unix, nobody_listens};
 use crate::daemon::data::served::Clock;
 use crate::daemon::data::ublk::export::check_driver;
 use crate::daemon::notice::{Devices, Notice};
 use crate::daemon::observe::events::Events;
+use crate::daemon::observe::failing::Failing;
 use crate::daemon::observe::followed::Advisers;
 use crate::daemon::observe::health::Health;
 use crate::daemon::observe::history::History;
@@ -30,7 +32,8 @@ use crate::daemon::observe::recordings::Recordings;
 use crate::daemon::observe::{advice, health, hook, http, sampler};
 use crate::daemon::state::{Admin, Daemon};
 use crate::device::attach::Surroundings;
-use crate::device::state_dir::{StateDir, run_dir};
+use crate::device::run_dir::{self, run_dir};
+use crate::device::state_dir::StateDir;
 use crate::network::access::{Group, SocketAccess};
 use crate::service_manager;
 use crate::thread;
@@ -142,7 +145,12 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
     if plan.ublk {
         check_driver()?;
     }
-    remove_dead_sockets(&run_dir());
+    if plan.control.is_none() {
+        run_dir::make(&run_dir())?;
+    }
+    if run_dir::check(&run_dir()).is_ok() {
+        remove_dead_sockets(&run_dir());
+    }
     // Sockets come first: a daemon that nobody can reach must not begin to write.
     let control = bind_control(&control_path, plan.control_group)?;
     let mut guard = ControlSocket(Some(control_path.clone()));
@@ -154,6 +162,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
     let mut origins = open_origins(&plan, &surroundings)?;
     let cache = open_cache(&plan, saves, &mut origins, &surroundings)?;
     let clock = Clock(Instant::now());
+    let failing = Arc::new(Failing::default());
     let Started {
         links,
         threads,
@@ -161,15 +170,22 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         volumes,
         away,
         limits,
-    } = start_workers(&plan, cache, &origins, clock, &notices)?;
+        exports,
+    } = start_workers(&plan, cache, &origins, clock, &notices, &failing)?;
     let listening: Vec<Listening> = listeners
         .iter()
         .map(|listener| listener.listening(&plan.tls))
         .collect();
-    for listener in listeners {
-        let tls = plan.tls.clone();
-        links[0].call(move |worker| worker.listen(listener, tls))?;
-    }
+    let listeners = listeners.into_iter();
+    let entrance = Entrance::open(EntranceParts {
+        listeners: listeners
+            .map(|listener| (listener, plan.tls.clone()))
+            .collect(),
+        exports: Arc::clone(&exports),
+        links: links.clone(),
+        limits,
+        clients_each: clients_of_each(links.len()),
+    })?;
     for volume in &volumes {
         tracing::info!(
             "volume {} ({}) is served",
@@ -185,6 +201,8 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
     events.hook.set(plan.hook.clone());
     let daemon = Arc::new(Daemon {
         links,
+        entrance,
+        exports,
         admin: Mutex::new(Admin {
             cache,
             volumes,
@@ -199,6 +217,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         advisers: Advisers::default(),
         history: History::new(),
         events,
+        failing,
         health: Health::default(),
         name: plan.cache_name(),
         dashboard: Dashboard::default(),

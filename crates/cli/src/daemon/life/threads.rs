@@ -17,10 +17,12 @@ use forebay_io::{Arena, Emulation, Pool};
 use super::opening::{OpenCache, Origins};
 use crate::config::{LEAST_MEMORY_BYTES, Plan, VolumePlan};
 use crate::daemon::data::client::INLET_BYTES;
+use crate::daemon::data::exports::{self, Exports};
 use crate::daemon::data::link::{Link, Message};
 use crate::daemon::data::served::{Clock, ServedVolume, TimedDevice, plain_config};
 use crate::daemon::data::worker::{Worker, WorkerParts};
 use crate::daemon::notice::Notice;
+use crate::daemon::observe::failing::Failing;
 use crate::daemon::state::{AwayVolume, CacheSide, VolumeSide};
 use crate::device::attach::{self, Origin};
 use crate::device::cache_storage::CacheStorage;
@@ -29,7 +31,7 @@ use crate::failure::{self, wrong_usage};
 use crate::report::status::Recovery;
 use crate::thread;
 
-/// The most clients of a thread.
+/// The most clients of all threads, if those are few.
 const CLIENTS: usize = 256;
 
 /// All that runs, as the main thread knows it.
@@ -40,6 +42,7 @@ pub(super) struct Started {
     pub(super) volumes: Vec<VolumeSide>,
     pub(super) away: Vec<AwayVolume>,
     pub(super) limits: Limits,
+    pub(super) exports: Arc<Exports>,
 }
 
 /// A worker's share of the start.
@@ -111,10 +114,17 @@ pub(super) fn start_workers(
     origins: &Origins,
     clock: Clock,
     notices: &Sender<Notice>,
+    failing: &Arc<Failing>,
 ) -> Result<Started> {
     let shape = Shape::of(plan, cache.as_ref())?;
     let (started, all_started) = channel();
-    let mut shares = shares(plan, cache.as_ref(), shape, (clock, notices), started)?;
+    let mut shares = shares(
+        plan,
+        cache.as_ref(),
+        shape,
+        (clock, notices, failing),
+        started,
+    )?;
     let plain = |(origin, _): &(Origin, VolumePlan)| (0, plain_config(origin.size_bytes()));
     let (cache, configs, kept) = match cache {
         Some(cache) => deal(cache, &mut shares),
@@ -136,6 +146,7 @@ pub(super) fn start_workers(
         link.call(move |worker| worker.peers = peers)?;
     }
     let mut cache = cache.map(|cache| cache.side(links[0].clone()));
+    let exports = Arc::new(Exports::default());
     let mut volumes = Vec::new();
     for ((origin, planned), (id, config)) in origins.there.iter().zip(configs) {
         let emulate = planned.emulate.as_ref();
@@ -146,9 +157,10 @@ pub(super) fn start_workers(
         };
         let volume = ServedVolume {
             config,
-            ..ServedVolume::new(origin, emulation)?
+            ..ServedVolume::new(origin, emulation)
         };
         add_volume(&links, slot, &volume)?;
+        exports.offer(slot, exports::of_volume(origin)?);
         let own = planned.own;
         for link in &links {
             link.call(move |worker| worker.set_volume_settings(slot, own))?;
@@ -184,6 +196,7 @@ pub(super) fn start_workers(
         volumes,
         away,
         limits: shape.limits,
+        exports,
     })
 }
 
@@ -192,13 +205,11 @@ fn shares(
     plan: &Plan,
     cache: Option<&OpenCache>,
     shape: Shape,
-    (clock, notices): (Clock, &Sender<Notice>),
+    (clock, notices, failing): (Clock, &Sender<Notice>, &Arc<Failing>),
     started: Sender<Result<(usize, Link)>>,
 ) -> Result<Vec<Share>> {
     let Shape {
-        geometry,
-        threads,
-        limits,
+        geometry, threads, ..
     } = shape;
     // Without a cache each worker has a stand-in of its own, all called shard 0.
     let owners = |worker: usize| match cache {
@@ -208,6 +219,7 @@ fn shares(
         None => vec![worker as u16],
     };
     let shared = Arc::new(Shared::default());
+    let failing = Arc::clone(failing);
     let arenas = divide_memory(plan.memory_bytes, threads)?;
     let share = |(index, (arena, inlet))| {
         let (sender, inbox) = channel();
@@ -223,7 +235,7 @@ fn shares(
                 workers: threads as u16,
                 shared: Arc::clone(&shared),
                 geometry,
-                limits,
+                failing: Arc::clone(&failing),
             },
             shards: cache.is_none().then_some((0, None)).into_iter().collect(),
             cache: cache.map_or_else(Vec::new, |cache| cache.devices.clone()),
@@ -284,10 +296,7 @@ fn keep_volume(links: &[Link], slot: VolumeSlot, config: VolumeConfig) -> Result
 fn add_volume(links: &[Link], slot: VolumeSlot, volume: &ServedVolume) -> Result<()> {
     for link in links {
         let volume = volume.clone();
-        link.call(move |worker| {
-            worker.add_volume(slot, volume);
-            worker.offer_volume(slot);
-        })?;
+        link.call(move |worker| worker.add_volume(slot, volume))?;
     }
     Ok(())
 }
@@ -368,8 +377,13 @@ fn prepare_for_own_devices(worker: &mut Worker) {
     }
 }
 
+/// The most clients of a thread.
+pub(super) fn clients_of_each(threads: usize) -> usize {
+    CLIENTS / threads.min(8)
+}
+
 fn divide_memory(bytes: u64, threads: usize) -> Result<Vec<(Arena, Arena)>> {
-    let inlet_bytes = CLIENTS / threads.min(8) * INLET_BYTES;
+    let inlet_bytes = clients_of_each(threads) * INLET_BYTES;
     let total = bytes as usize + threads * inlet_bytes;
     let arenas = Pool::new(total)?.split(threads)?;
     Ok(arenas

@@ -14,13 +14,14 @@ mod volumes;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::daemon::seldom;
 use crate::daemon::state::Daemon;
+use crate::daemon::visitors::{PAUSE, Visit, Visitors};
 use crate::failure;
 use crate::network::http::HttpPlan;
 use crate::quoting::in_uri;
@@ -29,8 +30,8 @@ use address::Wish;
 use caches::{Cache, Met, Question};
 use request::{Fault, Request};
 
-/// The most connections that are answered at a time.
-const CONNECTIONS: usize = 16;
+/// The most connections at a time.
+const CONNECTIONS: usize = 64;
 /// The longest time a client may take to receive its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -46,7 +47,6 @@ struct Server {
     daemon: Arc<Daemon>,
     met: Met,
     bound: SocketAddr,
-    connected: AtomicUsize,
 }
 
 /// Serves from a thread of its own, as soon as the address is this daemon's.
@@ -65,7 +65,6 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
             daemon,
             met: Met::default(),
             bound: held.bound,
-            connected: AtomicUsize::new(0),
         };
         Arc::new(server).serve(&held.listener);
     })?;
@@ -74,31 +73,41 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
 
 impl Server {
     fn serve(self: &Arc<Server>, listener: &TcpListener) {
+        let visitors = Visitors::new(CONNECTIONS);
         for stream in listener.incoming() {
-            let Ok(stream) = stream else {
-                // Out of descriptors, perhaps: not to be asked again at once.
-                std::thread::sleep(Duration::from_millis(100));
-                continue;
+            let stream = match stream {
+                Ok(stream) => Arc::new(stream),
+                Err(error) => {
+                    seldom::PAGES.warn(format_args!(
+                        "a request for the dashboard could not be accepted: {}",
+                        failure::in_words(&error)
+                    ));
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
             };
-            if self.connected.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
-                self.connected.fetch_sub(1, Ordering::AcqRel);
+            let Some((visit, took)) = visitors.let_in(&stream) else {
                 send(&stream, &busy(), true);
                 continue;
+            };
+            if took {
+                seldom::PAGES.warn(format_args!(
+                    "a connection to the dashboard that had not sent its request, or did not read its answer, was closed \
+                     to let another in: {CONNECTIONS} at a time"
+                ));
             }
             let server = Arc::clone(self);
-            let started = thread::start("forebay-page", move || {
-                server.converse(&stream);
-                server.connected.fetch_sub(1, Ordering::AcqRel);
-            });
+            let started = thread::start("forebay-page", move || server.converse(&visit, &stream));
             if let Err(error) = started {
-                self.connected.fetch_sub(1, Ordering::AcqRel);
                 let error = failure::describe(&error);
-                tracing::warn!("a request for the dashboard was turned away: {error}");
+                seldom::PAGES.warn(format_args!(
+                    "a request for the dashboard was turned away: {error}"
+                ));
             }
         }
     }
 
-    fn converse(&self, stream: &TcpStream) {
+    fn converse(&self, visit: &Visit<TcpStream>, stream: &TcpStream) {
         let (response, with_body) = match request::read(stream) {
             Err(Fault::Gone) => return,
             Err(Fault::Wrong(status)) => (text(status, status), true),
@@ -107,10 +116,12 @@ impl Server {
                 (text("403 Forbidden", why), true)
             }
             Ok(request) => {
-                let made = self.answer(&request).unwrap_or_else(|error| {
-                    let why = failure::describe(&error);
-                    text("503 Service Unavailable", &why)
-                });
+                let made = visit
+                    .work(|| self.answer(&request))
+                    .unwrap_or_else(|error| {
+                        let why = failure::describe(&error);
+                        text("503 Service Unavailable", &why)
+                    });
                 (made, request.with_body)
             }
         };

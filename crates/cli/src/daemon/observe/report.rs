@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
 
+use super::shortened;
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
 use crate::daemon::observe::health::Health;
@@ -177,6 +178,10 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
                 .map(|volume| away(volume, &parts, block_bytes)),
         )
         .collect();
+    let origins = admin.volumes.iter().map(|volume| &*volume.device);
+    let caches = admin.cache.iter().flat_map(|cache| cache.storage.devices());
+    let caches = caches.map(|(_, storage)| &**storage.device());
+    let altered_files = origins.chain(caches).filter_map(shortened::look).collect();
     let stats: Vec<Stats> = parts
         .iter()
         .flat_map(|part| part.stats.iter().cloned())
@@ -225,6 +230,8 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         settings: SettingsStatus::of(&admin.settings, admin.profile),
         traffic: Traffic::of(&stats, &times, describe),
         lately: Lately::default(),
+        failing: daemon.failing.lately(),
+        altered_files,
         trouble: Vec::new(),
         dashboard: None,
         hook: daemon.events.hook.status(),

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::device::state_dir::run_dir;
+use crate::device::run_dir::run_dir;
 
 fn note(number: u32) -> PathBuf {
     run_dir().join("udev").join(format!("ublkb{number}"))
