@@ -100,7 +100,7 @@ pub(crate) enum Command {
     Dump(CheckArgs),
     /// Go on with a damaged cache: give up what cannot be trusted.
     Repair(RepairArgs),
-    /// Write the dirty data of a volume to a file, from a cache that is not in use.
+    /// Write the dirty data of a volume whose origin is gone to a file.
     Rescue(RescueArgs),
     /// List the block devices of Forebay, and give up one that no daemon serves any more.
     Devices(DevicesArgs),
@@ -655,13 +655,18 @@ pub(crate) struct CheckArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: forebay rescue sdb --cache /dev/nvme0n1p3 --to sdb.img")]
+#[command(
+    after_help = "Example: forebay rescue sdb --to sdb.img\n         forebay rescue sdb --cache /dev/nvme0n1p3 --to sdb.img"
+)]
 pub(crate) struct RescueArgs {
     /// The volume.
     pub(crate) name: String,
-    /// The cache device; given several times, all devices of one cache.
-    #[arg(long, value_name = "SSD", required = true)]
+    /// The device of a cache that no daemon serves; given several times, all devices of one cache.
+    #[arg(long, value_name = "SSD", conflicts_with = "control")]
     pub(crate) cache: Vec<PathBuf>,
+    /// The control socket of the daemon that serves the cache. Needed only when several daemons run.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// The file: sparse, as large as the volume, each dirty block at its place.
     #[arg(long, value_name = "FILE")]
     pub(crate) to: PathBuf,

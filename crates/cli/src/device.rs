@@ -5,6 +5,7 @@
 //! | [`attach`] | opening a cache and its origins with every check that comes before serving |
 //! | [`cache_storage`] | the devices of a cache, told apart |
 //! | [`inspection`] | what a cache holds that nobody serves |
+//! | [`looked`] | reading a device beside whoever uses it |
 //! | [`lost`] | what would be lost with what is on a device |
 //! | [`signature`] | what else may be on a device that is to be overwritten |
 //! | [`fingerprint`] | telling an origin that changed behind the cache's back |
@@ -24,6 +25,7 @@ pub(crate) mod health;
 pub(crate) mod holder;
 pub(crate) mod image_format;
 pub(crate) mod inspection;
+pub(crate) mod looked;
 pub(crate) mod lost;
 pub(crate) mod patience;
 pub(crate) mod run_dir;

@@ -2,12 +2,14 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | [`dirty_page`] | where dirty blocks are, for `forebay rescue` |
 //! | [`status`] | all of it, as JSON and for people |
 //! | [`health`] | the health of a cache device |
 //! | [`metrics`] | the same for Prometheus |
 //! | [`grafana`] | a dashboard over those |
 //! | [`trouble`] | what is wrong, in plain words |
 
+pub(crate) mod dirty_page;
 pub(crate) mod grafana;
 pub(crate) mod health;
 pub(crate) mod metrics;

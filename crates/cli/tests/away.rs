@@ -162,6 +162,52 @@ fn its_data_is_written_to_a_file_and_each_volume_is_drained_or_detached_alone() 
     assert!(!said.contains("volume two"), "{said}");
 }
 
+/// The others are served all the while, and move what is dirty of it about in the log.
+#[test]
+fn its_data_is_written_to_a_file_while_the_others_are_served() {
+    let scratch = one_disk_is_gone();
+    let daemon = Daemon::start(&scratch, &FILE);
+    let control = scratch.text("control");
+    let rescue = |to: &str| {
+        let rescue = ["rescue", "two", "--control", &control, "--to", to, "--json"];
+        let said: Value = serde_json::from_str(&forebay_ok(&scratch, &rescue)).unwrap();
+        let lengths = said["ranges"].as_array().unwrap().iter();
+        let lengths = lengths.map(|range| range["len_bytes"].as_u64().unwrap());
+        assert_eq!(lengths.sum::<u64>(), 3 * 4096, "{said}");
+        let saved = std::fs::read(scratch.path(to)).unwrap();
+        assert_eq!(saved.len() as u64, 16 * MIB);
+        assert_eq!(saved[..4096], [2; 4096]);
+        assert_eq!(saved[7 * 4096..9 * 4096], [2; 8192]);
+    };
+    rescue("first");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut one = open(&scratch, "one");
+            let mut run = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                one.write(run % 64 * (256 << 10), &[3; 256 << 10]);
+                run += 1;
+            }
+        });
+        for round in 0..10 {
+            rescue(&format!("saved-{round}"));
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let served = ["rescue", "one", "--control", &control, "--to", "x"];
+    forebay_says(
+        &scratch,
+        &served,
+        3,
+        &["volume one is served", "forebay drain one"],
+    );
+    let typo = ["rescue", "tow", "--control", &control, "--to", "x"];
+    forebay_says(&scratch, &typo, 2, &["no volume `tow` is away"]);
+    assert!(!scratch.path("x").exists());
+    daemon.stop();
+}
+
 #[test]
 fn a_disk_that_changed_is_left_out_and_said() {
     let scratch = one_disk_is_gone();

@@ -1,20 +1,20 @@
 //! `forebay rescue`: the dirty data of a volume, written to a file. The cache is only read.
 
+mod offline;
+mod running;
+
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use forebay_engine::{DirtyBlock, Engine, Storage, VolumeSlot};
+use forebay_engine::DirtyBlock;
 use serde_json::json;
 
-use super::check::open_to_read;
 use crate::args::RescueArgs;
-use crate::device::attach;
-use crate::device::cache_storage;
-use crate::device::inspection::{engines, read_through};
-use crate::failure::{DamageFound, refuse, wrong_usage};
+use crate::failure::DamageFound;
 use crate::quoting::in_shell;
 use crate::units::size;
 
@@ -26,89 +26,106 @@ struct Found {
     unreadable: Vec<Range<u64>>,
 }
 
-pub(crate) fn run(args: &RescueArgs) -> Result<()> {
-    let direct = crate::config::direct(args.devices.direct);
-    let mut storage = open_to_read(&args.cache, direct)?;
-    let names = cache_storage::names(&storage);
-    let (attached, boot_id) = read_through(&mut storage, &names)?;
-    if attached
-        .report
-        .shards
-        .iter()
-        .any(|shard| shard.buffered_blocks > 0)
-    {
-        refuse!(
-            "some acknowledged writes are in shared memory, and not in the log of the cache yet: serve it once \
-             (`forebay serve`), which logs them, and stop it; nothing was written"
-        );
-    }
-    let superblock = attached.superblock;
-    if superblock.given_up {
-        refuse!(
-            "the cache was given up: of what it holds, only what is on record is newer than on the disks. Write that \
-             out with `forebay drain --offline`"
-        );
-    }
-    let mut volumes = attach::attached_volumes(&superblock).zip((0..).map(VolumeSlot));
-    let Some((volume, slot)) = volumes.find(|(volume, _)| volume.name == args.name) else {
-        let names: Vec<&str> = attach::attached_volumes(&superblock)
-            .map(|volume| volume.name.as_str())
-            .collect();
-        wrong_usage!(
-            "the cache has no volume `{}`; it has: {}",
-            args.name,
-            names.join(", ")
-        );
-    };
-    let file = make(&args.to, args.force)?;
-    let cannot = || format!("cannot write {}", args.to.display());
-    file.set_len(volume.size_bytes).with_context(cannot)?;
-    let block_bytes = u64::from(superblock.geometry.block_bytes);
-    let mut dirty = dirty_blocks(
-        engines(attached.shards, boot_id, &superblock),
-        slot,
-        block_bytes,
-    );
-    dirty.sort_unstable_by_key(|(offset, _)| *offset);
-    let mut contents = vec![0; block_bytes as usize];
-    let mut found = Found::default();
-    for (offset, block) in dirty {
-        let range = offset..(offset + block_bytes).min(volume.size_bytes);
-        match block.address {
-            None => contents.fill(0),
-            Some(address) => {
-                let read = storage.read(address, &mut contents);
-                if read.is_err() || !block.is(&contents) {
-                    add(&mut found.unreadable, range);
-                    continue;
-                }
-            }
-        }
-        let len = (range.end - range.start) as usize;
-        file.write_all_at(&contents[..len], offset)
-            .with_context(cannot)?;
-        add(&mut found.written, range);
-    }
-    file.sync_all().with_context(cannot)?;
-    tell(args, &found)
+/// Reads a block at its address on the cache devices; says whether that was possible.
+type ReadBlock = dyn FnMut(u64, &mut [u8]) -> bool;
+
+/// Dirty blocks of a volume, by their offsets, and where they are.
+struct Dirty {
+    size_bytes: u64,
+    block_bytes: u64,
+    blocks: BTreeMap<u64, DirtyBlock>,
+    read: Box<ReadBlock>,
 }
 
-/// The dirty blocks of a volume in all shards, each with its offset.
-fn dirty_blocks(
-    engines: Vec<Engine>,
-    slot: VolumeSlot,
-    block_bytes: u64,
-) -> Vec<(u64, DirtyBlock)> {
-    let mut blocks = Vec::new();
-    for mut engine in engines {
-        let ranges = engine.list_unsaved().unwrap_or_default();
-        for range in ranges.iter().filter(|range| range.volume == slot) {
-            let end = range.offset_bytes + range.len_bytes;
-            let offsets = (range.offset_bytes..end).step_by(block_bytes as usize);
-            blocks.extend(offsets.filter_map(|at| Some((at, engine.dirty_block(slot, at)?))));
-        }
+/// The looks at a cache in use, in which blocks move to other places while they are read.
+const LOOKS: u32 = 5;
+
+pub(crate) fn run(args: &RescueArgs) -> Result<()> {
+    if !args.cache.is_empty() {
+        let mut dirty = offline::dirty(args)?;
+        let mut rescue = Rescue::begin(args, &dirty)?;
+        rescue.write(&mut dirty)?;
+        return rescue.end(args);
     }
-    blocks
+    let mut dirty = running::dirty(args)?;
+    let mut rescue = Rescue::begin(args, &dirty)?;
+    rescue.write(&mut dirty)?;
+    for _ in 1..LOOKS {
+        if rescue.unreadable.is_empty() {
+            break;
+        }
+        let mut again = running::dirty(args)?;
+        again
+            .blocks
+            .retain(|offset, _| rescue.unreadable.contains(offset));
+        rescue.unreadable.clear();
+        rescue.write(&mut again)?;
+    }
+    rescue.end(args)
+}
+
+/// A file in the making.
+struct Rescue {
+    file: File,
+    path: String,
+    volume_bytes: u64,
+    block_bytes: u64,
+    written: Vec<u64>,
+    unreadable: Vec<u64>,
+}
+
+impl Rescue {
+    fn begin(args: &RescueArgs, dirty: &Dirty) -> Result<Rescue> {
+        let file = make(&args.to, args.force)?;
+        let path = args.to.display().to_string();
+        file.set_len(dirty.size_bytes)
+            .with_context(|| format!("cannot write {path}"))?;
+        Ok(Rescue {
+            file,
+            path,
+            volume_bytes: dirty.size_bytes,
+            block_bytes: dirty.block_bytes,
+            written: Vec::new(),
+            unreadable: Vec::new(),
+        })
+    }
+
+    /// Writes blocks to their places. Those that are not what they should be are noted.
+    fn write(&mut self, dirty: &mut Dirty) -> Result<()> {
+        let mut contents = vec![0; dirty.block_bytes as usize];
+        for (offset, block) in std::mem::take(&mut dirty.blocks) {
+            match block.address {
+                None => contents.fill(0),
+                Some(address) => {
+                    if !(dirty.read)(address, &mut contents) || !block.is(&contents) {
+                        self.unreadable.push(offset);
+                        continue;
+                    }
+                }
+            }
+            let range = self.range(offset);
+            let len = (range.end - range.start) as usize;
+            (self.file)
+                .write_all_at(&contents[..len], offset)
+                .with_context(|| format!("cannot write {}", self.path))?;
+            self.written.push(offset);
+        }
+        Ok(())
+    }
+
+    fn range(&self, offset: u64) -> Range<u64> {
+        offset..(offset + self.block_bytes).min(self.volume_bytes)
+    }
+
+    fn end(mut self, args: &RescueArgs) -> Result<()> {
+        let path = &self.path;
+        (self.file.sync_all()).with_context(|| format!("cannot write {path}"))?;
+        self.written.sort_unstable();
+        let mut found = Found::default();
+        (self.written.iter()).for_each(|offset| add(&mut found.written, self.range(*offset)));
+        (self.unreadable.iter()).for_each(|offset| add(&mut found.unreadable, self.range(*offset)));
+        tell(args, &found)
+    }
 }
 
 /// The file, which must be a new one unless that is not wanted.

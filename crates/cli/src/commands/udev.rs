@@ -1,14 +1,14 @@
 //! `forebay packaging udev`: what udev is to know of a block device. A cache is named, and the
 //! origin of a volume is hidden from whoever looks for file systems.
 
-use std::fs::File;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use forebay_engine::{DeviceError, Storage, Superblock};
+use anyhow::Result;
+use forebay_engine::Superblock;
 
 use crate::config;
+use crate::device::looked::Looked;
 use crate::device::same_device::Identity;
 
 /// Directories of links by what is inside a device. An origin has the label and UUID of its volume,
@@ -58,34 +58,10 @@ pub(super) fn describe(device: &Path, links: &[String], files: &[PathBuf]) -> Re
 
 /// The superblock of a cache, or of one of its devices.
 fn cache_on(device: &Path) -> Result<Option<Superblock>> {
-    let file = File::open(device).with_context(|| format!("cannot open {}", device.display()))?;
-    let mut looked = Looked(file);
+    let mut looked = Looked::open(device)?;
     Ok(Superblock::of_device(&mut looked, 0)
         .ok()
         .map(|found| found.0))
-}
-
-/// A device that is looked at beside whoever uses it, without a claim.
-struct Looked(File);
-
-impl Storage for Looked {
-    fn size_bytes(&self) -> u64 {
-        // The end of a block device is not in its metadata; a read beyond it fails.
-        u64::MAX
-    }
-
-    fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        let read = self.0.read_exact_at(into, offset_bytes);
-        read.map_err(|_| DeviceError::Io)
-    }
-
-    fn write(&mut self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
-        Err(DeviceError::Unsupported)
-    }
-
-    fn flush(&mut self) -> Result<(), DeviceError> {
-        Ok(())
-    }
 }
 
 /// The volume that a configuration has on this device, or on the disk that it is a partition of.

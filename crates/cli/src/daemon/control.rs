@@ -9,6 +9,7 @@
 //! | [`volumes`] | attach, detach, mode, drain |
 //! | [`away`] | volumes whose origins are not there |
 //! | [`block_devices`] | which block device a volume is |
+//! | [`dirty`] | where dirty blocks of a volume are that is away |
 //! | [`rename`] | another name for a volume |
 //! | [`settings`] | settings changed live |
 //! | [`volume_settings`] | settings of one volume, changed live |
@@ -22,6 +23,7 @@ pub(super) mod answer;
 pub(super) mod away;
 mod block_devices;
 pub(super) mod commands;
+mod dirty;
 mod methods;
 mod reload;
 mod rename;

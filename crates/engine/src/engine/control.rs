@@ -322,6 +322,48 @@ impl Engine {
         })
     }
 
+    /// The dirty blocks of a volume in a part of the log, each with its offset in bytes: for whoever
+    /// reads them beside the driver. `slots` are places of the log, of which there are
+    /// [`Engine::log_slots`].
+    #[must_use]
+    pub fn dirty_blocks_in(
+        &self,
+        volume: VolumeSlot,
+        slots: std::ops::Range<u32>,
+    ) -> Vec<(u64, DirtyBlock)> {
+        let Some(known) = self.store.find_volume(volume) else {
+            return Vec::new();
+        };
+        let block_bytes = self.store.block_bytes() as u64;
+        let in_part = (slots.start..slots.end.min(self.log_slots())).map(Slot);
+        let dirty = in_part.filter(|slot| {
+            let flags = self.store.index.flags(*slot);
+            flags.live() && flags.dirty() && known.contains(self.store.index.key(*slot))
+        });
+        let found = dirty.filter_map(|slot| {
+            let key = self.store.index.key(slot);
+            let offset_bytes = (key.0 - known.config.base.0) * block_bytes;
+            Some((offset_bytes, self.dirty_block(volume, offset_bytes)?))
+        });
+        found.collect()
+    }
+
+    /// Blocks of a volume that are in the memory buffer, and not in the log yet.
+    #[must_use]
+    pub fn buffered_blocks(&self, slot: VolumeSlot) -> u64 {
+        let volume = self.store.find_volume(slot);
+        volume.map_or(0, |volume| {
+            let (first, end) = volume.keys();
+            self.buffer.blocks_unfinished(first, end)
+        })
+    }
+
+    /// Places of the log for blocks.
+    #[must_use]
+    pub fn log_slots(&self) -> u32 {
+        self.store.index.slots()
+    }
+
     /// Whether the newest contents of a block are in the memory buffer alone.
     #[must_use]
     pub fn is_buffered(&self, slot: VolumeSlot, offset_bytes: u64) -> bool {

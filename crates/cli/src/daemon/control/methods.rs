@@ -38,6 +38,8 @@ pub(super) struct Parameters {
     after: Option<u64>,
     value: Option<String>,
     device: Option<String>,
+    shard: u16,
+    from: u32,
     force: bool,
     drain: bool,
     keep_devices: bool,
@@ -99,6 +101,10 @@ impl Asked<'_> {
                     self.tell(&progress_message(progress))
                 })?;
                 Ok(json!({ "name": volume.name }))
+            }
+            "org.forebay.DirtyBlocks" => {
+                let name = need(&given.name, "name")?;
+                daemon.dirty_blocks(name, given.shard, given.from)
             }
             "org.forebay.Rename" => {
                 daemon.check_may_leave_file()?;
