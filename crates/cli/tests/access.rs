@@ -109,6 +109,59 @@ fn sockets_are_for_the_group_that_was_named() {
     );
 }
 
+/// A4: the disk of libvirt's recipe, opened by a QEMU that is not root.
+#[test]
+fn a_qemu_that_is_not_root_uses_the_socket_of_its_group() {
+    let qemu = "qemu-system-x86_64";
+    if !rustix::process::getuid().is_root() || !support::installed(qemu) {
+        println!("skipped: needs root, and {qemu}");
+        return;
+    }
+    let scratch = Scratch::new();
+    std::fs::set_permissions(scratch.path(""), std::fs::Permissions::from_mode(0o755)).unwrap();
+    scratch.file("origin", 16 * MIB);
+    let open = ["--origin", "origin", "--socket-group", "nogroup"];
+    let daemon = Daemon::start(&scratch, &open);
+    // A machine without a processor: only its disk is wanted.
+    let disk = format!(
+        "driver=raw,node-name=disk,cache.direct=on,discard=unmap,file.driver=nbd,file.export=origin,\
+         file.server.type=unix,file.server.path={}",
+        scratch.text("nbd")
+    );
+    let write = "qemu-io disk \"write -P 0x5a 1M 64k\"\nqemu-io disk flush\nquit\n";
+    std::fs::write(scratch.path("monitor"), write).unwrap();
+    let output = Command::new("setpriv")
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "timeout",
+            "60",
+            qemu,
+        ])
+        .args([
+            "-machine",
+            "none",
+            "-display",
+            "none",
+            "-nodefaults",
+            "-monitor",
+            "stdio",
+        ])
+        .args(["-blockdev", &disk])
+        .stdin(std::fs::File::open(scratch.path("monitor")).unwrap())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    daemon.stop();
+    let origin = std::fs::read(scratch.path("origin")).unwrap();
+    assert!(
+        origin[1 << 20..(1 << 20) + (64 << 10)]
+            .iter()
+            .all(|byte| *byte == 0x5a)
+    );
+}
+
 /// Runs with these capabilities of root and no others, as the service does.
 fn with_capabilities(scratch: &Scratch, kept: &[&str]) -> Command {
     let mut set = "-all".to_owned();
