@@ -11,6 +11,7 @@ use crate::daemon::data::ublk::export::{self, Wanted};
 use crate::daemon::data::ublk::{in_use, path};
 use crate::daemon::state::{Admin, CacheSide, Daemon, VolumeSide};
 use crate::failure::refuse;
+use crate::settings::Rates;
 
 /// The optimal length where the origin does not say one, in bytes.
 const OPTIMAL_BYTES: u32 = 64 << 10;
@@ -71,8 +72,22 @@ impl Daemon {
             return Ok(());
         };
         let name = as_it_is(&self.admin(), volume)?.name.clone();
-        export::remove(&self.links, volume.slot, &name, number)?;
+        // The driver waits for every request, also for those that wait for their volume's rate.
+        self.put_rates_into_force(volume, Rates::default())?;
+        let removed = export::remove(&self.links, volume.slot, &name, number);
+        if removed.is_err() {
+            self.put_rates_into_force(volume, volume.own.rates)?;
+        }
+        removed?;
         self.note_block_device(volume, None);
+        Ok(())
+    }
+
+    fn put_rates_into_force(&self, volume: &VolumeSide, rates: Rates) -> Result<()> {
+        let slot = volume.slot;
+        for link in &self.links {
+            link.call(move |worker| worker.set_rates(slot, rates))?;
+        }
         Ok(())
     }
 

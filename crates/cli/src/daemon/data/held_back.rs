@@ -55,7 +55,7 @@ impl Worker {
     }
 
     /// Gives a volume other rates. Those that wait look again.
-    pub(super) fn set_rates(&mut self, volume: VolumeSlot, rates: Rates) {
+    pub(in crate::daemon) fn set_rates(&mut self, volume: VolumeSlot, rates: Rates) {
         if let Some(Some((served, _))) = self.volumes.get(usize::from(volume.0)) {
             served.rate.set(rates);
         }
