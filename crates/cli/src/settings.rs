@@ -182,8 +182,9 @@ pub(crate) fn words() -> Vec<(&'static str, Vec<&'static str>)> {
 pub(crate) fn help_of_set() -> String {
     format!(
         "Example: forebay set sequential-cutoff 4M\n         forebay set sequential-cutoff default\n\nKeys: {}; and the settings of other caches, such as \
-         bcache.writeback_percent (forebay profile show bcache). They hold until the daemon stops.",
-        NAMES.join(", ")
+         bcache.writeback_percent (forebay profile show bcache). With --volume: {}. They hold until the daemon stops.",
+        NAMES.join(", "),
+        own::own_names().join(", ")
     )
 }
 

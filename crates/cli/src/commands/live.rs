@@ -107,7 +107,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<()> {
         Some(_) => shown.map(|(_, value)| value.to_owned()).collect(),
         None => {
             let lines: Vec<_> = shown
-                .map(|(name, value)| format!("{name:<18} {value}"))
+                .map(|(name, value)| format!("{name:<21} {value}"))
                 .collect();
             lines.join("\n")
         }
