@@ -558,6 +558,13 @@ pub(crate) enum PackagingCommand {
         /// The directory.
         directory: PathBuf,
     },
+    /// Print the names of running volumes, for completions: nothing if no daemon answers at once.
+    #[command(after_help = "Example: forebay packaging volumes")]
+    Volumes {
+        /// The daemon's control socket [default: each that runs].
+        #[arg(long, value_name = "PATH")]
+        control: Option<PathBuf>,
+    },
     /// Print the settings with their values, defaults and effects, as a table in Markdown.
     #[command(after_help = "Example: forebay packaging settings")]
     Settings,
