@@ -574,6 +574,9 @@ pub(crate) enum PackagingCommand {
     /// Refuse if without Forebay data would be missing or a block device would hang.
     #[command(after_help = "Example: forebay packaging may-remove")]
     MayRemove {
+        /// Look at caches of the files only: nothing that runs on this machine is concerned.
+        #[arg(long)]
+        offline: bool,
         /// The configuration files [default: all of /etc/forebay/*.toml].
         files: Vec<PathBuf>,
     },

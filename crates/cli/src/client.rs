@@ -143,6 +143,7 @@ impl Client {
         let streams: Vec<UnixStream> = match control {
             Some(path) => UnixStream::connect(path).into_iter().collect(),
             None => running_daemons()
+                .unwrap_or_default()
                 .into_iter()
                 .map(|(_, stream)| stream)
                 .collect(),

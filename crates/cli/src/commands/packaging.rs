@@ -30,7 +30,7 @@ pub(crate) fn run(command: &PackagingCommand) -> Result<()> {
             crate::output::line(format_args!("{:#}", grafana::dashboard()));
             Ok(())
         }
-        PackagingCommand::MayRemove { files } => removal::check(files),
+        PackagingCommand::MayRemove { offline, files } => removal::check(files, *offline),
         PackagingCommand::Udev {
             device,
             links,
