@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED ?= 1
 export FOREBAY ?= $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
-.PHONY: help quick demo test test-browser check budgets soak bench experiments lab build packages static deb manual faults kills power-cuts
+.PHONY: help quick demo test test-browser check budgets soak bench experiments lab build packages static deb rpm dist manual faults kills power-cuts
 
 help:
 	@echo "make demo      a slow disk becomes fast, in front of your eyes (about 5 minutes with the build)"
@@ -19,7 +19,8 @@ help:
 	@echo "make experiments   published comparisons in virtual time, at full size (about 20 minutes)"
 	@echo "make lab EXPERIMENT=jobs22 SYSTEMS=bcache,forebay-nbd   beside the kernel's caches, in a virtual machine"
 	@echo "make manual    the manual as a book of pages, in target/manual"
-	@echo "make deb       a Debian package with a static binary, in target/deb"
+	@echo "make deb       a Debian package with a static binary, in target/deb; make rpm: the like in target/rpm"
+	@echo "make dist      tarball, .deb and .rpm with a static binary, and checksums, in target/dist; tries the result"
 	@echo "make faults ROUNDS=100   the built daemon over devices that fail, each scenario that often"
 	@echo "make kills ROUNDS=1000   the built daemon killed that often, with three shards"
 	@echo "make power-cuts ROUNDS=63   power cuts of three shards, 16 in a round"
@@ -42,6 +43,14 @@ STATIC_FOREBAY := $(or $(CARGO_TARGET_DIR),target)/$(STATIC_TARGET)/release/fore
 # VERSION=0.1.1~test names another version.
 deb: static
 	packaging/build-deb.sh $(STATIC_FOREBAY) $(or $(CARGO_TARGET_DIR),target)/deb $(VERSION)
+
+rpm: static
+	packaging/build-rpm.sh $(STATIC_FOREBAY) $(or $(CARGO_TARGET_DIR),target)/rpm $(VERSION)
+
+# The test that `make test` runs with its own binary is run with what was built here.
+dist: static
+	packaging/build-dist.sh $(STATIC_FOREBAY) $(or $(CARGO_TARGET_DIR),target)/dist $(VERSION)
+	FOREBAY_DIST=$(TARGET)/dist cargo test --locked -p forebay --test packages
 
 # `make test` runs the commands of the manual without this.
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))

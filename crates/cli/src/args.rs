@@ -558,6 +558,13 @@ pub(crate) enum PackagingCommand {
         /// The directory.
         directory: PathBuf,
     },
+    /// Print the names of running volumes, for completions: nothing if no daemon answers at once.
+    #[command(after_help = "Example: forebay packaging volumes")]
+    Volumes {
+        /// The daemon's control socket [default: each that runs].
+        #[arg(long, value_name = "PATH")]
+        control: Option<PathBuf>,
+    },
     /// Print the settings with their values, defaults and effects, as a table in Markdown.
     #[command(after_help = "Example: forebay packaging settings")]
     Settings,
@@ -567,6 +574,9 @@ pub(crate) enum PackagingCommand {
     /// Refuse if without Forebay data would be missing or a block device would hang.
     #[command(after_help = "Example: forebay packaging may-remove")]
     MayRemove {
+        /// Look at caches of the files only: nothing that runs on this machine is concerned.
+        #[arg(long)]
+        offline: bool,
         /// The configuration files [default: all of /etc/forebay/*.toml].
         files: Vec<PathBuf>,
     },

@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest wait for a daemon that is asked for nothing but its status.
 const PATIENCE_WITH_ONE: Duration = Duration::from_secs(5);
 
+/// The longest wait for a daemon while a word is completed.
+const PATIENCE_OF_A_KEY: Duration = Duration::from_millis(200);
+
 /// Of an answer that makes no sense.
 const OTHER_VERSION: &str = "the daemon is of another version than this command: restart it, or \
      use the program that it was started from";
@@ -132,6 +135,26 @@ impl Client {
         let client = Client::at(socket)?;
         client.answers_within(Some(PATIENCE))?;
         Ok(client)
+    }
+
+    /// Names of the volumes that the daemon at this socket serves, or that each which runs serves.
+    /// A daemon that does not answer at once is passed over: somebody has pressed a key, and waits.
+    pub(crate) fn volumes_at_once(control: Option<&Path>) -> Vec<String> {
+        let streams: Vec<UnixStream> = match control {
+            Some(path) => UnixStream::connect(path).into_iter().collect(),
+            None => running_daemons()
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(_, stream)| stream)
+                .collect(),
+        };
+        let volumes = streams.into_iter().flat_map(|stream| {
+            let mut client = Client::of(stream);
+            let set = client.answers_within(Some(PATIENCE_OF_A_KEY));
+            let status = set.and_then(|()| client.status()).ok();
+            status.into_iter().flat_map(|status| status.volumes)
+        });
+        volumes.map(|volume| volume.name).collect()
     }
 
     fn at(path: &Path) -> Result<Client> {

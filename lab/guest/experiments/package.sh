@@ -8,7 +8,7 @@ udevadm settle
 install old || give_up "/usr/bin/dpkg -i: $(tail -c 600 /tmp/said | tr '\n' ' ')"
 say "value installed_seconds $(now)"
 [ -e /usr/share/man/man8/forebay-serve.8.gz ] && [ -e /usr/share/bash-completion/completions/forebay ] || fail "no manual, or no completions"
-check systemd-analyze verify --man=no /lib/systemd/system/forebay.target forebay@ssd.service
+check systemd-analyze verify --man=no /usr/lib/systemd/system/forebay.target forebay@ssd.service
 
 # A device that is missing fails at once, and nothing waits for it but its own next attempt.
 printf '[cache]\ndevice = "/dev/missing"\n[ublk]\nenabled = true\n[[volume]]\norigin = "/dev/%s"\nname = "data"\n' $HDD > /etc/forebay/gone.toml

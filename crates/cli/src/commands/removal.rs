@@ -20,15 +20,17 @@ use crate::report::status::Status;
 use crate::units::size;
 
 /// Refuses, with what to do, if a cache holds what its origin does not, or somebody uses a block
-/// device.
-pub(super) fn check(files: &[PathBuf]) -> Result<()> {
+/// device. With `offline` only caches of the files are looked at.
+pub(super) fn check(files: &[PathBuf], offline: bool) -> Result<()> {
     let files = config::files_or_installed(files)?;
     let mut reasons = Vec::new();
     let mut served = Vec::new();
-    for (control, _) in running_daemons()? {
-        served.extend(check_daemon(&control, &mut reasons)?);
+    if !offline {
+        for (control, _) in running_daemons()? {
+            served.extend(check_daemon(&control, &mut reasons)?);
+        }
+        check_block_devices(&mut reasons)?;
     }
-    check_block_devices(&mut reasons)?;
     for file in &files {
         let (plan, _) = config::examine_file(file)?;
         let Some(cache) = plan.cache else { continue };
@@ -65,7 +67,9 @@ fn check_daemon(control: &Path, reasons: &mut Vec<String>) -> Result<Vec<Identit
         ));
     }
     let devices = status.cache.into_iter().flat_map(|cache| cache.devices);
+    // From a relative path somebody else's file of that name would be found here, and not be looked at.
     Ok(devices
+        .filter(|device| Path::new(&device.path).is_absolute())
         .map(|device| Identity::of(device.path.as_ref()))
         .collect())
 }
