@@ -6,6 +6,8 @@
 //! goes to the owner of its token ([`Driver::complete`] says whether it was its own).
 
 mod blocking;
+#[cfg(feature = "counting")]
+mod counting;
 mod device;
 mod discarder;
 mod driver;
@@ -25,6 +27,8 @@ mod uring;
 pub use io_uring;
 
 pub use blocking::BlockingStorage;
+#[cfg(feature = "counting")]
+pub use counting::Counting;
 pub use device::{DeviceKind, DirectIo, OpenError, OpenHow, RealDevice};
 pub use driver::{
     Carried, Done, Driver, DriverCounters, DriverDevice, DriverError, FailedOperation,
