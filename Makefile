@@ -1,13 +1,13 @@
 # Two commands do everything on a fresh Debian 12 machine with cargo: `make demo` and `make test`.
-# The longer ones: `make faults`, `make kills`, `make power-cuts`, `make soak`, `make bench`,
-# `make budgets`, `make experiments`.
+# The longer ones: `make faults`, `make kills`, `make power-cuts`, `make fuzz`, `make soak`,
+# `make bench`, `make budgets`, `make experiments`.
 
 SHELL := /bin/bash
 SECONDS ?= 600
 SEED ?= 1
 export FOREBAY ?= $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
-.PHONY: help quick demo test test-browser check budgets soak bench experiments lab build packages static deb rpm dist manual faults kills power-cuts
+.PHONY: help quick demo test test-browser check budgets soak bench experiments lab build packages static deb rpm dist manual fuzz faults kills power-cuts
 
 help:
 	@echo "make demo      a slow disk becomes fast, in front of your eyes (about 5 minutes with the build)"
@@ -24,6 +24,8 @@ help:
 	@echo "make faults ROUNDS=100   the built daemon over devices that fail, each scenario that often"
 	@echo "make kills ROUNDS=1000   the built daemon killed that often, with three shards"
 	@echo "make power-cuts ROUNDS=63   power cuts of three shards, 16 in a round"
+	@echo "make fuzz INPUTS=1000000 SURFACE=nbd SEED=1   forged inputs from that seed on; all surfaces without SURFACE:"
+	@echo "          $(SURFACES)"
 	@echo "make soak SECONDS=600 SEED=1   random simulations from that seed on, for that long"
 
 packages:
@@ -81,6 +83,19 @@ kills: packages
 
 power-cuts: packages
 	POWERCUT_ROUNDS=$(or $(ROUNDS),63) cargo test --locked -p forebay --test powercut three_shards_on_two_threads
+
+# Everything that takes bytes from outside, one surface after the other.
+SURFACES := nbd superblock control configuration records segments traces
+fuzz:
+	@set -e; for surface in $(or $(SURFACE),$(SURFACES)); do \
+		case $$surface in \
+		control) tests="-p forebay --bin forebay daemon::control::fuzz" ;; \
+		configuration) tests="-p forebay --bin forebay config::fuzz" ;; \
+		*) tests="-p forebay-fuzz --test $$surface" ;; \
+		esac; \
+		FUZZ_INPUTS=$(or $(INPUTS),1000000) FUZZ_SEED=$(SEED) \
+			cargo test --locked --release -q $$tests -- --nocapture; \
+	done
 
 # Before a commit, on a tree that is built: under two minutes, without packages or machines.
 quick:

@@ -5,6 +5,8 @@ mod difference;
 mod faults;
 mod file;
 mod file_settings;
+#[cfg(test)]
+mod fuzz;
 mod of_args;
 mod of_file;
 mod plan;

@@ -66,6 +66,11 @@ fn wrong_arguments(error: &clap::Error) -> ExitCode {
     }
 }
 
+/// Fuzzing holds inputs to a bound of memory.
+#[cfg(test)]
+#[global_allocator]
+static COUNTING: forebay_fuzz::Counting = forebay_fuzz::Counting;
+
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,

@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`socket`] | the control socket |
+//! | [`call`] | messages and calls, before anything is done |
 //! | [`methods`] | what its methods do |
 //! | [`answer`] | its answers |
 //! | [`commands`] | commands carried out, step by step |
@@ -22,8 +23,11 @@
 pub(super) mod answer;
 pub(super) mod away;
 mod block_devices;
+mod call;
 pub(super) mod commands;
 mod dirty;
+#[cfg(test)]
+mod fuzz;
 mod methods;
 mod reload;
 mod rename;

@@ -6,16 +6,16 @@
 //! its connection interrupts its command. `Record` wants `"upgrade":true`: a recording follows its
 //! answer, to the end of the connection.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::BufReader;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
 use anyhow::Result;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::answer::{error_reply, send};
-use super::methods::{Asked, Parameters};
+use super::call::{Call, next_message};
+use super::methods::Asked;
 use crate::daemon::seldom;
 use crate::daemon::state::Daemon;
 use crate::daemon::visitors::{PAUSE, Visit, Visitors};
@@ -26,19 +26,6 @@ use crate::thread;
 const RECORD: &str = "org.forebay.Record";
 /// The most connections at a time.
 const CONNECTIONS: usize = 64;
-/// The longest message a client may send.
-const MAX_MESSAGE_BYTES: u64 = 1 << 20;
-
-#[derive(Debug, Deserialize)]
-struct Call {
-    method: String,
-    #[serde(default)]
-    parameters: Value,
-    #[serde(default)]
-    more: bool,
-    #[serde(default)]
-    upgrade: bool,
-}
 
 /// Serves the control socket from a thread of its own, each client from another.
 pub(in crate::daemon) fn start(daemon: Arc<Daemon>, listener: UnixListener) -> Result<()> {
@@ -88,14 +75,7 @@ fn begin(daemon: &Arc<Daemon>, visitors: &Arc<Visitors<UnixStream>>, stream: Uni
 
 fn converse(daemon: &Arc<Daemon>, visit: &Visit<UnixStream>, stream: &UnixStream) {
     let mut input = BufReader::new(stream);
-    loop {
-        let mut message = Vec::new();
-        let read = (&mut input)
-            .take(MAX_MESSAGE_BYTES)
-            .read_until(0, &mut message);
-        if !matches!(read, Ok(1..)) || message.pop() != Some(0) {
-            return;
-        }
+    while let Some(message) = next_message(&mut input) {
         if !visit.work(|| carry_out(daemon, stream, &message)) {
             return;
         }
@@ -104,7 +84,7 @@ fn converse(daemon: &Arc<Daemon>, visit: &Visit<UnixStream>, stream: &UnixStream
 
 /// Does what a message asks; says whether another may follow.
 fn carry_out(daemon: &Arc<Daemon>, stream: &UnixStream, message: &[u8]) -> bool {
-    match serde_json::from_slice::<Call>(message) {
+    match Call::parse(message) {
         Ok(call) if call.method == RECORD => {
             if let Err(error) = record(daemon, stream, &call) {
                 send(stream, &error_reply(&error));
@@ -112,15 +92,12 @@ fn carry_out(daemon: &Arc<Daemon>, stream: &UnixStream, message: &[u8]) -> bool 
             false
         }
         Ok(call) => answer(daemon, stream, &call),
-        Err(error) => send(
-            stream,
-            &error_reply(&Usage(format!("the message is no call: {error}")).into()),
-        ),
+        Err(error) => send(stream, &error_reply(&error)),
     }
 }
 
 fn answer(daemon: &Arc<Daemon>, stream: &UnixStream, call: &Call) -> bool {
-    let result = parameters(call).and_then(|given| {
+    let result = call.given().and_then(|given| {
         let asked = Asked {
             daemon,
             stream,
@@ -135,21 +112,11 @@ fn answer(daemon: &Arc<Daemon>, stream: &UnixStream, call: &Call) -> bool {
     }
 }
 
-fn parameters(call: &Call) -> Result<Parameters> {
-    let given = if call.parameters.is_null() {
-        json!({})
-    } else {
-        call.parameters.clone()
-    };
-    serde_json::from_value(given)
-        .map_err(|error| Usage(format!("wrong parameters: {error}")).into())
-}
-
 fn record(daemon: &Arc<Daemon>, stream: &UnixStream, call: &Call) -> Result<()> {
     if !call.upgrade {
         let told = "a recording follows its answer as bytes: call it with \"upgrade\":true";
         return Err(Usage(told.to_owned()).into());
     }
-    let volume = daemon.find_volume(parameters(call)?.name.as_deref())?;
+    let volume = daemon.find_volume(call.given()?.name.as_deref())?;
     daemon.record(&volume, stream)
 }
