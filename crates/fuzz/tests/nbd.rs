@@ -62,7 +62,7 @@ impl Surface for Nbd {
         let manner = random.bits() as u8;
         if random.below(TLS_SHARE) == 0 {
             // Offered or required.
-            input.push(manner & 0x3f | 0x40 << random.below(2));
+            input.push((manner & 0x3f) | (0x40 << random.below(2)));
             self.client.begin_tls(random, input);
         } else {
             input.push(manner & 0x3f);

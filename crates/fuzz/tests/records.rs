@@ -212,7 +212,7 @@ impl Surface for Records {
                 4 | 5 => change_number(input, from + 4 * random.below(24) as usize, 8, random),
                 6 => {
                     // A head with a kind that there is.
-                    let head = number(random, 0) & !7 | random.below(6);
+                    let head = (number(random, 0) & !7) | random.below(6);
                     let at = from + 4 * random.below(24) as usize;
                     input[at..at + 8].copy_from_slice(&head.to_le_bytes());
                 }

@@ -5,11 +5,6 @@
 //! page.
 
 #[path = "../../engine/tests/common/mod.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "is also used by tests of the engine"
-)]
 mod common;
 #[path = "../../engine/tests/forged/served.rs"]
 #[allow(
@@ -139,7 +134,7 @@ fn forge(page: &mut [u8], place: Place, image: &Image, fields: &[Field], random:
         4..6 => change_number(page, from + 4 * random.below(24) as usize, 8, random),
         6 => {
             // A head of an entry, of a kind that there is.
-            let head = number(random, 0) & !7 | random.below(6);
+            let head = (number(random, 0) & !7) | random.below(6);
             let at = from + 4 * random.below(24) as usize;
             page[at..at + 8].copy_from_slice(&head.to_le_bytes());
         }
@@ -179,7 +174,8 @@ impl Surface for Segments {
         let which = random.below(self.images.len() as u64) as usize;
         let image = &self.images[which];
         // Without its rings now and then.
-        input.push(which as u8 | (random.below(4) == 0) as u8 * 0x80);
+        let rings = if random.below(4) == 0 { 0x80 } else { 0 };
+        input.push(which as u8 | rings);
         for _ in 0..1 + random.below(4) / 3 * random.below(6) {
             let place = pick(random, &image.places);
             let start = input.len();

@@ -126,7 +126,7 @@ impl Forged {
         }
     }
 
-    /// What is taken must survive being written and read again.
+    /// Writes a superblock that was taken, and reads it again: it is the same.
     fn write_back(&mut self, taken: &Superblock) {
         let mut again = taken.clone();
         again.write(&mut self.kept).expect("nothing fails");

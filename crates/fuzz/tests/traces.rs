@@ -235,7 +235,7 @@ impl Surface for Traces {
             _ => *format,
         };
         let number = Format::ALL.iter().position(|known| *known == format);
-        input.push(number.unwrap_or(0) as u8 | (random.below(2) as u8) << 7);
+        input.push(number.unwrap_or(0) as u8 | ((random.below(2) as u8) << 7));
         let mut rest = sample.clone();
         if random.below(8) == 0 {
             let (_, other) = &self.samples[random.below(end as u64) as usize];
