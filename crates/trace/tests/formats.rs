@@ -540,3 +540,33 @@ fn any_bytes_in_any_format() {
         }
     }
 }
+
+/// A zstd frame of this window descriptor whose blocks are so many times 128 KiB of newlines.
+fn zstd_of_newlines(window: u8, blocks: usize) -> Vec<u8> {
+    let mut frame = vec![0x28, 0xB5, 0x2F, 0xFD, 0, window];
+    for block in 1..=blocks {
+        let is_last = u32::from(block == blocks);
+        let header = (128 << 10) << 3 | 1 << 1 | is_last;
+        frame.extend(&header.to_le_bytes()[..3]);
+        frame.push(b'\n');
+    }
+    frame
+}
+
+/// Found by `make fuzz SURFACE=traces`: all that a frame holds was kept in memory, up to the window
+/// that it names.
+#[test]
+fn a_window_that_no_memory_holds_is_refused() {
+    // 8 MiB is read; 4 GiB, and 1 TiB in a later frame, are not.
+    let short = zstd_of_newlines(13 << 3, 3);
+    assert!(
+        read(Format::Blocks, &short)
+            .expect("well formed")
+            .is_empty()
+    );
+    for (before, window) in [(&[][..], 22 << 3), (&short[..], 30 << 3)] {
+        let trace = [before, &zstd_of_newlines(window, 2000)].concat();
+        let (_, said) = place(read(Format::Blocks, &trace).expect_err("refused"));
+        assert!(said.contains("128 MiB"), "{said}");
+    }
+}
