@@ -1,11 +1,9 @@
 //! Bytes, lines and records of a trace, decompressed, in bounded memory.
 
-use std::io::{self, BufRead, BufReader, Read};
-
-use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
-use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+use std::io::{self, BufReader, Read};
 
 use crate::error::{Bad, Place, TraceError};
+use crate::zstd::ZstdFrames;
 
 /// No line of any format is nearly as long.
 const LONGEST_LINE: usize = 64 << 10;
@@ -204,62 +202,5 @@ impl<'a> Input<'a> {
                 }
             }
         }
-    }
-}
-
-/// Zstandard data is a sequence of frames, some to be skipped; the decoder knows one frame.
-struct ZstdFrames<R> {
-    decoder: FrameDecoder,
-    source: R,
-    inside: bool,
-}
-
-impl<R: BufRead> ZstdFrames<R> {
-    fn new(source: R) -> ZstdFrames<R> {
-        ZstdFrames {
-            decoder: FrameDecoder::new(),
-            source,
-            inside: false,
-        }
-    }
-
-    /// Starts the next frame; `false` at the end of the file.
-    fn next_frame(&mut self) -> io::Result<bool> {
-        while !self.source.fill_buf()?.is_empty() {
-            match self.decoder.reset(&mut self.source) {
-                Ok(()) => {
-                    self.inside = true;
-                    return Ok(true);
-                }
-                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
-                    length,
-                    ..
-                })) => {
-                    let mut skipped = self.source.by_ref().take(u64::from(length));
-                    io::copy(&mut skipped, &mut io::sink())?;
-                }
-                Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
-            }
-        }
-        Ok(false)
-    }
-}
-
-impl<R: BufRead> Read for ZstdFrames<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while !buffer.is_empty() && (self.inside || self.next_frame()?) {
-            while self.decoder.can_collect() < buffer.len() && !self.decoder.is_finished() {
-                let strategy = BlockDecodingStrategy::UptoBytes(buffer.len());
-                self.decoder
-                    .decode_blocks(&mut self.source, strategy)
-                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            }
-            let bytes = self.decoder.read(buffer)?;
-            if bytes > 0 {
-                return Ok(bytes);
-            }
-            self.inside = false;
-        }
-        Ok(0)
     }
 }

@@ -26,6 +26,7 @@ mod request;
 mod runs;
 mod shards;
 mod simulate;
+mod zstd;
 
 pub use accesses::{Accesses, TooManyBlocks};
 pub use advise::{Advice, Adviser, Findings, Mode, Point};
