@@ -15,7 +15,8 @@ use crate::output;
 use crate::settings::{self, OwnSettings, change_own};
 
 /// Valid calls: of each method, with each parameter.
-const CALLS: [&str; 18] = [
+const CALLS: [&str; 19] = [
+    r#"{"method":"org.forebay.DirtyBlocks","parameters":{"name":"disk","shard":1,"from":4096}}"#,
     r#"{"method":"org.forebay.Status","parameters":{}}"#,
     r#"{"method":"org.forebay.History","parameters":{"since_unix_seconds":1.5}}"#,
     r#"{"method":"org.forebay.Events","parameters":{"after":17}}"#,
