@@ -83,9 +83,7 @@ fn every_request_is_recorded_in_order_until_ctrl_c() {
     assert_eq!(records(&scratch, "trace"), expected);
 
     // The other commands read it.
-    let simulate = [
-        "trace", "simulate", "trace", "--format", "forebay", "--json",
-    ];
+    let simulate = ["trace", "simulate", "trace", "--json"];
     let said: Value = serde_json::from_str(&forebay_ok(&scratch, &simulate)).unwrap();
     assert_eq!(
         (&said["requests"], &said["accesses"]),
@@ -138,7 +136,7 @@ fn what_a_killed_daemon_leaves_can_be_read() {
     });
     daemon.kill();
     end(child, 1);
-    let simulate = ["trace", "simulate", "trace", "--format", "forebay"];
+    let simulate = ["trace", "simulate", "trace"];
     let output = forebay(&scratch, &simulate);
     assert!(text(&output).contains("cut off"), "{}", text(&output));
     let skipping = [&simulate[..], &["--skip-bad"]].concat();

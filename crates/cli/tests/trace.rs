@@ -92,11 +92,18 @@ fn what_is_wrong_with_a_trace_is_said_by_line_or_skipped_and_counted() {
         (&3.into(), &2.into())
     );
 
+    let text_of_many = write(&scratch, "many", &b"12345\n".repeat(20));
     for (arguments, word, code) in [
         (
             &["trace", "simulate", &trace, "--format", "nonsense"][..],
             "known: blocks, blkparse",
             2,
+        ),
+        // Long enough for a record of Forebay's.
+        (
+            &["trace", "simulate", &text_of_many],
+            "the format unless another is given",
+            1,
         ),
         (
             &[

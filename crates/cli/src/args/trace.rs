@@ -34,7 +34,7 @@ pub(crate) enum TraceCommand {
 pub(crate) struct RecordArgs {
     /// The volume.
     pub(crate) volume: String,
-    /// The file to make; other commands read it with --format forebay.
+    /// The file to make, which other commands read without --format.
     pub(crate) file: PathBuf,
     /// Duration [default: until Ctrl-C, or until the volume is detached].
     #[arg(long, value_name = "SECONDS")]
@@ -47,16 +47,14 @@ pub(crate) struct RecordArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example: forebay trace replay sdb.trace --format forebay --target \
+#[command(after_help = "Example: forebay trace replay sdb.trace --target \
 'nbd+unix:///sdb?socket=/run/forebay/sdb.sock' --reads-only\n          forebay trace replay \
-sdb.trace --format forebay --simulate --cache-size 20G --mode writeback"
-)]
+sdb.trace --simulate --cache-size 20G --mode writeback")]
 pub(crate) struct ReplayArgs {
     /// The trace, plain, gzip or zstd; `-` for standard input.
     pub(crate) file: PathBuf,
     /// Its format; an unknown one names those that are known.
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", default_value = "forebay")]
     pub(crate) format: forebay_trace::Format,
     /// Leave out malformed lines and records, and count them.
     #[arg(long)]
@@ -136,7 +134,7 @@ pub(crate) struct TraceFileArgs {
     /// The trace, plain, gzip or zstd; `-` for standard input.
     pub(crate) file: PathBuf,
     /// Its format; an unknown one names those that are known.
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", default_value = "forebay")]
     pub(crate) format: forebay_trace::Format,
     /// The cache's block size; requests are counted in such blocks.
     #[arg(long, value_parser = parse_size, value_name = "SIZE", default_value = "4K")]

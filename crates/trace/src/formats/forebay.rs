@@ -114,7 +114,10 @@ impl Forebay {
     fn header(&mut self, record: &[u8; RECORD_BYTES]) -> Result<(), Bad> {
         self.at = At::Requests;
         if record[..8] != MAGIC {
-            return Err(Bad::text("a recording of Forebay's", &record[..8]));
+            return Err(Bad::text(
+                "a recording of Forebay's, the format unless another is given",
+                &record[..8],
+            ));
         }
         match u32_at(record, 8) {
             VERSION => Ok(()),
