@@ -106,8 +106,12 @@ pub(crate) fn get(args: &GetArgs) -> Result<()> {
     print(&args.control, &answer, || match args.key {
         Some(_) => shown.map(|(_, value)| value.to_owned()).collect(),
         None => {
+            let shown: Vec<_> = shown.collect();
+            let longest = shown.iter().map(|(name, _)| name.len()).max();
+            let width = longest.map_or(0, |longest| longest + 1);
             let lines: Vec<_> = shown
-                .map(|(name, value)| format!("{name:<21} {value}"))
+                .iter()
+                .map(|(name, value)| format!("{name:<width$} {value}"))
                 .collect();
             lines.join("\n")
         }
