@@ -35,7 +35,9 @@ pub fn plan(seed: u64) -> Plan {
         // No draw of the seed's own: the rest of the plan is as it was.
         config.away_percent = Rng::of(seed, AWAY_SALT).pick(&[0, 0, 0, 0, 0, 0, 0, 0, 20, 60]);
     }
-    config.own_percent = Rng::of(seed, OWN_SALT).pick(&OWN_PERCENT);
+    if seed > ONE_THREAD {
+        config.own_percent = Rng::of(seed, OWN_SALT).pick(&OWN_PERCENT);
+    }
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
