@@ -5,6 +5,7 @@
 //! | [`attach`] | opening a cache and its origins with every check that comes before serving |
 //! | [`cache_storage`] | the devices of a cache, told apart |
 //! | [`inspection`] | what a cache holds that nobody serves |
+//! | [`whole_disk`] | the disk of a partition |
 //! | [`looked`] | reading a device beside whoever uses it |
 //! | [`lost`] | what would be lost with what is on a device |
 //! | [`signature`] | what else may be on a device that is to be overwritten |
@@ -33,3 +34,4 @@ pub(crate) mod same_device;
 pub(crate) mod shared_memory;
 pub(crate) mod signature;
 pub(crate) mod state_dir;
+pub(crate) mod whole_disk;

@@ -1,7 +1,6 @@
 //! `forebay packaging udev`: what udev is to know of a block device. A cache is named, and the
 //! origin of a volume is hidden from whoever looks for file systems.
 
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -10,6 +9,7 @@ use forebay_engine::Superblock;
 use crate::config;
 use crate::device::looked::Looked;
 use crate::device::same_device::Identity;
+use crate::device::whole_disk::whole_disk;
 
 /// Directories of links by what is inside a device. An origin has the label and UUID of its volume,
 /// and lacks what is not written back yet.
@@ -67,7 +67,7 @@ fn cache_on(device: &Path) -> Result<Option<Superblock>> {
 /// The volume that a configuration has on this device, or on the disk that it is a partition of.
 fn volume_on(device: &Path, links: &[String], files: &[PathBuf]) -> Option<String> {
     let own = Identity::of(device);
-    let disk = disk_of(device);
+    let disk = whole_disk(device).and_then(|disk| Identity::of_existing(&disk));
     let is_named = |origin: &Path| {
         let named = Identity::of(origin);
         let by_link = origin
@@ -83,26 +83,6 @@ fn volume_on(device: &Path, links: &[String], files: &[PathBuf]) -> Option<Strin
     volumes
         .find(|volume| is_named(&volume.origin))
         .map(|volume| volume.called())
-}
-
-/// The disk of a partition.
-fn disk_of(device: &Path) -> Option<Identity> {
-    let found = std::fs::metadata(device).ok()?;
-    if !found.file_type().is_block_device() {
-        return None;
-    }
-    let (major, minor) = (
-        rustix::fs::major(found.rdev()),
-        rustix::fs::minor(found.rdev()),
-    );
-    let partition = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    if !partition.join("partition").exists() {
-        return None;
-    }
-    let numbers = std::fs::read_to_string(partition.parent()?.join("dev")).ok()?;
-    let (major, minor) = numbers.trim().split_once(':')?;
-    let disk = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
-    Some(Identity::BlockDevice(disk))
 }
 
 /// Whether it, or a partition of it, is mounted or part of something. A daemon's claim does not show

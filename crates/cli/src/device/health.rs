@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::bounded_program::Program;
+use crate::device::whole_disk::whole_disk;
 use crate::report::health::DeviceHealth;
 
 /// The longest time that smartctl may take: a disk that sleeps wakes up in less.
@@ -67,28 +68,6 @@ pub(crate) fn look(device: &Path) -> Looked {
         health: (!health.is_empty()).then_some(health),
         fault,
     }
-}
-
-/// The disk that a block device is or is a part of, by the node that the kernel gives it.
-fn whole_disk(device: &Path) -> Option<PathBuf> {
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    let found = std::fs::metadata(device).ok()?;
-    if !found.file_type().is_block_device() {
-        return None;
-    }
-    let (major, minor) = (
-        rustix::fs::major(found.rdev()),
-        rustix::fs::minor(found.rdev()),
-    );
-    let entry = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    disk_of_entry(&entry)
-}
-
-/// From the directory of a disk or of a partition, which is inside its disk's.
-fn disk_of_entry(entry: &Path) -> Option<PathBuf> {
-    let is_part = entry.join("partition").exists();
-    let disk = if is_part { entry.parent()? } else { entry };
-    Some(Path::new("/dev").join(disk.file_name()?))
 }
 
 /// The error is a fault for the log, or nothing if this is no device with a health, or smartctl is
@@ -256,14 +235,10 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_knows_disks_and_their_temperature() {
+    fn the_kernel_knows_the_temperature_of_disks() {
         let root = std::env::temp_dir().join(format!("fb-health-{}", std::process::id()));
         let disk = root.join("nvme0n1");
-        std::fs::create_dir_all(disk.join("nvme0n1p3")).unwrap();
-        std::fs::write(disk.join("nvme0n1p3/partition"), "3\n").unwrap();
-        let node = Some(PathBuf::from("/dev/nvme0n1"));
-        assert_eq!(disk_of_entry(&disk), node);
-        assert_eq!(disk_of_entry(&disk.join("nvme0n1p3")), node);
+        std::fs::create_dir_all(&disk).unwrap();
         assert_eq!(temperature(&disk), None);
         for (sensor, degrees) in [
             ("device/hwmon2", "38850\n"),
