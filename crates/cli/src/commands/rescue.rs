@@ -3,7 +3,7 @@
 mod offline;
 mod running;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -41,25 +41,18 @@ struct Dirty {
 const LOOKS: u32 = 5;
 
 pub(crate) fn run(args: &RescueArgs) -> Result<()> {
-    if !args.cache.is_empty() {
-        let mut dirty = offline::dirty(args)?;
-        let mut rescue = Rescue::begin(args, &dirty)?;
-        rescue.write(&mut dirty)?;
-        return rescue.end(args);
-    }
-    let mut dirty = running::dirty(args)?;
+    let in_use = args.cache.is_empty();
+    let mut dirty = match in_use {
+        true => running::dirty(args)?,
+        false => offline::dirty(args)?,
+    };
     let mut rescue = Rescue::begin(args, &dirty)?;
     rescue.write(&mut dirty)?;
     for _ in 1..LOOKS {
-        if rescue.unreadable.is_empty() {
+        if !in_use || rescue.unreadable.is_empty() {
             break;
         }
-        let mut again = running::dirty(args)?;
-        again
-            .blocks
-            .retain(|offset, _| rescue.unreadable.contains(offset));
-        rescue.unreadable.clear();
-        rescue.write(&mut again)?;
+        rescue.write_again(running::dirty(args)?)?;
     }
     rescue.end(args)
 }
@@ -113,6 +106,16 @@ impl Rescue {
         Ok(())
     }
 
+    /// Writes the blocks that could not be read where they were. One that is nowhere now stays so.
+    fn write_again(&mut self, mut dirty: Dirty) -> Result<()> {
+        let wanted: BTreeSet<u64> = std::mem::take(&mut self.unreadable).into_iter().collect();
+        dirty.blocks.retain(|offset, _| wanted.contains(offset));
+        let gone = wanted.into_iter();
+        self.unreadable
+            .extend(gone.filter(|offset| !dirty.blocks.contains_key(offset)));
+        self.write(&mut dirty)
+    }
+
     fn range(&self, offset: u64) -> Range<u64> {
         offset..(offset + self.block_bytes).min(self.volume_bytes)
     }
@@ -121,6 +124,7 @@ impl Rescue {
         let path = &self.path;
         (self.file.sync_all()).with_context(|| format!("cannot write {path}"))?;
         self.written.sort_unstable();
+        self.unreadable.sort_unstable();
         let mut found = Found::default();
         (self.written.iter()).for_each(|offset| add(&mut found.written, self.range(*offset)));
         (self.unreadable.iter()).for_each(|offset| add(&mut found.unreadable, self.range(*offset)));

@@ -309,19 +309,6 @@ impl Engine {
         Some(self.store.log.map.slot_address(found))
     }
 
-    /// A block that is dirty in the log, for whoever reads a cache that is not served.
-    #[must_use]
-    pub fn dirty_block(&self, slot: VolumeSlot, offset_bytes: u64) -> Option<DirtyBlock> {
-        let volume = self.store.find_volume(slot)?;
-        let key = volume.key_at(offset_bytes, self.store.block_bytes());
-        let found = self.store.index.find(key)?;
-        let flags = self.store.index.flags(found);
-        flags.dirty().then(|| DirtyBlock {
-            address: (!flags.zero()).then(|| self.store.log.map.slot_address(found)),
-            checksum: self.store.index.checksum(found),
-        })
-    }
-
     /// The dirty blocks of a volume in a part of the log, each with its offset in bytes: for whoever
     /// reads them beside the driver. `slots` are places of the log, of which there are
     /// [`Engine::log_slots`].
@@ -334,16 +321,19 @@ impl Engine {
         let Some(known) = self.store.find_volume(volume) else {
             return Vec::new();
         };
+        let (index, log) = (&self.store.index, &self.store.log);
         let block_bytes = self.store.block_bytes() as u64;
         let in_part = (slots.start..slots.end.min(self.log_slots())).map(Slot);
-        let dirty = in_part.filter(|slot| {
-            let flags = self.store.index.flags(*slot);
-            flags.live() && flags.dirty() && known.contains(self.store.index.key(*slot))
-        });
-        let found = dirty.filter_map(|slot| {
-            let key = self.store.index.key(slot);
-            let offset_bytes = (key.0 - known.config.base.0) * block_bytes;
-            Some((offset_bytes, self.dirty_block(volume, offset_bytes)?))
+        let found = in_part.filter_map(|slot| {
+            let (flags, key) = (index.flags(slot), index.key(slot));
+            if !flags.live() || !flags.dirty() || !known.contains(key) {
+                return None;
+            }
+            let block = DirtyBlock {
+                address: (!flags.zero()).then(|| log.map.slot_address(slot)),
+                checksum: index.checksum(slot),
+            };
+            Some(((key.0 - known.config.base.0) * block_bytes, block))
         });
         found.collect()
     }

@@ -1,7 +1,7 @@
 //! The dirty blocks of a cache that no daemon serves.
 
 use anyhow::Result;
-use forebay_engine::{DirtyBlock, Engine, Storage, VolumeSlot};
+use forebay_engine::{Storage, VolumeSlot};
 
 use super::Dirty;
 use crate::args::RescueArgs;
@@ -46,34 +46,14 @@ pub(super) fn dirty(args: &RescueArgs) -> Result<Dirty> {
             names.join(", ")
         );
     };
-    let block_bytes = u64::from(superblock.geometry.block_bytes);
-    let blocks = dirty_blocks(
-        engines(attached.shards, boot_id, &superblock),
-        slot,
-        block_bytes,
-    );
+    let engines = engines(attached.shards, boot_id, &superblock);
+    let blocks = engines
+        .iter()
+        .flat_map(|engine| engine.dirty_blocks_in(slot, 0..engine.log_slots()));
     Ok(Dirty {
         size_bytes: volume.size_bytes,
-        block_bytes,
-        blocks: blocks.into_iter().collect(),
+        block_bytes: u64::from(superblock.geometry.block_bytes),
+        blocks: blocks.collect(),
         read: Box::new(move |address, into| storage.read(address, into).is_ok()),
     })
-}
-
-/// The dirty blocks of a volume in all shards, each with its offset.
-fn dirty_blocks(
-    engines: Vec<Engine>,
-    slot: VolumeSlot,
-    block_bytes: u64,
-) -> Vec<(u64, DirtyBlock)> {
-    let mut blocks = Vec::new();
-    for mut engine in engines {
-        let ranges = engine.list_unsaved().unwrap_or_default();
-        for range in ranges.iter().filter(|range| range.volume == slot) {
-            let end = range.offset_bytes + range.len_bytes;
-            let offsets = (range.offset_bytes..end).step_by(block_bytes as usize);
-            blocks.extend(offsets.filter_map(|at| Some((at, engine.dirty_block(slot, at)?))));
-        }
-    }
-    blocks
 }

@@ -51,7 +51,7 @@ impl Daemon {
         Ok(json!({ "name": away.name, "lost_bytes": dirty_bytes }))
     }
 
-    fn dirty_bytes_of(&self, away: &AwayVolume) -> Result<u64> {
+    pub(super) fn dirty_bytes_of(&self, away: &AwayVolume) -> Result<u64> {
         let Some((slot, _)) = away.kept else {
             return Ok(0);
         };

@@ -27,7 +27,7 @@ impl Daemon {
             refuse!("the cache holds nothing of volume {name}");
         };
         page.size_bytes = size_bytes;
-        {
+        let shards = {
             let mut admin = self.admin();
             let cache = cache_of(&mut admin)?;
             let geometry = cache.superblock().geometry;
@@ -45,18 +45,16 @@ impl Daemon {
                     geometry.shards
                 );
             }
-        }
+            geometry.shards
+        };
+        page.dirty_blocks = self.dirty_bytes_of(&away)? / page.block_bytes;
         for link in &self.links {
-            let (dirty, buffered) = link.call(move |worker| {
+            page.buffered_blocks += link.call(move |worker| {
                 let engines = worker.engines();
-                let counts = engines.map(|engine| {
-                    let (dirty, _) = engine.volume_blocks(slot).unwrap_or_default();
-                    (dirty, engine.buffered_blocks(slot))
-                });
-                counts.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
+                engines
+                    .map(|engine| engine.buffered_blocks(slot))
+                    .sum::<u64>()
             })?;
-            page.dirty_blocks += dirty;
-            page.buffered_blocks += buffered;
         }
         for link in &self.links {
             let part = link.call(move |worker| {
@@ -73,16 +71,11 @@ impl Daemon {
                 .collect();
             let is_last = from.saturating_add(PART) >= slots;
             page.next = if is_last {
-                self.has_shard(shard + 1)?.then_some((shard + 1, 0))
+                (shard + 1 < shards).then_some((shard + 1, 0))
             } else {
                 Some((shard, from + PART))
             };
         }
         Ok(json!(page))
-    }
-
-    fn has_shard(&self, shard: u16) -> Result<bool> {
-        let mut admin = self.admin();
-        Ok(shard < cache_of(&mut admin)?.superblock().geometry.shards)
     }
 }
