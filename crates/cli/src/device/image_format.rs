@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use forebay_engine::Storage as _;
 use forebay_io::{BlockingStorage, DeviceKind};
 
+use super::signature::{Magic, QCOW2, VMDK, magic};
 use crate::failure::refuse;
 
 /// The word of whoever knows what an origin is.
@@ -33,14 +34,14 @@ impl OriginFormat {
     }
 }
 
-/// First bytes of the formats that grow, from the start of the file.
-const GROWING: &[(&str, usize, &[u8])] = &[
-    ("a qcow2 image", 0, b"QFI\xfb"),
-    ("a QED image", 0, b"QED\0"),
-    ("a VMDK image", 0, b"KDMV"),
-    ("a VHD image", 0, b"conectix"),
-    ("a VHDX image", 0, b"vhdxfile"),
-    ("a VDI image", 64, &[0x7f, 0x10, 0xda, 0xbe]),
+/// Formats that grow, by their first bytes.
+const GROWING: &[Magic] = &[
+    QCOW2,
+    VMDK,
+    magic("a QED image", 0, b"QED\0"),
+    magic("a VHD image", 0, b"conectix"),
+    magic("a VHDX image", 0, b"vhdxfile"),
+    magic("a VDI image", 64, &[0x7f, 0x10, 0xda, 0xbe]),
 ];
 
 /// Refuses a file that grows, unless somebody said that it is to be taken as it is. A block device
@@ -71,10 +72,9 @@ pub(crate) fn check_not_growing(
 }
 
 fn found_in(head: &[u8]) -> Option<&'static str> {
-    let is_there = |(_, at, bytes): &&(&str, usize, &[u8])| {
-        head.get(*at..).is_some_and(|rest| rest.starts_with(bytes))
-    };
-    GROWING.iter().find(is_there).map(|(what, ..)| *what)
+    let mut growing = GROWING.iter();
+    let found = growing.find(|format| format.is_on(head, &[]))?;
+    Some(found.name)
 }
 
 #[cfg(test)]

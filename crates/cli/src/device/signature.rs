@@ -3,14 +3,31 @@
 
 use forebay_engine::{DeviceError, Storage};
 
-struct Magic {
-    name: &'static str,
+pub(super) struct Magic {
+    pub(super) name: &'static str,
     /// From the start of the device, or from its end if negative.
     offset: i64,
     bytes: &'static [u8],
 }
 
-const fn magic(name: &'static str, offset: i64, bytes: &'static [u8]) -> Magic {
+impl Magic {
+    /// Whether it is there, on a device with this start and this end.
+    pub(super) fn is_on(&self, head: &[u8], tail: &[u8]) -> bool {
+        let found = if self.offset >= 0 {
+            head.get(self.offset as usize..)
+        } else {
+            tail.len()
+                .checked_sub(self.offset.unsigned_abs() as usize)
+                .and_then(|at| tail.get(at..))
+        };
+        found.is_some_and(|bytes| bytes.starts_with(self.bytes))
+    }
+}
+
+pub(super) const QCOW2: Magic = magic("a qcow2 image", 0, b"QFI\xfb");
+pub(super) const VMDK: Magic = magic("a VMDK image", 0, b"KDMV");
+
+pub(super) const fn magic(name: &'static str, offset: i64, bytes: &'static [u8]) -> Magic {
     Magic {
         name,
         offset,
@@ -75,8 +92,8 @@ const MAGICS: &[Magic] = &[
     magic("a FAT file system", 54, b"FAT1"),
     magic("an ISO 9660 image", 32768 + 1, b"CD001"),
     magic("swap space", 4086, b"SWAPSPACE2"),
-    magic("a qcow2 image", 0, b"QFI\xfb"),
-    magic("a VMDK image", 0, b"KDMV"),
+    QCOW2,
+    VMDK,
     magic("a partition table", 510, &[0x55, 0xaa]),
     magic("a GUID partition table (its backup)", -512, b"EFI PART"),
 ];
@@ -104,14 +121,7 @@ pub(crate) fn examine(device: &mut dyn Storage) -> Result<Contents, DeviceError>
     let mut tail = vec![0; (size - tail_start) as usize];
     device.read(tail_start, &mut tail)?;
     for known in MAGICS {
-        let found = if known.offset >= 0 {
-            head.get(known.offset as usize..)
-        } else {
-            tail.len()
-                .checked_sub(known.offset.unsigned_abs() as usize)
-                .and_then(|at| tail.get(at..))
-        };
-        if found.is_some_and(|bytes| bytes.starts_with(known.bytes)) {
+        if known.is_on(&head, &tail) {
             return Ok(Contents::Known(known.name));
         }
     }
