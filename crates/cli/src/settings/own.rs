@@ -184,18 +184,18 @@ pub(crate) fn check_kept<'a>(all: impl Iterator<Item = &'a OwnSettings>) -> Resu
 
 /// The settings that a volume has of its own, by name, with their values for people.
 pub(crate) fn shown_own(own: &OwnSettings) -> Vec<(&'static str, String)> {
-    let settings = over(own, &Settings::default());
-    let inherited = INHERITED.iter();
-    let inherited = inherited.filter(|inherited| (inherited.is_given)(&own.engine));
-    let inherited = inherited.filter_map(|inherited| {
-        Some((
-            inherited.name,
-            Setting::named(inherited.name)?.show(&settings),
-        ))
-    });
-    let limits = LIMITS.iter();
-    let limits = limits.filter_map(|limit| Some((limit.name, (limit.show)((limit.get)(own)?))));
-    inherited.chain(limits).collect()
+    let mut shown = in_force(own, &Settings::default());
+    shown.retain(|(name, _)| is_given(own, name));
+    shown
+}
+
+fn is_given(own: &OwnSettings, name: &str) -> bool {
+    let mut inherited = INHERITED.iter();
+    if let Some(inherited) = inherited.find(|inherited| inherited.name == name) {
+        return (inherited.is_given)(&own.engine);
+    }
+    let mut limits = LIMITS.iter();
+    limits.any(|limit| limit.name == name && (limit.get)(own).is_some())
 }
 
 /// The settings in force for a volume, by name: its own, or else its cache's.
