@@ -212,6 +212,9 @@ impl Store {
 
     /// The longest time that a block stays dirty.
     pub(crate) fn age_limit_of(&self, key: BlockKey) -> Nanos {
+        if !self.has_own_ages {
+            return self.settings.age_limit;
+        }
         let own = self
             .volume_of(key)
             .and_then(|slot| self.attached(slot).own.age_limit);
