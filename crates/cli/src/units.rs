@@ -316,6 +316,11 @@ pub(crate) fn latency(nanos: u64) -> String {
     }
 }
 
+/// A part as a share of the whole; none of nothing.
+pub(crate) fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
 /// `97.3 %`, or `-` of nothing.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     if whole == 0 {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::operations::Operations;
 use super::tally::{Side, Tally};
 use crate::args::ReplayArgs;
-use crate::units::{Speed, duration, latency, share, size};
+use crate::units::{Speed, duration, latency, ratio, share, size};
 
 /// A replay that ends so much behind its time, and this part of its length, is one of a saturated
 /// target; less is a burst.
@@ -219,9 +219,8 @@ fn quantile(side: &Side, part: f64) -> u64 {
     side.latency.quantile_ns(part).min(side.longest_ns)
 }
 
-fn ratio((hit, missed): (u64, u64)) -> Option<f64> {
-    let all = hit + missed;
-    (all > 0).then(|| hit as f64 / all as f64)
+fn hit_ratio((hit, missed): (u64, u64)) -> Option<f64> {
+    ratio(hit, hit + missed)
 }
 
 fn both(simulated: &Simulated) -> (u64, u64) {
@@ -235,9 +234,9 @@ fn simulated_document(simulated: &Simulated) -> Value {
         "mode": simulated.mode.name(),
         "cache_size_bytes": simulated.cache_bytes,
         "origin_size_bytes": simulated.origin_bytes,
-        "hit_ratio": ratio(both(simulated)),
-        "read_hit_ratio": ratio(simulated.read_blocks),
-        "write_hit_ratio": ratio(simulated.write_blocks),
+        "hit_ratio": hit_ratio(both(simulated)),
+        "read_hit_ratio": hit_ratio(simulated.read_blocks),
+        "write_hit_ratio": hit_ratio(simulated.write_blocks),
         "cache_read_bytes": traffic.cache_read_bytes,
         "cache_written_bytes": traffic.cache_write_bytes,
         "cache_metadata_written_bytes": traffic.metadata_bytes,

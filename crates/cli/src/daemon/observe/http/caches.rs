@@ -16,6 +16,7 @@ use crate::failure::{self, USAGE};
 use crate::report::metrics::{Named, told_apart};
 use crate::report::status::Status;
 use crate::report::trouble::Trouble;
+use crate::units::ratio;
 
 /// A cache, and the way to its daemon.
 pub(super) struct Cache {
@@ -202,12 +203,14 @@ impl Cache {
 impl Now {
     fn of(status: Status) -> Now {
         let late = &status.lately;
-        let looked_up = late.read_blocks_hit + late.read_blocks_missed;
         let of_cache = |get: fn(&crate::report::status::CacheStatus) -> u64| {
             status.cache.as_ref().map_or(0, get)
         };
         Now {
-            read_hit_ratio: (looked_up > 0).then(|| late.read_blocks_hit as f64 / looked_up as f64),
+            read_hit_ratio: ratio(
+                late.read_blocks_hit,
+                late.read_blocks_hit + late.read_blocks_missed,
+            ),
             capacity_bytes: of_cache(|cache| cache.capacity_bytes),
             cached_bytes: of_cache(|cache| cache.cached_bytes),
             dirty_bytes: of_cache(|cache| cache.dirty_bytes),
