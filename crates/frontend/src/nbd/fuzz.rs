@@ -2,18 +2,20 @@
 //!
 //! A fuzz target is one line: `fuzz_target!(|input: &[u8]| forebay_frontend::nbd::fuzz::fuzz(input));`
 
+mod driver;
+
 use std::collections::BTreeMap;
 
 use forebay_engine::{Buf, Memory};
 
-use super::connection::{Connection, Event, Phase, Reason, Settings};
+use super::connection::{Reason, Settings};
 use super::exports::{Export, ExportId, ExportName, ExportTable};
 use super::limits::Limits;
-use super::reply::{Lent, Parts};
-use super::request::{Command, ErrorCode, Request};
-use super::status::{BlockState, Extent};
+use super::request::{Command, Request};
 use super::tls::TlsPolicy;
 use super::wire::{self, option};
+
+pub use driver::{Driver, Lender, Witness};
 
 /// Memory whose every buffer is an allocation of its own, so that a leak or a use after free is
 /// found.
@@ -28,6 +30,23 @@ impl HeapMemory {
     #[must_use]
     pub fn allocated(&self) -> usize {
         self.buffers.len()
+    }
+}
+
+impl Lender for HeapMemory {
+    fn lent(&self) -> usize {
+        self.allocated()
+    }
+
+    fn lent_bytes(&self) -> u64 {
+        self.buffers
+            .values()
+            .map(|buffer| buffer.len() as u64)
+            .sum()
+    }
+
+    fn fill(&mut self, buf: Buf, value: u8) {
+        self.bytes_mut(buf).fill(value);
     }
 }
 
@@ -136,252 +155,64 @@ pub fn opening(export: &str, structured: bool) -> Vec<u8> {
     bytes
 }
 
-/// An end of a conversation: a loop with no socket.
-struct Driver {
-    connection: Connection,
-    memory: HeapMemory,
-    exports: ExportTable,
-    limits: Limits,
-    random: u64,
-    /// Answers late and sends little at a time.
-    lazy: bool,
-    waiting: Vec<(Request, Parts)>,
-    transcript: Transcript,
-}
+impl Witness for Transcript {
+    const KEEPS_OUTPUT: bool = true;
 
-impl Driver {
-    fn new(seed: u64, lazy: bool) -> Self {
-        let limits = small_limits();
-        Driver {
-            connection: Connection::new(Settings {
-                limits,
-                tls: TlsPolicy::Off,
-            }),
-            memory: HeapMemory::default(),
-            exports: exports(),
-            limits,
-            random: seed | 1,
-            lazy,
-            waiting: Vec::new(),
-            transcript: Transcript {
-                output: Vec::new(),
-                requests: Vec::new(),
-                reason: None,
-            },
-        }
-    }
-
-    fn roll(&mut self, sides: usize) -> usize {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random % sides as u64) as usize
-    }
-
-    fn parts(&mut self, len_bytes: u32, fill: u8) -> Parts {
-        let head_bytes = if len_bytes > 512 { 512 } else { len_bytes };
-        let mut parts = Parts::new();
-        for part_bytes in [head_bytes, len_bytes - head_bytes] {
-            if part_bytes == 0 {
-                continue;
-            }
-            let buf = self
-                .memory
-                .alloc(part_bytes as usize)
-                .expect("the heap is large");
-            self.memory.bytes_mut(buf).fill(fill);
-            parts.push(Lent {
-                buf,
-                token: u64::from(buf.start_sector),
-            });
-        }
-        parts
-    }
-
-    /// Gives the connection everything in `input`, answering as it goes.
-    fn feed(&mut self, mut input: &[u8]) {
-        loop {
-            let step = self
-                .connection
-                .receive(&mut self.memory, &self.exports, input);
-            input = &input[step.consumed_bytes..];
-            let had_event = step.event.is_some();
-            if let Some(event) = step.event {
-                self.event(event);
-            }
-            if self.lazy {
-                if self.roll(3) == 0 {
-                    self.answer_one();
-                }
-            } else {
-                while self.answer_one() {}
-            }
-            self.check_bounds();
-            let sent = self.send();
-            if !had_event && (input.is_empty() || !(sent || self.answer_one())) {
-                assert!(
-                    input.is_empty(),
-                    "bytes are left only while something is owed"
-                );
-                return;
-            }
-        }
-    }
-
-    fn event(&mut self, event: Event) {
-        match event {
-            Event::Opened(_) => {}
-            Event::Request(request) => {
-                self.note(&request, 0);
-                self.waiting.push((request, Parts::new()));
-            }
-            Event::Payload {
-                ticket, len_bytes, ..
-            } => {
-                if self.lazy && self.roll(5) == 0 {
-                    self.connection.refuse_payload(ticket, ErrorCode::NoMemory);
-                } else {
-                    let parts = self.parts(len_bytes, 0);
-                    self.connection.lend_payload(ticket, parts);
-                }
-            }
-            Event::Write(request, parts) => {
-                let all = parts.iter().flat_map(|part| self.memory.bytes(part.buf));
-                let sum = all.fold(0_u64, |sum, &byte| {
-                    sum.wrapping_mul(31).wrapping_add(u64::from(byte))
-                });
-                self.note(&request, sum);
-                self.waiting.push((request, parts));
-            }
-        }
-    }
-
-    fn note(&mut self, request: &Request, sum: u64) {
+    fn asked<'a>(&mut self, request: &Request, data: impl Iterator<Item = &'a [u8]>) {
+        let sum = data.flatten().fold(0_u64, |sum, &byte| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(byte))
+        });
         let Request {
             command,
             offset_bytes,
             len_bytes,
             ..
         } = *request;
-        assert!(
-            offset_bytes + u64::from(len_bytes) <= 1 << 20,
-            "requests are within the export"
-        );
-        self.transcript
-            .requests
-            .push((command, offset_bytes, len_bytes, sum));
+        self.requests.push((command, offset_bytes, len_bytes, sum));
     }
 
-    fn answer_one(&mut self) -> bool {
-        if self.waiting.is_empty() {
-            return false;
-        }
-        let index = if self.lazy {
-            self.roll(self.waiting.len())
-        } else {
-            0
-        };
-        let (request, parts) = self.waiting.remove(index);
-        parts.iter().for_each(|part| self.memory.free(part.buf));
-        let fails = self.lazy && self.roll(4) == 0;
-        match request.command {
-            _ if fails => self
-                .connection
-                .reply_done(request.ticket, Err(ErrorCode::Io)),
-            Command::Read => {
-                let parts = self.parts(request.len_bytes, request.offset_bytes as u8);
-                self.connection.reply_read(request.ticket, parts);
-            }
-            Command::BlockStatus { .. } => {
-                let state = BlockState {
-                    cached: true,
-                    ..BlockState::default()
-                };
-                let len_bytes = u64::from(request.len_bytes / 2);
-                let extents = [
-                    Extent { len_bytes, state },
-                    Extent {
-                        len_bytes,
-                        state: BlockState {
-                            dirty: true,
-                            ..state
-                        },
-                    },
-                ];
-                self.connection.reply_status(request.ticket, &extents);
-            }
-            _ => self.connection.reply_done(request.ticket, Ok(())),
-        }
-        true
-    }
+    fn carried_out(&mut self, _: Command) {}
 
-    /// Sends some of the output, all of it if not lazy; returns whether there was any.
-    fn send(&mut self) -> bool {
-        let mut bytes = Vec::new();
-        for piece in self.connection.output(&self.memory) {
-            assert!(piece.len_bytes() > 0, "no piece is empty");
-            bytes.extend_from_slice(piece.bytes(&self.memory));
-        }
-        if self.lazy && !bytes.is_empty() {
-            let keep_bytes = 1 + self.roll(bytes.len());
-            bytes.truncate(keep_bytes);
-        }
-        self.connection.sent(bytes.len());
-        self.transcript.output.extend_from_slice(&bytes);
-        self.free_released();
-        !bytes.is_empty()
-    }
+    fn sent(&mut self, _: usize) {}
 
-    fn free_released(&mut self) {
-        for token in self.connection.take_released() {
-            self.memory.free(Buf {
-                start_sector: token as u32,
-                len_bytes: 0,
-            });
-        }
+    fn keep(&mut self, piece: &[u8]) {
+        self.output.extend_from_slice(piece);
     }
+}
 
-    fn check_bounds(&self) {
-        let requests = usize::from(self.limits.max_requests);
-        assert!(
-            self.waiting.len() <= requests,
-            "no more requests than allowed"
-        );
-        assert!(
-            self.connection.in_flight() <= requests,
-            "no more requests than allowed"
-        );
-        assert!(
-            self.memory.allocated() <= 2 * requests,
-            "no more buffers than requests hold"
-        );
-        let held_bytes: usize = self.memory.buffers.values().map(Vec::len).sum();
-        assert!(
-            held_bytes as u64 <= self.limits.max_bytes_in_flight,
-            "no more data than allowed"
-        );
+/// Numbers below the argument, from this seed (xorshift64, Marsaglia 2003).
+fn dice(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut random = seed | 1;
+    move |sides| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % sides as u64) as usize
     }
+}
 
-    /// The client goes away: everything must come to rest.
-    fn finish(mut self, abrupt: bool) -> Transcript {
-        self.connection.end_of_stream();
-        if abrupt {
-            self.connection.abandon();
-            self.free_released();
-        }
-        while self.answer_one() || self.send() {}
-        self.free_released();
-        assert_eq!(
-            self.connection.phase(),
-            Phase::Closed,
-            "an ended connection comes to rest"
-        );
-        assert_eq!(self.connection.in_flight(), 0, "all requests are answered");
-        self.connection.abandon();
-        self.free_released();
-        assert_eq!(self.memory.allocated(), 0, "all buffers are given back");
-        self.transcript.reason = self.connection.reason().cloned();
-        self.transcript
+/// Holds a conversation that `talk` leads; it says at last whether the client went away abruptly.
+fn hold<R: FnMut(usize) -> usize>(
+    lazy: bool,
+    roll: R,
+    talk: impl FnOnce(&mut Driver<'_, HeapMemory, Transcript, R>) -> bool,
+) -> Transcript {
+    let settings = Settings {
+        limits: small_limits(),
+        tls: TlsPolicy::Off,
+    };
+    let (mut memory, exports) = (HeapMemory::default(), exports());
+    let transcript = Transcript {
+        output: Vec::new(),
+        requests: Vec::new(),
+        reason: None,
+    };
+    let mut driver = Driver::new(settings, &mut memory, &exports, lazy, roll, transcript);
+    let abrupt = talk(&mut driver);
+    let (reason, transcript) = driver.finish(abrupt);
+    Transcript {
+        reason,
+        ..transcript
     }
 }
 
@@ -389,14 +220,15 @@ impl Driver {
 /// `split` says (given what is left, it returns how much comes next, from 1). The outcome must
 /// not depend on it.
 pub fn converse(input: &[u8], mut split: impl FnMut(usize) -> usize) -> Transcript {
-    let mut driver = Driver::new(1, false);
-    let mut rest = input;
-    while !rest.is_empty() {
-        let (now, later) = rest.split_at(split(rest.len()).clamp(1, rest.len()));
-        driver.feed(now);
-        rest = later;
-    }
-    driver.finish(false)
+    hold(false, dice(1), |driver| {
+        let mut rest = input;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(split(rest.len()).clamp(1, rest.len()));
+            driver.feed(now);
+            rest = later;
+        }
+        false
+    })
 }
 
 /// Feeds arbitrary bytes to a connection. The first byte chooses how the client begins, the
@@ -422,14 +254,14 @@ pub fn fuzz(input: &[u8]) {
     let cut = converse(&bytes, |_| step_bytes);
     assert_eq!(whole, cut, "how bytes are cut does not change the outcome");
 
-    let mut driver = Driver::new(u64::from(*seed) * 7919, true);
-    let mut rest = bytes.as_slice();
-    while !rest.is_empty() {
-        let now_bytes = 1 + driver.roll(rest.len());
-        let (now, later) = rest.split_at(now_bytes);
-        driver.feed(now);
-        rest = later;
-    }
-    let abrupt = driver.roll(2) == 0;
-    driver.finish(abrupt);
+    hold(true, dice(u64::from(*seed) * 7919), |driver| {
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let now_bytes = 1 + driver.roll(rest.len());
+            let (now, later) = rest.split_at(now_bytes);
+            driver.feed(now);
+            rest = later;
+        }
+        driver.roll(2) == 0
+    });
 }
