@@ -55,6 +55,13 @@ impl Stream for TcpStream {
 /// A way to say something and then stop.
 type Stall = fn(&mut dyn Stream) -> std::io::Result<()>;
 
+/// Stalls before an export is open.
+const OPENING: &[Stall] = &[silent, half_flags, half_option, unread_answer];
+/// Stalls with an open export.
+const OPENED: &[Stall] = &[half_request, half_payload];
+/// Stalls in TLS.
+const SHAKING_HANDS: &[Stall] = &[half_hello, whole_hello];
+
 fn silent(_: &mut dyn Stream) -> std::io::Result<()> {
     Ok(())
 }
@@ -252,18 +259,10 @@ fn allow_files() {
 /// Has connections stall on all listeners of a daemon, and looks at the others meanwhile.
 fn clients_go_on(scratch: &Scratch, daemon: Daemon, tcp: Door) {
     let http = support::http::address(&daemon, scratch);
-    let nbd: Vec<Stall> = vec![
-        silent,
-        half_flags,
-        half_option,
-        unread_answer,
-        half_request,
-        half_payload,
-    ];
     let doors = [
         Door {
             place: Place::Unix(scratch.path("nbd")),
-            stalls: nbd,
+            stalls: [OPENING, OPENED].concat(),
         },
         tcp,
         Door {
@@ -360,14 +359,7 @@ fn plain_connections() {
     let daemon = Daemon::cached(&scratch, "writeback", &more);
     let tcp = Door {
         place: Place::Tcp(tcp_address(&scratch, &daemon, "nbd://")),
-        stalls: vec![
-            silent,
-            half_flags,
-            half_option,
-            unread_answer,
-            half_request,
-            half_payload,
-        ],
+        stalls: [OPENING, OPENED].concat(),
     };
     clients_go_on(&scratch, daemon, tcp);
 }
@@ -392,14 +384,7 @@ fn tls_handshakes() {
     let daemon = Daemon::cached(&scratch, "writeback", &more);
     let tcp = Door {
         place: Place::Tcp(tcp_address(&scratch, &daemon, "nbds://")),
-        stalls: vec![
-            silent,
-            half_flags,
-            half_option,
-            unread_answer,
-            half_hello,
-            whole_hello,
-        ],
+        stalls: [OPENING, SHAKING_HANDS].concat(),
     };
     clients_go_on(&scratch, daemon, tcp);
 }
