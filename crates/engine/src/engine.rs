@@ -72,6 +72,7 @@ impl Engine {
 
     /// Takes a request. Its answer comes from [`Engine::next_ack`], possibly at once.
     pub fn submit(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
+        self.store.operations.times.now = now;
         if let Err(failure) = self.check(&request) {
             self.acks.push_back(Ack {
                 id: request.id,
@@ -159,6 +160,7 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        self.store.operations.times.now = now;
         let op = self
             .store
             .operations
@@ -251,6 +253,7 @@ impl Engine {
     /// completions, and when [`Engine::next_deadline`] has come.
     #[inline]
     pub fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        self.store.operations.times.now = now;
         if self.store.is_stirred() || now >= self.looks.quiet_until {
             self.look_at_everything(now, memory);
         }

@@ -41,12 +41,17 @@ ids! {
     PartId
 }
 
+impl OpId {
+    /// The bit of an operation that is timed.
+    pub(crate) const TIMED: u32 = 1 << 31;
+}
+
 impl SlabId for OpId {
     fn new(index: u32) -> OpId {
         OpId(index)
     }
 
     fn index(self) -> u32 {
-        self.0
+        self.0 & !OpId::TIMED
     }
 }

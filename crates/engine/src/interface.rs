@@ -229,6 +229,12 @@ pub enum Device {
 /// Buffers of one transfer, in device order.
 pub type Bufs = SmallVec<[Buf; 4]>;
 
+/// The length of all these together, in bytes.
+#[inline(always)]
+pub(crate) fn total_bytes(bufs: &[Buf]) -> u64 {
+    bufs.iter().map(|buf| u64::from(buf.len_bytes)).sum()
+}
+
 /// The list of a single buffer.
 #[inline]
 pub(crate) fn one_buf(buf: Buf) -> Bufs {

@@ -56,5 +56,6 @@ pub use settings::replacement::Replacement;
 pub use settings::volume::{MOST_KEPT_PERCENT, VolumeSettings};
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
 pub use stats::{Histogram, Stats};
+pub use store::device_times::{DeviceTimes, Transfer, TransferTimes};
 pub use store::failed::{Promise, Unsaved};
 pub use store::volumes::VolumeConfig;

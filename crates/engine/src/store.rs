@@ -8,6 +8,7 @@ mod away;
 mod cleans;
 pub(crate) mod contents;
 pub(crate) mod departed;
+pub(crate) mod device_times;
 pub(crate) mod durability;
 pub(crate) mod failed;
 pub(crate) mod log;
@@ -22,7 +23,7 @@ pub(crate) mod volumes;
 mod waiting;
 
 use crate::format::{BlockKey, PAGE_BYTES, Slot};
-use crate::interface::{Buf, Device, Memory, Nanos, Operation};
+use crate::interface::{Buf, Device, Memory, Nanos, Operation, total_bytes};
 use crate::map::ghost::Ghost;
 use crate::map::index::Index;
 use crate::map::locks::{KeyMap, Locks};
@@ -170,27 +171,41 @@ impl Store {
     }
 
     pub(crate) fn issue(&mut self, op: Op, device: Device, operation: Operation) {
-        match (&operation, device) {
-            (Operation::Read { bufs, .. }, Device::Cache(_)) => {
-                self.stats.cache_data_read_bytes += total_bytes(bufs);
+        let is_timed = match &operation {
+            Operation::Read { bufs, .. } => {
+                let len_bytes = total_bytes(bufs);
+                match device {
+                    Device::Cache(_) => self.stats.cache_data_read_bytes += len_bytes,
+                    Device::Origin(_) => self.stats.origin_read_bytes += len_bytes,
+                }
+                self.operations.times.wants(len_bytes)
             }
-            (Operation::Read { bufs, .. }, Device::Origin(_)) => {
-                self.stats.origin_read_bytes += total_bytes(bufs)
+            Operation::Write { bufs, .. } => {
+                let len_bytes = total_bytes(bufs);
+                if matches!(device, Device::Origin(_)) {
+                    self.stats.origin_written_bytes += len_bytes;
+                }
+                self.operations.times.wants(len_bytes)
             }
-            (Operation::Write { bufs, .. }, Device::Origin(_)) => {
-                self.stats.origin_written_bytes += total_bytes(bufs)
-            }
-            _ => {}
-        }
+            Operation::Flush => true,
+            Operation::WriteZeroes { .. } | Operation::Discard { .. } => false,
+        };
         self.stirred = true;
-        self.issue_quietly(op, device, operation);
+        self.operations.issue(op, device, operation, is_timed);
     }
 
-    /// [`Store::issue`] for an operation that stirs nothing and whose bytes the caller counts: hits
-    /// and fast writes, which are counted in instructions.
+    /// [`Store::issue`] for a transfer of one buffer that stirs nothing and whose bytes the caller
+    /// counts: hits and fast writes, which are counted in instructions.
     #[inline(always)]
-    pub(crate) fn issue_quietly(&mut self, op: Op, device: Device, operation: Operation) {
-        self.operations.issue(op, device, operation);
+    pub(crate) fn issue_quietly(
+        &mut self,
+        op: Op,
+        device: Device,
+        operation: Operation,
+        len_bytes: u32,
+    ) {
+        let is_timed = self.operations.times.wants(u64::from(len_bytes));
+        self.operations.issue(op, device, operation, is_timed);
     }
 
     /// Forgets what happened so far: everything is being looked at, and sees it.
@@ -301,8 +316,4 @@ pub(crate) fn earlier(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos>
         (Some(one), Some(other)) => Some(if one < other { one } else { other }),
         (one, other) => one.or(other),
     }
-}
-
-fn total_bytes(bufs: &[Buf]) -> u64 {
-    bufs.iter().map(|buf| u64::from(buf.len_bytes)).sum()
 }

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use forebay_engine::{
-    Action, Buf, Device, Engine, Geometry, MAX_REQUEST_BYTES, Memory, Mode, Nanos, OpId, Operation,
-    Request, RequestId, RequestKind, Settings, VolumeSlot,
+    Action, Buf, Device, DeviceTimes, Engine, Geometry, MAX_REQUEST_BYTES, Memory, Mode, Nanos,
+    OpId, Operation, Request, RequestId, RequestKind, Settings, VolumeSlot,
 };
 use forebay_model::{Command, DeviceModel};
 
@@ -135,6 +135,15 @@ impl Cached {
     #[must_use]
     pub fn stats(&self) -> &forebay_engine::Stats {
         self.engine.stats()
+    }
+
+    /// The engine's model of the cache device, and of the origin.
+    #[must_use]
+    pub fn times(&self) -> (DeviceTimes, DeviceTimes) {
+        (
+            self.engine.cache_times(),
+            self.engine.origin_times(self.volume),
+        )
     }
 
     fn charge(&mut self, time_ns: u64) -> Nanos {

@@ -12,6 +12,7 @@ use crate::settings::volume::VolumeSettings;
 use crate::settings::{Commit, Mode, Settings};
 use crate::spare::Spare;
 use crate::stats::Stats;
+use crate::store::device_times::DeviceTimes;
 use crate::store::volumes::{Volume, VolumeConfig};
 
 /// A dirty block of the log.
@@ -112,8 +113,21 @@ impl Engine {
         }
         self.store.unreadable.forget(first, end);
         self.store.forget_away(slot);
+        self.store.operations.times.forget_origin(slot);
         self.store.volumes[usize::from(slot.0)] = None;
         Ok(())
+    }
+
+    /// Times of the cache device, as they are learnt from its operations.
+    #[must_use]
+    pub fn cache_times(&self) -> DeviceTimes {
+        self.store.operations.times.of_cache()
+    }
+
+    /// Times of the origin of a volume, likewise.
+    #[must_use]
+    pub fn origin_times(&self, slot: VolumeSlot) -> DeviceTimes {
+        self.store.operations.times.of_origin(slot)
     }
 
     /// Serves a volume no more, before any request of it: its origin is not there. Its blocks stay

@@ -320,6 +320,7 @@ impl Engine {
             Op::HitRead(read),
             Device::Cache(0),
             Operation::Read { offset_bytes, bufs },
+            buf.len_bytes,
         );
     }
 

@@ -18,6 +18,9 @@ use crate::store::renewal_below::Below;
 
 /// Free segments that only reclaim may use: as many as streams, and one more (I18).
 pub(crate) const RECLAIM_RESERVE: usize = Stream::COUNT + 1;
+/// Free segments with which the log has room for long writes again. One that came free would only
+/// be used up at once, by an append that then waits for the next.
+pub(crate) const ROOM_AGAIN: usize = RECLAIM_RESERVE + 4;
 
 /// A claim on room in the log, by its purpose (I18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

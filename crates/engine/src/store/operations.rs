@@ -4,25 +4,39 @@ use std::collections::VecDeque;
 
 use crate::interface::{Action, Device, OpId, Operation};
 use crate::slab::Slab;
+use crate::store::device_times::Times;
 use crate::store::op::Op;
 
 /// Operations in flight or waiting to be taken.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     ops: Slab<OpId, Op>,
+    /// Times of the devices.
+    pub(crate) times: Times,
     actions: VecDeque<Action>,
 }
 
 impl Operations {
     /// Hands an operation to the driver.
     #[inline(always)]
-    pub(crate) fn issue(&mut self, op: Op, device: Device, operation: Operation) {
+    pub(crate) fn issue(&mut self, op: Op, device: Device, operation: Operation, is_timed: bool) {
         let op = self.ops.insert(op);
         self.actions.push_back(Action {
             op,
             device,
             operation,
         });
+        if is_timed {
+            self.time_last();
+        }
+    }
+
+    /// Times the operation that was issued last. It is looked at where it is: to show it to the
+    /// model on its way there costs each operation a copy.
+    #[cold]
+    fn time_last(&mut self) {
+        let action = self.actions.back_mut().expect("just issued");
+        action.op = (self.times).begins(action.op, action.device, &action.operation);
     }
 
     /// The next that the driver is to carry out.
@@ -34,6 +48,7 @@ impl Operations {
     /// Ends an operation, if it is in flight.
     #[inline(always)]
     pub(crate) fn end(&mut self, op: OpId) -> Option<Op> {
+        self.times.ends(op);
         self.ops.remove(op)
     }
 
@@ -70,10 +85,10 @@ mod tests {
     #[test]
     fn an_operation_that_was_changed_ends_under_its_name() {
         let mut operations = Operations::default();
-        operations.issue(Op::CacheFlush, Device::Cache(0), Operation::Flush);
+        operations.issue(Op::CacheFlush, Device::Cache(0), Operation::Flush, false);
         let volume = VolumeSlot(3);
         let flush = Op::OriginFlush(volume);
-        operations.issue(flush, Device::Origin(volume), Operation::Flush);
+        operations.issue(flush, Device::Origin(volume), Operation::Flush, false);
         let names = [(); 2].map(|()| operations.next().expect("issued").op);
         assert!(operations.next().is_none());
         operations.change(

@@ -85,8 +85,9 @@ impl Engine {
             offset_bytes: self.store.log.map.slot_address(slot),
             bufs: one_buf(request.buf),
         };
+        let len_bytes = request.len_bytes;
         self.store
-            .issue_quietly(Op::FastWrite(write), Device::Cache(0), operation);
+            .issue_quietly(Op::FastWrite(write), Device::Cache(0), operation, len_bytes);
         true
     }
 

@@ -1,0 +1,367 @@
+//! A model of the devices, learnt from the operations that end: how long each kind takes now, and
+//! how many bytes a second a device moves in long transfers.
+//!
+//! A figure forgets: each new one counts a fixed share of it. Short transfers are sampled, so that
+//! a hit pays next to nothing for it.
+
+use crate::interface::{Device, Nanos, OpId, Operation, VolumeSlot, total_bytes};
+use crate::slab::SlabId;
+
+/// From this length on the rate of a device decides about a transfer, not its latency.
+pub(crate) const LONG_BYTES: u64 = 64 << 10;
+/// Of short transfers one in so many is timed.
+const SAMPLED: u32 = 64;
+/// A new time counts as one of this many in the average.
+const AVERAGED: u64 = 8;
+/// A rate is taken over so many bytes, or so much time in which transfers were in flight.
+const WINDOW_BYTES: u64 = 4 << 20;
+const WINDOW: Nanos = Nanos(50_000_000);
+/// A new rate counts as one of this many in the average.
+const AVERAGED_RATES: u64 = 3;
+/// A rate that was not renewed for so long tells nothing of now: an SSD left alone recovers.
+const STALE: Nanos = Nanos(1_000_000_000);
+
+/// A kind of operation whose times differ from those of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transfer {
+    /// A read of less than 64 KiB.
+    ShortRead,
+    /// A read of 64 KiB or more.
+    LongRead,
+    /// A write of less than 64 KiB.
+    ShortWrite,
+    /// A write of 64 KiB or more.
+    LongWrite,
+    /// A flush.
+    Flush,
+}
+
+impl Transfer {
+    /// All of them with their names.
+    pub const NAMES: [(Transfer, &'static str); 5] = [
+        (Transfer::ShortRead, "short-read"),
+        (Transfer::LongRead, "long-read"),
+        (Transfer::ShortWrite, "short-write"),
+        (Transfer::LongWrite, "long-write"),
+        (Transfer::Flush, "flush"),
+    ];
+}
+
+/// Times of one kind of operation on a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransferTimes {
+    /// Operations that were timed.
+    pub timed: u64,
+    /// The moving average of their durations, in nanoseconds.
+    pub mean_ns: u64,
+    /// Bytes a second while any was in flight; 0 for short transfers, flushes and what is not known.
+    pub bytes_per_second: u64,
+}
+
+/// Times of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceTimes {
+    kinds: [TransferTimes; Transfer::NAMES.len()],
+}
+
+impl DeviceTimes {
+    /// Times of a kind of operation.
+    #[must_use]
+    pub fn of(&self, transfer: Transfer) -> TransferTimes {
+        self.kinds[transfer as usize]
+    }
+}
+
+/// Long transfers of a kind while their rate is being taken.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    in_flight: u32,
+    busy_since: Nanos,
+    busy: Nanos,
+    bytes: u64,
+    /// When a transfer last ended.
+    ended_at: Nanos,
+}
+
+impl Window {
+    fn begins(&mut self, now: Nanos) {
+        if self.in_flight == 0 {
+            self.busy_since = now;
+        }
+        self.in_flight += 1;
+    }
+
+    /// The rate of the window that ends with this transfer, in bytes a second. The first ends at once:
+    /// a guess is better than nothing.
+    fn ends(&mut self, now: Nanos, len_bytes: u64, is_first: bool) -> Option<u64> {
+        self.in_flight -= 1;
+        self.ended_at = now;
+        self.bytes += len_bytes;
+        self.busy.0 += now.since(self.busy_since).0;
+        self.busy_since = now;
+        if self.bytes < WINDOW_BYTES && self.busy < WINDOW && !is_first {
+            return None;
+        }
+        let seconds = self.busy.0.max(1) as f64 / 1e9;
+        let rate = (self.bytes as f64 / seconds) as u64;
+        (self.bytes, self.busy) = (0, Nanos(0));
+        Some(rate.max(1))
+    }
+}
+
+/// A device as far as it is known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    times: DeviceTimes,
+    windows: [Window; Transfer::NAMES.len()],
+    /// Bytes of long transfers in flight.
+    queued_bytes: u64,
+}
+
+impl Known {
+    /// The time after which a long write that is issued now would end.
+    fn long_write_takes(&self, now: Nanos, len_bytes: u64) -> Option<Nanos> {
+        let rate = self.times.of(Transfer::LongWrite).bytes_per_second;
+        let window = &self.windows[Transfer::LongWrite as usize];
+        let is_stale = window.in_flight == 0 && now.since(window.ended_at) > STALE;
+        if rate == 0 || is_stale {
+            return None;
+        }
+        let bytes = u128::from(self.queued_bytes + len_bytes);
+        Some(Nanos((bytes * 1_000_000_000 / u128::from(rate)) as u64))
+    }
+}
+
+/// An operation that is being timed.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    at: Nanos,
+    len_bytes: u64,
+    device: Device,
+    transfer: Transfer,
+}
+
+/// The devices of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    /// The time of the driver's call.
+    pub(crate) now: Nanos,
+    short: u32,
+    timed: Vec<Option<Timed>>,
+    cache: Known,
+    origins: Vec<Known>,
+}
+
+impl Times {
+    /// Whether a transfer of this length is to be timed.
+    #[inline(always)]
+    pub(crate) fn wants(&mut self, len_bytes: u64) -> bool {
+        self.short = self.short.wrapping_add(1);
+        len_bytes >= LONG_BYTES || self.short.is_multiple_of(SAMPLED)
+    }
+
+    /// An operation that is timed is handed to the driver; its id from now on.
+    #[cold]
+    pub(crate) fn begins(&mut self, op: OpId, device: Device, operation: &Operation) -> OpId {
+        let (transfer, len_bytes) = match operation {
+            Operation::Read { bufs, .. } => match total_bytes(bufs) {
+                len_bytes @ LONG_BYTES.. => (Transfer::LongRead, len_bytes),
+                len_bytes => (Transfer::ShortRead, len_bytes),
+            },
+            Operation::Write { bufs, .. } => match total_bytes(bufs) {
+                len_bytes @ LONG_BYTES.. => (Transfer::LongWrite, len_bytes),
+                len_bytes => (Transfer::ShortWrite, len_bytes),
+            },
+            Operation::Flush => (Transfer::Flush, 0),
+            Operation::Discard { .. } | Operation::WriteZeroes { .. } => return op,
+        };
+        let now = self.now;
+        if is_long(transfer) {
+            let known = self.known(device);
+            known.queued_bytes += len_bytes;
+            known.windows[transfer as usize].begins(now);
+        }
+        let at = op.index() as usize;
+        if self.timed.len() <= at {
+            self.timed.resize(at + 1, None);
+        }
+        self.timed[at] = Some(Timed {
+            at: now,
+            len_bytes,
+            device,
+            transfer,
+        });
+        OpId(op.0 | OpId::TIMED)
+    }
+
+    /// An operation has ended, well or not.
+    #[inline(always)]
+    pub(crate) fn ends(&mut self, op: OpId) {
+        if op.0 & OpId::TIMED != 0 {
+            self.ends_timed(op);
+        }
+    }
+
+    #[cold]
+    fn ends_timed(&mut self, op: OpId) {
+        let now = self.now;
+        let place = self.timed.get_mut(op.index() as usize);
+        let Some(timed) = place.and_then(Option::take) else {
+            return;
+        };
+        let known = self.known(timed.device);
+        let kind = timed.transfer as usize;
+        let times = &mut known.times.kinds[kind];
+        let took = now.since(timed.at).0;
+        times.mean_ns = match times.timed {
+            0 => took,
+            _ => (times.mean_ns * (AVERAGED - 1) + took) / AVERAGED,
+        };
+        times.timed += 1;
+        if !is_long(timed.transfer) {
+            return;
+        }
+        known.queued_bytes -= timed.len_bytes;
+        let is_first = known.times.kinds[kind].bytes_per_second == 0;
+        if let Some(rate) = known.windows[kind].ends(now, timed.len_bytes, is_first) {
+            let times = &mut known.times.kinds[kind];
+            times.bytes_per_second = match times.bytes_per_second {
+                0 => rate,
+                old => (old * (AVERAGED_RATES - 1) + rate) / AVERAGED_RATES,
+            };
+        }
+    }
+
+    fn known(&mut self, device: Device) -> &mut Known {
+        match device {
+            Device::Cache(_) => &mut self.cache,
+            Device::Origin(volume) => {
+                let at = usize::from(volume.0);
+                if self.origins.len() <= at {
+                    self.origins.resize_with(at + 1, Known::default);
+                }
+                &mut self.origins[at]
+            }
+        }
+    }
+
+    /// A volume has another origin, or none.
+    pub(crate) fn forget_origin(&mut self, volume: VolumeSlot) {
+        if let Some(known) = self.origins.get_mut(usize::from(volume.0)) {
+            known.times = DeviceTimes::default();
+        }
+    }
+
+    /// Times of the cache device.
+    pub(crate) fn of_cache(&self) -> DeviceTimes {
+        self.cache.times
+    }
+
+    /// Times of the origin of a volume.
+    pub(crate) fn of_origin(&self, volume: VolumeSlot) -> DeviceTimes {
+        let known = self.origins.get(usize::from(volume.0));
+        known.map_or_else(DeviceTimes::default, |known| known.times)
+    }
+
+    /// The time after which a long write of so many bytes would end on the cache device, and on the
+    /// origin of a volume; `None` for a device of which that is not known, or was long ago.
+    pub(crate) fn long_write_takes(
+        &self,
+        volume: VolumeSlot,
+        len_bytes: u64,
+    ) -> (Option<Nanos>, Option<Nanos>) {
+        let origin = self.origins.get(usize::from(volume.0));
+        (
+            self.cache.long_write_takes(self.now, len_bytes),
+            origin.and_then(|origin| origin.long_write_takes(self.now, len_bytes)),
+        )
+    }
+}
+
+fn is_long(transfer: Transfer) -> bool {
+    matches!(transfer, Transfer::LongRead | Transfer::LongWrite)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::{Buf, one_buf};
+
+    const ORIGIN: Device = Device::Origin(VolumeSlot(1));
+
+    fn write(len_bytes: u32) -> Operation {
+        Operation::Write {
+            offset_bytes: 0,
+            bufs: one_buf(Buf {
+                start_sector: 0,
+                len_bytes,
+            }),
+        }
+    }
+
+    /// Writes of 1 MiB one after the other, each of which takes so long.
+    fn writes(times: &mut Times, device: Device, count: u32, each: Nanos) {
+        for _ in 0..count {
+            let op = times.begins(OpId(0), device, &write(1 << 20));
+            times.now = times.now.after(each);
+            times.ends(op);
+        }
+    }
+
+    #[test]
+    fn a_rate_is_learnt_from_long_transfers_and_follows_a_change() {
+        let mut times = Times::default();
+        assert_eq!(times.long_write_takes(VolumeSlot(1), 1 << 20), (None, None));
+        writes(&mut times, ORIGIN, 64, Nanos(10_000_000));
+        let rate = |times: &Times| times.of_origin(VolumeSlot(1)).of(Transfer::LongWrite);
+        assert!((104_000_000..106_000_000).contains(&rate(&times).bytes_per_second));
+        assert_eq!(rate(&times).mean_ns, 10_000_000);
+        writes(&mut times, ORIGIN, 64, Nanos(20_000_000));
+        assert!((52_000_000..54_000_000).contains(&rate(&times).bytes_per_second));
+        assert_eq!(times.of_cache(), DeviceTimes::default());
+    }
+
+    #[test]
+    fn time_without_a_transfer_in_flight_does_not_count() {
+        let mut times = Times::default();
+        for _ in 0..32 {
+            writes(&mut times, ORIGIN, 1, Nanos(10_000_000));
+            times.now = times.now.after(Nanos::SECOND);
+        }
+        let rate = times.of_origin(VolumeSlot(1)).of(Transfer::LongWrite);
+        assert!((104_000_000..106_000_000).contains(&rate.bytes_per_second));
+    }
+
+    #[test]
+    fn a_write_ends_behind_those_in_flight() {
+        let mut times = Times::default();
+        writes(&mut times, Device::Cache(0), 64, Nanos(2_000_000));
+        let takes = |times: &Times| {
+            let (cache, _) = times.long_write_takes(VolumeSlot(0), 1 << 20);
+            cache.expect("known").0 / 1000
+        };
+        assert_eq!(takes(&times), 2_000);
+        let ops = [1, 2, 3].map(|op| times.begins(OpId(op), Device::Cache(0), &write(1 << 20)));
+        assert_eq!(takes(&times), 8_000);
+        for op in ops {
+            times.now = times.now.after(Nanos(2_000_000));
+            times.ends(op);
+        }
+        assert_eq!(takes(&times), 2_000);
+    }
+
+    #[test]
+    fn short_transfers_are_sampled() {
+        let mut times = Times::default();
+        for _ in 0..640 {
+            if times.wants(4096) {
+                let op = times.begins(OpId(0), ORIGIN, &write(4096));
+                times.now = times.now.after(Nanos(5_000));
+                times.ends(op);
+            }
+        }
+        let short = times.of_origin(VolumeSlot(1)).of(Transfer::ShortWrite);
+        assert_eq!((short.timed, short.mean_ns), (10, 5_000));
+        assert_eq!(short.bytes_per_second, 0);
+    }
+}
