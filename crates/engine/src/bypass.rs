@@ -40,11 +40,13 @@ pub enum BypassReason {
     Size,
     /// The volume has its share of the cache.
     Share,
+    /// A long write ends sooner on the origin than on the cache device.
+    OriginSooner,
 }
 
 impl BypassReason {
     /// All reasons with their names.
-    pub const NAMES: [(BypassReason, &'static str); 13] = [
+    pub const NAMES: [(BypassReason, &'static str); 14] = [
         (BypassReason::Sequential, "sequential"),
         (BypassReason::DirtyLimit, "dirty-limit"),
         (BypassReason::Mode, "mode"),
@@ -58,6 +60,7 @@ impl BypassReason {
         (BypassReason::WriteBudget, "write-budget"),
         (BypassReason::Size, "size"),
         (BypassReason::Share, "share"),
+        (BypassReason::OriginSooner, "origin-sooner"),
     ];
 
     /// Its name.

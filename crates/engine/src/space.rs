@@ -1,6 +1,7 @@
 //! Space: how segments come back, and how a shard grows and shrinks.
 
 mod choice;
+mod demand;
 pub(crate) mod reclaim;
 mod renew;
 pub(crate) mod shrink;
@@ -10,6 +11,7 @@ mod tests;
 use crate::ids::RetainId;
 use crate::interface::Memory;
 use crate::slab::Slab;
+use crate::space::demand::Demand;
 use crate::space::reclaim::{Reclaim, RetainJob};
 use crate::space::shrink::Retire;
 use crate::spare::Spare;
@@ -19,6 +21,7 @@ use crate::spare::Spare;
 pub(crate) struct Space {
     pub(crate) retire: Retire,
     reclaim: Reclaim,
+    demand: Demand,
     /// Segments that are being emptied.
     jobs: Slab<RetainId, Box<RetainJob>>,
     spare: Spare,
@@ -30,6 +33,7 @@ impl Space {
         Space {
             retire: Retire::default(),
             reclaim: Reclaim::default(),
+            demand: Demand::default(),
             jobs: Slab::default(),
             spare: Spare::new(block_bytes, memory),
         }

@@ -9,8 +9,9 @@ use forebay_virtual::Bare;
 use forebay_virtual::CpuCost;
 use forebay_virtual::{Cached, Setup};
 
-const GIB: u64 = 1 << 30;
-const ORIGIN_BYTES: u64 = 64 * GIB;
+const ORIGIN_BYTES: u64 = 64 << 30;
+/// Sizes of the cache, in bytes.
+pub const CACHE_BYTES: [u64; 2] = [1 << 30, 8 << 30];
 /// The share of the cache that a burst writes, in percent.
 const BURST_PERCENT: u64 = 40;
 
@@ -31,13 +32,22 @@ pub struct BurstResult {
     pub past_percent: f64,
 }
 
-/// Runs each burst on a cache of its own, filled by reading as much as it holds; `progress` hears
-/// of each.
+impl BurstResult {
+    /// Forebay's speed as a ratio to the SSD's.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        self.cached.write.kibps / self.ssd.write.kibps
+    }
+}
+
+/// Runs each burst on caches of these sizes, each filled by reading as much as it holds; `progress`
+/// hears of each.
 ///
 /// # Errors
 /// If a cache cannot be made.
 pub fn run(
     cpu: CpuCost,
+    cache_sizes: &[u64],
     mut progress: impl FnMut(&BurstResult),
 ) -> Result<Vec<BurstResult>, String> {
     let loads = [
@@ -67,7 +77,7 @@ pub fn run(
         ),
     ];
     let mut results = Vec::new();
-    for cache_bytes in [GIB, 8 * GIB] {
+    for &cache_bytes in cache_sizes {
         for (name, request_bytes, depth, order) in loads {
             let result = one(name, cache_bytes, request_bytes, depth, order, cpu)?;
             progress(&result);

@@ -1,5 +1,7 @@
 //! Conditions that the runs must meet, whatever the published systems did.
 
+use crate::after::AfterResult;
+use crate::burst::BurstResult;
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::memory::MemoryResult;
@@ -14,6 +16,29 @@ const METADATA: f64 = 0.01;
 const ABSORBED: f64 = 0.8;
 /// Random writes at the limit, as a multiple of what the bare disk takes.
 const SORTED: f64 = 2.0;
+
+/// A burst into a cache full of clean blocks, as a share of the SSD's own speed.
+const BURST: f64 = 0.9;
+
+/// The condition that a burst does not meet, in words.
+#[must_use]
+pub fn missed_by_burst(result: &BurstResult) -> Option<String> {
+    let (load, mib, ratio) = (result.load, result.cache_bytes >> 20, result.ratio());
+    (ratio < BURST).then(|| {
+        format!(
+            "a burst into {mib} MiB of clean blocks, {load}, at {ratio:.3} of the SSD, not {BURST}"
+        )
+    })
+}
+
+/// The condition that a long write after random ones does not meet, in words.
+#[must_use]
+pub fn missed_by_after(result: &AfterResult) -> Option<String> {
+    let least = result.least();
+    (least < DISK_SPEED).then(|| {
+        format!("a long write after random ones at {least:.3} of the disk, not {DISK_SPEED}")
+    })
+}
 
 /// Which conditions the 22 jobs do not meet, in words.
 #[must_use]

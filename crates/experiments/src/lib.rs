@@ -21,5 +21,7 @@ mod random;
 pub mod report;
 pub mod writeback;
 
-pub use conditions::{missed_by_jobs, missed_by_limit, missed_by_memory};
+pub use conditions::{
+    missed_by_after, missed_by_burst, missed_by_jobs, missed_by_limit, missed_by_memory,
+};
 pub use load::{Limit, Load, Order, Outcome, Side};

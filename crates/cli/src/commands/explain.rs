@@ -168,6 +168,10 @@ fn words(reason: BypassReason) -> (&'static str, &'static str) {
             "Zeroes of more than 1 MiB in one request, which the origin writes better by itself.",
             "Nothing need be done.",
         ),
+        BypassReason::OriginSooner => (
+            "Long writes that ended sooner on the origin than on the cache device, behind all that either had to do. forebay status shows the rates.",
+            "Nothing need be done. A faster cache device takes them all.",
+        ),
         BypassReason::Share => (
             "The volume has as much of the cache as its share-max allows.",
             "To let it have more: forebay set --volume VOLUME share-max PERCENT, or off.",

@@ -18,6 +18,7 @@ use crate::origin::writeback_reads::Reads;
 use crate::planted::{self, Bug};
 use crate::settings::WritebackPolicy;
 use crate::store::Store;
+use crate::store::device_times::Transfer;
 use crate::store::log::Version;
 use crate::store::op::Op;
 use crate::store::volumes::Volume;
@@ -30,6 +31,12 @@ pub(crate) const CACHE_FOREGROUND: Nanos = Nanos(15_000_000);
 /// 6 MiB a second, so that a client's request seldom waits behind them. Single blocks count by
 /// their bytes too, or blocks written at random would hardly get back at all.
 const RATE_LIMIT: (usize, Nanos) = (64 << 10, Nanos(10_000_000));
+/// Beside a client that writes in sequence, write-back takes at most this part of the rate at which
+/// the cache device is read, as long as there is much room for dirty data: a burst then has the
+/// device nearly to itself, and an endless write gets both devices.
+const STREAM_PART: u64 = 10;
+/// The longest run beside such a client: it waits behind each.
+const STREAM_RUN_BYTES: usize = 256 << 10;
 /// In so many operations at a time, for a disk to have something to choose from.
 const LIMITED_DEPTH: u32 = 4;
 /// A sweep takes at least this many blocks if there are as many, and at most so many.
@@ -128,8 +135,28 @@ enum Pressure {
     Paced,
     /// A client uses the cache device: little at a time.
     Limited,
+    /// A client writes in sequence, and there is much room: a part of the cache device's rate.
+    Shared,
     /// The origin alone.
     Free,
+}
+
+/// The bytes that may be moved in one portion.
+fn allowance(store: &Store, pressure: Pressure) -> usize {
+    let times = store.operations.times.of_cache();
+    let rate = times.of(Transfer::LongRead).bytes_per_second;
+    if pressure == Pressure::Limited || rate == 0 {
+        return RATE_LIMIT.0;
+    }
+    let share = u128::from(rate / STREAM_PART) * u128::from(RATE_LIMIT.1.0);
+    (share / u128::from(Nanos::SECOND.0)) as usize
+}
+
+/// Whether dirty data is nearer to the low mark than to the high one.
+fn has_much_room(store: &Store) -> bool {
+    let settings = &store.settings;
+    let middle = (settings.dirty_low_percent + settings.dirty_high_percent) / 2;
+    store.present_dirty() < store.share(middle)
 }
 
 impl Origin {
@@ -179,10 +206,10 @@ impl Origin {
                 .pace
                 .advance(now, store.present_dirty(), target);
         }
-        if pressure == Pressure::Limited {
+        if matches!(pressure, Pressure::Limited | Pressure::Shared) {
             if now >= self.writeback.next_allowance {
                 self.writeback.next_allowance = now.after(RATE_LIMIT.1);
-                self.writeback.allowed_bytes = RATE_LIMIT.0;
+                self.writeback.allowed_bytes = allowance(store, pressure);
             }
             if self.writeback.allowed_bytes == 0 {
                 self.writeback.next_check = Some(self.writeback.next_allowance);
@@ -190,7 +217,7 @@ impl Origin {
             }
         }
         let mut depth = self.writeback_depth(store, now, pressure);
-        if pressure == Pressure::Limited {
+        if matches!(pressure, Pressure::Limited | Pressure::Shared) {
             depth = depth.min(LIMITED_DEPTH);
         }
         let mut looked = false;
@@ -214,7 +241,9 @@ impl Origin {
         let looks_again = self.writeback.in_flight == 0;
         self.writeback.next_check = looks_again.then(|| now.after(wait));
         match pressure {
-            Pressure::Limited => self.writeback.next_check = Some(self.writeback.next_allowance),
+            Pressure::Limited | Pressure::Shared => {
+                self.writeback.next_check = Some(self.writeback.next_allowance);
+            }
             Pressure::Paced if !self.writeback.pace.allows() => {
                 self.writeback.next_check = Some(now.after(self.writeback.pace.wait()));
             }
@@ -224,12 +253,16 @@ impl Origin {
 
     fn pressure(&self, store: &Store, now: Nanos) -> Pressure {
         let used = self.writeback.cache_used_at;
+        let asked = self.writeback.asked_at;
+        let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < CACHE_FOREGROUND);
         if self.is_pressed(store) {
             Pressure::Pressed
         } else if self.is_paced(store, now) {
             Pressure::Paced
-        } else if used.is_some_and(|at| now.since(at) < CACHE_FOREGROUND) {
+        } else if recent(used) {
             Pressure::Limited
+        } else if recent(asked) && has_much_room(store) {
+            Pressure::Shared
         } else {
             Pressure::Free
         }
@@ -239,7 +272,7 @@ impl Origin {
     fn pressure_allows(&self, pressure: Pressure) -> bool {
         match pressure {
             Pressure::Paced => self.writeback.pace.allows(),
-            Pressure::Limited => self.writeback.allowed_bytes > 0,
+            Pressure::Limited | Pressure::Shared => self.writeback.allowed_bytes > 0,
             Pressure::Pressed | Pressure::Free => true,
         }
     }
@@ -447,6 +480,7 @@ impl Origin {
         let longest_bytes = store.settings.writeback_run_bytes as usize;
         let longest = match pressure {
             Pressure::Limited => longest_bytes.min(RATE_LIMIT.0),
+            Pressure::Shared => longest_bytes.min(STREAM_RUN_BYTES),
             _ => longest_bytes,
         } / block_bytes;
         let zero = self

@@ -14,7 +14,7 @@ use crate::policy::touches::Touches;
 use crate::settings::mode::Writes;
 use crate::settings::{Admission, Settings};
 use crate::store::Store;
-use crate::store::log::RECLAIM_RESERVE;
+use crate::store::log::{RECLAIM_RESERVE, ROOM_AGAIN};
 
 /// A day, in nanoseconds.
 const DAY: u128 = 86_400 * Nanos::SECOND.0 as u128;
@@ -31,9 +31,6 @@ const AVERAGED: u64 = 8;
 pub(crate) const SEQUENTIAL_BYTES: u64 = 1 << 20;
 /// Where the log has no room, single writes of at least this length go to the origin too.
 const LARGE_BYTES: u32 = 256 << 10;
-/// They do for so long after it had none: the next would find as little, where the origin is an
-/// array that takes them faster than one cache device.
-const NO_ROOM: Nanos = Nanos(200_000_000);
 
 /// The state of the gate.
 #[derive(Debug, Default)]
@@ -45,8 +42,10 @@ pub(crate) struct Gate {
     touches: [Option<Touches>; 2],
     latency: [Latency; 2],
     budget: Budget,
-    /// Single long writes go past the cache until then.
-    no_room_until: Nanos,
+    /// The log had no room when it was last looked at for a long write.
+    has_no_room: bool,
+    /// Dirty data was at its mark when it was last looked at for a write in sequence.
+    dirty_is_high: bool,
 }
 
 impl Gate {
@@ -214,7 +213,7 @@ impl Policy {
             return Some(BypassReason::NoRoom);
         }
         if writes == Writes::Log
-            && let Some(reason) = self.why_faster_past(store, now, request, stream_bytes)
+            && let Some(reason) = self.why_faster_past(store, request, stream_bytes)
         {
             return Some(reason);
         }
@@ -231,7 +230,6 @@ impl Policy {
     fn why_faster_past(
         &mut self,
         store: &Store,
-        now: Nanos,
         request: &Request,
         stream_bytes: u64,
     ) -> Option<BypassReason> {
@@ -240,15 +238,21 @@ impl Policy {
         if !long && !large {
             return None;
         }
+        let free = store.log.free.len();
         let is_short = is_log_short(store);
-        if is_short {
-            self.gate.no_room_until = now.after(NO_ROOM);
-        }
+        self.gate.has_no_room = is_short || (self.gate.has_no_room && free < ROOM_AGAIN);
         // Dirty data at its mark is the cause of both, and what a setting changes.
-        if long && store.dirty_is_high() {
-            return Some(BypassReason::DirtyLimit);
+        if long {
+            self.gate.dirty_is_high =
+                store.dirty_is_high() || (self.gate.dirty_is_high && !is_below_mark(store));
+            if self.gate.dirty_is_high {
+                return Some(BypassReason::DirtyLimit);
+            }
         }
-        (is_short || (large && now < self.gate.no_room_until)).then_some(BypassReason::NoRoom)
+        if self.gate.has_no_room {
+            return Some(BypassReason::NoRoom);
+        }
+        ends_sooner_on_origin(store, request).then_some(BypassReason::OriginSooner)
     }
 
     /// Why these blocks are not let in, if they are not.
@@ -303,6 +307,26 @@ impl Policy {
         }
         keys().for_each(|key| touches.forget(key));
         None
+    }
+}
+
+/// Whether dirty data is below its mark by so much that a stream is let in again. Pieces of it that
+/// went into the log each time a few blocks became clean would have to be written back between the
+/// others.
+fn is_below_mark(store: &Store) -> bool {
+    let settings = &store.settings;
+    let (low, high) = (settings.dirty_low_percent, settings.dirty_high_percent);
+    store.present_dirty() < store.share(high - (high - low) / 8)
+}
+
+/// Whether a long write ends sooner on the origin, by a fifth at least, behind all that is in flight
+/// on either device.
+fn ends_sooner_on_origin(store: &Store, request: &Request) -> bool {
+    let len_bytes = u64::from(request.len_bytes);
+    let times = &store.operations.times;
+    match times.long_write_takes(request.volume, len_bytes) {
+        (Some(cache), Some(origin)) => origin.0 < cache.0 / 5 * 4,
+        _ => false,
     }
 }
 

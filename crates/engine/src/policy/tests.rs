@@ -2,14 +2,14 @@
 
 use crate::bypass::BypassReason;
 use crate::format::{BlockKey, Stream};
-use crate::interface::{Nanos, RequestKind};
+use crate::interface::{Buf, Device, Nanos, OpId, Operation, RequestKind, one_buf};
 use crate::map::locks::Owner;
 use crate::policy::Policy;
 use crate::policy::admission::Missed;
 use crate::rig::{Rig, VOLUME};
 use crate::settings::mode::Writes;
 use crate::settings::{Admission, Mode, Settings};
-use crate::store::log::RECLAIM_RESERVE;
+use crate::store::log::{RECLAIM_RESERVE, ROOM_AGAIN};
 
 const WRITE: RequestKind = RequestKind::Write { fua: false };
 
@@ -34,6 +34,25 @@ impl Ask {
         };
         self.policy
             .read_bypass(&self.rig.store, self.rig.now, missed)
+    }
+
+    /// Writes 8 MiB to a device, which takes so long for each.
+    fn transfer(&mut self, device: Device, each: Nanos) {
+        let times = &mut self.rig.store.operations.times;
+        for _ in 0..8 {
+            let buf = Buf {
+                start_sector: 0,
+                len_bytes: 1 << 20,
+            };
+            let operation = Operation::Write {
+                offset_bytes: 0,
+                bufs: one_buf(buf),
+            };
+            let op = times.begins(OpId(0), device, &operation);
+            times.now = times.now.after(each);
+            times.ends(op);
+        }
+        self.rig.now = times.now;
     }
 
     fn write(&mut self, blocks: u32, stream_bytes: u64) -> Option<BypassReason> {
@@ -95,16 +114,61 @@ fn each_mode_lets_in_what_its_row_says() {
 }
 
 #[test]
-fn a_long_write_goes_past_a_log_that_is_short_and_shortly_after() {
+fn a_long_write_goes_past_a_log_that_is_short_until_there_is_room_for_several() {
     let mut ask = Ask::new(Mode::Writeback, Settings::default());
     assert_eq!(ask.write(64, 256 << 10), None);
-    let kept: Vec<_> = ask.rig.store.log.free.drain(RECLAIM_RESERVE..).collect();
+    let mut kept: Vec<_> = ask.rig.store.log.free.drain(RECLAIM_RESERVE..).collect();
     assert_eq!(ask.write(1, 4096), None, "a short one waits");
     assert_eq!(ask.write(64, 256 << 10), Some(BypassReason::NoRoom));
-    ask.rig.store.log.free.extend(kept);
+    ask.rig.store.log.free.extend(kept.pop());
     assert_eq!(ask.write(64, 256 << 10), Some(BypassReason::NoRoom));
-    ask.rig.now = ask.rig.now.after(Nanos::SECOND);
+    let missing = ROOM_AGAIN - ask.rig.store.log.free.len();
+    ask.rig.store.log.free.extend(kept.drain(..missing));
     assert_eq!(ask.write(64, 256 << 10), None);
+    ask.rig.store.log.free.pop_back();
+    assert_eq!(ask.write(64, 256 << 10), None, "there is room still");
+}
+
+#[test]
+fn a_stream_is_let_in_again_well_below_the_mark_of_dirty_data() {
+    let mut ask = Ask::new(Mode::Writeback, Settings::default());
+    let high = ask.rig.store.share(60);
+    let with_dirty = |ask: &mut Ask, blocks| {
+        ask.rig.store.stats.dirty_blocks = blocks;
+        ask.write(32, 2 << 20)
+    };
+    assert_eq!(with_dirty(&mut ask, high - 1), None);
+    let limit = Some(BypassReason::DirtyLimit);
+    assert_eq!(with_dirty(&mut ask, high), limit);
+    assert_eq!(with_dirty(&mut ask, high - 1), limit);
+    let well_below = ask.rig.store.share(53);
+    assert_eq!(with_dirty(&mut ask, well_below), None);
+    assert_eq!(with_dirty(&mut ask, high - 1), None);
+}
+
+#[test]
+fn a_long_write_goes_where_it_ends_sooner() {
+    let mut ask = Ask::new(Mode::Writeback, Settings::default());
+    let sooner = Some(BypassReason::OriginSooner);
+    let (cache, origin) = (Device::Cache(0), Device::Origin(VOLUME));
+    ask.transfer(cache, Nanos(10_000_000));
+    assert_eq!(
+        ask.write(64, 256 << 10),
+        None,
+        "nothing is known of the origin"
+    );
+    ask.transfer(origin, Nanos(9_000_000));
+    assert_eq!(ask.write(64, 256 << 10), None, "not by a fifth");
+    ask.transfer(origin, Nanos(2_000_000));
+    ask.transfer(origin, Nanos(2_000_000));
+    assert_eq!(ask.write(64, 256 << 10), sooner);
+    assert_eq!(ask.write(1, 4096), None, "a short one is logged");
+    ask.rig.store.operations.times.now = ask.rig.now.after(Nanos(10 * Nanos::SECOND.0));
+    assert_eq!(
+        ask.write(64, 256 << 10),
+        None,
+        "the cache device is tried again"
+    );
 }
 
 #[test]

@@ -28,7 +28,7 @@ use crate::policy::Policy;
 use crate::space::Space;
 use crate::store::Store;
 use crate::store::append::{Keys, Piece};
-use crate::store::log::{RECLAIM_RESERVE, SegmentState};
+use crate::store::log::{RECLAIM_RESERVE, ROOM_AGAIN, SegmentState};
 use crate::store::op::{Op, ReadPart};
 
 /// Blocks of a segment that are read and appended again at a time.
@@ -113,6 +113,11 @@ impl RetainJob {
     }
 }
 
+/// The number of free segments to aim at whatever arrives.
+fn least_free(store: &Store) -> usize {
+    RECLAIM_RESERVE + (2 + store.log.usable_segments() / 64).min(10)
+}
+
 impl Space {
     fn retain_job(&mut self, id: RetainId) -> &mut RetainJob {
         self.jobs.at(id)
@@ -120,13 +125,15 @@ impl Space {
 
     /// The number of free segments that reclaim aims at.
     fn free_target(&self, store: &Store) -> usize {
-        RECLAIM_RESERVE + (2 + store.log.usable_segments() / 64).min(10)
+        least_free(store) + self.demand.segments(store)
     }
 
-    /// Whether free segments are about to run short.
+    /// Whether free segments are about to run short. Half of the room ahead of need is used before a
+    /// flush frees as much again.
     fn free_runs_low(&self, store: &Store) -> bool {
-        let target = self.free_target(store);
-        store.log.free.len() < target - (target - RECLAIM_RESERVE) / 8
+        let least = least_free(store);
+        let low = least - (least - RECLAIM_RESERVE) / 8;
+        store.log.free.len() < low + self.demand.segments(store) / 2
     }
 
     /// Whether reclaim waits for flushes alone, if for anything: enough segments are free or on
@@ -154,6 +161,7 @@ impl Space {
         now: Nanos,
         memory: &mut dyn Memory,
     ) {
+        self.demand.advance(now, store);
         let target = self.free_target(store);
         let retiring = self.retire.is_active();
         let at_rest = store.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
@@ -192,11 +200,49 @@ impl Space {
         // there is time these leave open records open: a header for a few entries is metadata for
         // nothing.
         let short = store.log.free.len() <= RECLAIM_RESERVE + 1 || !store.has_placed_all();
+        // Long writes go past a log with so little room, and bring no header either.
+        let turned_away = short || store.log.free.len() < ROOM_AGAIN;
         if (short || self.free_runs_low(store) || retiring) && !store.is_flushing() {
             if self.partial_flush_helps_reclaim(store) {
                 store.want_partial_flush();
-            } else if (short || retiring) && self.reclaim_waits_for_flush(store) {
+            } else if (turned_away || retiring) && self.reclaim_waits_for_flush(store) {
                 store.force_flush();
+            }
+        }
+        if std::env::var("RDBG").is_ok() {
+            use std::sync::atomic::{AtomicU64, Ordering};
+            static LAST: AtomicU64 = AtomicU64::new(0);
+            if now.0 - LAST.load(Ordering::Relaxed) > 100_000_000 {
+                LAST.store(now.0, Ordering::Relaxed);
+                let o = |s: Stream| store.log.streams[s as usize].order.len();
+                eprintln!(
+                    "t {} free {} target {} leaving {} dead {} w {}/{} p {}/{} m {}/{} act {:?} placed {} due {:?} renewing {} low {} wclean {} durable {} flushing {} mean flush {}",
+                    now.0 / 1_000_000,
+                    store.log.free.len(),
+                    target,
+                    self.reclaim.leaving(),
+                    self.reclaim.dead.len(),
+                    o(Stream::Write),
+                    self.reclaim.dying(Stream::Write),
+                    o(Stream::Probation),
+                    self.reclaim.dying(Stream::Probation),
+                    o(Stream::Main),
+                    self.reclaim.dying(Stream::Main),
+                    self.reclaim.active,
+                    store.has_placed_all(),
+                    self.stream_due(store, policy),
+                    store.is_renewing(),
+                    self.free_runs_low(store),
+                    self.oldest_is_clean(store, false),
+                    store.log.durable_number,
+                    store.is_flushing(),
+                    store
+                        .operations
+                        .times
+                        .of_cache()
+                        .of(crate::store::device_times::Transfer::Flush)
+                        .mean_ns
+                );
             }
         }
         if short && self.reclaim.leaving() == 0 {
@@ -300,13 +346,17 @@ impl Space {
 
     fn too_many_wait(&self, store: &Store, stream: Stream) -> bool {
         let dying = self.reclaim.dying(stream);
+        let ahead = self.demand.segments(store) / 2;
         if stream == Stream::Write {
-            return dying >= MOST_WAITING;
+            return dying >= MOST_WAITING.max(ahead);
         }
         let dead = self.reclaim.dead.iter();
         let dead = dead.filter(|leaving| leaving.stream == stream).count();
         let slots = store.log.geometry.slots_per_segment() as usize;
-        dying + dead >= (MOST_WAITING_BLOCKS / slots).clamp(2, MOST_WAITING)
+        dying + dead
+            >= (MOST_WAITING_BLOCKS / slots)
+                .clamp(2, MOST_WAITING)
+                .max(ahead)
     }
 
     pub(crate) fn start_reclaim(

@@ -158,7 +158,8 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
         say("random writes past the dirty limit: done".to_owned());
     }
     if wanted("burst") {
-        all.burst = burst::run(CpuCost::ENGINE, |result| say(report::burst_line(result)))?;
+        let say = |result: &_| say(report::burst_line(result));
+        all.burst = burst::run(CpuCost::ENGINE, &burst::CACHE_BYTES, say)?;
     }
     if wanted("after") {
         let result = after::run(CpuCost::NBD)?;

@@ -9,7 +9,9 @@ pub use markdown::{between_marks, markdown};
 
 use crate::after::AfterResult;
 use crate::burst::BurstResult;
-use crate::conditions::{missed_by_jobs, missed_by_limit, missed_by_memory};
+use crate::conditions::{
+    missed_by_after, missed_by_burst, missed_by_jobs, missed_by_limit, missed_by_memory,
+};
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::mail::MailResult;
@@ -48,6 +50,8 @@ pub fn missed(all: &Everything) -> Vec<String> {
         .flat_map(|(_, results)| missed_by_jobs(results))
         .collect();
     missed.extend(all.limit.iter().flat_map(missed_by_limit));
+    missed.extend(all.burst.iter().filter_map(missed_by_burst));
+    missed.extend(all.after.iter().filter_map(missed_by_after));
     missed.extend(all.memory.iter().filter_map(missed_by_memory));
     missed
 }
@@ -73,13 +77,13 @@ pub fn job_line(cpu: &str, result: &JobResult) -> String {
 #[must_use]
 pub fn burst_line(result: &BurstResult) -> String {
     format!(
-        "burst: {} into {} GiB: disk {:.0}, SSD {:.0}, Forebay {:.0} KiB/s, {:.3} of the SSD, {:.1} % past the cache",
+        "burst: {} into {} MiB: disk {:.0}, SSD {:.0}, Forebay {:.0} KiB/s, {:.3} of the SSD, {:.1} % past the cache",
         result.load,
-        result.cache_bytes >> 30,
+        result.cache_bytes >> 20,
         result.disk.write.kibps,
         result.ssd.write.kibps,
         result.cached.write.kibps,
-        result.cached.write.kibps / result.ssd.write.kibps,
+        result.ratio(),
         result.past_percent,
     )
 }
@@ -88,7 +92,7 @@ pub fn burst_line(result: &BurstResult) -> String {
 #[must_use]
 pub fn after_line(result: &AfterResult) -> String {
     format!(
-        "a long write after random ones, {} MiB dirty: {:.3} of the disk, {:.3} in its worst twelfth",
+        "a long write after random ones, {} MiB dirty: {:.3} of the disk, {:.3} where the disk came nearest",
         result.dirty_bytes >> 20,
         result.ratio(),
         result.least(),
