@@ -3,7 +3,7 @@
 //!
 //! The driver calls [`Host::launch`], [`Host::complete`], [`Host::flushed`] and [`Host::receive`]
 //! as things happen, then [`Host::advance`] once per batch. It then takes the results: orders for
-//! devices, messages for other hosts, answers for clients, and, when the cache is given up, the
+//! devices, messages for other hosts, answers for clients, and, when the cache fails, the
 //! report to be put on record.
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use forebay_engine::{
     Request, VolumeConfig, VolumeSlot,
 };
 
-use crate::aside::Aside;
+use crate::failure::Failure;
 use crate::flushes::Flushes;
 use crate::join::{Join, Joined};
 use crate::message::Message;
@@ -46,7 +46,7 @@ pub struct Host<T> {
     pub(crate) bases: Vec<Option<BlockKey>>,
     pub(crate) joins: Slots<Join<T>>,
     pub(crate) flushes: Flushes,
-    pub(crate) aside: Aside<T>,
+    pub(crate) failure: Failure<T>,
     pub(crate) orders: VecDeque<Order>,
     pub(crate) outbox: VecDeque<(u16, Message)>,
     pub(crate) answers: VecDeque<Joined<T>>,
@@ -73,7 +73,7 @@ impl<T> Host<T> {
             bases: Vec::new(),
             joins: Slots::default(),
             flushes: Flushes::default(),
-            aside: Aside::default(),
+            failure: Failure::default(),
             orders: VecDeque::new(),
             outbox: VecDeque::new(),
             answers: VecDeque::new(),
@@ -161,7 +161,7 @@ impl<T> Host<T> {
         self.flushes.add_volume(slot, &self.shared);
     }
 
-    /// Forgets a retired volume.
+    /// Forgets a detached volume.
     ///
     /// # Errors
     /// How much still stands in the way.
@@ -225,7 +225,7 @@ impl<T> Host<T> {
             Message::FlushFailed { device, failures } => {
                 self.tell_shards(now, device, failures, &[], memory);
             }
-            Message::StepAside(reason) => self.step_aside(reason),
+            Message::CacheFailed(reason) => self.fail_cache(reason),
         }
     }
 

@@ -127,12 +127,12 @@ impl<T> Host<T> {
             Instruction::Empty(ids) => {
                 if self
                     .engines()
-                    .any(|engine| engine.retire(ids.clone()).is_err())
+                    .any(|engine| engine.begin_shrink(ids.clone()).is_err())
                 {
                     return Answer::Refused("too little of the cache would remain");
                 }
             }
-            Instruction::KeepEmptied => self.engines().for_each(Engine::keep_retiring),
+            Instruction::KeepEmptied => self.engines().for_each(Engine::cancel_shrink),
             Instruction::CountEmptying => return self.emptying(),
             Instruction::CalmDown => self.engines().for_each(Engine::calm_down),
             Instruction::Settle => self.engines().for_each(Engine::settle),
@@ -160,7 +160,7 @@ impl<T> Host<T> {
             if let Some(reason) = engine.failure() {
                 return Answer::Refused(reason);
             }
-            let Some((of_it, of_all)) = engine.retiring() else {
+            let Some((of_it, of_all)) = engine.shrinking() else {
                 return Answer::Refused("what was to leave stays");
             };
             left += u64::from(of_it);

@@ -86,7 +86,7 @@ impl<T> Host<T> {
             outstanding: 1,
             failure: None,
             flush_after,
-            around: false,
+            bypassed: false,
             origin_mark: self.shared.origin_mark(volume),
             heard: (kind == RequestKind::Flush).then(|| self.shared.heard(volume)),
             promises: !matches!(kind, RequestKind::Read | RequestKind::Prefetch),
@@ -172,10 +172,10 @@ impl<T> Host<T> {
     pub(crate) fn answered(&mut self, now: Nanos, ack: Ack, memory: &mut dyn Memory) {
         let asker = (ack.id.0 >> 32) as u16;
         if asker == self.index {
-            if ack.around
+            if ack.bypassed
                 && let Some(join) = self.joins.get_mut(ack.id.0 as u32)
             {
-                join.around = true;
+                join.bypassed = true;
             }
             self.part_answered(now, ack.id.0 as u32, ack.result, memory);
         } else {
@@ -199,7 +199,7 @@ impl<T> Host<T> {
         if join.outstanding > 0 {
             return;
         }
-        if join.around
+        if join.bypassed
             && !planted::is(Bug::LossUnheard)
             && self.shared.origin_mark(join.volume) != join.origin_mark
         {
@@ -223,22 +223,24 @@ impl<T> Host<T> {
         };
         if join.promises {
             let flushed = join.heard.map(|_| join.volume);
-            self.aside.promises.push_back(Promised { joined, flushed });
+            self.failure
+                .promises
+                .push_back(Promised { joined, flushed });
         } else {
             self.answers.push_back(joined);
         }
     }
 
     /// Returns the next request that is answered. An answer that promises durability waits while
-    /// the cache is being given up (I22).
+    /// the cache is failing (I22).
     pub fn next_answer(&mut self) -> Option<Joined<T>> {
         if let Some(answer) = self.answers.pop_front() {
             return Some(answer);
         }
-        if self.aside.promises.is_empty() || self.may_not_promise() {
+        if self.failure.promises.is_empty() || self.may_not_promise() {
             return None;
         }
-        let Promised { joined, flushed } = self.aside.promises.pop_front()?;
+        let Promised { joined, flushed } = self.failure.promises.pop_front()?;
         if let (Err(_), Some(volume)) = (joined.result, flushed) {
             self.shared.hears(volume);
         }

@@ -26,7 +26,7 @@ impl Memory for NoMemory {
     fn bytes_mut(&mut self, _buf: Buf) -> &mut [u8] {
         &mut []
     }
-    fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
+    fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {
         &mut []
     }
 }

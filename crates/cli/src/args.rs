@@ -68,7 +68,7 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Watch a running cache, live, in a terminal.
     Top(TopArgs),
-    /// Say why requests went past the cache, and what would change that.
+    /// Say why requests bypassed the cache, and what would change that.
     Explain(ExplainArgs),
     /// Change a volume's mode while it is in use, or show it.
     Mode(ModeArgs),
@@ -80,14 +80,16 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Print the running state as a configuration file for `serve --config`.
     Config(ConfigArgs),
-    /// Show the manners of other caches that this one can take on, and what their settings mean here.
+    /// Show the manners of other caches that this one can take on, and what their settings mean
+    /// here.
     #[command(subcommand, after_help = "Example: forebay profile show bcache")]
     Profile(ProfileCommand),
     /// Write all dirty data of a volume back to its origin.
     Drain(DrainArgs),
     /// Stop a running cache in order.
     Stop(StopArgs),
-    /// Give a running cache more space or less, on its device or on others, while its volumes are in use.
+    /// Give a running cache more space or less, on its device or on others, while its volumes are
+    /// in use.
     #[command(subcommand, after_help = "Example: forebay cache resize max")]
     Cache(CacheCommand),
     /// Have a running cache read its configuration file again.
@@ -133,7 +135,7 @@ pub(crate) struct DeviceArgs {
     /// direct I/O, such as tmpfs.
     #[arg(long, default_value = "if-possible", value_name = "WHEN")]
     pub(crate) direct: Direct,
-    /// Where to remember that a cache was given up [default: /etc/forebay/state for root].
+    /// Where to remember that a cache was abandoned [default: /etc/forebay/state for root].
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 }
@@ -612,8 +614,9 @@ pub(crate) enum PackagingCommand {
 pub(crate) struct SuperviseArgs {
     /// The configuration file.
     pub(crate) config: PathBuf,
-    /// The daemon's control socket. Beside it, with the ending `initramfs`, is a directory in memory
-    /// for all that the daemon needs; there is a file `served` in it as soon as that is true.
+    /// The daemon's control socket. Beside it, with the ending `initramfs`, is a directory in
+    /// memory for all that the daemon needs; there is a file `served` in it as soon as that is
+    /// true.
     #[arg(long, value_name = "PATH")]
     pub(crate) control: PathBuf,
     /// A daemon that says nothing for so long hangs, and is replaced: seconds, or 1min.
@@ -674,7 +677,8 @@ pub(crate) struct RescueArgs {
     /// The device of a cache that no daemon serves; given several times, all devices of one cache.
     #[arg(long, value_name = "SSD", conflicts_with = "control")]
     pub(crate) cache: Vec<PathBuf>,
-    /// The control socket of the daemon that serves the cache. Needed only when several daemons run.
+    /// The control socket of the daemon that serves the cache. Needed only when several daemons
+    /// run.
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
     /// The file: sparse, as large as the volume, each dirty block at its place.

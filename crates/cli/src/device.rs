@@ -15,7 +15,7 @@
 //! | [`health`] | what a device says of its own life |
 //! | [`holder`] | which daemon has a device that is in use |
 //! | [`patience`] | waiting for what a daemon that ended still holds |
-//! | [`shared_memory`] | rings and memory buffers, as files |
+//! | [`shared_memory`] | crash journals and memory buffers, as files |
 //! | [`run_dir`] | where control sockets are, and whether that can be trusted |
 //! | [`state_dir`] | what must be remembered outside the cache device (I15) |
 

@@ -165,7 +165,7 @@ fn no_command_breaks_down_over_a_forged_cache() {
     let scratch = Scratch::new();
     let images = [true, false].map(|stopped| {
         let image = image(&scratch, stopped);
-        scratch.remove_rings();
+        scratch.remove_shared_memory();
         image
     });
     std::fs::copy(scratch.path("origin"), scratch.path("saved")).unwrap();
@@ -175,7 +175,7 @@ fn no_command_breaks_down_over_a_forged_cache() {
         if !is_huge(&devices[0]) {
             run_all(&scratch, &devices[0], &format!("seed {seed}: {said}"));
         }
-        scratch.remove_rings();
+        scratch.remove_shared_memory();
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) const LEAST_IN_ROW: u8 = 2;
 pub(crate) const MOST_REQUESTS: u64 = 4;
 /// The most that is read ahead, in bytes.
 pub(crate) const MOST_BYTES: u64 = 512 << 10;
-/// Time after which blocks that nobody asked for are given up: they hold memory.
+/// Time after which blocks that nobody asked for are dropped: they hold memory.
 pub(crate) const PATIENCE: Nanos = Nanos(50_000_000);
 
 /// Consecutive slots that are being read ahead, or were.
@@ -29,7 +29,7 @@ pub(crate) struct Piece {
     /// True if the piece is in memory.
     pub(crate) is_read: bool,
     /// Nobody will ask for it.
-    pub(crate) is_given_up: bool,
+    pub(crate) is_dropped: bool,
     /// A read that asked for it while it was being read.
     pub(crate) reader: Option<HitRead>,
 }
@@ -54,20 +54,20 @@ impl ReadAhead {
         self.pieces.is_empty()
     }
 
-    /// When pieces not asked for are given up.
+    /// When pieces not asked for are dropped.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.expires
     }
 
-    /// Gives up pieces not asked for.
-    pub(crate) fn give_up(&mut self, memory: &mut dyn Memory) {
+    /// Drops pieces not asked for.
+    pub(crate) fn drop_all(&mut self, memory: &mut dyn Memory) {
         self.expires = None;
         self.planned = BlockKey::default();
-        self.give_up_before(BlockKey(BlockKey::END), memory);
+        self.drop_before(BlockKey(BlockKey::END), memory);
     }
 
-    /// Gives up pieces that the stream has passed without asking: they were written since.
-    pub(crate) fn give_up_before(&mut self, key: BlockKey, memory: &mut dyn Memory) {
+    /// Drops pieces that the stream has passed without asking: they were written since.
+    pub(crate) fn drop_before(&mut self, key: BlockKey, memory: &mut dyn Memory) {
         while let Some(&id) = self.wanted.front() {
             let piece = self.pieces.at(id);
             if piece.key >= key {
@@ -77,7 +77,7 @@ impl ReadAhead {
             if piece.is_read {
                 self.forget(id, memory);
             } else {
-                piece.is_given_up = true;
+                piece.is_dropped = true;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Requests that went past the cache, and why.
+//! Requests that bypassed the cache, and why.
 
 use crate::interface::{Nanos, VolumeSlot};
 use crate::settings::{name_of, named};
@@ -10,7 +10,7 @@ pub(crate) enum Direction {
     Write,
 }
 
-/// Why a request or block went past the cache.
+/// Why a request or block bypassed the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum BypassReason {
@@ -75,7 +75,7 @@ impl std::str::FromStr for BypassReason {
     }
 }
 
-/// A request, or a part of it, that went past the cache.
+/// A request, or a part of it, that bypassed the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bypassed {
     /// Of which volume.
@@ -90,7 +90,7 @@ pub struct Bypassed {
     pub at: Nanos,
 }
 
-/// Blocks that went past the cache, by reason.
+/// Blocks that bypassed the cache, by reason.
 #[derive(Clone, Debug, Default)]
 pub struct Bypasses {
     blocks: [[u64; BypassReason::NAMES.len()]; 2],
@@ -111,13 +111,13 @@ impl Bypasses {
         self.last[reason as usize] = Some(what);
     }
 
-    /// Blocks read past the cache for this reason.
+    /// Blocks read bypassing the cache for this reason.
     #[must_use]
     pub fn read_blocks(&self, reason: BypassReason) -> u64 {
         self.blocks[Direction::Read as usize][reason as usize]
     }
 
-    /// Blocks written, zeroed or discarded past the cache for this reason.
+    /// Blocks written, zeroed or discarded bypassing the cache for this reason.
     #[must_use]
     pub fn written_blocks(&self, reason: BypassReason) -> u64 {
         self.blocks[Direction::Write as usize][reason as usize]

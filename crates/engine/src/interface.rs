@@ -98,9 +98,9 @@ pub trait Memory {
             at += len;
         }
     }
-    /// The shard's shared-memory ring (I16): memory that outlives the daemon but not the machine.
-    /// Its size is [`crate::ring::RING_BYTES`].
-    fn ring_mut(&mut self, shard: u16) -> &mut [u8];
+    /// The shard's crash journal (I16): memory that outlives the daemon but not the machine.
+    /// Its size is [`crate::shm_journal::JOURNAL_BYTES`].
+    fn journal_mut(&mut self, shard: u16) -> &mut [u8];
     /// The shard's memory buffer ([`crate::Commit::Memory`]): memory that outlives the daemon but
     /// not the machine, of any size. Empty, or too small for a buffer, where nothing shall be
     /// acknowledged from memory.
@@ -190,9 +190,9 @@ pub struct Ack {
     pub id: RequestId,
     /// Whether it was done.
     pub result: Result<(), Failure>,
-    /// Of a write: some of it went past the cache, or may before its client hears of the answer, so
+    /// Of a write: some of it bypassed the cache, or may before its client hears of the answer, so
     /// that the origin alone has it.
-    pub around: bool,
+    pub bypassed: bool,
 }
 
 /// Why a request could not be done.

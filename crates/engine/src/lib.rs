@@ -26,8 +26,8 @@ mod recovery;
 mod requests;
 #[cfg(test)]
 mod rig;
-pub mod ring;
 mod settings;
+pub mod shm_journal;
 mod slab;
 mod space;
 mod spare;

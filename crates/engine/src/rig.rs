@@ -10,8 +10,8 @@ use crate::interface::{
 };
 use crate::map::index::Index;
 use crate::map::locks::Owner;
-use crate::ring::{self, RING_BYTES, RingIdentity};
 use crate::settings::{Mode, Settings};
+use crate::shm_journal::{self, JOURNAL_BYTES, ShmIdentity};
 use crate::slab::SlabId;
 use crate::store::Store;
 use crate::store::append::{Keys, Piece};
@@ -27,7 +27,7 @@ const VOLUME_BLOCKS: u64 = 1 << 20;
 /// Memory that grows and frees nothing.
 pub(crate) struct Ram {
     bytes: Vec<u8>,
-    ring: Vec<u8>,
+    journal: Vec<u8>,
     pub(crate) buffer: Vec<u8>,
     /// Nothing more is given.
     pub(crate) is_empty: bool,
@@ -59,8 +59,8 @@ impl Memory for Ram {
         &mut self.bytes[start..start + buf.len_bytes as usize]
     }
 
-    fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
-        &mut self.ring
+    fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {
+        &mut self.journal
     }
 
     fn buffer_mut(&mut self, _shard: u16) -> &mut [u8] {
@@ -83,18 +83,18 @@ impl Rig {
         let superblock = Superblock::new(CacheId([7; 16]), geometry, DEVICE_BYTES);
         let mut ram = Ram {
             bytes: Vec::new(),
-            ring: vec![0; RING_BYTES],
+            journal: vec![0; JOURNAL_BYTES],
             buffer: Vec::new(),
             is_empty: false,
         };
         let log = Log::new(&superblock, 0);
-        let identity = RingIdentity {
+        let identity = ShmIdentity {
             cache: log.id,
             shard: 0,
             epoch: log.epoch,
             boot_id: [1; 16],
         };
-        ring::initialise(ram.ring_mut(0), identity);
+        shm_journal::initialise(ram.journal_mut(0), identity);
         let index = Index::new(geometry.slots());
         let mut store = Store::new(settings, with_free_segments(log), index, &mut ram);
         store.keep_spare_pages(&mut ram);

@@ -11,13 +11,13 @@ use crate::ids::RetainId;
 use crate::interface::Memory;
 use crate::slab::Slab;
 use crate::space::reclaim::{Reclaim, RetainJob};
-use crate::space::shrink::Retire;
+use crate::space::shrink::Shrink;
 use crate::spare::Spare;
 
 /// Segments on their way out, and those that are to leave the shard.
 #[derive(Debug)]
 pub(crate) struct Space {
-    pub(crate) retire: Retire,
+    pub(crate) shrink: Shrink,
     reclaim: Reclaim,
     /// Segments that are being emptied.
     jobs: Slab<RetainId, Box<RetainJob>>,
@@ -28,7 +28,7 @@ impl Space {
     /// That of a shard with blocks of this size.
     pub(crate) fn new(block_bytes: usize, memory: &mut dyn Memory) -> Space {
         Space {
-            retire: Retire::default(),
+            shrink: Shrink::default(),
             reclaim: Reclaim::default(),
             jobs: Slab::default(),
             spare: Spare::new(block_bytes, memory),

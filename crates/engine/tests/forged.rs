@@ -72,12 +72,12 @@ fn run(image: &Image, seed: u64) -> (String, Result<&'static str, String>) {
     if is_huge(&devices) {
         return (what, Ok("huge"));
     }
-    let rings = image.rings.as_deref().filter(|_| seed.is_multiple_of(2));
+    let journals = image.journals.as_deref().filter(|_| seed.is_multiple_of(2));
     let accept_damage = random.below(2) == 0;
     let origin = image.origin.clone();
     EXPECTED.set(true);
     let result = catch_unwind(AssertUnwindSafe(|| {
-        match Served::attach(devices, origin, rings, accept_damage) {
+        match Served::attach(devices, origin, journals, accept_damage) {
             Ok(served) => {
                 use_it(served, &mut random);
                 "served"
@@ -176,8 +176,8 @@ fn rotted(image: &Image, places: usize, seed: u64) -> (String, &'static str) {
     let said: Vec<String> = (0..places)
         .map(|_| mutate::rot(&mut devices, &mut random))
         .collect();
-    let rings = image.rings.as_deref().filter(|_| seed.is_multiple_of(2));
-    let worst = match Served::attach(devices, image.origin.clone(), rings, false) {
+    let journals = image.journals.as_deref().filter(|_| seed.is_multiple_of(2));
+    let worst = match Served::attach(devices, image.origin.clone(), journals, false) {
         Err(_) => "refused",
         Ok(mut served) => {
             let ends = (0..BLOCKS).map(|block| judge(image, block, &served.read(block)));
@@ -189,9 +189,9 @@ fn rotted(image: &Image, places: usize, seed: u64) -> (String, &'static str) {
     (said.join(", "), worst)
 }
 
-/// In one place at a time, and in several. A block is never another's or torn. It is older than what
-/// was flushed only where the last header rotted that says how far everything is durable, together
-/// with what it vouches for.
+/// In one place at a time, and in several. A block is never another's or torn. It is older than
+/// what was flushed only where the last header rotted that says how far everything is durable,
+/// together with what it vouches for.
 #[test]
 fn what_rotted_is_right_or_an_error_or_damage() {
     let images = images();

@@ -182,7 +182,7 @@ impl Model {
                 .flying
                 .swap_remove(flying.expect("a write is answered once"));
             if ok && effect != Effect::Discard {
-                sector.retire(at, |held| held.since > submitted);
+                sector.supersede(at, |held| held.since > submitted);
             }
             sector.now.retain(|held| held.value != value);
             sector.now.push(Held { value, since: at });
@@ -416,7 +416,7 @@ impl Model {
 
 impl Sector {
     /// Removes from `now` what `stays` does not keep.
-    fn retire(&mut self, at: Event, stays: impl Fn(&Held) -> bool) {
+    fn supersede(&mut self, at: Event, stays: impl Fn(&Held) -> bool) {
         let past = &mut self.past;
         self.now.retain(|held| {
             let keep = stays(held);
@@ -482,7 +482,7 @@ impl Sector {
         if self.now.len() == 1 && self.now[0].value == value {
             return;
         }
-        self.retire(at, |held| held.value == value);
+        self.supersede(at, |held| held.value == value);
         if self.now.is_empty() {
             self.now.push(Held {
                 value,

@@ -4,7 +4,7 @@
 //! what the engine writes itself (headers, summaries) is real, and is wiped when it gives the
 //! buffer back.
 
-use forebay_engine::ring::RING_BYTES;
+use forebay_engine::shm_journal::JOURNAL_BYTES;
 use forebay_engine::{Buf, Memory, SECTOR_BYTES};
 
 const PAGE_BYTES: usize = 4096;
@@ -22,7 +22,7 @@ pub struct ZeroMemory {
     touched: Vec<bool>,
     used_pages: u32,
     free: [Vec<u32>; CLASSES],
-    ring: Vec<u8>,
+    journal: Vec<u8>,
     /// The memory buffer. Its data stays zeroes; the engine's notes about it are real.
     buffer: Vec<u8>,
 }
@@ -42,7 +42,7 @@ impl ZeroMemory {
             touched: vec![false; ARENA_BYTES / PAGE_BYTES],
             used_pages: 0,
             free: Default::default(),
-            ring: vec![0; RING_BYTES],
+            journal: vec![0; JOURNAL_BYTES],
             buffer: vec![0; buffer_bytes],
         }
     }
@@ -112,8 +112,8 @@ impl Memory for ZeroMemory {
     /// Data is zeroes on both sides already.
     fn copy(&mut self, _from: Buf, _to: Buf) {}
 
-    fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
-        &mut self.ring
+    fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {
+        &mut self.journal
     }
 
     fn buffer_mut(&mut self, _shard: u16) -> &mut [u8] {

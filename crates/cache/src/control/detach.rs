@@ -12,7 +12,7 @@ enum At {
     Begun,
     Draining,
     Releasing,
-    Retiring,
+    Detaching,
     LastRequests,
     DrainingRest,
     Flushing,
@@ -34,8 +34,8 @@ enum At {
 ///    and a loss that nobody was told of ends the command.
 /// 7. The superblock says that nothing of the volume counts (I15). 8. Hosts forget it.
 ///
-/// Example of what the order is for: were 7 before 4, a write that is answered between the two would
-/// be in a log that does not count.
+/// Example of what the order is for: were 7 before 4, a write that is answered between the two
+/// would be in a log that does not count.
 #[derive(Debug)]
 pub(super) struct Detach {
     volume: VolumeSlot,
@@ -78,14 +78,14 @@ impl Detach {
                 Watched::Dirty => Step::Look(Instruction::CountDirty(volume)),
             },
             (At::Releasing, Happened::Released(true)) => self.to(
-                At::Retiring,
+                At::Detaching,
                 Step::Tell(Instruction::SetDetaching(volume, true)),
             ),
             (At::Releasing, _) => self.cease(books, Refusal::InUse),
-            (At::Retiring, Happened::Told(_)) if planted::is(Bug::DetachedEarly) => {
+            (At::Detaching, Happened::Told(_)) if planted::is(Bug::DetachedEarly) => {
                 self.to(At::Recording, Step::Record(Change::Detach(self.id)))
             }
-            (At::Retiring, Happened::Told(_)) => self.to(
+            (At::Detaching, Happened::Told(_)) => self.to(
                 At::LastRequests,
                 Step::Look(Instruction::CountRequests(volume)),
             ),

@@ -1,4 +1,4 @@
-//! `forebay explain`: why requests went past the cache, in plain words, and what would change it.
+//! `forebay explain`: why requests bypassed the cache, in plain words, and what would change it.
 
 use std::fmt::Write as _;
 
@@ -94,7 +94,7 @@ fn write_page(page: &mut String, status: &Status) -> std::fmt::Result {
         let (why, remedy) = words(reason);
         writeln!(
             page,
-            "\n{}: {} blocks read, {} written past the cache\n  {why}\n  {remedy}",
+            "\n{}: {} blocks read, {} written bypassing the cache\n  {why}\n  {remedy}",
             bypass.reason,
             bypass.read_blocks,
             bypass.blocks - bypass.read_blocks,
@@ -112,7 +112,7 @@ fn write_page(page: &mut String, status: &Status) -> std::fmt::Result {
         }
     }
     if !any {
-        writeln!(page, "Nothing went past the cache.")?;
+        writeln!(page, "Nothing bypassed the cache.")?;
     }
     Ok(())
 }

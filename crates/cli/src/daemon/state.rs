@@ -15,7 +15,7 @@ use super::data::exports::Exports;
 use super::data::link::Link;
 use super::data::listener::Listening;
 use super::data::served::Clock;
-use super::life::abandonment::GivingUp;
+use super::life::abandonment::FailureRecord;
 use super::notice::Notice;
 use super::observe::events::Events;
 use super::observe::failing::Failing;
@@ -158,8 +158,8 @@ pub(in crate::daemon) struct Daemon {
     /// If volumes are block devices: the longest transfer of those, in bytes.
     pub(in crate::daemon) block_devices: Option<u32>,
     pub(in crate::daemon) notices: Mutex<Sender<Notice>>,
-    /// The record of a cache that is given up.
-    pub(in crate::daemon) given_up: Mutex<GivingUp>,
+    /// The record of a cache that failed.
+    pub(in crate::daemon) failure_record: Mutex<FailureRecord>,
 }
 
 impl Daemon {

@@ -89,7 +89,8 @@ pub(crate) fn check_new_name(name: &str, remedy: &str) -> Result<()> {
     );
 }
 
-/// Refuses origins that are new to this cache and cannot be its volumes, before anything is written.
+/// Refuses origins that are new to this cache and cannot be its volumes, before anything is
+/// written.
 pub(crate) fn check_new_origins<'a>(
     superblock: Option<&Superblock>,
     origins: impl Iterator<Item = &'a mut Origin>,
@@ -176,8 +177,8 @@ pub(crate) struct AttachedCache {
     pub(crate) memory: Vec<ShardMemory>,
 }
 
-/// Opens the devices of a cache and reads its superblock. With `may_create` a cache is made first if
-/// the only device is blank and nothing speaks against its volumes.
+/// Opens the devices of a cache and reads its superblock. With `may_create` a cache is made first
+/// if the only device is blank and nothing speaks against its volumes.
 pub(crate) fn open_cache(
     paths: &[PathBuf],
     may_create: Option<&mut dyn FnMut() -> Result<()>>,
@@ -202,16 +203,16 @@ pub(crate) fn open_cache(
     Ok((storage, superblock))
 }
 
-/// Refuses a cache that was given up, whoever remembers it.
+/// Refuses a cache that failed, whoever remembers it.
 fn check_abandonment(
     superblock: &Superblock,
     surroundings: &Surroundings,
     names: &str,
 ) -> Result<()> {
     let Some(note) = surroundings.state.abandonment(superblock.id)? else {
-        if superblock.given_up {
+        if superblock.abandoned {
             refuse!(
-                "the cache on {names} was given up by a daemon with another state directory: its volumes went on without \
+                "the cache on {names} was abandoned by a daemon with another state directory: its volumes went on without \
                  it, so what it holds is old. Where that directory is, `forebay drain --offline` writes out what may be \
                  newer in the cache; name it with --state-dir. Without it, make the cache anew with \
                  `forebay create --force`"
@@ -232,7 +233,7 @@ fn check_abandonment(
         ),
     };
     refuse!(
-        "the cache on {names} was given up {} ago ({}): its volumes went on without it, so what it holds is old; {then}",
+        "the cache on {names} was abandoned {} ago ({}): its volumes went on without it, so what it holds is old; {then}",
         units::duration(ago),
         note.reason,
     )
@@ -249,7 +250,7 @@ fn volumes_of(note: &Abandonment) -> String {
     format!("volume {}", names.join(", "))
 }
 
-/// Opens a cache to write out what is dirty in it. Of one that was given up, only what the note in
+/// Opens a cache to write out what is dirty in it. Of one that was abandoned, only what the note in
 /// the state directory names counts.
 pub(crate) fn open_to_save(
     paths: &[PathBuf],
@@ -492,7 +493,8 @@ pub(crate) fn check_origin(
     Ok(())
 }
 
-/// Recovers the cache, in a new epoch. Of one that was given up the note says how far it was durable.
+/// Recovers the cache, in a new epoch. Of one that was abandoned the note says how far it was
+/// durable.
 pub(crate) fn attach(
     mut storage: CacheStorage,
     superblock: &Superblock,

@@ -266,12 +266,12 @@ impl Origin {
 
     /// Whether somebody waits for dirty data to become less.
     fn is_pressed(&self, store: &Store) -> bool {
-        let leaving = store
+        let draining = store
             .volumes
             .iter()
             .flatten()
             .any(|volume| volume.draining && volume.dirty_blocks > 0);
-        leaving
+        draining
             || store.failed_cache()
             || !self.throttle.is_empty()
             || self.writeback.hurried
@@ -291,7 +291,7 @@ impl Origin {
         } else if pressure == Pressure::Pressed {
             (full / 8).max(1)
         } else if dirty >= store.share(store.settings.dirty_high_percent) {
-            // A client that streams past a full cache gets the origin; a reader shares it.
+            // A client that streams and bypasses a full cache gets the origin; a reader shares it.
             u32::from(
                 store
                     .volumes

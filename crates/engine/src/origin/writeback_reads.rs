@@ -187,7 +187,7 @@ impl Origin {
         if self.writeback_job(id).unreadable.is_empty() {
             self.write_run(store, id);
         } else {
-            self.give_up_unreadable(store, now, id, memory);
+            self.take_as_unreadable(store, now, id, memory);
         }
     }
 
@@ -223,7 +223,7 @@ impl Origin {
 
     /// Blocks that cannot be read stay dirty; the rest of the run is written back by a later
     /// sweep.
-    fn give_up_unreadable(
+    fn take_as_unreadable(
         &mut self,
         store: &mut Store,
         now: Nanos,

@@ -136,7 +136,7 @@ impl Engine {
     ) {
         if result.is_err() {
             self.store.stats.origin_read_errors += 1;
-            let (volume, key, reader) = self.give_up_promotion(job);
+            let (volume, key, reader) = self.cancel_promotion(job);
             self.origin_was_read(now, volume);
             return self.read_again_for(now, volume, key, reader);
         }
@@ -228,14 +228,14 @@ impl Engine {
     }
 
     /// Ends a promotion whose blocks are not to be cached; its reader is still to be answered.
-    pub(super) fn give_up_promotion(&mut self, job: JobId) -> (VolumeSlot, BlockKey, Reader) {
+    pub(super) fn cancel_promotion(&mut self, job: JobId) -> (VolumeSlot, BlockKey, Reader) {
         let state = self.promote_job(job);
         let reader = state
             .reader
             .expect("only one that was read already has none");
-        let given_up = (state.volume, state.key, reader);
+        let cancelled = (state.volume, state.key, reader);
         self.jobs.ended_promotions.push(job);
-        given_up
+        cancelled
     }
 
     fn end_promotion(&mut self, job: JobId, memory: &mut dyn Memory) {

@@ -83,7 +83,7 @@ impl Engine {
         let block_bytes = self.store.block_bytes();
         let first = self.store.key_at(request.volume, request.offset_bytes);
         let skip_bytes = request.offset_bytes as usize % block_bytes;
-        let passthrough = self.passes_by(request.volume);
+        let passthrough = self.bypasses_reads(request.volume);
         let reading = Reading {
             index,
             request: &request,
@@ -174,7 +174,7 @@ impl Engine {
 
     /// Whether only dirty blocks are read from the cache.
     #[inline]
-    pub(super) fn passes_by(&mut self, volume: VolumeSlot) -> bool {
+    pub(super) fn bypasses_reads(&mut self, volume: VolumeSlot) -> bool {
         !self.store.volume(volume).config.mode.caches_reads() || self.store.failed_cache()
     }
 
@@ -478,19 +478,19 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         if let Some(reason) = self.read_bypass(now, volume, extent.key, extent.count, sequential) {
-            return self.read_past(now, request, volume, extent, reason);
+            return self.bypass_read(now, request, volume, extent, reason);
         }
         let Extent { key, count, .. } = extent;
         let reader = extent.reader(request);
         if self.start_promotion(now, volume, key, count, reader, memory) {
             self.count_read_misses(count);
         } else {
-            self.read_past(now, request, volume, extent, BypassReason::NoMemory);
+            self.bypass_read(now, request, volume, extent, BypassReason::NoMemory);
         }
     }
 
-    /// Reads a missed extent past the cache.
-    pub(super) fn read_past(
+    /// Reads a missed range from the origin only.
+    pub(super) fn bypass_read(
         &mut self,
         now: Nanos,
         request: RequestIndex,
@@ -499,11 +499,11 @@ impl Engine {
         reason: BypassReason,
     ) {
         self.count_read_misses(extent.count);
-        self.note_read_past(now, volume, extent, reason);
+        self.note_read_bypass(now, volume, extent, reason);
         self.read_origin(now, request, volume, extent);
     }
 
-    fn note_read_past(
+    fn note_read_bypass(
         &mut self,
         now: Nanos,
         volume: VolumeSlot,

@@ -61,7 +61,7 @@ impl Engine {
                 self.end_promotion_of_one(promotion, memory);
                 (volume, key, reader)
             }
-            Op::PromoteRead(job) => self.give_up_promotion(job),
+            Op::PromoteRead(job) => self.cancel_promotion(job),
             other => unreachable!("{other:?} is no read of an origin"),
         };
         self.origin_was_read(now, volume);
@@ -77,7 +77,7 @@ impl Engine {
         reader: Reader,
         memory: &mut dyn Memory,
     ) {
-        let passthrough = self.passes_by(volume);
+        let passthrough = self.bypasses_reads(volume);
         let block_bytes = self.store.block_bytes();
         let total_bytes = reader.dest.len_bytes as usize;
         let mut skip_bytes = reader.skip_bytes as usize;

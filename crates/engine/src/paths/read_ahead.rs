@@ -19,9 +19,9 @@ use crate::store::op::Op;
 impl Engine {
     /// Gives back the memory of blocks read ahead, for a caller that has none. Blocks still being
     /// read follow when the device has answered. True if any memory was held.
-    pub fn give_up_reading_ahead(&mut self, memory: &mut dyn Memory) -> bool {
+    pub fn drop_read_ahead(&mut self, memory: &mut dyn Memory) -> bool {
         let held = !self.ahead.is_empty();
-        self.ahead.give_up(memory);
+        self.ahead.drop_all(memory);
         held
     }
 
@@ -47,11 +47,11 @@ impl Engine {
         if !whole || !is_first {
             return;
         }
-        self.ahead.give_up_before(first, memory);
+        self.ahead.drop_before(first, memory);
         let blocks = u64::from(request.len_bytes) / self.store.block_bytes() as u64;
         let end = first.plus(blocks);
         if !self.ahead.is_next(first, end) {
-            return self.ahead.give_up(memory);
+            return self.ahead.drop_all(memory);
         }
         // With more than one request in progress the client keeps the device busy itself. Past the
         // cache, clean blocks there serve nobody.
@@ -152,7 +152,7 @@ impl Engine {
             generation: segment.generation,
             buf,
             is_read: false,
-            is_given_up: false,
+            is_dropped: false,
             reader: None,
         });
         self.ahead.wanted.push_back(id);
@@ -176,12 +176,12 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         let piece = self.ahead.pieces.at(id);
-        let (slot, buf, is_given_up) = (piece.slot, piece.buf, piece.is_given_up);
+        let (slot, buf, is_dropped) = (piece.slot, piece.buf, piece.is_dropped);
         let reader = piece.reader.take();
         self.store.unpin(slot);
         let is_whole = result.is_ok() && self.is_what_is_stored(slot, memory.bytes(buf));
         let Some(mut read) = reader else {
-            if is_whole && !is_given_up {
+            if is_whole && !is_dropped {
                 self.ahead.pieces.at(id).is_read = true;
                 return;
             }

@@ -59,7 +59,7 @@ impl Engine {
         for waiter in self.store.take_durable_waiters() {
             self.wake(now, waiter, Err(Failure::Io));
         }
-        self.finish_flushes_given_up(now);
+        self.finish_flushes_of_failed(now);
     }
 
     fn wake(&mut self, now: Nanos, waiter: Waiter, result: Result<(), Failure>) {

@@ -34,10 +34,10 @@ impl Engine {
     ) {
         let key = block.key;
         if let Some(reason) = self.read_bypass(now, volume, key, 1, false) {
-            return self.read_past(now, request, volume, block, reason);
+            return self.bypass_read(now, request, volume, block, reason);
         }
         let Some(buf) = memory.alloc(self.store.block_bytes()) else {
-            return self.read_past(now, request, volume, block, BypassReason::NoMemory);
+            return self.bypass_read(now, request, volume, block, BypassReason::NoMemory);
         };
         self.count_hits_elsewhere(now, 1);
         self.store.stats.victim_reads += 1;

@@ -95,7 +95,7 @@ fn each_mode_lets_in_what_its_row_says() {
 }
 
 #[test]
-fn a_long_write_goes_past_a_log_that_is_short_and_shortly_after() {
+fn a_long_write_bypasses_a_log_that_is_short_and_shortly_after() {
     let mut ask = Ask::new(Mode::Writeback, Settings::default());
     assert_eq!(ask.write(64, 256 << 10), None);
     let kept: Vec<_> = ask.rig.store.log.free.drain(RECLAIM_RESERVE..).collect();

@@ -7,7 +7,7 @@
 //! 1. A write of block 70 finds a record open in segment 3: its header slot is 8.
 //! 2. Block 70 gets the next slot, 9. The data is written there at once.
 //! 3. The data is on the device. The entry "block 70 in slot 9" gets number 41, in the record, the
-//!    ring and the segment's summary. The index names slot 9, and the write is acknowledged.
+//!    crash journal and the segment's summary. The index names slot 9, and the write is acknowledged.
 //! 4. The record is full, or a flush closes it. When no data of it is in flight, the header is
 //!    written to slot 8.
 //! 5. The header is on the device. The record is complete when all earlier records of segment 3 are
@@ -354,7 +354,7 @@ impl Store {
         self.piece_done(&piece);
     }
 
-    /// I2: within a stream older entries die first, so the newest entry of a block may not get into
+    /// I2: within a stream older entries go first, so the newest entry of a block may not get into
     /// a segment below an older entry of it. An entry can try to when its data takes long: its
     /// segment is full, and the next segment has taken a copy of the version it replaces.
     ///
@@ -423,7 +423,7 @@ impl Store {
     }
 
     /// Gives an entry its number and adds it to its record, to the segment's summary and to the
-    /// ring, in that order complete before anyone is told.
+    /// crash journal, in that order complete before anyone is told.
     fn publish(
         &mut self,
         record: RecordId,
@@ -436,8 +436,8 @@ impl Store {
         let shard = self.log.shard;
         let record = self.log.records.at(record);
         record.entries.push(number, entry, checksums);
-        if let Some(page) = &mut record.ring {
-            page.push(memory.ring_mut(shard), number, entry, checksums);
+        if let Some(page) = &mut record.journal {
+            page.push(memory.journal_mut(shard), number, entry, checksums);
         }
         let segment = record.segment;
         self.log
@@ -500,21 +500,21 @@ impl Store {
             let Some(record) = self.open_record(now, stream, 0, cost, claim, memory) else {
                 return false;
             };
-            let has_ring_room = {
+            let has_journal_room = {
                 let record = self.log.records.get(record).expect("open");
                 record
-                    .ring
+                    .journal
                     .as_ref()
                     .is_none_or(|page| page.has_room(entries, 0))
             };
-            if self.entry_room(record) >= cost && has_ring_room {
+            if self.entry_room(record) >= cost && has_journal_room {
                 return true;
             }
             self.close_record(now, record, memory);
         }
     }
 
-    /// Bytes of entries that the record, its segment's summary and its ring page can still take.
+    /// Bytes of entries that the record, its segment's summary and its journal page can still take.
     fn entry_room(&mut self, record: RecordId) -> usize {
         let record = self.log.records.at(record);
         let (segment, used) = (
@@ -530,7 +530,7 @@ impl Store {
     pub(crate) fn release(&mut self, record: RecordId, cost_bytes: usize, blocks: u16) {
         let record = self.log.records.at(record);
         record.reserved_bytes -= cost_bytes;
-        if let Some(page) = &mut record.ring {
+        if let Some(page) = &mut record.journal {
             page.release(usize::from(blocks));
         }
         let segment = record.segment;
@@ -562,7 +562,7 @@ impl Store {
                 .len()
                 .min(slots - next_slot)
                 .min(piece.keys.blocks_for(room));
-            if let Some(page) = &self.log.records.at(record).ring {
+            if let Some(page) = &self.log.records.at(record).journal {
                 let blocks = usize::from(granted);
                 granted = blocks.min(page.blocks_that_fit()) as u16;
             }
@@ -570,7 +570,7 @@ impl Store {
                 self.close_record(now, record, memory);
                 continue;
             }
-            if let Some(page) = &mut self.log.records.at(record).ring {
+            if let Some(page) = &mut self.log.records.at(record).journal {
                 page.reserve(usize::from(granted));
             }
             let cost = piece.keys.cost_bytes(granted);

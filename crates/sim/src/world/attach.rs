@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_cache::{GivenUp, Host, Instruction, Shard};
+use forebay_cache::{Host, Instruction, Reports, Shard};
 use forebay_engine::{
     AttachError, AttachOptions, Attached, CacheId, DeviceError, Engine, Extents, Mode, Superblock,
     SuperblockError, VolumeConfig, VolumeSlot, attach_promised, create,
@@ -32,7 +32,7 @@ impl World<'_> {
                 self.ask(range, super::Ask::Write { effect, fua: false })?;
             }
             self.quiesce()?;
-            // Everything is written back, so that the origin is whole when the cache is given up.
+            // Everything is written back, so that the origin is whole when the cache fails.
             for volume in 0..self.volumes.len() as u16 {
                 self.drain(volume)?;
                 self.ask(
@@ -281,7 +281,7 @@ impl World<'_> {
         self.look_at_harm();
         self.touched.another_life();
         self.shared = Arc::default();
-        self.given_up = GivenUp::new(usize::from(threads));
+        self.failure_reports = Reports::new(usize::from(threads));
         self.served_devices = superblock.devices.iter().map(|on| on.number).collect();
         for index in 0..threads {
             let shared = Arc::clone(&self.shared);

@@ -63,7 +63,7 @@ impl World<'_> {
             untold: self.has_untold_failure(range.volume),
             since: self.touched.now(),
             heard: self.volumes[usize::from(range.volume)].heard,
-            met_dirty: self.meets_dirty_given_up(range, ask),
+            met_dirty: self.meets_dirty_of_failed(range, ask),
         });
         if self.plan.config.buffer_bytes > 0 && matches!(ask, Ask::Write { .. }) {
             let blocks = self.blocks_of(range);
@@ -250,7 +250,7 @@ impl World<'_> {
     }
 
     /// Whether injected faults explain that a request failed: faults of its own blocks, or what the
-    /// contract says of a cache that is given up. Each explanation is counted.
+    /// contract says of a cache that failed. Each explanation is counted.
     fn explained(&mut self, pending: &Pending, failure: Failure) -> Check {
         self.look_at_harm();
         let explanation = match failure {
@@ -295,7 +295,7 @@ impl World<'_> {
         if !touched.late.is_disjoint(&blocks) {
             return Some("explained: what memory holds cannot be stored");
         }
-        let in_memory = self.plan.config.buffer_bytes > 0 && touched.is_given_up;
+        let in_memory = self.plan.config.buffer_bytes > 0 && touched.any_failed;
         if in_memory && self.any_dirty(&blocks) {
             // It was answered from memory, and what it would replace cannot be written back.
             return Some("explained: what memory holds cannot be stored");
@@ -322,7 +322,7 @@ impl World<'_> {
         if pending.untold || self.flush_failed_since(pending.range.volume, pending.since) {
             return Some("explained: flush of the origin");
         }
-        self.explanation_of_given_up(pending, self.any_dirty(blocks))
+        self.explanation_of_failed(pending, self.any_dirty(blocks))
     }
 
     fn explanation_of_flush(&self, pending: &Pending) -> Option<&'static str> {
@@ -333,7 +333,7 @@ impl World<'_> {
         if self.touched.late.iter().any(|(late, _)| *late == volume) {
             return Some("explained: what memory holds cannot be stored");
         }
-        self.explanation_of_given_up(pending, self.dirty_blocks(volume) > 0)
+        self.explanation_of_failed(pending, self.dirty_blocks(volume) > 0)
     }
 
     fn flush_failed_since(&self, volume: u16, since: usize) -> bool {
@@ -341,33 +341,29 @@ impl World<'_> {
         faults.any(|fault| fault.how == Some(How::Flush) && fault.volume == Some(volume))
     }
 
-    /// Explains a failure by the cache that was given up: the request was in progress then, or
+    /// Explains a failure by the cache that failed: the request was in progress then, or
     /// meets dirty blocks.
-    fn explanation_of_given_up(
-        &self,
-        pending: &Pending,
-        meets_dirty: bool,
-    ) -> Option<&'static str> {
-        if !self.touched.is_given_up {
+    fn explanation_of_failed(&self, pending: &Pending, meets_dirty: bool) -> Option<&'static str> {
+        if !self.touched.any_failed {
             return None;
         }
-        let by_all = self.touched.given_up;
+        let by_all = self.touched.all_failed;
         if by_all.is_none_or(|by_all| by_all >= pending.since) {
-            Some("explained: the cache is given up")
+            Some("explained: the cache failed")
         } else {
-            (meets_dirty || pending.met_dirty)
-                .then_some("explained: dirty in a cache that is given up")
+            (meets_dirty || pending.met_dirty).then_some("explained: dirty in a cache that failed")
         }
     }
 
-    /// Notes for each request in progress that a block of it is dirty in a cache that is given up. A
-    /// write that was on its way then can make it so, and write-back clean again, before the answer.
+    /// Notes for each request in progress that a block of it is dirty in a cache that failed. A
+    /// write that was on its way then can make it so, and write-back clean again, before the
+    /// answer.
     pub(super) fn note_dirty_met(&mut self) {
-        if !self.touched.is_given_up {
+        if !self.touched.any_failed {
             return;
         }
         let met = self.requests.iter().filter(|(_, pending)| {
-            !pending.met_dirty && self.meets_dirty_given_up(pending.range, pending.ask)
+            !pending.met_dirty && self.meets_dirty_of_failed(pending.range, pending.ask)
         });
         for id in met.map(|(id, _)| *id).collect::<Vec<_>>() {
             if let Some(pending) = self.requests.get_mut(&id) {
@@ -376,9 +372,9 @@ impl World<'_> {
         }
     }
 
-    /// Whether a request comes upon dirty data in a cache that is given up.
-    fn meets_dirty_given_up(&self, range: Range, ask: Ask) -> bool {
-        self.touched.is_given_up
+    /// Whether a request comes upon dirty data in a cache that failed.
+    fn meets_dirty_of_failed(&self, range: Range, ask: Ask) -> bool {
+        self.touched.any_failed
             && match ask {
                 Ask::Flush => self.dirty_blocks(range.volume) > 0,
                 _ => self.any_dirty(&self.blocks_of(range)),

@@ -491,7 +491,7 @@ impl World<'_> {
             .collect();
         self.stop()?;
         if !stuck {
-            // The rings and memory buffers are given back.
+            // The crash journals and memory buffers are given back.
             self.memory.reset_shared();
             self.buffered.clear();
         }
@@ -512,8 +512,8 @@ impl World<'_> {
         self.verify(100)
     }
 
-    /// After an orderly stop the daemon takes its rings away: a shard that begins something by
-    /// itself would find none.
+    /// After an orderly stop the daemon takes its crash journals away: a shard that begins
+    /// something by itself would find none.
     fn nothing_more_begins(&mut self) -> Check {
         let before = self.submissions;
         self.pass(AFTER_STOP_MS)?;

@@ -16,7 +16,7 @@ impl World<'_> {
         let dirty = self.dirty_total();
         let in_flight = self.blocks_in_flight();
         let is_forgotten = self.volumes.iter().any(|volume| volume.forgotten);
-        let stepped_aside = self.engines().any(|engine| engine.failure().is_some());
+        let cache_failed = self.engines().any(|engine| engine.failure().is_some());
         self.leave_flights(crash.power);
         self.forgive_the_device();
         self.buffered = self.buffered_blocks();
@@ -33,7 +33,7 @@ impl World<'_> {
         self.attach(&crash.recoveries)?;
         let strict = !crash.power
             && crash.recoveries.is_empty()
-            && !stepped_aside
+            && !cache_failed
             && !is_forgotten
             && self.cache.tally.total() == 0;
         if strict && self.dirty_total() + in_flight < dirty {

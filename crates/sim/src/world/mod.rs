@@ -7,7 +7,7 @@ mod check;
 mod client;
 mod commands;
 mod crash;
-mod given_up;
+mod failed_cache;
 mod mail;
 mod old_device;
 mod own;
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use std::sync::Arc;
 
-use forebay_cache::{ControlFlush, GivenUp, Host, Order, Shared};
+use forebay_cache::{ControlFlush, Host, Order, Reports, Shared};
 use forebay_engine::format::extents::place_of;
 use forebay_engine::{
     Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Memory, Mode, Nanos, OpId,
@@ -97,7 +97,7 @@ struct Pending {
     since: usize,
     /// Up to which of them failures of the origin's flushes had been told.
     heard: usize,
-    /// It came upon dirty data in a cache that is given up.
+    /// It came upon dirty data in a cache that failed.
     met_dirty: bool,
 }
 
@@ -189,11 +189,11 @@ pub(crate) struct World<'a> {
     boot: u64,
     /// Blocks that were in memory buffers alone when the daemon was killed.
     buffered: BTreeSet<(usize, usize)>,
-    /// The record outside the cache device: that the cache is given up, and the ranges that are
+    /// The record outside the cache device: that the cache failed, and the ranges that are
     /// newer in it than on its origins (I15).
-    abandoned: Option<given_up::Record>,
+    abandoned: Option<failed_cache::Record>,
     /// The reports of this life's hosts.
-    given_up: GivenUp,
+    failure_reports: Reports,
     /// A device of the cache as it was before an attach.
     old: Option<old_device::OldDevice>,
     /// Blocks that faults touched.
@@ -208,7 +208,7 @@ pub(crate) struct World<'a> {
     /// Faults that wait for their operation.
     traps: Vec<Trap>,
     /// The next record, and its time.
-    record_due: Option<(Nanos, given_up::Record)>,
+    record_due: Option<(Nanos, failed_cache::Record)>,
     step: u32,
     outcome: Outcome,
 }
@@ -287,7 +287,7 @@ impl<'a> World<'a> {
             boot: 1,
             buffered: BTreeSet::new(),
             abandoned: None,
-            given_up: GivenUp::new(0),
+            failure_reports: Reports::new(0),
             old: None,
             touched: touched::Touched::default(),
             held_at_rest: 0,

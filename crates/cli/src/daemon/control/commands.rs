@@ -286,7 +286,7 @@ impl Run<'_, '_> {
         Ok(result)
     }
 
-    /// Flushes a volume, and serves notices meanwhile: of a cache that is given up, no flush is
+    /// Flushes a volume, and serves notices meanwhile: of a cache that failed, no flush is
     /// answered before that is on record.
     fn flush(&mut self, volume: VolumeSlot) -> Result<bool> {
         let (sender, receiver) = channel();

@@ -245,7 +245,7 @@ impl Worker {
                 .clients
                 .iter_mut()
                 .any(|client| client.sending || client.owes_payload())
-            || self.give_up_spare_memory()
+            || self.release_spare_memory()
     }
 
     /// Has clients that wait for memory try again.

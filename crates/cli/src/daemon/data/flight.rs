@@ -82,7 +82,7 @@ impl Worker {
     ) -> Option<Parts> {
         self.alloc_parts_at_hand(volume, offset_bytes, len_bytes)
             .or_else(|| {
-                self.give_up_spare_memory()
+                self.release_spare_memory()
                     .then(|| self.alloc_parts_at_hand(volume, offset_bytes, len_bytes))?
             })
     }

@@ -306,10 +306,10 @@ impl Worker {
 
     /// Gives back memory that serves no request yet; says whether there was any, of which what a
     /// device is reading into follows.
-    pub(super) fn give_up_spare_memory(&mut self) -> bool {
+    pub(super) fn release_spare_memory(&mut self) -> bool {
         let mut any = false;
         for shard in self.host.shards_mut() {
-            any |= shard.give_up_spare_memory(&mut self.arena);
+            any |= shard.release_spare_memory(&mut self.arena);
         }
         any
     }
@@ -370,8 +370,8 @@ impl Worker {
         self.driver.in_flight() == 0 && self.host.is_settled()
     }
 
-    /// Gives the rings and memory buffers of this worker's shards back, removing their files. A
-    /// buffer that still holds what is nowhere else stays, for the next daemon.
+    /// Gives the crash journals and memory buffers of this worker's shards back, removing their
+    /// files. A buffer that still holds what is nowhere else stays, for the next daemon.
     pub(in crate::daemon) fn remove_shared_memory(&mut self) {
         for number in self.host.own_shards().to_vec() {
             let engine = self.host.engine(number);
@@ -382,7 +382,7 @@ impl Worker {
                     "{held} acknowledged blocks of a volume that is not there stay in memory until the next start: do not restart the machine before"
                 );
             }
-            let shared = self.arena.detach_ring(number).into_iter().chain(buffer);
+            let shared = self.arena.detach_journal(number).into_iter().chain(buffer);
             for error in shared.filter_map(|memory| memory.remove().err()) {
                 let why = crate::failure::describe(&error.into());
                 tracing::warn!("{why}; see `forebay memory`");
@@ -439,7 +439,7 @@ impl Worker {
                 break;
             }
         }
-        self.report_abandonment();
+        self.report_failure();
         self.answer_control();
         Ok(())
     }
@@ -606,9 +606,9 @@ impl Worker {
         }
     }
 
-    fn report_abandonment(&mut self) {
+    fn report_failure(&mut self) {
         if let Some(report) = self.host.next_report() {
-            let notice = Notice::GivenUp {
+            let notice = Notice::CacheFailed {
                 worker: self.index,
                 report,
             };

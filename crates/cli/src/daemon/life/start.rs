@@ -11,7 +11,7 @@ use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use super::abandonment::GivingUp;
+use super::abandonment::FailureRecord;
 use super::opening::{open_cache, open_origins};
 use super::threads::{Started, clients_of_each, start_workers};
 use super::{shutdown, watchdog};
@@ -99,7 +99,7 @@ fn is_interrupted(daemon: &Daemon, notices: &Receiver<Notice>) -> bool {
     while let Ok(notice) = notices.try_recv() {
         match notice {
             Notice::Signal(_) => interrupted = true,
-            Notice::GivenUp { worker, report } => daemon.given_up_by(worker, report),
+            Notice::CacheFailed { worker, report } => daemon.take_failure_report(worker, report),
             Notice::Failed { worker, reason } => {
                 tracing::error!("thread {worker} of the daemon: {reason}");
                 interrupted = true;
@@ -128,7 +128,7 @@ fn end_with_any_panic() {
     }));
 }
 
-/// `saves` what is unsaved of a cache that was given up, where a daemon that serves it refuses.
+/// `saves` what is unsaved of a cache that failed, where a daemon that serves it refuses.
 fn launch(plan: Plan, saves: bool) -> Result<Launched> {
     end_with_any_panic();
     for note in &plan.notes {
@@ -225,7 +225,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         surroundings,
         block_devices: plan.ublk.then_some(limits.max_request_bytes),
         notices: Mutex::new(notices),
-        given_up: Mutex::new(GivingUp::new(workers)),
+        failure_record: Mutex::new(FailureRecord::new(workers)),
         plan: Mutex::new(plan),
     });
     advice::start(&daemon)?;
@@ -341,7 +341,7 @@ fn run(
                 let _ = told.recv_timeout(std::time::Duration::from_secs(2));
                 return result;
             }
-            Notice::GivenUp { worker, report } => daemon.given_up_by(worker, report),
+            Notice::CacheFailed { worker, report } => daemon.take_failure_report(worker, report),
             Notice::Failed { worker, reason } => {
                 anyhow::bail!(
                     "thread {worker} of the daemon cannot go on: {reason}; nothing acknowledged is lost, start it again"

@@ -155,7 +155,7 @@ impl Engine {
         self.acks.push_back(Ack {
             id: write.id,
             result: Ok(()),
-            around: false,
+            bypassed: false,
         });
         let took = now.since(write.started);
         self.store.stats.write_latency.record(took);

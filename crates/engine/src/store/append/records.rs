@@ -5,7 +5,7 @@ use crate::format::{EntryList, Header, PAGE_BYTES, SegmentId, Slot, Stream};
 use crate::ids::RecordId;
 use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
 use crate::planted::{self, Bug};
-use crate::ring::{RingPage, RingRecord};
+use crate::shm_journal::{JournalPage, JournalRecord};
 use crate::store::Store;
 use crate::store::append::{ATTEMPTS, SPARE_PAGES};
 use crate::store::log::{Claim, Record, SegmentState};
@@ -45,15 +45,15 @@ impl Store {
                 continue;
             }
             let slot = filling.next_slot;
-            let page = self.log.ring_pages.pop()?;
+            let page = self.log.journal_pages.pop()?;
             self.log.filling(segment).next_slot += 1;
-            self.log.ring_uses += 1;
+            self.log.journal_uses += 1;
             let generation = self.log.segment(segment).generation;
-            let ring = RingPage::begin(
-                memory.ring_mut(self.log.shard),
+            let journal = JournalPage::begin(
+                memory.journal_mut(self.log.shard),
                 page,
-                self.log.ring_uses,
-                RingRecord {
+                self.log.journal_uses,
+                JournalRecord {
                     segment,
                     slot,
                     stream,
@@ -71,7 +71,7 @@ impl Store {
                 closing: false,
                 complete: false,
                 opened_at: now,
-                ring: Some(ring),
+                journal: Some(journal),
                 header: None,
                 combined: Vec::new(),
                 attempts: 0,
@@ -138,8 +138,8 @@ impl Store {
         assert!(!record.closing, "a record is closed once");
         record.closing = true;
         let (segment, blocks) = (record.segment, record.blocks);
-        if let Some(page) = &record.ring {
-            page.close(memory.ring_mut(shard), blocks);
+        if let Some(page) = &record.journal {
+            page.close(memory.journal_mut(shard), blocks);
         }
         let ready = record.pending == 0;
         self.log.filling(segment).record = None;
@@ -229,7 +229,7 @@ impl Store {
             if record.attempts < ATTEMPTS && !self.failed_cache() {
                 return self.issue_header(id);
             }
-            // The header's buffer is given back; its ring page stays, it is the only copy.
+            // The header's buffer is given back; its journal page stays, it is the only copy.
             if let Some(page) = self.log.records.at(id).header.take() {
                 self.free_page(page, memory);
             }
@@ -253,9 +253,9 @@ impl Store {
         record.complete = true;
         let segment = record.segment;
         let page = record.header.take();
-        if let Some(ring) = record.ring.take() {
-            let page = ring.end(memory.ring_mut(shard));
-            self.log.ring_pages.push(page);
+        if let Some(journal) = record.journal.take() {
+            let page = journal.end(memory.journal_mut(shard));
+            self.log.journal_pages.push(page);
         }
         if let Some(page) = page {
             self.free_page(page, memory);

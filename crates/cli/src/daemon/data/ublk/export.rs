@@ -321,7 +321,7 @@ pub(crate) fn list() -> Result<Vec<DeviceInfo>> {
 }
 
 /// Gives a device up that no daemon serves.
-pub(crate) fn give_up(number: u32) -> Result<()> {
+pub(crate) fn let_go(number: u32) -> Result<()> {
     let mut control = UblkControl::open()?;
     control
         .command(commands::STOP_DEVICE, number, 0, &mut [])
