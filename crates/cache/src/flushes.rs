@@ -276,7 +276,7 @@ impl<T> Host<T> {
         let taken = std::mem::take(&mut flush.taken);
         let hear_anyway = if result.is_err() { &taken[..] } else { &[] };
         if result.is_err() || !planted::is(Bug::LaterFlushBelieved) {
-            self.tell_shards(now, device, failures, hear_anyway, memory);
+            self.note_failures(now, device, failures, hear_anyway, memory);
         }
         for wanted in taken {
             self.flush_ended(now, device, wanted, result, memory);
@@ -287,7 +287,7 @@ impl<T> Host<T> {
 
     /// Tells the shards here of failures of a device's flushes, but for those whose own flush is
     /// among `hear_anyway`.
-    pub(crate) fn tell_shards(
+    pub(crate) fn note_failures(
         &mut self,
         now: Nanos,
         device: Device,

@@ -214,7 +214,7 @@ impl<T> Host<T> {
     /// Takes a message of another host.
     pub fn receive(&mut self, now: Nanos, message: Message, memory: &mut dyn Memory) {
         match message {
-            Message::Submit(shard, request) => self.submit(now, shard, request, memory),
+            Message::Submit(shard, request) => self.submit_to_shard(now, shard, request, memory),
             Message::Answer(ack) => self.answered(now, ack, memory),
             Message::Flush(device) => self.flush_now(device),
             Message::Flushed {
@@ -223,7 +223,7 @@ impl<T> Host<T> {
                 failures,
             } => self.flushed_by_another(now, device, failed, failures, memory),
             Message::FlushFailed { device, failures } => {
-                self.tell_shards(now, device, failures, &[], memory);
+                self.note_failures(now, device, failures, &[], memory);
             }
             Message::CacheFailed(reason) => self.fail_cache(reason),
         }
@@ -259,7 +259,7 @@ impl<T> Host<T> {
     }
 
     /// Submits a request to a shard here, or sends it to where the shard is.
-    pub(crate) fn submit(
+    pub(crate) fn submit_to_shard(
         &mut self,
         now: Nanos,
         number: u16,

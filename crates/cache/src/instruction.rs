@@ -43,7 +43,7 @@ pub enum Instruction {
     /// Say how far the emptying is: [`Answer::Emptying`], or [`Answer::Refused`] if it ended.
     CountEmptying,
     /// Begin only write-back that somebody waits for.
-    CalmDown,
+    LimitWriteback,
     /// Write down how far everything is durable, as the last thing of an orderly stop.
     Settle,
     /// Leave the origins as they are from now on, and begin nothing once all is done.
@@ -134,7 +134,7 @@ impl<T> Host<T> {
             }
             Instruction::KeepEmptied => self.engines().for_each(Engine::cancel_shrink),
             Instruction::CountEmptying => return self.emptying(),
-            Instruction::CalmDown => self.engines().for_each(Engine::calm_down),
+            Instruction::LimitWriteback => self.engines().for_each(Engine::limit_writeback),
             Instruction::Settle => self.engines().for_each(Engine::settle),
             Instruction::Hold => self.engines().for_each(Engine::hold),
             Instruction::CountUnsettled => return Answer::Left(u64::from(!self.is_settled())),

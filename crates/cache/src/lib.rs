@@ -42,7 +42,7 @@ pub use instruction::{Answer, Backlog, Instruction};
 pub use join::Joined;
 pub use message::Message;
 pub use plain::Plain;
-pub use requests::Asked;
+pub use requests::ClientRequest;
 pub use shard::Shard;
 pub use shared::Shared;
 pub use slots::Slots;

@@ -12,7 +12,7 @@ use crate::message::Message;
 
 /// A client's request.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct ClientRequest {
     /// The volume.
     pub volume: VolumeSlot,
     /// Read, write, flush or another kind.
@@ -25,11 +25,11 @@ pub struct Asked {
     pub flush_after: bool,
 }
 
-impl Asked {
+impl ClientRequest {
     /// A flush of a volume.
     #[must_use]
-    pub fn flush(volume: VolumeSlot) -> Asked {
-        Asked {
+    pub fn flush(volume: VolumeSlot) -> ClientRequest {
+        ClientRequest {
             volume,
             kind: RequestKind::Flush,
             offset_bytes: 0,
@@ -65,20 +65,20 @@ impl<T> Host<T> {
 
     /// Sends a request off; `payload` comes back with the answer. Reads and writes bring a buffer
     /// for each of their [`Host::pieces`].
-    pub fn launch(
+    pub fn submit(
         &mut self,
         now: Nanos,
         payload: T,
-        asked: Asked,
+        request: ClientRequest,
         bufs: impl IntoIterator<Item = Buf>,
         memory: &mut dyn Memory,
     ) {
-        let Asked {
+        let ClientRequest {
             volume,
             kind,
             flush_after,
             ..
-        } = asked;
+        } = request;
         let join = self.joins.insert(Join {
             payload,
             volume,
@@ -94,7 +94,7 @@ impl<T> Host<T> {
         if kind == RequestKind::Flush {
             self.submit_flush(now, join, volume, memory);
         } else {
-            self.submit_pieces(now, join, asked, bufs, memory);
+            self.submit_pieces(now, join, request, bufs, memory);
         }
         self.part_answered(now, join, Ok(()), memory);
     }
@@ -103,17 +103,17 @@ impl<T> Host<T> {
         &mut self,
         now: Nanos,
         join: u32,
-        asked: Asked,
+        request: ClientRequest,
         bufs: impl IntoIterator<Item = Buf>,
         memory: &mut dyn Memory,
     ) {
-        let Asked {
+        let ClientRequest {
             volume,
             kind,
             offset_bytes,
             len_bytes,
             ..
-        } = asked;
+        } = request;
         let max_bytes = match kind {
             RequestKind::Discard | RequestKind::WriteZeroes { .. } => MAX_RANGE_BYTES,
             _ => MAX_REQUEST_BYTES,
@@ -137,7 +137,7 @@ impl<T> Host<T> {
                 len_bytes,
                 buf,
             };
-            self.submit(now, shard, request, memory);
+            self.submit_to_shard(now, shard, request, memory);
         }
     }
 
@@ -154,7 +154,7 @@ impl<T> Host<T> {
                 len_bytes: 0,
                 buf: Buf::EMPTY,
             };
-            self.submit(now, shard, request, memory);
+            self.submit_to_shard(now, shard, request, memory);
         }
     }
 

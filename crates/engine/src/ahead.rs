@@ -15,7 +15,7 @@ pub(crate) const MOST_REQUESTS: u64 = 4;
 /// The most that is read ahead, in bytes.
 pub(crate) const MOST_BYTES: u64 = 512 << 10;
 /// Time after which blocks that nobody asked for are dropped: they hold memory.
-pub(crate) const PATIENCE: Nanos = Nanos(50_000_000);
+pub(crate) const TIMEOUT: Nanos = Nanos(50_000_000);
 
 /// Consecutive slots that are being read ahead, or were.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use forebay_io::Counting;
 use forebay_random::SplitMix64;
 
-use crate::patience::{self, Watchdog};
+use crate::time_limit::{self, Watchdog};
 
 /// Time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(20);
@@ -97,7 +97,7 @@ impl Run {
         let now = Instant::now();
         Run {
             began: now,
-            cpu: patience::cpu_time(),
+            cpu: time_limit::cpu_time(),
             told: now,
             before: now,
             inputs,
@@ -136,7 +136,7 @@ impl Run {
         if took > self.longest {
             self.longest = took;
         }
-        if took > patience::MOST && is_slow(surface, input) {
+        if took > time_limit::MOST && is_slow(surface, input) {
             self.fail(seed, input, "time", &format!("it takes {took:?}"));
         }
     }
@@ -179,7 +179,7 @@ impl Run {
 
     fn end(mut self, surface: &dyn Surface, first: u64) {
         let seconds = self.began.elapsed().as_secs_f64();
-        let cpu_seconds = (patience::cpu_time() - self.cpu).as_secs_f64();
+        let cpu_seconds = (time_limit::cpu_time() - self.cpu).as_secs_f64();
         let (name, inputs) = (surface.name(), self.inputs);
         println!(
             "{name}: {inputs} inputs of seeds {first}..{} in {seconds:.1} s, {:.0} a second, {:.0} a second of CPU; most \
@@ -222,9 +222,9 @@ impl Run {
 fn is_slow(surface: &mut dyn Surface, input: &[u8]) -> bool {
     EXPECTED.set(true);
     let is_slow = (0..2).all(|_| {
-        let began = patience::cpu_time();
+        let began = time_limit::cpu_time();
         let _ = catch_unwind(AssertUnwindSafe(|| surface.feed(input)));
-        patience::cpu_time() - began > patience::MOST
+        time_limit::cpu_time() - began > time_limit::MOST
     });
     EXPECTED.set(false);
     is_slow
@@ -286,8 +286,8 @@ mod tests {
                 1 => panic!("a planted fault"),
                 2 => drop(std::hint::black_box(vec![0_u8; 1 << 20])),
                 3 => {
-                    let began = patience::cpu_time();
-                    while patience::cpu_time() - began < 2 * patience::MOST {}
+                    let began = time_limit::cpu_time();
+                    while time_limit::cpu_time() - began < 2 * time_limit::MOST {}
                 }
                 _ => return Outcome::Rejected("all others"),
             }

@@ -408,12 +408,12 @@ fn once_free<T>(
     attempt: impl Fn() -> io::Result<T>,
     in_use: impl Fn(&io::Error) -> bool,
 ) -> io::Result<T> {
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const TIMEOUT: Duration = Duration::from_secs(1);
     const PAUSE: Duration = Duration::from_millis(10);
     let start = Instant::now();
     loop {
         match attempt() {
-            Err(error) if in_use(&error) && start.elapsed() < PATIENCE => {
+            Err(error) if in_use(&error) && start.elapsed() < TIMEOUT => {
                 std::thread::sleep(PAUSE);
             }
             result => return result,

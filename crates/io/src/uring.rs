@@ -146,7 +146,7 @@ const FIXED_CHUNK_BYTES: usize = 1 << 30;
 /// Places for devices in the ring's table of files.
 const FIXED_FILES: u32 = 64;
 /// The longest time that a dropped ring waits for the operations it has cancelled.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A ring and the operations on it. Belongs to the thread that made it.
 pub struct Uring {
@@ -600,7 +600,7 @@ impl Drop for Uring {
         // SAFETY: the entry points to nothing.
         unsafe { self.push(entry) };
         let begin = std::time::Instant::now();
-        while self.in_flight > 0 && begin.elapsed() < CANCEL_PATIENCE {
+        while self.in_flight > 0 && begin.elapsed() < CANCEL_TIMEOUT {
             if self
                 .submit_and_wait(1, Some(Duration::from_millis(100)))
                 .is_err()

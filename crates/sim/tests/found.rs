@@ -228,7 +228,7 @@ const FOUND: [(u64, &str); 71] = [
     ),
     (
         15_158_286,
-        "a letter between threads that took twenty seconds was a livelock to the oracle",
+        "a delivery between threads that took twenty seconds was a livelock to the oracle",
     ),
     (
         15_208_382,

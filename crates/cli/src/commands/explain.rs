@@ -13,7 +13,7 @@ use crate::units;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let mut client = Client::connect(args.control.control.as_deref())?;
-    let status = client.status_within_patience()?;
+    let status = client.status_in_time()?;
     if args.control.json {
         let reasons: Vec<_> = reasons(&status)
             .map(|(bypass, reason)| {

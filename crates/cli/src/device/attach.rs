@@ -24,7 +24,7 @@ use crate::device::cache_storage::{self, CacheStorage};
 use crate::device::fingerprint::{self, Marks};
 use crate::device::holder;
 use crate::device::image_format::{OriginFormat, check_not_growing};
-use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
+use crate::device::retry::{DAEMON_END_TIMEOUT, retry_for};
 use crate::device::shared_memory::{self, Left, ShardMemory};
 use crate::device::signature::{self, Contents};
 use crate::device::state_dir::{Abandonment, DurableShard, StateDir};
@@ -42,8 +42,8 @@ pub(crate) struct Opened {
 impl Opened {
     pub(crate) fn new(path: &Path, direct: DirectIo, read_only: bool) -> Result<Opened> {
         let how = OpenHow { direct, read_only };
-        let device = patiently(
-            OF_A_DAEMON_THAT_ENDED,
+        let device = retry_for(
+            DAEMON_END_TIMEOUT,
             || RealDevice::open(path, how),
             |error| matches!(error, OpenError::Busy { .. }),
         )

@@ -16,7 +16,7 @@ use forebay_engine::shm_journal::JOURNAL_BYTES;
 use forebay_engine::{CacheId, Commit, Settings, Superblock, Surviving};
 use forebay_io::{SharedMemory, SharedMemoryError};
 
-use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
+use crate::device::retry::{DAEMON_END_TIMEOUT, retry_for};
 
 /// Memory of a shard that an earlier daemon left.
 pub(crate) struct Left {
@@ -70,8 +70,8 @@ fn open_if_there(
         let is_there = place::is_own_file(&path)
             .with_context(|| format!("cannot look for the shared memory {}", path.display()))?;
         if is_there {
-            let opened = patiently(
-                OF_A_DAEMON_THAT_ENDED,
+            let opened = retry_for(
+                DAEMON_END_TIMEOUT,
                 || open(&path),
                 |error| matches!(error, SharedMemoryError::InUse { .. }),
             )?;

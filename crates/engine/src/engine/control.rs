@@ -240,8 +240,8 @@ impl Engine {
 
     /// Begins only write-back that somebody waits for: room, memory, a drain. The first part of an
     /// orderly stop, which does not wait for the rest.
-    pub fn calm_down(&mut self) {
-        self.origin.writeback.calm_down();
+    pub fn limit_writeback(&mut self) {
+        self.origin.writeback.limit_writeback();
         self.store.stir();
     }
 

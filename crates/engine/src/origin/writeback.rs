@@ -69,7 +69,7 @@ pub(crate) struct Writeback {
     /// Reclaim waits for the write stream's tail to become clean.
     hurried: bool,
     /// Nothing is begun that nobody waits for.
-    calm: bool,
+    only_under_pressure: bool,
 }
 
 impl Writeback {
@@ -79,8 +79,8 @@ impl Writeback {
     }
 
     /// Begins only what somebody waits for.
-    pub(crate) fn calm_down(&mut self) {
-        self.calm = true;
+    pub(crate) fn limit_writeback(&mut self) {
+        self.only_under_pressure = true;
     }
 
     pub(crate) fn hurry(&mut self) {
@@ -149,7 +149,7 @@ impl Origin {
             self.writeback.hurried = false;
             return;
         }
-        if self.writeback.calm && !self.is_pressed(store) {
+        if self.writeback.only_under_pressure && !self.is_pressed(store) {
             self.writeback.next_check = None;
             return;
         }

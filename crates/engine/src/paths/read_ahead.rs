@@ -7,7 +7,7 @@
 //! read there, as long as the index names the slot in that generation. That is looked at when a
 //! client asks, and no write has to know of blocks read ahead (I1).
 
-use crate::ahead::{LEAST_IN_ROW, MOST_BYTES, MOST_REQUESTS, PATIENCE, Piece};
+use crate::ahead::{LEAST_IN_ROW, MOST_BYTES, MOST_REQUESTS, Piece, TIMEOUT};
 use crate::format::{BlockKey, Slot};
 use crate::ids::{AheadId, RequestIndex};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
@@ -142,7 +142,7 @@ impl Engine {
     }
 
     fn start_reading_ahead(&mut self, now: Nanos, key: BlockKey, count: u16, slot: Slot, buf: Buf) {
-        self.ahead.expires = Some(Nanos(now.0 + PATIENCE.0));
+        self.ahead.expires = Some(Nanos(now.0 + TIMEOUT.0));
         let segment = self.store.log.segment_of(slot);
         segment.pins += 1;
         let id = self.ahead.pieces.insert(Piece {

@@ -13,7 +13,7 @@ pub const BLOCKS: u64 = 192;
 const SEGMENTS: u32 = 24;
 const RAM_BYTES: usize = 16 << 20;
 /// Rounds after which a request that is not answered hangs.
-const PATIENCE: usize = 4000;
+const TIMEOUT: usize = 4000;
 
 /// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -294,7 +294,7 @@ impl Served {
             buf,
         };
         self.engines[shard].submit(self.now, request, &mut self.ram);
-        for _ in 0..PATIENCE {
+        for _ in 0..TIMEOUT {
             while let Some(ack) = self.engines[shard].next_ack() {
                 if ack.id == id {
                     return ack.result;

@@ -29,19 +29,19 @@ impl World<'_> {
                 };
                 let value = self.fresh();
                 let effect = crate::model::Effect::Store(value);
-                self.ask(range, super::Ask::Write { effect, fua: false })?;
+                self.request(range, super::Kind::Write { effect, fua: false })?;
             }
             self.quiesce()?;
             // Everything is written back, so that the origin is whole when the cache fails.
             for volume in 0..self.volumes.len() as u16 {
                 self.drain(volume)?;
-                self.ask(
+                self.request(
                     crate::model::Range {
                         volume,
                         sector: 0,
                         count: 0,
                     },
-                    super::Ask::Flush,
+                    super::Kind::Flush,
                 )?;
             }
             self.quiesce()?;
@@ -379,11 +379,11 @@ impl World<'_> {
                 "{checksum_errors} checksum errors were counted and nothing was damaged"
             ));
         }
-        self.mail = super::mail::Mail::default();
+        self.deliveries = super::deliveries::Deliveries::default();
         self.commands = super::commands::Commands::default();
         self.control_flushes.clear();
-        self.flights.clear();
-        self.free_flights.clear();
+        self.in_flight.clear();
+        self.free_in_flight.clear();
         self.due.clear();
         self.record_due = None;
         self.requests.clear();

@@ -3,7 +3,7 @@
 use forebay_cache::{Abandonment, Report};
 use forebay_engine::{Superblock, VolumeSlot};
 
-use super::mail::{CONTROL, Letter};
+use super::deliveries::{CONTROL, Delivery};
 use super::{Check, World};
 use crate::device::Control;
 use crate::rng::Rng;
@@ -49,7 +49,7 @@ impl World<'_> {
             return self.pump(0);
         }
         for (host, serial) in serials.into_iter().enumerate() {
-            self.post(CONTROL, host, Letter::Recorded(serial));
+            self.post(CONTROL, host, Delivery::Recorded(serial));
         }
         Ok(())
     }

@@ -174,10 +174,10 @@ impl Run<'_, '_> {
                 step
             };
             happened = match step {
-                Step::Tell(instruction) => Happened::Told(self.tell(&instruction)?),
+                Step::Instruct(instruction) => Happened::Instructed(self.tell(&instruction)?),
                 Step::Look(instruction) => {
                     self.listen()?;
-                    Happened::Told(self.tell(&instruction)?)
+                    Happened::Instructed(self.tell(&instruction)?)
                 }
                 Step::Record(change) => Happened::Recorded(self.record(&change)?),
                 Step::Flush(volume) => Happened::Flushed(self.flush(volume)?),

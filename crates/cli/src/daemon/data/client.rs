@@ -19,7 +19,7 @@ pub(in crate::daemon) const INLET_BYTES: usize = 128 << 10;
 const DIRECT_BYTES: usize = 16 << 10;
 /// The longest time a client may leave its answers unread, or a payload unsent, while others wait
 /// for the memory that holds them; and any message unfinished while others wait for its place.
-const PATIENCE: Nanos = Nanos(10 * Nanos::SECOND.0);
+const TIMEOUT: Nanos = Nanos(10 * Nanos::SECOND.0);
 
 /// A client's next request, which waits for memory.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ impl Worker {
             match step.event {
                 None => return,
                 Some(Event::Opened(_)) => unreachable!("a client opened its export before"),
-                Some(Event::Write(request, parts)) => self.take_off(name, volume, request, parts),
+                Some(Event::Write(request, parts)) => self.submit_nbd(name, volume, request, parts),
                 Some(Event::Payload {
                     ticket,
                     offset_bytes,
@@ -189,7 +189,9 @@ impl Worker {
                 Some(Event::Request(request)) if request.command == Command::Read => {
                     client.blocked = Some(Blocked::Read(request));
                 }
-                Some(Event::Request(request)) => self.take_off(name, volume, request, Parts::new()),
+                Some(Event::Request(request)) => {
+                    self.submit_nbd(name, volume, request, Parts::new())
+                }
             }
         }
     }
@@ -219,7 +221,7 @@ impl Worker {
         };
         match (client.blocked.take(), parts) {
             (Some(Blocked::Read(request)), Some(parts)) => {
-                self.take_off(name, volume, request, parts)
+                self.submit_nbd(name, volume, request, parts)
             }
             (Some(Blocked::Read(request)), None) => {
                 client
@@ -427,14 +429,14 @@ impl Worker {
     pub(super) fn end_slow_clients(&mut self) {
         let (now, starving) = (self.now, self.is_short_of_memory());
         for client in self.clients.iter_mut() {
-            if starving && client.sending && now.since(client.sending_since) > PATIENCE {
+            if starving && client.sending && now.since(client.sending_since) > TIMEOUT {
                 seldom::HELD_UP.warn(format_args!(
                     "a client does not read its answers while others wait for memory; its connection is closed"
                 ));
                 client.cut();
                 client.queue(&mut self.busy);
             }
-            let stalls = now.since(client.received_at) > PATIENCE && client.owes_payload();
+            let stalls = now.since(client.received_at) > TIMEOUT && client.owes_payload();
             if starving && stalls && !client.gone {
                 seldom::HELD_UP.warn(format_args!(
                     "a client does not send the data of its write while others wait for memory; its connection is closed"
@@ -444,7 +446,7 @@ impl Worker {
             }
             // A client that waits for its next request may stay; these wait for nothing.
             let halts = client.nbd.is_mid_message() && client.blocked.is_none();
-            let halted = halts && now.since(client.received_at) > PATIENCE;
+            let halted = halts && now.since(client.received_at) > TIMEOUT;
             if halted && client.seat.is_wanted() && !client.gone {
                 seldom::HELD_UP.warn(format_args!(
                     "a client stopped in the middle of a message while others wait for its place; its connection is closed"

@@ -5,7 +5,7 @@
 //! ```text
 //! socket ─ recv ─> client.rs: NBD bytes to requests ─> flight.rs: buffers
 //! (ublk driver ─> ublk/queue.rs: descriptors to requests ─> flight.rs)
-//!     ─> Host::launch ─> next_order ─> Driver ─ io_uring ─> complete ─> next_answer
+//!     ─> Host::submit ─> next_order ─> Driver ─ io_uring ─> complete ─> next_answer
 //!     ─> flight.rs ─> client.rs: reply ─ send ─> socket
 //! ```
 //!
@@ -26,8 +26,8 @@ use forebay_io::{
 
 use super::adaptive_polling::AdaptivePolling;
 use super::client::Client;
-use super::flight::{Asker, Flight};
 use super::held_back::HeldBackList;
+use super::in_flight::{InFlight, Requester};
 use super::link::{Link, Message};
 use super::served::{Clock, ServedVolume, TimedDevice};
 use super::tap::Taps;
@@ -65,7 +65,7 @@ pub(in crate::daemon) struct Worker {
     notices: Sender<Notice>,
     pub(in crate::daemon) peers: Vec<Link>,
     /// This thread's part of the cache.
-    pub(in crate::daemon) host: Host<Flight>,
+    pub(in crate::daemon) host: Host<InFlight>,
     /// The cache's devices by number, one of the driver's for each shard.
     cache_devices: Vec<(u8, DriverDevice)>,
     pub(in crate::daemon) volumes: Vec<Option<(ServedVolume, DriverDevice)>>,
@@ -76,7 +76,7 @@ pub(in crate::daemon) struct Worker {
     /// Durations of requests of this thread's clients.
     pub(in crate::daemon) times: VolumeTimes,
     /// Askers of blocks that another worker knows of.
-    pub(super) questions: Slots<Asker>,
+    pub(super) status_queries: Slots<Requester>,
     /// Waiters for flushes of the control plane.
     control_flushes: Vec<(Device, Sender<ControlFlush>)>,
     failing: Arc<Failing>,
@@ -92,7 +92,7 @@ pub(in crate::daemon) struct Worker {
     /// Kept so that giving buffers back allocates nothing.
     pub(in crate::daemon) released: Vec<u64>,
     /// A request was answered this turn.
-    pub(super) landed: bool,
+    pub(super) has_finished: bool,
     adaptive_polling: AdaptivePolling,
     /// No request is taken from clients (while a volume is removed).
     pub(in crate::daemon) paused: bool,
@@ -141,7 +141,7 @@ impl Worker {
             no_exports: ExportTable::default(),
             taps: Taps::default(),
             times: VolumeTimes::default(),
-            questions: Slots::default(),
+            status_queries: Slots::default(),
             control_flushes: Vec::new(),
             failing: parts.failing,
             clients: Slots::default(),
@@ -150,7 +150,7 @@ impl Worker {
             starving: Vec::new(),
             held_back: HeldBackList::default(),
             released: Vec::new(),
-            landed: false,
+            has_finished: false,
             adaptive_polling: AdaptivePolling::default(),
             paused: false,
             completions: Vec::new(),
@@ -276,7 +276,7 @@ impl Worker {
             .iter_mut()
             .filter(|client| client.volume == slot)
             .count();
-        let used = used + self.questions.len();
+        let used = used + self.status_queries.len();
         if used > 0 {
             return Err(used as u64);
         }
@@ -414,7 +414,7 @@ impl Worker {
     fn turn(&mut self) -> Result<(), UringError> {
         let timeout = self.time_to_wait();
         let work_left = self.busy.is_empty();
-        if std::mem::take(&mut self.landed) && work_left && self.host.requests() == 0 {
+        if std::mem::take(&mut self.has_finished) && work_left && self.host.requests() == 0 {
             self.ring.submit_and_wait(0, None)?;
             let ring = &mut self.ring;
             self.adaptive_polling.look(|| ring.has_completions());
@@ -476,8 +476,10 @@ impl Worker {
             match message {
                 Message::Host(message) => self.host.receive(self.now, message, &mut self.arena),
                 Message::Client(admitted) => self.add_client(*admitted),
-                Message::Ask(question) => self.asked(question),
-                Message::Told(flight, extents) => self.told(flight, &extents),
+                Message::StatusQuery(query) => self.answer_status_query(query),
+                Message::StatusReply(in_flight, extents) => {
+                    self.take_status_reply(in_flight, &extents)
+                }
                 Message::Task(task) => task(self),
             }
         }
@@ -506,7 +508,7 @@ impl Worker {
             }
             while let Some(answer) = self.host.next_answer() {
                 goes_on = true;
-                self.land(answer);
+                self.finish(answer);
             }
             if self.done.is_empty() {
                 return goes_on;
@@ -589,7 +591,7 @@ impl Worker {
             let mut waiting = self.control_flushes.iter();
             if let Some(at) = waiting.position(|(known, _)| *known == flush.device) {
                 let (_, answer) = self.control_flushes.remove(at);
-                // The asker may have stopped waiting.
+                // The requester may have stopped waiting.
                 let _ = answer.send(flush);
             }
         }

@@ -266,7 +266,7 @@ impl Wait<'_> {
                     self.daemon.take_failure_report(worker, report)
                 }
                 Notice::Stop { done, .. } => {
-                    // An asker that asked twice is told by the end of the process.
+                    // A requester that asked twice is told by the end of the process.
                     let _ = done.send(Err("the daemon is stopping already".to_owned()));
                 }
                 Notice::Failed { worker, reason } => {

@@ -48,11 +48,11 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 pub(crate) fn serve(plan: Plan) -> Result<()> {
     let control_path = control_path(&plan);
     http::address::check(&plan.http, &control_path)?;
-    let Launched {
+    let Serving {
         daemon,
         notices,
         threads,
-    } = launch(plan, false)?;
+    } = start_serving(plan, false)?;
     hook::start(&daemon)?;
     sampler::start(&daemon)?;
     health::start(&daemon)?;
@@ -73,11 +73,11 @@ pub(crate) fn serve(plan: Plan) -> Result<()> {
 
 /// Runs a daemon for one drain of the only volume that it serves, and stops it.
 pub(crate) fn drain_offline(plan: Plan, show: &mut dyn FnMut(&Value)) -> Result<Value> {
-    let Launched {
+    let Serving {
         daemon,
         notices,
         threads,
-    } = launch(plan, true)?;
+    } = start_serving(plan, true)?;
     let drained = daemon.find_volume(None).and_then(|volume| {
         let progress = daemon.drain(&volume, &mut |progress| {
             show(&answer::progress_parameters(progress));
@@ -112,7 +112,7 @@ fn is_interrupted(daemon: &Daemon, notices: &Receiver<Notice>) -> bool {
     interrupted
 }
 
-struct Launched {
+struct Serving {
     daemon: Arc<Daemon>,
     notices: Receiver<Notice>,
     threads: Vec<JoinHandle<()>>,
@@ -129,7 +129,7 @@ fn end_with_any_panic() {
 }
 
 /// `saves` what is unsaved of a cache that failed, where a daemon that serves it refuses.
-fn launch(plan: Plan, saves: bool) -> Result<Launched> {
+fn start_serving(plan: Plan, saves: bool) -> Result<Serving> {
     end_with_any_panic();
     for note in &plan.notes {
         tracing::warn!("{note}");
@@ -236,7 +236,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         let _ = shutdown::stop(&daemon, &to_main, threads, Devices::KeepUsed);
         return Err(error);
     }
-    Ok(Launched {
+    Ok(Serving {
         daemon,
         notices: to_main,
         threads,
@@ -308,8 +308,8 @@ fn run(
     threads: Vec<JoinHandle<()>>,
 ) -> Result<()> {
     loop {
-        let patience = daemon.next_record().unwrap_or(Duration::MAX);
-        let notice = match notices.recv_timeout(patience) {
+        let timeout = daemon.next_record().unwrap_or(Duration::MAX);
+        let notice = match notices.recv_timeout(timeout) {
             Ok(notice) => notice,
             Err(RecvTimeoutError::Timeout) => {
                 daemon.put_on_record();

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::hook::{Hook, Phase, Told};
+use super::hook::{Hook, HookEvent, Phase};
 use crate::report::trouble::Trouble;
 use crate::wall_clock::since_1970;
 
@@ -47,7 +47,7 @@ impl Events {
 
     fn note_once(&self, kind: &str, volume: Option<String>, text: String) {
         let unix_seconds = self.keep(kind, text.clone());
-        self.hook.tell(Told {
+        self.hook.tell(HookEvent {
             kind: kind.to_owned(),
             phase: Phase::Once,
             volume,
@@ -63,7 +63,7 @@ impl Events {
             Phase::Begin | Phase::Once => ("trouble", trouble.text.clone()),
         };
         let unix_seconds = self.keep(kind, text.clone());
-        self.hook.tell(Told {
+        self.hook.tell(HookEvent {
             kind: trouble.kind.clone(),
             phase,
             volume: trouble.volume.clone(),

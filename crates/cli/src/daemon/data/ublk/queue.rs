@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use forebay_cache::{Asked, Slots};
+use forebay_cache::{ClientRequest, Slots};
 use forebay_engine::{Buf, Failure, RequestKind, VolumeSlot};
 use forebay_frontend::nbd::Parts;
 use forebay_frontend::ublk::commands;
@@ -18,8 +18,8 @@ use forebay_io::ublk::{Descriptors, TagCommand, UblkDevice};
 use forebay_io::{PoolView, Token};
 use smallvec::SmallVec;
 
-use crate::daemon::data::flight::Asker;
 use crate::daemon::data::held_back::HeldBack;
+use crate::daemon::data::in_flight::Requester;
 use crate::daemon::data::worker::Worker;
 use crate::failure::in_words;
 
@@ -180,20 +180,20 @@ impl Worker {
             self.answer(place, tag, Err(Failure::Io));
             return true;
         }
-        let asker = Asker::Queue {
+        let requester = Requester::Queue {
             place,
             tag,
             kind: request.kind,
             len_bytes: request.len_bytes,
         };
-        let asked = Asked {
+        let request = ClientRequest {
             volume,
             kind: request.kind,
             offset_bytes: range.0,
             len_bytes: range.1,
             flush_after: false,
         };
-        self.launch(asker, asked, parts);
+        self.submit(requester, request, parts);
         true
     }
 

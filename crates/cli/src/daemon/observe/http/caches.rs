@@ -229,7 +229,7 @@ impl Now {
 
 /// Something that a page asks of a cache.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Question {
+pub(super) enum StatusQuery {
     Status,
     History { since: f64 },
     Events { after: u64 },
@@ -238,16 +238,16 @@ pub(super) enum Question {
 }
 
 /// The answer of another daemon, over its control socket.
-pub(super) fn ask(socket: &Path, question: Question) -> Result<Value> {
+pub(super) fn ask(socket: &Path, question: StatusQuery) -> Result<Value> {
     let (method, parameters, part) = match question {
-        Question::Status => ("Status", json!({}), None),
-        Question::History { since } => {
+        StatusQuery::Status => ("Status", json!({}), None),
+        StatusQuery::History { since } => {
             let parameters = json!({ "since_unix_seconds": since });
             ("History", parameters, None)
         }
-        Question::Events { after } => ("Events", json!({ "after": after }), Some("events")),
-        Question::Volumes => ("Volumes", json!({}), Some("volumes")),
-        Question::Settings => ("Get", json!({}), Some("settings")),
+        StatusQuery::Events { after } => ("Events", json!({ "after": after }), Some("events")),
+        StatusQuery::Volumes => ("Volumes", json!({}), Some("volumes")),
+        StatusQuery::Settings => ("Get", json!({}), Some("settings")),
     };
     let asked = Client::soon(socket).and_then(|mut client| client.ask(method, &parameters));
     let mut answer =
