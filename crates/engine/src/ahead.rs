@@ -19,14 +19,14 @@ pub(crate) const TIMEOUT: Nanos = Nanos(50_000_000);
 
 /// Consecutive slots that are being read ahead, or were.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct AheadRun {
     pub(crate) key: BlockKey,
     pub(crate) count: u16,
     pub(crate) slot: Slot,
     /// Of the slots' segment when they were read.
     pub(crate) generation: Sequence,
     pub(crate) buf: Buf,
-    /// True if the piece is in memory.
+    /// True if the run is in memory.
     pub(crate) is_read: bool,
     /// Nobody will ask for it.
     pub(crate) is_dropped: bool,
@@ -42,8 +42,8 @@ pub(crate) struct ReadAhead {
     pub(crate) in_row: u8,
     /// Everything before is read ahead, as far as it was cached.
     pub(crate) planned: BlockKey,
-    pub(crate) pieces: Slab<AheadId, Piece>,
-    /// Pieces that can be asked for, in order.
+    pub(crate) runs: Slab<AheadId, AheadRun>,
+    /// Runs that can be asked for, in order.
     pub(crate) wanted: VecDeque<AheadId>,
     pub(crate) expires: Option<Nanos>,
 }
@@ -51,40 +51,40 @@ pub(crate) struct ReadAhead {
 impl ReadAhead {
     /// Whether nothing is held.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.runs.is_empty()
     }
 
-    /// When pieces not asked for are dropped.
+    /// When runs not asked for are dropped.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.expires
     }
 
-    /// Drops pieces not asked for.
+    /// Drops runs not asked for.
     pub(crate) fn drop_all(&mut self, memory: &mut dyn Memory) {
         self.expires = None;
         self.planned = BlockKey::default();
         self.drop_before(BlockKey(BlockKey::END), memory);
     }
 
-    /// Drops pieces that the stream has passed without asking: they were written since.
+    /// Drops runs that the stream has passed without asking: they were written since.
     pub(crate) fn drop_before(&mut self, key: BlockKey, memory: &mut dyn Memory) {
         while let Some(&id) = self.wanted.front() {
-            let piece = self.pieces.at(id);
-            if piece.key >= key {
+            let run = self.runs.at(id);
+            if run.key >= key {
                 return;
             }
             self.wanted.pop_front();
-            if piece.is_read {
+            if run.is_read {
                 self.forget(id, memory);
             } else {
-                piece.is_dropped = true;
+                run.is_dropped = true;
             }
         }
     }
 
     pub(crate) fn forget(&mut self, id: AheadId, memory: &mut dyn Memory) {
-        if let Some(piece) = self.pieces.remove(id) {
-            memory.free(piece.buf);
+        if let Some(run) = self.runs.remove(id) {
+            memory.free(run.buf);
         }
     }
 

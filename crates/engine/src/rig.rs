@@ -14,7 +14,7 @@ use crate::settings::{Mode, Settings};
 use crate::shm_journal::{self, JOURNAL_BYTES, ShmIdentity};
 use crate::slab::SlabId;
 use crate::store::Store;
-use crate::store::append::{Keys, Piece};
+use crate::store::append::{AppendRun, Keys};
 use crate::store::log::Log;
 use crate::store::op::Op;
 use crate::store::volumes::{Volume, VolumeConfig};
@@ -136,7 +136,7 @@ impl Rig {
             .alloc(usize::from(count) * BLOCK_BYTES)
             .expect("memory");
         self.ram.bytes_mut(buf).fill(first as u8);
-        let piece = Piece {
+        let run = AppendRun {
             stream,
             keys: Keys::Run(key, count),
             buf,
@@ -147,7 +147,7 @@ impl Rig {
             copies: None,
             places: 0,
         };
-        self.store.append_piece(self.now, piece, &mut self.ram);
+        self.store.append(self.now, run, &mut self.ram);
     }
 
     /// Appends blocks. Returns whether all of them are in the log.

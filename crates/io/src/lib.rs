@@ -40,4 +40,4 @@ pub use probe::block_device_user;
 pub use recording::Recording;
 pub use shared_memory::{SharedMemory, SharedMemoryError, allocate};
 pub use shared_words::SharedWords;
-pub use uring::{Completion, FileTarget, SendPiece, Token, Uring, UringError, Waker};
+pub use uring::{Completion, FileTarget, SendPart, Token, Uring, UringError, Waker};

@@ -16,7 +16,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use crate::pool::PoolView;
 use crate::slots::Slots;
 use message::Message;
-pub use message::SendPiece;
+pub use message::SendPart;
 pub use waker::Waker;
 
 /// The name of an operation on the ring; comes back in its [`Completion`].
@@ -371,7 +371,7 @@ impl Uring {
 
     /// Sends several buffers in order as one piece; otherwise as [`Uring::send`].
     pub fn send_vectored(&mut self, socket: BorrowedFd<'_>, bufs: &[Buf], token: Token) {
-        let pieces = bufs.iter().map(|buf| SendPiece::Buf {
+        let pieces = bufs.iter().map(|buf| SendPart::Buf {
             buf: *buf,
             skip_bytes: 0,
         });
@@ -383,7 +383,7 @@ impl Uring {
     pub fn send_pieces<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
-        pieces: impl Iterator<Item = SendPiece<'a>>,
+        pieces: impl Iterator<Item = SendPart<'a>>,
         token: Token,
     ) {
         let (index, header) = self.message(pieces, token);
@@ -400,7 +400,7 @@ impl Uring {
     pub fn recv_parts(&mut self, socket: BorrowedFd<'_>, parts: &[(Buf, u32)], token: Token) {
         let pieces = parts
             .iter()
-            .map(|&(buf, skip_bytes)| SendPiece::Buf { buf, skip_bytes });
+            .map(|&(buf, skip_bytes)| SendPart::Buf { buf, skip_bytes });
         let (index, header) = self.message(pieces, token);
         let entry = opcode::RecvMsg::new(types::Fd(socket.as_raw_fd()), header)
             .build()
@@ -411,7 +411,7 @@ impl Uring {
 
     fn message<'a>(
         &mut self,
-        pieces: impl Iterator<Item = SendPiece<'a>>,
+        pieces: impl Iterator<Item = SendPart<'a>>,
         token: Token,
     ) -> (u32, *mut libc::msghdr) {
         let mut message = self.spare_messages.pop().unwrap_or_else(Message::empty);

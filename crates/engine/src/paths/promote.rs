@@ -12,18 +12,18 @@ use crate::jobs::{Job, Turn};
 use crate::map::locks::Owner;
 use crate::parts::Engine;
 use crate::slab::Slab;
-use crate::store::append::{Keys, Piece};
+use crate::store::append::{AppendRun, Keys};
 use crate::store::op::{Op, Reader};
 
 /// A run of blocks to be appended for a promotion.
-pub(crate) fn promoted_piece(
+pub(crate) fn promoted_run(
     stream: Stream,
     key: BlockKey,
     count: u16,
     buf: Buf,
     owner: Owner,
-) -> Piece {
-    Piece {
+) -> AppendRun {
+    AppendRun {
         stream,
         keys: Keys::Run(key, count),
         buf,
@@ -195,19 +195,19 @@ impl Engine {
         self.store.stats.promoted_blocks += u64::from(count);
         let mut at = 0;
         while at < usize::from(count) {
-            let run = streams[at..]
+            let len = streams[at..]
                 .iter()
                 .take_while(|stream| **stream == streams[at])
                 .count();
-            let piece = promoted_piece(
+            let run = promoted_run(
                 streams[at],
                 key.plus(at as u64),
-                run as u16,
-                buf.slice(at * block_bytes, run * block_bytes),
+                len as u16,
+                buf.slice(at * block_bytes, len * block_bytes),
                 Owner::Job(job),
             );
-            self.append(now, piece, memory);
-            at += run;
+            self.append(now, run, memory);
+            at += len;
         }
     }
 

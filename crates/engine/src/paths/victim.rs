@@ -15,7 +15,7 @@ use crate::format::Slot;
 use crate::ids::RequestIndex;
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::parts::Engine;
-use crate::paths::read::Extent;
+use crate::paths::read::ReadRun;
 use crate::planted::{self, Bug};
 use crate::store::op::{Op, VictimRead};
 
@@ -28,7 +28,7 @@ impl Engine {
         now: Nanos,
         request: RequestIndex,
         volume: VolumeSlot,
-        block: Extent,
+        block: ReadRun,
         slot: Slot,
         memory: &mut dyn Memory,
     ) {

@@ -21,7 +21,7 @@ use crate::parts::Engine;
 use crate::planted::{self, Bug};
 use crate::policy::admission::SEQUENTIAL_BYTES;
 use crate::settings::mode::Writes;
-use crate::store::append::{Keys, Piece};
+use crate::store::append::{AppendRun, Keys};
 use crate::store::durability::Waiter;
 
 /// Write-zeroes up to this length are logged in write-back mode; longer ones the origin does
@@ -380,7 +380,7 @@ impl Engine {
                     )
                 }
             };
-            let piece = Piece {
+            let run = AppendRun {
                 stream: Stream::Write,
                 keys: Keys::Run(key, count),
                 buf,
@@ -391,7 +391,7 @@ impl Engine {
                 copies: None,
                 places: 0,
             };
-            self.append(now, piece, memory);
+            self.append(now, run, memory);
         }
     }
 

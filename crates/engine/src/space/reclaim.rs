@@ -27,7 +27,7 @@ use crate::planted::{self, Bug};
 use crate::policy::Policy;
 use crate::space::Space;
 use crate::store::Store;
-use crate::store::append::{Keys, Piece};
+use crate::store::append::{AppendRun, Keys};
 use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 use crate::store::op::{Op, ReadPart};
 
@@ -565,7 +565,7 @@ impl Space {
         let buf = state.buf.expect("a batch was read");
         let stream = state.stream;
         state.outstanding = 1;
-        let mut pieces: Vec<(Piece, usize)> = Vec::new();
+        let mut runs: Vec<(AppendRun, usize)> = Vec::new();
         for (at, (key, slot, to)) in batch.iter().copied().enumerate() {
             if store.index.find(key) != Some(slot) {
                 continue;
@@ -583,26 +583,26 @@ impl Space {
                 }
                 store.stats.unreadable_dirty_blocks += 1;
             }
-            self.add_to_pieces(store, &mut pieces, at, key, slot, to, job, buf);
+            self.add_to_runs(store, &mut runs, at, key, slot, to, job, buf);
         }
-        let blocks: usize = pieces
+        let blocks: usize = runs
             .iter()
-            .map(|(piece, _)| usize::from(piece.keys.len()))
+            .map(|(run, _)| usize::from(run.keys.len()))
             .sum();
         self.retain_job(job).outstanding += blocks as u32;
         store.stats.retained_blocks += blocks as u64;
-        for (piece, _) in pieces {
-            store.append_piece(now, piece, memory);
+        for (run, _) in runs {
+            store.append(now, run, memory);
         }
         self.retained(job, 1, memory);
     }
 
-    /// Adds a block to the last piece if it goes to the same place in the same variant.
+    /// Adds a block to the last run if it goes to the same place in the same variant.
     #[allow(clippy::too_many_arguments, reason = "one block's whole description")]
-    fn add_to_pieces(
+    fn add_to_runs(
         &mut self,
         store: &Store,
-        pieces: &mut Vec<(Piece, usize)>,
+        runs: &mut Vec<(AppendRun, usize)>,
         at: usize,
         key: BlockKey,
         slot: Slot,
@@ -619,22 +619,22 @@ impl Space {
         );
         let (dirty, zero) = (flags.dirty(), flags.zero());
         let checksum = store.index.checksum(slot);
-        if let Some((piece, next)) = pieces.last_mut()
+        if let Some((run, next)) = runs.last_mut()
             && *next == at
-            && piece.stream == to
-            && piece.dirty == dirty
-            && piece.zero == zero
-            && let (Keys::List(keys), Some(copies)) = (&mut piece.keys, &mut piece.copies)
+            && run.stream == to
+            && run.dirty == dirty
+            && run.zero == zero
+            && let (Keys::List(keys), Some(copies)) = (&mut run.keys, &mut run.copies)
         {
             keys.push(key);
             copies.push((slot, checksum));
             if !zero {
-                piece.buf.len_bytes += block_bytes as u32;
+                run.buf.len_bytes += block_bytes as u32;
             }
             *next += 1;
             return;
         }
-        let piece = Piece {
+        let run = AppendRun {
             stream: to,
             keys: Keys::List(vec![key]),
             buf: if zero {
@@ -649,7 +649,7 @@ impl Space {
             copies: Some(vec![(slot, checksum)]),
             places: 0,
         };
-        pieces.push((piece, at + 1));
+        runs.push((run, at + 1));
     }
 
     /// Blocks of the batch were appended, or superseded meanwhile.

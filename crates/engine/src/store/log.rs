@@ -13,7 +13,7 @@ use crate::interface::{Buf, Nanos};
 use crate::planted::{self, Bug};
 use crate::shm_journal::{JournalPage, PAGES};
 use crate::slab::Slab;
-use crate::store::append::PlacedPiece;
+use crate::store::append::PlacedAppend;
 use crate::store::renewal_below::Below;
 
 /// Free segments that only reclaim may use: as many as streams, and one more (I18).
@@ -126,7 +126,7 @@ pub(crate) struct Filling {
     pub(crate) entries: EntryList,
     /// Bytes of entries that fit the summary.
     pub(crate) capacity_bytes: usize,
-    /// Bytes of the summary set aside for pieces that are being written.
+    /// Bytes of the summary set aside for runs that are being written.
     pub(crate) reserved_bytes: usize,
     /// The record that takes appends.
     pub(crate) record: Option<RecordId>,
@@ -147,7 +147,7 @@ pub(crate) struct Record {
     pub(crate) slot: u16,
     pub(crate) stream: Stream,
     pub(crate) entries: EntryList,
-    /// Bytes of the header set aside for pieces that are being written.
+    /// Bytes of the header set aside for runs that are being written.
     pub(crate) reserved_bytes: usize,
     pub(crate) blocks: u16,
     /// Data transfers in flight.
@@ -158,8 +158,8 @@ pub(crate) struct Record {
     pub(crate) journal: Option<JournalPage>,
     /// The header in flight.
     pub(crate) header: Option<Buf>,
-    /// Pieces whose data travels with the header; published when all is on the device.
-    pub(crate) combined: Vec<PlacedPiece>,
+    /// Runs whose data travels with the header; published when all is on the device.
+    pub(crate) combined: Vec<PlacedAppend>,
     pub(crate) attempts: u8,
     /// The flush cycle that waits for it.
     pub(crate) awaited: bool,

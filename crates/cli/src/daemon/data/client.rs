@@ -2,9 +2,9 @@
 
 use forebay_engine::{Buf, Memory, Nanos, VolumeSlot};
 use forebay_frontend::nbd::{
-    Command, Connection, ErrorCode, Event, Parts, Phase, Piece, Request, Ticket,
+    Command, Connection, ErrorCode, Event, OutputPart, Parts, Phase, Request, Ticket,
 };
-use forebay_io::{SendPiece, Token};
+use forebay_io::{SendPart, Token};
 
 use super::admitted::Admitted;
 use super::held_back::HeldBack;
@@ -289,8 +289,8 @@ impl Worker {
             return;
         }
         let pieces = output.map(|piece| match piece {
-            Piece::Bytes(bytes) => SendPiece::Bytes(bytes),
-            Piece::Buf { buf, skip_bytes } => SendPiece::Buf { buf, skip_bytes },
+            OutputPart::Bytes(bytes) => SendPart::Bytes(bytes),
+            OutputPart::Buf { buf, skip_bytes } => SendPart::Buf { buf, skip_bytes },
         });
         self.ring.send_pieces(
             client.socket.as_fd(),

@@ -3,7 +3,7 @@
 use forebay_cache::{ClientRequest, Joined};
 use forebay_engine::{Buf, Failure, MAX_REQUEST_BYTES, Memory, RequestKind, VolumeSlot};
 use forebay_frontend::nbd::{
-    BlockState, Command, ErrorCode, Extent, Lent, Parts, Request as NbdRequest, Ticket,
+    BlockState, Command, ErrorCode, Lent, Parts, Request as NbdRequest, StatusExtent, Ticket,
 };
 use smallvec::SmallVec;
 
@@ -302,7 +302,7 @@ impl Worker {
             query.offset_bytes,
             query.offset_bytes + u64::from(query.len_bytes),
         );
-        let mut extents: Vec<Extent> = Vec::new();
+        let mut extents: Vec<StatusExtent> = Vec::new();
         let mut at = start;
         while at < end {
             let next = ((at / block_bytes + 1) * block_bytes).min(end);
@@ -317,7 +317,7 @@ impl Worker {
             };
             match extents.last_mut() {
                 Some(last) if last.state == state => last.len_bytes += next - at,
-                _ => extents.push(Extent {
+                _ => extents.push(StatusExtent {
                     len_bytes: next - at,
                     state,
                 }),
@@ -344,7 +344,11 @@ impl Worker {
         });
     }
 
-    pub(in crate::daemon) fn take_status_reply(&mut self, in_flight: u32, extents: &[Extent]) {
+    pub(in crate::daemon) fn take_status_reply(
+        &mut self,
+        in_flight: u32,
+        extents: &[StatusExtent],
+    ) {
         let Some(Requester::Client { client, ticket, .. }) = self.status_queries.remove(in_flight)
         else {
             return;

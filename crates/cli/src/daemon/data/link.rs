@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Sender, channel};
 
 use forebay_engine::VolumeSlot;
-use forebay_frontend::nbd::Extent;
+use forebay_frontend::nbd::StatusExtent;
 use forebay_io::Waker;
 
 use super::admitted::Admitted;
@@ -19,7 +19,7 @@ pub(in crate::daemon) enum Message {
     /// A query about blocks of a shard of this worker.
     StatusQuery(StatusQuery),
     /// The reply to such a query.
-    StatusReply(u32, Vec<Extent>),
+    StatusReply(u32, Vec<StatusExtent>),
     /// Something to be done between two turns of the loop.
     Task(Box<dyn FnOnce(&mut Worker) + Send>),
 }

@@ -156,7 +156,7 @@ impl Store {
         }
     }
 
-    /// Writes a closed record's header, with the data of its combined pieces behind it.
+    /// Writes a closed record's header, with the data of its combined runs behind it.
     pub(crate) fn write_header(&mut self, id: RecordId, memory: &mut dyn Memory) {
         let page = memory.alloc(PAGE_BYTES);
         let Some(page) = page.or_else(|| self.spare_pages.pop()) else {
@@ -202,9 +202,9 @@ impl Store {
         let mut bufs = Bufs::new();
         bufs.push(record.header.expect("the header is encoded"));
         let mut data_bytes = 0;
-        for placed in record.combined.iter().filter(|placed| !placed.piece.zero) {
-            data_bytes += u64::from(placed.piece.buf.len_bytes);
-            bufs.push(placed.piece.buf);
+        for placed in record.combined.iter().filter(|placed| !placed.run.zero) {
+            data_bytes += u64::from(placed.run.buf.len_bytes);
+            bufs.push(placed.run.buf);
         }
         self.stats.cache_data_written_bytes += data_bytes;
         self.stats.cache_metadata_written_bytes += PAGE_BYTES as u64;
@@ -299,18 +299,18 @@ impl Store {
                 self.awaited_record_done(now);
             }
             for placed in record.combined {
-                let count = placed.piece.keys.len();
+                let count = placed.run.keys.len();
                 for i in 0..count {
                     let checksum = placed.checksums.get(usize::from(i)).copied().unwrap_or(0);
-                    self.numbered.remove(&placed.piece.keys.get(i));
+                    self.numbered.remove(&placed.run.keys.get(i));
                     self.index_block(
-                        placed.piece.keys.get(i),
+                        placed.run.keys.get(i),
                         Slot(placed.slot.0 + u32::from(i)),
                         checksum,
-                        placed.piece.kind(placed.piece.dirty),
+                        placed.run.kind(placed.run.dirty),
                     );
                 }
-                self.piece_done(&placed.piece);
+                self.append_done(&placed.run);
             }
         }
     }
