@@ -345,15 +345,15 @@ impl<T> Host<T> {
         };
         let result = match group {
             None => result,
-            Some(name) => {
-                let group = self.flushes.groups.get_mut(name);
+            Some(id) => {
+                let group = self.flushes.groups.get_mut(id);
                 let group = group.expect("a group ends with its last flush");
                 group.left -= 1;
                 group.result = group.result.and(result);
                 if group.left > 0 {
                     return;
                 }
-                let ended = self.flushes.groups.remove(name);
+                let ended = self.flushes.groups.remove(id);
                 ended.expect("just seen").result
             }
         };

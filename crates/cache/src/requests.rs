@@ -186,11 +186,11 @@ impl<T> Host<T> {
     fn part_answered(
         &mut self,
         now: Nanos,
-        name: u32,
+        id: u32,
         result: Result<(), Failure>,
         memory: &mut dyn Memory,
     ) {
-        let join = self.joins.get_mut(name);
+        let join = self.joins.get_mut(id);
         let join = join.expect("a part of a request that has not been answered");
         if let Err(failure) = result {
             join.failure.get_or_insert(failure);
@@ -213,10 +213,10 @@ impl<T> Host<T> {
         if std::mem::take(&mut join.flush_after) && join.failure.is_none() {
             join.outstanding = 1;
             let volume = join.volume;
-            self.submit_flush(now, name, volume, memory);
-            return self.part_answered(now, name, Ok(()), memory);
+            self.submit_flush(now, id, volume, memory);
+            return self.part_answered(now, id, Ok(()), memory);
         }
-        let join = self.joins.remove(name).expect("just seen");
+        let join = self.joins.remove(id).expect("just seen");
         let joined = Joined {
             payload: join.payload,
             result: join.failure.map_or(Ok(()), Err),

@@ -17,7 +17,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Keeps a thing; returns its name.
+    /// Keeps a thing; returns its id.
     pub fn insert(&mut self, thing: T) -> u32 {
         match self.free.pop() {
             Some(place) => {
@@ -31,12 +31,12 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The thing of this name.
+    /// The thing of this id.
     pub fn get_mut(&mut self, place: u32) -> Option<&mut T> {
         self.places.get_mut(place as usize)?.as_mut()
     }
 
-    /// Takes a thing out; its name is given again.
+    /// Takes a thing out; its id is given again.
     pub fn remove(&mut self, place: u32) -> Option<T> {
         let thing = self.places.get_mut(place as usize)?.take()?;
         self.free.push(place);
