@@ -28,8 +28,7 @@ turn. DIRECTORY has the published traces under the names that docs/policies.md g
 xz, bzip2 and gzip decompress; without it only generated ones are taken.
   --only LIST   these traces, by name
   --scale N     generated traces N times smaller (1)
-  --threads N   how many candidates run at a time (1)
-  --json        a JSON document instead of tables";
+  --threads N   how many candidates run at a time (1)";
 
 /// Cache sizes, in percent of the distinct blocks. Sizes that the engine cannot make are left out,
 /// and of the rest the smallest are taken.
@@ -64,7 +63,6 @@ struct Arguments {
     only: Option<Vec<String>>,
     scale: u64,
     threads: usize,
-    json: bool,
 }
 
 /// Runs the comparison and returns what is to be printed.
@@ -86,11 +84,7 @@ pub fn run(words: impl Iterator<Item = String>, progress: Progress<'_>) -> Resul
             sizes,
         });
     }
-    let results = Results { candidates, traces };
-    Ok(match arguments.json {
-        true => report::json(&results),
-        false => report::tables(&results),
-    })
+    Ok(report::tables(&Results { candidates, traces }))
 }
 
 fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
@@ -99,7 +93,6 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         only: None,
         scale: 1,
         threads: 1,
-        json: false,
     };
     let mut words = words;
     while let Some(word) = words.next() {
@@ -112,7 +105,6 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--only" => arguments.only = Some(value()?.split(',').map(str::to_owned).collect()),
             "--scale" => arguments.scale = count(value()?)?,
             "--threads" => arguments.threads = count(value()?)? as usize,
-            "--json" => arguments.json = true,
             _ if word.starts_with('-') => return Err(format!("`{word}` is not understood")),
             _ => arguments.directory = Some(word.into()),
         }

@@ -1,10 +1,8 @@
-//! Results of the runs, for people and for programs.
+//! Results of the runs.
 
-mod json;
 mod markdown;
 mod writeback;
 
-pub use json::json;
 pub use markdown::{between_marks, markdown};
 
 use crate::conditions::{missed_by_jobs, missed_by_limit, missed_by_memory};
