@@ -11,7 +11,7 @@ use crate::host::{Host, Order};
 use crate::message::Message;
 use crate::shard::Shard;
 use crate::shared::Shared;
-use crate::slots::Slots;
+use forebay_engine::Slots;
 
 /// The party that wants a flush.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ use crate::join::{Join, Joined};
 use crate::message::Message;
 use crate::shard::Shard;
 use crate::shared::Shared;
-use crate::slots::Slots;
+use forebay_engine::Slots;
 
 /// Something for a device to do.
 #[derive(Debug)]

@@ -32,7 +32,6 @@ mod plain;
 mod requests;
 mod shard;
 mod shared;
-mod slots;
 
 pub use abandonment::{Abandonment, Reports};
 pub use failure::Report;
@@ -45,4 +44,3 @@ pub use plain::Plain;
 pub use requests::ClientRequest;
 pub use shard::Shard;
 pub use shared::Shared;
-pub use slots::Slots;

@@ -8,7 +8,7 @@ use forebay_engine::{
     Stats, VolumeSlot,
 };
 
-use crate::slots::Slots;
+use forebay_engine::Slots;
 
 #[derive(Debug)]
 struct Pending {

@@ -55,6 +55,7 @@ pub use settings::laboratory::Laboratory;
 pub use settings::replacement::Replacement;
 pub use settings::volume::{MOST_KEPT_PERCENT, VolumeSettings};
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
+pub use slab::Slots;
 pub use stats::{Histogram, Stats};
 pub use store::failed::{Promise, Unsaved};
 pub use store::volumes::VolumeConfig;

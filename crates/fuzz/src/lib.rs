@@ -4,6 +4,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`campaign`] | the run over a range of seeds: count, speed, what was accepted, what failed |
+//! | [`expected_panics`] | panics that are caught, noted and not printed |
 //! | [`mutate`] | changes to valid bytes: flipped, cut, spliced, repeated, extreme numbers |
 //! | [`time_limit`] | inputs that take too long, or never end |
 //!
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod campaign;
+pub mod expected_panics;
 pub mod mutate;
 pub mod time_limit;
 

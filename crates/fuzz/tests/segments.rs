@@ -13,7 +13,7 @@ mod common;
     reason = "is also used by tests of the engine"
 )]
 mod served;
-#[path = "disk/structure.rs"]
+#[path = "../../engine/tests/forged/structure.rs"]
 mod structure;
 
 use common::BOOT;

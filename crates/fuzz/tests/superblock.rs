@@ -1,7 +1,7 @@
 //! Superblocks that somebody forged, with checksums that are right more often than not: read as an
 //! attach reads them, and written back if they are taken.
 
-#[path = "disk/structure.rs"]
+#[path = "../../engine/tests/forged/structure.rs"]
 mod structure;
 
 use forebay_engine::{CacheId, DeviceError, Geometry, Storage, Superblock, SuperblockError};

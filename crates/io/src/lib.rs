@@ -19,7 +19,6 @@ mod probe;
 mod recording;
 mod shared_memory;
 mod shared_words;
-mod slots;
 pub mod ublk;
 mod uring;
 

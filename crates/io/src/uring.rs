@@ -14,7 +14,7 @@ use forebay_engine::Buf;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use crate::pool::PoolView;
-use crate::slots::Slots;
+use forebay_engine::Slots;
 use message::Message;
 pub use message::SendPart;
 pub use waker::Waker;

@@ -27,10 +27,10 @@ use forebay_engine::{
 };
 
 use crate::instruction::{Answer, Backlog, Instruction};
-use crate::slots::Slots;
 pub use change::{Change, Fingerprint, NewVolume};
 use detach::Detach;
 use drain::Drain;
+use forebay_engine::Slots;
 use forget::Forget;
 use record::Recorded;
 use space::{Grow, Shrink};

@@ -25,13 +25,14 @@ use forebay_io::{Arena, Pool};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use self::crowd::{COURTESY, DEADLINE, Room, room};
+use self::crowd::{DEADLINE, room};
 use self::newcomer::{Newcomer, Turn};
 use super::admitted::Admitted;
 use super::exports::Exports;
 use super::link::{Link, Message};
 use super::listener::Listener;
 use super::seats::Seats;
+use crate::daemon::room::{COURTESY, Room};
 use crate::daemon::seldom;
 use crate::failure::in_words;
 use crate::network::nbd::Tls;
@@ -260,7 +261,7 @@ impl Hall {
         for _ in 0..ACCEPTED {
             let now = Instant::now();
             let made_by = match self.room(at, now) {
-                Room::There => None,
+                Room::There | Room::None => None,
                 Room::MadeBy(newcomer) => Some(newcomer),
                 Room::At(then) => {
                     self.resting[at] = Some(then);

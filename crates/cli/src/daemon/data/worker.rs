@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use forebay_cache::{Answer, ControlFlush, Host, Instruction, Order, Shard, Shared, Slots};
+use forebay_cache::{Answer, ControlFlush, Host, Instruction, Order, Shard, Shared};
 use forebay_engine::{
-    Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Stats, VolumeSlot,
+    Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Slots, Stats, VolumeSlot,
 };
 use forebay_frontend::nbd::ExportTable;
 use forebay_io::{

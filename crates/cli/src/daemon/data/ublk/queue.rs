@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use forebay_cache::{ClientRequest, Slots};
-use forebay_engine::{Buf, Failure, RequestKind, VolumeSlot};
+use forebay_cache::ClientRequest;
+use forebay_engine::{Buf, Failure, RequestKind, Slots, VolumeSlot};
 use forebay_frontend::nbd::Parts;
 use forebay_frontend::ublk::commands;
 use forebay_frontend::ublk::request::{DESCRIPTOR_BYTES, MAX_DEPTH, Request, data_position};
@@ -237,8 +237,7 @@ impl Worker {
     /// driver has not let go yet.
     pub(super) fn remove_queues(&mut self, volume: VolumeSlot) -> u32 {
         let mut live_tags = 0;
-        let places: Vec<u32> = self.ublk.queues.places().collect();
-        for place in places {
+        for place in self.ublk.queues.ids() {
             let Some(queue) = self.ublk.queues.get_mut(place) else {
                 continue;
             };
