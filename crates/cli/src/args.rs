@@ -129,7 +129,7 @@ pub(crate) struct ControlArgs {
 }
 
 /// Options for the use of devices.
-#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct DeviceArgs {
     /// Whether the page cache must be avoided: `required` refuses file systems that cannot do
     /// direct I/O, such as tmpfs.
@@ -140,11 +140,12 @@ pub(crate) struct DeviceArgs {
     pub(crate) state_dir: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Direct {
     /// Refuse what cannot do it.
     Required,
     /// Use it where it works.
+    #[default]
     IfPossible,
 }
 
@@ -176,7 +177,7 @@ pub(crate) struct CreateArgs {
     pub(crate) devices: DeviceArgs,
 }
 
-#[derive(Clone, Debug, PartialEq, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 #[command(
     after_help = "Example: forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --create \
 --mode writeback --nbd unix:/run/forebay/sdb.sock\n         forebay serve --config /etc/forebay/ssd.toml\n         forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --ublk --profile bcache --set sequential_cutoff=8M"
@@ -291,35 +292,7 @@ impl ServeArgs {
     pub(crate) fn of_file(path: PathBuf) -> ServeArgs {
         ServeArgs {
             config: Some(path),
-            origin: None,
-            cache: Vec::new(),
-            create: false,
-            mode: None,
-            nbd: Vec::new(),
-            nbd_insecure: false,
-            sockets: SocketArgs::default(),
-            ublk: false,
-            name: None,
-            profile: ProfileArgs::default(),
-            settings: GivenSettings::default(),
-            memory: None,
-            threads: None,
-            origin_format: None,
-            origin_emulate: None,
-            cache_emulate: None,
-            tls_cert: None,
-            tls_key: None,
-            tls_ca: None,
-            http: None,
-            http_insecure: false,
-            hook: None,
-            control: None,
-            record: None,
-            root_storage: None,
-            devices: DeviceArgs {
-                direct: Direct::IfPossible,
-                state_dir: None,
-            },
+            ..ServeArgs::default()
         }
     }
 }

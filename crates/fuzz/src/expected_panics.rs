@@ -21,7 +21,7 @@ pub fn keep_quiet() {
     }));
 }
 
-/// What `attempt` returns, or the place and the text of its panic.
+/// Returns the result of `attempt`, or the place and the text of its panic.
 ///
 /// # Errors
 /// If it panics.

@@ -75,7 +75,7 @@ pub fn run(words: impl Iterator<Item = String>, progress: Progress<'_>) -> Resul
     let mut traces = Vec::new();
     for named in chosen(&arguments)? {
         let directory = arguments.directory.as_deref();
-        let trace = named.source.read(directory, arguments.scale)?;
+        let trace = named.read(directory, arguments.scale)?;
         let (name, accesses, blocks) = (named.name, trace.len(), trace.footprint());
         progress(&format!("{name}: {accesses} accesses of {blocks} blocks"));
         let sizes = at_sizes(name, &trace, &candidates, arguments.threads, progress)?;
@@ -116,7 +116,9 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
 fn chosen(arguments: &Arguments) -> Result<Vec<Named>, String> {
     let all = traces::ALL.into_iter();
     let Some(only) = &arguments.only else {
-        let is_there = |named: &Named| arguments.directory.is_some() || named.source.is_generated();
+        let is_there = |named: &Named| {
+            arguments.directory.is_some() || matches!(named.source, Source::Generated(_))
+        };
         return Ok(all.filter(is_there).collect());
     };
     let unknown = only.iter().find(|name| {
