@@ -62,20 +62,15 @@ impl Memory for Ram {
     }
 
     fn bytes(&self, buf: Buf) -> &[u8] {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        &self.bytes[start..start + buf.len_bytes as usize]
+        &self.bytes[buf.bytes()]
     }
 
     fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        &mut self.bytes[start..start + buf.len_bytes as usize]
+        &mut self.bytes[buf.bytes()]
     }
 
     fn copy(&mut self, from: Buf, to: Buf) {
-        let start = from.start_sector as usize * SECTOR_BYTES;
-        let source = start..start + from.len_bytes as usize;
-        self.bytes
-            .copy_within(source, to.start_sector as usize * SECTOR_BYTES);
+        self.bytes.copy_within(from.bytes(), to.bytes().start);
     }
 
     fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {

@@ -396,12 +396,6 @@ impl Engine {
         next
     }
 
-    /// The number of device operations in flight or waiting to be taken.
-    #[must_use]
-    pub fn operations_in_flight(&self) -> usize {
-        self.store.operations.len()
-    }
-
     /// Whether no request, job or operation is in progress, nor anything kept for a client that
     /// reads in sequence.
     #[must_use]

@@ -4,6 +4,8 @@
 //! Nothing here does I/O or reads a clock. The daemon's io_uring loop and the simulator are two
 //! drivers of the same few types.
 
+use std::ops::Range;
+
 pub use crate::storage::{DeviceError, ReadAt, SECTOR_BYTES, Storage};
 use smallvec::SmallVec;
 
@@ -68,6 +70,13 @@ impl Buf {
             start_sector: self.start_sector + (offset_bytes / SECTOR_BYTES) as u32,
             len_bytes: len_bytes as u32,
         }
+    }
+
+    /// Where its bytes are in the driver's memory.
+    #[must_use]
+    pub fn bytes(self) -> Range<usize> {
+        let start = self.start_sector as usize * SECTOR_BYTES;
+        start..start + self.len_bytes as usize
     }
 }
 

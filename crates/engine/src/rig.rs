@@ -50,13 +50,11 @@ impl Memory for Ram {
     fn free(&mut self, _buf: Buf) {}
 
     fn bytes(&self, buf: Buf) -> &[u8] {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        &self.bytes[start..start + buf.len_bytes as usize]
+        &self.bytes[buf.bytes()]
     }
 
     fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        &mut self.bytes[start..start + buf.len_bytes as usize]
+        &mut self.bytes[buf.bytes()]
     }
 
     fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {

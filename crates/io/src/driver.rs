@@ -164,11 +164,6 @@ impl Driver {
         self.routes.set(shard, name, device.0);
     }
 
-    /// Takes one name back.
-    pub fn unroute(&mut self, shard: u16, name: Device) {
-        self.routes.clear(shard, name);
-    }
-
     /// The number of operations taken and not yet answered.
     #[must_use]
     pub fn in_flight(&self) -> usize {

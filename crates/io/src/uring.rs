@@ -369,18 +369,9 @@ impl Uring {
         unsafe { self.push(entry) };
     }
 
-    /// Sends several buffers in order as one piece; otherwise as [`Uring::send`].
-    pub fn send_vectored(&mut self, socket: BorrowedFd<'_>, bufs: &[Buf], token: Token) {
-        let pieces = bufs.iter().map(|buf| SendPart::Buf {
-            buf: *buf,
-            skip_bytes: 0,
-        });
-        self.send_pieces(socket, pieces, token);
-    }
-
     /// Sends pieces in order, as many as one transfer takes. Completes with the count of bytes,
     /// which may be less. Buffers belong to the kernel until then; other bytes are copied now.
-    pub fn send_pieces<'a>(
+    pub fn send_parts<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
         pieces: impl Iterator<Item = SendPart<'a>>,

@@ -130,11 +130,6 @@ impl SimMemory {
             })
             .collect()
     }
-
-    fn range(buf: Buf) -> std::ops::Range<usize> {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        start..start + buf.len_bytes as usize
-    }
 }
 
 impl Memory for SimMemory {
@@ -158,17 +153,17 @@ impl Memory for SimMemory {
     }
 
     fn bytes(&self, buf: Buf) -> &[u8] {
-        &self.bytes[SimMemory::range(buf)]
+        &self.bytes[buf.bytes()]
     }
 
     fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
-        &mut self.bytes[SimMemory::range(buf)]
+        &mut self.bytes[buf.bytes()]
     }
 
     fn copy(&mut self, from: Buf, to: Buf) {
         assert_eq!(from.len_bytes, to.len_bytes, "copied whole");
-        let start = SimMemory::range(to).start;
-        self.bytes.copy_within(SimMemory::range(from), start);
+        let start = to.bytes().start;
+        self.bytes.copy_within(from.bytes(), start);
     }
 
     fn journal_mut(&mut self, shard: u16) -> &mut [u8] {

@@ -395,13 +395,6 @@ impl Model {
         sector.changed = at;
     }
 
-    /// No read is in flight: nobody can ask for the past.
-    pub fn no_reads(&mut self, range: Range) {
-        for sector in self.sectors(range) {
-            sector.past.clear();
-        }
-    }
-
     /// Describes a sector, for traces.
     #[must_use]
     pub fn describe(&self, volume: u16, sector: u64) -> String {

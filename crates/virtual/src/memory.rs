@@ -58,15 +58,7 @@ fn class(len_bytes: usize) -> usize {
 
 fn pages(buf: Buf) -> std::ops::Range<usize> {
     let start = (buf.start_sector / SECTORS_PER_PAGE) as usize;
-    let end_bytes = buf.start_sector as usize * SECTOR_BYTES + buf.len_bytes as usize;
-    start..end_bytes.div_ceil(PAGE_BYTES)
-}
-
-impl ZeroMemory {
-    fn range(&self, buf: Buf) -> std::ops::Range<usize> {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        start..start + buf.len_bytes as usize
-    }
+    start..buf.bytes().end.div_ceil(PAGE_BYTES)
 }
 
 impl Memory for ZeroMemory {
@@ -100,13 +92,12 @@ impl Memory for ZeroMemory {
     }
 
     fn bytes(&self, buf: Buf) -> &[u8] {
-        &self.bytes[self.range(buf)]
+        &self.bytes[buf.bytes()]
     }
 
     fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
         self.touched[pages(buf)].fill(true);
-        let range = self.range(buf);
-        &mut self.bytes[range]
+        &mut self.bytes[buf.bytes()]
     }
 
     /// Data is zeroes on both sides already.

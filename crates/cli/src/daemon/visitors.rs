@@ -6,10 +6,11 @@
 
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::daemon::room::{Room, room};
+use crate::lock::lock;
 
 /// Pause after a connection that could not be accepted: it is still there, and to try again at once
 /// would be a loop without end.
@@ -104,7 +105,7 @@ impl<S: Stream> Visitors<S> {
     }
 
     fn present(&self) -> MutexGuard<'_, Present<S>> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.present)
     }
 }
 

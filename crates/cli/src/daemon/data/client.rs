@@ -290,7 +290,7 @@ impl Worker {
             OutputPart::Bytes(bytes) => SendPart::Bytes(bytes),
             OutputPart::Buf { buf, skip_bytes } => SendPart::Buf { buf, skip_bytes },
         });
-        self.ring.send_pieces(
+        self.ring.send_parts(
             client.socket.as_fd(),
             pieces,
             Token::new(SENT, u64::from(id)),

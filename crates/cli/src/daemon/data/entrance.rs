@@ -14,7 +14,7 @@ mod newcomer;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,7 @@ use super::seats::Seats;
 use crate::daemon::room::{COURTESY, Room};
 use crate::daemon::seldom;
 use crate::failure::in_words;
+use crate::lock::lock;
 use crate::network::nbd::Tls;
 use crate::thread;
 
@@ -92,7 +93,7 @@ impl Entrance {
         self.closing.store(true, Ordering::Release);
         // The counter is full only if the bell was rung before.
         let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = lock(&self.thread);
         if thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::warn!("the thread for new clients broke down (it says where above)");
         }

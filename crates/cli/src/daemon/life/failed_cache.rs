@@ -1,7 +1,6 @@
 //! Putting on record that the cache failed, and what is newer in it than on its origins (I15,
 //! I22): in the state directory, and on every cache device that takes it.
 
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -11,6 +10,7 @@ use forebay_engine::Unsaved;
 use crate::daemon::control::served_storage::ServedStorage;
 use crate::daemon::state::Daemon;
 use crate::device::state_dir::{self, DurableShard, UnsavedRange};
+use crate::lock::lock;
 use crate::units;
 use crate::wall_clock::since_1970;
 
@@ -20,10 +20,7 @@ const RETRY: Duration = Duration::from_secs(1);
 impl Daemon {
     /// Takes what a worker has to put on record, and puts it there once all have told theirs.
     pub(super) fn take_failure_report(&self, worker: usize, report: Report) {
-        let mut record = self
-            .failure_record
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut record = lock(&self.failure_record);
         if !std::mem::replace(&mut record.was_told, true) {
             let reason = report.reason;
             tracing::error!("the cache failed: {reason}");
@@ -40,10 +37,7 @@ impl Daemon {
     /// Says what is left in a cache that failed, and what to do; `None` of one that is not.
     pub(super) fn after_failure(&self) -> Option<String> {
         {
-            let record = self
-                .failure_record
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let record = lock(&self.failure_record);
             record.was_told.then_some(())?;
         }
         let admin = self.admin();
@@ -66,20 +60,14 @@ impl Daemon {
 
     /// When [`Daemon::put_on_record`] should be tried again, if something waits for that.
     pub(super) fn next_record(&self) -> Option<Duration> {
-        let record = self
-            .failure_record
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let record = lock(&self.failure_record);
         let (_, due) = record.pending.as_ref()?;
         Some(due.saturating_duration_since(Instant::now()))
     }
 
     /// Puts on record what waits for it; until that is done writes that need it wait.
     pub(super) fn put_on_record(&self) {
-        let mut record = self
-            .failure_record
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut record = lock(&self.failure_record);
         let due = record.pending.take_if(|(_, due)| *due <= Instant::now());
         let Some((abandonment, _)) = due else { return };
         match self.write_abandonment(&abandonment) {

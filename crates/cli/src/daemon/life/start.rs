@@ -34,6 +34,7 @@ use crate::daemon::state::{Admin, Daemon};
 use crate::device::attach::Surroundings;
 use crate::device::run_dir::{self, run_dir};
 use crate::device::state_dir::StateDir;
+use crate::lock::lock;
 use crate::network::access::{Group, SocketAccess};
 use crate::service_manager;
 use crate::thread;
@@ -354,12 +355,7 @@ fn run(
 /// Reads the configuration again. A terminal that is closed sends this signal as well, so a daemon
 /// without a configuration file goes on.
 fn reload_for_signal(daemon: &Arc<Daemon>) {
-    let plan = daemon.plan.lock();
-    let has_file = plan
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-        .source
-        .is_some();
-    if !has_file {
+    if lock(&daemon.plan).source.is_none() {
         tracing::info!(
             "SIGHUP came: there is no configuration file to read again, the daemon goes on"
         );

@@ -2,11 +2,12 @@
 //! them and more, and outlives the daemon.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
 use super::hook::{Hook, HookEvent, Phase};
+use crate::lock::lock;
 use crate::report::trouble::Trouble;
 use crate::wall_clock::since_1970;
 
@@ -32,7 +33,7 @@ pub(in crate::daemon) struct Events {
 
 impl Events {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Event>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 
     /// Remembers an event of the daemon as a whole.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -13,6 +13,7 @@ use anyhow::Result;
 use crate::bounded_program::{Program, Ran};
 use crate::daemon::state::Daemon;
 use crate::failure;
+use crate::lock::lock;
 use crate::report::status::HookStatus;
 use crate::thread;
 
@@ -63,7 +64,7 @@ pub(in crate::daemon) struct Hook {
 
 impl Hook {
     fn program(&self) -> MutexGuard<'_, Option<PathBuf>> {
-        self.program.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.program)
     }
 
     /// Puts another program into its place, from the next event on.

@@ -14,7 +14,7 @@ mod volumes;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -23,6 +23,7 @@ use crate::daemon::seldom;
 use crate::daemon::state::Daemon;
 use crate::daemon::visitors::{PAUSE, Visit, Visitors};
 use crate::failure;
+use crate::lock::lock;
 use crate::network::http::HttpPlan;
 use crate::quoting::in_uri;
 use crate::thread;
@@ -51,8 +52,7 @@ struct Server {
 
 /// Serves from a thread of its own, as soon as the address is this daemon's.
 pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
-    let plan = daemon.plan.lock();
-    let plan = plan.unwrap_or_else(PoisonError::into_inner).http.clone();
+    let plan = lock(&daemon.plan).http.clone();
     if plan == HttpPlan::Off {
         return Ok(());
     }

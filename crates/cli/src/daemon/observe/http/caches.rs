@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -13,6 +13,7 @@ use super::address::shared_directory;
 use crate::client::{Client, sockets_in};
 use crate::daemon::state::Daemon;
 use crate::failure::{self, USAGE};
+use crate::lock::lock;
 use crate::report::metrics::{Named, told_apart};
 use crate::report::status::Status;
 use crate::report::trouble::Trouble;
@@ -64,7 +65,7 @@ struct Memory {
 
 impl Met {
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// The control sockets of other daemons that share the address.
