@@ -96,7 +96,7 @@ fn work(
 ) -> Tally {
     let mut tally = Tally::default();
     loop {
-        let next = lock(&operations).recv();
+        let next = lock(operations).recv();
         let Ok(operation) = next else { return tally };
         let began = Instant::now();
         match session.carry_out(&operation) {
