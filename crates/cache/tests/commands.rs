@@ -115,7 +115,7 @@ fn a_mode_is_on_record_before_it_is_in_force() {
     let (mut control, mut world) = (control(), World::new());
     let command = Command::SetMode(VOLUME, Mode::Writethrough);
     assert_eq!(world.carry_out(&mut control, command), Ok(()));
-    order_of(&world.told, "Record Mode", "Tell SetMode");
+    order_of(&world.told, "Record Mode", "Instruct SetMode");
     assert_eq!(
         control.superblock().volumes[0].mode,
         Mode::Writethrough as u8
@@ -130,10 +130,10 @@ fn nothing_of_a_volume_is_on_its_way_when_it_stops_to_count() {
         world.carry_out(&mut control, Command::Detach(VOLUME)),
         Ok(())
     );
-    order_of(&world.told, "Tell SetDetaching", "Look CountRequests");
+    order_of(&world.told, "Instruct SetDetaching", "Look CountRequests");
     order_of(&world.told, "Look CountRequests", "Flush VolumeSlot");
     order_of(&world.told, "Flush VolumeSlot", "Record Detach");
-    order_of(&world.told, "Record Detach", "Tell RemoveVolume");
+    order_of(&world.told, "Record Detach", "Instruct RemoveVolume");
     assert!(
         world.dirty.is_empty(),
         "both times it waited until nothing was dirty"
@@ -152,11 +152,11 @@ fn a_volume_goes_on_whose_detach_cannot_be_recorded() {
         world
             .told
             .iter()
-            .filter(|step| *step == "Tell SetDetaching")
+            .filter(|step| *step == "Instruct SetDetaching")
             .count(),
         2
     );
-    assert!(!world.told.contains(&"Tell RemoveVolume".to_owned()));
+    assert!(!world.told.contains(&"Instruct RemoveVolume".to_owned()));
     assert_eq!(
         World::new().carry_out(&mut control, Command::Detach(VOLUME)),
         Ok(())
@@ -174,7 +174,7 @@ fn a_volume_takes_no_requests_that_may_be_detached() {
         world
             .told
             .iter()
-            .filter(|step| *step == "Tell SetDetaching")
+            .filter(|step| *step == "Instruct SetDetaching")
             .count(),
         1
     );

@@ -69,7 +69,8 @@ pub(crate) enum Command {
     /// Watch a running cache, live, in a terminal.
     Top(TopArgs),
     /// Say why requests bypassed the cache, and what would change that.
-    Explain(ExplainArgs),
+    #[command(after_help = "Example: forebay explain")]
+    Explain(ControlArgs),
     /// Change a volume's mode while it is in use, or show it.
     Mode(ModeArgs),
     /// Give a volume another name while it is in use.
@@ -79,7 +80,8 @@ pub(crate) enum Command {
     /// Show the settings of a running cache.
     Get(GetArgs),
     /// Print the running state as a configuration file for `serve --config`.
-    Config(ConfigArgs),
+    #[command(after_help = "Example: forebay config\n\nRedirect it into a file, such as ssd.toml.")]
+    Config(ControlArgs),
     /// Show the manners of other caches that this one can take on, and what their settings mean
     /// here.
     #[command(subcommand, after_help = "Example: forebay profile show bcache")]
@@ -93,7 +95,11 @@ pub(crate) enum Command {
     #[command(subcommand, after_help = "Example: forebay cache resize max")]
     Cache(CacheCommand),
     /// Have a running cache read its configuration file again.
-    Reload(ReloadArgs),
+    #[command(
+        after_help = "Example: forebay reload\n\nSettings, modes and new volumes are applied at once; what \
+needs a restart is named, and left as it is. Settings changed by `forebay set` become those of the file."
+    )]
+    Reload(ControlArgs),
     /// Check configuration files as a whole, changing nothing.
     CheckConfig(CheckConfigArgs),
     /// Read a cache device that is not in use and report on it, changing nothing.
@@ -375,13 +381,6 @@ pub(crate) struct TopArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: forebay explain")]
-pub(crate) struct ExplainArgs {
-    #[command(flatten)]
-    pub(crate) control: ControlArgs,
-}
-
-#[derive(Debug, clap::Args)]
 #[command(after_help = "Example: forebay mode sdb writethrough\n         forebay mode sdb")]
 pub(crate) struct ModeArgs {
     /// The volume.
@@ -429,13 +428,6 @@ pub(crate) struct GetArgs {
     /// Settings in force for this volume, of those that it can have of its own.
     #[arg(long, value_name = "NAME")]
     pub(crate) volume: Option<String>,
-    #[command(flatten)]
-    pub(crate) control: ControlArgs,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example: forebay config\n\nRedirect it into a file, such as ssd.toml.")]
-pub(crate) struct ConfigArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }
@@ -493,16 +485,6 @@ pub(crate) struct StopArgs {
     /// serves them. For an upgrade.
     #[arg(long)]
     pub(crate) keep_devices: bool,
-    #[command(flatten)]
-    pub(crate) control: ControlArgs,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example: forebay reload\n\nSettings, modes and new volumes are applied at once; what \
-needs a restart is named, and left as it is. Settings changed by `forebay set` become those of the file."
-)]
-pub(crate) struct ReloadArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }

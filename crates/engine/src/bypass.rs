@@ -1,7 +1,7 @@
 //! Requests that bypassed the cache, and why.
 
 use crate::interface::{Nanos, VolumeSlot};
-use crate::settings::{name_of, named};
+use crate::settings::names;
 
 /// Reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,37 +42,20 @@ pub enum BypassReason {
     Share,
 }
 
-impl BypassReason {
-    /// All reasons with their names.
-    pub const NAMES: [(BypassReason, &'static str); 13] = [
-        (BypassReason::Sequential, "sequential"),
-        (BypassReason::DirtyLimit, "dirty-limit"),
-        (BypassReason::Mode, "mode"),
-        (BypassReason::Admission, "admission"),
-        (BypassReason::Busy, "busy"),
-        (BypassReason::Unflushed, "unflushed"),
-        (BypassReason::NoRoom, "no-room"),
-        (BypassReason::NoMemory, "no-memory"),
-        (BypassReason::Failed, "cache-failed"),
-        (BypassReason::Congested, "congested"),
-        (BypassReason::WriteBudget, "write-budget"),
-        (BypassReason::Size, "size"),
-        (BypassReason::Share, "share"),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&BypassReason::NAMES, self)
-    }
-}
-
-impl std::str::FromStr for BypassReason {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<BypassReason, String> {
-        named(&BypassReason::NAMES, name, "reason")
-    }
+names! { BypassReason, 13 of "reason":
+    Sequential = "sequential",
+    DirtyLimit = "dirty-limit",
+    Mode = "mode",
+    Admission = "admission",
+    Busy = "busy",
+    Unflushed = "unflushed",
+    NoRoom = "no-room",
+    NoMemory = "no-memory",
+    Failed = "cache-failed",
+    Congested = "congested",
+    WriteBudget = "write-budget",
+    Size = "size",
+    Share = "share",
 }
 
 /// A request, or a part of it, that bypassed the cache.

@@ -6,15 +6,15 @@ use anyhow::Result;
 use forebay_engine::BypassReason;
 use serde_json::json;
 
-use crate::args::ExplainArgs;
+use crate::args::ControlArgs;
 use crate::client::Client;
 use crate::report::status::{Bypass, Status};
 use crate::units;
 
-pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
-    let mut client = Client::connect(args.control.control.as_deref())?;
+pub(crate) fn run(args: &ControlArgs) -> Result<()> {
+    let mut client = Client::connect(args.control.as_deref())?;
     let status = client.status_in_time()?;
-    if args.control.json {
+    if args.json {
         let reasons: Vec<_> = reasons(&status)
             .map(|(bypass, reason)| {
                 let (why, remedy) = words(reason);

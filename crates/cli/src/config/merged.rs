@@ -1,4 +1,4 @@
-//! What arguments and a file say alike. Arguments win.
+//! Settings that arguments and a file say alike. Arguments win.
 
 use std::path::Path;
 

@@ -16,7 +16,8 @@ use forebay_engine::{
     Settings, Storage, Superblock, SuperblockError, VolumeConfig, VolumeRecord,
 };
 use forebay_io::{
-    BlockingStorage, DeviceKind, DirectIo, OpenError, OpenHow, RealDevice, Recording,
+    BlockingStorage, DAEMON_END_TIMEOUT, DeviceKind, DirectIo, OpenError, OpenHow, RealDevice,
+    Recording, retry_for,
 };
 
 use crate::config::VolumePlan;
@@ -24,7 +25,6 @@ use crate::device::cache_storage::{self, CacheStorage};
 use crate::device::fingerprint::{self, Marks};
 use crate::device::holder;
 use crate::device::image_format::{OriginFormat, check_not_growing};
-use crate::device::retry::{DAEMON_END_TIMEOUT, retry_for};
 use crate::device::shared_memory::{self, Left, ShardMemory};
 use crate::device::signature::{self, Contents};
 use crate::device::state_dir::{Abandonment, DurableShard, StateDir};

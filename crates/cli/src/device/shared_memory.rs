@@ -14,9 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use forebay_engine::shm_journal::JOURNAL_BYTES;
 use forebay_engine::{CacheId, Commit, Settings, Superblock, Surviving};
-use forebay_io::{SharedMemory, SharedMemoryError};
-
-use crate::device::retry::{DAEMON_END_TIMEOUT, retry_for};
+use forebay_io::{DAEMON_END_TIMEOUT, SharedMemory, SharedMemoryError, retry_for};
 
 /// Memory of a shard that an earlier daemon left.
 pub(crate) struct Left {

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use forebay_frontend::nbd::{Peer, TlsPolicy};
+use forebay_io::{DAEMON_END_TIMEOUT, retry_for};
 
-use crate::device::retry::{DAEMON_END_TIMEOUT, retry_for};
 use crate::failure::{Refused, refuse};
 use crate::network::access::SocketAccess;
 use crate::network::nbd::{Address, Tls};

@@ -11,12 +11,12 @@ use forebay_engine::VolumeSlot;
 use forebay_frontend::ublk::commands;
 use forebay_frontend::ublk::device::{ANY_NUMBER, DeviceInfo, Features, Owner, State};
 use forebay_frontend::ublk::parameters::Parameters;
+use forebay_io::retry_for;
 use forebay_io::ublk::{UblkControl, UblkDevice};
 
 use super::queue::Queue;
 use super::{DEPTH, path, udev_name};
 use crate::daemon::data::link::Link;
-use crate::device::retry::retry_for;
 use crate::failure::{in_words, refuse};
 
 /// The longest time the driver may take to notice that a server has ended, and udev to give a
