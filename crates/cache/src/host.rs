@@ -1,7 +1,7 @@
 //! A thread's part of a cache: its shards, the requests of its clients, and its messages to the
 //! other threads.
 //!
-//! The driver calls [`Host::launch`], [`Host::complete`], [`Host::flushed`] and [`Host::receive`]
+//! The driver calls [`Host::submit`], [`Host::complete`], [`Host::flushed`] and [`Host::receive`]
 //! as things happen, then [`Host::advance`] once per batch. It then takes the results: orders for
 //! devices, messages for other hosts, answers for clients, and, when the cache fails, the
 //! report to be put on record.

@@ -35,7 +35,7 @@ pub(crate) struct Promised<T> {
 /// A request that is answered.
 #[derive(Debug)]
 pub struct Joined<T> {
-    /// The payload it was launched with.
+    /// The payload it was submitted with.
     pub payload: T,
     /// The first failure of its pieces.
     pub result: Result<(), Failure>,

@@ -1,6 +1,6 @@
 //! Reads of blocks that were evicted, from where they were.
 //!
-//! A segment that was given up is not used again at once: its tail has to become durable, and some
+//! A segment that was emptied is not used again at once: its tail has to become durable, and some
 //! segments are always kept free (I18). Until it is opened again, blocks evicted from it can be
 //! read there, and are brought in anew as if they came from the origin. So segments kept free for
 //! appends still serve reads.

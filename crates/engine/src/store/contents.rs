@@ -16,7 +16,7 @@ const WRITTEN_LEFT_BEFORE: u32 = 3;
 pub(crate) struct BlockKind {
     pub(crate) dirty: bool,
     pub(crate) zero: bool,
-    /// True if the block was carried over from a dying segment, which costs it a hit.
+    /// True if the block was carried over from a segment being emptied, which costs it a hit.
     pub(crate) retained: bool,
 }
 

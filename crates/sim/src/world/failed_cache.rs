@@ -14,7 +14,7 @@ pub(super) type Record = Abandonment;
 impl World<'_> {
     /// A thread says what is to be on record.
     pub(super) fn reported(&mut self, host: u16, report: Report) -> Check {
-        self.tell(|_| format!("thread {host} steps aside: {report:?}"));
+        self.tell(|_| format!("thread {host} reports its failure: {report:?}"));
         if self.cache.tally.total() == 0
             && self.cache.gone.is_empty()
             && self.options.fail_at.is_none()

@@ -69,7 +69,7 @@ impl Client {
     }
 
     /// Whether memory is lent to it for a payload that is still to come. Of one that is gone it
-    /// comes back when it is buried.
+    /// comes back when it is removed.
     fn owes_payload(&mut self) -> bool {
         self.nbd.payload_space().next().is_some()
     }

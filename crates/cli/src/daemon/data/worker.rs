@@ -269,7 +269,7 @@ impl Worker {
         self.volumes[at] = Some((volume, device));
     }
 
-    /// Forgets a retired volume; says how much still stands in the way.
+    /// Forgets a detached volume; says how much still stands in the way.
     fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
         let used = self
             .clients
