@@ -5,6 +5,8 @@
 //! every block is zeroes.
 #![forbid(unsafe_code)]
 
+pub mod after;
+pub mod burst;
 mod conditions;
 pub mod crossvalidate;
 pub mod jobs;

@@ -137,6 +137,14 @@ impl Origin {
         self.runs.at(id)
     }
 
+    /// Hurries write-back for room in the log. A client that uses the origin keeps it as long as no
+    /// append waits: a long write that bypasses the cache would go at the pace of random blocks.
+    pub(crate) fn make_room(&mut self, store: &Store, now: Nanos) {
+        if !store.has_placed_all() || !store.origin_is_used(now, FOREGROUND) {
+            self.writeback.hurry();
+        }
+    }
+
     pub(crate) fn advance_writeback(
         &mut self,
         store: &mut Store,

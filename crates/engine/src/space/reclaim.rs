@@ -202,7 +202,7 @@ impl Space {
             }
         }
         if short && self.reclaim.on_their_way() == 0 {
-            origin.writeback.hurry();
+            origin.make_room(store, now);
         }
     }
 
@@ -326,7 +326,7 @@ impl Space {
         policy.renew_allowance(store);
         if store.present_dirty_of(segment) > 0 {
             // Copying dirty blocks on and on frees little; writing them back does.
-            origin.writeback.hurry();
+            origin.make_room(store, now);
         }
         store.log.segment(segment).state = SegmentState::Emptying;
         let job = self.jobs.insert(Box::new(RetainJob {

@@ -6,11 +6,13 @@ use std::time::Instant;
 
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
-use forebay_experiments::{crossvalidate, limit, mail, memory, policies, raid, writeback};
+use forebay_experiments::{
+    after, burst, crossvalidate, limit, mail, memory, policies, raid, writeback,
+};
 use forebay_virtual::CpuCost;
 
 const USAGE: &str =
-    "usage: forebay-experiments [jobs] [limit] [memory] [mail] [raid] [writeback] [options]
+    "usage: forebay-experiments [jobs] [limit] [burst] [after] [memory] [mail] [raid] [writeback] [options]
        forebay-experiments policies --help
   which to run; all without a name
   --markdown FILE  replace the tables in this document, between its marks
@@ -86,7 +88,7 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
-            "jobs" | "limit" | "memory" | "mail" | "raid" | "writeback" => {
+            "jobs" | "limit" | "burst" | "after" | "memory" | "mail" | "raid" | "writeback" => {
                 arguments.names.push(word)
             }
             "--markdown" => arguments.markdown = Some(value()?),
@@ -150,6 +152,14 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
     if wanted("limit") {
         all.limit = Some(limit::run(CpuCost::ENGINE)?);
         say("random writes past the dirty limit: done".to_owned());
+    }
+    if wanted("burst") {
+        all.burst = burst::run(CpuCost::ENGINE, |result| say(report::burst_line(result)))?;
+    }
+    if wanted("after") {
+        let result = after::run(CpuCost::NBD)?;
+        say(report::after_line(&result));
+        all.after = Some(result);
     }
     if wanted("memory") {
         all.memory = memory::run(CpuCost::ENGINE)?;

@@ -5,6 +5,8 @@ mod writeback;
 
 pub use markdown::{between_marks, markdown};
 
+use crate::after::AfterResult;
+use crate::burst::BurstResult;
 use crate::conditions::{missed_by_jobs, missed_by_limit, missed_by_memory};
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
@@ -21,6 +23,10 @@ pub struct Everything {
     pub jobs: Vec<(CpuCost, Vec<JobResult>)>,
     /// Random writes past the dirty limit.
     pub limit: Option<LimitResult>,
+    /// Bursts into a cache full of clean blocks.
+    pub burst: Vec<BurstResult>,
+    /// A long write after random ones.
+    pub after: Option<AfterResult>,
     /// Writes acknowledged from memory.
     pub memory: Vec<MemoryResult>,
     /// The EnhanceIO mail's test.
@@ -58,6 +64,32 @@ pub fn job_line(cpu: &str, result: &JobResult) -> String {
         result.ratio(),
         result.dirty_bytes >> 20,
         result.outcome.end_ns as f64 / 1e9,
+    )
+}
+
+/// A burst in one line.
+#[must_use]
+pub fn burst_line(result: &BurstResult) -> String {
+    format!(
+        "burst: {} into {} GiB: disk {:.0}, SSD {:.0}, Forebay {:.0} KiB/s, {:.3} of the SSD, {:.1} % bypassed the cache",
+        result.load,
+        result.cache_bytes >> 30,
+        result.disk.write.kibps,
+        result.ssd.write.kibps,
+        result.cached.write.kibps,
+        result.cached.write.kibps / result.ssd.write.kibps,
+        result.past_percent,
+    )
+}
+
+/// A long write after random ones in one line.
+#[must_use]
+pub fn after_line(result: &AfterResult) -> String {
+    format!(
+        "a long write after random ones, {} MiB dirty: {:.3} of the disk, {:.3} in its worst twelfth",
+        result.dirty_bytes >> 20,
+        result.ratio(),
+        result.least(),
     )
 }
 
