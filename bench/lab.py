@@ -60,7 +60,7 @@ class Scratch:
     def __exit__(self, *_):
         for daemon in self.daemons:
             daemon.kill()
-            daemon.remove_rings()
+            daemon.remove_shared_memory()
         if self.keep:
             print(f"kept: {self.path}")
         else:
@@ -117,11 +117,11 @@ class Server:
         except subprocess.TimeoutExpired as error:
             raise Failed(f"the server did not stop:\n{self.log.read_text()}") from error
 
-    def remove_rings(self):
+    def remove_shared_memory(self):
         """A killed daemon leaves its shared memory behind for the next one, which will not come."""
         for cache in re.findall(r"cache ([0-9a-f-]{36})", self.log.read_text()):
-            for ring in pathlib.Path("/dev/shm").glob(f"forebay-*/{cache}-*"):
-                ring.unlink(missing_ok=True)
+            for journal in pathlib.Path("/dev/shm").glob(f"forebay-*/{cache}-*"):
+                journal.unlink(missing_ok=True)
 
 
 class Forebay(Server):

@@ -28,16 +28,6 @@ impl Spread {
         };
         Some(Spread { median, min, max })
     }
-
-    /// The distance of the ends, as a share of the median.
-    #[must_use]
-    pub fn relative(&self) -> f64 {
-        if self.median == 0.0 {
-            0.0
-        } else {
-            (self.max - self.min) / self.median
-        }
-    }
 }
 
 #[cfg(test)]
@@ -49,7 +39,6 @@ mod tests {
         let odd = Spread::of([5.0, 1.0, 3.0]).unwrap();
         assert_eq!((odd.median, odd.min, odd.max), (3.0, 1.0, 5.0));
         assert_eq!(Spread::of([4.0, 2.0]).unwrap().median, 3.0);
-        assert!((odd.relative() - 4.0 / 3.0).abs() < 1e-9);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! own, so that callgrind counts the engine and not the driver.
 
 use forebay_engine::format::PAGE_BYTES;
-use forebay_engine::ring::RING_BYTES;
+use forebay_engine::shm_journal::JOURNAL_BYTES;
 use forebay_engine::{
     AttachOptions, BlockKey, Buf, CacheId, Device, Engine, Geometry, Memory, Mode, Nanos, OpId,
     Operation, Request, RequestId, RequestKind, SECTOR_BYTES, Settings, VolumeConfig, VolumeSlot,
@@ -17,7 +17,7 @@ pub(crate) struct Ram {
     bytes: Vec<u8>,
     pages: Vec<u32>,
     runs: Vec<u32>,
-    ring: Vec<u8>,
+    journal: Vec<u8>,
 }
 
 /// Bytes of a long buffer.
@@ -34,7 +34,7 @@ impl Ram {
             runs: (0..runs)
                 .map(|run| (run_start + run * RUN_BYTES as u32) / SECTOR_BYTES as u32)
                 .collect(),
-            ring: vec![0; RING_BYTES],
+            journal: vec![0; JOURNAL_BYTES],
         }
     }
 }
@@ -62,24 +62,19 @@ impl Memory for Ram {
     }
 
     fn bytes(&self, buf: Buf) -> &[u8] {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        &self.bytes[start..start + buf.len_bytes as usize]
+        &self.bytes[buf.bytes()]
     }
 
     fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        &mut self.bytes[start..start + buf.len_bytes as usize]
+        &mut self.bytes[buf.bytes()]
     }
 
     fn copy(&mut self, from: Buf, to: Buf) {
-        let start = from.start_sector as usize * SECTOR_BYTES;
-        let source = start..start + from.len_bytes as usize;
-        self.bytes
-            .copy_within(source, to.start_sector as usize * SECTOR_BYTES);
+        self.bytes.copy_within(from.bytes(), to.bytes().start);
     }
 
-    fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
-        &mut self.ring
+    fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {
+        &mut self.journal
     }
 }
 

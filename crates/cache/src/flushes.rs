@@ -11,7 +11,7 @@ use crate::host::{Host, Order};
 use crate::message::Message;
 use crate::shard::Shard;
 use crate::shared::Shared;
-use crate::slots::Slots;
+use forebay_engine::Slots;
 
 /// The party that wants a flush.
 #[derive(Clone, Copy, Debug)]
@@ -276,7 +276,7 @@ impl<T> Host<T> {
         let taken = std::mem::take(&mut flush.taken);
         let hear_anyway = if result.is_err() { &taken[..] } else { &[] };
         if result.is_err() || !planted::is(Bug::LaterFlushBelieved) {
-            self.tell_shards(now, device, failures, hear_anyway, memory);
+            self.note_failures(now, device, failures, hear_anyway, memory);
         }
         for wanted in taken {
             self.flush_ended(now, device, wanted, result, memory);
@@ -287,7 +287,7 @@ impl<T> Host<T> {
 
     /// Tells the shards here of failures of a device's flushes, but for those whose own flush is
     /// among `hear_anyway`.
-    pub(crate) fn tell_shards(
+    pub(crate) fn note_failures(
         &mut self,
         now: Nanos,
         device: Device,
@@ -345,15 +345,15 @@ impl<T> Host<T> {
         };
         let result = match group {
             None => result,
-            Some(name) => {
-                let group = self.flushes.groups.get_mut(name);
+            Some(id) => {
+                let group = self.flushes.groups.get_mut(id);
                 let group = group.expect("a group ends with its last flush");
                 group.left -= 1;
                 group.result = group.result.and(result);
                 if group.left > 0 {
                     return;
                 }
-                let ended = self.flushes.groups.remove(name);
+                let ended = self.flushes.groups.remove(id);
                 ended.expect("just seen").result
             }
         };

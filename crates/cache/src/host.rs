@@ -1,9 +1,9 @@
 //! A thread's part of a cache: its shards, the requests of its clients, and its messages to the
 //! other threads.
 //!
-//! The driver calls [`Host::launch`], [`Host::complete`], [`Host::flushed`] and [`Host::receive`]
+//! The driver calls [`Host::submit`], [`Host::complete`], [`Host::flushed`] and [`Host::receive`]
 //! as things happen, then [`Host::advance`] once per batch. It then takes the results: orders for
-//! devices, messages for other hosts, answers for clients, and, when the cache is given up, the
+//! devices, messages for other hosts, answers for clients, and, when the cache fails, the
 //! report to be put on record.
 
 use std::collections::VecDeque;
@@ -14,13 +14,13 @@ use forebay_engine::{
     Request, VolumeConfig, VolumeSlot,
 };
 
-use crate::aside::Aside;
+use crate::failure::Failure;
 use crate::flushes::Flushes;
 use crate::join::{Join, Joined};
 use crate::message::Message;
 use crate::shard::Shard;
 use crate::shared::Shared;
-use crate::slots::Slots;
+use forebay_engine::Slots;
 
 /// Something for a device to do.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub struct Host<T> {
     pub(crate) bases: Vec<Option<BlockKey>>,
     pub(crate) joins: Slots<Join<T>>,
     pub(crate) flushes: Flushes,
-    pub(crate) aside: Aside<T>,
+    pub(crate) failure: Failure<T>,
     pub(crate) orders: VecDeque<Order>,
     pub(crate) outbox: VecDeque<(u16, Message)>,
     pub(crate) answers: VecDeque<Joined<T>>,
@@ -73,7 +73,7 @@ impl<T> Host<T> {
             bases: Vec::new(),
             joins: Slots::default(),
             flushes: Flushes::default(),
-            aside: Aside::default(),
+            failure: Failure::default(),
             orders: VecDeque::new(),
             outbox: VecDeque::new(),
             answers: VecDeque::new(),
@@ -161,7 +161,7 @@ impl<T> Host<T> {
         self.flushes.add_volume(slot, &self.shared);
     }
 
-    /// Forgets a retired volume.
+    /// Forgets a detached volume.
     ///
     /// # Errors
     /// How much still stands in the way.
@@ -214,7 +214,7 @@ impl<T> Host<T> {
     /// Takes a message of another host.
     pub fn receive(&mut self, now: Nanos, message: Message, memory: &mut dyn Memory) {
         match message {
-            Message::Submit(shard, request) => self.submit(now, shard, request, memory),
+            Message::Submit(shard, request) => self.submit_to_shard(now, shard, request, memory),
             Message::Answer(ack) => self.answered(now, ack, memory),
             Message::Flush(device) => self.flush_now(device),
             Message::Flushed {
@@ -223,9 +223,9 @@ impl<T> Host<T> {
                 failures,
             } => self.flushed_by_another(now, device, failed, failures, memory),
             Message::FlushFailed { device, failures } => {
-                self.tell_shards(now, device, failures, &[], memory);
+                self.note_failures(now, device, failures, &[], memory);
             }
-            Message::StepAside(reason) => self.step_aside(reason),
+            Message::CacheFailed(reason) => self.fail_cache(reason),
         }
     }
 
@@ -259,7 +259,7 @@ impl<T> Host<T> {
     }
 
     /// Submits a request to a shard here, or sends it to where the shard is.
-    pub(crate) fn submit(
+    pub(crate) fn submit_to_shard(
         &mut self,
         now: Nanos,
         number: u16,

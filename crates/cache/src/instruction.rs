@@ -43,7 +43,7 @@ pub enum Instruction {
     /// Say how far the emptying is: [`Answer::Emptying`], or [`Answer::Refused`] if it ended.
     CountEmptying,
     /// Begin only write-back that somebody waits for.
-    CalmDown,
+    LimitWriteback,
     /// Write down how far everything is durable, as the last thing of an orderly stop.
     Settle,
     /// Leave the origins as they are from now on, and begin nothing once all is done.
@@ -127,14 +127,14 @@ impl<T> Host<T> {
             Instruction::Empty(ids) => {
                 if self
                     .engines()
-                    .any(|engine| engine.retire(ids.clone()).is_err())
+                    .any(|engine| engine.begin_shrink(ids.clone()).is_err())
                 {
                     return Answer::Refused("too little of the cache would remain");
                 }
             }
-            Instruction::KeepEmptied => self.engines().for_each(Engine::keep_retiring),
+            Instruction::KeepEmptied => self.engines().for_each(Engine::cancel_shrink),
             Instruction::CountEmptying => return self.emptying(),
-            Instruction::CalmDown => self.engines().for_each(Engine::calm_down),
+            Instruction::LimitWriteback => self.engines().for_each(Engine::limit_writeback),
             Instruction::Settle => self.engines().for_each(Engine::settle),
             Instruction::Hold => self.engines().for_each(Engine::hold),
             Instruction::CountUnsettled => return Answer::Left(u64::from(!self.is_settled())),
@@ -160,7 +160,7 @@ impl<T> Host<T> {
             if let Some(reason) = engine.failure() {
                 return Answer::Refused(reason);
             }
-            let Some((of_it, of_all)) = engine.retiring() else {
+            let Some((of_it, of_all)) = engine.shrinking() else {
                 return Answer::Refused("what was to leave stays");
             };
             left += u64::from(of_it);

@@ -13,9 +13,9 @@ pub(crate) struct Join<T> {
     /// A flush still follows (a trim with FUA).
     pub(crate) flush_after: bool,
     /// A piece is on the origin alone.
-    pub(crate) around: bool,
-    /// The origin's mark when it came. A flush of the origin that fails meanwhile may have lost what
-    /// is done already, and whoever hears of that flush does not know of this write yet (I10).
+    pub(crate) bypassed: bool,
+    /// The origin's mark when it came. A flush of the origin that fails meanwhile may have lost
+    /// what is done already, and whoever hears of that flush does not know of this write yet (I10).
     pub(crate) origin_mark: u64,
     /// Of a flush: up to which mark clients had heard of failures when it came. A failure that
     /// nobody had heard of concerns what it is asked to make durable.
@@ -35,7 +35,7 @@ pub(crate) struct Promised<T> {
 /// A request that is answered.
 #[derive(Debug)]
 pub struct Joined<T> {
-    /// The payload it was launched with.
+    /// The payload it was submitted with.
     pub payload: T,
     /// The first failure of its pieces.
     pub result: Result<(), Failure>,

@@ -1,5 +1,5 @@
 //! Rules of a cache as a whole, beside those of a shard: requests cut over shards and joined again,
-//! flushes of a device one at a time, stepping aside as a whole, and what commands do to volumes
+//! flushes of a device one at a time, failing as a whole, and what commands do to volumes
 //! and space.
 //!
 //! Like the engine it does no I/O, has no clock and starts no threads: [`Host`] is one thread's
@@ -11,7 +11,7 @@
 //! | `host` | one thread's part, and its calls |
 //! | `requests`, `join` | a request cut into pieces, and joined |
 //! | `flushes`, `gate` | flushes of devices, one at a time |
-//! | `aside`, `given_up` | stepping aside, and its record |
+//! | `failure`, `abandonment` | the failure of the whole cache, and its record |
 //! | `shared`, `message` | what hosts see at once, and what they tell each other |
 //! | [`control`] | what commands do to volumes and space, step by step |
 //! | `instruction` | what commands have hosts do |
@@ -19,11 +19,11 @@
 
 #![forbid(unsafe_code)]
 
-mod aside;
+mod abandonment;
 pub mod control;
+mod failure;
 mod flushes;
 mod gate;
-mod given_up;
 mod host;
 mod instruction;
 mod join;
@@ -32,17 +32,15 @@ mod plain;
 mod requests;
 mod shard;
 mod shared;
-mod slots;
 
-pub use aside::Report;
+pub use abandonment::{Abandonment, Reports};
+pub use failure::Report;
 pub use flushes::ControlFlush;
-pub use given_up::{Abandonment, GivenUp};
 pub use host::{Host, Order};
 pub use instruction::{Answer, Backlog, Instruction};
 pub use join::Joined;
 pub use message::Message;
 pub use plain::Plain;
-pub use requests::Asked;
+pub use requests::ClientRequest;
 pub use shard::Shard;
 pub use shared::Shared;
-pub use slots::Slots;

@@ -28,6 +28,6 @@ pub enum Message {
         /// Failures of the device's flushes up to this one.
         failures: u64,
     },
-    /// A shard gives the cache up for this reason: all do (I22).
-    StepAside(&'static str),
+    /// A shard failed for this reason: all do (I22).
+    CacheFailed(&'static str),
 }

@@ -8,7 +8,7 @@ use forebay_engine::{
     Stats, VolumeSlot,
 };
 
-use crate::slots::Slots;
+use forebay_engine::Slots;
 
 #[derive(Debug)]
 struct Pending {
@@ -87,7 +87,7 @@ impl Plain {
                 self.acks.push_back(Ack {
                     id: request.id,
                     result: Ok(()),
-                    around: false,
+                    bypassed: false,
                 });
                 return;
             }
@@ -155,7 +155,7 @@ impl Plain {
         self.acks.push_back(Ack {
             id: request.id,
             result,
-            around: !matches!(request.kind, RequestKind::Read | RequestKind::Flush),
+            bypassed: !matches!(request.kind, RequestKind::Read | RequestKind::Flush),
         });
     }
 

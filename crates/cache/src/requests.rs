@@ -12,7 +12,7 @@ use crate::message::Message;
 
 /// A client's request.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct ClientRequest {
     /// The volume.
     pub volume: VolumeSlot,
     /// Read, write, flush or another kind.
@@ -25,11 +25,11 @@ pub struct Asked {
     pub flush_after: bool,
 }
 
-impl Asked {
+impl ClientRequest {
     /// A flush of a volume.
     #[must_use]
-    pub fn flush(volume: VolumeSlot) -> Asked {
-        Asked {
+    pub fn flush(volume: VolumeSlot) -> ClientRequest {
+        ClientRequest {
             volume,
             kind: RequestKind::Flush,
             offset_bytes: 0,
@@ -65,20 +65,20 @@ impl<T> Host<T> {
 
     /// Sends a request off; `payload` comes back with the answer. Reads and writes bring a buffer
     /// for each of their [`Host::pieces`].
-    pub fn launch(
+    pub fn submit(
         &mut self,
         now: Nanos,
         payload: T,
-        asked: Asked,
+        request: ClientRequest,
         bufs: impl IntoIterator<Item = Buf>,
         memory: &mut dyn Memory,
     ) {
-        let Asked {
+        let ClientRequest {
             volume,
             kind,
             flush_after,
             ..
-        } = asked;
+        } = request;
         let join = self.joins.insert(Join {
             payload,
             volume,
@@ -86,7 +86,7 @@ impl<T> Host<T> {
             outstanding: 1,
             failure: None,
             flush_after,
-            around: false,
+            bypassed: false,
             origin_mark: self.shared.origin_mark(volume),
             heard: (kind == RequestKind::Flush).then(|| self.shared.heard(volume)),
             promises: !matches!(kind, RequestKind::Read | RequestKind::Prefetch),
@@ -94,7 +94,7 @@ impl<T> Host<T> {
         if kind == RequestKind::Flush {
             self.submit_flush(now, join, volume, memory);
         } else {
-            self.submit_pieces(now, join, asked, bufs, memory);
+            self.submit_pieces(now, join, request, bufs, memory);
         }
         self.part_answered(now, join, Ok(()), memory);
     }
@@ -103,17 +103,17 @@ impl<T> Host<T> {
         &mut self,
         now: Nanos,
         join: u32,
-        asked: Asked,
+        request: ClientRequest,
         bufs: impl IntoIterator<Item = Buf>,
         memory: &mut dyn Memory,
     ) {
-        let Asked {
+        let ClientRequest {
             volume,
             kind,
             offset_bytes,
             len_bytes,
             ..
-        } = asked;
+        } = request;
         let max_bytes = match kind {
             RequestKind::Discard | RequestKind::WriteZeroes { .. } => MAX_RANGE_BYTES,
             _ => MAX_REQUEST_BYTES,
@@ -137,7 +137,7 @@ impl<T> Host<T> {
                 len_bytes,
                 buf,
             };
-            self.submit(now, shard, request, memory);
+            self.submit_to_shard(now, shard, request, memory);
         }
     }
 
@@ -154,7 +154,7 @@ impl<T> Host<T> {
                 len_bytes: 0,
                 buf: Buf::EMPTY,
             };
-            self.submit(now, shard, request, memory);
+            self.submit_to_shard(now, shard, request, memory);
         }
     }
 
@@ -172,10 +172,10 @@ impl<T> Host<T> {
     pub(crate) fn answered(&mut self, now: Nanos, ack: Ack, memory: &mut dyn Memory) {
         let asker = (ack.id.0 >> 32) as u16;
         if asker == self.index {
-            if ack.around
+            if ack.bypassed
                 && let Some(join) = self.joins.get_mut(ack.id.0 as u32)
             {
-                join.around = true;
+                join.bypassed = true;
             }
             self.part_answered(now, ack.id.0 as u32, ack.result, memory);
         } else {
@@ -186,11 +186,11 @@ impl<T> Host<T> {
     fn part_answered(
         &mut self,
         now: Nanos,
-        name: u32,
+        id: u32,
         result: Result<(), Failure>,
         memory: &mut dyn Memory,
     ) {
-        let join = self.joins.get_mut(name);
+        let join = self.joins.get_mut(id);
         let join = join.expect("a part of a request that has not been answered");
         if let Err(failure) = result {
             join.failure.get_or_insert(failure);
@@ -199,7 +199,7 @@ impl<T> Host<T> {
         if join.outstanding > 0 {
             return;
         }
-        if join.around
+        if join.bypassed
             && !planted::is(Bug::LossUnheard)
             && self.shared.origin_mark(join.volume) != join.origin_mark
         {
@@ -213,32 +213,34 @@ impl<T> Host<T> {
         if std::mem::take(&mut join.flush_after) && join.failure.is_none() {
             join.outstanding = 1;
             let volume = join.volume;
-            self.submit_flush(now, name, volume, memory);
-            return self.part_answered(now, name, Ok(()), memory);
+            self.submit_flush(now, id, volume, memory);
+            return self.part_answered(now, id, Ok(()), memory);
         }
-        let join = self.joins.remove(name).expect("just seen");
+        let join = self.joins.remove(id).expect("just seen");
         let joined = Joined {
             payload: join.payload,
             result: join.failure.map_or(Ok(()), Err),
         };
         if join.promises {
             let flushed = join.heard.map(|_| join.volume);
-            self.aside.promises.push_back(Promised { joined, flushed });
+            self.failure
+                .promises
+                .push_back(Promised { joined, flushed });
         } else {
             self.answers.push_back(joined);
         }
     }
 
     /// Returns the next request that is answered. An answer that promises durability waits while
-    /// the cache is being given up (I22).
+    /// the cache is failing (I22).
     pub fn next_answer(&mut self) -> Option<Joined<T>> {
         if let Some(answer) = self.answers.pop_front() {
             return Some(answer);
         }
-        if self.aside.promises.is_empty() || self.may_not_promise() {
+        if self.failure.promises.is_empty() || self.may_not_promise() {
             return None;
         }
-        let Promised { joined, flushed } = self.aside.promises.pop_front()?;
+        let Promised { joined, flushed } = self.failure.promises.pop_front()?;
         if let (Err(_), Some(volume)) = (joined.result, flushed) {
             self.shared.hears(volume);
         }

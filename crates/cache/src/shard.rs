@@ -45,9 +45,9 @@ impl Shard {
     }
 
     /// Gives back memory that serves no request yet; says whether there was any.
-    pub fn give_up_spare_memory(&mut self, memory: &mut dyn Memory) -> bool {
+    pub fn release_spare_memory(&mut self, memory: &mut dyn Memory) -> bool {
         match self {
-            Shard::Cached(engine) => engine.give_up_reading_ahead(memory),
+            Shard::Cached(engine) => engine.drop_read_ahead(memory),
             Shard::Plain(_) => false,
         }
     }
@@ -111,7 +111,7 @@ impl Shard {
         }
     }
 
-    /// Why the shard stepped aside, if it did.
+    /// Why the shard failed, if it did.
     pub(crate) fn failure(&self) -> Option<&'static str> {
         match self {
             Shard::Cached(engine) => engine.failure(),

@@ -1,5 +1,5 @@
-//! State that all threads of a cache see at once: the flush gates of its devices, and whether it is
-//! given up. Messages tell everything else.
+//! State that all threads of a cache see at once: the flush gates of its devices, and whether it
+//! has failed. Messages tell everything else.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,8 +18,8 @@ pub struct Shared {
     failed: [AtomicU64; 64],
     /// Failures that clients have heard of, placed as in `failed`.
     heard: [AtomicU64; 64],
-    /// Some shard gives its cache up: read before every answer that relies on the cache (I22).
-    given_up: AtomicBool,
+    /// Some shard failed: read before every answer that relies on the cache (I22).
+    has_failed: AtomicBool,
 }
 
 impl Default for Shared {
@@ -28,7 +28,7 @@ impl Default for Shared {
             gates: Mutex::default(),
             failed: [const { AtomicU64::new(0) }; 64],
             heard: [const { AtomicU64::new(0) }; 64],
-            given_up: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
         }
     }
 }
@@ -80,12 +80,12 @@ impl Shared {
         self.heard[usize::from(volume.0) % self.heard.len()].load(Ordering::SeqCst)
     }
 
-    pub(crate) fn give_up(&self) {
-        self.given_up.store(true, Ordering::SeqCst);
+    pub(crate) fn fail(&self) {
+        self.has_failed.store(true, Ordering::SeqCst);
     }
 
-    /// Whether some shard gave the cache up.
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.given_up.load(Ordering::SeqCst)
+    /// Whether some shard failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::SeqCst)
     }
 }

@@ -49,9 +49,9 @@ impl World {
             let step = control.go_on(id, happened);
             self.told.push(word_for(&step));
             happened = match step {
-                Step::Tell(instruction) | Step::Look(instruction) => {
+                Step::Instruct(instruction) | Step::Look(instruction) => {
                     let answer = self.answer(&instruction);
-                    Happened::Told(vec![answer.clone(), answer])
+                    Happened::Instructed(vec![answer.clone(), answer])
                 }
                 Step::Record(change) => Happened::Recorded(self.record(control, &change)),
                 Step::Flush(_) => Happened::Flushed(self.flushed),
@@ -115,7 +115,7 @@ fn a_mode_is_on_record_before_it_is_in_force() {
     let (mut control, mut world) = (control(), World::new());
     let command = Command::SetMode(VOLUME, Mode::Writethrough);
     assert_eq!(world.carry_out(&mut control, command), Ok(()));
-    order_of(&world.told, "Record Mode", "Tell SetMode");
+    order_of(&world.told, "Record Mode", "Instruct SetMode");
     assert_eq!(
         control.superblock().volumes[0].mode,
         Mode::Writethrough as u8
@@ -130,10 +130,10 @@ fn nothing_of_a_volume_is_on_its_way_when_it_stops_to_count() {
         world.carry_out(&mut control, Command::Detach(VOLUME)),
         Ok(())
     );
-    order_of(&world.told, "Tell SetDetaching", "Look CountRequests");
+    order_of(&world.told, "Instruct SetDetaching", "Look CountRequests");
     order_of(&world.told, "Look CountRequests", "Flush VolumeSlot");
     order_of(&world.told, "Flush VolumeSlot", "Record Detach");
-    order_of(&world.told, "Record Detach", "Tell RemoveVolume");
+    order_of(&world.told, "Record Detach", "Instruct RemoveVolume");
     assert!(
         world.dirty.is_empty(),
         "both times it waited until nothing was dirty"
@@ -152,11 +152,11 @@ fn a_volume_goes_on_whose_detach_cannot_be_recorded() {
         world
             .told
             .iter()
-            .filter(|step| *step == "Tell SetDetaching")
+            .filter(|step| *step == "Instruct SetDetaching")
             .count(),
         2
     );
-    assert!(!world.told.contains(&"Tell RemoveVolume".to_owned()));
+    assert!(!world.told.contains(&"Instruct RemoveVolume".to_owned()));
     assert_eq!(
         World::new().carry_out(&mut control, Command::Detach(VOLUME)),
         Ok(())
@@ -174,7 +174,7 @@ fn a_volume_takes_no_requests_that_may_be_detached() {
         world
             .told
             .iter()
-            .filter(|step| *step == "Tell SetDetaching")
+            .filter(|step| *step == "Instruct SetDetaching")
             .count(),
         1
     );
@@ -211,8 +211,8 @@ fn a_volume_that_leaves_is_nobody_elses() {
     control.interrupt(first);
 }
 
-/// The number of a volume is given again once it is removed, and must not be another's by then for a
-/// command that has it.
+/// The number of a volume is given again once it is removed, and must not be another's by then for
+/// a command that has it.
 #[test]
 fn a_volume_is_removed_when_others_are_done_with_it() {
     let mut control = control();
@@ -228,8 +228,8 @@ fn a_volume_is_removed_when_others_are_done_with_it() {
     let mut happened = Happened::Begun;
     let step = loop {
         match control.go_on(detach, happened) {
-            Step::Tell(instruction) | Step::Look(instruction) => {
-                happened = Happened::Told(vec![world.answer(&instruction)]);
+            Step::Instruct(instruction) | Step::Look(instruction) => {
+                happened = Happened::Instructed(vec![world.answer(&instruction)]);
             }
             Step::Record(change) => {
                 happened = Happened::Recorded(world.record(&mut control, &change));
@@ -242,16 +242,16 @@ fn a_volume_is_removed_when_others_are_done_with_it() {
     assert!(matches!(step, Step::Wait), "{step:?}");
     let step = control.go_on(mode, Happened::Recorded(Ok(())));
     assert!(
-        matches!(step, Step::Tell(Instruction::SetMode(..))),
+        matches!(step, Step::Instruct(Instruction::SetMode(..))),
         "{step:?}"
     );
     assert!(matches!(
-        control.go_on(mode, Happened::Told(vec![Answer::Done])),
+        control.go_on(mode, Happened::Instructed(vec![Answer::Done])),
         Step::Ended(Ok(()))
     ));
     let step = control.go_on(detach, Happened::Waited);
     assert!(
-        matches!(step, Step::Tell(Instruction::RemoveVolume(_))),
+        matches!(step, Step::Instruct(Instruction::RemoveVolume(_))),
         "{step:?}"
     );
 }
@@ -268,17 +268,17 @@ fn a_stop_waits_for_others_and_has_them_give_way() {
         dirty_blocks: 9,
         ..Backlog::default()
     });
-    let step = control.go_on(drain, Happened::Told(vec![dirty]));
+    let step = control.go_on(drain, Happened::Instructed(vec![dirty]));
     let ceases = Instruction::SetDraining(VOLUME, false);
-    assert!(matches!(&step, Step::Tell(told) if format!("{told:?}") == format!("{ceases:?}")));
-    let step = control.go_on(drain, Happened::Told(vec![Answer::Done]));
+    assert!(matches!(&step, Step::Instruct(told) if format!("{told:?}") == format!("{ceases:?}")));
+    let step = control.go_on(drain, Happened::Instructed(vec![Answer::Done]));
     assert!(matches!(step, Step::Ended(Err(Refusal::Interrupted))));
     assert!(matches!(
         control.go_on(stop, Happened::Waited),
-        Step::Tell(Instruction::CalmDown)
+        Step::Instruct(Instruction::LimitWriteback)
     ));
     assert!(matches!(
-        control.go_on(stop, Happened::Told(vec![Answer::Done])),
+        control.go_on(stop, Happened::Instructed(vec![Answer::Done])),
         Step::Flush(VOLUME)
     ));
 }
@@ -294,11 +294,11 @@ fn a_drain_ends_when_only_what_cannot_be_read_is_left() {
             unreadable_blocks,
             ..Backlog::default()
         };
-        Happened::Told(vec![Answer::Backlog(backlog)])
+        Happened::Instructed(vec![Answer::Backlog(backlog)])
     };
     assert!(matches!(control.go_on(drain, left(1)), Step::Look(_)));
-    assert!(matches!(control.go_on(drain, left(2)), Step::Tell(_)));
-    let step = control.go_on(drain, Happened::Told(vec![Answer::Done]));
+    assert!(matches!(control.go_on(drain, left(2)), Step::Instruct(_)));
+    let step = control.go_on(drain, Happened::Instructed(vec![Answer::Done]));
     assert!(
         matches!(step, Step::Ended(Err(Refusal::Unreadable(2)))),
         "{step:?}"

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_cache::{Asked, Host, Message, Order, Plain, Shard, Shared};
+use forebay_cache::{ClientRequest, Host, Message, Order, Plain, Shard, Shared};
 use forebay_engine::{
     BlockKey, Buf, Device, DeviceError, Failure, Geometry, Memory, Mode, Nanos, VolumeConfig,
     VolumeSlot,
@@ -26,7 +26,7 @@ impl Memory for NoMemory {
     fn bytes_mut(&mut self, _buf: Buf) -> &mut [u8] {
         &mut []
     }
-    fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
+    fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {
         &mut []
     }
 }
@@ -52,7 +52,7 @@ fn hosts(count: u16) -> Vec<Host<u32>> {
 
 /// Asks for a flush; whether the device is to be flushed at once.
 fn flush(host: &mut Host<u32>, name: u32) -> bool {
-    host.launch(NOW, name, Asked::flush(VOLUME), [], &mut NoMemory);
+    host.submit(NOW, name, ClientRequest::flush(VOLUME), [], &mut NoMemory);
     host.advance(NOW, &mut NoMemory);
     is_ordered(host)
 }

@@ -68,8 +68,9 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Watch a running cache, live, in a terminal.
     Top(TopArgs),
-    /// Say why requests went past the cache, and what would change that.
-    Explain(ExplainArgs),
+    /// Say why requests bypassed the cache, and what would change that.
+    #[command(after_help = "Example: forebay explain")]
+    Explain(ControlArgs),
     /// Change a volume's mode while it is in use, or show it.
     Mode(ModeArgs),
     /// Give a volume another name while it is in use.
@@ -79,19 +80,26 @@ pub(crate) enum Command {
     /// Show the settings of a running cache.
     Get(GetArgs),
     /// Print the running state as a configuration file for `serve --config`.
-    Config(ConfigArgs),
-    /// Show the manners of other caches that this one can take on, and what their settings mean here.
+    #[command(after_help = "Example: forebay config\n\nRedirect it into a file, such as ssd.toml.")]
+    Config(ControlArgs),
+    /// Show the manners of other caches that this one can take on, and what their settings mean
+    /// here.
     #[command(subcommand, after_help = "Example: forebay profile show bcache")]
     Profile(ProfileCommand),
     /// Write all dirty data of a volume back to its origin.
     Drain(DrainArgs),
     /// Stop a running cache in order.
     Stop(StopArgs),
-    /// Give a running cache more space or less, on its device or on others, while its volumes are in use.
+    /// Give a running cache more space or less, on its device or on others, while its volumes are
+    /// in use.
     #[command(subcommand, after_help = "Example: forebay cache resize max")]
     Cache(CacheCommand),
     /// Have a running cache read its configuration file again.
-    Reload(ReloadArgs),
+    #[command(
+        after_help = "Example: forebay reload\n\nSettings, modes and new volumes are applied at once; what \
+needs a restart is named, and left as it is. Settings changed by `forebay set` become those of the file."
+    )]
+    Reload(ControlArgs),
     /// Check configuration files as a whole, changing nothing.
     CheckConfig(CheckConfigArgs),
     /// Read a cache device that is not in use and report on it, changing nothing.
@@ -127,22 +135,23 @@ pub(crate) struct ControlArgs {
 }
 
 /// Options for the use of devices.
-#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct DeviceArgs {
     /// Whether the page cache must be avoided: `required` refuses file systems that cannot do
     /// direct I/O, such as tmpfs.
     #[arg(long, default_value = "if-possible", value_name = "WHEN")]
     pub(crate) direct: Direct,
-    /// Where to remember that a cache was given up [default: /etc/forebay/state for root].
+    /// Where to remember that a cache was abandoned [default: /etc/forebay/state for root].
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Direct {
     /// Refuse what cannot do it.
     Required,
     /// Use it where it works.
+    #[default]
     IfPossible,
 }
 
@@ -174,7 +183,7 @@ pub(crate) struct CreateArgs {
     pub(crate) devices: DeviceArgs,
 }
 
-#[derive(Clone, Debug, PartialEq, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 #[command(
     after_help = "Example: forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --create \
 --mode writeback --nbd unix:/run/forebay/sdb.sock\n         forebay serve --config /etc/forebay/ssd.toml\n         forebay serve --origin /dev/sdb --cache /dev/nvme0n1p3 --ublk --profile bcache --set sequential_cutoff=8M"
@@ -289,35 +298,7 @@ impl ServeArgs {
     pub(crate) fn of_file(path: PathBuf) -> ServeArgs {
         ServeArgs {
             config: Some(path),
-            origin: None,
-            cache: Vec::new(),
-            create: false,
-            mode: None,
-            nbd: Vec::new(),
-            nbd_insecure: false,
-            sockets: SocketArgs::default(),
-            ublk: false,
-            name: None,
-            profile: ProfileArgs::default(),
-            settings: GivenSettings::default(),
-            memory: None,
-            threads: None,
-            origin_format: None,
-            origin_emulate: None,
-            cache_emulate: None,
-            tls_cert: None,
-            tls_key: None,
-            tls_ca: None,
-            http: None,
-            http_insecure: false,
-            hook: None,
-            control: None,
-            record: None,
-            root_storage: None,
-            devices: DeviceArgs {
-                direct: Direct::IfPossible,
-                state_dir: None,
-            },
+            ..ServeArgs::default()
         }
     }
 }
@@ -400,13 +381,6 @@ pub(crate) struct TopArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: forebay explain")]
-pub(crate) struct ExplainArgs {
-    #[command(flatten)]
-    pub(crate) control: ControlArgs,
-}
-
-#[derive(Debug, clap::Args)]
 #[command(after_help = "Example: forebay mode sdb writethrough\n         forebay mode sdb")]
 pub(crate) struct ModeArgs {
     /// The volume.
@@ -454,13 +428,6 @@ pub(crate) struct GetArgs {
     /// Settings in force for this volume, of those that it can have of its own.
     #[arg(long, value_name = "NAME")]
     pub(crate) volume: Option<String>,
-    #[command(flatten)]
-    pub(crate) control: ControlArgs,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example: forebay config\n\nRedirect it into a file, such as ssd.toml.")]
-pub(crate) struct ConfigArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }
@@ -518,16 +485,6 @@ pub(crate) struct StopArgs {
     /// serves them. For an upgrade.
     #[arg(long)]
     pub(crate) keep_devices: bool,
-    #[command(flatten)]
-    pub(crate) control: ControlArgs,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example: forebay reload\n\nSettings, modes and new volumes are applied at once; what \
-needs a restart is named, and left as it is. Settings changed by `forebay set` become those of the file."
-)]
-pub(crate) struct ReloadArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }
@@ -612,8 +569,9 @@ pub(crate) enum PackagingCommand {
 pub(crate) struct SuperviseArgs {
     /// The configuration file.
     pub(crate) config: PathBuf,
-    /// The daemon's control socket. Beside it, with the ending `initramfs`, is a directory in memory
-    /// for all that the daemon needs; there is a file `served` in it as soon as that is true.
+    /// The daemon's control socket. Beside it, with the ending `initramfs`, is a directory in
+    /// memory for all that the daemon needs; there is a file `served` in it as soon as that is
+    /// true.
     #[arg(long, value_name = "PATH")]
     pub(crate) control: PathBuf,
     /// A daemon that says nothing for so long hangs, and is replaced: seconds, or 1min.
@@ -674,7 +632,8 @@ pub(crate) struct RescueArgs {
     /// The device of a cache that no daemon serves; given several times, all devices of one cache.
     #[arg(long, value_name = "SSD", conflicts_with = "control")]
     pub(crate) cache: Vec<PathBuf>,
-    /// The control socket of the daemon that serves the cache. Needed only when several daemons run.
+    /// The control socket of the daemon that serves the cache. Needed only when several daemons
+    /// run.
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
     /// The file: sparse, as large as the volume, each dirty block at its place.

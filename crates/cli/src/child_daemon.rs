@@ -83,7 +83,8 @@ pub(crate) struct ChildDaemon<'a> {
 pub(crate) enum Sign {
     Message(Message),
     Nothing,
-    /// It hung, and was killed. While the kernel waits for a device on its behalf it is there still.
+    /// It hung, and was killed. While the kernel waits for a device on its behalf it is there
+    /// still.
     Killed,
     Ended(Ended),
 }
@@ -134,8 +135,8 @@ impl<'a> ChildDaemon<'a> {
                 served: self.served,
             }));
         }
-        let patience = if self.served { self.watchdog } else { START };
-        if self.heard.elapsed() > patience {
+        let timeout = if self.served { self.watchdog } else { START };
+        if self.heard.elapsed() > timeout {
             tracing::error!("the daemon hangs, and is killed");
             // It may have ended meanwhile.
             let _ = self.child.kill();

@@ -17,13 +17,13 @@ use crate::report::status::Status;
 const NBD_GREETING: &[u8] = b"NBDMAGIC";
 
 /// The longest wait for one of several daemons to say what it serves.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The longest wait for a daemon that is asked for nothing but its status.
-const PATIENCE_WITH_ONE: Duration = Duration::from_secs(5);
+const LONE_DAEMON_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest wait for a daemon while a word is completed.
-const PATIENCE_OF_A_KEY: Duration = Duration::from_millis(200);
+const COMPLETION_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Of an answer that makes no sense.
 const OTHER_VERSION: &str = "the daemon is of another version than this command: restart it, or \
@@ -110,20 +110,20 @@ impl Client {
     pub(crate) fn each(control: Option<&Path>) -> Result<Vec<(PathBuf, Client)>> {
         if let Some(path) = control {
             let client = Client::connect(control)?;
-            client.answers_within(Some(PATIENCE_WITH_ONE))?;
+            client.answers_within(Some(LONE_DAEMON_TIMEOUT))?;
             return Ok(vec![(path.to_owned(), client)]);
         }
         let running = running_daemons()?;
         if running.is_empty() {
             return Err(none_runs(&run_dir()));
         }
-        let patience = match running.len() {
-            1 => PATIENCE_WITH_ONE,
-            _ => PATIENCE,
+        let timeout = match running.len() {
+            1 => LONE_DAEMON_TIMEOUT,
+            _ => TIMEOUT,
         };
         let clients = running.into_iter().map(|(path, stream)| {
             let client = Client::of(stream);
-            client.answers_within(Some(patience))?;
+            client.answers_within(Some(timeout))?;
             Ok((path, client))
         });
         clients.collect()
@@ -133,7 +133,7 @@ impl Client {
     /// are asked beside it should.
     pub(crate) fn soon(socket: &Path) -> Result<Client> {
         let client = Client::at(socket)?;
-        client.answers_within(Some(PATIENCE))?;
+        client.answers_within(Some(TIMEOUT))?;
         Ok(client)
     }
 
@@ -150,7 +150,7 @@ impl Client {
         };
         let volumes = streams.into_iter().flat_map(|stream| {
             let mut client = Client::of(stream);
-            let set = client.answers_within(Some(PATIENCE_OF_A_KEY));
+            let set = client.answers_within(Some(COMPLETION_TIMEOUT));
             let status = set.and_then(|()| client.status()).ok();
             status.into_iter().flat_map(|status| status.volumes)
         });
@@ -259,15 +259,15 @@ impl Client {
     /// Asks for the status, and gives up early: a daemon that recovers, or hangs, must not delay
     /// the search.
     fn status_soon(&mut self) -> Result<Status> {
-        self.answers_within(Some(PATIENCE))?;
+        self.answers_within(Some(TIMEOUT))?;
         let status = self.status();
         self.answers_within(None)?;
         status
     }
 
     /// Asks for the status, and waits no longer than a user should.
-    pub(crate) fn status_within_patience(&mut self) -> Result<Status> {
-        self.answers_within(Some(PATIENCE_WITH_ONE))?;
+    pub(crate) fn status_in_time(&mut self) -> Result<Status> {
+        self.answers_within(Some(LONE_DAEMON_TIMEOUT))?;
         self.status()
     }
 

@@ -7,6 +7,7 @@ mod file;
 mod file_settings;
 #[cfg(test)]
 mod fuzz;
+mod merged;
 mod of_args;
 mod of_file;
 mod plan;

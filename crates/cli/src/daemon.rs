@@ -8,6 +8,7 @@
 //! | [`life`] | from a plan to running threads, and to an orderly stop |
 //! | [`state`] | what commands change, and what all of the above share |
 //! | [`notice`] | what the main thread is told |
+//! | [`room`] | room for one more connection where there is a limit |
 //! | [`visitors`] | limits of connections that have a thread each |
 //! | [`seldom`] | warnings that clients can cause, and their limit |
 
@@ -16,6 +17,7 @@ mod data;
 mod life;
 mod notice;
 mod observe;
+mod room;
 mod seldom;
 mod state;
 mod visitors;

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 
 use forebay_engine::format::SuperblockError;
 use forebay_engine::{IdentifyError, RecoveryError};
-use forebay_io::{OpenError, RingMemoryError};
+use forebay_io::{OpenError, SharedMemoryError};
 
 use crate::accounts;
 
@@ -102,9 +102,9 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
             _ => Some(REFUSED),
         };
     }
-    let ring = error.downcast_ref::<RingMemoryError>()?;
-    match ring {
-        RingMemoryError::Io { .. } => Some(FAILURE),
+    let error = error.downcast_ref::<SharedMemoryError>()?;
+    match error {
+        SharedMemoryError::Io { .. } => Some(FAILURE),
         _ => Some(REFUSED),
     }
 }

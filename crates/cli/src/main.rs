@@ -18,6 +18,7 @@
 //! | [`network`] | addresses that a daemon listens on |
 //! | [`nearest`] | what somebody meant who mistyped a name |
 //! | [`root_storage`] | a daemon that the root file system is on |
+//! | [`lock`] | locks of threads that may have panicked |
 //! | [`log`] | the log, for people, as JSON or with fields in the journal |
 //! | [`failure`] | exit codes |
 //! | [`output`] | standard output |
@@ -35,6 +36,7 @@ mod config;
 mod daemon;
 mod device;
 mod failure;
+mod lock;
 mod log;
 mod nearest;
 mod network;

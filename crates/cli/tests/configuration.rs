@@ -236,7 +236,7 @@ fn completions_know_the_values() {
     }
 }
 
-/// Blocks written past the cache because they were part of a long stream.
+/// Blocks written bypassing the cache because they were part of a long stream.
 fn written_past(daemon: &Daemon, scratch: &Scratch) -> u64 {
     let bypassed = daemon.status(scratch)["traffic"]["bypassed"].clone();
     let bypassed = bypassed.as_array().unwrap().iter();

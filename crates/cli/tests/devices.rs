@@ -221,7 +221,7 @@ impl Drop for Mount {
     }
 }
 
-/// The daemon would find out when its cache is given up, and have its volumes wait for ever.
+/// The daemon would find out when its cache fails, and have its volumes wait for ever.
 #[test]
 fn a_state_directory_that_takes_no_record_is_refused_before_anything_is_written() {
     let scratch = Scratch::new();
@@ -304,5 +304,5 @@ fn a_state_directory_that_does_not_do_is_named_with_what_to_do() {
     std::fs::write(scratch.path("state").join(foreign), "anything").unwrap();
     is_whole(&scratch, &["--cache", "cache"], 1);
     let said = text(&support::forebay(&scratch, &["check", "cache"]));
-    assert!(!said.contains("given up"), "{said}");
+    assert!(!said.contains("abandoned"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! `forebay explain`: why requests went past the cache, as an administrator reads it.
+//! `forebay explain`: why requests bypassed the cache, as an administrator reads it.
 
 mod support;
 
@@ -213,7 +213,7 @@ fn a_cache_that_is_full_of_clean_data_is_not_at_its_dirty_limit() {
 }
 
 #[test]
-fn long_zeroes_go_past_the_cache_by_their_size() {
+fn long_zeroes_bypass_the_cache_by_their_size() {
     let scratch = Scratch::new();
     scratch.file("origin", 32 * MIB);
     scratch.file("cache", 24 * MIB);

@@ -21,7 +21,7 @@ const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 512;
 const DAMAGE: i32 = 5;
 /// Time of waiting before a drain is told to end.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A cache with dirty and clean blocks, as a stop in order or a kill left it.
 fn image(scratch: &Scratch, stopped: bool) -> Vec<u8> {
@@ -73,7 +73,7 @@ fn run_one(scratch: &Scratch, command: &[&str]) -> Output {
     let mut told = false;
     while child.try_wait().unwrap().is_none() {
         let after = began.elapsed();
-        if command[0] == "drain" && !told && after > PATIENCE {
+        if command[0] == "drain" && !told && after > TIMEOUT {
             send_signal(child.id(), "-INT");
             told = true;
         }
@@ -165,7 +165,7 @@ fn no_command_breaks_down_over_a_forged_cache() {
     let scratch = Scratch::new();
     let images = [true, false].map(|stopped| {
         let image = image(&scratch, stopped);
-        scratch.remove_rings();
+        scratch.remove_shared_memory();
         image
     });
     std::fs::copy(scratch.path("origin"), scratch.path("saved")).unwrap();
@@ -175,7 +175,7 @@ fn no_command_breaks_down_over_a_forged_cache() {
         if !is_huge(&devices[0]) {
             run_all(&scratch, &devices[0], &format!("seed {seed}: {said}"));
         }
-        scratch.remove_rings();
+        scratch.remove_shared_memory();
     }
 }
 

@@ -257,7 +257,7 @@ impl Configured {
         });
         let mut client = client.unwrap();
         let ask = format!("{program} status --json --control control");
-        // On a busy machine a write may go past the cache.
+        // On a busy machine a write may bypass the cache.
         until("dirty data", || {
             client.write(0, &[7; 4096]);
             client.flush();
@@ -328,7 +328,7 @@ fn a_debian_package_is_refused_its_removal_and_leaves_notes_at_a_purge() {
     it.shell_ok(&format!("{dpkg} -r forebay"));
     assert!(!it.has("usr/bin/forebay") && it.has("etc/forebay/f.toml"));
 
-    // A37: that a cache was given up is remembered as long as its device may have it.
+    // A37: that a cache was abandoned is remembered as long as its device may have it.
     it.shell_ok("echo {} > root/etc/forebay/state/x.abandoned");
     let said = text(&it.shell(&format!("{dpkg} -P forebay")));
     assert!(said.contains("state is kept"), "{said}");

@@ -370,7 +370,7 @@ impl Devices {
 
     /// Starts a daemon after the power came back: there is no shared memory from before.
     fn start(&self, contract: Contract, more: &[&str]) -> Result<Daemon, String> {
-        self.scratch.remove_rings();
+        self.scratch.remove_shared_memory();
         let fixed = [
             "--origin",
             "origin",

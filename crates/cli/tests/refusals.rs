@@ -413,13 +413,13 @@ fn an_abandoned_cache_stays_abandoned() {
     refused(
         &scratch,
         &["--origin", "origin", "--cache", "cache"],
-        &["given up", "the cache device failed", "create"],
+        &["abandoned", "the cache device failed", "create"],
     );
     std::fs::write(&record, "rubbish").unwrap();
     let Err(said) = Daemon::try_start(&scratch, &["--origin", "origin", "--cache", "cache"]) else {
         panic!("it was served");
     };
-    assert!(said.contains("given up"), "{said}");
+    assert!(said.contains("abandoned"), "{said}");
     let state = scratch.text("state");
     let words = format!("the Forebay cache {id} without unwritten data");
     forebay_ok(

@@ -120,8 +120,8 @@ fn settings_are_in_force_everywhere_or_nowhere() {
         .as_str()
         .unwrap()
         .to_owned();
-    let ring = support::shared_memory(&id)[0].clone();
-    let in_the_way = ring.with_file_name(format!("{id}-1-buffer"));
+    let journal = support::shared_memory(&id)[0].clone();
+    let in_the_way = journal.with_file_name(format!("{id}-1-buffer"));
     let in_the_way = in_the_way.to_str().unwrap().to_owned();
     std::fs::write(&in_the_way, "").unwrap();
     configure(

@@ -31,8 +31,8 @@ fn devices(scratch: &Scratch) {
 
 /// Places of a cache's files in versions before 0700 directories.
 fn earlier_places(id: &str) -> [PathBuf; 2] {
-    let ring = format!("/dev/shm/forebay-{id}-0");
-    [ring.clone().into(), format!("{ring}-buffer").into()]
+    let journal = format!("/dev/shm/forebay-{id}-0");
+    [journal.clone().into(), format!("{journal}-buffer").into()]
 }
 
 /// S4: another user takes every name that can be known.

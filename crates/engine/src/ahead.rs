@@ -14,22 +14,22 @@ pub(crate) const LEAST_IN_ROW: u8 = 2;
 pub(crate) const MOST_REQUESTS: u64 = 4;
 /// The most that is read ahead, in bytes.
 pub(crate) const MOST_BYTES: u64 = 512 << 10;
-/// Time after which blocks that nobody asked for are given up: they hold memory.
-pub(crate) const PATIENCE: Nanos = Nanos(50_000_000);
+/// Time after which blocks that nobody asked for are dropped: they hold memory.
+pub(crate) const TIMEOUT: Nanos = Nanos(50_000_000);
 
 /// Consecutive slots that are being read ahead, or were.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct AheadRun {
     pub(crate) key: BlockKey,
     pub(crate) count: u16,
     pub(crate) slot: Slot,
     /// Of the slots' segment when they were read.
     pub(crate) generation: Sequence,
     pub(crate) buf: Buf,
-    /// True if the piece is in memory.
+    /// True if the run is in memory.
     pub(crate) is_read: bool,
     /// Nobody will ask for it.
-    pub(crate) is_given_up: bool,
+    pub(crate) is_dropped: bool,
     /// A read that asked for it while it was being read.
     pub(crate) reader: Option<HitRead>,
 }
@@ -42,8 +42,8 @@ pub(crate) struct ReadAhead {
     pub(crate) in_row: u8,
     /// Everything before is read ahead, as far as it was cached.
     pub(crate) planned: BlockKey,
-    pub(crate) pieces: Slab<AheadId, Piece>,
-    /// Pieces that can be asked for, in order.
+    pub(crate) runs: Slab<AheadId, AheadRun>,
+    /// Runs that can be asked for, in order.
     pub(crate) wanted: VecDeque<AheadId>,
     pub(crate) expires: Option<Nanos>,
 }
@@ -51,40 +51,40 @@ pub(crate) struct ReadAhead {
 impl ReadAhead {
     /// Whether nothing is held.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.runs.is_empty()
     }
 
-    /// When pieces not asked for are given up.
+    /// When runs not asked for are dropped.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.expires
     }
 
-    /// Gives up pieces not asked for.
-    pub(crate) fn give_up(&mut self, memory: &mut dyn Memory) {
+    /// Drops runs not asked for.
+    pub(crate) fn drop_all(&mut self, memory: &mut dyn Memory) {
         self.expires = None;
         self.planned = BlockKey::default();
-        self.give_up_before(BlockKey(BlockKey::END), memory);
+        self.drop_before(BlockKey(BlockKey::END), memory);
     }
 
-    /// Gives up pieces that the stream has passed without asking: they were written since.
-    pub(crate) fn give_up_before(&mut self, key: BlockKey, memory: &mut dyn Memory) {
+    /// Drops runs that the stream has passed without asking: they were written since.
+    pub(crate) fn drop_before(&mut self, key: BlockKey, memory: &mut dyn Memory) {
         while let Some(&id) = self.wanted.front() {
-            let piece = self.pieces.at(id);
-            if piece.key >= key {
+            let run = self.runs.at(id);
+            if run.key >= key {
                 return;
             }
             self.wanted.pop_front();
-            if piece.is_read {
+            if run.is_read {
                 self.forget(id, memory);
             } else {
-                piece.is_given_up = true;
+                run.is_dropped = true;
             }
         }
     }
 
     pub(crate) fn forget(&mut self, id: AheadId, memory: &mut dyn Memory) {
-        if let Some(piece) = self.pieces.remove(id) {
-            memory.free(piece.buf);
+        if let Some(run) = self.runs.remove(id) {
+            memory.free(run.buf);
         }
     }
 

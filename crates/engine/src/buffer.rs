@@ -11,7 +11,7 @@ use crate::ids::PartId;
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestId};
 use crate::map::locks::KeyMap;
 use crate::planted::{self, Bug};
-use crate::ring::RingIdentity;
+use crate::shm_journal::ShmIdentity;
 use crate::slab::{Slab, SlabId};
 use crate::store::Store;
 
@@ -137,7 +137,7 @@ impl MemoryBuffer {
     /// The buffer in the driver's memory: with the writes that an earlier life left there, if it
     /// was handed over to this identity, or empty. Without a place for it nothing is ever buffered.
     pub(crate) fn adopt(
-        identity: RingIdentity,
+        identity: ShmIdentity,
         block_bytes: usize,
         memory: &mut dyn Memory,
     ) -> MemoryBuffer {

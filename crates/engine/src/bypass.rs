@@ -1,7 +1,7 @@
-//! Requests that went past the cache, and why.
+//! Requests that bypassed the cache, and why.
 
 use crate::interface::{Nanos, VolumeSlot};
-use crate::settings::{name_of, named};
+use crate::settings::names;
 
 /// Reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(crate) enum Direction {
     Write,
 }
 
-/// Why a request or block went past the cache.
+/// Why a request or block bypassed the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum BypassReason {
@@ -44,41 +44,24 @@ pub enum BypassReason {
     OriginSooner,
 }
 
-impl BypassReason {
-    /// All reasons with their names.
-    pub const NAMES: [(BypassReason, &'static str); 14] = [
-        (BypassReason::Sequential, "sequential"),
-        (BypassReason::DirtyLimit, "dirty-limit"),
-        (BypassReason::Mode, "mode"),
-        (BypassReason::Admission, "admission"),
-        (BypassReason::Busy, "busy"),
-        (BypassReason::Unflushed, "unflushed"),
-        (BypassReason::NoRoom, "no-room"),
-        (BypassReason::NoMemory, "no-memory"),
-        (BypassReason::Failed, "cache-failed"),
-        (BypassReason::Congested, "congested"),
-        (BypassReason::WriteBudget, "write-budget"),
-        (BypassReason::Size, "size"),
-        (BypassReason::Share, "share"),
-        (BypassReason::OriginSooner, "origin-sooner"),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&BypassReason::NAMES, self)
-    }
+names! { BypassReason, 14 of "reason":
+    Sequential = "sequential",
+    DirtyLimit = "dirty-limit",
+    Mode = "mode",
+    Admission = "admission",
+    Busy = "busy",
+    Unflushed = "unflushed",
+    NoRoom = "no-room",
+    NoMemory = "no-memory",
+    Failed = "cache-failed",
+    Congested = "congested",
+    WriteBudget = "write-budget",
+    Size = "size",
+    Share = "share",
+    OriginSooner = "origin-sooner",
 }
 
-impl std::str::FromStr for BypassReason {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<BypassReason, String> {
-        named(&BypassReason::NAMES, name, "reason")
-    }
-}
-
-/// A request, or a part of it, that went past the cache.
+/// A request, or a part of it, that bypassed the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bypassed {
     /// Of which volume.
@@ -93,7 +76,7 @@ pub struct Bypassed {
     pub at: Nanos,
 }
 
-/// Blocks that went past the cache, by reason.
+/// Blocks that bypassed the cache, by reason.
 #[derive(Clone, Debug, Default)]
 pub struct Bypasses {
     blocks: [[u64; BypassReason::NAMES.len()]; 2],
@@ -114,13 +97,13 @@ impl Bypasses {
         self.last[reason as usize] = Some(what);
     }
 
-    /// Blocks read past the cache for this reason.
+    /// Blocks read bypassing the cache for this reason.
     #[must_use]
     pub fn read_blocks(&self, reason: BypassReason) -> u64 {
         self.blocks[Direction::Read as usize][reason as usize]
     }
 
-    /// Blocks written, zeroed or discarded past the cache for this reason.
+    /// Blocks written, zeroed or discarded bypassing the cache for this reason.
     #[must_use]
     pub fn written_blocks(&self, reason: BypassReason) -> u64 {
         self.blocks[Direction::Write as usize][reason as usize]

@@ -15,8 +15,8 @@ use crate::origin::Origin;
 use crate::parts::{Engine, Looks};
 use crate::policy::Policy;
 use crate::recovery::Recovered;
-use crate::ring::{self, RingIdentity};
 use crate::settings::Settings;
+use crate::shm_journal::{self, ShmIdentity};
 use crate::slab::Slab;
 use crate::space::Space;
 use crate::spare::Spare;
@@ -39,13 +39,13 @@ impl Engine {
     ) -> Engine {
         settings.validate().expect("valid settings");
         let Recovered { log, index, .. } = recovered;
-        let identity = RingIdentity {
+        let identity = ShmIdentity {
             cache: log.id,
             shard: log.shard,
             epoch: log.epoch,
             boot_id,
         };
-        ring::initialise(memory.ring_mut(log.shard), identity);
+        shm_journal::initialise(memory.journal_mut(log.shard), identity);
         let slots = log.usable_slots();
         let block_bytes = log.geometry.block_bytes as usize;
         let policy = Policy::new(slots, &settings);
@@ -77,7 +77,7 @@ impl Engine {
             self.acks.push_back(Ack {
                 id: request.id,
                 result: Err(failure),
-                around: false,
+                bypassed: false,
             });
             return;
         }
@@ -270,7 +270,7 @@ impl Engine {
             .deadline()
             .is_some_and(|deadline| deadline <= now)
         {
-            self.ahead.give_up(memory);
+            self.ahead.drop_all(memory);
         }
         if !self.origin.throttle.is_empty() {
             self.release_throttled(now, memory);
@@ -390,19 +390,13 @@ impl Engine {
             self.origin.writeback_deadline(&self.store),
             self.ahead.deadline(),
             self.space
-                .retire
+                .shrink
                 .deadline()
                 .filter(|_| !self.store.failed_cache()),
         ] {
             next = earlier(next, deadline);
         }
         next
-    }
-
-    /// The number of device operations in flight or waiting to be taken.
-    #[must_use]
-    pub fn operations_in_flight(&self) -> usize {
-        self.store.operations.len()
     }
 
     /// Whether no request, job or operation is in progress, nor anything kept for a client that
@@ -428,16 +422,16 @@ impl Engine {
     }
 
     /// Whether the driver must record, durably and outside the cache device, that the cache is
-    /// abandoned at this epoch. It answers with [`Engine::abandonment_recorded`]; until then
+    /// abandoned at this epoch. It answers with [`Engine::failure_recorded`]; until then
     /// nothing that the log cannot record is written.
     #[must_use]
-    pub fn wants_abandonment(&self) -> Option<u32> {
-        self.store.wants_abandonment()
+    pub fn wants_record(&self) -> Option<u32> {
+        self.store.wants_record()
     }
 
     /// The abandonment is durable, with the last list of [`Engine::list_unsaved`].
-    pub fn abandonment_recorded(&mut self) {
-        self.store.abandonment_recorded();
+    pub fn failure_recorded(&mut self) {
+        self.store.failure_recorded();
     }
 
     /// Writes down how far everything is durable, so that recovery misses records that are not

@@ -42,9 +42,9 @@ pub const FORMAT_VERSION: u16 = 1;
 /// The version of a superblock that lists extents and devices.
 pub const EXTENTS_VERSION: u16 = 2;
 
-/// The version of the superblock of a cache that was given up: no earlier program may take its
+/// The version of the superblock of a cache that failed: no earlier program may take its
 /// contents for the newest there are.
-pub const GIVEN_UP_VERSION: u16 = 3;
+pub const ABANDONED_VERSION: u16 = 3;
 
 /// The unit of every metadata structure and the smallest block, in bytes.
 pub const PAGE_BYTES: usize = 4096;

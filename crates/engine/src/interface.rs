@@ -4,6 +4,8 @@
 //! Nothing here does I/O or reads a clock. The daemon's io_uring loop and the simulator are two
 //! drivers of the same few types.
 
+use std::ops::Range;
+
 pub use crate::storage::{DeviceError, ReadAt, SECTOR_BYTES, Storage};
 use smallvec::SmallVec;
 
@@ -69,6 +71,13 @@ impl Buf {
             len_bytes: len_bytes as u32,
         }
     }
+
+    /// Where its bytes are in the driver's memory.
+    #[must_use]
+    pub fn bytes(self) -> Range<usize> {
+        let start = self.start_sector as usize * SECTOR_BYTES;
+        start..start + self.len_bytes as usize
+    }
 }
 
 /// The driver's buffer memory, lent to the engine for the length of a call.
@@ -98,9 +107,9 @@ pub trait Memory {
             at += len;
         }
     }
-    /// The shard's shared-memory ring (I16): memory that outlives the daemon but not the machine.
-    /// Its size is [`crate::ring::RING_BYTES`].
-    fn ring_mut(&mut self, shard: u16) -> &mut [u8];
+    /// The shard's crash journal (I16): memory that outlives the daemon but not the machine.
+    /// Its size is [`crate::shm_journal::JOURNAL_BYTES`].
+    fn journal_mut(&mut self, shard: u16) -> &mut [u8];
     /// The shard's memory buffer ([`crate::Commit::Memory`]): memory that outlives the daemon but
     /// not the machine, of any size. Empty, or too small for a buffer, where nothing shall be
     /// acknowledged from memory.
@@ -190,9 +199,9 @@ pub struct Ack {
     pub id: RequestId,
     /// Whether it was done.
     pub result: Result<(), Failure>,
-    /// Of a write: some of it went past the cache, or may before its client hears of the answer, so
+    /// Of a write: some of it bypassed the cache, or may before its client hears of the answer, so
     /// that the origin alone has it.
-    pub around: bool,
+    pub bypassed: bool,
 }
 
 /// Why a request could not be done.

@@ -5,7 +5,7 @@
 //! memory and I/O are arguments, so that the daemon and the simulator drive the same code.
 //! [`create`], [`attach`] and [`inspect`] are the control plane.
 //!
-//! The invariants I1 to I24 are in docs/INVARIANTS.md, and cited where they are enforced.
+//! The invariants I1 to I25 are in docs/INVARIANTS.md, and cited where they are enforced.
 #![forbid(unsafe_code)]
 
 mod ahead;
@@ -26,8 +26,8 @@ mod recovery;
 mod requests;
 #[cfg(test)]
 mod rig;
-pub mod ring;
 mod settings;
+pub mod shm_journal;
 mod slab;
 mod space;
 mod spare;
@@ -55,6 +55,7 @@ pub use settings::laboratory::Laboratory;
 pub use settings::replacement::Replacement;
 pub use settings::volume::{MOST_KEPT_PERCENT, VolumeSettings};
 pub use settings::{Admission, Commit, Mode, Settings, WritebackPolicy};
+pub use slab::Slots;
 pub use stats::{Histogram, Stats};
 pub use store::device_times::{DeviceTimes, Transfer, TransferTimes};
 pub use store::failed::{Promise, Unsaved};

@@ -10,7 +10,7 @@ use crate::jobs::Jobs;
 use crate::origin::Origin;
 use crate::policy::Policy;
 use crate::requests::RequestState;
-use crate::ring::RingIdentity;
+use crate::shm_journal::ShmIdentity;
 use crate::slab::Slab;
 use crate::space::Space;
 use crate::spare::Spare;
@@ -29,7 +29,7 @@ pub struct Engine {
     pub(crate) space: Space,
     pub(crate) ahead: ReadAhead,
     pub(crate) buffer: MemoryBuffer,
-    pub(crate) identity: RingIdentity,
+    pub(crate) identity: ShmIdentity,
     pub(crate) requests: Slab<RequestIndex, RequestState>,
     pub(crate) jobs: Jobs,
     pub(crate) spare_buffered: Spare,

@@ -45,7 +45,7 @@ pub enum Bug {
     /// I15, I22: the origin is written, and clients are answered, before the abandonment is on
     /// record. Either wait hides that the other is missing.
     AbandonedSilently,
-    /// I16: the ring of another life is replayed.
+    /// I16: the crash journal of another life is replayed.
     AnyRing,
     /// I17: dirty blocks are retained in main.
     DirtyInMain,
@@ -73,19 +73,19 @@ pub enum Bug {
     AheadServedStale,
     /// I21: a flush that succeeds is believed by a shard that has not heard of a failure before it.
     LaterFlushBelieved,
-    /// I22: other shards go on with a cache that one has given up.
+    /// I22: other shards go on with a cache in which one has failed.
     ShardGoesOn,
     /// I15: origins are written where the record still says that the cache is newer.
     ListIgnored,
-    /// I15: of a cache that was given up everything dirty counts.
+    /// I15: of a cache that failed everything dirty counts.
     ListNotAsked,
     /// I10: a write that failed is answered while the next start may find it.
     LandedAnswered,
-    /// I10: a write that went past the cache is answered although a flush lost it meanwhile.
+    /// I10: a write that bypassed the cache is answered although a flush lost it meanwhile.
     LossUnheard,
     /// I15: a volume is on record as detached while requests of it are on their way.
     DetachedEarly,
-    /// I22: a record that waited for an earlier one counts after the cache was given up.
+    /// I22: a record that waited for an earlier one counts after the cache failed.
     LateRecordCounts,
     /// I10: reads of the origin count although it may have gone back while they ran.
     DoubtsForgotten,

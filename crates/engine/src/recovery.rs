@@ -1,4 +1,4 @@
-//! Recovery: from the contents of the cache device (and of the shared-memory ring) to the state of
+//! Recovery: from the contents of the cache device (and of the crash journal) to the state of
 //! a shard. Reads a summary for each sealed segment and scans only those that were open.
 //!
 //! In order: `scan` reads what each segment says; `damage` looks for missing segments and records;
@@ -6,7 +6,6 @@
 //! (I1); `verdict` writes the decisions down (I12).
 
 pub(crate) mod attach;
-mod bury;
 mod damage;
 pub(crate) mod joined;
 mod judge;
@@ -15,6 +14,7 @@ mod numbers;
 mod promised;
 mod rebuild;
 mod scan;
+mod tails;
 mod verdict;
 mod void;
 
@@ -26,7 +26,7 @@ use crate::format::{
 use crate::interface::{DeviceError, Storage};
 use crate::map::index::Index;
 use crate::planted::{self, Bug};
-use crate::ring::ReplayedRecord;
+use crate::shm_journal::ReplayedRecord;
 use crate::store::durability::raise;
 use crate::store::failed::Promise;
 use crate::store::log::Log;
@@ -36,8 +36,8 @@ use crate::store::log::Log;
 pub struct Recovered {
     pub(crate) log: Log,
     pub(crate) index: Index,
-    /// Segments to be buried when the verdicts are durable.
-    pub(crate) bury: Option<bury::Bury>,
+    /// Tails that move when the verdicts are durable.
+    pub(crate) tail_move: Option<tails::TailMove>,
     /// The findings of recovery.
     pub report: ShardReport,
 }
@@ -59,7 +59,7 @@ pub struct ShardReport {
     pub dirty_blocks: u64,
     /// Entries that were not durable and did not survive.
     pub rejected_blocks: u64,
-    /// Entries found only in the shared-memory ring.
+    /// Entries found only in the crash journal.
     pub replayed_entries: u64,
     /// Blocks in the memory buffer that are acknowledged and not in the log yet.
     pub buffered_blocks: u64,
@@ -93,7 +93,7 @@ pub(crate) struct FoundList {
     pub(crate) entries: EntryList,
     /// Header and blocks were one transfer.
     pub(crate) combined: bool,
-    /// From the ring: its data was on the device before the daemon died.
+    /// From the crash journal: its data was on the device before the daemon died.
     pub(crate) replayed: bool,
 }
 
@@ -194,13 +194,13 @@ pub(crate) fn recover(
     device: &mut dyn Storage,
     superblock: &Superblock,
     shard: u16,
-    ring: Vec<ReplayedRecord>,
+    journal: Vec<ReplayedRecord>,
     daemon_crash: bool,
     options: RecoverOptions,
 ) -> Result<Recovered, RecoveryError> {
     // An attach has written nothing in its own epoch yet.
     let epoch_end = superblock.epoch + u32::from(!options.write);
-    let mut found = scan::scan(device, superblock, shard, ring, epoch_end)?;
+    let mut found = scan::scan(device, superblock, shard, journal, epoch_end)?;
     if let Some(promise) = options.promise {
         found.learn(&State {
             durable: promise.durable,
@@ -251,15 +251,15 @@ pub(crate) fn recover(
         mut index,
         missing_drops,
     } = rebuilt;
-    let mut bury = None;
+    let mut tail_move = None;
     if options.write {
         verdict::write(device, &mut found, &mut log, &missing_drops)?;
-        bury = bury::plan(superblock, &found, &mut log, &mut index);
+        tail_move = tails::plan(superblock, &found, &mut log, &mut index);
     }
     Ok(Recovered {
         log,
         index,
-        bury,
+        tail_move,
         report,
     })
 }

@@ -8,7 +8,7 @@ pub(crate) struct RequestState {
     pub(crate) request: Request,
     pub(crate) outstanding: u32,
     pub(crate) failure: Option<Failure>,
-    /// Some of it went past the cache.
-    pub(crate) around: bool,
+    /// Some of it bypassed the cache.
+    pub(crate) bypassed: bool,
     pub(crate) started: Nanos,
 }

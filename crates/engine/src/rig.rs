@@ -10,11 +10,11 @@ use crate::interface::{
 };
 use crate::map::index::Index;
 use crate::map::locks::Owner;
-use crate::ring::{self, RING_BYTES, RingIdentity};
 use crate::settings::{Mode, Settings};
+use crate::shm_journal::{self, JOURNAL_BYTES, ShmIdentity};
 use crate::slab::SlabId;
 use crate::store::Store;
-use crate::store::append::{Keys, Piece};
+use crate::store::append::{AppendRun, Keys};
 use crate::store::log::Log;
 use crate::store::op::Op;
 use crate::store::volumes::{Volume, VolumeConfig};
@@ -27,7 +27,7 @@ const VOLUME_BLOCKS: u64 = 1 << 20;
 /// Memory that grows and frees nothing.
 pub(crate) struct Ram {
     bytes: Vec<u8>,
-    ring: Vec<u8>,
+    journal: Vec<u8>,
     pub(crate) buffer: Vec<u8>,
     /// Nothing more is given.
     pub(crate) is_empty: bool,
@@ -50,17 +50,15 @@ impl Memory for Ram {
     fn free(&mut self, _buf: Buf) {}
 
     fn bytes(&self, buf: Buf) -> &[u8] {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        &self.bytes[start..start + buf.len_bytes as usize]
+        &self.bytes[buf.bytes()]
     }
 
     fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        &mut self.bytes[start..start + buf.len_bytes as usize]
+        &mut self.bytes[buf.bytes()]
     }
 
-    fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
-        &mut self.ring
+    fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {
+        &mut self.journal
     }
 
     fn buffer_mut(&mut self, _shard: u16) -> &mut [u8] {
@@ -83,18 +81,18 @@ impl Rig {
         let superblock = Superblock::new(CacheId([7; 16]), geometry, DEVICE_BYTES);
         let mut ram = Ram {
             bytes: Vec::new(),
-            ring: vec![0; RING_BYTES],
+            journal: vec![0; JOURNAL_BYTES],
             buffer: Vec::new(),
             is_empty: false,
         };
         let log = Log::new(&superblock, 0);
-        let identity = RingIdentity {
+        let identity = ShmIdentity {
             cache: log.id,
             shard: 0,
             epoch: log.epoch,
             boot_id: [1; 16],
         };
-        ring::initialise(ram.ring_mut(0), identity);
+        shm_journal::initialise(ram.journal_mut(0), identity);
         let index = Index::new(geometry.slots());
         let mut store = Store::new(settings, with_free_segments(log), index, &mut ram);
         store.keep_spare_pages(&mut ram);
@@ -136,7 +134,7 @@ impl Rig {
             .alloc(usize::from(count) * BLOCK_BYTES)
             .expect("memory");
         self.ram.bytes_mut(buf).fill(first as u8);
-        let piece = Piece {
+        let run = AppendRun {
             stream,
             keys: Keys::Run(key, count),
             buf,
@@ -147,7 +145,7 @@ impl Rig {
             copies: None,
             places: 0,
         };
-        self.store.append_piece(self.now, piece, &mut self.ram);
+        self.store.append(self.now, run, &mut self.ram);
     }
 
     /// Appends blocks. Returns whether all of them are in the log.

@@ -1,5 +1,30 @@
 //! Settings and their meaning. Everything here can change while I/O runs.
 
+/// Gives each value of a type its name: `NAMES`, `name` and `FromStr`.
+macro_rules! names {
+    ($type:ident, $count:literal of $what:literal: $($value:ident = $name:literal,)+) => {
+        impl $type {
+            /// All of them with their names.
+            pub const NAMES: [($type, &'static str); $count] = [$(($type::$value, $name)),+];
+
+            /// Its name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                $crate::settings::name_of(&$type::NAMES, self)
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = String;
+
+            fn from_str(name: &str) -> Result<$type, String> {
+                $crate::settings::named(&$type::NAMES, name, $what)
+            }
+        }
+    };
+}
+pub(crate) use names;
+
 pub(crate) mod laboratory;
 pub(crate) mod mode;
 pub(crate) mod replacement;
@@ -24,27 +49,10 @@ pub enum Commit {
     Memory,
 }
 
-impl Commit {
-    /// All of them with their names.
-    pub const NAMES: [(Commit, &'static str); 3] = [
-        (Commit::Write, "write"),
-        (Commit::Flush, "flush"),
-        (Commit::Memory, "memory"),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Commit::NAMES, self)
-    }
-}
-
-impl std::str::FromStr for Commit {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Commit, String> {
-        named(&Commit::NAMES, name, "commit")
-    }
+names! { Commit, 3 of "commit":
+    Write = "write",
+    Flush = "flush",
+    Memory = "memory",
 }
 
 /// When dirty data is written back, as long as there is no more of it than the high mark allows
@@ -63,28 +71,11 @@ pub enum WritebackPolicy {
     Cleaner,
 }
 
-impl WritebackPolicy {
-    /// All of them with their names.
-    pub const NAMES: [(WritebackPolicy, &'static str); 4] = [
-        (WritebackPolicy::Threshold, "threshold"),
-        (WritebackPolicy::Timed, "timed"),
-        (WritebackPolicy::Rate, "rate"),
-        (WritebackPolicy::Cleaner, "cleaner"),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&WritebackPolicy::NAMES, self)
-    }
-}
-
-impl std::str::FromStr for WritebackPolicy {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<WritebackPolicy, String> {
-        named(&WritebackPolicy::NAMES, name, "write-back policy")
-    }
+names! { WritebackPolicy, 4 of "write-back policy":
+    Threshold = "threshold",
+    Timed = "timed",
+    Rate = "rate",
+    Cleaner = "cleaner",
 }
 
 /// The most touches that are told apart: a filter keeps four bits for each.

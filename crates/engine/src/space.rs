@@ -13,13 +13,13 @@ use crate::interface::Memory;
 use crate::slab::Slab;
 use crate::space::demand::Demand;
 use crate::space::reclaim::{Reclaim, RetainJob};
-use crate::space::shrink::Retire;
+use crate::space::shrink::Shrink;
 use crate::spare::Spare;
 
 /// Segments on their way out, and those that are to leave the shard.
 #[derive(Debug)]
 pub(crate) struct Space {
-    pub(crate) retire: Retire,
+    pub(crate) shrink: Shrink,
     reclaim: Reclaim,
     demand: Demand,
     /// Segments that are being emptied.
@@ -31,7 +31,7 @@ impl Space {
     /// That of a shard with blocks of this size.
     pub(crate) fn new(block_bytes: usize, memory: &mut dyn Memory) -> Space {
         Space {
-            retire: Retire::default(),
+            shrink: Shrink::default(),
             reclaim: Reclaim::default(),
             demand: Demand::default(),
             jobs: Slab::default(),

@@ -230,7 +230,7 @@ impl Store {
         self.waiting.is_empty()
     }
 
-    /// Whether no piece, header or seal waits for room or memory.
+    /// Whether no run, header or seal waits for room or memory.
     pub(crate) fn has_found_room(&self) -> bool {
         self.waiting.has_found_room()
     }
@@ -246,10 +246,10 @@ impl Store {
         !self.waiting.cleans.is_empty()
     }
 
-    /// Whether no piece waits for room.
+    /// Whether no run waits for room.
     #[inline]
     pub(crate) fn has_placed_all(&self) -> bool {
-        self.waiting.pieces.is_empty()
+        self.waiting.runs.is_empty()
     }
 
     /// The end of an append that its owner has not been told of.

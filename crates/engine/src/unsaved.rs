@@ -1,8 +1,8 @@
-//! Dirty blocks of a cache that is given up (I15). They stay the newest until they are written
+//! Dirty blocks of a cache that failed (I15). They stay the newest until they are written
 //! back, so they are put on record with the abandonment. The list gets shorter on record before
 //! anything newer goes to the origin.
 //!
-//! Example: block 7 is dirty when the cache is given up, and on record. Write-back saves it. A
+//! Example: block 7 is dirty when the cache fails, and on record. Write-back saves it. A
 //! write of block 7 then waits until the record is written again without it: a crash in between
 //! would have the next start take block 7 from the cache, over the newer data of the write on the
 //! origin.
@@ -18,8 +18,8 @@ use crate::store::failed::{Listed, Promise, Unsaved, ranges_of};
 use crate::store::op::Op;
 
 impl Engine {
-    /// The cache is given up, for another shard's reason: this one relies on it no more.
-    pub fn step_aside(&mut self, reason: &'static str) {
+    /// The cache failed, for another shard's reason: this one relies on it no more.
+    pub fn fail_cache(&mut self, reason: &'static str) {
         self.store.stir();
         self.store.fail_cache(reason);
     }
@@ -47,7 +47,7 @@ impl Engine {
     }
 
     /// Lists the dirty blocks now, to be put on record. When they are, the driver calls
-    /// [`Engine::abandonment_recorded`]. `None` as long as the volume of any of them is not there:
+    /// [`Engine::failure_recorded`]. `None` as long as the volume of any of them is not there:
     /// a list without them would replace a list that has them (I15).
     pub fn list_unsaved(&mut self) -> Option<Vec<Unsaved>> {
         let (index, buffer) = (&self.store.index, &self.buffer);
@@ -67,7 +67,7 @@ impl Engine {
     }
 
     /// Keeps of the cache only blocks that are dirty and listed: all others are older than the
-    /// origin, or may be. A cache that was given up is opened with this, to save its unsaved
+    /// origin, or may be. A cache that failed is opened with this, to save its unsaved
     /// blocks.
     pub fn keep_only(&mut self, unsaved: &[Range<BlockKey>]) {
         let keys = unsaved.iter().flat_map(|range| range.start.0..range.end.0);

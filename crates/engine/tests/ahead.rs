@@ -162,14 +162,14 @@ fn who_has_no_memory_gets_that_of_what_was_read_ahead() {
     read(&mut rig, 8);
     while rig.turn() {}
     let free = rig.ram.free_bytes();
-    let mut given_up = || rig.engine.give_up_reading_ahead(&mut rig.ram);
-    assert!(given_up());
-    assert!(given_up(), "one is still on its way");
+    let mut dropped = || rig.engine.drop_read_ahead(&mut rig.ram);
+    assert!(dropped());
+    assert!(dropped(), "one is still on its way");
     let in_memory = rig.ram.free_bytes() - free;
     assert_eq!(in_memory, 3 * REQUEST as usize);
     rig.release();
     assert_eq!(rig.ram.free_bytes() - free, 4 * REQUEST as usize);
-    assert!(!rig.engine.give_up_reading_ahead(&mut rig.ram));
+    assert!(!rig.engine.drop_read_ahead(&mut rig.ram));
     rig.fate = |_| Fate::Done;
     read(&mut rig, 9);
 }

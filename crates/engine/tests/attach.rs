@@ -44,7 +44,7 @@ fn a_volume_that_is_not_there_yet_holds_up_nobody() {
     assert!(engine.next_action().is_some());
 }
 
-/// A cache that is given up before its volumes are there: a list without their blocks would say
+/// A cache that failed before its volumes are there: a list without their blocks would say
 /// that nothing is newer in it, in place of one that knows better.
 #[test]
 fn what_is_unsaved_is_not_listed_before_its_volume_is_there() {
@@ -59,7 +59,7 @@ fn what_is_unsaved_is_not_listed_before_its_volume_is_there() {
     let mut attached = attach(&mut rig.cache, &mut [], &options).unwrap();
     let record = attached.superblock.volumes[0].clone();
     let mut engine = Engine::new(settings, attached.shards.remove(0), BOOT, &mut ram);
-    engine.step_aside("a test");
+    engine.fail_cache("a test");
     assert_eq!(engine.list_unsaved(), None);
     engine.add_volume(VolumeConfig {
         base: record.base,

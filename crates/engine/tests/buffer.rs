@@ -25,7 +25,7 @@ fn block(value: u8) -> Vec<u8> {
 /// The machine loses power: what is on the devices is all there is.
 fn cut_power(mut rig: Rig) -> Rig {
     rig.ram.buffer_mut(0).fill(0);
-    rig.ram.ring_mut(0).fill(0);
+    rig.ram.journal_mut(0).fill(0);
     rig.kill(settings(), Mode::Writeback)
 }
 
@@ -142,13 +142,13 @@ fn what_can_be_stored_nowhere_is_counted_until_it_is() {
     rig.cache.0.clear();
     rig.write(0, &[block(1), block(2), block(3)].concat(), false);
     let flush = rig.start(RequestKind::Flush, 0, 0, forebay_engine::Buf::EMPTY);
-    while rig.engine.wants_abandonment().is_none() {
+    while rig.engine.wants_record().is_none() {
         assert!(
             rig.turn(),
             "the cache fails before anything else can be done"
         );
     }
-    rig.engine.abandonment_recorded();
+    rig.engine.failure_recorded();
     rig.finish(flush).unwrap_err();
     assert!(rig.engine.stats().buffered_write_errors > 0);
     assert_eq!(rig.engine.buffer_stuck_blocks(), 3);

@@ -5,6 +5,9 @@
 //! `FORGED=FROM..TO` runs other seeds, `cargo test --release` for many.
 
 mod common;
+#[path = "../../fuzz/src/expected_panics.rs"]
+#[allow(unreachable_pub, reason = "is of the fuzzing crate")]
+mod expected_panics;
 #[path = "forged/mutate.rs"]
 #[allow(unreachable_pub, reason = "is also used by the tests of the binary")]
 mod mutate;
@@ -12,10 +15,9 @@ mod mutate;
 #[allow(unreachable_pub, reason = "a module of the test")]
 mod served;
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use expected_panics::{caught, keep_quiet};
 use forebay_engine::{AttachError, RecoveryError};
 use mutate::Random;
 use served::{BLOCKS, Image, Refusal, Seen, Served, contents, image};
@@ -65,19 +67,18 @@ fn is_huge(devices: &[Vec<u8>]) -> bool {
 }
 
 /// The fate of an image.
-fn run(image: &Image, seed: u64) -> (String, Result<&'static str, String>) {
+fn run(image: &Image, seed: u64) -> (String, Result<&'static str, (String, String)>) {
     let mut random = Random(seed);
     let mut devices = image.devices.clone();
     let what = mutate::forge(&mut devices, &mut random);
     if is_huge(&devices) {
         return (what, Ok("huge"));
     }
-    let rings = image.rings.as_deref().filter(|_| seed.is_multiple_of(2));
+    let journals = image.journals.as_deref().filter(|_| seed.is_multiple_of(2));
     let accept_damage = random.below(2) == 0;
     let origin = image.origin.clone();
-    EXPECTED.set(true);
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        match Served::attach(devices, origin, rings, accept_damage) {
+    let result = caught(
+        || match Served::attach(devices, origin, journals, accept_damage) {
             Ok(served) => {
                 use_it(served, &mut random);
                 "served"
@@ -88,14 +89,8 @@ fn run(image: &Image, seed: u64) -> (String, Result<&'static str, String>) {
             })) => "damaged",
             Err(Refusal::NoVolume) => "no volume",
             Err(Refusal::Attach(_) | Refusal::Identify(_)) => "refused",
-        }
-    }));
-    EXPECTED.set(false);
-    let result = result.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        text.unwrap_or_default()
-    });
+        },
+    );
     (what, result)
 }
 
@@ -119,9 +114,8 @@ fn what_is_forged_never_panics() {
         let (what, result) = run(image, seed);
         match result {
             Ok(end) => *became.entry(end).or_default() += 1,
-            Err(text) => {
+            Err((at, text)) => {
                 failed += 1;
-                let at = LAST.with(|last| last.take());
                 failures
                     .entry(at)
                     .or_insert((seed, format!("{}: {what}: {text}", image.name)));
@@ -133,24 +127,6 @@ fn what_is_forged_never_panics() {
         failures.is_empty(),
         "{failed} panics, the first of each place: {failures:#?}"
     );
-}
-
-thread_local! {
-    /// Where the last panic was, of those that are expected.
-    static LAST: RefCell<String> = const { RefCell::new(String::new()) };
-    static EXPECTED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A panic that is caught is noted and not printed: the first of each place is, at the end.
-fn keep_quiet() {
-    let otherwise = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if !EXPECTED.get() {
-            return otherwise(info);
-        }
-        let at = info.location().map(ToString::to_string);
-        LAST.set(at.unwrap_or_default());
-    }));
 }
 
 /// The blocks read from a cache that rotted in this many places.
@@ -176,8 +152,8 @@ fn rotted(image: &Image, places: usize, seed: u64) -> (String, &'static str) {
     let said: Vec<String> = (0..places)
         .map(|_| mutate::rot(&mut devices, &mut random))
         .collect();
-    let rings = image.rings.as_deref().filter(|_| seed.is_multiple_of(2));
-    let worst = match Served::attach(devices, image.origin.clone(), rings, false) {
+    let journals = image.journals.as_deref().filter(|_| seed.is_multiple_of(2));
+    let worst = match Served::attach(devices, image.origin.clone(), journals, false) {
         Err(_) => "refused",
         Ok(mut served) => {
             let ends = (0..BLOCKS).map(|block| judge(image, block, &served.read(block)));
@@ -189,9 +165,9 @@ fn rotted(image: &Image, places: usize, seed: u64) -> (String, &'static str) {
     (said.join(", "), worst)
 }
 
-/// In one place at a time, and in several. A block is never another's or torn. It is older than what
-/// was flushed only where the last header rotted that says how far everything is durable, together
-/// with what it vouches for.
+/// In one place at a time, and in several. A block is never another's or torn. It is older than
+/// what was flushed only where the last header rotted that says how far everything is durable,
+/// together with what it vouches for.
 #[test]
 fn what_rotted_is_right_or_an_error_or_damage() {
     let images = images();

@@ -1,5 +1,5 @@
 //! A record counts when those before it in its segment do (I13), and nothing counts that does so
-//! only after the cache was given up (I22).
+//! only after the cache failed (I22).
 
 mod common;
 
@@ -14,7 +14,7 @@ fn start_write(rig: &mut Rig, offset_bytes: u64, value: u8) -> RequestId {
 }
 
 #[test]
-fn what_waits_for_an_earlier_record_when_the_cache_is_given_up_is_not_answered_as_stored() {
+fn what_waits_for_an_earlier_record_when_the_cache_fails_is_not_answered_as_stored() {
     let settings = Settings {
         commit: Commit::Write,
         ..Settings::default()
@@ -33,9 +33,9 @@ fn what_waits_for_an_earlier_record_when_the_cache_is_given_up_is_not_answered_a
     rig.engine.cache_flush_failed();
     rig.release();
     rig.turn();
-    assert!(rig.engine.wants_abandonment().is_some());
+    assert!(rig.engine.wants_record().is_some());
     rig.engine.list_unsaved().expect("the volume is there");
-    rig.engine.abandonment_recorded();
+    rig.engine.failure_recorded();
     rig.finish(first).unwrap_err();
     assert_eq!(rig.engine.volume_blocks(rig.volume).unwrap().0, 0);
     rig.finish(second).unwrap_err();

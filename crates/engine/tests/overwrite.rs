@@ -38,7 +38,7 @@ fn writes_at_the_same_time_are_written_once() {
     let mut rig = rig_with_blocks_in_main(blocks);
     let before = rig.engine.stats().clone();
     for write in 0..blocks / 8 {
-        // No stream, which would go past the cache.
+        // No stream, which would bypass the cache.
         let run = write * 37 % (blocks / 8);
         let buf = rig.ram.alloc(8 * BLOCK as usize).unwrap();
         rig.ram.bytes_mut(buf).fill(2);

@@ -6,7 +6,7 @@ use common::{Rig, Rng};
 use forebay_engine::{Admission, BypassReason, Mode, Nanos, RequestKind, Settings, VolumeSettings};
 
 #[test]
-fn a_stream_past_a_full_cache_goes_on() {
+fn a_stream_that_bypasses_a_full_cache_goes_on() {
     let mut rig = Rig::new(64 << 20, 256 << 20, Settings::default(), Mode::Writeback);
     let mut rng = Rng(7);
     for run in 0..256u64 {
@@ -49,7 +49,7 @@ fn write_back_reads_piece_by_piece_beside_a_stream() {
 /// A disk takes long writes about as fast as write-back brings them there; shorter ones it takes
 /// faster when write-back has sorted them.
 #[test]
-fn above_the_mark_long_writes_go_past_the_cache_and_short_ones_do_not() {
+fn above_the_mark_long_writes_bypass_the_cache_and_short_ones_do_not() {
     let settings = Settings {
         dirty_low_percent: 50,
         ..Settings::default()

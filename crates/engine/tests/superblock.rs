@@ -151,10 +151,10 @@ fn what_a_failed_change_gave_out_is_not_given_again() {
 }
 
 #[test]
-fn a_cache_that_was_given_up_says_so() {
+fn an_abandoned_cache_says_so() {
     let (mut superblock, mut disk) = written();
-    assert_eq!(superblock.give_up(&mut disk), 1);
+    assert_eq!(superblock.abandon(&mut disk), 1);
     let found = Superblock::read(&mut disk).expect("it is whole");
-    assert!(found.given_up);
+    assert!(found.abandoned);
     assert_eq!(found.volumes, superblock.volumes);
 }

@@ -11,7 +11,7 @@ use forebay_virtual::{Cached, Setup};
 const MIB: u64 = 1 << 20;
 const CACHE_BYTES: u64 = 512 * MIB;
 const ORIGIN_BYTES: u64 = 2048 * MIB;
-/// What random requests work with, and what fits into the cache.
+/// The space of random requests, which fits into the cache.
 const HOT_BYTES: u64 = 256 * MIB;
 const RANDOM_NS: u64 = 8 * 1_000_000_000;
 const LONG_BYTES: u64 = 1536 * MIB;

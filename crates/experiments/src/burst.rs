@@ -28,7 +28,7 @@ pub struct BurstResult {
     pub disk: Outcome,
     /// Forebay.
     pub cached: Outcome,
-    /// The part of the burst that was written past the cache, in percent.
+    /// The part of the burst that bypassed the cache, in percent.
     pub past_percent: f64,
 }
 
@@ -146,7 +146,7 @@ fn one(
     })
 }
 
-/// Bytes that were written past the cache.
+/// Bytes that bypassed the cache.
 fn past(cached: &Cached) -> u64 {
     let bypasses = &cached.stats().bypasses;
     let reasons = BypassReason::NAMES.into_iter();

@@ -27,15 +27,12 @@ fn each_trace_and_candidate_has_a_row() {
 }
 
 #[test]
-fn every_point_is_in_the_json() {
-    let json = ran("--only twice --scale 16 --json").expect("a small trace");
+fn a_trace_alone_is_chosen_for_without_it() {
+    let tables = ran("--only twice --scale 16").expect("a small trace");
+    let twice = row(&tables, "twice");
     assert!(
-        json.contains("{\"trace\":\"twice\",\"size_percent\":20,"),
-        "{json}"
-    );
-    assert!(
-        json.contains("\"chosen_without\":[\n{\"trace\":\"twice\","),
-        "{json}"
+        twice[2].contains("20") && twice[4].contains(", `"),
+        "{twice:?}"
     );
 }
 

@@ -27,8 +27,8 @@ fn the_jobs_give_the_same_answer_to_the_digit_and_meet_their_conditions() {
         ..Everything::default()
     };
     let (first, second) = (everything(first), everything(second));
-    assert_eq!(report::json(&first), report::json(&second));
     let tables = report::markdown(&first).expect("the published tables");
+    assert_eq!(Ok(&tables), report::markdown(&second).as_ref());
     assert_eq!(
         tables
             .lines()

@@ -65,7 +65,7 @@ impl Memory for Arena {
         &mut self.0[start..start + buf.len_bytes as usize]
     }
 
-    fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
+    fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {
         &mut []
     }
 }

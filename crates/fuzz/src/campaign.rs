@@ -2,15 +2,14 @@
 //!
 //! `FUZZ_INPUTS` is the number of inputs and `FUZZ_SEED` the first seed; each seed is an input.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use forebay_io::Counting;
 use forebay_random::SplitMix64;
 
-use crate::patience::{self, Watchdog};
+use crate::expected_panics::{caught, keep_quiet};
+use crate::time_limit::{self, Watchdog};
 
 /// Time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(20);
@@ -97,7 +96,7 @@ impl Run {
         let now = Instant::now();
         Run {
             began: now,
-            cpu: patience::cpu_time(),
+            cpu: time_limit::cpu_time(),
             told: now,
             before: now,
             inputs,
@@ -111,18 +110,11 @@ impl Run {
 
     fn feed(&mut self, surface: &mut dyn Surface, seed: u64, input: &[u8]) {
         let begin = Counting::begin();
-        EXPECTED.set(true);
-        let outcome = catch_unwind(AssertUnwindSafe(|| surface.feed(input)));
-        EXPECTED.set(false);
+        let outcome = caught(|| surface.feed(input));
         let held = Counting::most_since(begin);
         match outcome {
             Ok(outcome) => self.count(outcome),
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.into()));
-                let place = LAST.take();
-                self.fail(seed, input, &place, &text.unwrap_or_default());
-            }
+            Err((place, text)) => self.fail(seed, input, &place, &text),
         }
         if held > self.most_bytes {
             self.most_bytes = held;
@@ -136,7 +128,7 @@ impl Run {
         if took > self.longest {
             self.longest = took;
         }
-        if took > patience::MOST && is_slow(surface, input) {
+        if took > time_limit::MOST && is_slow(surface, input) {
             self.fail(seed, input, "time", &format!("it takes {took:?}"));
         }
     }
@@ -179,7 +171,7 @@ impl Run {
 
     fn end(mut self, surface: &dyn Surface, first: u64) {
         let seconds = self.began.elapsed().as_secs_f64();
-        let cpu_seconds = (patience::cpu_time() - self.cpu).as_secs_f64();
+        let cpu_seconds = (time_limit::cpu_time() - self.cpu).as_secs_f64();
         let (name, inputs) = (surface.name(), self.inputs);
         println!(
             "{name}: {inputs} inputs of seeds {first}..{} in {seconds:.1} s, {:.0} a second, {:.0} a second of CPU; most \
@@ -220,14 +212,11 @@ impl Run {
 /// Whether an input takes too much CPU time, twice more. What interrupted it the first time counts
 /// for nothing.
 fn is_slow(surface: &mut dyn Surface, input: &[u8]) -> bool {
-    EXPECTED.set(true);
-    let is_slow = (0..2).all(|_| {
-        let began = patience::cpu_time();
-        let _ = catch_unwind(AssertUnwindSafe(|| surface.feed(input)));
-        patience::cpu_time() - began > patience::MOST
-    });
-    EXPECTED.set(false);
-    is_slow
+    (0..2).all(|_| {
+        let began = time_limit::cpu_time();
+        let _ = caught(|| surface.feed(input));
+        time_limit::cpu_time() - began > time_limit::MOST
+    })
 }
 
 /// A harness that forgot to declare the allocator would hold memory to no bound.
@@ -238,24 +227,6 @@ fn assert_counting() {
         Counting::most_since(begin) >= some.len(),
         "the harness declares `forebay_fuzz::Counting` as its global allocator"
     );
-}
-
-thread_local! {
-    /// Where the last panic was, of those that are noted.
-    static LAST: RefCell<String> = const { RefCell::new(String::new()) };
-    static EXPECTED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A panic of an input is noted and not printed: the first of each place is.
-fn keep_quiet() {
-    let otherwise = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if !EXPECTED.get() {
-            return otherwise(info);
-        }
-        let place = info.location().map(ToString::to_string);
-        LAST.set(place.unwrap_or_default());
-    }));
 }
 
 #[cfg(test)]
@@ -286,8 +257,8 @@ mod tests {
                 1 => panic!("a planted fault"),
                 2 => drop(std::hint::black_box(vec![0_u8; 1 << 20])),
                 3 => {
-                    let began = patience::cpu_time();
-                    while patience::cpu_time() - began < 2 * patience::MOST {}
+                    let began = time_limit::cpu_time();
+                    while time_limit::cpu_time() - began < 2 * time_limit::MOST {}
                 }
                 _ => return Outcome::Rejected("all others"),
             }

@@ -1,7 +1,7 @@
 //! Headers, summaries and entries that somebody forged, each with a checksum that is right more
 //! often than not: decoded as recovery does.
 
-#[path = "disk/structure.rs"]
+#[path = "../../engine/tests/forged/structure.rs"]
 mod structure;
 
 use forebay_engine::format::header::{ENTRY_BYTES, State};

@@ -13,7 +13,7 @@ mod common;
     reason = "is also used by tests of the engine"
 )]
 mod served;
-#[path = "disk/structure.rs"]
+#[path = "../../engine/tests/forged/structure.rs"]
 mod structure;
 
 use common::BOOT;
@@ -40,7 +40,7 @@ struct Place {
 
 struct Image {
     device: Vec<u8>,
-    rings: Option<Vec<Vec<u8>>>,
+    journals: Option<Vec<Vec<u8>>>,
     places: Vec<Place>,
 }
 
@@ -104,7 +104,7 @@ fn images() -> Vec<Image> {
         });
         Image {
             places: places.collect(),
-            rings: image.rings,
+            journals: image.journals,
             device,
         }
     };
@@ -173,9 +173,9 @@ impl Surface for Segments {
     fn forge(&mut self, random: &mut SplitMix64, input: &mut Vec<u8>) {
         let which = random.below(self.images.len() as u64) as usize;
         let image = &self.images[which];
-        // Without its rings now and then.
-        let rings = if random.below(4) == 0 { 0x80 } else { 0 };
-        input.push(which as u8 | rings);
+        // Without its crash journals now and then.
+        let journals = if random.below(4) == 0 { 0x80 } else { 0 };
+        input.push(which as u8 | journals);
         for _ in 0..1 + random.below(4) / 3 * random.below(6) {
             let place = pick(random, &image.places);
             let start = input.len();
@@ -202,12 +202,12 @@ impl Surface for Segments {
             return Outcome::Rejected("nothing");
         };
         let image = &self.images[usize::from(which & 0x7f)];
-        let rings = image.rings.as_deref().filter(|_| which & 0x80 == 0);
-        let surviving: Vec<Surviving<'_>> = rings
+        let journals = image.journals.as_deref().filter(|_| which & 0x80 == 0);
+        let surviving: Vec<Surviving<'_>> = journals
             .unwrap_or(&[])
             .iter()
-            .map(|ring| Surviving {
-                ring: Some(ring),
+            .map(|journal| Surviving {
+                journal: Some(journal),
                 buffer: None,
             })
             .collect();

@@ -1,7 +1,7 @@
 //! Superblocks that somebody forged, with checksums that are right more often than not: read as an
 //! attach reads them, and written back if they are taken.
 
-#[path = "disk/structure.rs"]
+#[path = "../../engine/tests/forged/structure.rs"]
 mod structure;
 
 use forebay_engine::{CacheId, DeviceError, Geometry, Storage, Superblock, SuperblockError};
@@ -70,7 +70,7 @@ impl Storage for Kept {
 }
 
 struct Forged {
-    /// Valid copies: of a new cache, of one with volumes, of one that grew, of one given up.
+    /// Valid copies: of a new cache, of one with volumes, of one that grew, of one abandoned.
     valid: Vec<Vec<u8>>,
     fields: Vec<Vec<Field>>,
     kept: Kept,
@@ -102,14 +102,14 @@ impl Forged {
         grown.grow(0, 3 << 30).expect("there is room");
         grown.epoch = 9;
         grown.decided_epoch = 8;
-        let mut given_up = grown.clone();
-        given_up.given_up = true;
+        let mut abandoned = grown.clone();
+        abandoned.abandoned = true;
         let mut full = blank.clone();
         for number in 0..256 {
             let added = full.add_volume(&number.to_string(), 1 << 20, 2);
             added.expect("there is room");
         }
-        let valid: Vec<Vec<u8>> = [blank, some, grown, given_up, full]
+        let valid: Vec<Vec<u8>> = [blank, some, grown, abandoned, full]
             .iter_mut()
             .map(encoded)
             .collect();
@@ -194,8 +194,8 @@ impl Surface for Forged {
                 if self.fed.is_multiple_of(WRITTEN_BACK) {
                     self.write_back(&taken);
                 }
-                if taken.given_up {
-                    Outcome::Accepted("a cache that was given up")
+                if taken.abandoned {
+                    Outcome::Accepted("a cache that failed")
                 } else if taken.volumes.is_empty() {
                     Outcome::Accepted("a cache without volumes")
                 } else {

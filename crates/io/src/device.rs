@@ -7,13 +7,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_engine::DeviceError;
 
 use crate::blocking::BlockingStorage;
 use crate::probe::{self, Numbers};
 use crate::recording::{Recorder, Recording};
+use crate::retry::retry_for;
 
 /// Whether a device must be used past the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -342,7 +343,7 @@ fn open_file(
             .open(path)
     };
     let busy = |error: &io::Error| error.raw_os_error() == Some(libc::EBUSY);
-    let opened = match once_free(|| open(libc::O_DIRECT), busy) {
+    let opened = match retry_for(IN_USE_TIMEOUT, || open(libc::O_DIRECT), busy) {
         Ok(file) => return Ok((file, true)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => match how.direct {
             DirectIo::Required => {
@@ -384,7 +385,7 @@ fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), OpenError> {
         }
     };
     let locked = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
-    once_free(attempt, locked).map_err(|source| {
+    retry_for(IN_USE_TIMEOUT, attempt, locked).map_err(|source| {
         if locked(&source) {
             OpenError::Busy {
                 path: path.to_owned(),
@@ -401,26 +402,9 @@ fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), OpenError> {
     })
 }
 
-/// Tries again for a moment while something is in use: the kernel tears down the ring of a
-/// process that has ended only after its end, and until then the ring holds the device, so that
-/// a daemon restarted at once would be refused for its own predecessor.
-fn once_free<T>(
-    attempt: impl Fn() -> io::Result<T>,
-    in_use: impl Fn(&io::Error) -> bool,
-) -> io::Result<T> {
-    const PATIENCE: Duration = Duration::from_secs(1);
-    const PAUSE: Duration = Duration::from_millis(10);
-    let start = Instant::now();
-    loop {
-        match attempt() {
-            Err(error) if in_use(&error) && start.elapsed() < PATIENCE => {
-                std::thread::sleep(PAUSE);
-            }
-            result => return result,
-        }
-    }
-}
-
+/// Time in which a device may become free: a daemon that is restarted at once would be refused for
+/// its own predecessor.
+const IN_USE_TIMEOUT: Duration = Duration::from_secs(1);
 /// From linux/fs.h: `_IOR(0x12, 114, size_t)`.
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
 /// From linux/fs.h: `_IO(0x12, 104)`.

@@ -15,9 +15,9 @@ use crate::discarder::Discarder;
 use crate::emulated::{Emulation, now_ns};
 use crate::map::Map;
 use crate::recording::{self, Begun, Recorder};
-use crate::slots::Slots;
 use crate::uring::{Completion, DISCARDER_TAG, DRIVER_TAG, TIMER_TAG, Token, Uring};
 use attached::{Attached, DiscardWay, Routes, ZeroWay};
+use forebay_engine::Slots;
 use work::{Task, Work};
 
 /// A device as its driver numbers it.
@@ -164,11 +164,6 @@ impl Driver {
         self.routes.set(shard, name, device.0);
     }
 
-    /// Takes one name back.
-    pub fn unroute(&mut self, shard: u16, name: Device) {
-        self.routes.clear(shard, name);
-    }
-
     /// The number of operations taken and not yet answered.
     #[must_use]
     pub fn in_flight(&self) -> usize {
@@ -186,8 +181,8 @@ impl Driver {
         std::mem::take(&mut self.failed)
     }
 
-    /// Starts an action that is no flush. Its answer comes with a completion, or at once in `done` where there is
-    /// nothing to wait for. The buffers belong to the kernel until the answer.
+    /// Starts an action that is no flush. Its answer comes with a completion, or at once in `done`
+    /// where there is nothing to wait for. The buffers belong to the kernel until the answer.
     pub fn submit(&mut self, ring: &mut Uring, shard: u16, action: Action, done: &mut Vec<Done>) {
         let Action {
             op,
@@ -551,7 +546,7 @@ impl Drop for Driver {
     /// The kernel may still read the vectors and zeroes of operations on their way, so what is
     /// left of them is given up to it and not freed.
     fn drop(&mut self) {
-        if self.works.len() > 0 {
+        if !self.works.is_empty() {
             std::mem::forget(std::mem::take(&mut self.works));
             std::mem::forget(self.zeroes.take());
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use forebay_engine::{Buf, Memory, SECTOR_BYTES};
 
 use crate::map::{Map, PAGE_BYTES};
-use crate::ring_memory::RingMemory;
+use crate::shared_memory::SharedMemory;
 
 /// Sizes are powers of two of pages, up to 2^20 pages (4 GiB).
 const ORDERS: usize = 21;
@@ -185,10 +185,10 @@ enum Page {
 
 /// Shared memory that shards have lent, by shard.
 #[derive(Debug, Default)]
-struct ByShard(Vec<Option<RingMemory>>);
+struct ByShard(Vec<Option<SharedMemory>>);
 
 impl ByShard {
-    fn attach(&mut self, shard: u16, memory: RingMemory) {
+    fn attach(&mut self, shard: u16, memory: SharedMemory) {
         let index = usize::from(shard);
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);
@@ -196,7 +196,7 @@ impl ByShard {
         self.0[index] = Some(memory);
     }
 
-    fn detach(&mut self, shard: u16) -> Option<RingMemory> {
+    fn detach(&mut self, shard: u16) -> Option<SharedMemory> {
         self.0.get_mut(usize::from(shard))?.take()
     }
 
@@ -206,7 +206,7 @@ impl ByShard {
 
     fn bytes_mut(&mut self, shard: u16) -> Option<&mut [u8]> {
         let memory = self.0.get_mut(usize::from(shard))?;
-        memory.as_mut().map(RingMemory::bytes_mut)
+        memory.as_mut().map(SharedMemory::bytes_mut)
     }
 }
 
@@ -224,7 +224,7 @@ pub struct Arena {
     heads: [u32; ORDERS],
     at_hand: Vec<u32>,
     free_pages: usize,
-    rings: ByShard,
+    journals: ByShard,
     buffers: ByShard,
 }
 
@@ -239,7 +239,7 @@ impl Arena {
             heads: [NONE; ORDERS],
             at_hand: Vec::with_capacity(PAGES_AT_HAND),
             free_pages: count as usize,
-            rings: ByShard::default(),
+            journals: ByShard::default(),
             buffers: ByShard::default(),
         };
         let mut page = 0;
@@ -269,23 +269,23 @@ impl Arena {
         self.free_pages * PAGE_BYTES
     }
 
-    /// Lends a shard's shared-memory ring to the engine through [`Memory::ring_mut`].
-    pub fn attach_ring(&mut self, shard: u16, ring: RingMemory) {
-        self.rings.attach(shard, ring);
+    /// Lends a shard's crash journal to the engine through [`Memory::journal_mut`].
+    pub fn attach_journal(&mut self, shard: u16, journal: SharedMemory) {
+        self.journals.attach(shard, journal);
     }
 
-    /// Takes a shard's ring back.
-    pub fn detach_ring(&mut self, shard: u16) -> Option<RingMemory> {
-        self.rings.detach(shard)
+    /// Takes a shard's crash journal back.
+    pub fn detach_journal(&mut self, shard: u16) -> Option<SharedMemory> {
+        self.journals.detach(shard)
     }
 
     /// Lends a shard's memory buffer to the engine through [`Memory::buffer_mut`].
-    pub fn attach_buffer(&mut self, shard: u16, buffer: RingMemory) {
+    pub fn attach_buffer(&mut self, shard: u16, buffer: SharedMemory) {
         self.buffers.attach(shard, buffer);
     }
 
     /// Takes a shard's memory buffer back.
-    pub fn detach_buffer(&mut self, shard: u16) -> Option<RingMemory> {
+    pub fn detach_buffer(&mut self, shard: u16) -> Option<SharedMemory> {
         self.buffers.detach(shard)
     }
 
@@ -430,9 +430,9 @@ impl Memory for Arena {
 
     /// # Panics
     /// If no ring was attached for the shard.
-    fn ring_mut(&mut self, shard: u16) -> &mut [u8] {
-        let ring = self.rings.bytes_mut(shard);
-        ring.expect("a shard's ring is attached before its engine runs")
+    fn journal_mut(&mut self, shard: u16) -> &mut [u8] {
+        let journal = self.journals.bytes_mut(shard);
+        journal.expect("a shard's journal is attached before its engine runs")
     }
 
     fn buffer_mut(&mut self, shard: u16) -> &mut [u8] {

@@ -14,9 +14,9 @@ use forebay_engine::Buf;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use crate::pool::PoolView;
-use crate::slots::Slots;
+use forebay_engine::Slots;
 use message::Message;
-pub use message::SendPiece;
+pub use message::SendPart;
 pub use waker::Waker;
 
 /// The name of an operation on the ring; comes back in its [`Completion`].
@@ -146,7 +146,7 @@ const FIXED_CHUNK_BYTES: usize = 1 << 30;
 /// Places for devices in the ring's table of files.
 const FIXED_FILES: u32 = 64;
 /// The longest time that a dropped ring waits for the operations it has cancelled.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A ring and the operations on it. Belongs to the thread that made it.
 pub struct Uring {
@@ -369,21 +369,12 @@ impl Uring {
         unsafe { self.push(entry) };
     }
 
-    /// Sends several buffers in order as one piece; otherwise as [`Uring::send`].
-    pub fn send_vectored(&mut self, socket: BorrowedFd<'_>, bufs: &[Buf], token: Token) {
-        let pieces = bufs.iter().map(|buf| SendPiece::Buf {
-            buf: *buf,
-            skip_bytes: 0,
-        });
-        self.send_pieces(socket, pieces, token);
-    }
-
     /// Sends pieces in order, as many as one transfer takes. Completes with the count of bytes,
     /// which may be less. Buffers belong to the kernel until then; other bytes are copied now.
-    pub fn send_pieces<'a>(
+    pub fn send_parts<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
-        pieces: impl Iterator<Item = SendPiece<'a>>,
+        pieces: impl Iterator<Item = SendPart<'a>>,
         token: Token,
     ) {
         let (index, header) = self.message(pieces, token);
@@ -400,7 +391,7 @@ impl Uring {
     pub fn recv_parts(&mut self, socket: BorrowedFd<'_>, parts: &[(Buf, u32)], token: Token) {
         let pieces = parts
             .iter()
-            .map(|&(buf, skip_bytes)| SendPiece::Buf { buf, skip_bytes });
+            .map(|&(buf, skip_bytes)| SendPart::Buf { buf, skip_bytes });
         let (index, header) = self.message(pieces, token);
         let entry = opcode::RecvMsg::new(types::Fd(socket.as_raw_fd()), header)
             .build()
@@ -411,7 +402,7 @@ impl Uring {
 
     fn message<'a>(
         &mut self,
-        pieces: impl Iterator<Item = SendPiece<'a>>,
+        pieces: impl Iterator<Item = SendPart<'a>>,
         token: Token,
     ) -> (u32, *mut libc::msghdr) {
         let mut message = self.spare_messages.pop().unwrap_or_else(Message::empty);
@@ -600,7 +591,7 @@ impl Drop for Uring {
         // SAFETY: the entry points to nothing.
         unsafe { self.push(entry) };
         let begin = std::time::Instant::now();
-        while self.in_flight > 0 && begin.elapsed() < CANCEL_PATIENCE {
+        while self.in_flight > 0 && begin.elapsed() < CANCEL_TIMEOUT {
             if self
                 .submit_and_wait(1, Some(Duration::from_millis(100)))
                 .is_err()

@@ -1,10 +1,10 @@
-//! The buffer pool and the shared-memory ring.
+//! The buffer pool and the crash journal.
 
 mod common;
 
 use common::Scratch;
 use forebay_engine::{Buf, Memory};
-use forebay_io::{Arena, Pool, PoolError, RingMemory, RingMemoryError};
+use forebay_io::{Arena, Pool, PoolError, SharedMemory, SharedMemoryError};
 
 fn arenas(len_bytes: usize, count: usize) -> Vec<Arena> {
     Pool::new(len_bytes)
@@ -105,27 +105,27 @@ fn impossible_pools_are_refused() {
 #[test]
 fn a_ring_outlives_its_user_and_has_one_at_a_time() {
     let scratch = Scratch::new("/dev/shm");
-    let mut ring = RingMemory::create(&scratch.0, 1 << 20).expect("a new ring");
-    ring.bytes_mut()[12_345] = 7;
+    let mut journal = SharedMemory::create(&scratch.0, 1 << 20).expect("a new journal");
+    journal.bytes_mut()[12_345] = 7;
     assert!(matches!(
-        RingMemory::open(&scratch.0, 1 << 20),
-        Err(RingMemoryError::InUse { .. })
+        SharedMemory::open(&scratch.0, 1 << 20),
+        Err(SharedMemoryError::InUse { .. })
     ));
     assert!(matches!(
-        RingMemory::create(&scratch.0, 4096),
-        Err(RingMemoryError::Io { .. })
+        SharedMemory::create(&scratch.0, 4096),
+        Err(SharedMemoryError::Io { .. })
     ));
-    drop(ring);
+    drop(journal);
     assert!(matches!(
-        RingMemory::open(&scratch.0, 1 << 19),
-        Err(RingMemoryError::Foreign { .. })
+        SharedMemory::open(&scratch.0, 1 << 19),
+        Err(SharedMemoryError::Foreign { .. })
     ));
-    let ring = RingMemory::open(&scratch.0, 1 << 20).expect("the ring left behind");
+    let journal = SharedMemory::open(&scratch.0, 1 << 20).expect("the journal left behind");
     let mut arena = arenas(4096, 1).remove(0);
-    arena.attach_ring(2, ring);
-    assert_eq!(arena.ring_mut(2)[12_345], 7);
+    arena.attach_journal(2, journal);
+    assert_eq!(arena.journal_mut(2)[12_345], 7);
     arena
-        .detach_ring(2)
+        .detach_journal(2)
         .expect("attached")
         .remove()
         .expect("removed");
@@ -138,15 +138,15 @@ fn a_ring_others_may_read_is_foreign() {
     let scratch = Scratch::file("/dev/shm", 4096);
     std::fs::set_permissions(&scratch.0, std::fs::Permissions::from_mode(0o644)).expect("mode");
     assert!(matches!(
-        RingMemory::open(&scratch.0, 4096),
-        Err(RingMemoryError::Foreign { .. })
+        SharedMemory::open(&scratch.0, 4096),
+        Err(SharedMemoryError::Foreign { .. })
     ));
 }
 
 #[test]
 fn an_empty_file_is_told_as_that() {
     let scratch = Scratch::file("/dev/shm", 0);
-    let said = RingMemory::open_whole(&scratch.0).expect_err("there is nothing to map");
+    let said = SharedMemory::open_whole(&scratch.0).expect_err("there is nothing to map");
     let said = said.to_string();
     assert!(
         said.contains("it is empty") && said.contains("remove it"),

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use forebay_engine::Memory;
-use forebay_io::{Arena, Completion, Pool, Token, Uring};
+use forebay_io::{Arena, Completion, Pool, SendPart, Token, Uring};
 
 fn rig() -> (Uring, Arena) {
     let arena = Pool::new(1 << 20)
@@ -55,7 +55,10 @@ fn a_connection_is_accepted_and_carries_data_both_ways() {
     let (head, tail) = (buf.slice(0, 3), buf.slice(512, 4));
     arena.bytes_mut(head).copy_from_slice(b"one");
     arena.bytes_mut(tail).copy_from_slice(b"two!");
-    ring.send_vectored(socket.as_fd(), &[head, tail], Token::new(3, 1));
+    let parts = [head, tail]
+        .map(|buf| SendPart::Buf { buf, skip_bytes: 0 })
+        .into_iter();
+    ring.send_parts(socket.as_fd(), parts.into_iter(), Token::new(3, 1));
     let sent = wait(&mut ring, 1)[0];
     assert_eq!((sent.token, sent.result), (Token::new(3, 1), 7));
     ring.send(socket.as_fd(), head, Token::new(3, 2));

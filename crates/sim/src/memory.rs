@@ -1,8 +1,8 @@
-//! The driver's buffer memory, the shared-memory rings and the memory buffers, simulated.
+//! The driver's buffer memory, the crash journals and the memory buffers, simulated.
 
 use std::collections::{BTreeMap, HashMap};
 
-use forebay_engine::ring::RING_BYTES;
+use forebay_engine::shm_journal::JOURNAL_BYTES;
 use forebay_engine::{Buf, Memory, Surviving};
 
 const SECTOR_BYTES: usize = 512;
@@ -19,7 +19,7 @@ pub struct SimMemory {
     /// Allocated extents: start to length, in sectors.
     used: HashMap<u32, u32>,
     next_sector: u32,
-    rings: Vec<Vec<u8>>,
+    journals: Vec<Vec<u8>>,
     /// The shards' memory buffers.
     buffers: Vec<Vec<u8>>,
     /// Sectors the engine may have allocated at a time.
@@ -41,7 +41,7 @@ impl SimMemory {
             free: BTreeMap::new(),
             used: HashMap::new(),
             next_sector: 0,
-            rings: (0..shards).map(|_| vec![0; RING_BYTES]).collect(),
+            journals: (0..shards).map(|_| vec![0; JOURNAL_BYTES]).collect(),
             buffers: (0..shards).map(|_| vec![0; buffer_bytes]).collect(),
             limit_sectors: (limit_bytes / SECTOR_BYTES) as u32,
             used_sectors: 0,
@@ -103,7 +103,7 @@ impl SimMemory {
         self.used.len()
     }
 
-    /// The daemon died: its buffers are gone, the rings are not.
+    /// The daemon died: its buffers are gone, the crash journals are not.
     pub fn reset_buffers(&mut self) {
         self.free.clear();
         self.used.clear();
@@ -113,27 +113,22 @@ impl SimMemory {
         self.bytes.fill(FREED);
     }
 
-    /// The machine lost power: rings and memory buffers are gone as well.
+    /// The machine lost power: crash journals and memory buffers are gone as well.
     pub fn reset_shared(&mut self) {
-        for shared in self.rings.iter_mut().chain(&mut self.buffers) {
+        for shared in self.journals.iter_mut().chain(&mut self.buffers) {
             shared.fill(0);
         }
     }
 
     /// Memory that outlived the daemon, by shard.
     pub fn surviving(&mut self) -> Vec<Surviving<'_>> {
-        let shards = self.rings.iter().zip(&mut self.buffers);
+        let shards = self.journals.iter().zip(&mut self.buffers);
         shards
-            .map(|(ring, buffer)| Surviving {
-                ring: Some(ring),
+            .map(|(journal, buffer)| Surviving {
+                journal: Some(journal),
                 buffer: Some(buffer),
             })
             .collect()
-    }
-
-    fn range(buf: Buf) -> std::ops::Range<usize> {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        start..start + buf.len_bytes as usize
     }
 }
 
@@ -158,21 +153,21 @@ impl Memory for SimMemory {
     }
 
     fn bytes(&self, buf: Buf) -> &[u8] {
-        &self.bytes[SimMemory::range(buf)]
+        &self.bytes[buf.bytes()]
     }
 
     fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
-        &mut self.bytes[SimMemory::range(buf)]
+        &mut self.bytes[buf.bytes()]
     }
 
     fn copy(&mut self, from: Buf, to: Buf) {
         assert_eq!(from.len_bytes, to.len_bytes, "copied whole");
-        let start = SimMemory::range(to).start;
-        self.bytes.copy_within(SimMemory::range(from), start);
+        let start = to.bytes().start;
+        self.bytes.copy_within(from.bytes(), start);
     }
 
-    fn ring_mut(&mut self, shard: u16) -> &mut [u8] {
-        &mut self.rings[usize::from(shard)]
+    fn journal_mut(&mut self, shard: u16) -> &mut [u8] {
+        &mut self.journals[usize::from(shard)]
     }
 
     fn buffer_mut(&mut self, shard: u16) -> &mut [u8] {

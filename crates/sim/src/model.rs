@@ -182,7 +182,7 @@ impl Model {
                 .flying
                 .swap_remove(flying.expect("a write is answered once"));
             if ok && effect != Effect::Discard {
-                sector.retire(at, |held| held.since > submitted);
+                sector.supersede(at, |held| held.since > submitted);
             }
             sector.now.retain(|held| held.value != value);
             sector.now.push(Held { value, since: at });
@@ -395,13 +395,6 @@ impl Model {
         sector.changed = at;
     }
 
-    /// No read is in flight: nobody can ask for the past.
-    pub fn no_reads(&mut self, range: Range) {
-        for sector in self.sectors(range) {
-            sector.past.clear();
-        }
-    }
-
     /// Describes a sector, for traces.
     #[must_use]
     pub fn describe(&self, volume: u16, sector: u64) -> String {
@@ -416,7 +409,7 @@ impl Model {
 
 impl Sector {
     /// Removes from `now` what `stays` does not keep.
-    fn retire(&mut self, at: Event, stays: impl Fn(&Held) -> bool) {
+    fn supersede(&mut self, at: Event, stays: impl Fn(&Held) -> bool) {
         let past = &mut self.past;
         self.now.retain(|held| {
             let keep = stays(held);
@@ -482,7 +475,7 @@ impl Sector {
         if self.now.len() == 1 && self.now[0].value == value {
             return;
         }
-        self.retire(at, |held| held.value == value);
+        self.supersede(at, |held| held.value == value);
         if self.now.is_empty() {
             self.now.push(Held {
                 value,

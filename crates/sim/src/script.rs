@@ -264,12 +264,6 @@ impl Script {
         self.crash(true, Survival::Nothing, &[])
     }
 
-    /// Power is cut; each unit of what was volatile is left or is not.
-    #[must_use]
-    pub fn torn_power_cut(self) -> Script {
-        self.crash(true, Survival::Any, &[])
-    }
-
     /// A crash whose recoveries are cut short: after how many operations, and whether by power.
     #[must_use]
     pub fn crash(self, power: bool, survival: Survival, recoveries: &[(u32, bool)]) -> Script {

@@ -44,7 +44,7 @@ pub fn shrink(plan: &Plan, tries: usize) -> Plan {
 /// is another bug.
 fn kind(what: &str) -> String {
     what.chars()
-        .filter(|letter| !letter.is_ascii_digit())
+        .filter(|delivery| !delivery.is_ascii_digit())
         .take(40)
         .collect()
 }

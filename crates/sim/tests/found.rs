@@ -5,9 +5,9 @@
 //!
 //! No short script shows these fixes, whatever is aimed at (each was taken away and looked for):
 //!
-//! - 59306: a write around the cache has to look at a block after its write-back and to drop it
-//!   after the copy is indexed; it drops in the call in which it looks, unless room or an owner is
-//!   missing just then.
+//! - 59306: a write that bypasses the cache has to look at a block after its write-back and to drop
+//!   it after the copy is indexed; it drops in the call in which it looks, unless room or an owner
+//!   is missing just then.
 //! - 97083: recovery has no free segment only if the one before it was cut short after its
 //!   verdicts, which leave three free as far as they can, and before anything was reclaimed.
 //! - The end of a durable position at the first segment that is not whole (I14): a flush of the
@@ -61,7 +61,7 @@ const FOUND: [(u64, &str); 71] = [
     ),
     (
         9316,
-        "a verdict names an end that only the lost ring knew (I14)",
+        "a verdict names an end that only the lost crash journal knew (I14)",
     ),
     (9757, "the model was stricter than the contract"),
     (
@@ -74,11 +74,11 @@ const FOUND: [(u64, &str); 71] = [
     ),
     (
         14_049,
-        "ring pages of another cache validate old entries (I16)",
+        "journal pages of another cache validate old entries (I16)",
     ),
     (
         16_199,
-        "a verdict names a predecessor that only the lost ring knew (I14)",
+        "a verdict names a predecessor that only the lost crash journal knew (I14)",
     ),
     (19_455, "as 2446"),
     (23_546, "probably as 2446"),
@@ -130,7 +130,7 @@ const FOUND: [(u64, &str); 71] = [
     (32_313, "as 97083"),
     (
         152_693,
-        "a dead segment waits for a slow read, and nobody looks when that ends",
+        "a segment below its tail waits for a slow read, and nobody looks when that ends",
     ),
     (
         14_946,
@@ -143,7 +143,7 @@ const FOUND: [(u64, &str); 71] = [
     (401_331, "as 8579"),
     (
         832_503,
-        "a write through goes on while nobody has recorded that the cache is given up (I15)",
+        "a write through goes on while nobody has recorded that the cache failed (I15)",
     ),
     (
         956_398,
@@ -192,7 +192,7 @@ const FOUND: [(u64, &str); 71] = [
     ),
     (
         11_005_606,
-        "a record that waits for an earlier one is answered after the cache was given up (I22)",
+        "a record that waits for an earlier one is answered after the cache failed (I22)",
     ),
     (
         11_008_222,
@@ -228,16 +228,16 @@ const FOUND: [(u64, &str); 71] = [
     ),
     (
         15_158_286,
-        "a letter between threads that took twenty seconds was a livelock to the oracle",
+        "a delivery between threads that took twenty seconds was a livelock to the oracle",
     ),
     (
         15_208_382,
-        "the headers of a segment that is dead, without its verdict, promise again what was taken \
+        "the headers of a segment below its tail, without its verdict, promise again what was taken \
          back (I14)",
     ),
     (
         15_705_224,
-        "a block that was dirty between a request and its answer, in a cache that was given up, was \
+        "a block that was dirty between a request and its answer, in a cache that failed, was \
          nobody's fault to the oracle",
     ),
     (
@@ -251,7 +251,7 @@ const FOUND: [(u64, &str); 71] = [
     ),
     (
         1_012_554,
-        "a header that can be neither written nor read hides what the ring has kept (I16)",
+        "a header that can be neither written nor read hides what the crash journal has kept (I16)",
     ),
     (
         11_114_262,

@@ -138,8 +138,8 @@ fn silent_losses() -> usize {
 }
 
 /// I12: a daemon is killed while the headers of two segments are on their way. The recovery has
-/// both from the ring, and the summary it writes of the second names the first. Power goes before
-/// that is durable: the second summary may be there, and the first segment is not. The next
+/// both from the crash journal, and the summary it writes of the second names the first. Power goes
+/// before that is durable: the second summary may be there, and the first segment is not. The next
 /// recovery has to say so, or the one after it takes the link for damage.
 fn dangling_links() -> usize {
     let writes = |times, slow_ms| {

@@ -4,7 +4,7 @@
 //! what the engine writes itself (headers, summaries) is real, and is wiped when it gives the
 //! buffer back.
 
-use forebay_engine::ring::RING_BYTES;
+use forebay_engine::shm_journal::JOURNAL_BYTES;
 use forebay_engine::{Buf, Memory, SECTOR_BYTES};
 
 const PAGE_BYTES: usize = 4096;
@@ -22,7 +22,7 @@ pub struct ZeroMemory {
     touched: Vec<bool>,
     used_pages: u32,
     free: [Vec<u32>; CLASSES],
-    ring: Vec<u8>,
+    journal: Vec<u8>,
     /// The memory buffer. Its data stays zeroes; the engine's notes about it are real.
     buffer: Vec<u8>,
 }
@@ -42,7 +42,7 @@ impl ZeroMemory {
             touched: vec![false; ARENA_BYTES / PAGE_BYTES],
             used_pages: 0,
             free: Default::default(),
-            ring: vec![0; RING_BYTES],
+            journal: vec![0; JOURNAL_BYTES],
             buffer: vec![0; buffer_bytes],
         }
     }
@@ -58,15 +58,7 @@ fn class(len_bytes: usize) -> usize {
 
 fn pages(buf: Buf) -> std::ops::Range<usize> {
     let start = (buf.start_sector / SECTORS_PER_PAGE) as usize;
-    let end_bytes = buf.start_sector as usize * SECTOR_BYTES + buf.len_bytes as usize;
-    start..end_bytes.div_ceil(PAGE_BYTES)
-}
-
-impl ZeroMemory {
-    fn range(&self, buf: Buf) -> std::ops::Range<usize> {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        start..start + buf.len_bytes as usize
-    }
+    start..buf.bytes().end.div_ceil(PAGE_BYTES)
 }
 
 impl Memory for ZeroMemory {
@@ -100,20 +92,19 @@ impl Memory for ZeroMemory {
     }
 
     fn bytes(&self, buf: Buf) -> &[u8] {
-        &self.bytes[self.range(buf)]
+        &self.bytes[buf.bytes()]
     }
 
     fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
         self.touched[pages(buf)].fill(true);
-        let range = self.range(buf);
-        &mut self.bytes[range]
+        &mut self.bytes[buf.bytes()]
     }
 
     /// Data is zeroes on both sides already.
     fn copy(&mut self, _from: Buf, _to: Buf) {}
 
-    fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
-        &mut self.ring
+    fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {
+        &mut self.journal
     }
 
     fn buffer_mut(&mut self, _shard: u16) -> &mut [u8] {

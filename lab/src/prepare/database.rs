@@ -19,7 +19,7 @@ const TABLES: u32 = 4;
 /// See [`TABLES`].
 const ROWS: u32 = 250_000;
 const IMAGE_MIB: u64 = 512;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Folders that the guest needs beside programs.
 const FOLDERS: &[&str] = &[
@@ -113,7 +113,7 @@ impl Server {
                     data.display()
                 );
             }
-            anyhow::ensure!(began.elapsed() < PATIENCE, "mariadbd does not answer");
+            anyhow::ensure!(began.elapsed() < TIMEOUT, "mariadbd does not answer");
             std::thread::sleep(Duration::from_millis(100));
         }
         Ok(server)

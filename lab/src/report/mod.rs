@@ -1,7 +1,5 @@
-//! Findings of an experiment: as a page, as Markdown and as JSON.
+//! Findings of an experiment, as Markdown and as JSON.
 
-mod charts;
-mod html;
 mod markdown;
 mod summary;
 
@@ -14,7 +12,7 @@ pub use summary::{Cell, Row, Summary, SystemSummary};
 use crate::experiments::Experiment;
 use crate::result::RunResult;
 
-/// Writes all three beside the results they are made of; returns the page's path.
+/// Writes both beside the results they are made of; returns the path of the Markdown.
 ///
 /// # Errors
 /// If the results cannot be read or a file cannot be written.
@@ -30,12 +28,11 @@ pub fn write(experiment: &Experiment, directory: &Path) -> anyhow::Result<PathBu
     for (name, text) in [
         ("report.json", json),
         ("report.md", markdown::render(&summary)),
-        ("report.html", html::render(&summary)),
     ] {
         let path = directory.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(directory.join("report.html"))
+    Ok(directory.join("report.md"))
 }
 
 /// A number as people read it: three digits that matter.

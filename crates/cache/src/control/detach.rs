@@ -12,7 +12,7 @@ enum At {
     Begun,
     Draining,
     Releasing,
-    Retiring,
+    Detaching,
     LastRequests,
     DrainingRest,
     Flushing,
@@ -34,8 +34,8 @@ enum At {
 ///    and a loss that nobody was told of ends the command.
 /// 7. The superblock says that nothing of the volume counts (I15). 8. Hosts forget it.
 ///
-/// Example of what the order is for: were 7 before 4, a write that is answered between the two would
-/// be in a log that does not count.
+/// Example of what the order is for: were 7 before 4, a write that is answered between the two
+/// would be in a log that does not count.
 #[derive(Debug)]
 pub(super) struct Detach {
     volume: VolumeSlot,
@@ -71,25 +71,26 @@ impl Detach {
                 self.at = At::Draining;
                 drain::begin(books, volume)
             }
-            (At::Draining, Happened::Told(answers)) => match drain::watch(&answers, progress) {
+            (At::Draining, Happened::Instructed(answers)) => match drain::watch(&answers, progress)
+            {
                 Watched::Clean => self.to(At::Releasing, Step::Release(volume)),
                 Watched::Unreadable(blocks) => self.cease(books, Refusal::Unreadable(blocks)),
                 Watched::Dirty if interrupted => self.cease(books, Refusal::Interrupted),
                 Watched::Dirty => Step::Look(Instruction::CountDirty(volume)),
             },
             (At::Releasing, Happened::Released(true)) => self.to(
-                At::Retiring,
-                Step::Tell(Instruction::SetDetaching(volume, true)),
+                At::Detaching,
+                Step::Instruct(Instruction::SetDetaching(volume, true)),
             ),
             (At::Releasing, _) => self.cease(books, Refusal::InUse),
-            (At::Retiring, Happened::Told(_)) if planted::is(Bug::DetachedEarly) => {
+            (At::Detaching, Happened::Instructed(_)) if planted::is(Bug::DetachedEarly) => {
                 self.to(At::Recording, Step::Record(Change::Detach(self.id)))
             }
-            (At::Retiring, Happened::Told(_)) => self.to(
+            (At::Detaching, Happened::Instructed(_)) => self.to(
                 At::LastRequests,
                 Step::Look(Instruction::CountRequests(volume)),
             ),
-            (At::LastRequests, Happened::Told(answers)) => match left(&answers) {
+            (At::LastRequests, Happened::Instructed(answers)) => match left(&answers) {
                 0 => self.to(
                     At::DrainingRest,
                     Step::Look(Instruction::CountDirty(volume)),
@@ -97,12 +98,14 @@ impl Detach {
                 _ if interrupted => self.serve_again(Refusal::Interrupted),
                 _ => Step::Look(Instruction::CountRequests(volume)),
             },
-            (At::DrainingRest, Happened::Told(answers)) => match drain::watch(&answers, progress) {
-                Watched::Clean => self.to(At::Flushing, Step::Flush(volume)),
-                Watched::Unreadable(blocks) => self.serve_again(Refusal::Unreadable(blocks)),
-                Watched::Dirty if interrupted => self.serve_again(Refusal::Interrupted),
-                Watched::Dirty => Step::Look(Instruction::CountDirty(volume)),
-            },
+            (At::DrainingRest, Happened::Instructed(answers)) => {
+                match drain::watch(&answers, progress) {
+                    Watched::Clean => self.to(At::Flushing, Step::Flush(volume)),
+                    Watched::Unreadable(blocks) => self.serve_again(Refusal::Unreadable(blocks)),
+                    Watched::Dirty if interrupted => self.serve_again(Refusal::Interrupted),
+                    Watched::Dirty => Step::Look(Instruction::CountDirty(volume)),
+                }
+            }
             (At::Flushing, Happened::Flushed(true)) => {
                 self.to(At::Recording, Step::Record(Change::Detach(self.id)))
             }
@@ -111,7 +114,10 @@ impl Detach {
                 if books.volume(volume).holds > 0 {
                     return self.to(At::Waiting, Step::Wait);
                 }
-                self.to(At::Removing, Step::Tell(Instruction::RemoveVolume(volume)))
+                self.to(
+                    At::Removing,
+                    Step::Instruct(Instruction::RemoveVolume(volume)),
+                )
             }
             (At::Recording, Happened::Recorded(Err(error))) => {
                 self.failure = Some(error);
@@ -126,7 +132,7 @@ impl Detach {
                         books.volume(volume).leaves = false;
                         self.why = Some(Refusal::Uncertain(error));
                         match drain::end(books, volume) {
-                            Some(instruction) => self.to(At::Ceasing, Step::Tell(instruction)),
+                            Some(instruction) => self.to(At::Ceasing, Step::Instruct(instruction)),
                             None => Step::Ended(Err(self.why.take().expect("just set"))),
                         }
                     }
@@ -137,7 +143,7 @@ impl Detach {
                 self.cease(books, why)
             }
             (At::Ceasing, _) => Step::Ended(Err(self.why.take().expect("there is a reason"))),
-            (At::Removing, Happened::Told(answers)) if left(&answers) == 0 => {
+            (At::Removing, Happened::Instructed(answers)) if left(&answers) == 0 => {
                 books.volumes[usize::from(volume.0)] = None;
                 Step::Ended(Ok(()))
             }
@@ -153,7 +159,7 @@ impl Detach {
 
     fn serve_again(&mut self, why: Refusal) -> Step {
         self.why = Some(why);
-        let step = Step::Tell(Instruction::SetDetaching(self.volume, false));
+        let step = Step::Instruct(Instruction::SetDetaching(self.volume, false));
         self.to(At::ServingAgain, step)
     }
 
@@ -164,7 +170,7 @@ impl Detach {
             None => Step::Ended(Err(why)),
             Some(instruction) => {
                 self.why = Some(why);
-                self.to(At::Ceasing, Step::Tell(instruction))
+                self.to(At::Ceasing, Step::Instruct(instruction))
             }
         }
     }

@@ -44,7 +44,7 @@ impl Drain {
                 self.at = At::Watching;
                 begin(books, self.volume)
             }
-            (At::Watching, Happened::Told(answers)) => {
+            (At::Watching, Happened::Instructed(answers)) => {
                 match watch(&answers, progress) {
                     Watched::Clean => {}
                     Watched::Unreadable(blocks) => self.result = Err(Refusal::Unreadable(blocks)),
@@ -60,7 +60,7 @@ impl Drain {
     fn cease(&mut self, books: &mut Books) -> Step {
         self.at = At::Ceasing;
         match end(books, self.volume) {
-            Some(instruction) => Step::Tell(instruction),
+            Some(instruction) => Step::Instruct(instruction),
             None => self.ended(books),
         }
     }
@@ -74,7 +74,7 @@ impl Drain {
 /// Has a volume written back.
 pub(super) fn begin(books: &mut Books, volume: VolumeSlot) -> Step {
     books.volume(volume).drains += 1;
-    Step::Tell(Instruction::SetDraining(volume, true))
+    Step::Instruct(Instruction::SetDraining(volume, true))
 }
 
 /// Ends the command that began it; returns the instruction for hosts, if no other goes on.

@@ -42,7 +42,7 @@ impl Forget {
             }
             (At::Recording, Happened::Recorded(Ok(()))) => {
                 self.at = At::Removing;
-                Step::Tell(Instruction::RemoveVolume(self.volume))
+                Step::Instruct(Instruction::RemoveVolume(self.volume))
             }
             (At::Recording, Happened::Recorded(Err(error))) => {
                 self.at = At::Undoing(error);
@@ -56,7 +56,7 @@ impl Forget {
                 books.volume(self.volume).leaves = false;
                 Step::Ended(Err(why))
             }
-            (At::Removing, Happened::Told(answers)) if left(&answers) == 0 => {
+            (At::Removing, Happened::Instructed(answers)) if left(&answers) == 0 => {
                 books.volumes[usize::from(self.volume.0)] = None;
                 Step::Ended(Ok(()))
             }

@@ -7,7 +7,7 @@
 //! takes its time, and crashes come in between.
 //!
 //! ```text
-//! begin ─> Tell ─> hosts ─> told ─> Record ─> devices ─> recorded ─> ... ─> Ended
+//! begin ─> Instruct ─> hosts ─> instructed ─> Record ─> devices ─> recorded ─> ... ─> Ended
 //! ```
 //!
 //! A superblock that could not be written counts or not. So a change that writes the record anew
@@ -27,10 +27,10 @@ use forebay_engine::{
 };
 
 use crate::instruction::{Answer, Backlog, Instruction};
-use crate::slots::Slots;
 pub use change::{Change, Fingerprint, NewVolume};
 use detach::Detach;
 use drain::Drain;
+use forebay_engine::Slots;
 use forget::Forget;
 use record::Recorded;
 use space::{Grow, Shrink};
@@ -64,8 +64,8 @@ pub enum Command {
 /// The next step of a command.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Have every host do this: [`Happened::Told`].
-    Tell(Instruction),
+    /// Have every host do this: [`Happened::Instructed`].
+    Instruct(Instruction),
     /// Have every host do this after a while: nothing is in a hurry.
     Look(Instruction),
     /// Change the superblock: [`Happened::Recorded`].
@@ -88,7 +88,7 @@ pub enum Happened {
     /// Nothing yet.
     Begun,
     /// Every host answered.
-    Told(Vec<Answer>),
+    Instructed(Vec<Answer>),
     /// The superblock was written, or it was not.
     Recorded(Result<(), SuperblockError>),
     /// A flush was answered.
@@ -140,7 +140,8 @@ pub enum Refusal {
     /// A flush failed: data written before may not be durable.
     #[error("a flush failed")]
     Flush(VolumeSlot),
-    /// So many blocks that are newer in the cache cannot be read there; all others are written back.
+    /// So many blocks that are newer in the cache cannot be read there; all others are written
+    /// back.
     #[error("{0} blocks that are newer in the cache cannot be read")]
     Unreadable(u64),
     /// A host cannot do it.

@@ -11,7 +11,7 @@ enum At {
     Begun,
     Recording,
     Undoing(SuperblockError),
-    Telling,
+    Instructing,
 }
 
 /// 1. On record first: what is in force and not on record would be gone with a crash. 2. Hosts are
@@ -93,16 +93,16 @@ impl Recorded {
     }
 
     fn tell(&mut self, books: &mut Books) -> Step {
-        self.at = At::Telling;
+        self.at = At::Instructing;
         match (&self.change, self.volume) {
             (Change::Mode(_, mode), Some(volume)) => {
-                Step::Tell(Instruction::SetMode(volume, *mode))
+                Step::Instruct(Instruction::SetMode(volume, *mode))
             }
             (Change::Enter(_), Some(slot)) => {
                 let known = books.volume(slot);
                 known.away = false;
                 let id = known.id;
-                Step::Tell(Instruction::BringBack(slot, books.config_of(id)))
+                Step::Instruct(Instruction::BringBack(slot, books.config_of(id)))
             }
             (Change::Enter(volume), None) => {
                 let is_it = |record: &&VolumeRecord| {
@@ -113,7 +113,7 @@ impl Recorded {
                 let slot = books.add_volume(id);
                 books.volume(slot).comes = true;
                 self.volume = Some(slot);
-                Step::Tell(Instruction::AddVolume(slot, books.config_of(id)))
+                Step::Instruct(Instruction::AddVolume(slot, books.config_of(id)))
             }
             _ => self.ended(books, Ok(())),
         }

@@ -41,7 +41,7 @@ impl Settling {
             (Settling::Recording, Happened::Recorded(Ok(()))) => {
                 *self = Settling::Keeping;
                 books.emptied = false;
-                Some(Step::Tell(Instruction::KeepEmptied))
+                Some(Step::Instruct(Instruction::KeepEmptied))
             }
             (Settling::Recording, Happened::Recorded(Err(error))) => {
                 let why = Refusal::Uncertain(error.clone());
@@ -53,7 +53,7 @@ impl Settling {
 }
 
 fn use_extents(books: &Books) -> Step {
-    Step::Tell(Instruction::UseExtents(Arc::new(books.superblock.clone())))
+    Step::Instruct(Instruction::UseExtents(Arc::new(books.superblock.clone())))
 }
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Grow {
                 match new {
                     Some(number) => {
                         self.at = Growing::Adding;
-                        Step::Tell(Instruction::AddDevice(number))
+                        Step::Instruct(Instruction::AddDevice(number))
                     }
                     None => {
                         self.at = Growing::Using;
@@ -198,19 +198,21 @@ impl Shrink {
         match (&self.at, happened) {
             (Shrinking::Begun, _) => {
                 self.at = Shrinking::Beginning;
-                Step::Tell(Instruction::Empty(self.gone.clone()))
+                Step::Instruct(Instruction::Empty(self.gone.clone()))
             }
-            (Shrinking::Beginning, Happened::Told(answers)) => match refusal(&answers) {
+            (Shrinking::Beginning, Happened::Instructed(answers)) => match refusal(&answers) {
                 Some(why) => self.keep(why),
                 None => {
                     self.at = Shrinking::Emptying;
                     Step::Look(Instruction::CountEmptying)
                 }
             },
-            (Shrinking::Emptying, Happened::Told(_)) if interrupted => {
+            (Shrinking::Emptying, Happened::Instructed(_)) if interrupted => {
                 self.keep(Refusal::Interrupted)
             }
-            (Shrinking::Emptying, Happened::Told(answers)) => self.emptied(&answers, progress),
+            (Shrinking::Emptying, Happened::Instructed(answers)) => {
+                self.emptied(&answers, progress)
+            }
             (Shrinking::Recording, Happened::Recorded(Ok(()))) => {
                 self.at = Shrinking::Using;
                 use_extents(books)
@@ -236,7 +238,7 @@ impl Shrink {
                 self.at = Shrinking::LettingGo;
                 self.let_go(books)
             }
-            (Shrinking::LettingGo, Happened::Told(answers)) => {
+            (Shrinking::LettingGo, Happened::Instructed(answers)) => {
                 if left(&answers) == 0 {
                     let number = self
                         .known
@@ -270,7 +272,7 @@ impl Shrink {
 
     fn keep(&mut self, why: Refusal) -> Step {
         self.at = Shrinking::Keeping(why);
-        Step::Tell(Instruction::KeepEmptied)
+        Step::Instruct(Instruction::KeepEmptied)
     }
 
     fn let_go(&mut self, books: &mut Books) -> Step {

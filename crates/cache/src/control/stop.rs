@@ -12,7 +12,7 @@ enum At {
     #[default]
     Begun,
     Waiting,
-    Calming,
+    LimitingWriteback,
     Flushing,
     Settling,
     Unsettled,
@@ -57,8 +57,11 @@ impl Stop {
                 self.at = At::Waiting;
                 Step::Wait
             }
-            (At::Begun | At::Waiting, _) => self.to(At::Calming, Step::Tell(Instruction::CalmDown)),
-            (At::Calming, _) => {
+            (At::Begun | At::Waiting, _) => self.to(
+                At::LimitingWriteback,
+                Step::Instruct(Instruction::LimitWriteback),
+            ),
+            (At::LimitingWriteback, _) => {
                 self.to_flush = served(books).map(|(_, slot)| slot).collect();
                 self.at = At::Flushing;
                 self.flush_next()
@@ -69,12 +72,12 @@ impl Stop {
                 Step::Ended(Err(Refusal::Flush(volume)))
             }
             (At::Settling, _) => self.to(At::Unsettled, Step::Look(Instruction::CountUnsettled)),
-            (At::Unsettled, Happened::Told(answers)) => match left(&answers) {
-                0 => self.to(At::Holding, Step::Tell(Instruction::Hold)),
+            (At::Unsettled, Happened::Instructed(answers)) => match left(&answers) {
+                0 => self.to(At::Holding, Step::Instruct(Instruction::Hold)),
                 _ => Step::Look(Instruction::CountUnsettled),
             },
             (At::Holding, _) => self.to(At::Unheld, Step::Look(Instruction::CountUnsettled)),
-            (At::Unheld, Happened::Told(answers)) => match left(&answers) {
+            (At::Unheld, Happened::Instructed(answers)) => match left(&answers) {
                 0 => self.to(At::Seeing, Step::See(served(books).collect())),
                 _ => Step::Look(Instruction::CountUnsettled),
             },
@@ -99,7 +102,7 @@ impl Stop {
         self.flushing = self.to_flush.pop_front();
         match self.flushing {
             Some(volume) => Step::Flush(volume),
-            None => self.to(At::Settling, Step::Tell(Instruction::Settle)),
+            None => self.to(At::Settling, Step::Instruct(Instruction::Settle)),
         }
     }
 }

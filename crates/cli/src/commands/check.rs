@@ -70,9 +70,9 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
             size(found.device_bytes),
             found.epoch
         ));
-        if found.given_up {
+        if found.abandoned {
             crate::output::line(format_args!(
-                "  given up: its volumes went on without it, so what it holds is old, but for what `forebay drain --offline` writes out"
+                "  abandoned: its volumes went on without it, so what it holds is old, but for what `forebay drain --offline` writes out"
             ));
         }
         let recovery = &found.recovery;

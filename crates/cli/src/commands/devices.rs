@@ -102,7 +102,7 @@ fn remove(args: &DevicesArgs, path: &Path, devices: &[DeviceInfo]) -> Result<()>
             path.display()
         );
     }
-    ublk::export::give_up(device.number)?;
+    ublk::export::let_go(device.number)?;
     if args.json {
         crate::output::line(format_args!("{}", json!({ "removed": path })));
     } else {

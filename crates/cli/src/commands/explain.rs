@@ -1,4 +1,4 @@
-//! `forebay explain`: why requests went past the cache, in plain words, and what would change it.
+//! `forebay explain`: why requests bypassed the cache, in plain words, and what would change it.
 
 use std::fmt::Write as _;
 
@@ -6,15 +6,15 @@ use anyhow::Result;
 use forebay_engine::BypassReason;
 use serde_json::json;
 
-use crate::args::ExplainArgs;
+use crate::args::ControlArgs;
 use crate::client::Client;
 use crate::report::status::{Bypass, Status};
 use crate::units;
 
-pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
-    let mut client = Client::connect(args.control.control.as_deref())?;
-    let status = client.status_within_patience()?;
-    if args.control.json {
+pub(crate) fn run(args: &ControlArgs) -> Result<()> {
+    let mut client = Client::connect(args.control.as_deref())?;
+    let status = client.status_in_time()?;
+    if args.json {
         let reasons: Vec<_> = reasons(&status)
             .map(|(bypass, reason)| {
                 let (why, remedy) = words(reason);
@@ -94,7 +94,7 @@ fn write_page(page: &mut String, status: &Status) -> std::fmt::Result {
         let (why, remedy) = words(reason);
         writeln!(
             page,
-            "\n{}: {} blocks read, {} written past the cache\n  {why}\n  {remedy}",
+            "\n{}: {} blocks read, {} written bypassing the cache\n  {why}\n  {remedy}",
             bypass.reason,
             bypass.read_blocks,
             bypass.blocks - bypass.read_blocks,
@@ -112,7 +112,7 @@ fn write_page(page: &mut String, status: &Status) -> std::fmt::Result {
         }
     }
     if !any {
-        writeln!(page, "Nothing went past the cache.")?;
+        writeln!(page, "Nothing bypassed the cache.")?;
     }
     Ok(())
 }

@@ -5,9 +5,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::absolute::absolute;
-use crate::args::{
-    AttachArgs, ConfigArgs, ControlArgs, GetArgs, ModeArgs, ReloadArgs, RenameArgs, SetArgs,
-};
+use crate::args::{AttachArgs, ControlArgs, GetArgs, ModeArgs, RenameArgs, SetArgs};
 use crate::client::Client;
 use crate::device::image_format::OriginFormat;
 
@@ -119,22 +117,20 @@ pub(crate) fn get(args: &GetArgs) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn config(args: &ConfigArgs) -> Result<()> {
-    let mut client = Client::connect(args.control.control.as_deref())?;
+pub(crate) fn config(args: &ControlArgs) -> Result<()> {
+    let mut client = Client::connect(args.control.as_deref())?;
     let answer = client.ask("Config", &json!({}))?;
-    print(&args.control, &answer, || {
+    print(args, &answer, || {
         let text = answer["toml"].as_str().unwrap_or_default();
         text.trim_end().to_owned()
     });
     Ok(())
 }
 
-pub(crate) fn reload(args: &ReloadArgs) -> Result<()> {
-    let mut client = Client::connect(args.control.control.as_deref())?;
+pub(crate) fn reload(args: &ControlArgs) -> Result<()> {
+    let mut client = Client::connect(args.control.as_deref())?;
     let answer = client.ask("Reload", &json!({}))?;
-    print(&args.control, &answer, || {
-        words_of_reload(&answer).join("\n")
-    });
+    print(args, &answer, || words_of_reload(&answer).join("\n"));
     Ok(())
 }
 

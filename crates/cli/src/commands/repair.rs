@@ -38,9 +38,9 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
     let (storage, superblock) = attach::open_cache(&args.cache, None, &surroundings)?;
     let attached = attach::attach(storage, &superblock, true, &Settings::default(), None)?;
     let recovery = Recovery::of(&attached.report);
-    // Recovery's decisions are durable: the rings have nothing to add. Memory buffers may.
+    // Recovery's decisions are durable: the crash journals have nothing to add. Memory buffers may.
     for memory in attached.memory {
-        memory.ring.remove()?;
+        memory.journal.remove()?;
     }
     if args.json {
         crate::output::line(format_args!(

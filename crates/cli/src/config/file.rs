@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for FileDevices {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct File {
     pub(super) cache: Option<FileCache>,

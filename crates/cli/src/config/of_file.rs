@@ -5,22 +5,18 @@ use std::path::Path;
 
 use anyhow::Result;
 use forebay_engine::VolumeSettings;
-use forebay_io::DirectIo;
 use toml::Spanned;
 
 use super::claims::{self, Claim, conflicts};
 use super::faults;
-use super::file::{File, FileNbd, FileVolume};
+use super::file::{File, FileVolume};
 use super::file_settings::FileSettings;
-use super::of_args::{direct, tls};
-use super::plan::{CachePlan, DEFAULT_MEMORY_BYTES, Plan, VolumePlan};
+use super::merged;
+use super::plan::{CachePlan, Plan, VolumePlan};
 use super::profile::{self, Chosen};
 use crate::args::ServeArgs;
 use crate::device::same_device::Identity;
-use crate::failure::{Faults, Refused, describe};
-use crate::network::access::SocketAccess;
-use crate::network::http::HttpPlan;
-use crate::network::nbd::{Address, Tls};
+use crate::failure::{Faults, describe};
 use crate::settings::check_kept;
 
 /// The plan, and what the file claims for itself.
@@ -49,59 +45,11 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
         let place = limits_line(text, &file.settings);
         found.push(wrong(format!("{place}{message}")));
     }
-    let network = network(text, &file, args);
+    let network = merged::network(text, &file, args);
     let plan = Plan {
-        cache: None,
-        volumes: Vec::new(),
-        nbd: addresses(&file.nbd, args)?,
-        ublk: args.ublk || file.ublk.enabled,
-        tls: Tls::default(),
-        http: HttpPlan::Off,
-        settings,
-        profile: chosen.profile,
         notes: chosen.notes.iter().cloned().map(wrong).collect(),
-        memory_bytes: args
-            .memory
-            .or(file.daemon.memory.as_ref().map(|size| size.0.0))
-            .unwrap_or(DEFAULT_MEMORY_BYTES),
-        threads: args.threads.or(file.daemon.threads),
-        hook: args.hook.clone().or(file.daemon.hook.clone()),
-        direct: if file.daemon.direct_required {
-            DirectIo::Required
-        } else {
-            direct(args.devices.direct)
-        },
-        state_dir: args
-            .devices
-            .state_dir
-            .clone()
-            .or(file.daemon.state_dir.clone()),
-        socket: SocketAccess {
-            owner: (args.sockets.socket_owner).or(file
-                .nbd
-                .socket_owner
-                .as_ref()
-                .map(|owner| owner.0)),
-            group: (args.sockets.socket_group).or(file
-                .nbd
-                .socket_group
-                .as_ref()
-                .map(|group| group.0)),
-            mode: (args.sockets.socket_mode).or(file.nbd.socket_mode.as_ref().map(|mode| mode.0)),
-        },
-        control_group: (args.sockets.control_group).or(file
-            .daemon
-            .control_group
-            .as_ref()
-            .map(|group| group.0)),
-        control: args.control.clone().or(file
-            .daemon
-            .control
-            .as_ref()
-            .map(|control| control.get_ref().clone())),
-        record: args.record.clone().or(file.daemon.record.clone()),
-        initramfs: file.daemon.initramfs_span().is_some(),
         source: Some(Box::new(args.clone())),
+        ..merged::plan(&file, args, &chosen, settings)?
     };
     if found.is_empty() {
         found.extend(plan.out_of_range().into_iter().map(wrong));
@@ -121,15 +69,6 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
         ..plan
     };
     Ok((plan, claims))
-}
-
-/// Addresses to export at: those of the arguments, or else of the file.
-fn addresses(nbd: &FileNbd, args: &ServeArgs) -> Result<Vec<Address>> {
-    if args.nbd.is_empty() {
-        let listed = nbd.listen.iter();
-        return Ok(listed.map(|text| text.get_ref().0.clone()).collect());
-    }
-    args.nbd.iter().map(|text| Ok(text.parse()?)).collect()
 }
 
 /// Contradictions between keys.
@@ -221,39 +160,6 @@ fn missing_in_initramfs(file: &File) -> impl Iterator<Item = String> {
 fn limits_line(text: &str, settings: &FileSettings) -> String {
     let line = |at| format!("line {}: ", faults::line_number(text, at));
     settings.dirty_limit_at().map_or_else(String::new, line)
-}
-
-/// TLS and the dashboard.
-fn network(text: &str, file: &File, args: &ServeArgs) -> Result<(Tls, HttpPlan)> {
-    let nbd = &file.nbd;
-    let tls = if args.tls_cert.is_some() {
-        tls(
-            args.tls_cert.as_deref(),
-            args.tls_key.as_deref(),
-            args.tls_ca.as_deref(),
-            args.nbd_insecure || nbd.insecure,
-        )?
-    } else {
-        tls(
-            nbd.tls_cert.as_deref(),
-            nbd.tls_key.as_deref(),
-            nbd.tls_ca.as_deref(),
-            args.nbd_insecure || nbd.insecure,
-        )?
-    };
-    let insecure = args.http_insecure || file.http.insecure;
-    let http = match (&args.http, &file.http.listen) {
-        (Some(given), _) => given.clone().permitted(insecure)?,
-        (None, None) => HttpPlan::default(),
-        (None, Some(listen)) => {
-            let line = faults::line_number(text, listen.span().start);
-            let wanted = listen.get_ref().0.clone();
-            wanted
-                .permitted(insecure)
-                .map_err(|error| Refused(format!("line {line}: {}", error.0)))?
-        }
-    };
-    Ok((tls, http))
 }
 
 fn devices(file: File, chosen: &Chosen) -> (Option<CachePlan>, Vec<VolumePlan>) {

@@ -5,7 +5,7 @@
 //! | [`worker`] | one thread of it |
 //! | [`served`] | what a thread serves |
 //! | [`client`] | an NBD client on that thread |
-//! | [`flight`] | a request on its way through the cache |
+//! | [`in_flight`] | a request on its way through the cache |
 //! | [`adaptive_polling`] | staying awake for a client's next request |
 //! | [`link`] | messages between threads |
 //! | [`entrance`] | new connections, until they open an export |
@@ -24,8 +24,8 @@ mod admitted;
 pub(super) mod client;
 pub(super) mod entrance;
 pub(super) mod exports;
-mod flight;
 mod held_back;
+mod in_flight;
 pub(super) mod link;
 pub(super) mod listener;
 mod rate;

@@ -5,13 +5,13 @@
 //! | [`start`] | from a plan to a daemon |
 //! | [`opening`] | the devices of a plan |
 //! | [`threads`] | the threads of the data path |
-//! | [`abandonment`] | what is to be on record of a cache that is given up |
-//! | [`given_up`] | putting it there |
+//! | [`abandonment`] | what is to be on record of a cache that failed |
+//! | [`failed_cache`] | putting it there |
 //! | [`shutdown`] | the orderly stop |
 //! | [`watchdog`] | telling the service manager that the daemon lives |
 
 pub(super) mod abandonment;
-mod given_up;
+mod failed_cache;
 mod opening;
 mod shutdown;
 pub(super) mod start;

@@ -26,8 +26,8 @@ pub(in crate::daemon) enum Notice {
         told: Receiver<()>,
         devices: Devices,
     },
-    /// The cache is given up, which is to be on record as far as this worker knows (I15).
-    GivenUp { worker: usize, report: Report },
+    /// The cache failed, which is to be on record as far as this worker knows (I15).
+    CacheFailed { worker: usize, report: Report },
     /// A worker cannot go on.
     Failed { worker: usize, reason: String },
 }

@@ -3,8 +3,10 @@
 //! lines that matter.
 
 use std::fmt::Arguments;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use crate::lock::lock;
 
 /// The shortest time between two lines of a kind.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -74,7 +76,7 @@ impl Seldom {
     }
 
     fn may_say(&self, now: Instant) -> bool {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = lock(&self.said);
         let recent = |last: Instant| now.saturating_duration_since(last) < INTERVAL;
         if said.last.is_some_and(recent) {
             said.left_out += 1;
@@ -86,7 +88,7 @@ impl Seldom {
 
     /// The number of those that were counted in the interval that has ended.
     fn take_left_out(&self, now: Instant) -> Option<u64> {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = lock(&self.said);
         let recent = |last: Instant| now.saturating_duration_since(last) < INTERVAL;
         if said.left_out == 0 || said.last.is_some_and(recent) {
             return None;

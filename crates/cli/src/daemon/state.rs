@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -15,7 +15,7 @@ use super::data::exports::Exports;
 use super::data::link::Link;
 use super::data::listener::Listening;
 use super::data::served::Clock;
-use super::life::abandonment::GivingUp;
+use super::life::abandonment::FailureRecord;
 use super::notice::Notice;
 use super::observe::events::Events;
 use super::observe::failing::Failing;
@@ -28,6 +28,7 @@ use crate::config::Plan;
 use crate::device::attach::{Origin, Surroundings};
 use crate::device::cache_storage::CacheStorage;
 use crate::failure::refuse;
+use crate::lock::lock;
 use crate::profiles::Profile;
 use crate::report::status::{PLAIN_BLOCK_BYTES, Recovery};
 use crate::settings::OwnSettings;
@@ -158,20 +159,20 @@ pub(in crate::daemon) struct Daemon {
     /// If volumes are block devices: the longest transfer of those, in bytes.
     pub(in crate::daemon) block_devices: Option<u32>,
     pub(in crate::daemon) notices: Mutex<Sender<Notice>>,
-    /// The record of a cache that is given up.
-    pub(in crate::daemon) given_up: Mutex<GivingUp>,
+    /// The record of a cache that failed.
+    pub(in crate::daemon) failure_record: Mutex<FailureRecord>,
 }
 
 impl Daemon {
     pub(in crate::daemon) fn admin(&self) -> MutexGuard<'_, Admin> {
         // A panic in one command must not make all others impossible.
-        self.admin.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.admin)
     }
 
     /// Refuses what a configuration file does not say, where nobody could mend that before the next
     /// daemon starts.
     pub(in crate::daemon) fn check_may_leave_file(&self) -> Result<()> {
-        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = lock(&self.plan);
         if plan.root_storage().is_some() {
             refuse!(
                 "the root file system is on this cache, and a daemon that takes this one's place knows its \
@@ -184,12 +185,12 @@ impl Daemon {
 
     /// Whether the root file system is on a volume of this daemon.
     pub(in crate::daemon) fn is_under_root(&self) -> bool {
-        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = lock(&self.plan);
         plan.root_storage().is_some()
     }
 
     pub(in crate::daemon) fn notify(&self, notice: Notice) -> Result<()> {
-        let sender = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = lock(&self.notices);
         sender
             .send(notice)
             .ok()

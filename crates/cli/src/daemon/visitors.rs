@@ -2,16 +2,16 @@
 //! them, and who makes room for the next.
 //!
 //! The oldest of those who are waited for makes room: they have sent no whole request, or do not
-//! read their answer. None does before it had [`COURTESY`], so that a flood does not push an honest
-//! client out; the next ones wait in the kernel's queue until then.
+//! read their answer.
 
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The time that each has before it makes room.
-const COURTESY: Duration = Duration::from_millis(500);
+use crate::daemon::room::{Room, room};
+use crate::lock::lock;
+
 /// Pause after a connection that could not be accepted: it is still there, and to try again at once
 /// would be a loop without end.
 pub(in crate::daemon) const PAUSE: Duration = Duration::from_millis(200);
@@ -59,14 +59,6 @@ pub(in crate::daemon) struct Visit<S: Stream> {
     number: u64,
 }
 
-enum Room {
-    There,
-    Made,
-    /// There is none before this time has passed.
-    In(Duration),
-    None,
-}
-
 impl<S: Stream> Visitors<S> {
     pub(in crate::daemon) fn new(most: usize) -> Arc<Visitors<S>> {
         let present = Present {
@@ -87,13 +79,16 @@ impl<S: Stream> Visitors<S> {
     ) -> Option<(Visit<S>, bool)> {
         loop {
             let mut present = self.present();
-            let took = match present.make_room(self.most, Instant::now()) {
+            let took = match present.room(self.most) {
                 Room::There => false,
-                Room::Made => true,
+                Room::MadeBy(at) => {
+                    present.visitors.remove(at).stream.end();
+                    true
+                }
                 Room::None => return None,
-                Room::In(time) => {
+                Room::At(time) => {
                     drop(present);
-                    std::thread::sleep(time);
+                    std::thread::sleep(time.saturating_duration_since(Instant::now()));
                     continue;
                 }
             };
@@ -110,26 +105,16 @@ impl<S: Stream> Visitors<S> {
     }
 
     fn present(&self) -> MutexGuard<'_, Present<S>> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.present)
     }
 }
 
 impl<S: Stream> Present<S> {
-    fn make_room(&mut self, most: usize, now: Instant) -> Room {
-        if self.visitors.len() < most {
-            return Room::There;
-        }
+    fn room(&self, most: usize) -> Room {
         let awaited = self.visitors.iter().enumerate();
-        let awaited = awaited.filter_map(|(at, visitor)| Some((visitor.awaited_since?, at)));
-        let Some((since, at)) = awaited.min() else {
-            return Room::None;
-        };
-        let had = now.saturating_duration_since(since);
-        if had < COURTESY {
-            return Room::In(COURTESY - had);
-        }
-        self.visitors.remove(at).stream.end();
-        Room::Made
+        let awaited = awaited.filter_map(|(at, visitor)| Some((at, visitor.awaited_since?)));
+        let oldest = awaited.min_by_key(|(at, since)| (*since, *at));
+        room(self.visitors.len(), most, oldest, Instant::now())
     }
 }
 
@@ -163,6 +148,7 @@ impl<S: Stream> Drop for Visit<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::room::COURTESY;
     use std::io::Read;
 
     #[test]

@@ -16,7 +16,8 @@ use forebay_engine::{
     Settings, Storage, Superblock, SuperblockError, VolumeConfig, VolumeRecord,
 };
 use forebay_io::{
-    BlockingStorage, DeviceKind, DirectIo, OpenError, OpenHow, RealDevice, Recording,
+    BlockingStorage, DAEMON_END_TIMEOUT, DeviceKind, DirectIo, OpenError, OpenHow, RealDevice,
+    Recording, retry_for,
 };
 
 use crate::config::VolumePlan;
@@ -24,7 +25,6 @@ use crate::device::cache_storage::{self, CacheStorage};
 use crate::device::fingerprint::{self, Marks};
 use crate::device::holder;
 use crate::device::image_format::{OriginFormat, check_not_growing};
-use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 use crate::device::shared_memory::{self, Left, ShardMemory};
 use crate::device::signature::{self, Contents};
 use crate::device::state_dir::{Abandonment, DurableShard, StateDir};
@@ -42,8 +42,8 @@ pub(crate) struct Opened {
 impl Opened {
     pub(crate) fn new(path: &Path, direct: DirectIo, read_only: bool) -> Result<Opened> {
         let how = OpenHow { direct, read_only };
-        let device = patiently(
-            OF_A_DAEMON_THAT_ENDED,
+        let device = retry_for(
+            DAEMON_END_TIMEOUT,
             || RealDevice::open(path, how),
             |error| matches!(error, OpenError::Busy { .. }),
         )
@@ -89,7 +89,8 @@ pub(crate) fn check_new_name(name: &str, remedy: &str) -> Result<()> {
     );
 }
 
-/// Refuses origins that are new to this cache and cannot be its volumes, before anything is written.
+/// Refuses origins that are new to this cache and cannot be its volumes, before anything is
+/// written.
 pub(crate) fn check_new_origins<'a>(
     superblock: Option<&Superblock>,
     origins: impl Iterator<Item = &'a mut Origin>,
@@ -176,8 +177,8 @@ pub(crate) struct AttachedCache {
     pub(crate) memory: Vec<ShardMemory>,
 }
 
-/// Opens the devices of a cache and reads its superblock. With `may_create` a cache is made first if
-/// the only device is blank and nothing speaks against its volumes.
+/// Opens the devices of a cache and reads its superblock. With `may_create` a cache is made first
+/// if the only device is blank and nothing speaks against its volumes.
 pub(crate) fn open_cache(
     paths: &[PathBuf],
     may_create: Option<&mut dyn FnMut() -> Result<()>>,
@@ -202,16 +203,16 @@ pub(crate) fn open_cache(
     Ok((storage, superblock))
 }
 
-/// Refuses a cache that was given up, whoever remembers it.
+/// Refuses a cache that failed, whoever remembers it.
 fn check_abandonment(
     superblock: &Superblock,
     surroundings: &Surroundings,
     names: &str,
 ) -> Result<()> {
     let Some(note) = surroundings.state.abandonment(superblock.id)? else {
-        if superblock.given_up {
+        if superblock.abandoned {
             refuse!(
-                "the cache on {names} was given up by a daemon with another state directory: its volumes went on without \
+                "the cache on {names} was abandoned by a daemon with another state directory: its volumes went on without \
                  it, so what it holds is old. Where that directory is, `forebay drain --offline` writes out what may be \
                  newer in the cache; name it with --state-dir. Without it, make the cache anew with \
                  `forebay create --force`"
@@ -232,7 +233,7 @@ fn check_abandonment(
         ),
     };
     refuse!(
-        "the cache on {names} was given up {} ago ({}): its volumes went on without it, so what it holds is old; {then}",
+        "the cache on {names} was abandoned {} ago ({}): its volumes went on without it, so what it holds is old; {then}",
         units::duration(ago),
         note.reason,
     )
@@ -249,7 +250,7 @@ fn volumes_of(note: &Abandonment) -> String {
     format!("volume {}", names.join(", "))
 }
 
-/// Opens a cache to write out what is dirty in it. Of one that was given up, only what the note in
+/// Opens a cache to write out what is dirty in it. Of one that was abandoned, only what the note in
 /// the state directory names counts.
 pub(crate) fn open_to_save(
     paths: &[PathBuf],
@@ -492,7 +493,8 @@ pub(crate) fn check_origin(
     Ok(())
 }
 
-/// Recovers the cache, in a new epoch. Of one that was given up the note says how far it was durable.
+/// Recovers the cache, in a new epoch. Of one that was abandoned the note says how far it was
+/// durable.
 pub(crate) fn attach(
     mut storage: CacheStorage,
     superblock: &Superblock,

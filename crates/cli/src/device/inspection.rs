@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use forebay_engine::format::VolumeState;
-use forebay_engine::ring::RING_BYTES;
+use forebay_engine::shm_journal::JOURNAL_BYTES;
 use forebay_engine::{
     Attached, Buf, Engine, Memory, Mode, Recovered, Settings, Storage, Superblock, VolumeConfig,
     VolumeSlot,
@@ -23,7 +23,8 @@ pub(crate) struct Inspection {
     pub(crate) id: String,
     pub(crate) epoch: u32,
     /// Its volumes went on without it.
-    pub(crate) given_up: bool,
+    #[serde(rename = "given_up")]
+    pub(crate) abandoned: bool,
     pub(crate) device_bytes: u64,
     pub(crate) block_bytes: u32,
     pub(crate) segment_bytes: u32,
@@ -49,7 +50,8 @@ pub(crate) struct InspectedVolume {
     pub(crate) fingerprint: String,
 }
 
-/// Memory for an engine that only counts: it has a ring, which is thrown away, and no buffers.
+/// Memory for an engine that only counts: it has a crash journal, which is thrown away, and no
+/// buffers.
 struct NoMemory(Vec<u8>);
 
 impl Memory for NoMemory {
@@ -63,7 +65,7 @@ impl Memory for NoMemory {
     fn bytes_mut(&mut self, _: Buf) -> &mut [u8] {
         &mut []
     }
-    fn ring_mut(&mut self, _: u16) -> &mut [u8] {
+    fn journal_mut(&mut self, _: u16) -> &mut [u8] {
         &mut self.0
     }
 }
@@ -92,7 +94,7 @@ pub(crate) fn engines(
     superblock: &Superblock,
 ) -> Vec<Engine> {
     let engines = shards.into_iter().map(|recovered| {
-        let mut memory = NoMemory(vec![0; RING_BYTES]);
+        let mut memory = NoMemory(vec![0; JOURNAL_BYTES]);
         let mut engine = Engine::new(Settings::default(), recovered, boot_id, &mut memory);
         for volume in attach::attached_volumes(superblock) {
             engine.add_volume(VolumeConfig {
@@ -143,7 +145,7 @@ pub(crate) fn inspect(storage: &mut dyn Storage, names: &str) -> Result<Inspecti
     Ok(Inspection {
         device: names.to_owned(),
         id: superblock.id.to_string(),
-        given_up: superblock.given_up,
+        abandoned: superblock.abandoned,
         epoch: superblock.epoch,
         device_bytes: storage.size_bytes(),
         block_bytes: geometry.block_bytes,

@@ -1,5 +1,5 @@
-//! Memory that outlives the daemon and not the machine: each shard's ring and memory buffer, files
-//! in a directory in /dev/shm.
+//! Memory that outlives the daemon and not the machine: each shard's crash journal and memory
+//! buffer, files in a directory in /dev/shm.
 //!
 //! | module | subject |
 //! |---|---|
@@ -12,33 +12,31 @@ mod place;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use forebay_engine::ring::RING_BYTES;
+use forebay_engine::shm_journal::JOURNAL_BYTES;
 use forebay_engine::{CacheId, Commit, Settings, Superblock, Surviving};
-use forebay_io::{RingMemory, RingMemoryError};
-
-use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
+use forebay_io::{DAEMON_END_TIMEOUT, SharedMemory, SharedMemoryError, retry_for};
 
 /// Memory of a shard that an earlier daemon left.
 pub(crate) struct Left {
-    pub(crate) ring: Option<RingMemory>,
-    pub(crate) buffer: Option<RingMemory>,
+    pub(crate) journal: Option<SharedMemory>,
+    pub(crate) buffer: Option<SharedMemory>,
 }
 
 impl Left {
     /// For the engine's recovery.
     pub(crate) fn surviving(&mut self) -> Surviving<'_> {
         Surviving {
-            ring: self.ring.as_mut().map(|ring| &*ring.bytes_mut()),
-            buffer: self.buffer.as_mut().map(RingMemory::bytes_mut),
+            journal: self.journal.as_mut().map(|journal| &*journal.bytes_mut()),
+            buffer: self.buffer.as_mut().map(SharedMemory::bytes_mut),
         }
     }
 }
 
 /// Memory of a shard of a running cache.
 pub(crate) struct ShardMemory {
-    pub(crate) ring: RingMemory,
+    pub(crate) journal: SharedMemory,
     /// For acknowledging writes from (`commit = memory`).
-    pub(crate) buffer: Option<RingMemory>,
+    pub(crate) buffer: Option<SharedMemory>,
 }
 
 /// Opens the memory that an earlier daemon left, by shard.
@@ -47,11 +45,11 @@ pub(crate) fn open(superblock: &Superblock) -> Result<Vec<Left>> {
     let shards = 0..usize::from(superblock.geometry.shards);
     shards
         .map(|shard| {
-            let [ring, buffer] = names(superblock.id, shard);
-            let open_ring = |path: &Path| RingMemory::open(path, RING_BYTES);
+            let [journal, buffer] = names(superblock.id, shard);
+            let open_journal = |path: &Path| SharedMemory::open(path, JOURNAL_BYTES);
             Ok(Left {
-                ring: open_if_there(&directories, &ring, open_ring)?,
-                buffer: open_if_there(&directories, &buffer, RingMemory::open_whole)?,
+                journal: open_if_there(&directories, &journal, open_journal)?,
+                buffer: open_if_there(&directories, &buffer, SharedMemory::open_whole)?,
             })
         })
         .collect()
@@ -60,8 +58,8 @@ pub(crate) fn open(superblock: &Superblock) -> Result<Vec<Left>> {
 fn open_if_there(
     directories: &[PathBuf],
     name: &str,
-    open: impl Fn(&Path) -> Result<RingMemory, RingMemoryError>,
-) -> Result<Option<RingMemory>> {
+    open: impl Fn(&Path) -> Result<SharedMemory, SharedMemoryError>,
+) -> Result<Option<SharedMemory>> {
     // A file in the place of earlier versions comes first: it was made after any other, because a
     // daemon of this version moves what it finds there.
     let directories = directories.iter().map(|directory| directory.join(name));
@@ -70,10 +68,10 @@ fn open_if_there(
         let is_there = place::is_own_file(&path)
             .with_context(|| format!("cannot look for the shared memory {}", path.display()))?;
         if is_there {
-            let opened = patiently(
-                OF_A_DAEMON_THAT_ENDED,
+            let opened = retry_for(
+                DAEMON_END_TIMEOUT,
                 || open(&path),
-                |error| matches!(error, RingMemoryError::InUse { .. }),
+                |error| matches!(error, SharedMemoryError::InUse { .. }),
             )?;
             return Ok(Some(opened));
         }
@@ -81,8 +79,9 @@ fn open_if_there(
     Ok(None)
 }
 
-/// Makes the memory of an attached cache complete: a ring for each shard, and a memory buffer if
-/// the settings want one. A buffer that holds acknowledged writes stays whatever they want.
+/// Makes the memory of an attached cache complete: a crash journal for each shard, and a memory
+/// buffer if the settings want one. A buffer that holds acknowledged writes stays whatever they
+/// want.
 pub(crate) fn complete(
     cache: CacheId,
     left: Vec<(Left, u64)>,
@@ -90,28 +89,28 @@ pub(crate) fn complete(
 ) -> Result<Vec<ShardMemory>> {
     let shards = left.len();
     let memory = left.into_iter().enumerate().map(|(shard, (left, held))| {
-        let [ring_name, buffer_name] = names(cache, shard);
-        let ring = match left.ring {
-            Some(ring) => into_place(ring, &ring_name)?,
-            None => RingMemory::create(&place::for_new()?.join(ring_name), RING_BYTES)?,
+        let [journal_name, buffer_name] = names(cache, shard);
+        let journal = match left.journal {
+            Some(journal) => into_place(journal, &journal_name)?,
+            None => SharedMemory::create(&place::for_new()?.join(journal_name), JOURNAL_BYTES)?,
         };
         let buffer = match left.buffer {
             Some(buffer) if held > 0 => Some(into_place(buffer, &buffer_name)?),
             useless => {
-                useless.map(RingMemory::remove).transpose()?;
+                useless.map(SharedMemory::remove).transpose()?;
                 let wanted = settings.commit == Commit::Memory;
                 wanted
                     .then(|| create_buffer(cache, shard, shards, settings))
                     .transpose()?
             }
         };
-        Ok(ShardMemory { ring, buffer })
+        Ok(ShardMemory { journal, buffer })
     });
     memory.collect()
 }
 
 /// Moves memory that a daemon of an earlier version left.
-fn into_place(mut memory: RingMemory, name: &str) -> Result<RingMemory> {
+fn into_place(mut memory: SharedMemory, name: &str) -> Result<SharedMemory> {
     if memory.path() == earlier_place(name) {
         memory.move_to(&place::for_new()?.join(name))?;
     }
@@ -124,20 +123,20 @@ pub(crate) fn create_buffer(
     shard: usize,
     shards: usize,
     settings: &Settings,
-) -> Result<RingMemory> {
+) -> Result<SharedMemory> {
     let len_bytes = settings.memory_buffer_bytes as usize / shards.max(1);
     let [_, name] = names(cache, shard);
-    Ok(RingMemory::create(
+    Ok(SharedMemory::create(
         &place::for_new()?.join(name),
         len_bytes,
     )?)
 }
 
-/// Names of a shard's ring and memory buffer.
+/// Names of a shard's crash journal and memory buffer.
 fn names(cache: CacheId, shard: usize) -> [String; 2] {
-    let ring = format!("{cache}-{shard}");
-    let buffer = format!("{ring}-buffer");
-    [ring, buffer]
+    let journal = format!("{cache}-{shard}");
+    let buffer = format!("{journal}-buffer");
+    [journal, buffer]
 }
 
 /// Place of a file before there was a directory of the user's own.

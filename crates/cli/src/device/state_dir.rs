@@ -1,4 +1,4 @@
-//! Records outside the cache device: that a cache was given up (I15), and where the origins of its
+//! Records outside the cache device: that a cache was abandoned (I15), and where the origins of its
 //! volumes are.
 
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ pub(crate) struct StateDir {
     in_memory: Option<PathBuf>,
 }
 
-/// A cache was given up: its volumes went on without it, so what it holds is old.
+/// A cache was abandoned: its volumes went on without it, so what it holds is old.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Abandonment {
     /// The epoch at which it happened.
@@ -119,12 +119,12 @@ impl StateDir {
     }
 
     /// Opens the directory for a daemon, and tries to write to it. A daemon that could not record
-    /// that its cache is given up would have its volumes wait then (I15), so it does not start.
+    /// that its cache failed would have its volumes wait then (I15), so it does not start.
     pub(crate) fn open_for_notes(given: Option<&Path>) -> Result<StateDir> {
         let state = StateDir::open(given)?;
         state.try_to_write().with_context(|| {
             format!(
-                "cannot write in the state directory {}, where it would be put on record that a cache is given up; make room or mount it writable, or choose one with --state-dir",
+                "cannot write in the state directory {}, where it would be put on record that a cache failed; make room or mount it writable, or choose one with --state-dir",
                 state.path.display()
             )
         })?;
@@ -155,7 +155,7 @@ impl StateDir {
         }
     }
 
-    /// Whether the cache was given up.
+    /// Whether the cache was abandoned.
     pub(crate) fn abandonment(&self, cache: CacheId) -> Result<Option<Abandonment>> {
         let directory = self.in_memory.as_ref().unwrap_or(&self.path);
         let path = directory.join(note_name(cache));
@@ -169,14 +169,14 @@ impl StateDir {
         // A file that cannot be understood still says that something happened.
         let found = serde_json::from_slice(&text).with_context(|| {
             format!(
-                "{} says that the cache was given up, and cannot be understood beyond that; make the cache anew with `forebay create --force`",
+                "{} says that the cache was abandoned, and cannot be understood beyond that; make the cache anew with `forebay create --force`",
                 path.display()
             )
         })?;
         Ok(Some(found))
     }
 
-    /// Remembers durably that a cache is given up; only then may its volumes go on without it.
+    /// Remembers durably that a cache failed; only then may its volumes go on without it.
     pub(crate) fn abandon(&self, cache: CacheId, abandonment: &Abandonment) -> Result<()> {
         let path = self.path.join(note_name(cache));
         let text = serde_json::to_vec(abandonment)?;
@@ -203,7 +203,7 @@ impl StateDir {
         written.with_context(failed)
     }
 
-    /// Where it is remembered that a cache was given up.
+    /// Where it is remembered that a cache was abandoned.
     pub(crate) fn note_path(&self, cache: CacheId) -> PathBuf {
         self.path.join(note_name(cache))
     }
@@ -265,7 +265,7 @@ fn is_root() -> bool {
 fn default_path() -> Result<PathBuf> {
     if is_root() {
         // On the root file system, as LVM's: caches are served before /var is mounted, and a note
-        // that a cache was given up must be found then.
+        // that a cache was abandoned must be found then.
         return Ok("/etc/forebay/state".into());
     }
     let named = std::env::var_os("XDG_STATE_HOME")

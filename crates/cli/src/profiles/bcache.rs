@@ -8,7 +8,7 @@ const NO_RATE: &str =
     "the rate that keeps dirty data at dirty-low is found without settings of its own";
 const NO_BTREE: &str =
     "there is no btree and no garbage collection: the log's segments are reclaimed in order";
-const NO_COUNT: &str = "errors are not counted against a limit: an unreadable clean block is read from the origin, and a write that fails is tried elsewhere before the cache is given up";
+const NO_COUNT: &str = "errors are not counted against a limit: an unreadable clean block is read from the origin, and a write that fails is tried elsewhere before the cache fails";
 const A_COMMAND: &str =
     "it is a command and no setting: `forebay attach`, `detach`, `stop`, or `serve` again";
 const STATISTICS: &str =
@@ -24,7 +24,7 @@ pub(super) const PROFILE: Profile = Profile {
     remarks: &[
         "bcache's cache sets share one SSD among several backing devices, with some settings for each of them; here every setting is of the cache.",
         "bcache writes back at a rate that keeps dirty data at writeback_percent: write-back policy `rate`.",
-        "While the SSD is congested bcache lowers its sequential cut-off step by step; here all that can go past the cache goes past it.",
+        "While the SSD is congested bcache lowers its sequential cut-off step by step; here all that can bypass the cache does.",
     ],
     foreign: rows! {
         "cache_mode": "writethrough, writeback, writearound or none", Left("writethrough"),
@@ -79,8 +79,8 @@ pub(super) const PROFILE: Profile = Profile {
         "synchronous": "0 or 1", "the log is always written in order";
         "io_error_limit": "errors", NO_COUNT;
         "io_error_halflife": "requests", NO_COUNT;
-        "io_disable": "0 or 1", "it is bcache's own emergency state; `forebay status` says if the cache was given up";
-        "errors": "unregister or panic", "a cache that fails is given up and its volumes go on without it; the machine is never stopped";
+        "io_disable": "0 or 1", "it is bcache's own emergency state; `forebay status` says if the cache was abandoned";
+        "errors": "unregister or panic", "a cache that fails is left, and its volumes go on without it; the machine is never stopped";
         "stop_when_cache_set_failed": "auto or always", "a volume goes on without its cache and answers errors only where dirty data is lost";
         "gc_after_writeback": "0 or 1", NO_BTREE;
         "copy_gc_enabled": "0 or 1", NO_BTREE;

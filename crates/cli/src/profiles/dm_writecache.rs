@@ -17,7 +17,7 @@ pub(super) const PROFILE: Profile = Profile {
     remarks: &[
         "dm-writecache never caches what is read; admission touch-15 comes nearest to that.",
         "Written blocks stay cached here after they were written back, until their room is needed.",
-        "dm-writecache lets writes wait when it is full; the profile lets 90 % be dirty, and long sequential writes then go past the cache.",
+        "dm-writecache lets writes wait when it is full; the profile lets 90 % be dirty, and long sequential writes then bypass the cache.",
     ],
     foreign: rows! {
         "high_watermark": "percent, 0 to 100", Taken("50"),

@@ -17,7 +17,7 @@ pub(super) const PROFILE: Profile = Profile {
     base: "commit=write",
     remarks: &[
         "Open CAS flushes its metadata before it acknowledges a write that makes a line dirty: commit `write`.",
-        "Open CAS's sequential cut-off is `full` at first: streams bypass a cache that is full. Forebay lets long sequential writes past when as much is dirty as may be, and its replacement is not harmed by streams; so the profile has no cut-off.",
+        "Open CAS's sequential cut-off is `full` at first: streams bypass a cache that is full. Forebay lets long sequential writes bypass the cache when as much is dirty as may be, and its replacement is not harmed by streams; so the profile has no cut-off.",
         "Settings are of a namespace: `seq-cutoff.threshold` is casadm's `-X -n seq-cutoff -t`. In a configuration file `seq-cutoff = { policy = \"always\", threshold = 4096 }` is the same.",
     ],
     foreign: rows! {

@@ -11,8 +11,8 @@ struct Panel {
     queries: &'static [(&'static str, &'static str)],
 }
 
-// title, about, unit: query as legend, ...; In a query braces stand for the chosen instances and caches, and
-// empty brackets for the interval.
+// title, about, unit: query as legend, ...; In a query braces stand for the chosen instances and
+// caches, and empty brackets for the interval.
 macro_rules! panels {
     ($($title:literal, $about:literal, $unit:literal: $($query:literal as $legend:literal),+;)*) => {
         &[$(Panel {
@@ -32,7 +32,7 @@ const NUMBERS: &[Panel] = panels! {
         "forebay_cache_dirty_bytes{}" as "{{cache}}";
     "Cached", "Of the room on the cache", "percentunit":
         "forebay_cache_cached_bytes{} / forebay_cache_capacity_bytes{}" as "{{cache}}";
-    "Cache given up", "1: the cache device failed", "short":
+    "Cache failed", "1: the cache device failed", "short":
         "forebay_cache_failed{}" as "{{cache}}";
 };
 

@@ -204,7 +204,7 @@ fn of_cache(page: &mut Page, cache: &CacheStatus) {
     );
     page.gauge(
         "cache_failed",
-        "1 if the cache was given up.",
+        "1 if the cache failed.",
         u8::from(cache.failure.is_some()),
     );
 }
@@ -358,7 +358,7 @@ fn bypassed(page: &mut Page, traffic: &Traffic, block_bytes: u64) {
     page.family(
         "bypassed_bytes",
         "counter",
-        "Data that went past the cache, in whole blocks.",
+        "Data that bypassed the cache, in whole blocks.",
     );
     for bypass in &traffic.bypassed {
         let written = bypass.blocks.saturating_sub(bypass.read_blocks);

@@ -194,7 +194,7 @@ pub(crate) struct CacheStatus {
     /// The variants that `adaptive` replacement is in just now, and how many shards are in each.
     #[serde(default)]
     pub(crate) variants: BTreeMap<String, u16>,
-    /// Why the cache was given up, if it was.
+    /// Why the cache was abandoned, if it was.
     pub(crate) failure: Option<String>,
     pub(crate) recovery: Recovery,
 }
@@ -346,7 +346,7 @@ impl Times {
     }
 }
 
-/// Why so many blocks went past the cache.
+/// Why so many blocks bypassed the cache.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Bypass {
     pub(crate) reason: String,
@@ -357,7 +357,7 @@ pub(crate) struct Bypass {
     pub(crate) last: Option<BypassedRequest>,
 }
 
-/// A request, or a part of it, that went past the cache.
+/// A request, or a part of it, that bypassed the cache.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BypassedRequest {
     pub(crate) volume: String,

@@ -34,7 +34,7 @@ impl Trouble {
 pub(crate) fn of(status: &Status) -> Vec<Trouble> {
     let mut found = Found::default();
     if let Some(cache) = &status.cache {
-        given_up(&mut found, cache);
+        failed_cache(&mut found, cache);
         buffer(&mut found, cache);
     }
     away(&mut found, status);
@@ -78,12 +78,12 @@ impl Found {
     }
 }
 
-fn given_up(found: &mut Found, cache: &CacheStatus) {
+fn failed_cache(found: &mut Found, cache: &CacheStatus) {
     if let Some(failure) = &cache.failure {
         found.add(
             "cache-given-up",
             format!(
-                "the cache on {} was given up ({failure}): volumes go on without it, and what was dirty on it cannot be read. \
+                "the cache on {} failed ({failure}): volumes go on without it, and what was dirty on it cannot be read. \
                  Make a cache on a sound device with `forebay create --force`",
                 cache.device
             ),
@@ -295,12 +295,12 @@ fn gate(found: &mut Found, lately: &Lately) {
     found.add_if_any(
         lately.congested_blocks,
         "congested",
-        "blocks went past the cache in the last minute because its device is slower than the congestion limit; `forebay explain` says which",
+        "blocks bypassed the cache in the last minute because its device is slower than the congestion limit; `forebay explain` says which",
     );
     found.add_if_any(
         lately.over_budget_blocks,
         "write-budget-spent",
-        "blocks went past the cache in the last minute because the day's write budget is spent; `forebay explain` says more",
+        "blocks bypassed the cache in the last minute because the day's write budget is spent; `forebay explain` says more",
     );
 }
 

@@ -84,7 +84,7 @@ fn nobody_believes_a_flush_of_the_cache(case: Case, world: &mut World) {
     }
     world.check_running(&mut clients[0]);
     if case.mode == "writeback" {
-        world.wait_for_giving_up(&daemon);
+        world.wait_for_failure(&daemon);
     }
     world.cut_power(daemon);
     world.recover(Kept::Durable);

@@ -17,11 +17,11 @@ fn lose_under_load(world: &mut World, lose: impl Fn(&World)) -> Daemon {
     daemon
 }
 
-/// The cache device comes back without its volatile cache. The memory of the machine says that there
-/// is more on it, so what was not durable is an error.
+/// The cache device comes back without its volatile cache. The memory of the machine says that
+/// there is more on it, so what was not durable is an error.
 fn a_lost_cache_comes_back(_: Case, world: &mut World) {
     let daemon = lose_under_load(world, |world| world.cache().lose());
-    world.wait_for_giving_up(&daemon);
+    world.wait_for_failure(&daemon);
     daemon.kill();
     world.cache().bring_back();
     let lost = world.ledger.not_durable();
@@ -42,7 +42,7 @@ fn an_old_image(world: &mut World, name: &str) -> Vec<(u64, u64)> {
     let old = world.device(name).snapshot();
     (world.ledger).load(&mut client, &mut world.random, 200, |_| {});
     world.load_and(&mut client, 300, 100, |world| world.device(name).lose());
-    world.wait_for_giving_up(&daemon);
+    world.wait_for_failure(&daemon);
     daemon.kill();
     let before = world.on_origin(false);
     world.device(name).bring_back_as(&old);
@@ -50,13 +50,13 @@ fn an_old_image(world: &mut World, name: &str) -> Vec<(u64, u64)> {
 }
 
 /// It is not served, and no command writes it over newer data: some data that was durable when the
-/// cache was given up is missing.
+/// cache was abandoned is missing.
 fn an_old_image_is_refused(world: &mut World, name: &str) {
     let before = an_old_image(world, name);
     let Err(said) = world.try_start() else {
         panic!("an old image is believed");
     };
-    assert!(said.contains("was given up"), "{said}");
+    assert!(said.contains("was abandoned"), "{said}");
     if said.contains("are newer in it") {
         let drained = world.drain_offline("state");
         if drained.status.success() {
@@ -119,12 +119,12 @@ fn one_of_two_fails(case: Case, world: &mut World) {
     // Until the log comes to that device.
     let mut client = world.client();
     let mut first = 0;
-    while !daemon.log().contains("the cache is given up") {
+    while !daemon.log().contains("the cache failed") {
         world
             .ledger
             .write_run(&mut client, first % (BLOCKS - 64), 64);
         first += 64;
-        assert!(first < 8 * BLOCKS, "the cache is never given up");
+        assert!(first < 8 * BLOCKS, "the cache never fails");
     }
     daemon.kill();
     world.recover(Kept::Acknowledged);
@@ -137,7 +137,7 @@ fn one_of_two_cache_devices_that_fails_costs_nothing() {
 
 fn one_of_two_is_lost(case: Case, world: &mut World) {
     let daemon = lose_under_load(world, |world| world.device(one_of(case)).lose());
-    world.wait_for_giving_up(&daemon);
+    world.wait_for_failure(&daemon);
     daemon.kill();
     let missing = world.try_start().err().unwrap_or_default();
     assert!(missing.contains(one_of(case)), "{missing}");

@@ -10,8 +10,8 @@ mod support;
 mod ledger;
 mod world;
 
+mod failed_cache;
 mod flushes;
-mod given_up;
 mod lost;
 mod medium;
 mod origin_errors;

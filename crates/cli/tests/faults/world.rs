@@ -211,9 +211,9 @@ impl World {
         found.map(|block| block as u64 * BLOCK)
     }
 
-    pub(crate) fn wait_for_giving_up(&self, daemon: &Daemon) {
-        until("the cache to be given up", || {
-            daemon.log().contains("the cache is given up")
+    pub(crate) fn wait_for_failure(&self, daemon: &Daemon) {
+        until("the cache to fail", || {
+            daemon.log().contains("the cache failed")
         });
     }
 
@@ -225,7 +225,7 @@ impl World {
 
     /// Cuts the power of the devices when no daemon runs any more.
     pub(crate) fn cut_power_of_devices(&mut self) {
-        self.scratch.remove_rings();
+        self.scratch.remove_shared_memory();
         let survives = [0, 50, 100][self.random.below(3) as usize];
         for name in DEVICES {
             // Blocks are whole: an origin has no checksums against a device that tears them.
@@ -278,7 +278,7 @@ impl World {
     }
 
     /// After the end of a daemon: either the next one serves all that was promised, or it refuses
-    /// a cache that was given up, and what is newer in it is written out. Then the origin has all.
+    /// a cache that failed, and what is newer in it is written out. Then the origin has all.
     pub(crate) fn recover(&mut self, kept: Kept) {
         self.recover_without(kept, &[]);
     }
@@ -343,10 +343,10 @@ impl World {
         }
     }
 
-    /// Writes out the dirty data of a cache that was given up, as the refusal says. All of it can
+    /// Writes out the dirty data of a cache that failed, as the refusal says. All of it can
     /// be read, unless a device lost its volatile cache.
     pub(crate) fn write_out(&self, refusal: &str, kept: Kept) {
-        assert!(refusal.contains("was given up"), "{refusal}");
+        assert!(refusal.contains("was abandoned"), "{refusal}");
         if !refusal.contains("are newer in it") {
             assert!(refusal.contains("nothing is lost"), "{refusal}");
             return;

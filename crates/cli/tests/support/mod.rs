@@ -76,7 +76,7 @@ impl Scratch {
 
 impl Scratch {
     /// Removes the shared memory that killed daemons of this test left behind.
-    pub(crate) fn remove_rings(&self) {
+    pub(crate) fn remove_shared_memory(&self) {
         let logs = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
         let texts = logs
             .filter(|entry| entry.file_name().to_string_lossy().starts_with("log-"))
@@ -111,7 +111,7 @@ pub(crate) fn shared_memory(cache: &str) -> Vec<PathBuf> {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        self.remove_rings();
+        self.remove_shared_memory();
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,6 +1,6 @@
 //! The memory buffer as bytes (`commit = memory`): acknowledged writes that are not in the log
-//! yet, in memory that a crash of the daemon does not reach. Like the ring (I16) it carries whose
-//! it is; an entry counts only if its own checksum and that of its data are right.
+//! yet, in memory that a crash of the daemon does not reach. Like the crash journal (I16) it
+//! carries whose it is; an entry counts only if its own checksum and that of its data are right.
 //!
 //! A head in two copies, a table of entries, an entry for each block of data, and the data. The
 //! entry of a write is at the place of its first block, so that it needs no list of free places.
@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 use crate::format::codec::{Reader, Writer};
 use crate::format::{BlockKey, CacheId};
-use crate::ring::RingIdentity;
+use crate::shm_journal::ShmIdentity;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FBMB");
 const ENTRY_MAGIC: u32 = u32::from_le_bytes(*b"FBME");
@@ -67,7 +67,7 @@ pub(crate) struct StoredWrite {
 /// The contents of a head.
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    identity: RingIdentity,
+    identity: ShmIdentity,
     /// The epoch it was emptied in; checksums of entries begin with it, so that an entry of an
     /// earlier use is not taken for one of this.
     born: u32,
@@ -109,7 +109,7 @@ impl Head {
         let mut boot_id = [0; 16];
         boot_id.copy_from_slice(&bytes[40..56]);
         let layout = Layout::of(len_bytes, block_bytes)?;
-        let identity = RingIdentity {
+        let identity = ShmIdentity {
             cache,
             shard,
             epoch,
@@ -138,7 +138,7 @@ fn heads(buffer: &[u8]) -> impl Iterator<Item = Head> {
     copies.filter_map(|at| Head::decode(&buffer[at..at + HEAD_BYTES], buffer.len()))
 }
 
-fn head_of(buffer: &[u8], identity: RingIdentity) -> Option<Head> {
+fn head_of(buffer: &[u8], identity: ShmIdentity) -> Option<Head> {
     heads(buffer).find(|head| head.identity == identity)
 }
 
@@ -166,7 +166,7 @@ impl SharedBuffer {
     /// Empties a buffer and makes it this identity's. `None` if it is too small to be one.
     pub(crate) fn initialise(
         buffer: &mut [u8],
-        identity: RingIdentity,
+        identity: ShmIdentity,
         block_bytes: usize,
     ) -> Option<SharedBuffer> {
         let layout = Layout::of(buffer.len(), block_bytes)?;
@@ -186,7 +186,7 @@ impl SharedBuffer {
     }
 
     /// The buffer of this identity, if it is one.
-    pub(crate) fn open(buffer: &[u8], identity: RingIdentity) -> Option<SharedBuffer> {
+    pub(crate) fn open(buffer: &[u8], identity: ShmIdentity) -> Option<SharedBuffer> {
         let head = head_of(buffer, identity)?;
         Some(SharedBuffer {
             layout: head.layout,
@@ -261,10 +261,10 @@ impl SharedBuffer {
 /// Hands a buffer of an undecided epoch over to the last of these epochs, that of this attach,
 /// before that epoch is decided: after a crash in between it is still of an undecided epoch, and
 /// the next attach finds it. A buffer of another cache, boot or time stays as it is.
-pub(crate) fn hand_over(buffer: &mut [u8], owner: RingIdentity, undecided: RangeInclusive<u32>) {
+pub(crate) fn hand_over(buffer: &mut [u8], owner: ShmIdentity, undecided: RangeInclusive<u32>) {
     let to = *undecided.end();
     let found = undecided.filter(|epoch| *epoch != to).find_map(|epoch| {
-        let identity = RingIdentity { epoch, ..owner };
+        let identity = ShmIdentity { epoch, ..owner };
         head_of(buffer, identity)
     });
     if let Some(mut head) = found {
@@ -277,11 +277,11 @@ pub(crate) fn hand_over(buffer: &mut [u8], owner: RingIdentity, undecided: Range
 /// and of an undecided epoch; 0 in any other.
 pub(crate) fn blocks_held(
     buffer: &[u8],
-    owner: RingIdentity,
+    owner: ShmIdentity,
     mut undecided: RangeInclusive<u32>,
 ) -> u64 {
     let found =
-        undecided.find_map(|epoch| SharedBuffer::open(buffer, RingIdentity { epoch, ..owner }));
+        undecided.find_map(|epoch| SharedBuffer::open(buffer, ShmIdentity { epoch, ..owner }));
     found.map_or(0, |shared| {
         let writes = shared.writes(buffer);
         writes.iter().map(|write| u64::from(write.count)).sum()
@@ -294,8 +294,8 @@ mod tests {
 
     const BLOCK: usize = 4096;
 
-    fn identity(epoch: u32) -> RingIdentity {
-        RingIdentity {
+    fn identity(epoch: u32) -> ShmIdentity {
+        ShmIdentity {
             cache: CacheId([3; 16]),
             shard: 1,
             epoch,
@@ -356,8 +356,8 @@ mod tests {
         let (mut buffer, _) = filled();
         let owner = identity(0);
         let boot_id = [8; 16];
-        hand_over(&mut buffer, RingIdentity { boot_id, ..owner }, 4..=5);
-        hand_over(&mut buffer, RingIdentity { shard: 2, ..owner }, 4..=5);
+        hand_over(&mut buffer, ShmIdentity { boot_id, ..owner }, 4..=5);
+        hand_over(&mut buffer, ShmIdentity { shard: 2, ..owner }, 4..=5);
         hand_over(&mut buffer, owner, 5..=6);
         assert!(SharedBuffer::open(&buffer, identity(4)).is_some());
         assert_eq!(blocks_held(&buffer, owner, 3..=4), 7);

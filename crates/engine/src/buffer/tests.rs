@@ -4,13 +4,13 @@ use crate::buffer::MemoryBuffer;
 use crate::format::{BlockKey, CacheId, Slot};
 use crate::interface::Memory;
 use crate::rig::{BLOCK_BYTES, Rig};
-use crate::ring::RingIdentity;
 use crate::settings::{Mode, Settings};
+use crate::shm_journal::ShmIdentity;
 
-fn buffered() -> (Rig, MemoryBuffer, RingIdentity) {
+fn buffered() -> (Rig, MemoryBuffer, ShmIdentity) {
     let mut rig = Rig::new(Mode::Writeback, Settings::default());
     rig.ram.buffer = vec![0; 256 * BLOCK_BYTES];
-    let identity = RingIdentity {
+    let identity = ShmIdentity {
         cache: CacheId([7; 16]),
         shard: 0,
         epoch: 3,
@@ -83,7 +83,7 @@ fn the_next_life_finds_what_was_not_logged() {
     let to = rig.ram.alloc(BLOCK_BYTES).expect("memory");
     next.copy_out(BlockKey(8), 0, to, &mut rig.ram);
     assert!(rig.ram.bytes(to).iter().all(|byte| *byte == 7));
-    let other = RingIdentity {
+    let other = ShmIdentity {
         boot_id: [2; 16],
         ..identity
     };

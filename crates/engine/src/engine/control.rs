@@ -192,7 +192,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a volume settings of its own, in place of those it had. A volume that is gone has none.
+    /// Gives a volume settings of its own, in place of those it had. A volume that is gone has
+    /// none.
     pub fn set_volume_settings(&mut self, slot: VolumeSlot, own: VolumeSettings) {
         let volume = self.store.volumes.get_mut(usize::from(slot.0));
         if let Some(volume) = volume.and_then(Option::as_mut) {
@@ -253,8 +254,8 @@ impl Engine {
 
     /// Begins only write-back that somebody waits for: room, memory, a drain. The first part of an
     /// orderly stop, which does not wait for the rest.
-    pub fn calm_down(&mut self) {
-        self.origin.writeback.calm_down();
+    pub fn limit_writeback(&mut self) {
+        self.origin.writeback.limit_writeback();
         self.store.stir();
     }
 
@@ -323,8 +324,8 @@ impl Engine {
         Some(self.store.log.map.slot_address(found))
     }
 
-    /// The dirty blocks of a volume in a part of the log, each with its offset in bytes: for whoever
-    /// reads them beside the driver. `slots` are places of the log, of which there are
+    /// The dirty blocks of a volume in a part of the log, each with its offset in bytes: for
+    /// whoever reads them beside the driver. `slots` are places of the log, of which there are
     /// [`Engine::log_slots`].
     #[must_use]
     pub fn dirty_blocks_in(
@@ -377,7 +378,7 @@ impl Engine {
         })
     }
 
-    /// Why the cache stepped aside, if it did (I15).
+    /// Why the cache failed, if it did (I15).
     #[must_use]
     pub fn failure(&self) -> Option<&'static str> {
         self.store.failed.as_ref().map(|failed| failed.reason)
@@ -396,7 +397,7 @@ impl Engine {
     }
 
     /// Uses the extents of this superblock, which is durable: new segments are free from now on,
-    /// and those that are gone have been emptied ([`Engine::retire`]).
+    /// and those that are gone have been emptied ([`Engine::begin_shrink`]).
     ///
     /// # Panics
     /// If a segment that is gone is not empty.
@@ -407,27 +408,27 @@ impl Engine {
     }
 
     /// Begins to empty these segments, so that their extents can be taken away. Nothing happens to
-    /// them until all are empty ([`Engine::retiring`]) and the driver says so
-    /// ([`Engine::set_extents`]); until then they can be put back ([`Engine::keep_retiring`]).
+    /// them until all are empty ([`Engine::shrinking`]) and the driver says so
+    /// ([`Engine::set_extents`]); until then they can be put back ([`Engine::cancel_shrink`]).
     ///
     /// # Errors
     /// With the number of segments that must stay, if they would not.
     ///
     /// # Panics
-    /// If others are being retired, or any is not there.
-    pub fn retire(&mut self, ids: Vec<Range<u32>>) -> Result<(), u32> {
-        self.space.retire(&mut self.store, ids)
+    /// If others are being removed, or any is not there.
+    pub fn begin_shrink(&mut self, ids: Vec<Range<u32>>) -> Result<(), u32> {
+        self.space.begin_shrink(&mut self.store, ids)
     }
 
-    /// The number of leaving segments that still hold something, and of all leaving segments;
-    /// `None` if none are to leave.
+    /// The number of segments being removed that still hold something, and of all segments being
+    /// removed; `None` if none are to leave.
     #[must_use]
-    pub fn retiring(&self) -> Option<(u32, u32)> {
-        self.space.retiring(&self.store)
+    pub fn shrinking(&self) -> Option<(u32, u32)> {
+        self.space.shrinking(&self.store)
     }
 
     /// Uses the segments that were to leave as before.
-    pub fn keep_retiring(&mut self) {
-        self.space.keep_retiring(&mut self.store);
+    pub fn cancel_shrink(&mut self) {
+        self.space.cancel_shrink(&mut self.store);
     }
 }

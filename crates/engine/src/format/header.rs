@@ -44,7 +44,7 @@ pub struct DurablePosition {
 pub struct State {
     /// Every entry up to this one is durable. Speaks for its own epoch only (I12).
     pub known_durable: Sequence,
-    /// Each stream's tail: segments of a lower generation are dead (I2).
+    /// Each stream's tail: segments of a lower generation count no more (I2).
     pub tails: [Sequence; Stream::COUNT],
     /// Each stream's durable position (I14).
     pub durable: [DurablePosition; Stream::COUNT],

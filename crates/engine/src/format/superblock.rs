@@ -5,7 +5,7 @@ use super::codec::{Reader, Writer, checksum};
 use super::extents::{Extent, Extents, MAX_DEVICES, MAX_EXTENTS, SegmentMap, address};
 use super::geometry::{BlockKey, Geometry, GeometryError};
 use super::header::page_checksum;
-use super::{EXTENTS_VERSION, FORMAT_VERSION, GIVEN_UP_VERSION};
+use super::{ABANDONED_VERSION, EXTENTS_VERSION, FORMAT_VERSION};
 use crate::storage::{DeviceError, Storage};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FOREBAY1");
@@ -97,7 +97,7 @@ pub struct Superblock {
     pub decided_epoch: u32,
     /// True if the volumes went on without the cache: its contents count only as far as a record
     /// outside of it says so (I15).
-    pub given_up: bool,
+    pub abandoned: bool,
     /// The devices.
     pub devices: Vec<CacheDevice>,
     /// The id the next volume gets.
@@ -128,7 +128,7 @@ pub enum SuperblockError {
     Blank,
     /// A newer program wrote it.
     #[error(
-        "the cache has format version {found}, this program knows version {GIVEN_UP_VERSION}: use a newer forebay"
+        "the cache has format version {found}, this program knows version {ABANDONED_VERSION}: use a newer forebay"
     )]
     Newer {
         /// Its version.
@@ -197,7 +197,7 @@ impl Superblock {
             geometry,
             extents: Extents::of_new(&geometry),
             next_serial: 1,
-            given_up: false,
+            abandoned: false,
             volumes: Vec::new(),
         }
     }
@@ -376,10 +376,10 @@ impl Superblock {
         Ok(())
     }
 
-    /// Writes down that the cache is given up, on every device that takes it (I22). Returns the
+    /// Writes down that the cache failed, on every device that takes it (I22). Returns the
     /// number of those that did: each device that can be written says so to its next attach.
-    pub fn give_up(&mut self, device: &mut dyn Storage) -> usize {
-        self.given_up = true;
+    pub fn abandon(&mut self, device: &mut dyn Storage) -> usize {
+        self.abandoned = true;
         self.sequence += 1;
         let numbers: Vec<u8> = self.devices.iter().map(|on| on.number).collect();
         let mut taken = 0;
@@ -599,7 +599,7 @@ impl Superblock {
     }
 
     /// Whether entries of this epoch for this block count: its volume is attached and the epoch
-    /// is not one that was given up (I15, I16).
+    /// is not one that was abandoned (I15, I16).
     #[must_use]
     pub fn accepts(&self, key: BlockKey, epoch: u32) -> bool {
         self.volumes.iter().any(|volume| {
@@ -622,9 +622,9 @@ impl Superblock {
         let mut page = vec![0; COPY_BYTES];
         let mut out = Writer::new(&mut page);
         out.u64(MAGIC);
-        let has_table = self.given_up || !self.is_as_created();
-        out.u16(match (self.given_up, has_table) {
-            (true, _) => GIVEN_UP_VERSION,
+        let has_table = self.abandoned || !self.is_as_created();
+        out.u16(match (self.abandoned, has_table) {
+            (true, _) => ABANDONED_VERSION,
             (false, true) => EXTENTS_VERSION,
             (false, false) => FORMAT_VERSION,
         });
@@ -698,7 +698,7 @@ impl Superblock {
         if sum != page_checksum(id, page, 12) {
             return Err(not_ours());
         }
-        if version > GIVEN_UP_VERSION {
+        if version > ABANDONED_VERSION {
             return Err(SuperblockError::Newer { found: version });
         }
         let sequence = input.u64();
@@ -732,7 +732,7 @@ impl Superblock {
             sequence,
             epoch,
             decided_epoch,
-            given_up: version == GIVEN_UP_VERSION,
+            abandoned: version == ABANDONED_VERSION,
             devices: table.devices,
             next_volume_id,
             next_base,

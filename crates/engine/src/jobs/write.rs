@@ -66,7 +66,7 @@ pub(crate) struct WriteJob {
     /// True if logged blocks are also written to the origin before the answer.
     pub(crate) through: bool,
     pub(crate) logged: SmallVec<[Run; 2]>,
-    pub(crate) around: SmallVec<[Run; 2]>,
+    pub(crate) bypassing: SmallVec<[Run; 2]>,
     pub(crate) next_drop: BlockKey,
     pub(crate) edges: [Option<Edge>; 2],
     pub(crate) outstanding: u32,
@@ -100,7 +100,7 @@ impl WriteJob {
             bypass,
             through: false,
             logged: SmallVec::new(),
-            around: SmallVec::new(),
+            bypassing: SmallVec::new(),
             next_drop: range.0,
             edges: [None; 2],
             outstanding: 0,

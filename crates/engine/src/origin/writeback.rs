@@ -76,7 +76,7 @@ pub(crate) struct Writeback {
     /// Reclaim waits for the write stream's tail to become clean.
     hurried: bool,
     /// Nothing is begun that nobody waits for.
-    calm: bool,
+    only_under_pressure: bool,
 }
 
 impl Writeback {
@@ -86,8 +86,8 @@ impl Writeback {
     }
 
     /// Begins only what somebody waits for.
-    pub(crate) fn calm_down(&mut self) {
-        self.calm = true;
+    pub(crate) fn limit_writeback(&mut self) {
+        self.only_under_pressure = true;
     }
 
     pub(crate) fn hurry(&mut self) {
@@ -165,7 +165,7 @@ impl Origin {
     }
 
     /// Hurries write-back for room in the log. A client that uses the origin keeps it as long as no
-    /// append waits: a long write past the cache would go at the pace of random blocks.
+    /// append waits: a long write that bypasses the cache would go at the pace of random blocks.
     pub(crate) fn make_room(&mut self, store: &Store, now: Nanos) {
         if !store.has_placed_all() || !store.origin_is_used(now, FOREGROUND) {
             self.writeback.hurry();
@@ -184,7 +184,7 @@ impl Origin {
             self.writeback.hurried = false;
             return;
         }
-        if self.writeback.calm && !self.is_pressed(store) {
+        if self.writeback.only_under_pressure && !self.is_pressed(store) {
             self.writeback.next_check = None;
             return;
         }
@@ -307,12 +307,12 @@ impl Origin {
 
     /// Whether somebody waits for dirty data to become less.
     fn is_pressed(&self, store: &Store) -> bool {
-        let leaving = store
+        let draining = store
             .volumes
             .iter()
             .flatten()
             .any(|volume| volume.draining && volume.dirty_blocks > 0);
-        leaving
+        draining
             || store.failed_cache()
             || !self.throttle.is_empty()
             || self.writeback.hurried
@@ -332,7 +332,7 @@ impl Origin {
         } else if pressure == Pressure::Pressed {
             (full / 8).max(1)
         } else if dirty >= store.share(store.settings.dirty_high_percent) {
-            // A client that streams past a full cache gets the origin; a reader shares it.
+            // A client that streams and bypasses a full cache gets the origin; a reader shares it.
             u32::from(
                 store
                     .volumes

@@ -29,7 +29,7 @@ const PIECE_BYTES: (usize, usize) = (32 << 10, 128 << 10);
 /// Consecutive slots that are to be read for a run. Their segment is pinned, so that they still
 /// mean the same when their turn has come.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct SlotRun {
     job: WritebackId,
     /// The place of its first block in the run, and the number of its blocks.
     first: u16,
@@ -38,10 +38,10 @@ struct Piece {
     buf: Buf,
 }
 
-/// Pieces that wait, and how many are being read.
+/// Runs that wait, and how many are being read.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    waiting: VecDeque<Piece>,
+    waiting: VecDeque<SlotRun>,
     in_flight: u32,
 }
 
@@ -75,7 +75,7 @@ impl Origin {
             let count = rest.take_while(follows).count();
             self.writeback_job(id).reads += 1;
             store.log.segment_of(slot).pins += 1;
-            self.writeback.reads.waiting.push_back(Piece {
+            self.writeback.reads.waiting.push_back(SlotRun {
                 job: id,
                 first: first as u16,
                 count: count as u16,
@@ -129,9 +129,9 @@ impl Origin {
     }
 
     /// Leaves a piece so many blocks; the answer is the rest of it.
-    fn cut_piece(&mut self, store: &mut Store, piece: &mut Piece, count: u16) -> Piece {
+    fn cut_piece(&mut self, store: &mut Store, piece: &mut SlotRun, count: u16) -> SlotRun {
         let at_bytes = usize::from(count) * store.block_bytes();
-        let rest = Piece {
+        let rest = SlotRun {
             job: piece.job,
             first: piece.first + count,
             count: piece.count - count,
@@ -187,7 +187,7 @@ impl Origin {
         if self.writeback_job(id).unreadable.is_empty() {
             self.write_run(store, id);
         } else {
-            self.give_up_unreadable(store, now, id, memory);
+            self.take_as_unreadable(store, now, id, memory);
         }
     }
 
@@ -210,7 +210,7 @@ impl Origin {
         store.stats.cache_read_errors += 1;
         for i in 0..count {
             let at_bytes = usize::from(first + i) * block_bytes;
-            self.writeback.reads.waiting.push_back(Piece {
+            self.writeback.reads.waiting.push_back(SlotRun {
                 job: id,
                 first: first + i,
                 count: 1,
@@ -223,7 +223,7 @@ impl Origin {
 
     /// Blocks that cannot be read stay dirty; the rest of the run is written back by a later
     /// sweep.
-    fn give_up_unreadable(
+    fn take_as_unreadable(
         &mut self,
         store: &mut Store,
         now: Nanos,

@@ -14,7 +14,7 @@ impl Engine {
             request,
             outstanding: 1,
             failure: None,
-            around: false,
+            bypassed: false,
             started: now,
         })
     }
@@ -23,9 +23,9 @@ impl Engine {
         self.requests.at(request).request
     }
 
-    /// Notes that some of a write went past the cache.
-    pub(crate) fn went_around(&mut self, request: RequestIndex) {
-        self.requests.at(request).around = true;
+    /// Notes that some of a write bypassed the cache.
+    pub(crate) fn note_bypass(&mut self, request: RequestIndex) {
+        self.requests.at(request).bypassed = true;
     }
 
     /// When a request was submitted.
@@ -60,7 +60,7 @@ impl Engine {
         self.acks.push_back(Ack {
             id: state.request.id,
             result,
-            around: state.around,
+            bypassed: state.bypassed,
         });
         let latency = now.since(state.started);
         match state.request.kind {

@@ -82,8 +82,8 @@ impl Engine {
         self.acks.push_back(Ack {
             id: request.id,
             result: Ok(()),
-            // The buffer may write it past the cache before its client hears of this answer (I10).
-            around: request.kind != RequestKind::Read,
+            // The buffer may write it to the origin alone before its client hears of this answer (I10).
+            bypassed: request.kind != RequestKind::Read,
         });
     }
 

@@ -58,7 +58,7 @@ impl Engine {
         let volume = request.volume;
         let index = self.begin_request(since, request);
         if self.store.failed_cache() {
-            self.flush_given_up(now, index, volume);
+            self.flush_of_failed(now, index, volume);
         } else if !self.store.all_durable() {
             self.add_part(index);
             self.store
@@ -77,9 +77,9 @@ impl Engine {
         self.finish_part(now, index, Ok(()));
     }
 
-    /// A flush of a volume whose cache is given up: the origin alone makes anything durable now.
+    /// A flush of a volume whose cache failed: the origin alone makes anything durable now.
     /// Blocks on record as newer in the cache must not come back over it (I15).
-    fn flush_given_up(&mut self, now: Nanos, index: RequestIndex, volume: VolumeSlot) {
+    fn flush_of_failed(&mut self, now: Nanos, index: RequestIndex, volume: VolumeSlot) {
         let dirty = self
             .volume_blocks(volume)
             .is_some_and(|(dirty, _)| dirty > 0);
@@ -88,12 +88,12 @@ impl Engine {
             self.finish_part(now, index, Err(Failure::Io));
         } else if let Some(failed) = &mut self.store.failed {
             failed.flushes.push((index, volume));
-            self.finish_flushes_given_up(now);
+            self.finish_flushes_of_failed(now);
         }
     }
 
     /// Goes on with flushes that waited for the record of blocks that are newer in the cache.
-    pub(crate) fn finish_flushes_given_up(&mut self, now: Nanos) {
+    pub(crate) fn finish_flushes_of_failed(&mut self, now: Nanos) {
         let waiting = self
             .store
             .failed
@@ -101,8 +101,7 @@ impl Engine {
             .map(|failed| std::mem::take(&mut failed.flushes));
         for (index, volume) in waiting.unwrap_or_default() {
             let (first, end) = self.store.volume(volume).keys();
-            let must_wait =
-                self.store.wants_abandonment().is_some() || self.store.is_listed(first, end);
+            let must_wait = self.store.wants_record().is_some() || self.store.is_listed(first, end);
             match &mut self.store.failed {
                 Some(failed) if must_wait => failed.flushes.push((index, volume)),
                 _ => self.finish_part(now, index, Ok(())),

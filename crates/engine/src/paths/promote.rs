@@ -12,18 +12,18 @@ use crate::jobs::{Job, Turn};
 use crate::map::locks::Owner;
 use crate::parts::Engine;
 use crate::slab::Slab;
-use crate::store::append::{Keys, Piece};
+use crate::store::append::{AppendRun, Keys};
 use crate::store::op::{Op, Reader};
 
 /// A run of blocks to be appended for a promotion.
-pub(crate) fn promoted_piece(
+pub(crate) fn promoted_run(
     stream: Stream,
     key: BlockKey,
     count: u16,
     buf: Buf,
     owner: Owner,
-) -> Piece {
-    Piece {
+) -> AppendRun {
+    AppendRun {
         stream,
         keys: Keys::Run(key, count),
         buf,
@@ -136,7 +136,7 @@ impl Engine {
     ) {
         if result.is_err() {
             self.store.stats.origin_read_errors += 1;
-            let (volume, key, reader) = self.give_up_promotion(job);
+            let (volume, key, reader) = self.cancel_promotion(job);
             self.origin_was_read(now, volume);
             return self.read_again_for(now, volume, key, reader);
         }
@@ -195,19 +195,19 @@ impl Engine {
         self.store.stats.promoted_blocks += u64::from(count);
         let mut at = 0;
         while at < usize::from(count) {
-            let run = streams[at..]
+            let len = streams[at..]
                 .iter()
                 .take_while(|stream| **stream == streams[at])
                 .count();
-            let piece = promoted_piece(
+            let run = promoted_run(
                 streams[at],
                 key.plus(at as u64),
-                run as u16,
-                buf.slice(at * block_bytes, run * block_bytes),
+                len as u16,
+                buf.slice(at * block_bytes, len * block_bytes),
                 Owner::Job(job),
             );
-            self.append(now, piece, memory);
-            at += run;
+            self.append(now, run, memory);
+            at += len;
         }
     }
 
@@ -228,14 +228,14 @@ impl Engine {
     }
 
     /// Ends a promotion whose blocks are not to be cached; its reader is still to be answered.
-    pub(super) fn give_up_promotion(&mut self, job: JobId) -> (VolumeSlot, BlockKey, Reader) {
+    pub(super) fn cancel_promotion(&mut self, job: JobId) -> (VolumeSlot, BlockKey, Reader) {
         let state = self.promote_job(job);
         let reader = state
             .reader
             .expect("only one that was read already has none");
-        let given_up = (state.volume, state.key, reader);
+        let cancelled = (state.volume, state.key, reader);
         self.jobs.ended_promotions.push(job);
-        given_up
+        cancelled
     }
 
     fn end_promotion(&mut self, job: JobId, memory: &mut dyn Memory) {

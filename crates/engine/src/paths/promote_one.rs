@@ -9,9 +9,9 @@ use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, Volum
 use crate::jobs::Turn;
 use crate::map::locks::Owner;
 use crate::parts::Engine;
-use crate::paths::promote::promoted_piece;
+use crate::paths::promote::promoted_run;
 use crate::planted::{self, Bug};
-use crate::store::append::{PlacedPiece, run_cost_bytes};
+use crate::store::append::{PlacedAppend, run_cost_bytes};
 use crate::store::contents::BlockKind;
 use crate::store::op::{Op, PlacedRun, PromoteOne, Reader};
 
@@ -137,8 +137,8 @@ impl Engine {
         stream: Stream,
         memory: &mut dyn Memory,
     ) -> Option<(RecordId, Slot)> {
-        let piece = promoted_piece(stream, key, 1, Buf::EMPTY, Owner::FastWrite);
-        let (record, slot, _) = self.store.reserve(now, &piece, memory)?;
+        let run = promoted_run(stream, key, 1, Buf::EMPTY, Owner::FastWrite);
+        let (record, slot, _) = self.store.reserve(now, &run, memory)?;
         self.store.log.records.at(record).pending += 1;
         Some((record, slot))
     }
@@ -152,8 +152,8 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         if result.is_err() {
-            let piece = self.promotion_as_piece(promotion, run, checksum);
-            self.store.append_data_done(now, piece, result, memory);
+            let run = self.promotion_as_run(promotion, run, checksum);
+            self.store.append_data_done(now, run, result, memory);
             return self.tell_appended(now, memory);
         }
         // I11: a write that came in between has taken the block.
@@ -185,13 +185,13 @@ impl Engine {
         memory.free(promotion.buf);
     }
 
-    /// Turns the promotion into a piece with a job, for a promotion that goes on another way.
-    fn promotion_as_piece(
+    /// Turns the promotion into a run with a job, for a promotion that goes on another way.
+    fn promotion_as_run(
         &mut self,
         promotion: PromoteOne,
         run: PlacedRun,
         checksum: u32,
-    ) -> PlacedPiece {
+    ) -> PlacedAppend {
         self.jobs.without_job -= 1;
         let PromoteOne {
             volume, key, buf, ..
@@ -204,8 +204,8 @@ impl Engine {
         self.promote_job(job).awaits(1);
         // The stream is that of the segment, whatever the ghost says by now.
         let stream = self.store.log.stream_of(run.slot);
-        PlacedPiece {
-            piece: promoted_piece(stream, key, 1, buf, owner),
+        PlacedAppend {
+            run: promoted_run(stream, key, 1, buf, owner),
             record: run.record,
             slot: run.slot,
             checksums: smallvec![checksum],

@@ -23,16 +23,16 @@ const MOST_VICTIM_BYTES: u32 = 64 << 10;
 pub(super) fn hit_of_run(
     request: RequestIndex,
     volume: VolumeSlot,
-    extent: &Extent,
+    run: &ReadRun,
     slot: Slot,
 ) -> HitRead {
     HitRead {
         request,
         volume,
-        key: extent.key,
+        key: run.key,
         slot,
-        count: extent.count,
-        dest: extent.dest,
+        count: run.count,
+        dest: run.dest,
         bounce: None,
         attempts: 0,
     }
@@ -57,7 +57,7 @@ impl Reading<'_> {
 
 /// Consecutive bytes of a request that one transfer can serve.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
+pub(super) struct ReadRun {
     pub(super) key: BlockKey,
     pub(super) count: u16,
     /// From where in the first block.
@@ -65,7 +65,7 @@ pub(super) struct Extent {
     pub(super) dest: Buf,
 }
 
-impl Extent {
+impl ReadRun {
     pub(super) fn reader(&self, request: RequestIndex) -> Reader {
         Reader {
             request,
@@ -83,7 +83,7 @@ impl Engine {
         let block_bytes = self.store.block_bytes();
         let first = self.store.key_at(request.volume, request.offset_bytes);
         let skip_bytes = request.offset_bytes as usize % block_bytes;
-        let passthrough = self.passes_by(request.volume);
+        let passthrough = self.bypasses_reads(request.volume);
         let reading = Reading {
             index,
             request: &request,
@@ -94,7 +94,7 @@ impl Engine {
             self.read_several(now, &reading, first, skip_bytes, memory);
             return self.finish_part(now, index, Ok(()));
         }
-        let extent = Extent {
+        let run = ReadRun {
             key: first,
             count: 1,
             skip_bytes,
@@ -102,10 +102,10 @@ impl Engine {
         };
         match reading.slot_of(self, first) {
             Some(slot) if self.store.index.flags(slot).live() => {
-                self.read_hit(now, index, request.volume, extent, slot, memory);
+                self.read_hit(now, index, request.volume, run, slot, memory);
             }
-            Some(slot) => self.read_victim(now, index, request.volume, extent, slot, memory),
-            None => self.read_miss(now, index, request.volume, extent, sequential, memory),
+            Some(slot) => self.read_victim(now, index, request.volume, run, slot, memory),
+            None => self.read_miss(now, index, request.volume, run, sequential, memory),
         }
         self.finish_part(now, index, Ok(()));
     }
@@ -138,7 +138,7 @@ impl Engine {
                 count += 1;
                 end_bytes = (end_bytes + block_bytes).min(total);
             }
-            let extent = Extent {
+            let run = ReadRun {
                 key,
                 count,
                 skip_bytes,
@@ -146,12 +146,12 @@ impl Engine {
             };
             match found {
                 Some(slot) if self.store.index.flags(slot).live() => {
-                    self.read_hits(now, reading, extent, slot, memory);
+                    self.read_hits(now, reading, run, slot, memory);
                 }
-                Some(slot) => self.read_victim(now, index, request.volume, extent, slot, memory),
+                Some(slot) => self.read_victim(now, index, request.volume, run, slot, memory),
                 None => {
                     let sequential = reading.sequential;
-                    self.read_miss(now, index, request.volume, extent, sequential, memory);
+                    self.read_miss(now, index, request.volume, run, sequential, memory);
                 }
             }
             at_bytes = end_bytes;
@@ -174,7 +174,7 @@ impl Engine {
 
     /// Whether only dirty blocks are read from the cache.
     #[inline]
-    pub(super) fn passes_by(&mut self, volume: VolumeSlot) -> bool {
+    pub(super) fn bypasses_reads(&mut self, volume: VolumeSlot) -> bool {
         !self.store.volume(volume).config.mode.caches_reads() || self.store.failed_cache()
     }
 
@@ -225,27 +225,27 @@ impl Engine {
         now: Nanos,
         request: RequestIndex,
         volume: VolumeSlot,
-        extent: Extent,
+        run: ReadRun,
         slot: Slot,
         memory: &mut dyn Memory,
     ) {
-        self.count_read_hits(now, extent.key, extent.count, slot);
+        self.count_read_hits(now, run.key, run.count, slot);
         self.add_part(request);
         if self.store.index.flags(slot).zero() {
-            memory.bytes_mut(extent.dest).fill(0);
+            memory.bytes_mut(run.dest).fill(0);
             return self.finish_part(now, request, Ok(()));
         }
         let block_bytes = self.store.block_bytes();
-        let dest_bytes = extent.dest.len_bytes as usize;
-        if extent.skip_bytes == 0 && dest_bytes == usize::from(extent.count) * block_bytes {
-            self.start_hit_read(hit_of_run(request, volume, &extent, slot));
+        let dest_bytes = run.dest.len_bytes as usize;
+        if run.skip_bytes == 0 && dest_bytes == usize::from(run.count) * block_bytes {
+            self.start_hit_read(hit_of_run(request, volume, &run, slot));
             return;
         }
         // A checksum covers a whole block, so parts of blocks are read whole: first and last block
         // apart, the blocks between them together.
         let mut at_bytes = 0;
         let mut index = 0;
-        let mut skip_bytes = extent.skip_bytes;
+        let mut skip_bytes = run.skip_bytes;
         while at_bytes < dest_bytes {
             let rest = dest_bytes - at_bytes;
             let whole = if skip_bytes == 0 {
@@ -264,10 +264,10 @@ impl Engine {
             let read = HitRead {
                 request,
                 volume,
-                key: extent.key.plus(index as u64),
+                key: run.key.plus(index as u64),
                 slot: Slot(slot.0 + index as u32),
                 count: count as u16,
-                dest: extent.dest.slice(at_bytes, len),
+                dest: run.dest.slice(at_bytes, len),
                 bounce: None,
                 attempts: 0,
             };
@@ -409,7 +409,7 @@ impl Engine {
                 0,
             ),
         };
-        let extent = Extent {
+        let run = ReadRun {
             key,
             count: 1,
             skip_bytes,
@@ -417,7 +417,7 @@ impl Engine {
         };
         match self.store.index.find(key) {
             Some(now_at) if now_at != slot => {
-                self.read_hit(now, read.request, read.volume, extent, now_at, memory)
+                self.read_hit(now, read.request, read.volume, run, now_at, memory)
             }
             // Other blocks of the transfer moved meanwhile; this one has another try of its own.
             Some(_) if read.attempts < READ_ATTEMPTS && read.bounce.is_none() => {
@@ -436,9 +436,9 @@ impl Engine {
             }
             Some(_) => {
                 self.drop_damaged(now, key, memory);
-                self.read_origin(now, read.request, read.volume, extent);
+                self.read_origin(now, read.request, read.volume, run);
             }
-            None => self.read_origin(now, read.request, read.volume, extent),
+            None => self.read_origin(now, read.request, read.volume, run),
         }
     }
 
@@ -474,52 +474,52 @@ impl Engine {
         now: Nanos,
         request: RequestIndex,
         volume: VolumeSlot,
-        extent: Extent,
+        run: ReadRun,
         sequential: bool,
         memory: &mut dyn Memory,
     ) {
-        if let Some(reason) = self.read_bypass(now, volume, extent.key, extent.count, sequential) {
-            return self.read_past(now, request, volume, extent, reason);
+        if let Some(reason) = self.read_bypass(now, volume, run.key, run.count, sequential) {
+            return self.bypass_read(now, request, volume, run, reason);
         }
-        let Extent { key, count, .. } = extent;
-        let reader = extent.reader(request);
+        let ReadRun { key, count, .. } = run;
+        let reader = run.reader(request);
         if self.start_promotion(now, volume, key, count, reader, memory) {
             self.count_read_misses(count);
         } else {
-            self.read_past(now, request, volume, extent, BypassReason::NoMemory);
+            self.bypass_read(now, request, volume, run, BypassReason::NoMemory);
         }
     }
 
-    /// Reads a missed extent past the cache.
-    pub(super) fn read_past(
+    /// Reads a missed range from the origin only.
+    pub(super) fn bypass_read(
         &mut self,
         now: Nanos,
         request: RequestIndex,
         volume: VolumeSlot,
-        extent: Extent,
+        run: ReadRun,
         reason: BypassReason,
     ) {
-        self.count_read_misses(extent.count);
-        self.note_read_past(now, volume, extent, reason);
-        self.read_origin(now, request, volume, extent);
+        self.count_read_misses(run.count);
+        self.note_read_bypass(now, volume, run, reason);
+        self.read_origin(now, request, volume, run);
     }
 
-    fn note_read_past(
+    fn note_read_bypass(
         &mut self,
         now: Nanos,
         volume: VolumeSlot,
-        extent: Extent,
+        run: ReadRun,
         reason: BypassReason,
     ) {
-        let (start_bytes, _) = self.store.origin_range(volume, extent.key, 1);
+        let (start_bytes, _) = self.store.origin_range(volume, run.key, 1);
         let what = Bypassed {
             volume,
-            offset_bytes: start_bytes + extent.skip_bytes as u64,
-            len_bytes: u64::from(extent.dest.len_bytes),
+            offset_bytes: start_bytes + run.skip_bytes as u64,
+            len_bytes: u64::from(run.dest.len_bytes),
             write: false,
             at: now,
         };
-        let blocks = u64::from(extent.count);
+        let blocks = u64::from(run.count);
         self.store.stats.bypasses.count(reason, blocks, what);
     }
 
@@ -528,13 +528,13 @@ impl Engine {
         now: Nanos,
         request: RequestIndex,
         volume: VolumeSlot,
-        extent: Extent,
+        run: ReadRun,
     ) {
         self.add_part(request);
         let read = MissRead {
             volume,
-            key: extent.key,
-            reader: extent.reader(request),
+            key: run.key,
+            reader: run.reader(request),
         };
         self.start_miss_read(now, read);
     }

@@ -5,7 +5,7 @@ use crate::format::BlockKey;
 use crate::interface::{Buf, Memory, Nanos, VolumeSlot};
 use crate::parts::Engine;
 use crate::paths::promote::promotes_from;
-use crate::paths::read::Extent;
+use crate::paths::read::ReadRun;
 use crate::planted::{self, Bug};
 use crate::store::op::{MissRead, Op, Reader};
 
@@ -61,7 +61,7 @@ impl Engine {
                 self.end_promotion_of_one(promotion, memory);
                 (volume, key, reader)
             }
-            Op::PromoteRead(job) => self.give_up_promotion(job),
+            Op::PromoteRead(job) => self.cancel_promotion(job),
             other => unreachable!("{other:?} is no read of an origin"),
         };
         self.origin_was_read(now, volume);
@@ -77,14 +77,14 @@ impl Engine {
         reader: Reader,
         memory: &mut dyn Memory,
     ) {
-        let passthrough = self.passes_by(volume);
+        let passthrough = self.bypasses_reads(volume);
         let block_bytes = self.store.block_bytes();
         let total_bytes = reader.dest.len_bytes as usize;
         let mut skip_bytes = reader.skip_bytes as usize;
         let mut at_bytes = 0;
         while at_bytes < total_bytes {
             let len_bytes = (block_bytes - skip_bytes).min(total_bytes - at_bytes);
-            let extent = Extent {
+            let run = ReadRun {
                 key,
                 count: 1,
                 skip_bytes,
@@ -93,11 +93,11 @@ impl Engine {
             if self.is_newest(key, memory) {
                 // The block was written meanwhile, and is in the memory buffer and perhaps nowhere
                 // else.
-                self.buffer.copy_out(key, skip_bytes, extent.dest, memory);
+                self.buffer.copy_out(key, skip_bytes, run.dest, memory);
             } else if let Some(slot) = self.servable_slot(key, passthrough, || false) {
-                self.read_hit(now, reader.request, volume, extent, slot, memory);
+                self.read_hit(now, reader.request, volume, run, slot, memory);
             } else {
-                self.read_origin(now, reader.request, volume, extent);
+                self.read_origin(now, reader.request, volume, run);
             }
             at_bytes += len_bytes;
             key = key.plus(1);

@@ -7,21 +7,21 @@
 //! read there, as long as the index names the slot in that generation. That is looked at when a
 //! client asks, and no write has to know of blocks read ahead (I1).
 
-use crate::ahead::{LEAST_IN_ROW, MOST_BYTES, MOST_REQUESTS, PATIENCE, Piece};
+use crate::ahead::{AheadRun, LEAST_IN_ROW, MOST_BYTES, MOST_REQUESTS, TIMEOUT};
 use crate::format::{BlockKey, Slot};
 use crate::ids::{AheadId, RequestIndex};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::parts::Engine;
-use crate::paths::read::{Extent, Reading, hit_of_run};
+use crate::paths::read::{ReadRun, Reading, hit_of_run};
 use crate::planted::{self, Bug};
 use crate::store::op::Op;
 
 impl Engine {
     /// Gives back the memory of blocks read ahead, for a caller that has none. Blocks still being
     /// read follow when the device has answered. True if any memory was held.
-    pub fn give_up_reading_ahead(&mut self, memory: &mut dyn Memory) -> bool {
+    pub fn drop_read_ahead(&mut self, memory: &mut dyn Memory) -> bool {
         let held = !self.ahead.is_empty();
-        self.ahead.give_up(memory);
+        self.ahead.drop_all(memory);
         held
     }
 
@@ -31,27 +31,26 @@ impl Engine {
         &mut self,
         now: Nanos,
         reading: &Reading,
-        extent: Extent,
+        run: ReadRun,
         slot: Slot,
         memory: &mut dyn Memory,
     ) {
         let (index, request) = (reading.index, reading.request);
-        let is_first = extent.dest.start_sector == request.buf.start_sector;
-        let first = extent.key;
-        let whole = extent.skip_bytes == 0
-            && extent.dest.len_bytes as usize
-                == usize::from(extent.count) * self.store.block_bytes();
-        if !whole || !self.serve_ahead(now, index, request.volume, extent, slot, memory) {
-            self.read_hit(now, index, request.volume, extent, slot, memory);
+        let is_first = run.dest.start_sector == request.buf.start_sector;
+        let first = run.key;
+        let whole = run.skip_bytes == 0
+            && run.dest.len_bytes as usize == usize::from(run.count) * self.store.block_bytes();
+        if !whole || !self.serve_ahead(now, index, request.volume, run, slot, memory) {
+            self.read_hit(now, index, request.volume, run, slot, memory);
         }
         if !whole || !is_first {
             return;
         }
-        self.ahead.give_up_before(first, memory);
+        self.ahead.drop_before(first, memory);
         let blocks = u64::from(request.len_bytes) / self.store.block_bytes() as u64;
         let end = first.plus(blocks);
         if !self.ahead.is_next(first, end) {
-            return self.ahead.give_up(memory);
+            return self.ahead.drop_all(memory);
         }
         // With more than one request in progress the client keeps the device busy itself. Past the
         // cache, clean blocks there serve nobody.
@@ -68,38 +67,38 @@ impl Engine {
         now: Nanos,
         request: RequestIndex,
         volume: VolumeSlot,
-        extent: Extent,
+        run: ReadRun,
         slot: Slot,
         memory: &mut dyn Memory,
     ) -> bool {
         let ahead = &mut self.ahead;
-        let of_key = |id: &AheadId| ahead.pieces.get(*id).map(|piece| piece.key);
+        let of_key = |id: &AheadId| ahead.runs.get(*id).map(|run| run.key);
         let at = ahead
             .wanted
             .iter()
-            .position(|id| of_key(id) == Some(extent.key));
+            .position(|id| of_key(id) == Some(run.key));
         let Some(at) = at else {
             return false;
         };
         let id = ahead.wanted[at];
-        let piece = ahead.pieces.at(id);
-        let is_same = piece.slot == slot
-            && piece.generation == self.store.log.segment_of(slot).generation
+        let held = ahead.runs.at(id);
+        let is_same = held.slot == slot
+            && held.generation == self.store.log.segment_of(slot).generation
             || planted::is(Bug::AheadServedStale);
-        if !is_same || piece.count != extent.count {
+        if !is_same || held.count != run.count {
             return false;
         }
         ahead.wanted.remove(at);
-        let read = hit_of_run(request, volume, &extent, slot);
-        let is_read = piece.is_read;
+        let read = hit_of_run(request, volume, &run, slot);
+        let is_read = held.is_read;
         if is_read {
-            memory.copy(piece.buf, extent.dest);
+            memory.copy(held.buf, run.dest);
             ahead.forget(id, memory);
         } else {
-            piece.reader = Some(read);
+            held.reader = Some(read);
         }
-        self.store.stats.blocks_served_ahead += u64::from(extent.count);
-        self.count_read_hits(now, extent.key, extent.count, slot);
+        self.store.stats.blocks_served_ahead += u64::from(run.count);
+        self.count_read_hits(now, run.key, run.count, slot);
         if !is_read {
             self.add_part(request);
         }
@@ -109,7 +108,7 @@ impl Engine {
     /// Reads the blocks of the next requests, of so many blocks each, from `next` on.
     fn read_ahead(&mut self, now: Nanos, next: BlockKey, blocks: u64, memory: &mut dyn Memory) {
         let block_bytes = self.store.block_bytes();
-        // Whole requests: a piece serves one that asks for just its blocks.
+        // Whole requests: a run serves one that asks for just its blocks.
         let fit = MOST_BYTES / (blocks * block_bytes as u64);
         let due = u64::from(self.ahead.in_row - LEAST_IN_ROW + 1);
         let end = next.plus(due.min(MOST_REQUESTS).min(fit) * blocks);
@@ -142,17 +141,17 @@ impl Engine {
     }
 
     fn start_reading_ahead(&mut self, now: Nanos, key: BlockKey, count: u16, slot: Slot, buf: Buf) {
-        self.ahead.expires = Some(Nanos(now.0 + PATIENCE.0));
+        self.ahead.expires = Some(Nanos(now.0 + TIMEOUT.0));
         let segment = self.store.log.segment_of(slot);
         segment.pins += 1;
-        let id = self.ahead.pieces.insert(Piece {
+        let id = self.ahead.runs.insert(AheadRun {
             key,
             count,
             slot,
             generation: segment.generation,
             buf,
             is_read: false,
-            is_given_up: false,
+            is_dropped: false,
             reader: None,
         });
         self.ahead.wanted.push_back(id);
@@ -175,14 +174,14 @@ impl Engine {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let piece = self.ahead.pieces.at(id);
-        let (slot, buf, is_given_up) = (piece.slot, piece.buf, piece.is_given_up);
-        let reader = piece.reader.take();
+        let run = self.ahead.runs.at(id);
+        let (slot, buf, is_dropped) = (run.slot, run.buf, run.is_dropped);
+        let reader = run.reader.take();
         self.store.unpin(slot);
         let is_whole = result.is_ok() && self.is_what_is_stored(slot, memory.bytes(buf));
         let Some(mut read) = reader else {
-            if is_whole && !is_given_up {
-                self.ahead.pieces.at(id).is_read = true;
+            if is_whole && !is_dropped {
+                self.ahead.runs.at(id).is_read = true;
                 return;
             }
             self.ahead.wanted.retain(|wanted| *wanted != id);
@@ -190,7 +189,7 @@ impl Engine {
         };
         if is_whole {
             // The buffer is given back with the answer.
-            self.ahead.pieces.remove(id);
+            self.ahead.runs.remove(id);
             read.bounce = Some((buf, 0));
             return self.deliver_hit(now, read, memory);
         }

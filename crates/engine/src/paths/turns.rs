@@ -7,13 +7,13 @@ use crate::jobs::promote::PromoteJob;
 use crate::jobs::write::WriteJob;
 use crate::map::locks::Owner;
 use crate::parts::Engine;
-use crate::store::append::{Appended, Piece};
+use crate::store::append::{AppendRun, Appended};
 use crate::store::durability::Waiter;
 
 impl Engine {
     /// Appends for a job, and tells it of appends that ended at once.
-    pub(crate) fn append(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
-        self.store.append_piece(now, piece, memory);
+    pub(crate) fn append(&mut self, now: Nanos, run: AppendRun, memory: &mut dyn Memory) {
+        self.store.append(now, run, memory);
         self.tell_appended(now, memory);
     }
 
@@ -30,7 +30,7 @@ impl Engine {
         let job = match ended.owner {
             Owner::Retain(job) => return self.space.retained(job, blocks, memory),
             Owner::Job(job) => job,
-            owner => unreachable!("{owner:?} appends no piece"),
+            owner => unreachable!("{owner:?} appends no run"),
         };
         match self.jobs.table.get(job).expect("a job in progress") {
             Job::Write(_) => self.write_logged(now, job, blocks, ended.result),
@@ -59,7 +59,7 @@ impl Engine {
         for waiter in self.store.take_durable_waiters() {
             self.wake(now, waiter, Err(Failure::Io));
         }
-        self.finish_flushes_given_up(now);
+        self.finish_flushes_of_failed(now);
     }
 
     fn wake(&mut self, now: Nanos, waiter: Waiter, result: Result<(), Failure>) {

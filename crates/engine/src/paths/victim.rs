@@ -1,6 +1,6 @@
 //! Reads of blocks that were evicted, from where they were.
 //!
-//! A segment that was given up is not used again at once: its tail has to become durable, and some
+//! A segment that was emptied is not used again at once: its tail has to become durable, and some
 //! segments are always kept free (I18). Until it is opened again, blocks evicted from it can be
 //! read there, and are brought in anew as if they came from the origin. So segments kept free for
 //! appends still serve reads.
@@ -15,7 +15,7 @@ use crate::format::Slot;
 use crate::ids::RequestIndex;
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::parts::Engine;
-use crate::paths::read::Extent;
+use crate::paths::read::ReadRun;
 use crate::planted::{self, Bug};
 use crate::store::op::{Op, VictimRead};
 
@@ -28,16 +28,16 @@ impl Engine {
         now: Nanos,
         request: RequestIndex,
         volume: VolumeSlot,
-        block: Extent,
+        block: ReadRun,
         slot: Slot,
         memory: &mut dyn Memory,
     ) {
         let key = block.key;
         if let Some(reason) = self.read_bypass(now, volume, key, 1, false) {
-            return self.read_past(now, request, volume, block, reason);
+            return self.bypass_read(now, request, volume, block, reason);
         }
         let Some(buf) = memory.alloc(self.store.block_bytes()) else {
-            return self.read_past(now, request, volume, block, BypassReason::NoMemory);
+            return self.bypass_read(now, request, volume, block, BypassReason::NoMemory);
         };
         self.count_hits_elsewhere(now, 1);
         self.store.stats.victim_reads += 1;

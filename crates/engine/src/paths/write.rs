@@ -21,7 +21,7 @@ use crate::parts::Engine;
 use crate::planted::{self, Bug};
 use crate::policy::admission::SEQUENTIAL_BYTES;
 use crate::settings::mode::Writes;
-use crate::store::append::{Keys, Piece};
+use crate::store::append::{AppendRun, Keys};
 use crate::store::durability::Waiter;
 
 /// Write-zeroes up to this length are logged in write-back mode; longer ones the origin does
@@ -195,7 +195,7 @@ impl Engine {
         }
     }
 
-    /// Decides for each block whether it is logged or goes around the cache.
+    /// Decides for each block whether it is logged or bypasses the cache.
     fn route(&mut self, job: JobId) {
         let state = self.write_job(job);
         let (first, end, request, bypass) = (state.first, state.end, state.request, state.bypass);
@@ -230,17 +230,21 @@ impl Engine {
                     && !self.store.failed_cache())
         };
         let mut logged: SmallVec<[Run; 2]> = SmallVec::new();
-        let mut around: SmallVec<[Run; 2]> = SmallVec::new();
+        let mut bypassing: SmallVec<[Run; 2]> = SmallVec::new();
         for key in (first.0..end.0).map(BlockKey) {
             // I5: of zeroes and discards, those parts are logged that touch a dirty block.
             let is_logged = whole_logged || (is_zero && any_dirty && self.store.is_dirty(key));
-            let runs = if is_logged { &mut logged } else { &mut around };
+            let runs = if is_logged {
+                &mut logged
+            } else {
+                &mut bypassing
+            };
             match runs.last_mut() {
                 Some(run) if run.key.0 + u64::from(run.count) == key.0 => run.count += 1,
                 _ => runs.push(Run { key, count: 1 }),
             }
         }
-        let around_blocks: u64 = around.iter().map(|run| u64::from(run.count)).sum();
+        let bypassing_blocks: u64 = bypassing.iter().map(|run| u64::from(run.count)).sum();
         let is_long = is_zero && !short_zeroes && request.kind != RequestKind::Discard;
         let by_size = (is_long && writes == Writes::Log).then_some(BypassReason::Size);
         if let Some(reason) = bypass.or(by_size) {
@@ -251,27 +255,30 @@ impl Engine {
                 write: true,
                 at: self.submitted_at(index),
             };
-            self.store.stats.bypasses.count(reason, around_blocks, what);
+            self.store
+                .stats
+                .bypasses
+                .count(reason, bypassing_blocks, what);
         }
         let state = self.write_job(job);
         state.replaces_dirty = any_dirty;
         state.through = writes.are_through() && !planted::is(Bug::ThroughEarly);
         state.logged = logged;
-        state.around = around;
+        state.bypassing = bypassing;
     }
 
-    /// Drops the cached copies of blocks that go around, then completes partial blocks.
+    /// Drops the cached copies of blocks that bypass the cache, then completes partial blocks.
     fn write_prepares(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
         if self.write_job(job).failure.is_some() {
             self.write_job(job).stage = Stage::Ended;
             return true;
         }
-        if !self.write_job(job).around.is_empty() && !self.drop_around(now, job, memory) {
+        if !self.write_job(job).bypassing.is_empty() && !self.drop_bypassing(now, job, memory) {
             self.jobs.stalled.push(job);
             return false;
         }
         let volume = self.write_job(job).request.volume;
-        if self.store.wants_abandonment().is_some() && !planted::is(Bug::AbandonedSilently) {
+        if self.store.wants_record().is_some() && !planted::is(Bug::AbandonedSilently) {
             // I15: no origin write that the log cannot record before that is on record.
             self.jobs.stalled.push(job);
             return false;
@@ -298,10 +305,10 @@ impl Engine {
         true
     }
 
-    fn drop_around(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
+    fn drop_bypassing(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
         let state = self.write_job(job);
-        let (from, around) = (state.next_drop, state.around.clone());
-        let keys = around.iter().flat_map(|run| run.keys());
+        let (from, bypassing) = (state.next_drop, state.bypassing.clone());
+        let keys = bypassing.iter().flat_map(|run| run.keys());
         let mut number = self.write_job(job).durable_number;
         for key in keys.filter(|key| *key >= from) {
             if self.store.failed_cache() {
@@ -373,7 +380,7 @@ impl Engine {
                     )
                 }
             };
-            let piece = Piece {
+            let run = AppendRun {
                 stream: Stream::Write,
                 keys: Keys::Run(key, count),
                 buf,
@@ -384,7 +391,7 @@ impl Engine {
                 copies: None,
                 places: 0,
             };
-            self.append(now, piece, memory);
+            self.append(now, run, memory);
         }
     }
 
@@ -414,7 +421,7 @@ impl Engine {
         let last_number = self.store.last_number();
         let durable = self.store.log.durable_number;
         let failed = self.store.failed_cache();
-        let counts_still = self.store.wants_abandonment().is_some();
+        let counts_still = self.store.wants_record().is_some();
         let state = self.write_job(job);
         if state.failure.is_some() {
             state.stage = Stage::Ended;
@@ -423,7 +430,7 @@ impl Engine {
         if std::mem::take(&mut state.own_entries_first) {
             state.durable_number = last_number;
         }
-        let touches_origin = state.through || !state.around.is_empty();
+        let touches_origin = state.through || !state.bypassing.is_empty();
         if !touches_origin {
             state.stage = Stage::Origin;
             return true;
@@ -484,7 +491,7 @@ impl Engine {
         let failed = state.failure.is_some();
         let (request, first, end) = (state.index, state.first, state.end);
         if failed
-            && (self.store.wants_abandonment().is_some() || self.may_come_back(request, first, end))
+            && (self.store.wants_record().is_some() || self.may_come_back(request, first, end))
         {
             // I10, I15: the append may have landed; before anyone hears that it failed, the log
             // must be void.
@@ -494,8 +501,8 @@ impl Engine {
         let Some(Job::Write(state)) = self.jobs.table.remove(job) else {
             return;
         };
-        if !state.around.is_empty() {
-            self.went_around(state.index);
+        if !state.bypassing.is_empty() {
+            self.note_bypass(state.index);
         }
         for edge in state.edges.into_iter().flatten() {
             memory.free(edge.buf);

@@ -25,8 +25,8 @@ const IDLE_AFTER: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 /// A new time counts as one of this many in the average.
 const AVERAGED: u64 = 8;
 
-/// Writes at least this long, in one request or in sequence, go to the origin while dirty data is at
-/// its high mark. Shorter ones write-back brings there faster than they would get there by
+/// Writes at least this long, in one request or in sequence, go to the origin while dirty data is
+/// at its high mark. Shorter ones write-back brings there faster than they would get there by
 /// themselves, as it sorts them.
 pub(crate) const SEQUENTIAL_BYTES: u64 = 1 << 20;
 /// Where the log has no room, single writes of at least this length go to the origin too.
@@ -186,8 +186,8 @@ impl Policy {
         self.turned_away(store, now, (slot, Direction::Read), key, u64::from(count))
     }
 
-    /// Why a write is not let in, if it is not, by the mode of its volume. `stream_bytes` is how much was written in sequence
-    /// up to its end.
+    /// Why a write is not let in, if it is not, by the mode of its volume. `stream_bytes` is how
+    /// much was written in sequence up to its end.
     #[inline(always)]
     pub(crate) fn write_bypass(
         &mut self,
@@ -213,7 +213,7 @@ impl Policy {
             return Some(BypassReason::NoRoom);
         }
         if writes == Writes::Log
-            && let Some(reason) = self.why_faster_past(store, request, stream_bytes)
+            && let Some(reason) = self.why_bypass_is_faster(store, request, stream_bytes)
         {
             return Some(reason);
         }
@@ -227,7 +227,7 @@ impl Policy {
 
     /// Why a long write is faster without the log, if it is.
     #[inline]
-    fn why_faster_past(
+    fn why_bypass_is_faster(
         &mut self,
         store: &Store,
         request: &Request,

@@ -3,7 +3,7 @@
 //! Where a load goes round more blocks than there is room for, a main that takes each of them
 //! pushes out the others just before they come back too. With a hand only as many come in as were
 //! found without hits, and a part stays. Unlike CLOCK's it moves on by a block for each block that
-//! asks, and the blocks it finds leave no sooner for that: segments die in order (I2).
+//! asks, and the blocks it finds leave no sooner for that: segments are freed in order (I2).
 
 use crate::format::{SegmentId, Sequence, Stream};
 use crate::policy::Policy;

@@ -73,7 +73,7 @@ impl Policy {
         self.trials.best() != Variant::Steady || is_filling || self.main_makes_way(store)
     }
 
-    /// Where a live block of a dying segment goes; `None` to evict it.
+    /// Where a live block of a segment that is being emptied goes; `None` to evict it.
     pub(crate) fn retain_where(&self, store: &Store, stream: Stream, slot: Slot) -> Option<Stream> {
         let flags = store.index.flags(slot);
         if flags.dirty() && !planted::is(Bug::DirtyInMain) {

@@ -1,4 +1,5 @@
-//! Tests of admission and replacement by themselves, over a store and without a request in progress.
+//! Tests of admission and replacement by themselves, over a store and without a request in
+//! progress.
 
 use crate::bypass::BypassReason;
 use crate::format::{BlockKey, Stream};
@@ -13,16 +14,16 @@ use crate::store::log::{RECLAIM_RESERVE, ROOM_AGAIN};
 
 const WRITE: RequestKind = RequestKind::Write { fua: false };
 
-struct Ask {
+struct Cache {
     rig: Rig,
     policy: Policy,
 }
 
-impl Ask {
-    fn new(mode: Mode, settings: Settings) -> Ask {
+impl Cache {
+    fn new(mode: Mode, settings: Settings) -> Cache {
         let rig = Rig::new(mode, settings);
         let policy = Policy::new(rig.store.log.usable_slots(), &rig.store.settings);
-        Ask { rig, policy }
+        Cache { rig, policy }
     }
 
     fn read(&mut self, key: u64, sequential: bool) -> Option<BypassReason> {
@@ -66,19 +67,24 @@ impl Ask {
 
 #[test]
 fn a_missed_block_is_let_in_unless_there_is_a_reason() {
-    let mut ask = Ask::new(Mode::Writeback, Settings::default());
-    assert_eq!(ask.read(8, false), None);
-    assert_eq!(ask.read(8, true), Some(BypassReason::Sequential));
-    ask.rig.store.locks.try_lock(BlockKey(9), Owner::FastWrite);
-    assert_eq!(ask.read(8, false), Some(BypassReason::Busy));
-    ask.rig
+    let mut cache = Cache::new(Mode::Writeback, Settings::default());
+    assert_eq!(cache.read(8, false), None);
+    assert_eq!(cache.read(8, true), Some(BypassReason::Sequential));
+    cache
+        .rig
         .store
-        .origin_written(ask.rig.now, VOLUME, BlockKey(100), 1);
-    assert_eq!(ask.read(100, false), Some(BypassReason::Unflushed), "I6");
-    ask.rig.store.log.free.truncate(RECLAIM_RESERVE + 1);
-    assert_eq!(ask.read(1 << 19, false), Some(BypassReason::NoRoom));
-    ask.rig.store.fail_cache("a test");
-    assert_eq!(ask.read(8, false), Some(BypassReason::Failed));
+        .locks
+        .try_lock(BlockKey(9), Owner::FastWrite);
+    assert_eq!(cache.read(8, false), Some(BypassReason::Busy));
+    cache
+        .rig
+        .store
+        .origin_written(cache.rig.now, VOLUME, BlockKey(100), 1);
+    assert_eq!(cache.read(100, false), Some(BypassReason::Unflushed), "I6");
+    cache.rig.store.log.free.truncate(RECLAIM_RESERVE + 1);
+    assert_eq!(cache.read(1 << 19, false), Some(BypassReason::NoRoom));
+    cache.rig.store.fail_cache("a test");
+    assert_eq!(cache.read(8, false), Some(BypassReason::Failed));
 }
 
 #[test]
@@ -106,66 +112,66 @@ fn each_mode_lets_in_what_its_row_says() {
         ),
     ];
     for (mode, writes, read, write) in rows {
-        let mut ask = Ask::new(mode, Settings::default());
+        let mut cache = Cache::new(mode, Settings::default());
         assert_eq!(mode.writes(), writes);
-        assert_eq!(ask.read(8, false), read, "{mode:?}");
-        assert_eq!(ask.write(1, 4096), write, "{mode:?}");
+        assert_eq!(cache.read(8, false), read, "{mode:?}");
+        assert_eq!(cache.write(1, 4096), write, "{mode:?}");
     }
 }
 
 #[test]
-fn a_long_write_goes_past_a_log_that_is_short_until_there_is_room_for_several() {
-    let mut ask = Ask::new(Mode::Writeback, Settings::default());
-    assert_eq!(ask.write(64, 256 << 10), None);
-    let mut kept: Vec<_> = ask.rig.store.log.free.drain(RECLAIM_RESERVE..).collect();
-    assert_eq!(ask.write(1, 4096), None, "a short one waits");
-    assert_eq!(ask.write(64, 256 << 10), Some(BypassReason::NoRoom));
-    ask.rig.store.log.free.extend(kept.pop());
-    assert_eq!(ask.write(64, 256 << 10), Some(BypassReason::NoRoom));
-    let missing = ROOM_AGAIN - ask.rig.store.log.free.len();
-    ask.rig.store.log.free.extend(kept.drain(..missing));
-    assert_eq!(ask.write(64, 256 << 10), None);
-    ask.rig.store.log.free.pop_back();
-    assert_eq!(ask.write(64, 256 << 10), None, "there is room still");
+fn a_long_write_bypasses_a_log_that_is_short_until_there_is_room_for_several() {
+    let mut cache = Cache::new(Mode::Writeback, Settings::default());
+    assert_eq!(cache.write(64, 256 << 10), None);
+    let mut kept: Vec<_> = cache.rig.store.log.free.drain(RECLAIM_RESERVE..).collect();
+    assert_eq!(cache.write(1, 4096), None, "a short one waits");
+    assert_eq!(cache.write(64, 256 << 10), Some(BypassReason::NoRoom));
+    cache.rig.store.log.free.extend(kept.pop());
+    assert_eq!(cache.write(64, 256 << 10), Some(BypassReason::NoRoom));
+    let missing = ROOM_AGAIN - cache.rig.store.log.free.len();
+    cache.rig.store.log.free.extend(kept.drain(..missing));
+    assert_eq!(cache.write(64, 256 << 10), None);
+    cache.rig.store.log.free.pop_back();
+    assert_eq!(cache.write(64, 256 << 10), None, "there is room still");
 }
 
 #[test]
 fn a_stream_is_let_in_again_well_below_the_mark_of_dirty_data() {
-    let mut ask = Ask::new(Mode::Writeback, Settings::default());
-    let high = ask.rig.store.share(60);
-    let with_dirty = |ask: &mut Ask, blocks| {
-        ask.rig.store.stats.dirty_blocks = blocks;
-        ask.write(32, 2 << 20)
+    let mut cache = Cache::new(Mode::Writeback, Settings::default());
+    let high = cache.rig.store.share(60);
+    let with_dirty = |cache: &mut Cache, blocks| {
+        cache.rig.store.stats.dirty_blocks = blocks;
+        cache.write(32, 2 << 20)
     };
-    assert_eq!(with_dirty(&mut ask, high - 1), None);
+    assert_eq!(with_dirty(&mut cache, high - 1), None);
     let limit = Some(BypassReason::DirtyLimit);
-    assert_eq!(with_dirty(&mut ask, high), limit);
-    assert_eq!(with_dirty(&mut ask, high - 1), limit);
-    let well_below = ask.rig.store.share(53);
-    assert_eq!(with_dirty(&mut ask, well_below), None);
-    assert_eq!(with_dirty(&mut ask, high - 1), None);
+    assert_eq!(with_dirty(&mut cache, high), limit);
+    assert_eq!(with_dirty(&mut cache, high - 1), limit);
+    let well_below = cache.rig.store.share(53);
+    assert_eq!(with_dirty(&mut cache, well_below), None);
+    assert_eq!(with_dirty(&mut cache, high - 1), None);
 }
 
 #[test]
 fn a_long_write_goes_where_it_ends_sooner() {
-    let mut ask = Ask::new(Mode::Writeback, Settings::default());
+    let mut cache = Cache::new(Mode::Writeback, Settings::default());
     let sooner = Some(BypassReason::OriginSooner);
-    let (cache, origin) = (Device::Cache(0), Device::Origin(VOLUME));
-    ask.transfer(cache, Nanos(10_000_000));
+    let (ssd, origin) = (Device::Cache(0), Device::Origin(VOLUME));
+    cache.transfer(ssd, Nanos(10_000_000));
     assert_eq!(
-        ask.write(64, 256 << 10),
+        cache.write(64, 256 << 10),
         None,
         "nothing is known of the origin"
     );
-    ask.transfer(origin, Nanos(9_000_000));
-    assert_eq!(ask.write(64, 256 << 10), None, "not by a fifth");
-    ask.transfer(origin, Nanos(2_000_000));
-    ask.transfer(origin, Nanos(2_000_000));
-    assert_eq!(ask.write(64, 256 << 10), sooner);
-    assert_eq!(ask.write(1, 4096), None, "a short one is logged");
-    ask.rig.store.operations.times.now = ask.rig.now.after(Nanos(10 * Nanos::SECOND.0));
+    cache.transfer(origin, Nanos(9_000_000));
+    assert_eq!(cache.write(64, 256 << 10), None, "not by a fifth");
+    cache.transfer(origin, Nanos(2_000_000));
+    cache.transfer(origin, Nanos(2_000_000));
+    assert_eq!(cache.write(64, 256 << 10), sooner);
+    assert_eq!(cache.write(1, 4096), None, "a short one is logged");
+    cache.rig.store.operations.times.now = cache.rig.now.after(Nanos(10 * Nanos::SECOND.0));
     assert_eq!(
-        ask.write(64, 256 << 10),
+        cache.write(64, 256 << 10),
         None,
         "the cache device is tried again"
     );
@@ -177,17 +183,20 @@ fn a_block_that_must_be_wanted_twice_is_let_in_the_second_time() {
         read_admission: "second-touch".parse::<Admission>().expect("an admission"),
         ..Settings::default()
     };
-    let mut ask = Ask::new(Mode::Writeback, settings);
-    assert_eq!(ask.read(8, false), Some(BypassReason::Admission));
-    assert_eq!(ask.read(8, false), None);
+    let mut cache = Cache::new(Mode::Writeback, settings);
+    assert_eq!(cache.read(8, false), Some(BypassReason::Admission));
+    assert_eq!(cache.read(8, false), None);
 }
 
 #[test]
 fn a_promoted_block_goes_to_main_if_the_ghost_remembers_it() {
-    let mut ask = Ask::new(Mode::Writeback, Settings::default());
-    let store = &mut ask.rig.store;
+    let mut cache = Cache::new(Mode::Writeback, Settings::default());
+    let store = &mut cache.rig.store;
     let key = BlockKey(77);
-    assert_eq!(ask.policy.stream_of_promoted(store, key), Stream::Probation);
+    assert_eq!(
+        cache.policy.stream_of_promoted(store, key),
+        Stream::Probation
+    );
     store.ghost.insert(crate::map::index::hash(key));
-    assert_eq!(ask.policy.stream_of_promoted(store, key), Stream::Main);
+    assert_eq!(cache.policy.stream_of_promoted(store, key), Stream::Main);
 }

@@ -8,13 +8,13 @@ use crate::format::plausible::EPOCH_END;
 use crate::format::{CacheId, Geometry, Superblock, SuperblockError};
 use crate::interface::{DeviceError, Storage};
 use crate::recovery::{self, RecoverOptions, Recovered, RecoveryError, ShardReport};
-use crate::ring::{self, ReplayedRecord, RingIdentity};
+use crate::shm_journal::{self, ReplayedRecord, ShmIdentity};
 use crate::store::failed::Promise;
 
 /// Options of an attach.
 #[derive(Clone, Copy, Debug)]
 pub struct AttachOptions {
-    /// The machine's boot, so that a ring of an earlier one is not believed.
+    /// The machine's boot, so that a crash journal of an earlier one is not believed.
     pub boot_id: [u8; 16],
     /// Go on although something durable is missing (I14): entries that it superseded may come back.
     pub accept_damage: bool,
@@ -23,8 +23,8 @@ pub struct AttachOptions {
 /// Memory of a shard that outlived the daemon, as far as it is there.
 #[derive(Debug, Default)]
 pub struct Surviving<'a> {
-    /// Its shared-memory ring.
-    pub ring: Option<&'a [u8]>,
+    /// Its crash journal.
+    pub journal: Option<&'a [u8]>,
     /// Its memory buffer ([`crate::Commit::Memory`]). Attaching hands it over to the new epoch; an
     /// engine whose [`crate::Memory::buffer_mut`] is this memory logs its writes.
     pub buffer: Option<&'a mut [u8]>,
@@ -183,7 +183,7 @@ pub fn attach_promised(
     }
     superblock.decided_epoch = superblock.epoch;
     superblock.write(device)?;
-    bury(device, &mut shards)?;
+    move_tails(device, &mut shards)?;
     Ok(Attached {
         superblock,
         shards,
@@ -192,12 +192,13 @@ pub fn attach_promised(
 }
 
 /// Moves tails where free segments are short, now that the verdicts are durable (I18).
-fn bury(device: &mut dyn Storage, shards: &mut [Recovered]) -> Result<(), AttachError> {
+fn move_tails(device: &mut dyn Storage, shards: &mut [Recovered]) -> Result<(), AttachError> {
     let mut some = false;
     for recovered in shards.iter() {
-        if let Some(bury) = &recovered.bury {
+        if let Some(tail_move) = &recovered.tail_move {
             let shard = recovered.log.shard;
-            bury.write(device, &recovered.log)
+            tail_move
+                .write(device, &recovered.log)
                 .map_err(|source| AttachError::Shard { shard, source })?;
             some = true;
         }
@@ -206,8 +207,8 @@ fn bury(device: &mut dyn Storage, shards: &mut [Recovered]) -> Result<(), Attach
         device.flush()?;
     }
     for recovered in shards {
-        if let Some(bury) = recovered.bury.take() {
-            bury.finish(&mut recovered.log);
+        if let Some(tail_move) = recovered.tail_move.take() {
+            tail_move.finish(&mut recovered.log);
         }
     }
     Ok(())
@@ -248,8 +249,8 @@ fn recover_all(
     let mut report = RecoveryReport::default();
     for shard in 0..superblock.geometry.shards {
         let left = surviving.get(usize::from(shard));
-        let ring = left.and_then(|left| left.ring);
-        let (replayed, daemon_crash) = replay(superblock, shard, ring, boot_id);
+        let journal = left.and_then(|left| left.journal);
+        let (replayed, daemon_crash) = replay(superblock, shard, journal, boot_id);
         let mut promises = promises.iter();
         let promise = promises.find(|promise| promise.shard == shard).copied();
         let options = RecoverOptions { promise, ..options };
@@ -267,30 +268,31 @@ fn recover_all(
     Ok((shards, report))
 }
 
-/// Reads the records that the ring holds of an undecided epoch (I16). Returns also whether there is
-/// such a ring: then only the daemon died, and the device still has all its writes.
+/// Reads the records that the crash journal holds of an undecided epoch (I16). Returns also whether
+/// there is such a crash journal: then only the daemon died, and the device still has all its
+/// writes.
 fn replay(
     superblock: &Superblock,
     shard: u16,
-    ring: Option<&[u8]>,
+    journal: Option<&[u8]>,
     boot_id: [u8; 16],
 ) -> (Vec<ReplayedRecord>, bool) {
-    let Some(ring) = ring else {
+    let Some(journal) = journal else {
         return (Vec::new(), false);
     };
     let owner = owner_of(superblock, shard, boot_id);
     for epoch in undecided(superblock) {
-        let identity = RingIdentity { epoch, ..owner };
-        if ring::is_of(ring, identity) {
-            return (ring::replay(ring, identity), true);
+        let identity = ShmIdentity { epoch, ..owner };
+        if shm_journal::is_of(journal, identity) {
+            return (shm_journal::replay(journal, identity), true);
         }
     }
     (Vec::new(), false)
 }
 
 /// Whose shared memory counts, in any of the epochs that are not decided.
-fn owner_of(superblock: &Superblock, shard: u16, boot_id: [u8; 16]) -> RingIdentity {
-    RingIdentity {
+fn owner_of(superblock: &Superblock, shard: u16, boot_id: [u8; 16]) -> ShmIdentity {
+    ShmIdentity {
         cache: superblock.id,
         shard,
         epoch: superblock.epoch,

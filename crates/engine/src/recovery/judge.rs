@@ -4,7 +4,7 @@
 //! |---|---|
 //! | from a decided epoch, a verdict or a renewal | always |
 //! | known durable | always; data of it that cannot be read is damage, not absence (I14) |
-//! | from the ring, or from a header of its own after a daemon crash | always: its data was on the device before |
+//! | from the crash journal, or from a header of its own after a daemon crash | always: its data was on the device before |
 //! | carries no data | its header is there |
 //! | any other | the data has the checksum |
 //! | any other, and the data cannot be read at all | yes: the reader gets an error, never something old |

@@ -61,7 +61,7 @@ pub(super) fn rebuild(
     }
     let mut versions: Vec<Rank> = vec![0; geometry.slots() as usize];
     // Dropped versions that still survive: they need a `Drop` in their own stream.
-    let mut buried: Vec<(BlockKey, Stream, Rank)> = Vec::new();
+    let mut shadowed: Vec<(BlockKey, Stream, Rank)> = Vec::new();
     for segment in &found.segments {
         for (key, slot, number, flags, checksum) in blocks(geometry, segment) {
             if !superblock.accepts(key, segment.generation.epoch) {
@@ -72,7 +72,7 @@ pub(super) fn rebuild(
                 .get(&key)
                 .is_some_and(|drops| drops.iter().any(|drop| *drop > rank));
             if dropped {
-                buried.push((key, segment.stream, rank));
+                shadowed.push((key, segment.stream, rank));
                 continue;
             }
             match index.find(key) {
@@ -95,7 +95,7 @@ pub(super) fn rebuild(
             }
         }
     }
-    let missing_drops = bury(&mut index, &drops, buried);
+    let missing_drops = note_dropped(&mut index, &drops, shadowed);
     apply_cleans(geometry, found, &mut index);
     fill_log(&mut log, found, &index, geometry);
     Ok(Rebuilt {
@@ -128,8 +128,8 @@ fn newest_drops(geometry: Geometry, found: &Found, ranks: &Ranks) -> KeyMap<[Ran
     drops
 }
 
-/// Eight bytes can drop 256 blocks. Where more are dropped than a shard can hold, only those that it
-/// holds are of interest, so that memory is bounded whatever the device says.
+/// Eight bytes can drop 256 blocks. Where more are dropped than a shard can hold, only those that
+/// it holds are of interest, so that memory is bounded whatever the device says.
 fn keys_if_drops_abound(geometry: Geometry, found: &Found) -> Option<KeySet> {
     let segments = found.segments.iter();
     let dropped = segments
@@ -183,13 +183,13 @@ fn blocks(
 
 /// Dropped versions that survive are shadows of cached versions, or want a `Drop` in their own
 /// stream if a crash came between the `Drop`s of several streams.
-fn bury(
+fn note_dropped(
     index: &mut Index,
     drops: &KeyMap<[Rank; Stream::COUNT]>,
-    buried: Vec<(BlockKey, Stream, Rank)>,
+    shadowed: Vec<(BlockKey, Stream, Rank)>,
 ) -> Vec<MissingDrop> {
     let mut missing = Vec::new();
-    for (key, stream, rank) in buried {
+    for (key, stream, rank) in shadowed {
         let own_drop = drops.get(&key).map_or(0, |drops| drops[stream as usize]);
         match index.find(key) {
             Some(slot) => index.add_shadows(slot, stream.bit()),
@@ -246,7 +246,7 @@ fn fill_log(log: &mut Log, found: &mut Found, index: &Index, geometry: Geometry)
     for found in &mut found.segments {
         // The link it was opened with may name a segment that never became durable. Where that
         // one ends is being decided now: another crash can leave this verdict and not the other,
-        // which a later recovery then decides anew, perhaps without the ring.
+        // which a later recovery then decides anew, perhaps without the crash journal.
         found.link = log.link_to_youngest(found.stream);
         if let Some(link) = &mut found.link
             && undecided[found.stream as usize]

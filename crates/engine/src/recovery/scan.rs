@@ -10,7 +10,7 @@ use crate::format::{
 };
 use crate::interface::{ReadAt, Storage};
 use crate::planted::{self, Bug};
-use crate::ring::ReplayedRecord;
+use crate::shm_journal::ReplayedRecord;
 
 /// Segments whose summaries are read at a time.
 const BATCH: usize = 128;
@@ -19,7 +19,7 @@ pub(super) fn scan(
     device: &mut dyn Storage,
     superblock: &Superblock,
     shard: u16,
-    ring: Vec<ReplayedRecord>,
+    journal: Vec<ReplayedRecord>,
     epoch_end: u32,
 ) -> Result<Found, RecoveryError> {
     let geometry = superblock.geometry;
@@ -28,7 +28,7 @@ pub(super) fn scan(
         superblock,
         map: &map,
         shard,
-        ring: &ring,
+        journal: &journal,
         bounds: Bounds {
             geometry,
             volumes: &superblock.volumes,
@@ -90,7 +90,7 @@ struct Context<'a> {
     superblock: &'a Superblock,
     map: &'a SegmentMap,
     shard: u16,
-    ring: &'a [ReplayedRecord],
+    journal: &'a [ReplayedRecord],
     bounds: Bounds<'a>,
 }
 
@@ -167,7 +167,7 @@ fn scan_segment(
         .into_iter()
         .chain(
             context
-                .ring
+                .journal
                 .iter()
                 .filter(|replayed| replayed.record.segment == id)
                 .map(|replayed| replayed.record.generation),
@@ -344,7 +344,7 @@ fn scan_records(
     let mut records = 0;
     let mut numbers = Numbers::default();
     while at < slots {
-        let replayed = context.ring.iter().find(|replayed| {
+        let replayed = context.journal.iter().find(|replayed| {
             (
                 replayed.record.segment,
                 replayed.record.slot,
@@ -360,8 +360,8 @@ fn scan_records(
                 return Err(error.into());
             }
             if replayed.is_some() {
-                // A header that could not be written can often not be read either: the ring has
-                // kept what it was to say.
+                // A header that could not be written can often not be read either: the crash
+                // journal has kept what it was to say.
                 page.fill(0);
             } else {
                 segment.damage = Some(format!(

@@ -35,7 +35,7 @@ pub(super) fn write(
     missing: &[MissingDrop],
 ) -> Result<(), RecoveryError> {
     // Verdicts promise only what was promised before (I14): a crash can leave some of them and not
-    // others, and with power gone what only the ring held is gone too.
+    // others, and with power gone what only the crash journal held is gone too.
     log.durable = found.durable;
     let drops = add_drops(found, log, missing);
     let found = &*found;
@@ -81,8 +81,8 @@ fn needs_verdict(found: &Found, segment: &FoundSegment) -> bool {
 }
 
 /// True if a summary names a segment before it that is not there, or ends sooner. Three things
-/// leave such a link: a recovery that had the ring wrote it and was cut short before the other
-/// segment's verdict was durable; a renewal followed a segment of which a crash left less or
+/// leave such a link: a recovery that had the crash journal wrote it and was cut short before the
+/// other segment's verdict was durable; a renewal followed a segment of which a crash left less or
 /// nothing; or an administrator accepted the damage. The summary is written again, or the next
 /// attach would take the link for damage.
 fn link_dangles(found: &Found, segment: &FoundSegment) -> bool {

@@ -10,8 +10,6 @@
 //!
 //! A write that touches a dirty block is logged in every mode (I5).
 
-use crate::settings::{name_of, named};
-
 /// The ways of a volume with reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -28,16 +26,15 @@ pub enum Mode {
     Passthrough = 5,
 }
 
-impl Mode {
-    /// All modes with their names.
-    pub const NAMES: [(Mode, &'static str); 5] = [
-        (Mode::Writeback, "writeback"),
-        (Mode::Writethrough, "writethrough"),
-        (Mode::Writearound, "writearound"),
-        (Mode::Readonly, "readonly"),
-        (Mode::Passthrough, "passthrough"),
-    ];
+names! { Mode, 5 of "mode":
+    Writeback = "writeback",
+    Writethrough = "writethrough",
+    Writearound = "writearound",
+    Readonly = "readonly",
+    Passthrough = "passthrough",
+}
 
+impl Mode {
     /// Whether clean blocks are read from the cache and misses are cached.
     pub(crate) fn caches_reads(self) -> bool {
         self != Mode::Passthrough
@@ -60,20 +57,6 @@ impl Mode {
             .iter()
             .map(|(mode, _)| *mode)
             .find(|mode| *mode as u8 == number)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Mode::NAMES, self)
-    }
-}
-
-impl std::str::FromStr for Mode {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Mode, String> {
-        named(&Mode::NAMES, name, "mode")
     }
 }
 

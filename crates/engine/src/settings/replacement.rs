@@ -1,7 +1,5 @@
 //! Which replacement policies there are.
 
-use crate::settings::{name_of, named};
-
 /// Which blocks stay when room is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Replacement {
@@ -22,22 +20,15 @@ pub enum Replacement {
     TwoQ,
 }
 
+names! { Replacement, 5 of "replacement policy":
+    Adaptive = "adaptive",
+    S3Fifo = "s3-fifo",
+    Fifo = "fifo",
+    Clock = "clock",
+    TwoQ = "2q",
+}
+
 impl Replacement {
-    /// All of them with their names.
-    pub const NAMES: [(Replacement, &'static str); 5] = [
-        (Replacement::Adaptive, "adaptive"),
-        (Replacement::S3Fifo, "s3-fifo"),
-        (Replacement::Fifo, "fifo"),
-        (Replacement::Clock, "clock"),
-        (Replacement::TwoQ, "2q"),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Replacement::NAMES, self)
-    }
-
     /// Whether anything clean stays.
     pub(crate) fn retains(self) -> bool {
         self != Replacement::Fifo
@@ -50,13 +41,5 @@ impl Replacement {
 
     pub(crate) fn is_s3_fifo(self) -> bool {
         matches!(self, Replacement::Adaptive | Replacement::S3Fifo)
-    }
-}
-
-impl std::str::FromStr for Replacement {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Replacement, String> {
-        named(&Replacement::NAMES, name, "replacement policy")
     }
 }

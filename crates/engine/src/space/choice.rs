@@ -57,10 +57,10 @@ impl Space {
         streams.min_by_key(|stream| self.oldest_generation(store, *stream))
     }
 
-    /// The stream to reclaim by shares. First the stream with a mostly dead oldest segment. Then
-    /// probation and the write stream while they are longer than their shares, first the stream
-    /// that is further above its own: a long write gives up its own blocks and not those read
-    /// before it. Else main.
+    /// The stream to reclaim by shares. First the stream with an oldest segment that is mostly
+    /// empty. Then probation and the write stream while they are longer than their shares, first
+    /// the stream that is further above its own: a long write gives up its own blocks and not those
+    /// read before it. Else main.
     fn due_by_share(
         &self,
         store: &Store,
@@ -68,8 +68,8 @@ impl Space {
         probation: u64,
         write: u64,
     ) -> Option<Stream> {
-        if let Some(deadest) = self.deadest_stream(store, write_is_clean) {
-            return Some(deadest);
+        if let Some(emptiest) = self.emptiest_stream(store, write_is_clean) {
+            return Some(emptiest);
         }
         let write_due = write_is_clean && self.is_longer_than(store, Stream::Write, write);
         let probation_due = self.has_oldest(store, Stream::Probation)
@@ -100,15 +100,15 @@ impl Space {
 
     /// The stream whose oldest segment has the fewest live blocks, if they are less than two
     /// thirds: slots of blocks that were overwritten or left are room for nothing, in any stream.
-    fn deadest_stream(&self, store: &Store, write_is_clean: bool) -> Option<Stream> {
+    fn emptiest_stream(&self, store: &Store, write_is_clean: bool) -> Option<Stream> {
         let geometry = &store.log.geometry;
         let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
         let streams = Stream::ALL
             .into_iter()
             .filter(|stream| self.has_oldest(store, *stream))
             .filter(|stream| *stream != Stream::Write || write_is_clean);
-        let deadest = streams.min_by_key(|stream| self.oldest_live_blocks(store, *stream))?;
-        (self.oldest_live_blocks(store, deadest) * 3 < places * 2).then_some(deadest)
+        let emptiest = streams.min_by_key(|stream| self.oldest_live_blocks(store, *stream))?;
+        (self.oldest_live_blocks(store, emptiest) * 3 < places * 2).then_some(emptiest)
     }
 
     /// True if a stream has more than this share of the shard, without segments on their way out.
@@ -119,20 +119,23 @@ impl Space {
 
     fn segments_that_stay(&self, store: &Store, stream: Stream) -> u64 {
         let all = store.log.streams[stream as usize].order.len();
-        (all - self.reclaim.on_their_way_out(stream)) as u64
+        (all - self.reclaim.emptying_or_waiting(stream)) as u64
     }
 
-    /// The oldest segment of a stream that is not dying already (I2: they die in order).
+    /// The oldest segment of a stream that is not empty already (I2: they are freed in order).
     pub(crate) fn oldest(&self, store: &Store, stream: Stream) -> Option<SegmentId> {
-        let dying = self.reclaim.dying(stream);
-        store.log.streams[stream as usize].order.get(dying).copied()
+        let waiting = self.reclaim.waiting(stream);
+        store.log.streams[stream as usize]
+            .order
+            .get(waiting)
+            .copied()
     }
 
     /// Whether a stream has a segment that can be reclaimed, now or when an older one is done.
     fn has_oldest(&self, store: &Store, stream: Stream) -> bool {
         self.oldest(store, stream).is_some_and(|oldest| {
             let state = store.log.segments[oldest.0 as usize].state;
-            matches!(state, SegmentState::Sealed | SegmentState::Reclaiming)
+            matches!(state, SegmentState::Sealed | SegmentState::Emptying)
         })
     }
 

@@ -4,13 +4,13 @@
 //! flushes of its own only when free segments run short. An example:
 //!
 //! 1. Segment 5, generation 1000, is the oldest of probation and has 40 live blocks. It is
-//!    *reclaiming*.
+//!    *emptying*.
 //! 2. The policy keeps 3 of them: they are read and appended again, to main. The other 37 are
 //!    evicted, with a `Drop` in each other stream that may hold an entry of them.
-//! 3. Number 2050 is the last that supersedes an entry of segment 5. The segment is *dying*, and
+//! 3. Number 2050 is the last that supersedes an entry of segment 5. The segment is *waiting*, and
 //!    waits until 2050 is durable.
 //! 4. A flush makes numbers up to 2060 durable. Probation's tail moves to 1200, the generation of
-//!    its next segment. Segment 5 is *dead*.
+//!    its next segment. Segment 5 is *below its tail*.
 //! 5. The next header carries tail 1200. A flush makes that header durable.
 //! 6. Two reads of segment 5 are still in flight. When both have ended, the segment is *free*.
 
@@ -27,7 +27,7 @@ use crate::planted::{self, Bug};
 use crate::policy::Policy;
 use crate::space::Space;
 use crate::store::Store;
-use crate::store::append::{Keys, Piece};
+use crate::store::append::{AppendRun, Keys};
 use crate::store::log::{RECLAIM_RESERVE, ROOM_AGAIN, SegmentState};
 use crate::store::op::{Op, ReadPart};
 
@@ -35,17 +35,17 @@ use crate::store::op::{Op, ReadPart};
 const BATCH_BLOCKS: usize = 64;
 /// Segments of a stream that wait for their tail at a time, at most.
 const MOST_WAITING: usize = 8;
-/// The limit for probation and main, dying and dead: segments for this many blocks, at least two.
-/// The write stream gets more so that long writes do not wait for room.
+/// The limit for probation and main, waiting and below their tail: segments for this many blocks,
+/// at least two. The write stream gets more so that long writes do not wait for room.
 const MOST_WAITING_BLOCKS: usize = 256;
 /// Repeated reads of a batch with unreadable dirty blocks, before they are carried on as they are.
 const RETAIN_ATTEMPTS: u8 = 4;
 
-/// A segment on its way out.
+/// A segment that is empty and not free yet.
 #[derive(Debug)]
-struct Leaving {
+struct Emptied {
     segment: SegmentId,
-    /// Upper bound of the numbers that supersede its entries; while dying.
+    /// Upper bound of the numbers that supersede its entries; while it waits.
     needs: u64,
     /// Its generation and stream; the tail must be above it.
     generation: Sequence,
@@ -55,41 +55,43 @@ struct Leaving {
 #[derive(Debug, Default)]
 pub(crate) struct Reclaim {
     active: [Option<RetainId>; Stream::COUNT],
-    dying: [VecDeque<Leaving>; Stream::COUNT],
-    dead: Vec<Leaving>,
+    waiting: [VecDeque<Emptied>; Stream::COUNT],
+    below_tail: Vec<Emptied>,
 }
 
 impl Reclaim {
     /// Whether a segment of this stream is being reclaimed and its tail has not moved yet.
     pub(crate) fn is_busy(&self, stream: Stream) -> bool {
-        self.active[stream as usize].is_some() || !self.dying[stream as usize].is_empty()
+        self.active[stream as usize].is_some() || !self.waiting[stream as usize].is_empty()
     }
 
     /// The number of segments of this stream that are empty and wait for their tail.
-    pub(crate) fn dying(&self, stream: Stream) -> usize {
-        self.dying[stream as usize].len()
+    pub(crate) fn waiting(&self, stream: Stream) -> usize {
+        self.waiting[stream as usize].len()
     }
 
-    /// The number of segments of this stream that are dying or being emptied.
-    pub(crate) fn on_their_way_out(&self, stream: Stream) -> usize {
-        self.dying(stream) + usize::from(self.active[stream as usize].is_some())
+    /// The number of segments of this stream that are being emptied or wait.
+    pub(crate) fn emptying_or_waiting(&self, stream: Stream) -> usize {
+        self.waiting(stream) + usize::from(self.active[stream as usize].is_some())
     }
 
     fn is_working(&self) -> bool {
         self.active != [None; Stream::COUNT]
-            || !self.dead.is_empty()
-            || self.dying.iter().any(|dying| !dying.is_empty())
+            || !self.below_tail.is_empty()
+            || self.waiting.iter().any(|waiting| !waiting.is_empty())
     }
 
-    pub(crate) fn leaving(&self) -> usize {
-        let dying: usize = self.dying.iter().map(VecDeque::len).sum();
-        dying + self.dead.len() + self.active.iter().flatten().count()
+    pub(crate) fn on_their_way(&self) -> usize {
+        let waiting: usize = self.waiting.iter().map(VecDeque::len).sum();
+        waiting + self.below_tail.len() + self.active.iter().flatten().count()
     }
 
     /// The segments that are empty and not free yet.
     pub(crate) fn emptied(&self) -> impl Iterator<Item = SegmentId> {
-        let dying = self.dying.iter().flatten();
-        dying.chain(&self.dead).map(|leaving| leaving.segment)
+        let waiting = self.waiting.iter().flatten();
+        waiting
+            .chain(&self.below_tail)
+            .map(|emptied| emptied.segment)
     }
 }
 
@@ -140,14 +142,14 @@ impl Space {
     /// their way, none of them can go further, and a flush that would help is running.
     pub(crate) fn reclaim_waits(&self, store: &Store) -> bool {
         let (free, durable) = (store.log.free.len(), store.log.durable_number);
-        let mut oldest_dying = self.reclaim.dying.iter().filter_map(VecDeque::front);
-        let mut dead = self.reclaim.dead.iter();
+        let mut oldest_waiting = self.reclaim.waiting.iter().filter_map(VecDeque::front);
+        let mut below_tail = self.reclaim.below_tail.iter();
         self.reclaim.active == [None; Stream::COUNT]
-            && !self.retire.is_active()
+            && !self.shrink.is_active()
             && free > RECLAIM_RESERVE + 1
-            && free + self.reclaim.leaving() >= self.free_target(store)
-            && oldest_dying.all(|leaving| leaving.needs > durable)
-            && dead.all(|leaving| store.durable_tail(leaving.stream) <= leaving.generation)
+            && free + self.reclaim.on_their_way() >= self.free_target(store)
+            && oldest_waiting.all(|emptied| emptied.needs > durable)
+            && below_tail.all(|emptied| store.durable_tail(emptied.stream) <= emptied.generation)
             && (!self.free_runs_low(store)
                 || store.is_flushing()
                 || !self.partial_flush_helps_reclaim(store))
@@ -163,16 +165,16 @@ impl Space {
     ) {
         self.demand.advance(now, store);
         let target = self.free_target(store);
-        let retiring = self.retire.is_active();
-        let at_rest = store.log.free.len() >= target && !self.reclaim.is_working() && !retiring;
+        let shrinking = self.shrink.is_active();
+        let at_rest = store.log.free.len() >= target && !self.reclaim.is_working() && !shrinking;
         if store.failed_cache() {
             return self.end_reclaim(memory);
         }
         if at_rest {
             return;
         }
-        self.bury_dying(store);
-        self.free_dead(store);
+        self.move_tails(store);
+        self.free_below_tails(store);
         for stream in Stream::ALL {
             if let Some(job) = self.reclaim.active[stream as usize] {
                 self.empty_segment(store, policy, now, job, memory);
@@ -193,64 +195,28 @@ impl Space {
             }
             self.start_reclaim(store, policy, origin, now, stream, memory);
         }
-        if retiring {
-            self.advance_retire(store, policy, origin, now, target, memory);
+        if shrinking {
+            self.advance_shrink(store, policy, origin, now, target, memory);
         }
-        // Dying segments are freed by flushes of their own when segments are short. As long as
+        // Emptied segments are freed by flushes of their own when segments are short. As long as
         // there is time these leave open records open: a header for a few entries is metadata for
         // nothing.
         let short = store.log.free.len() <= RECLAIM_RESERVE + 1 || !store.has_placed_all();
-        // Long writes go past a log with so little room, and bring no header either.
+        // Long writes bypass a log with so little room, and bring no header either.
         let turned_away = short || store.log.free.len() < ROOM_AGAIN;
-        if (short || self.free_runs_low(store) || retiring) && !store.is_flushing() {
+        if (short || self.free_runs_low(store) || shrinking) && !store.is_flushing() {
             if self.partial_flush_helps_reclaim(store) {
                 store.want_partial_flush();
-            } else if (turned_away || retiring) && self.reclaim_waits_for_flush(store) {
+            } else if (turned_away || shrinking) && self.reclaim_waits_for_flush(store) {
                 store.force_flush();
             }
         }
-        if std::env::var("RDBG").is_ok() {
-            use std::sync::atomic::{AtomicU64, Ordering};
-            static LAST: AtomicU64 = AtomicU64::new(0);
-            if now.0 - LAST.load(Ordering::Relaxed) > 100_000_000 {
-                LAST.store(now.0, Ordering::Relaxed);
-                let o = |s: Stream| store.log.streams[s as usize].order.len();
-                eprintln!(
-                    "t {} free {} target {} leaving {} dead {} w {}/{} p {}/{} m {}/{} act {:?} placed {} due {:?} renewing {} low {} wclean {} durable {} flushing {} mean flush {}",
-                    now.0 / 1_000_000,
-                    store.log.free.len(),
-                    target,
-                    self.reclaim.leaving(),
-                    self.reclaim.dead.len(),
-                    o(Stream::Write),
-                    self.reclaim.dying(Stream::Write),
-                    o(Stream::Probation),
-                    self.reclaim.dying(Stream::Probation),
-                    o(Stream::Main),
-                    self.reclaim.dying(Stream::Main),
-                    self.reclaim.active,
-                    store.has_placed_all(),
-                    self.stream_due(store, policy),
-                    store.is_renewing(),
-                    self.free_runs_low(store),
-                    self.oldest_is_clean(store, false),
-                    store.log.durable_number,
-                    store.is_flushing(),
-                    store
-                        .operations
-                        .times
-                        .of_cache()
-                        .of(crate::store::device_times::Transfer::Flush)
-                        .mean_ns
-                );
-            }
-        }
-        if short && self.reclaim.leaving() == 0 {
+        if short && self.reclaim.on_their_way() == 0 {
             origin.make_room(store, now);
         }
     }
 
-    /// Ends the emptying of segments of a cache that was given up, in which nothing moves any more:
+    /// Ends the emptying of segments of a cache that failed, in which nothing moves any more:
     /// a stop, or a detach of a volume, would wait for it.
     fn end_reclaim(&mut self, memory: &mut dyn Memory) {
         for stream in Stream::ALL {
@@ -273,23 +239,23 @@ impl Space {
     /// or read, waits for other things, and flushing on and on would not help it.
     fn reclaim_waits_for_flush(&self, store: &Store) -> bool {
         let durable_number = store.log.durable_number;
-        let mut dying = self.reclaim.dying.iter().flatten();
-        let mut dead = self.reclaim.dead.iter();
-        dying.any(|leaving| leaving.needs > durable_number)
-            || dead.any(|leaving| store.durable_tail(leaving.stream) <= leaving.generation)
+        let mut waiting = self.reclaim.waiting.iter().flatten();
+        let mut below_tail = self.reclaim.below_tail.iter();
+        waiting.any(|emptied| emptied.needs > durable_number)
+            || below_tail.any(|emptied| store.durable_tail(emptied.stream) <= emptied.generation)
     }
 
     /// True if a flush that closes no record would bring a segment nearer to being free.
     fn partial_flush_helps_reclaim(&self, store: &Store) -> bool {
         let durable_number = store.log.durable_number;
-        let dying = self.reclaim.dying.iter().flatten();
-        let needs = dying.map(|leaving| leaving.needs);
+        let waiting = self.reclaim.waiting.iter().flatten();
+        let needs = waiting.map(|emptied| emptied.needs);
         let first = needs.filter(|needs| *needs > durable_number).min();
-        let mut dead = self.reclaim.dead.iter();
+        let mut below_tail = self.reclaim.below_tail.iter();
         first.is_some_and(|first| first <= store.last_number_closed())
-            || dead.any(|leaving| {
-                store.durable_tail(leaving.stream) <= leaving.generation
-                    && store.complete_tail(leaving.stream) > leaving.generation
+            || below_tail.any(|emptied| {
+                store.durable_tail(emptied.stream) <= emptied.generation
+                    && store.complete_tail(emptied.stream) > emptied.generation
             })
     }
 
@@ -345,18 +311,18 @@ impl Space {
     }
 
     fn too_many_wait(&self, store: &Store, stream: Stream) -> bool {
-        let dying = self.reclaim.dying(stream);
+        let waiting = self.reclaim.waiting(stream);
         let ahead = self.demand.segments(store) / 2;
         if stream == Stream::Write {
-            return dying >= MOST_WAITING.max(ahead);
+            return waiting >= MOST_WAITING.max(ahead);
         }
-        let dead = self.reclaim.dead.iter();
-        let dead = dead.filter(|leaving| leaving.stream == stream).count();
+        let below_tail = self.reclaim.below_tail.iter();
+        let below_tail = below_tail
+            .filter(|emptied| emptied.stream == stream)
+            .count();
         let slots = store.log.geometry.slots_per_segment() as usize;
-        dying + dead
-            >= (MOST_WAITING_BLOCKS / slots)
-                .clamp(2, MOST_WAITING)
-                .max(ahead)
+        let most = (MOST_WAITING_BLOCKS / slots).clamp(2, MOST_WAITING);
+        waiting + below_tail >= most.max(ahead)
     }
 
     pub(crate) fn start_reclaim(
@@ -374,7 +340,7 @@ impl Space {
             // Copying dirty blocks on and on frees little; writing them back does.
             origin.make_room(store, now);
         }
-        store.log.segment(segment).state = SegmentState::Reclaiming;
+        store.log.segment(segment).state = SegmentState::Emptying;
         let job = self.jobs.insert(Box::new(RetainJob {
             segment,
             stream,
@@ -611,7 +577,7 @@ impl Space {
         let buf = state.buf.expect("a batch was read");
         let stream = state.stream;
         state.outstanding = 1;
-        let mut pieces: Vec<(Piece, usize)> = Vec::new();
+        let mut runs: Vec<(AppendRun, usize)> = Vec::new();
         for (at, (key, slot, to)) in batch.iter().copied().enumerate() {
             if store.index.find(key) != Some(slot) {
                 continue;
@@ -629,26 +595,26 @@ impl Space {
                 }
                 store.stats.unreadable_dirty_blocks += 1;
             }
-            self.add_to_pieces(store, &mut pieces, at, key, slot, to, job, buf);
+            self.add_to_runs(store, &mut runs, at, key, slot, to, job, buf);
         }
-        let blocks: usize = pieces
+        let blocks: usize = runs
             .iter()
-            .map(|(piece, _)| usize::from(piece.keys.len()))
+            .map(|(run, _)| usize::from(run.keys.len()))
             .sum();
         self.retain_job(job).outstanding += blocks as u32;
         store.stats.retained_blocks += blocks as u64;
-        for (piece, _) in pieces {
-            store.append_piece(now, piece, memory);
+        for (run, _) in runs {
+            store.append(now, run, memory);
         }
         self.retained(job, 1, memory);
     }
 
-    /// Adds a block to the last piece if it goes to the same place in the same variant.
+    /// Adds a block to the last run if it goes to the same place in the same variant.
     #[allow(clippy::too_many_arguments, reason = "one block's whole description")]
-    fn add_to_pieces(
+    fn add_to_runs(
         &mut self,
         store: &Store,
-        pieces: &mut Vec<(Piece, usize)>,
+        runs: &mut Vec<(AppendRun, usize)>,
         at: usize,
         key: BlockKey,
         slot: Slot,
@@ -665,22 +631,22 @@ impl Space {
         );
         let (dirty, zero) = (flags.dirty(), flags.zero());
         let checksum = store.index.checksum(slot);
-        if let Some((piece, next)) = pieces.last_mut()
+        if let Some((run, next)) = runs.last_mut()
             && *next == at
-            && piece.stream == to
-            && piece.dirty == dirty
-            && piece.zero == zero
-            && let (Keys::List(keys), Some(copies)) = (&mut piece.keys, &mut piece.copies)
+            && run.stream == to
+            && run.dirty == dirty
+            && run.zero == zero
+            && let (Keys::List(keys), Some(copies)) = (&mut run.keys, &mut run.copies)
         {
             keys.push(key);
             copies.push((slot, checksum));
             if !zero {
-                piece.buf.len_bytes += block_bytes as u32;
+                run.buf.len_bytes += block_bytes as u32;
             }
             *next += 1;
             return;
         }
-        let piece = Piece {
+        let run = AppendRun {
             stream: to,
             keys: Keys::List(vec![key]),
             buf: if zero {
@@ -695,7 +661,7 @@ impl Space {
             copies: Some(vec![(slot, checksum)]),
             places: 0,
         };
-        pieces.push((piece, at + 1));
+        runs.push((run, at + 1));
     }
 
     /// Blocks of the batch were appended, or superseded meanwhile.
@@ -722,16 +688,16 @@ impl Space {
             return;
         };
         self.reclaim.active[state.stream as usize] = None;
-        let leaving = store.log.segment(segment);
+        let emptied = store.log.segment(segment);
         let needs = if planted::is(Bug::BuriedEarly) {
             0
         } else {
-            leaving.superseded_by
+            emptied.superseded_by
         };
-        leaving.state = SegmentState::Dying;
-        let generation = leaving.generation;
+        emptied.state = SegmentState::Waiting;
+        let generation = emptied.generation;
         store.stats.reclaimed_segments += 1;
-        self.reclaim.dying[state.stream as usize].push_back(Leaving {
+        self.reclaim.waiting[state.stream as usize].push_back(Emptied {
             segment,
             needs,
             generation,
@@ -739,51 +705,55 @@ impl Space {
         });
         // If it is superseded durably already it does not wait, and must not be in the way of the
         // next of its stream: another stream's would be taken instead.
-        self.bury_dying(store);
+        self.move_tails(store);
     }
 
     /// Moves tails past segments whose entries are all superseded durably (I8).
-    fn bury_dying(&mut self, store: &mut Store) {
+    fn move_tails(&mut self, store: &mut Store) {
         for stream in Stream::ALL {
             if stream == Stream::Main && store.is_renewing() {
                 // I19 (5): the tail does not pass the old position of what is being renewed.
                 continue;
             }
-            while let Some(leaving) = self.reclaim.dying[stream as usize].front() {
-                if leaving.needs > store.log.durable_number {
+            while let Some(emptied) = self.reclaim.waiting[stream as usize].front() {
+                if emptied.needs > store.log.durable_number {
                     break;
                 }
-                let leaving = self.reclaim.dying[stream as usize]
+                let emptied = self.reclaim.waiting[stream as usize]
                     .pop_front()
                     .expect("seen");
                 let oldest = store.log.streams[stream as usize].order.pop_front();
-                assert_eq!(oldest, Some(leaving.segment), "I2: segments die in order");
+                assert_eq!(
+                    oldest,
+                    Some(emptied.segment),
+                    "I2: segments are freed in order"
+                );
                 let next = store.log.streams[stream as usize].order.front().copied();
                 let tail = match next {
                     Some(next) => store.log.segment(next).generation,
                     None => Sequence::new(store.log.epoch, store.log.next_number),
                 };
-                assert!(tail > leaving.generation, "I2: tails rise");
+                assert!(tail > emptied.generation, "I2: tails rise");
                 store.log.tails[stream as usize] = tail;
-                store.log.segment(leaving.segment).state = SegmentState::Dead;
-                self.reclaim.dead.push(leaving);
+                store.log.segment(emptied.segment).state = SegmentState::BelowTail;
+                self.reclaim.below_tail.push(emptied);
             }
         }
     }
 
     /// Frees segments below a durable tail that nobody reads (I8).
-    fn free_dead(&mut self, store: &mut Store) {
+    fn free_below_tails(&mut self, store: &mut Store) {
         let mut at = 0;
-        while at < self.reclaim.dead.len() {
-            let leaving = &self.reclaim.dead[at];
-            let below = store.durable_tail(leaving.stream) > leaving.generation;
+        while at < self.reclaim.below_tail.len() {
+            let emptied = &self.reclaim.below_tail[at];
+            let below = store.durable_tail(emptied.stream) > emptied.generation;
             let below = below || planted::is(Bug::ReusedEarly);
-            if !below || store.log.segments[leaving.segment.0 as usize].pins > 0 {
+            if !below || store.log.segments[emptied.segment.0 as usize].pins > 0 {
                 at += 1;
                 continue;
             }
-            let leaving = self.reclaim.dead.swap_remove(at);
-            self.free_segment(store, leaving.segment);
+            let emptied = self.reclaim.below_tail.swap_remove(at);
+            self.free_segment(store, emptied.segment);
         }
     }
 
@@ -806,8 +776,8 @@ impl Space {
     }
 
     pub(crate) fn segment_discarded(&mut self, store: &mut Store, id: SegmentId) {
-        if self.retire.is_active() {
-            return self.retired(store, id);
+        if self.shrink.is_active() {
+            return self.shrink_or_free(store, id);
         }
         store.log.segment(id).state = SegmentState::Free;
         store.log.free.push_back(id);

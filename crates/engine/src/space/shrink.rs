@@ -1,14 +1,14 @@
 //! Extents come and go while the shard runs.
 //!
 //! Segments of an added extent are free at once: nothing in them counts, since an extent has an
-//! identity of its own. Segments that are to leave are emptied first, in the order in which
-//! segments die anyway (I2): every stream gives up its oldest segments until none of those that
-//! leave is left in it. Hot blocks are kept and dirty blocks move on, both into segments that stay.
+//! identity of its own. Segments to be removed are emptied first, in the order in which
+//! segments are freed anyway (I2): every stream gives up its oldest segments until it has none of
+//! those to be removed. Hot blocks are kept and dirty blocks move on, both into segments that stay.
 //!
 //! The shard needs free segments meanwhile (I18). So there are two steps. As long as too few of the
-//! segments that stay are free, the leaving ones are still used, after the others. Then all of the
-//! leaving are withdrawn at once, and none of them is opened again. A leaving segment that becomes
-//! free then is retired. When all are retired, a superblock without them may be written: whatever a
+//! segments that stay are free, those to be removed are still used, after the others. Then all of
+//! them are closed at once, and none of them is opened again. A segment that becomes
+//! free then is removed. When all are removed, a superblock without them may be written: whatever a
 //! recovery needs is below tails that are durable elsewhere (I8).
 //!
 //! Nothing of this is on the device before that superblock is. A crash, like a change of mind,
@@ -30,16 +30,16 @@ use crate::store::log::{RECLAIM_RESERVE, Segment, SegmentState};
 /// Time between looks while nothing else happens.
 const TICK: Nanos = Nanos(20_000_000);
 
-/// Segments that are to leave.
+/// Segments to be removed.
 #[derive(Debug, Default)]
-pub(crate) struct Retire {
+pub(crate) struct Shrink {
     ids: Vec<Range<u32>>,
     /// None of its segments is opened any more.
-    withdrawn: bool,
+    are_closed: bool,
     next_look: Option<Nanos>,
 }
 
-impl Retire {
+impl Shrink {
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         !self.ids.is_empty()
@@ -72,7 +72,7 @@ impl Space {
                     segment.state = SegmentState::Free;
                     store.log.free.push_back(id);
                 }
-                (false, SegmentState::Retired) => segment.state = SegmentState::Absent,
+                (false, SegmentState::Removed) => segment.state = SegmentState::Absent,
                 (false, SegmentState::Absent) | (true, _) => {}
                 (false, state) => assert!(
                     planted::is(Bug::RetiredEarly) || planted::is(Bug::RetiredOpened),
@@ -88,22 +88,26 @@ impl Space {
             store.index.grow(slots);
             store.ghost = Ghost::of(slots as usize);
         }
-        self.forget_retirement(store);
+        self.end_shrink(store);
     }
 
-    /// See [`Engine::retire`](crate::Engine::retire).
-    pub(crate) fn retire(&mut self, store: &mut Store, ids: Vec<Range<u32>>) -> Result<(), u32> {
-        assert!(!self.retire.is_active(), "one at a time");
-        let going: u32 = ids.iter().map(|ids| ids.end - ids.start).sum();
-        let stay = (store.log.usable_segments() as u32).saturating_sub(going);
+    /// See [`Engine::begin_shrink`](crate::Engine::begin_shrink).
+    pub(crate) fn begin_shrink(
+        &mut self,
+        store: &mut Store,
+        ids: Vec<Range<u32>>,
+    ) -> Result<(), u32> {
+        assert!(!self.shrink.is_active(), "one at a time");
+        let removed: u32 = ids.iter().map(|ids| ids.end - ids.start).sum();
+        let stay = (store.log.usable_segments() as u32).saturating_sub(removed);
         if stay < MIN_SEGMENTS_FORMAT {
             return Err(MIN_SEGMENTS_FORMAT);
         }
-        self.retire.ids = ids;
-        for id in self.retire.segments() {
+        self.shrink.ids = ids;
+        for id in self.shrink.segments() {
             let segment = &mut store.log.segments[id];
             assert!(segment.state != SegmentState::Absent, "it is there");
-            segment.retiring = true;
+            segment.removing = true;
         }
         store.forget_renewal_answer();
         self.prefer_what_stays(store);
@@ -112,47 +116,47 @@ impl Space {
         Ok(())
     }
 
-    /// See [`Engine::retiring`](crate::Engine::retiring).
-    pub(crate) fn retiring(&self, store: &Store) -> Option<(u32, u32)> {
-        if !self.retire.is_active() {
+    /// See [`Engine::shrinking`](crate::Engine::shrinking).
+    pub(crate) fn shrinking(&self, store: &Store) -> Option<(u32, u32)> {
+        if !self.shrink.is_active() {
             return None;
         }
         let mut left = 0;
         let mut all = 0;
-        for id in self.retire.segments() {
+        for id in self.shrink.segments() {
             all += 1;
-            left += u32::from(!self.has_retired(store, id));
+            left += u32::from(!self.is_removed(store, id));
         }
         Some((left, all))
     }
 
-    /// See [`Engine::keep_retiring`](crate::Engine::keep_retiring).
-    pub(crate) fn keep_retiring(&mut self, store: &mut Store) {
-        for id in self.retire.segments() {
+    /// See [`Engine::cancel_shrink`](crate::Engine::cancel_shrink).
+    pub(crate) fn cancel_shrink(&mut self, store: &mut Store) {
+        for id in self.shrink.segments() {
             let segment = &mut store.log.segments[id];
-            if segment.state == SegmentState::Retired {
+            if segment.state == SegmentState::Removed {
                 segment.state = SegmentState::Free;
                 store.log.free.push_back(SegmentId(id as u32));
             }
         }
-        self.forget_retirement(store);
+        self.end_shrink(store);
     }
 
-    fn has_retired(&self, store: &Store, id: usize) -> bool {
+    fn is_removed(&self, store: &Store, id: usize) -> bool {
         match store.log.segments[id].state {
-            SegmentState::Retired => true,
+            SegmentState::Removed => true,
             // Empty is not enough.
-            SegmentState::Dying | SegmentState::Dead => planted::is(Bug::RetiredEarly),
+            SegmentState::Waiting | SegmentState::BelowTail => planted::is(Bug::RetiredEarly),
             SegmentState::Free | SegmentState::Open => planted::is(Bug::RetiredOpened),
             _ => false,
         }
     }
 
-    fn forget_retirement(&mut self, store: &mut Store) {
-        for id in self.retire.segments() {
-            store.log.segments[id].retiring = false;
+    fn end_shrink(&mut self, store: &mut Store) {
+        for id in self.shrink.segments() {
+            store.log.segments[id].removing = false;
         }
-        self.retire = Retire::default();
+        self.shrink = Shrink::default();
         store.forget_renewal_answer();
         store.reckon_capacity();
         store.stir();
@@ -161,18 +165,18 @@ impl Space {
     fn prefer_what_stays(&mut self, store: &mut Store) {
         let segments = &store.log.segments;
         let free = store.log.free.make_contiguous();
-        free.sort_by_key(|id| segments[id.0 as usize].retiring);
+        free.sort_by_key(|id| segments[id.0 as usize].removing);
     }
 
-    /// Takes a segment that has become free. A leaving segment is not used again.
-    pub(crate) fn retired(&mut self, store: &mut Store, id: SegmentId) {
+    /// Takes a segment that has become free. A segment that is being removed is not used again.
+    pub(crate) fn shrink_or_free(&mut self, store: &mut Store, id: SegmentId) {
         let segment = store.log.segment(id);
-        if segment.retiring && self.retire.withdrawn {
-            segment.state = SegmentState::Retired;
+        if segment.removing && self.shrink.are_closed {
+            segment.state = SegmentState::Removed;
             return store.forget_evicted(id);
         }
         segment.state = SegmentState::Free;
-        if store.log.segment(id).retiring {
+        if store.log.segment(id).removing {
             store.log.free.push_back(id);
         } else {
             store.log.free.push_front(id);
@@ -181,28 +185,28 @@ impl Space {
 
     /// The number of free segments that stay, on which reclaim counts.
     pub(crate) fn free_that_stay(&self, store: &Store) -> usize {
-        if !self.retire.is_active() || self.retire.withdrawn {
+        if !self.shrink.is_active() || self.shrink.are_closed {
             return store.log.free.len();
         }
         self.stay(store, store.log.free.iter().copied())
     }
 
     fn stay(&self, store: &Store, ids: impl Iterator<Item = SegmentId>) -> usize {
-        ids.filter(|id| !store.log.segments[id.0 as usize].retiring)
+        ids.filter(|id| !store.log.segments[id.0 as usize].removing)
             .count()
     }
 
-    /// Segments on their way out that will be free.
+    /// Segments being emptied, or empty, that will be free.
     pub(crate) fn to_be_free(&self, store: &Store) -> usize {
-        if !self.retire.is_active() {
-            return self.reclaim.leaving();
+        if !self.shrink.is_active() {
+            return self.reclaim.on_their_way();
         }
         let emptied = self.jobs.iter().map(|job| job.segment());
         self.stay(store, emptied) + self.stay(store, self.reclaim.emptied())
     }
 
-    /// Reclaims the segments that are to leave, once `target` of those that stay are free.
-    pub(crate) fn advance_retire(
+    /// Reclaims the segments to be removed, once `target` of those that stay are free.
+    pub(crate) fn advance_shrink(
         &mut self,
         store: &mut Store,
         policy: &mut Policy,
@@ -211,17 +215,17 @@ impl Space {
         target: usize,
         memory: &mut dyn Memory,
     ) {
-        let done = self.retiring(store).is_some_and(|(left, _)| left == 0);
-        self.retire.next_look = (!done).then(|| now.after(TICK));
-        if !self.retire.withdrawn {
+        let done = self.shrinking(store).is_some_and(|(left, _)| left == 0);
+        self.shrink.next_look = (!done).then(|| now.after(TICK));
+        if !self.shrink.are_closed {
             if self.free_that_stay(store) < target {
                 return origin.writeback.hurry();
             }
-            self.withdraw(store, now, memory);
+            self.close_removing(store, now, memory);
         }
         for stream in Stream::ALL {
             while store.log.free.len() > RECLAIM_RESERVE + 1
-                && self.holds_retiring(store, stream)
+                && self.holds_removing(store, stream)
                 && self.can_reclaim(store, stream)
             {
                 // A hot segment that stays only moves to the young end.
@@ -236,12 +240,12 @@ impl Space {
         }
     }
 
-    fn withdraw(&mut self, store: &mut Store, now: Nanos, memory: &mut dyn Memory) {
-        self.retire.withdrawn = true;
-        for id in self.retire.segments() {
+    fn close_removing(&mut self, store: &mut Store, now: Nanos, memory: &mut dyn Memory) {
+        self.shrink.are_closed = true;
+        for id in self.shrink.segments() {
             let segment = &mut store.log.segments[id];
             if segment.state == SegmentState::Free && !planted::is(Bug::RetiredOpened) {
-                segment.state = SegmentState::Retired;
+                segment.state = SegmentState::Removed;
                 store.forget_evicted(SegmentId(id as u32));
             }
         }
@@ -250,18 +254,18 @@ impl Space {
         store.log.free.retain(is_free);
         for stream in Stream::ALL {
             if let Some(open) = store.log.streams[stream as usize].open
-                && store.log.segments[open.0 as usize].retiring
+                && store.log.segments[open.0 as usize].removing
             {
                 store.fill_segment(now, open, memory);
             }
         }
     }
 
-    /// Whether a stream has segments that are to leave and are not on their way out.
-    fn holds_retiring(&self, store: &Store, stream: Stream) -> bool {
+    /// Whether a stream has segments to be removed that are neither being emptied nor empty.
+    fn holds_removing(&self, store: &Store, stream: Stream) -> bool {
         let order = &store.log.streams[stream as usize].order;
-        let rest = order.iter().skip(self.reclaim.on_their_way_out(stream));
+        let rest = order.iter().skip(self.reclaim.emptying_or_waiting(stream));
         rest.into_iter()
-            .any(|id| store.log.segments[id.0 as usize].retiring)
+            .any(|id| store.log.segments[id.0 as usize].removing)
     }
 }

@@ -7,7 +7,7 @@
 //! 1. A write of block 70 finds a record open in segment 3: its header slot is 8.
 //! 2. Block 70 gets the next slot, 9. The data is written there at once.
 //! 3. The data is on the device. The entry "block 70 in slot 9" gets number 41, in the record, the
-//!    ring and the segment's summary. The index names slot 9, and the write is acknowledged.
+//!    crash journal and the segment's summary. The index names slot 9, and the write is acknowledged.
 //! 4. The record is full, or a flush closes it. When no data of it is in flight, the header is
 //!    written to slot 8.
 //! 5. The header is on the device. The record is complete when all earlier records of segment 3 are
@@ -44,7 +44,7 @@ pub(crate) const ATTEMPTS: u8 = 3;
 /// memory.
 pub(crate) const SPARE_PAGES: usize = 4;
 
-/// The blocks of a piece.
+/// The blocks of a run.
 #[derive(Clone, Debug)]
 pub(crate) enum Keys {
     /// Consecutive blocks.
@@ -102,7 +102,7 @@ impl Keys {
 
 /// Blocks to be appended, and their owner.
 #[derive(Clone, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct AppendRun {
     pub(crate) stream: Stream,
     pub(crate) keys: Keys,
     /// The blocks, or [`Buf::EMPTY`] for zeroes.
@@ -120,7 +120,7 @@ pub(crate) struct Piece {
     pub(crate) places: u8,
 }
 
-impl Piece {
+impl AppendRun {
     fn kind(&self, dirty: bool) -> BlockKind {
         BlockKind {
             dirty,
@@ -129,14 +129,14 @@ impl Piece {
         }
     }
 
-    /// Cuts the piece after `blocks` blocks and returns the rest.
-    fn split_off(&mut self, blocks: u16, block_bytes: usize) -> Piece {
+    /// Cuts the run after `blocks` blocks and returns the rest.
+    fn split_off(&mut self, blocks: u16, block_bytes: usize) -> AppendRun {
         let keys = self.keys.split_off(blocks);
         let copies = self
             .copies
             .as_mut()
             .map(|copies| copies.split_off(usize::from(blocks)));
-        let mut rest = Piece {
+        let mut rest = AppendRun {
             keys,
             copies,
             buf: Buf::EMPTY,
@@ -161,10 +161,10 @@ pub(crate) struct Appended {
     pub(crate) result: Result<(), Failure>,
 }
 
-/// A piece that has its slots.
+/// A run that has its slots.
 #[derive(Clone, Debug)]
-pub(crate) struct PlacedPiece {
-    pub(crate) piece: Piece,
+pub(crate) struct PlacedAppend {
+    pub(crate) run: AppendRun,
     pub(crate) record: RecordId,
     pub(crate) slot: Slot,
     pub(crate) checksums: SmallVec<[u32; 4]>,
@@ -174,20 +174,20 @@ pub(crate) struct PlacedPiece {
 }
 
 impl Store {
-    /// Appends a piece, now or as soon as there is room. The owner hears of the end in one or more
+    /// Appends a run, now or as soon as there is room. The owner hears of the end in one or more
     /// parts ([`Appended`]).
-    pub(crate) fn append_piece(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
+    pub(crate) fn append(&mut self, now: Nanos, run: AppendRun, memory: &mut dyn Memory) {
         assert!(
-            !piece.dirty || piece.stream == Stream::Write,
+            !run.dirty || run.stream == Stream::Write,
             "I17: dirty lives in write"
         );
         if self.failed_cache() {
-            return self.piece_failed(&piece);
+            return self.append_failed(&run);
         }
-        if piece.stream == Stream::Write && !piece.reclaim && self.combines() {
-            self.waiting.combined.push_back(piece);
+        if run.stream == Stream::Write && !run.reclaim && self.combines() {
+            self.waiting.combined.push_back(run);
         } else {
-            self.append_rest(now, piece, memory);
+            self.append_rest(now, run, memory);
         }
     }
 
@@ -196,51 +196,51 @@ impl Store {
         self.settings.commit == crate::settings::Commit::Write || self.sync_writer.is_one()
     }
 
-    fn append_rest(&mut self, now: Nanos, piece: Piece, memory: &mut dyn Memory) {
-        let mut next = Some(piece);
-        while let Some(piece) = next {
-            let Some((record, slot, granted)) = self.reserve(now, &piece, memory) else {
-                if !piece.dirty {
+    fn append_rest(&mut self, now: Nanos, run: AppendRun, memory: &mut dyn Memory) {
+        let mut next = Some(run);
+        while let Some(run) = next {
+            let Some((record, slot, granted)) = self.reserve(now, &run, memory) else {
+                if !run.dirty {
                     // Nobody waits for a promotion or a copy of what the origin has; its buffer,
                     // or the segment it is copied from, may be what others wait for.
-                    return self.piece_failed(&piece);
+                    return self.append_failed(&run);
                 }
-                self.waiting.pieces.push_back(piece);
+                self.waiting.runs.push_back(run);
                 return;
             };
-            let (placed, rest) = self.place(piece, record, slot, granted, memory);
+            let (placed, rest) = self.place(run, record, slot, granted, memory);
             next = rest;
             self.log.records.at(record).pending += 1;
-            if placed.piece.zero {
+            if placed.run.zero {
                 self.publish_placed(now, placed, memory);
             } else {
-                self.write_piece(placed);
+                self.write_run(placed);
             }
         }
     }
 
-    /// Gives the first `granted` blocks of a piece their slots; returns the rest of it.
+    /// Gives the first `granted` blocks of a run their slots; returns the rest of it.
     fn place(
         &mut self,
-        mut piece: Piece,
+        mut run: AppendRun,
         record: RecordId,
         slot: Slot,
         granted: u16,
         memory: &mut dyn Memory,
-    ) -> (PlacedPiece, Option<Piece>) {
+    ) -> (PlacedAppend, Option<AppendRun>) {
         let block_bytes = self.block_bytes();
-        let rest = (granted < piece.keys.len()).then(|| piece.split_off(granted, block_bytes));
+        let rest = (granted < run.keys.len()).then(|| run.split_off(granted, block_bytes));
         let mut checksums = SmallVec::new();
-        if let Some(copies) = &piece.copies {
+        if let Some(copies) = &run.copies {
             checksums.extend(copies.iter().map(|(_, checksum)| *checksum));
-        } else if !piece.zero {
-            let blocks = memory.bytes(piece.buf).chunks_exact(block_bytes);
+        } else if !run.zero {
+            let blocks = memory.bytes(run.buf).chunks_exact(block_bytes);
             checksums.extend(blocks.map(crc32c::crc32c));
         }
-        let cost_bytes = piece.keys.cost_bytes(granted);
+        let cost_bytes = run.keys.cost_bytes(granted);
         (
-            PlacedPiece {
-                piece,
+            PlacedAppend {
+                run,
                 record,
                 slot,
                 checksums,
@@ -251,10 +251,10 @@ impl Store {
         )
     }
 
-    fn write_piece(&mut self, placed: PlacedPiece) {
+    fn write_run(&mut self, placed: PlacedAppend) {
         let offset_bytes = self.log.map.slot_address(placed.slot);
-        self.stats.cache_data_written_bytes += u64::from(placed.piece.buf.len_bytes);
-        let bufs = one_buf(placed.piece.buf);
+        self.stats.cache_data_written_bytes += u64::from(placed.run.buf.len_bytes);
+        let bufs = one_buf(placed.run.buf);
         self.issue(
             Op::AppendData(Box::new(placed)),
             Device::Cache(0),
@@ -265,7 +265,7 @@ impl Store {
     pub(crate) fn append_data_done(
         &mut self,
         now: Nanos,
-        mut placed: PlacedPiece,
+        mut placed: PlacedAppend,
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
@@ -275,86 +275,86 @@ impl Store {
         self.stats.cache_write_errors += 1;
         placed.attempts += 1;
         if placed.attempts < ATTEMPTS && !self.failed_cache() {
-            return self.write_piece(placed);
+            return self.write_run(placed);
         }
         // Nothing names these slots yet: their record goes on without them.
         let record = placed.record;
-        self.release(record, placed.cost_bytes, placed.piece.keys.len());
-        let mut piece = placed.piece;
-        piece.places += 1;
+        self.release(record, placed.cost_bytes, placed.run.keys.len());
+        let mut run = placed.run;
+        run.places += 1;
         self.transfer_ended(now, record, memory);
-        if piece.places < ATTEMPTS && !self.failed_cache() {
-            self.append_rest(now, piece, memory);
+        if run.places < ATTEMPTS && !self.failed_cache() {
+            self.append_rest(now, run, memory);
         } else {
             self.fail_cache("writes to the cache device fail");
-            self.piece_failed(&piece);
+            self.append_failed(&run);
         }
     }
 
-    /// Publishes a piece whose data is on the device: each block that its owner still owns gets
+    /// Publishes a run whose data is on the device: each block that its owner still owns gets
     /// its number and its place in the index (I11).
-    fn publish_placed(&mut self, now: Nanos, placed: PlacedPiece, memory: &mut dyn Memory) {
-        let PlacedPiece {
-            piece,
+    fn publish_placed(&mut self, now: Nanos, placed: PlacedAppend, memory: &mut dyn Memory) {
+        let PlacedAppend {
+            run,
             record,
             slot,
             checksums,
             cost_bytes,
             ..
         } = placed;
-        self.release(record, cost_bytes, piece.keys.len());
-        if self.comes_too_late(&piece, record) {
-            self.forget_copies(&piece);
+        self.release(record, cost_bytes, run.keys.len());
+        if self.comes_too_late(&run, record) {
+            self.forget_copies(&run);
             self.transfer_ended(now, record, memory);
-            return self.append_rest(now, piece, memory);
+            return self.append_rest(now, run, memory);
         }
-        let count = piece.keys.len();
+        let count = run.keys.len();
         // Nobody takes blocks from a write; promotions and copies may have lost some.
-        let owned = piece.dirty && piece.copies.is_none();
+        let owned = run.dirty && run.copies.is_none();
         let mut at = 0;
         while at < count {
-            if !owned && !self.may_publish(&piece, at) {
-                self.stats.promotions_overtaken += u64::from(piece.copies.is_none());
+            if !owned && !self.may_publish(&run, at) {
+                self.stats.promotions_overtaken += u64::from(run.copies.is_none());
                 at += 1;
                 continue;
             }
-            let dirty = self.is_still_dirty(&piece, at);
-            let mut run = 1;
-            while at + run < count
-                && run < crate::format::entry::MAX_COUNT
-                && piece.keys.get(at + run).0 == piece.keys.get(at).0 + u64::from(run)
-                && (owned || self.may_publish(&piece, at + run))
-                && dirty == self.is_still_dirty(&piece, at + run)
+            let dirty = self.is_still_dirty(&run, at);
+            let mut len = 1;
+            while at + len < count
+                && len < crate::format::entry::MAX_COUNT
+                && run.keys.get(at + len).0 == run.keys.get(at).0 + u64::from(len)
+                && (owned || self.may_publish(&run, at + len))
+                && dirty == self.is_still_dirty(&run, at + len)
             {
-                run += 1;
+                len += 1;
             }
             let first = Slot(slot.0 + u32::from(at));
-            let checks = if piece.zero {
+            let checks = if run.zero {
                 &[][..]
             } else {
-                &checksums[usize::from(at)..usize::from(at + run)]
+                &checksums[usize::from(at)..usize::from(at + len)]
             };
-            let entry = self.data_entry(piece.zero, dirty, piece.keys.get(at), first, run);
+            let entry = self.data_entry(run.zero, dirty, run.keys.get(at), first, len);
             self.publish(record, entry, checks, memory);
-            for i in 0..run {
+            for i in 0..len {
                 let checksum = checks.get(usize::from(i)).copied().unwrap_or(0);
                 self.index_block(
-                    piece.keys.get(at + i),
+                    run.keys.get(at + i),
                     Slot(first.0 + u32::from(i)),
                     checksum,
-                    piece.kind(dirty),
+                    run.kind(dirty),
                 );
-                if piece.copies.is_some() && piece.stream == Stream::Write {
-                    self.locks.note_copied(piece.keys.get(at + i));
+                if run.copies.is_some() && run.stream == Stream::Write {
+                    self.locks.note_copied(run.keys.get(at + i));
                 }
             }
-            at += run;
+            at += len;
         }
         self.transfer_ended(now, record, memory);
-        self.piece_done(&piece);
+        self.append_done(&run);
     }
 
-    /// I2: within a stream older entries die first, so the newest entry of a block may not get into
+    /// I2: within a stream older entries go first, so the newest entry of a block may not get into
     /// a segment below an older entry of it. An entry can try to when its data takes long: its
     /// segment is full, and the next segment has taken a copy of the version it replaces.
     ///
@@ -362,10 +362,10 @@ impl Store {
     /// copies of blocks that a write can be under way to. Promotions are of blocks that are not
     /// cached, and a copy that another overtook is not published. No weaker condition may count:
     /// writes that fill each other's segments would be written again and again, for ever.
-    fn comes_too_late(&self, piece: &Piece, record: RecordId) -> bool {
-        let was_copied = piece.stream == Stream::Write
-            && piece.copies.is_none()
-            && (0..piece.keys.len()).any(|at| self.locks.was_copied(piece.keys.get(at)));
+    fn comes_too_late(&self, run: &AppendRun, record: RecordId) -> bool {
+        let was_copied = run.stream == Stream::Write
+            && run.copies.is_none()
+            && (0..run.keys.len()).any(|at| self.locks.was_copied(run.keys.get(at)));
         if !was_copied {
             return false;
         }
@@ -373,34 +373,34 @@ impl Store {
         self.log.segments[id.0 as usize].state != SegmentState::Open
     }
 
-    fn forget_copies(&mut self, piece: &Piece) {
-        for at in 0..piece.keys.len() {
-            self.locks.forget_copied(piece.keys.get(at));
+    fn forget_copies(&mut self, run: &AppendRun) {
+        for at in 0..run.keys.len() {
+            self.locks.forget_copied(run.keys.get(at));
         }
     }
 
-    fn may_publish(&self, piece: &Piece, index: u16) -> bool {
-        let key = piece.keys.get(index);
-        match &piece.copies {
+    fn may_publish(&self, run: &AppendRun, index: u16) -> bool {
+        let key = run.keys.get(index);
+        match &run.copies {
             Some(copies) => {
                 self.index.find(key) == Some(copies[usize::from(index)].0)
                     && !self.numbered.contains_key(&key)
             }
             None => {
-                self.locks.owner(key) == Some(piece.owner) || planted::is(Bug::PromotionOverwrites)
+                self.locks.owner(key) == Some(run.owner) || planted::is(Bug::PromotionOverwrites)
             }
         }
     }
 
     /// A copy of a dirty block is of a clean one if write-back was done with it in the meantime.
     /// Indexed as dirty it would contradict those that have seen it clean since (I5).
-    fn is_still_dirty(&self, piece: &Piece, index: u16) -> bool {
-        let copied = piece.copies.as_ref();
+    fn is_still_dirty(&self, run: &AppendRun, index: u16) -> bool {
+        let copied = run.copies.as_ref();
         let cleaned = |copies: &Vec<(Slot, u32)>| {
             let (slot, _) = copies[usize::from(index)];
             !self.index.flags(slot).dirty()
         };
-        piece.dirty && !copied.is_some_and(cleaned)
+        run.dirty && !copied.is_some_and(cleaned)
     }
 
     fn data_entry(&self, zero: bool, dirty: bool, key: BlockKey, slot: Slot, count: u16) -> Entry {
@@ -423,7 +423,7 @@ impl Store {
     }
 
     /// Gives an entry its number and adds it to its record, to the segment's summary and to the
-    /// ring, in that order complete before anyone is told.
+    /// crash journal, in that order complete before anyone is told.
     fn publish(
         &mut self,
         record: RecordId,
@@ -436,8 +436,8 @@ impl Store {
         let shard = self.log.shard;
         let record = self.log.records.at(record);
         record.entries.push(number, entry, checksums);
-        if let Some(page) = &mut record.ring {
-            page.push(memory.ring_mut(shard), number, entry, checksums);
+        if let Some(page) = &mut record.journal {
+            page.push(memory.journal_mut(shard), number, entry, checksums);
         }
         let segment = record.segment;
         self.log
@@ -500,21 +500,21 @@ impl Store {
             let Some(record) = self.open_record(now, stream, 0, cost, claim, memory) else {
                 return false;
             };
-            let has_ring_room = {
+            let has_journal_room = {
                 let record = self.log.records.get(record).expect("open");
                 record
-                    .ring
+                    .journal
                     .as_ref()
                     .is_none_or(|page| page.has_room(entries, 0))
             };
-            if self.entry_room(record) >= cost && has_ring_room {
+            if self.entry_room(record) >= cost && has_journal_room {
                 return true;
             }
             self.close_record(now, record, memory);
         }
     }
 
-    /// Bytes of entries that the record, its segment's summary and its ring page can still take.
+    /// Bytes of entries that the record, its segment's summary and its journal page can still take.
     fn entry_room(&mut self, record: RecordId) -> usize {
         let record = self.log.records.at(record);
         let (segment, used) = (
@@ -526,43 +526,43 @@ impl Store {
             .min(self.log.filling(segment).room_bytes())
     }
 
-    /// Ends the setting aside of bytes for a piece: it is published, or will not be.
+    /// Ends the setting aside of bytes for a run: it is published, or will not be.
     pub(crate) fn release(&mut self, record: RecordId, cost_bytes: usize, blocks: u16) {
         let record = self.log.records.at(record);
         record.reserved_bytes -= cost_bytes;
-        if let Some(page) = &mut record.ring {
+        if let Some(page) = &mut record.journal {
             page.release(usize::from(blocks));
         }
         let segment = record.segment;
         self.log.filling(segment).reserved_bytes -= cost_bytes;
     }
 
-    /// Finds slots for the first blocks of a piece: record, first slot and how many.
+    /// Finds slots for the first blocks of a run: record, first slot and how many.
     pub(crate) fn reserve(
         &mut self,
         now: Nanos,
-        piece: &Piece,
+        run: &AppendRun,
         memory: &mut dyn Memory,
     ) -> Option<(RecordId, Slot, u16)> {
         loop {
             let record = self.open_record(
                 now,
-                piece.stream,
+                run.stream,
                 1,
-                piece.keys.cost_bytes(1),
-                Claim::of(piece.reclaim),
+                run.keys.cost_bytes(1),
+                Claim::of(run.reclaim),
                 memory,
             )?;
             let room = self.entry_room(record);
             let slots = self.log.geometry.slots_per_segment() as u16;
             let segment = self.log.records.at(record).segment;
             let next_slot = self.log.filling(segment).next_slot;
-            let mut granted = piece
+            let mut granted = run
                 .keys
                 .len()
                 .min(slots - next_slot)
-                .min(piece.keys.blocks_for(room));
-            if let Some(page) = &self.log.records.at(record).ring {
+                .min(run.keys.blocks_for(room));
+            if let Some(page) = &self.log.records.at(record).journal {
                 let blocks = usize::from(granted);
                 granted = blocks.min(page.blocks_that_fit()) as u16;
             }
@@ -570,10 +570,10 @@ impl Store {
                 self.close_record(now, record, memory);
                 continue;
             }
-            if let Some(page) = &mut self.log.records.at(record).ring {
+            if let Some(page) = &mut self.log.records.at(record).journal {
                 page.reserve(usize::from(granted));
             }
-            let cost = piece.keys.cost_bytes(granted);
+            let cost = run.keys.cost_bytes(granted);
             let filling = self.log.filling(segment);
             filling.next_slot += granted;
             filling.reserved_bytes += cost;
@@ -584,34 +584,34 @@ impl Store {
         }
     }
 
-    /// Notes for the owner of a piece that it is in the log, as far as it was still owned.
-    fn piece_done(&mut self, piece: &Piece) {
-        self.note_ended(piece, Ok(()));
+    /// Notes for the owner of a run that it is in the log, as far as it was still owned.
+    fn append_done(&mut self, run: &AppendRun) {
+        self.note_ended(run, Ok(()));
     }
 
-    /// Notes for the owner of a piece that it cannot be appended.
-    fn piece_failed(&mut self, piece: &Piece) {
-        self.note_ended(piece, Err(Failure::Io));
+    /// Notes for the owner of a run that it cannot be appended.
+    fn append_failed(&mut self, run: &AppendRun) {
+        self.note_ended(run, Err(Failure::Io));
     }
 
-    fn note_ended(&mut self, piece: &Piece, result: Result<(), Failure>) {
+    fn note_ended(&mut self, run: &AppendRun, result: Result<(), Failure>) {
         self.waiting.ended.push_back(Appended {
-            owner: piece.owner,
-            blocks: piece.keys.len(),
+            owner: run.owner,
+            blocks: run.keys.len(),
             result,
         });
     }
 
-    /// Places the pieces that waited for room, in order.
+    /// Places the runs that waited for room, in order.
     pub(crate) fn retry_backlog(&mut self, now: Nanos, memory: &mut dyn Memory) {
-        for _ in 0..self.waiting.pieces.len() {
-            let Some(piece) = self.waiting.pieces.pop_front() else {
+        for _ in 0..self.waiting.runs.len() {
+            let Some(run) = self.waiting.runs.pop_front() else {
                 break;
             };
             if self.failed_cache() {
-                self.piece_failed(&piece);
+                self.append_failed(&run);
             } else {
-                self.append_rest(now, piece, memory);
+                self.append_rest(now, run, memory);
             }
         }
         for id in std::mem::take(&mut self.waiting.headers) {

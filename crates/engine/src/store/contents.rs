@@ -16,7 +16,7 @@ const WRITTEN_LEFT_BEFORE: u32 = 3;
 pub(crate) struct BlockKind {
     pub(crate) dirty: bool,
     pub(crate) zero: bool,
-    /// True if the block was carried over from a dying segment, which costs it a hit.
+    /// True if the block was carried over from a segment being emptied, which costs it a hit.
     pub(crate) retained: bool,
 }
 
@@ -46,7 +46,7 @@ impl Store {
         if let Some((old, flags)) = old
             && flags.live()
         {
-            // Within one stream the older entry dies first, so no `Drop` is ever needed there but
+            // Within one stream the older entry goes first, so no `Drop` is ever needed there but
             // for the newest.
             let last_number = self.last_number();
             let segment = self.log.segment_of(old);
@@ -245,15 +245,16 @@ impl Store {
     pub(crate) fn unpin(&mut self, slot: Slot) {
         let segment = self.log.segment_of(slot);
         segment.pins -= 1;
-        if segment.state == SegmentState::Dead {
+        if segment.state == SegmentState::BelowTail {
             // Reclaim may have waited for this read alone, and others for reclaim.
             self.stir();
         }
     }
 
-    /// Evicts a clean block of a dying segment: a `Drop` in every other stream that may hold an
-    /// entry of it (I3). It counts as cached until the segment is free (I4, `departed`), and can be
-    /// read there even longer (`paths::victim`). False if there is no room for the `Drop`s.
+    /// Evicts a clean block of a segment that is being emptied: a `Drop` in every other stream that
+    /// may hold an entry of it (I3). It counts as cached until the segment is free (I4,
+    /// `departed`), and can be read there even longer (`paths::victim`). False if there is no room
+    /// for the `Drop`s.
     pub(crate) fn evict(
         &mut self,
         now: Nanos,

@@ -63,7 +63,7 @@ impl Segment {
     /// durable.
     pub(crate) fn survives(&self) -> (u8, u64) {
         match self.state {
-            SegmentState::Reclaiming | SegmentState::Dying | SegmentState::Dead => {
+            SegmentState::Emptying | SegmentState::Waiting | SegmentState::BelowTail => {
                 (self.stream.bit(), self.superseded_by)
             }
             _ => (0, 0),

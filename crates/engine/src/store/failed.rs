@@ -1,4 +1,4 @@
-//! A cache that is given up (I15, I22): the reason, the blocks on record as newer in it than on the
+//! A cache that failed (I15, I22): the reason, the blocks on record as newer in it than on the
 //! origins, and the writes that failed but may be in its log.
 
 use crate::format::{BlockKey, DurablePosition, Stream};
@@ -22,7 +22,7 @@ pub struct Unsaved {
     pub in_memory: bool,
 }
 
-/// The durable positions of a shard whose cache was given up, on record outside the cache. A later
+/// The durable positions of a shard whose cache was abandoned, on record outside the cache. A later
 /// attach notices when the cache lacks some of them (I14). An older image of a device, put in its
 /// place, would have the blocks that are listed, but older contents of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Promise {
     pub durable: [DurablePosition; Stream::COUNT],
 }
 
-/// Why and how far the cache is given up.
+/// Why and how far the cache failed.
 #[derive(Debug)]
 pub(crate) struct FailedCache {
     pub(crate) reason: &'static str,
@@ -89,7 +89,7 @@ pub(crate) fn ranges_of(mut keys: Vec<BlockKey>) -> Vec<(BlockKey, BlockKey)> {
 impl Store {
     /// The epoch at which the cache is abandoned, until that is on record (I15).
     #[must_use]
-    pub(crate) fn wants_abandonment(&self) -> Option<u32> {
+    pub(crate) fn wants_record(&self) -> Option<u32> {
         let failed = self.failed.as_ref();
         failed
             .filter(|failed| !failed.recorded)
@@ -97,7 +97,7 @@ impl Store {
     }
 
     /// The abandonment is on record, with the list that was reported last.
-    pub(crate) fn abandonment_recorded(&mut self) {
+    pub(crate) fn failure_recorded(&mut self) {
         self.stirred = true;
         if let Some(failed) = &mut self.failed {
             failed.recorded = true;
@@ -110,7 +110,7 @@ impl Store {
         self.failed.is_some()
     }
 
-    /// The cache device can no longer be relied on: it steps aside.
+    /// The cache device can no longer be relied on.
     pub(crate) fn fail_cache(&mut self, reason: &'static str) {
         self.failed.get_or_insert_with(|| FailedCache {
             reason,

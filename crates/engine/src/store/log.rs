@@ -11,9 +11,9 @@ use crate::format::{
 use crate::ids::RecordId;
 use crate::interface::{Buf, Nanos};
 use crate::planted::{self, Bug};
-use crate::ring::{PAGES, RingPage};
+use crate::shm_journal::{JournalPage, PAGES};
 use crate::slab::Slab;
-use crate::store::append::PlacedPiece;
+use crate::store::append::PlacedAppend;
 use crate::store::renewal_below::Below;
 
 /// Free segments that only reclaim may use: as many as streams, and one more (I18).
@@ -77,13 +77,13 @@ pub(crate) enum SegmentState {
     /// Complete.
     Sealed,
     /// Its blocks are being retained or evicted.
-    Reclaiming,
-    /// Empty; waits until the entries that superseded its own are durable (I8).
-    Dying,
+    Emptying,
+    /// Emptied; waits until the entries that superseded its own are durable (I8).
+    Waiting,
     /// Below the tail; waits until a header with that tail is durable and no read is in flight.
-    Dead,
-    /// Holds nothing, and is not opened: its extent is being taken away.
-    Retired,
+    BelowTail,
+    /// Holds nothing, and is not opened: its extent is being removed.
+    Removed,
     /// In no extent: only its id is there.
     Absent,
 }
@@ -113,8 +113,8 @@ pub(crate) struct Segment {
     /// Which summary slot counts, if any (I19).
     pub(crate) summary: Option<u8>,
     pub(crate) opened_at: Nanos,
-    /// Its extent is being taken away (see `retire`).
-    pub(crate) retiring: bool,
+    /// Its extent is being removed (see `shrink`).
+    pub(crate) removing: bool,
     /// State that only segments being filled need.
     pub(crate) filling: Option<Box<Filling>>,
 }
@@ -129,7 +129,7 @@ pub(crate) struct Filling {
     pub(crate) entries: EntryList,
     /// Bytes of entries that fit the summary.
     pub(crate) capacity_bytes: usize,
-    /// Bytes of the summary set aside for pieces that are being written.
+    /// Bytes of the summary set aside for runs that are being written.
     pub(crate) reserved_bytes: usize,
     /// The record that takes appends.
     pub(crate) record: Option<RecordId>,
@@ -150,7 +150,7 @@ pub(crate) struct Record {
     pub(crate) slot: u16,
     pub(crate) stream: Stream,
     pub(crate) entries: EntryList,
-    /// Bytes of the header set aside for pieces that are being written.
+    /// Bytes of the header set aside for runs that are being written.
     pub(crate) reserved_bytes: usize,
     pub(crate) blocks: u16,
     /// Data transfers in flight.
@@ -158,11 +158,11 @@ pub(crate) struct Record {
     pub(crate) closing: bool,
     pub(crate) complete: bool,
     pub(crate) opened_at: Nanos,
-    pub(crate) ring: Option<RingPage>,
+    pub(crate) journal: Option<JournalPage>,
     /// The header in flight.
     pub(crate) header: Option<Buf>,
-    /// Pieces whose data travels with the header; published when all is on the device.
-    pub(crate) combined: Vec<PlacedPiece>,
+    /// Runs whose data travels with the header; published when all is on the device.
+    pub(crate) combined: Vec<PlacedAppend>,
     pub(crate) attempts: u8,
     /// The flush cycle that waits for it.
     pub(crate) awaited: bool,
@@ -180,12 +180,12 @@ impl Filling {
 
 impl Record {
     /// True if so many blocks more, whose entries take at most so many bytes, fit its header and
-    /// its ring page beside the bytes set aside.
+    /// its journal page beside the bytes set aside.
     #[inline(always)]
     pub(crate) fn has_room(&self, blocks: usize, entry_bytes: usize) -> bool {
         self.entries.as_bytes().len() + self.reserved_bytes + entry_bytes <= ENTRY_BYTES
             && self
-                .ring
+                .journal
                 .as_ref()
                 .is_none_or(|page| page.blocks_that_fit() >= blocks)
     }
@@ -215,8 +215,8 @@ pub(crate) struct Log {
     pub(crate) durable_number: u64,
     pub(crate) durable: [DurablePosition; Stream::COUNT],
     pub(crate) records: Slab<RecordId, Record>,
-    pub(crate) ring_pages: Vec<usize>,
-    pub(crate) ring_uses: u64,
+    pub(crate) journal_pages: Vec<usize>,
+    pub(crate) journal_uses: u64,
     usable: usize,
 }
 
@@ -241,8 +241,8 @@ impl Log {
             durable_number: 0,
             durable: [DurablePosition::default(); Stream::COUNT],
             records: Slab::default(),
-            ring_pages: (0..PAGES).collect(),
-            ring_uses: 0,
+            journal_pages: (0..PAGES).collect(),
+            journal_uses: 0,
             usable: 0,
         };
         log.reckon_usable();
@@ -256,7 +256,7 @@ impl Log {
 
     pub(crate) fn reckon_usable(&mut self) {
         let usable =
-            |segment: &&Segment| segment.state != SegmentState::Absent && !segment.retiring;
+            |segment: &&Segment| segment.state != SegmentState::Absent && !segment.removing;
         self.usable = self.segments.iter().filter(usable).count();
     }
 
@@ -410,7 +410,7 @@ impl Segment {
             end_slot: 0,
             summary: None,
             opened_at: Nanos(0),
-            retiring: false,
+            removing: false,
             filling: None,
         }
     }

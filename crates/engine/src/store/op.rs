@@ -4,13 +4,13 @@ use crate::format::{BlockKey, SegmentId, Sequence, Slot};
 use crate::ids::{AheadId, JobId, RecordId, RequestIndex, RetainId, WritebackId};
 use crate::interface::{Buf, Nanos, RequestId, VolumeSlot};
 use crate::map::locks::Owner;
-use crate::store::append::PlacedPiece;
+use crate::store::append::PlacedAppend;
 
 /// The purpose of a device operation.
 #[derive(Debug)]
 pub(crate) enum Op {
     /// Boxed, so that the table of operations stays small.
-    AppendData(Box<PlacedPiece>),
+    AppendData(Box<PlacedAppend>),
     FastWrite(FastWrite),
     Header(RecordId),
     Seal {

@@ -66,11 +66,6 @@ impl Operations {
         self.ops.iter()
     }
 
-    /// The number of operations that have not ended.
-    pub(crate) fn len(&self) -> usize {
-        self.ops.len()
-    }
-
     /// Whether all have ended.
     pub(crate) fn is_empty(&self) -> bool {
         self.ops.is_empty()

@@ -118,7 +118,7 @@ impl Store {
         let geometry = &self.log.geometry;
         let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
         let sealed = segment.state == SegmentState::Sealed && segment.summary.is_some();
-        let stays = sealed && !segment.retiring;
+        let stays = sealed && !segment.removing;
         if !stays || segment.durable_slots < segment.end_slot || segment.live == 0 {
             return false;
         }

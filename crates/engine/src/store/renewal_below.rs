@@ -1,9 +1,9 @@
 //! Renewals that go below the open segment of main, so that it need not be closed for them.
 //!
-//! A renewal at the young end closes the open segment (rule 1 of I19), which would die before the
-//! renewal and yet take higher numbers. Where hot segments follow each other this leaves a tenth of
-//! main empty. So an open segment of main sets numbers aside below its own. A renewal with such
-//! numbers goes in front of it in the stream. An example with 256 slots in a segment:
+//! A renewal at the young end closes the open segment (rule 1 of I19), which would be freed before
+//! the renewal and yet take higher numbers. Where hot segments follow each other this leaves a
+//! tenth of main empty. So an open segment of main sets numbers aside below its own. A renewal with
+//! such numbers goes in front of it in the stream. An example with 256 slots in a segment:
 //!
 //! 1. Segment 9 is opened in main when the next number is 2000. A renewal needs 257 numbers: a
 //!    generation, and one for each slot. Segment 9 sets numbers 2000 to 18447 aside, enough for 64

@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 
 use crate::format::SegmentId;
 use crate::ids::RecordId;
-use crate::store::append::{Appended, Piece};
+use crate::store::append::{AppendRun, Appended};
 use crate::store::log::Version;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// Writes that go out together with their header.
-    pub(super) combined: VecDeque<Piece>,
-    /// Pieces that found no room.
-    pub(super) pieces: VecDeque<Piece>,
+    pub(super) combined: VecDeque<AppendRun>,
+    /// Runs that found no room.
+    pub(super) runs: VecDeque<AppendRun>,
     /// Records whose header found no memory.
     pub(super) headers: Vec<RecordId>,
     /// Segments whose seal found no memory.
@@ -30,8 +30,8 @@ impl Waiting {
         self.has_found_room() && self.combined.is_empty() && self.cleans.is_empty()
     }
 
-    /// Whether no piece, header or seal waits.
+    /// Whether no run, header or seal waits.
     pub(super) fn has_found_room(&self) -> bool {
-        self.pieces.is_empty() && self.headers.is_empty() && self.seals.is_empty()
+        self.runs.is_empty() && self.headers.is_empty() && self.seals.is_empty()
     }
 }

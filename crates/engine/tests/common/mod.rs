@@ -2,14 +2,14 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 use forebay_engine::format::PAGE_BYTES;
-use forebay_engine::ring::RING_BYTES;
+use forebay_engine::shm_journal::JOURNAL_BYTES;
 use forebay_engine::*;
 
 pub struct Ram {
     bytes: Vec<u8>,
     free: Vec<(usize, usize)>,
     next: usize,
-    rings: Vec<Vec<u8>>,
+    journals: Vec<Vec<u8>>,
     /// Of the first shard.
     buffer: Vec<u8>,
 }
@@ -20,7 +20,7 @@ impl Ram {
             bytes: vec![0; len_bytes],
             free: Vec::new(),
             next: 0,
-            rings: vec![vec![0; RING_BYTES]; 8],
+            journals: vec![vec![0; JOURNAL_BYTES]; 8],
             buffer: vec![0; BUFFER_BYTES],
         }
     }
@@ -58,17 +58,15 @@ impl Memory for Ram {
     }
 
     fn bytes(&self, buf: Buf) -> &[u8] {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        &self.bytes[start..start + buf.len_bytes as usize]
+        &self.bytes[buf.bytes()]
     }
 
     fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
-        let start = buf.start_sector as usize * SECTOR_BYTES;
-        &mut self.bytes[start..start + buf.len_bytes as usize]
+        &mut self.bytes[buf.bytes()]
     }
 
-    fn ring_mut(&mut self, shard: u16) -> &mut [u8] {
-        &mut self.rings[usize::from(shard)]
+    fn journal_mut(&mut self, shard: u16) -> &mut [u8] {
+        &mut self.journals[usize::from(shard)]
     }
 
     fn buffer_mut(&mut self, shard: u16) -> &mut [u8] {
@@ -164,7 +162,7 @@ impl Rig {
             accept_damage: false,
         };
         let surviving = Surviving {
-            ring: Some(&ram.rings[0]),
+            journal: Some(&ram.journals[0]),
             buffer: Some(&mut ram.buffer),
         };
         let mut attached = attach(&mut cache, &mut [surviving], &options).unwrap();
@@ -193,7 +191,7 @@ impl Rig {
     /// The daemon dies and a new one attaches.
     pub fn kill(self, settings: Settings, mode: Mode) -> Rig {
         let mut ram = Ram::new(RAM_BYTES);
-        (ram.rings, ram.buffer) = (self.ram.rings, self.ram.buffer);
+        (ram.journals, ram.buffer) = (self.ram.journals, self.ram.buffer);
         Rig::attach(self.cache, self.origin, ram, settings, mode)
     }
 

@@ -4,6 +4,11 @@
 //!
 //! It knows docs/FORMAT.md and nothing of the engine, and is also used by the tests of the binary.
 
+#[path = "structure.rs"]
+mod structure;
+
+use structure::{HEADER_ENTRIES, SUMMARY_ENTRIES};
+
 /// Bytes of a page.
 const PAGE: usize = 4096;
 /// Bytes of a copy of the superblock, and how far apart the four are.
@@ -11,14 +16,6 @@ const COPY: usize = 64 << 10;
 const STRIDE: usize = 256 << 10;
 /// Where segments begin.
 const DATA: usize = 1 << 20;
-/// Where a superblock's volumes, and its table of devices and extents, begin.
-const VOLUMES: usize = 88;
-const VOLUME: usize = 140;
-const TABLE: usize = 40 << 10;
-/// Where entries begin.
-const HEADER_ENTRIES: usize = 169;
-const SUMMARY_ENTRIES: usize = 178;
-
 /// The kinds of structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -281,79 +278,13 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 /// A field of a structure: where, and how many bytes.
 fn field_of(bytes: &[u8], kind: Kind, random: &mut Random) -> (usize, usize) {
-    let state = |at: usize| {
-        let mut fields: Vec<(usize, usize)> = Vec::new();
-        for sequence in 0..4 {
-            fields.extend([(at + 12 * sequence, 4), (at + 12 * sequence + 4, 8)]);
-        }
-        for position in 0..3 {
-            let at = at + 48 + 14 * position;
-            fields.extend([(at, 4), (at + 4, 8), (at + 12, 2)]);
-        }
-        let at = at + 90;
-        fields.extend([(at, 1), (at + 1, 4), (at + 5, 4), (at + 9, 8), (at + 17, 2)]);
-        fields
+    let fields = match kind {
+        Kind::Header => structure::fields_of_header(),
+        Kind::Summary => structure::fields_of_summary(),
+        Kind::Superblock => structure::fields_of_superblock(bytes),
     };
-    let fields: Vec<(usize, usize)> = match kind {
-        Kind::Header => {
-            let own = [
-                (4, 2),
-                (6, 1),
-                (7, 1),
-                (36, 2),
-                (38, 2),
-                (40, 4),
-                (44, 8),
-                (52, 8),
-            ];
-            own.into_iter().chain(state(60)).collect()
-        }
-        Kind::Summary => {
-            let own = [
-                (6, 1),
-                (7, 1),
-                (35, 2),
-                (37, 4),
-                (41, 4),
-                (45, 8),
-                (53, 8),
-                (61, 8),
-            ];
-            own.into_iter().chain(state(69)).collect()
-        }
-        Kind::Superblock => {
-            let mut fields = vec![(8, 2), (32, 8), (40, 4), (44, 4), (48, 8), (56, 4), (60, 8)];
-            fields.extend([(68, 2), (70, 4), (74, 4), (78, 2), (80, 4), (84, 4)]);
-            for volume in 0..usize::from(bytes[68]).min(3) {
-                let at = VOLUMES + VOLUME * volume;
-                fields.extend([
-                    (at, 4),
-                    (at + 4, 2),
-                    (at + 70, 8),
-                    (at + 78, 8),
-                    (at + 86, 8),
-                ]);
-                fields.extend([(at + 94, 1), (at + 95, 1), (at + 128, 8), (at + 136, 4)]);
-                fields.push((at + 6 + random.below(8), 1));
-            }
-            if word(bytes, 8) & 0xffff > 1 {
-                let (devices, extents) = (usize::from(bytes[TABLE + 1]), word(bytes, TABLE + 2));
-                fields.extend([(TABLE, 1), (TABLE + 1, 1), (TABLE + 2, 2)]);
-                fields.extend([(TABLE + 4, 4), (TABLE + 8, 4)]);
-                for device in 0..devices.min(3) {
-                    let at = TABLE + 12 + 16 * device;
-                    fields.extend([(at, 1), (at + 4, 4), (at + 8, 8)]);
-                }
-                for extent in 0..(extents as u16).min(3) {
-                    let at = TABLE + 12 + 16 * devices + 24 * usize::from(extent);
-                    fields.extend([(at, 4), (at + 4, 1), (at + 5, 1), (at + 8, 8)]);
-                    fields.extend([(at + 16, 4), (at + 20, 4)]);
-                }
-            }
-            fields
-        }
-    };
-    fields[random.below(fields.len())]
+    let field = fields[random.below(fields.len())];
+    (field.at, field.width)
 }
 
 /// Gives a field another value.
@@ -392,13 +323,8 @@ fn used(bytes: &[u8], kind: Kind) -> usize {
     }
 }
 
-/// Makes the checksum right: a CRC32C, with the field itself as zero, that begins with the one of
-/// the identity in the structure.
+/// Makes the checksum of a structure right.
 pub fn sign(bytes: &mut [u8], place: Place) {
-    let (sum_at, id_at) = match place.kind {
-        Kind::Superblock => (12, 16),
-        Kind::Header | Kind::Summary => (8, 12),
-    };
     let Some(bytes) = bytes.get_mut(place.at..) else {
         return;
     };
@@ -406,8 +332,9 @@ pub fn sign(bytes: &mut [u8], place: Place) {
     let Some(whole) = bytes.get_mut(..len) else {
         return;
     };
-    whole[sum_at..sum_at + 4].fill(0);
-    let seed = crc32c::crc32c(&whole[id_at..id_at + 16]);
-    let sum = crc32c::crc32c_append(seed, whole);
-    whole[sum_at..sum_at + 4].copy_from_slice(&sum.to_le_bytes());
+    let signed = match place.kind {
+        Kind::Superblock => structure::SUPERBLOCK,
+        Kind::Header | Kind::Summary => structure::RECORD,
+    };
+    structure::sign(whole, signed);
 }

@@ -13,7 +13,7 @@ pub const BLOCKS: u64 = 192;
 const SEGMENTS: u32 = 24;
 const RAM_BYTES: usize = 16 << 20;
 /// Rounds after which a request that is not answered hangs.
-const PATIENCE: usize = 4000;
+const TIMEOUT: usize = 4000;
 
 /// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct Image {
     pub name: String,
     pub devices: Vec<Vec<u8>>,
     pub origin: Origin,
-    pub rings: Option<Vec<Vec<u8>>>,
+    pub journals: Option<Vec<Vec<u8>>>,
     /// The newest version of each block; all of it was flushed.
     pub versions: Vec<u32>,
 }
@@ -137,27 +137,27 @@ impl Served {
     pub fn attach(
         devices: Vec<Vec<u8>>,
         origin: Origin,
-        rings: Option<&[Vec<u8>]>,
+        journals: Option<&[Vec<u8>]>,
         accept_damage: bool,
     ) -> Result<Served, Refusal> {
         let mut disks: Vec<Disk> = devices.into_iter().map(Disk).collect();
         let mut given: Vec<&mut dyn Storage> = disks.iter_mut().map(|disk| disk as _).collect();
         let numbers = identify(&mut given).map_err(Refusal::Identify)?;
         let devices = Joined::new(numbers.into_iter().zip(disks).collect());
-        Served::of(devices, origin, rings, accept_damage)
+        Served::of(devices, origin, journals, accept_damage)
     }
 
     fn of(
         mut devices: Joined<Disk>,
         origin: Origin,
-        rings: Option<&[Vec<u8>]>,
+        journals: Option<&[Vec<u8>]>,
         accept_damage: bool,
     ) -> Result<Served, Refusal> {
-        let mut surviving: Vec<Surviving<'_>> = rings
+        let mut surviving: Vec<Surviving<'_>> = journals
             .unwrap_or(&[])
             .iter()
-            .map(|ring| Surviving {
-                ring: Some(ring),
+            .map(|journal| Surviving {
+                journal: Some(journal),
                 buffer: None,
             })
             .collect();
@@ -258,8 +258,8 @@ impl Served {
                 did = true;
                 let result = self.carry_out(&action);
                 self.engines[shard].complete(self.now, action.op, result, &mut self.ram);
-                if self.engines[shard].wants_abandonment().is_some() {
-                    self.engines[shard].abandonment_recorded();
+                if self.engines[shard].wants_record().is_some() {
+                    self.engines[shard].failure_recorded();
                 }
             }
         }
@@ -294,7 +294,7 @@ impl Served {
             buf,
         };
         self.engines[shard].submit(self.now, request, &mut self.ram);
-        for _ in 0..PATIENCE {
+        for _ in 0..TIMEOUT {
             while let Some(ack) = self.engines[shard].next_ack() {
                 if ack.id == id {
                     return ack.result;
@@ -389,9 +389,9 @@ impl Served {
         (devices.map(|disk| disk.0).collect(), self.origin)
     }
 
-    fn rings(&mut self) -> Vec<Vec<u8>> {
+    fn journals(&mut self) -> Vec<Vec<u8>> {
         (0..self.engines.len() as u16)
-            .map(|shard| self.ram.ring_mut(shard).to_vec())
+            .map(|shard| self.ram.journal_mut(shard).to_vec())
             .collect()
     }
 }
@@ -430,9 +430,9 @@ pub fn image(shards: u16, devices: usize, stopped: bool) -> Image {
         }
         served.flush();
         if life < 2 {
-            let rings = served.rings();
+            let journals = served.journals();
             let (devices, origin) = served.into_parts();
-            served = Served::attach(devices, origin, Some(&rings), false)
+            served = Served::attach(devices, origin, Some(&journals), false)
                 .unwrap_or_else(|refusal| panic!("{refusal:?}"));
         }
     }
@@ -447,7 +447,7 @@ pub fn image(shards: u16, devices: usize, stopped: bool) -> Image {
             }
         }
     }
-    let rings = served.rings();
+    let journals = served.journals();
     let (images, origin) = served.into_parts();
     Image {
         name: format!(
@@ -456,7 +456,7 @@ pub fn image(shards: u16, devices: usize, stopped: bool) -> Image {
         ),
         devices: images,
         origin,
-        rings: (!stopped).then_some(rings),
+        journals: (!stopped).then_some(journals),
         versions,
     }
 }

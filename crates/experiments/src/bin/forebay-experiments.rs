@@ -15,14 +15,12 @@ const USAGE: &str =
     "usage: forebay-experiments [jobs] [limit] [burst] [after] [memory] [mail] [raid] [writeback] [options]
        forebay-experiments policies --help
   which to run; all without a name
-  --json FILE      write the figures as JSON
   --markdown FILE  replace the tables in this document, between its marks
   --scale N        everything N times smaller than published (1)
   --cpu NAME       the jobs with this processor time only: nbd or engine (both)";
 
 struct Arguments {
     names: Vec<String>,
-    json: Option<String>,
     markdown: Option<String>,
     scale: u64,
     costs: Vec<CpuCost>,
@@ -82,7 +80,6 @@ fn traces_main(usage: &str, run: OverTraces) -> ExitCode {
 fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let mut arguments = Arguments {
         names: Vec::new(),
-        json: None,
         markdown: None,
         scale: 1,
         costs: vec![CpuCost::NBD, CpuCost::ENGINE],
@@ -94,7 +91,6 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "jobs" | "limit" | "burst" | "after" | "memory" | "mail" | "raid" | "writeback" => {
                 arguments.names.push(word)
             }
-            "--json" => arguments.json = Some(value()?),
             "--markdown" => arguments.markdown = Some(value()?),
             "--scale" => {
                 arguments.scale = value()?
@@ -185,17 +181,12 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
             say(format!("write-back policy {}: done", result.policy));
         })?;
     }
-    let write = |path: &str, text: &str| {
-        std::fs::write(path, text).map_err(|error| format!("{path}: {error}"))
-    };
-    if let Some(path) = &arguments.json {
-        write(path, &report::json(&all))?;
-    }
     let tables = report::markdown(&all)?;
     match &arguments.markdown {
         Some(path) => {
-            let old = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-            write(path, &report::between_marks(&old, &tables)?)?;
+            let failed = |error| format!("{path}: {error}");
+            let old = std::fs::read_to_string(path).map_err(failed)?;
+            std::fs::write(path, report::between_marks(&old, &tables)?).map_err(failed)?;
         }
         None => println!("{tables}"),
     }

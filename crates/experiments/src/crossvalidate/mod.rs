@@ -28,8 +28,7 @@ turn. DIRECTORY has the published traces under the names that docs/policies.md g
 xz, bzip2 and gzip decompress; without it only generated ones are taken.
   --only LIST   these traces, by name
   --scale N     generated traces N times smaller (1)
-  --threads N   how many candidates run at a time (1)
-  --json        a JSON document instead of tables";
+  --threads N   how many candidates run at a time (1)";
 
 /// Cache sizes, in percent of the distinct blocks. Sizes that the engine cannot make are left out,
 /// and of the rest the smallest are taken.
@@ -64,7 +63,6 @@ struct Arguments {
     only: Option<Vec<String>>,
     scale: u64,
     threads: usize,
-    json: bool,
 }
 
 /// Runs the comparison and returns what is to be printed.
@@ -77,7 +75,7 @@ pub fn run(words: impl Iterator<Item = String>, progress: Progress<'_>) -> Resul
     let mut traces = Vec::new();
     for named in chosen(&arguments)? {
         let directory = arguments.directory.as_deref();
-        let trace = named.source.read(directory, arguments.scale)?;
+        let trace = named.read(directory, arguments.scale)?;
         let (name, accesses, blocks) = (named.name, trace.len(), trace.footprint());
         progress(&format!("{name}: {accesses} accesses of {blocks} blocks"));
         let sizes = at_sizes(name, &trace, &candidates, arguments.threads, progress)?;
@@ -86,11 +84,7 @@ pub fn run(words: impl Iterator<Item = String>, progress: Progress<'_>) -> Resul
             sizes,
         });
     }
-    let results = Results { candidates, traces };
-    Ok(match arguments.json {
-        true => report::json(&results),
-        false => report::tables(&results),
-    })
+    Ok(report::tables(&Results { candidates, traces }))
 }
 
 fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
@@ -99,7 +93,6 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         only: None,
         scale: 1,
         threads: 1,
-        json: false,
     };
     let mut words = words;
     while let Some(word) = words.next() {
@@ -112,7 +105,6 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--only" => arguments.only = Some(value()?.split(',').map(str::to_owned).collect()),
             "--scale" => arguments.scale = count(value()?)?,
             "--threads" => arguments.threads = count(value()?)? as usize,
-            "--json" => arguments.json = true,
             _ if word.starts_with('-') => return Err(format!("`{word}` is not understood")),
             _ => arguments.directory = Some(word.into()),
         }
@@ -124,7 +116,9 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
 fn chosen(arguments: &Arguments) -> Result<Vec<Named>, String> {
     let all = traces::ALL.into_iter();
     let Some(only) = &arguments.only else {
-        let is_there = |named: &Named| arguments.directory.is_some() || named.source.is_generated();
+        let is_there = |named: &Named| {
+            arguments.directory.is_some() || matches!(named.source, Source::Generated(_))
+        };
         return Ok(all.filter(is_there).collect());
     };
     let unknown = only.iter().find(|name| {

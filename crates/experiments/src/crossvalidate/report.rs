@@ -1,4 +1,4 @@
-//! The tables, and the figures as JSON.
+//! The tables.
 
 use std::fmt::Write as _;
 
@@ -152,42 +152,4 @@ fn per_part(results: &Results, text: &mut String) -> std::fmt::Result {
         )?;
     }
     Ok(())
-}
-
-/// Every point, one a line, and what is chosen without each trace. Names need no escaping.
-pub(super) fn json(results: &Results) -> String {
-    let mut points = Vec::new();
-    for measured in &results.traces {
-        for size in &measured.sizes {
-            for (candidate, point) in results.candidates.iter().zip(&size.points) {
-                points.push(format!(
-                    "{{\"trace\":\"{}\",\"size_percent\":{},\"size_blocks\":{},\"candidate\":\"{}\",\"accesses\":{},\
-                     \"misses\":{},\"inserted\":{},\"written_bytes\":{},\"ideal_misses\":{},\"best_ideal_misses\":{}}}",
-                    measured.trace.name,
-                    size.percent,
-                    point.size_blocks,
-                    candidate.name,
-                    point.accesses,
-                    point.misses,
-                    point.inserted,
-                    point.written_bytes,
-                    point.ideal_misses,
-                    size.best_ideal_misses,
-                ));
-            }
-        }
-    }
-    let chosen = results.traces.iter().enumerate().map(|(at, measured)| {
-        let candidate = &results.candidates[results.chosen_without(at)].name;
-        format!(
-            "{{\"trace\":\"{}\",\"candidate\":\"{candidate}\"}}",
-            measured.trace.name
-        )
-    });
-    let chosen: Vec<String> = chosen.collect();
-    format!(
-        "{{\"points\":[\n{}\n],\"chosen_without\":[\n{}\n]}}\n",
-        points.join(",\n"),
-        chosen.join(",\n")
-    )
 }

@@ -19,13 +19,14 @@ const SECTORS_OF_BLOCK: u64 = 8;
 /// Where a trace comes from.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
-    /// Start and count a line, of which so many are a block.
-    Runs(&'static str, u64),
+    /// Start and count a line, of which so many are a block: NAME.lis.zst.
+    Runs(u64),
     /// A format of the trace laboratory, and the program that decompresses the file.
     Known(&'static str, Format, &'static str),
     /// Block references of a program. Programs are small: a block of theirs stands for a run of
-    /// the cache's blocks, so that the cache is as large a part of them as it is to be.
-    References(&'static str),
+    /// the cache's blocks, so that the cache is as large a part of them as it is to be:
+    /// NAME.trace.gz.
+    References,
     /// Generated.
     Generated(Load),
 }
@@ -47,17 +48,9 @@ const fn named(name: &'static str, kind: &'static str, source: Source) -> Named 
 
 /// All traces, the published first.
 pub(super) const ALL: [Named; 21] = [
-    named("OLTP", "database", Source::Runs("OLTP.lis.zst", 1)),
-    named(
-        "P2",
-        "workstation",
-        Source::Runs("P2.lis.zst", SECTORS_OF_BLOCK),
-    ),
-    named(
-        "P6",
-        "workstation",
-        Source::Runs("P6.lis.zst", SECTORS_OF_BLOCK),
-    ),
+    named("OLTP", "database", Source::Runs(1)),
+    named("P2", "workstation", Source::Runs(SECTORS_OF_BLOCK)),
+    named("P6", "workstation", Source::Runs(SECTORS_OF_BLOCK)),
     named(
         "cloudPhysicsIO",
         "VM's disk",
@@ -68,46 +61,14 @@ pub(super) const ALL: [Named; 21] = [
         "2,038 cloud volumes",
         Source::Known("tencent-cbs-sample.bz2", Format::Tencent, "bzip2"),
     ),
-    named(
-        "lirs-cpp",
-        "preprocessor",
-        Source::References("lirs-cpp.trace.gz"),
-    ),
-    named(
-        "lirs-cs",
-        "source browser",
-        Source::References("lirs-cs.trace.gz"),
-    ),
-    named(
-        "lirs-gli",
-        "text retrieval",
-        Source::References("lirs-gli.trace.gz"),
-    ),
-    named(
-        "lirs-ps",
-        "database's sort",
-        Source::References("lirs-ps.trace.gz"),
-    ),
-    named(
-        "lirs-multi1",
-        "programs mixed",
-        Source::References("lirs-multi1.trace.gz"),
-    ),
-    named(
-        "lirs-multi2",
-        "programs mixed",
-        Source::References("lirs-multi2.trace.gz"),
-    ),
-    named(
-        "lirs-loop",
-        "loop",
-        Source::References("lirs-loop.trace.gz"),
-    ),
-    named(
-        "lirs-backf",
-        "loop, back and forth",
-        Source::References("lirs-backf.trace.gz"),
-    ),
+    named("lirs-cpp", "preprocessor", Source::References),
+    named("lirs-cs", "source browser", Source::References),
+    named("lirs-gli", "text retrieval", Source::References),
+    named("lirs-ps", "database's sort", Source::References),
+    named("lirs-multi1", "programs mixed", Source::References),
+    named("lirs-multi2", "programs mixed", Source::References),
+    named("lirs-loop", "loop", Source::References),
+    named("lirs-backf", "loop, back and forth", Source::References),
     named("join", "generated", Source::Generated(Load::Join)),
     named("backup", "generated", Source::Generated(Load::Backup)),
     named("drift", "generated", Source::Generated(Load::Drift)),
@@ -118,37 +79,26 @@ pub(super) const ALL: [Named; 21] = [
     named("phases", "generated", Source::Generated(Load::Phases)),
 ];
 
-impl Source {
-    /// Whether it needs no directory.
-    pub(super) fn is_generated(self) -> bool {
-        matches!(self, Source::Generated(_))
-    }
-
+impl Named {
     /// Reads it, or generates it so many times smaller. An error says why it cannot be read.
-    pub(super) fn read(self, directory: Option<&Path>, scale: u64) -> Result<Trace, String> {
-        let within = |file: &str| {
-            let directory = directory.ok_or(format!("{file}: in which directory?"));
-            directory.map(|directory| directory.join(file))
+    pub(super) fn read(&self, directory: Option<&Path>, scale: u64) -> Result<Trace, String> {
+        let lis = format!("{}.lis.zst", self.name);
+        let list = format!("{}.trace.gz", self.name);
+        let (file, program) = match self.source {
+            Source::Runs(_) => (lis.as_str(), "zstd"),
+            Source::Known(file, _, program) => (file, program),
+            Source::References => (list.as_str(), "gzip"),
+            Source::Generated(load) => return load.trace(scale),
         };
-        let said = |path: &Path, error: String| format!("{}: {error}", path.display());
-        match self {
-            Source::Runs(file, unit) => {
-                let path = within(file)?;
-                let lines = decompressed(&path, "zstd")?;
-                runs(&lines[..], unit).map_err(|error| said(&path, error))
-            }
-            Source::Known(file, format, program) => {
-                let path = within(file)?;
-                let lines = decompressed(&path, program)?;
-                Trace::read(&lines[..], format).map_err(|error| said(&path, error))
-            }
-            Source::References(file) => {
-                let path = within(file)?;
-                let lines = decompressed(&path, "gzip")?;
-                references(&lines[..]).map_err(|error| said(&path, error))
-            }
-            Source::Generated(load) => load.trace(scale),
-        }
+        let directory = directory.ok_or(format!("{file}: in which directory?"))?;
+        let path = directory.join(file);
+        let lines = decompressed(&path, program)?;
+        let trace = match self.source {
+            Source::Runs(unit) => runs(&lines[..], unit),
+            Source::Known(_, format, _) => Trace::read(&lines[..], format),
+            Source::References | Source::Generated(_) => references(&lines[..]),
+        };
+        trace.map_err(|error| format!("{}: {error}", path.display()))
     }
 }
 

@@ -20,7 +20,6 @@ it misses and writes with ideal block-granular S3-FIFO. FORMAT as for `forebay t
   --probation N       the share of blocks on probation, in percent (as set by default)
   --promotion N       hits that lead from there to main (as set by default)
   --renew N           hot share of a segment from which on it is renewed, in percent; 101 for never
-  --json              a JSON document instead of tables
 Each combination of policy and copies is one row for each trace and size.";
 
 struct Arguments {
@@ -29,7 +28,6 @@ struct Arguments {
     synthetic_blocks: Option<u64>,
     /// With what each is called.
     settings: Vec<(String, Settings)>,
-    json: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -88,9 +86,6 @@ pub fn run(
             rows.extend(measured(&arguments, &load.name(), &trace, blocks, progress));
         }
     }
-    if arguments.json {
-        return Ok(report::json(&rows));
-    }
     let mut text = report::table(&rows);
     for (name, _) in &arguments.settings {
         text.push_str(&report::summary(&rows, name));
@@ -123,7 +118,6 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let mut replacement = Replacement::Adaptive.name().to_owned();
     let mut retain = None;
     let mut synthetic_blocks = None;
-    let mut json = false;
     let mut base = settings();
     let mut words = words;
     while let Some(word) = words.next() {
@@ -136,7 +130,6 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--probation" => base.probation_percent = number(&word, &value()?)?,
             "--promotion" => base.promotion_hits = number(&word, &value()?)?,
             "--renew" => base.renew_percent = number(&word, &value()?)?,
-            "--json" => json = true,
             _ if word.starts_with('-') => return Err(format!("`{word}` is not understood")),
             _ => traces.push(trace(&word)?),
         }
@@ -150,7 +143,6 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         sizes: sizes.split(',').map(str::parse).collect::<Result<_, _>>()?,
         synthetic_blocks,
         settings: combinations(&base, &replacement, &retain)?,
-        json,
     })
 }
 

@@ -1,4 +1,4 @@
-//! The figures as a table or as JSON.
+//! The figures as a table.
 
 use std::fmt::Write as _;
 
@@ -68,53 +68,4 @@ pub(crate) fn summary(rows: &[Row], policy: &str) -> String {
         amplifications.fold(0.0, f64::max),
         mean(Point::written_per_access),
     )
-}
-
-/// All rows, one a line: names of traces and policies and reasons may need escaping.
-pub(crate) fn json(rows: &[Row]) -> String {
-    let items = rows.iter().map(|row| {
-        let head = format!(
-            "{{\"trace\":{},\"size_blocks\":{},\"policy\":{}",
-            quoted(&row.trace),
-            row.size_blocks,
-            quoted(&row.policy)
-        );
-        match &row.point {
-            Err(why) => format!("{head},\"not_possible\":{}}}", quoted(why)),
-            Ok(point) => format!(
-                "{head},\"accesses\":{},\"misses\":{},\"inserted\":{},\"miss_ratio\":{:.6},\"ideal_miss_ratio\":{:.6},\
-                 \"written_bytes\":{},\"metadata_bytes\":{},\"write_amplification\":{:.4},\"written_bytes_per_access\":{:.2},\
-                 \"retained_blocks\":{},\"renewed_segments\":{},\"share_in_use\":{:.4}}}",
-                point.accesses,
-                point.misses,
-                point.inserted,
-                point.miss_ratio(),
-                point.ideal_miss_ratio(),
-                point.written_bytes,
-                point.metadata_bytes,
-                point.write_amplification(),
-                point.written_per_access(),
-                point.retained,
-                point.renewed,
-                point.used,
-            ),
-        }
-    });
-    let items: Vec<String> = items.collect();
-    format!("{{\"results\":[\n{}\n]}}\n", items.join(",\n"))
-}
-
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            control if control < ' ' => {
-                write!(quoted, "\\u{:04x}", control as u32).expect("a string takes everything");
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
 }

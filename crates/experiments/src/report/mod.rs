@@ -1,10 +1,8 @@
-//! Results of the runs, for people and for programs.
+//! Results of the runs.
 
-mod json;
 mod markdown;
 mod writeback;
 
-pub use json::json;
 pub use markdown::{between_marks, markdown};
 
 use crate::after::AfterResult;
@@ -77,7 +75,7 @@ pub fn job_line(cpu: &str, result: &JobResult) -> String {
 #[must_use]
 pub fn burst_line(result: &BurstResult) -> String {
     format!(
-        "burst: {} into {} MiB: disk {:.0}, SSD {:.0}, Forebay {:.0} KiB/s, {:.3} of the SSD, {:.1} % past the cache",
+        "burst: {} into {} MiB: disk {:.0}, SSD {:.0}, Forebay {:.0} KiB/s, {:.3} of the SSD, {:.1} % bypassed the cache",
         result.load,
         result.cache_bytes >> 20,
         result.disk.write.kibps,

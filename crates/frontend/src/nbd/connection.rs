@@ -9,7 +9,7 @@ use super::negotiation::{MAX_OUTPUT_BYTES, Negotiation, Outcome};
 use super::outbox::Outbox;
 use super::reply::{Parts, Ticket};
 use super::request::{ErrorCode, Request};
-use super::status::Extent;
+use super::status::StatusExtent;
 use super::tls::{Incoming, TlsPolicy, TlsStream};
 use super::transmission::{Space, Transmission};
 
@@ -57,7 +57,7 @@ pub struct Step {
 
 /// A piece of output, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum OutputPart<'a> {
     /// Bytes of the connection's own, which stay where they are until [`Connection::sent`]
     /// consumes them, even if the connection is moved.
     Bytes(&'a [u8]),
@@ -70,13 +70,13 @@ pub enum Piece<'a> {
     },
 }
 
-impl<'a> Piece<'a> {
+impl<'a> OutputPart<'a> {
     /// Its length, in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         match *self {
-            Piece::Bytes(bytes) => bytes.len(),
-            Piece::Buf { buf, skip_bytes } => (buf.len_bytes - skip_bytes) as usize,
+            OutputPart::Bytes(bytes) => bytes.len(),
+            OutputPart::Buf { buf, skip_bytes } => (buf.len_bytes - skip_bytes) as usize,
         }
     }
 
@@ -87,16 +87,16 @@ impl<'a> Piece<'a> {
         'a: 'm,
     {
         match *self {
-            Piece::Bytes(bytes) => bytes,
-            Piece::Buf { buf, skip_bytes } => &memory.bytes(buf)[skip_bytes as usize..],
+            OutputPart::Bytes(bytes) => bytes,
+            OutputPart::Buf { buf, skip_bytes } => &memory.bytes(buf)[skip_bytes as usize..],
         }
     }
 
     pub(crate) fn without_front(self, front_bytes: usize) -> Self {
         match self {
-            Piece::Bytes(bytes) => Piece::Bytes(&bytes[front_bytes..]),
+            OutputPart::Bytes(bytes) => OutputPart::Bytes(&bytes[front_bytes..]),
             // Less than the buffer's length, which is 32 bits.
-            Piece::Buf { buf, skip_bytes } => Piece::Buf {
+            OutputPart::Buf { buf, skip_bytes } => OutputPart::Buf {
                 buf,
                 skip_bytes: skip_bytes + front_bytes as u32,
             },
@@ -290,10 +290,10 @@ impl Inner {
         }
     }
 
-    fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+    fn pieces(&self) -> impl Iterator<Item = OutputPart<'_>> {
         let own = Some(self.outbox.shown())
             .filter(|bytes| !bytes.is_empty())
-            .map(Piece::Bytes);
+            .map(OutputPart::Bytes);
         let replies = match &self.stage {
             Stage::Transmitting(transmission) => Some(transmission.pieces()),
             Stage::Negotiating(_) => None,
@@ -526,7 +526,7 @@ impl Connection {
     ///
     /// # Panics
     /// If the request is not in flight.
-    pub fn reply_status(&mut self, ticket: Ticket, extents: &[Extent]) {
+    pub fn reply_status(&mut self, ticket: Ticket, extents: &[StatusExtent]) {
         match self.open() {
             Some(transmission) => transmission.reply_status(ticket, extents),
             None => panic!("a request is answered while it is in flight"),
@@ -543,7 +543,10 @@ impl Connection {
     /// Returns the bytes to send, from the first byte not sent; take as many pieces as one vectored
     /// send holds. Ask only while no send is under way: the pieces stay where they are until
     /// [`Connection::sent`] consumes them.
-    pub fn output<M: Memory + ?Sized>(&mut self, memory: &M) -> impl Iterator<Item = Piece<'_>> {
+    pub fn output<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+    ) -> impl Iterator<Item = OutputPart<'_>> {
         if self.tls.is_some() {
             self.encrypt(memory);
         } else {
@@ -553,7 +556,9 @@ impl Connection {
             tls.outbox_mut().turn();
             tls.outbox_mut().shown()
         });
-        let cipher_bytes = cipher.filter(|bytes| !bytes.is_empty()).map(Piece::Bytes);
+        let cipher_bytes = cipher
+            .filter(|bytes| !bytes.is_empty())
+            .map(OutputPart::Bytes);
         let plain = cipher.is_none().then(|| self.inner.pieces());
         cipher_bytes.into_iter().chain(plain.into_iter().flatten())
     }

@@ -1,6 +1,7 @@
 //! Arbitrary bytes against a whole connection, for cargo-fuzz and for the tests.
 //!
-//! A fuzz target is one line: `fuzz_target!(|input: &[u8]| forebay_frontend::nbd::fuzz::fuzz(input));`
+//! A fuzz target is one line: `fuzz_target!(|input: &[u8]|
+//! forebay_frontend::nbd::fuzz::fuzz(input));`
 
 mod driver;
 
@@ -78,7 +79,7 @@ impl Memory for HeapMemory {
             .expect("the buffer is allocated")
     }
 
-    fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
+    fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {
         &mut []
     }
 }

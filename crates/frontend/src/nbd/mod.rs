@@ -44,10 +44,10 @@ pub mod wire;
 
 mod option;
 
-pub use connection::{Connection, Event, Phase, Piece, Reason, Settings, Step};
+pub use connection::{Connection, Event, OutputPart, Phase, Reason, Settings, Step};
 pub use exports::{Export, ExportId, ExportName, ExportTable};
 pub use limits::Limits;
 pub use reply::{Lent, Parts, Ticket};
 pub use request::{Command, ErrorCode, Request};
-pub use status::{BlockState, Extent};
+pub use status::{BlockState, StatusExtent};
 pub use tls::{Peer, TlsPolicy, TlsServer};

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use forebay_engine::Buf;
 use smallvec::SmallVec;
 
-use super::connection::Piece;
+use super::connection::OutputPart;
 use super::wire;
 
 /// Our name for a request in flight on one connection.
@@ -227,8 +227,8 @@ impl Replies {
     }
 
     /// The queued answers as pieces, from the first byte not sent.
-    pub(crate) fn pieces(&self) -> Pieces<'_> {
-        Pieces {
+    pub(crate) fn pieces(&self) -> OutputParts<'_> {
+        OutputParts {
             replies: self,
             at: 0,
             part: 0,
@@ -275,29 +275,29 @@ impl Replies {
 
 /// See [`Replies::pieces`].
 #[derive(Debug)]
-pub(crate) struct Pieces<'a> {
+pub(crate) struct OutputParts<'a> {
     replies: &'a Replies,
     at: usize,
     part: usize,
     skip_bytes: usize,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> OutputParts<'a> {
     /// The next piece, empty or not, without regard to what was sent.
-    fn raw(&mut self) -> Option<Piece<'a>> {
+    fn raw(&mut self) -> Option<OutputPart<'a>> {
         let index = usize::from(*self.replies.queue.get(self.at)?);
         let slot = &self.replies.slots[index];
         let part = self.part;
         self.part += 1;
         if part == 0 {
-            return Some(Piece::Bytes(
+            return Some(OutputPart::Bytes(
                 &self.replies.headers[index][..slot.header_len_bytes],
             ));
         }
         let piece = match &slot.body {
-            Body::Message(message) if part == 1 => Some(Piece::Bytes(message.as_bytes())),
-            Body::Owned(bytes) if part == 1 => Some(Piece::Bytes(bytes)),
-            Body::Parts(parts) => parts.get(part - 1).map(|part| Piece::Buf {
+            Body::Message(message) if part == 1 => Some(OutputPart::Bytes(message.as_bytes())),
+            Body::Owned(bytes) if part == 1 => Some(OutputPart::Bytes(bytes)),
+            Body::Parts(parts) => parts.get(part - 1).map(|part| OutputPart::Buf {
                 buf: part.buf,
                 skip_bytes: 0,
             }),
@@ -307,14 +307,14 @@ impl<'a> Pieces<'a> {
             self.at += 1;
             self.part = 0;
         }
-        Some(piece.unwrap_or(Piece::Bytes(&[])))
+        Some(piece.unwrap_or(OutputPart::Bytes(&[])))
     }
 }
 
-impl<'a> Iterator for Pieces<'a> {
-    type Item = Piece<'a>;
+impl<'a> Iterator for OutputParts<'a> {
+    type Item = OutputPart<'a>;
 
-    fn next(&mut self) -> Option<Piece<'a>> {
+    fn next(&mut self) -> Option<OutputPart<'a>> {
         loop {
             let piece = self.raw()?;
             let len_bytes = piece.len_bytes();

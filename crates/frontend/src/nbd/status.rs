@@ -98,7 +98,7 @@ pub struct BlockState {
 /// A piece of a range in one state. The first piece of an answer starts where the request does,
 /// each other one where the last ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct StatusExtent {
     /// Its length, in bytes.
     pub len_bytes: u64,
     /// State of the range.
@@ -115,9 +115,9 @@ pub(crate) fn encode(
     len_bytes: u32,
     contexts: Contexts,
     max_extents: u16,
-    extents: &[Extent],
+    extents: &[StatusExtent],
 ) {
-    let unknown = [Extent {
+    let unknown = [StatusExtent {
         len_bytes: u64::from(len_bytes),
         state: BlockState::default(),
     }];
@@ -141,12 +141,12 @@ pub(crate) fn encode(
 /// Neighbours alike in one context, as one (length, flags); never beyond the range.
 struct Merged<'a> {
     context: Context,
-    extents: std::iter::Peekable<std::slice::Iter<'a, Extent>>,
+    extents: std::iter::Peekable<std::slice::Iter<'a, StatusExtent>>,
     left_bytes: u32,
 }
 
 impl<'a> Merged<'a> {
-    fn new(context: Context, extents: &'a [Extent], len_bytes: u32) -> Self {
+    fn new(context: Context, extents: &'a [StatusExtent], len_bytes: u32) -> Self {
         Merged {
             context,
             extents: extents.iter().peekable(),
@@ -180,8 +180,8 @@ impl Iterator for Merged<'_> {
 mod tests {
     use super::*;
 
-    fn extent(len_bytes: u64, zero: bool, dirty: bool) -> Extent {
-        Extent {
+    fn extent(len_bytes: u64, zero: bool, dirty: bool) -> StatusExtent {
+        StatusExtent {
             len_bytes,
             state: BlockState {
                 hole: zero,
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    fn merged(context: Context, extents: &[Extent], len_bytes: u32) -> Vec<(u32, u32)> {
+    fn merged(context: Context, extents: &[StatusExtent], len_bytes: u32) -> Vec<(u32, u32)> {
         Merged::new(context, extents, len_bytes).collect()
     }
 

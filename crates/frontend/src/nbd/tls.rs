@@ -10,7 +10,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use smallvec::SmallVec;
 
-use super::connection::{Piece, Reason};
+use super::connection::{OutputPart, Reason};
 use super::outbox::Outbox;
 
 /// While this much ciphertext waits to be sent nothing more is encrypted, in bytes.
@@ -19,7 +19,7 @@ const MAX_CIPHERTEXT_BYTES: usize = 512 << 10;
 const MAX_UNREAD_BYTES: usize = MAX_CIPHERTEXT_BYTES + (64 << 10);
 /// A TLS record holds at most this much, in bytes.
 const RECORD_BYTES: usize = 16 << 10;
-/// Pieces that are encrypted in one go.
+/// OutputParts that are encrypted in one go.
 const GATHER: usize = 64;
 
 /// A server's certificate, key and rules for clients.
@@ -262,7 +262,7 @@ impl TlsStream {
     pub(crate) fn encrypt<'a, M: Memory + ?Sized>(
         &mut self,
         memory: &M,
-        pieces: impl Iterator<Item = Piece<'a>>,
+        pieces: impl Iterator<Item = OutputPart<'a>>,
     ) -> Result<usize, Reason> {
         if self.outbox.len_bytes() >= MAX_CIPHERTEXT_BYTES || self.closing {
             return Ok(0);

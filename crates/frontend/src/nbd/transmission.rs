@@ -6,9 +6,9 @@ use forebay_engine::Memory;
 use super::connection::{Event, Reason, Step};
 use super::exports::Export;
 use super::limits::Limits;
-use super::reply::{Lent, Parts, Pending, Pieces, Replies, Ticket};
+use super::reply::{Lent, OutputParts, Parts, Pending, Replies, Ticket};
 use super::request::{self, Agreed, Command, ErrorCode, Refusal, Request, Verdict};
-use super::status::{self, Contexts, Extent};
+use super::status::{self, Contexts, StatusExtent};
 use super::wire::{self, REQUEST_BYTES, RequestHeader};
 
 /// Terms that the negotiation agreed on.
@@ -453,12 +453,12 @@ impl Transmission {
         }
     }
 
-    /// Answers block status; see [`Extent`]. To a client that wants one extent, only the first of
-    /// each context is sent.
+    /// Answers block status; see [`StatusExtent`]. To a client that wants one extent, only the
+    /// first of each context is sent.
     ///
     /// # Panics
     /// If the ticket is not in flight.
-    pub fn reply_status(&mut self, ticket: Ticket, extents: &[Extent]) {
+    pub fn reply_status(&mut self, ticket: Ticket, extents: &[StatusExtent]) {
         let Pending {
             cookie,
             len_bytes,
@@ -523,7 +523,7 @@ impl Transmission {
         self.replies.is_idle()
     }
 
-    pub(crate) fn pieces(&self) -> Pieces<'_> {
+    pub(crate) fn pieces(&self) -> OutputParts<'_> {
         self.replies.pieces()
     }
 

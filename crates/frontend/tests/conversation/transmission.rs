@@ -4,7 +4,7 @@ use forebay_engine::Memory;
 use forebay_frontend::nbd::fuzz::exports;
 use forebay_frontend::nbd::wire::{self, RequestHeader};
 use forebay_frontend::nbd::{
-    BlockState, Command, ErrorCode, Event, Extent, Phase, Reason, Request, Ticket,
+    BlockState, Command, ErrorCode, Event, Phase, Reason, Request, StatusExtent, Ticket,
 };
 
 use crate::client::{ACK, COOKIE, Client, ERR_SHUTDOWN, kinds, request, simple};
@@ -219,11 +219,11 @@ fn block_status_is_told_in_each_context() {
         ..BlockState::default()
     };
     let extents = [
-        Extent {
+        StatusExtent {
             len_bytes: 4096,
             state,
         },
-        Extent {
+        StatusExtent {
             len_bytes: 4096,
             state: BlockState {
                 dirty: true,

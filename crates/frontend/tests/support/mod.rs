@@ -11,8 +11,8 @@ use std::thread;
 use forebay_engine::{Buf, Memory};
 use forebay_frontend::nbd::fuzz::HeapMemory;
 use forebay_frontend::nbd::{
-    BlockState, Command, Connection, Event, Export, ExportId, ExportName, ExportTable, Extent,
-    Lent, Limits, Parts, Phase, Request, Settings, TlsPolicy,
+    BlockState, Command, Connection, Event, Export, ExportId, ExportName, ExportTable, Lent,
+    Limits, Parts, Phase, Request, Settings, StatusExtent, TlsPolicy,
 };
 
 pub(crate) const DISK_BYTES: usize = 16 << 20;
@@ -260,7 +260,7 @@ impl Session {
     }
 }
 
-fn extent(disk: &Disk, block: usize, start: usize, end: usize) -> Extent {
+fn extent(disk: &Disk, block: usize, start: usize, end: usize) -> StatusExtent {
     let bytes = block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES;
     let len_bytes = bytes.end.min(end) - bytes.start.max(start);
     let zero = disk.data[bytes].iter().all(|&byte| byte == 0);
@@ -271,7 +271,7 @@ fn extent(disk: &Disk, block: usize, start: usize, end: usize) -> Extent {
         cached: dirty,
         dirty,
     };
-    Extent {
+    StatusExtent {
         len_bytes: len_bytes as u64,
         state,
     }

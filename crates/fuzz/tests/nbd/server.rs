@@ -99,7 +99,7 @@ impl Memory for Buffers {
         &mut self.slots[buf.start_sector as usize]
     }
 
-    fn ring_mut(&mut self, _shard: u16) -> &mut [u8] {
+    fn journal_mut(&mut self, _shard: u16) -> &mut [u8] {
         &mut []
     }
 }

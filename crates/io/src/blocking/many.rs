@@ -18,7 +18,7 @@ const PIECE_DATA_BYTES: usize = PIECE_BYTES - 2 * PAGE_BYTES;
 
 /// A part of one of the reads.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct ReadSlice {
     read: usize,
     start: usize,
     len_bytes: usize,
@@ -67,15 +67,15 @@ impl ManyReads {
             .flat_map(|(read, len)| {
                 (0..*len).step_by(PIECE_DATA_BYTES).map(move |start| {
                     let len_bytes = PIECE_DATA_BYTES.min(len - start);
-                    Piece {
+                    ReadSlice {
                         read,
                         start,
                         len_bytes,
                     }
                 })
             });
-        let mut again: Vec<Piece> = Vec::new();
-        let mut slots = [None::<Piece>; DEPTH];
+        let mut again: Vec<ReadSlice> = Vec::new();
+        let mut slots = [None::<ReadSlice>; DEPTH];
         let mut in_flight = 0;
         loop {
             for (slot, place) in slots.iter_mut().enumerate() {
@@ -134,7 +134,7 @@ impl ManyReads {
                 reads[piece.read].into[piece.start..piece.start + got].copy_from_slice(data);
                 if got < piece.len_bytes {
                     let (start, len_bytes) = (piece.start + got, piece.len_bytes - got);
-                    again.push(Piece {
+                    again.push(ReadSlice {
                         start,
                         len_bytes,
                         ..piece
@@ -149,7 +149,7 @@ impl ManyReads {
         device: &RealDevice,
         alignment: usize,
         slot: usize,
-        piece: Piece,
+        piece: ReadSlice,
         read_offset_bytes: u64,
     ) -> bool {
         let offset_bytes = read_offset_bytes + piece.start as u64;

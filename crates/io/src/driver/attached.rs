@@ -147,15 +147,6 @@ impl Routes {
         }
     }
 
-    pub(super) fn clear(&mut self, shard: u16, name: Device) {
-        if let Some(routes) = self.shards.get_mut(usize::from(shard)) {
-            let (table, index) = routes.place(name);
-            if let Some(route) = table.get_mut(index) {
-                *route = None;
-            }
-        }
-    }
-
     pub(super) fn forget(&mut self, device: u32) {
         for routes in &mut self.shards {
             for route in routes.caches.iter_mut().chain(&mut routes.origins) {

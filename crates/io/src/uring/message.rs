@@ -12,7 +12,7 @@ const MAX_COPIED_BYTES: usize = 256 << 10;
 
 /// A piece of what is sent.
 #[derive(Clone, Copy, Debug)]
-pub enum SendPiece<'a> {
+pub enum SendPart<'a> {
     /// A few bytes from anywhere; they are copied.
     Bytes(&'a [u8]),
     /// A buffer of the pool but for its first `skip_bytes`; not copied.
@@ -54,7 +54,7 @@ impl Message {
     pub(super) fn fill<'a>(
         &mut self,
         memory: &PoolView,
-        pieces: impl Iterator<Item = SendPiece<'a>>,
+        pieces: impl Iterator<Item = SendPart<'a>>,
         token: Token,
     ) {
         self.token = token;
@@ -63,7 +63,7 @@ impl Message {
         self.to_point.clear();
         for piece in pieces.take(MAX_PIECES) {
             match piece {
-                SendPiece::Bytes(bytes) => {
+                SendPart::Bytes(bytes) => {
                     let room = MAX_COPIED_BYTES - self.copied.len();
                     let taken = &bytes[..bytes.len().min(room)];
                     self.to_point.push((self.vector.len(), self.copied.len()));
@@ -76,7 +76,7 @@ impl Message {
                         break;
                     }
                 }
-                SendPiece::Buf { buf, skip_bytes } => {
+                SendPart::Buf { buf, skip_bytes } => {
                     assert!(skip_bytes <= buf.len_bytes, "a piece is inside its buffer");
                     // SAFETY: the start stays inside the buffer, or one past its end.
                     let base = unsafe { memory.pointer(buf).add(skip_bytes as usize) };

@@ -1,7 +1,7 @@
 //! Recent reads and read-ahead that the drive's memory still holds.
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Piece {
+struct BufferedRange {
     start: u64,
     end: u64,
     used_ns: u64,
@@ -9,14 +9,14 @@ struct Piece {
 
 #[derive(Debug)]
 pub(super) struct ReadBuffer {
-    pieces: Vec<Piece>,
+    pieces: Vec<BufferedRange>,
     piece_bytes: u64,
 }
 
 impl ReadBuffer {
     pub(super) fn new(pieces: usize, piece_bytes: u64) -> ReadBuffer {
         ReadBuffer {
-            pieces: vec![Piece::default(); pieces],
+            pieces: vec![BufferedRange::default(); pieces],
             piece_bytes,
         }
     }
@@ -38,7 +38,7 @@ impl ReadBuffer {
 
     pub(super) fn keep(&mut self, start: u64, end: u64, now_ns: u64) {
         let piece_bytes = self.piece_bytes;
-        let extends = |piece: &&mut Piece| {
+        let extends = |piece: &&mut BufferedRange| {
             piece.end > piece.start && start >= piece.start && start <= piece.end
         };
         if let Some(piece) = self.pieces.iter_mut().find(extends) {
@@ -49,7 +49,7 @@ impl ReadBuffer {
         }
         if let Some(oldest) = self.pieces.iter_mut().min_by_key(|piece| piece.used_ns) {
             let start = start.max(end.saturating_sub(piece_bytes));
-            *oldest = Piece {
+            *oldest = BufferedRange {
                 start,
                 end,
                 used_ns: now_ns,
@@ -60,7 +60,7 @@ impl ReadBuffer {
     pub(super) fn forget(&mut self, start: u64, end: u64) {
         for piece in &mut self.pieces {
             if piece.start < end && start < piece.end {
-                *piece = Piece::default();
+                *piece = BufferedRange::default();
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_cache::{GivenUp, Host, Instruction, Shard};
+use forebay_cache::{Host, Instruction, Reports, Shard};
 use forebay_engine::{
     AttachError, AttachOptions, Attached, CacheId, DeviceError, Engine, Extents, Mode, Superblock,
     SuperblockError, VolumeConfig, VolumeSlot, attach_promised, create,
@@ -29,19 +29,19 @@ impl World<'_> {
                 };
                 let value = self.fresh();
                 let effect = crate::model::Effect::Store(value);
-                self.ask(range, super::Ask::Write { effect, fua: false })?;
+                self.request(range, super::Kind::Write { effect, fua: false })?;
             }
             self.quiesce()?;
-            // Everything is written back, so that the origin is whole when the cache is given up.
+            // Everything is written back, so that the origin is whole when the cache fails.
             for volume in 0..self.volumes.len() as u16 {
                 self.drain(volume)?;
-                self.ask(
+                self.request(
                     crate::model::Range {
                         volume,
                         sector: 0,
                         count: 0,
                     },
-                    super::Ask::Flush,
+                    super::Kind::Flush,
                 )?;
             }
             self.quiesce()?;
@@ -281,7 +281,7 @@ impl World<'_> {
         self.look_at_harm();
         self.touched.another_life();
         self.shared = Arc::default();
-        self.given_up = GivenUp::new(usize::from(threads));
+        self.failure_reports = Reports::new(usize::from(threads));
         self.served_devices = superblock.devices.iter().map(|on| on.number).collect();
         for index in 0..threads {
             let shared = Arc::clone(&self.shared);
@@ -379,11 +379,11 @@ impl World<'_> {
                 "{checksum_errors} checksum errors were counted and nothing was damaged"
             ));
         }
-        self.mail = super::mail::Mail::default();
+        self.deliveries = super::deliveries::Deliveries::default();
         self.commands = super::commands::Commands::default();
         self.control_flushes.clear();
-        self.flights.clear();
-        self.free_flights.clear();
+        self.in_flight.clear();
+        self.free_in_flight.clear();
         self.due.clear();
         self.record_due = None;
         self.requests.clear();

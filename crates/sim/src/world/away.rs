@@ -42,19 +42,20 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A client finds no volume. After some of these the origin is there, or given up.
+    /// A client finds no volume. After some of these the origin is there, or the volume is
+    /// forgotten.
     pub(super) fn misses(&mut self, volume: u16) -> Check {
         let state = &mut self.volumes[usize::from(volume)];
         state.missed += 1;
         if !state.missed.is_multiple_of(MISSED) {
             return Ok(());
         }
-        let is_given_up = state.missed.is_multiple_of(MISSED * 3);
+        let is_forgotten = state.missed.is_multiple_of(MISSED * 3);
         let is_coming = self.commands_run_of(|what| matches!(what, Command::Attach(_)));
         if is_coming || self.is_leaving(volume) {
             return Ok(());
         }
-        if is_given_up {
+        if is_forgotten {
             self.volumes[usize::from(volume)].forgotten = true;
             return self
                 .command(Command::Forget(VolumeSlot(volume)), None)

@@ -2,7 +2,7 @@
 
 use forebay_engine::VolumeSlot;
 
-use super::{Ask, Check, World};
+use super::{Check, Kind, World};
 use crate::model::Range;
 use crate::payload;
 
@@ -75,13 +75,13 @@ impl World<'_> {
             for sector in (0..sectors).step_by(block as usize) {
                 if self.rng.percent(percent) {
                     let count = block.min(sectors - sector);
-                    self.ask(
+                    self.request(
                         Range {
                             volume,
                             sector,
                             count,
                         },
-                        Ask::Read { prefetch: false },
+                        Kind::Read { prefetch: false },
                     )?;
                 }
             }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use forebay_cache::{Asked, Joined};
+use forebay_cache::{ClientRequest, Joined};
 use forebay_engine::{
     BlockKey, Buf, Device as DeviceName, Failure, MAX_REQUEST_BYTES, Memory, RequestKind,
     VolumeSlot,
 };
 
 use super::touched::Block;
-use super::{Ask, Check, Life, Pending, World};
+use super::{Check, Kind, Life, Pending, World};
 use crate::device::How;
 use crate::model::{Effect, Event, Range};
 use crate::payload::{self, SECTOR_BYTES, Value, ZERO};
@@ -22,12 +22,12 @@ impl World<'_> {
     }
 
     /// Submits what a client asks, on some thread; nothing of a volume that is not there.
-    pub(super) fn ask(&mut self, range: Range, ask: Ask) -> Check {
+    pub(super) fn request(&mut self, range: Range, kind: Kind) -> Check {
         let depth = self.plan.config.depth;
         self.wait_for_requests(depth - 1)?;
         self.wait_for_removal()?;
         match self.volumes[usize::from(range.volume)].life {
-            Life::Served => self.submit(range, ask, None).map(drop),
+            Life::Served => self.submit(range, kind, None).map(drop),
             Life::Away => self.misses(range.volume),
             Life::Refusing | Life::Detached => Ok(()),
         }
@@ -42,19 +42,19 @@ impl World<'_> {
     }
 
     /// Submits a request, a client's or a command's; says which it is.
-    pub(super) fn submit(&mut self, range: Range, ask: Ask, command: Option<u32>) -> Check<u64> {
+    pub(super) fn submit(&mut self, range: Range, kind: Kind, command: Option<u32>) -> Check<u64> {
         let host = match self.hosts.len() as u64 {
             1 => 0,
             hosts => self.rng.below(hosts) as usize,
         };
-        let (kind, offset_bytes, len_bytes) = request_of(range, ask);
-        let bufs = self.buffers(host, range, ask);
-        let submitted = match ask {
-            Ask::Write { effect, .. } => self.model.write(range, effect),
+        let (engine_kind, offset_bytes, len_bytes) = request_of(range, kind);
+        let bufs = self.buffers(host, range, kind);
+        let submitted = match kind {
+            Kind::Write { effect, .. } => self.model.write(range, effect),
             _ => self.model.begin(),
         };
         let id = self.register(Pending {
-            ask,
+            kind,
             range,
             bufs: bufs.clone(),
             submitted,
@@ -63,42 +63,42 @@ impl World<'_> {
             untold: self.has_untold_failure(range.volume),
             since: self.touched.now(),
             heard: self.volumes[usize::from(range.volume)].heard,
-            met_dirty: self.meets_dirty_given_up(range, ask),
+            met_dirty: self.meets_dirty_of_failed(range, kind),
         });
-        if self.plan.config.buffer_bytes > 0 && matches!(ask, Ask::Write { .. }) {
+        if self.plan.config.buffer_bytes > 0 && matches!(kind, Kind::Write { .. }) {
             let blocks = self.blocks_of(range);
             self.touched.written.push(blocks);
         }
-        self.tell(|_| format!("ask {id} on thread {host} {ask:?} {range:?}"));
-        if ask != Ask::Flush {
+        self.tell(|_| format!("ask {id} on thread {host} {kind:?} {range:?}"));
+        if kind != Kind::Flush {
             self.hash(offset_bytes, u64::from(len_bytes));
         }
-        let asked = Asked {
+        let request = ClientRequest {
             volume: VolumeSlot(range.volume),
-            kind,
+            kind: engine_kind,
             offset_bytes,
             len_bytes,
             flush_after: false,
         };
         let bufs = bufs.into_iter().map(|(_, buf)| buf);
-        self.hosts[host].launch(self.now, id, asked, bufs, &mut self.memory);
+        self.hosts[host].submit(self.now, id, request, bufs, &mut self.memory);
         self.pump(host)?;
         Ok(id)
     }
 
     /// Buffers for what is read or written, one for each piece it is cut into, with the data.
-    fn buffers(&mut self, host: usize, range: Range, ask: Ask) -> Vec<(Range, Buf)> {
+    fn buffers(&mut self, host: usize, range: Range, kind: Kind) -> Vec<(Range, Buf)> {
         let carries_data = matches!(
-            ask,
-            Ask::Read { prefetch: false }
-                | Ask::Write {
+            kind,
+            Kind::Read { prefetch: false }
+                | Kind::Write {
                     effect: Effect::Store(_),
                     ..
                 }
         );
         let is_zero = matches!(
-            ask,
-            Ask::Write {
+            kind,
+            Kind::Write {
                 effect: Effect::Store(ZERO),
                 ..
             }
@@ -121,10 +121,10 @@ impl World<'_> {
                 ..range
             };
             let buf = self.memory.take(len_bytes as usize);
-            if let Ask::Write {
+            if let Kind::Write {
                 effect: Effect::Store(value),
                 ..
-            } = ask
+            } = kind
             {
                 let bytes = self.memory.bytes_mut(buf);
                 payload::fill(bytes, range.volume, piece.sector, value);
@@ -168,20 +168,20 @@ impl World<'_> {
             self.explained(&pending, failure)?;
         }
         let range = pending.range;
-        match pending.ask {
-            Ask::Read { prefetch } => {
+        match pending.kind {
+            Kind::Read { prefetch } => {
                 if ok && !prefetch {
                     self.check_read(&pending)?;
                 }
             }
-            Ask::Write { effect, fua } => {
+            Kind::Write { effect, fua } => {
                 self.model
                     .written(range, effect, pending.submitted, ok, fua);
                 if !ok {
                     self.volumes[usize::from(range.volume)].through = false;
                 }
             }
-            Ask::Flush => {
+            Kind::Flush => {
                 if !pending.untold {
                     // The answer has told of failures before the request.
                     let heard = &mut self.volumes[usize::from(range.volume)].heard;
@@ -190,7 +190,7 @@ impl World<'_> {
                 let flushes = self
                     .requests
                     .values()
-                    .filter(|other| other.ask == Ask::Flush);
+                    .filter(|other| other.kind == Kind::Flush);
                 let others = flushes
                     .filter(|other| other.range.volume == range.volume)
                     .count()
@@ -250,7 +250,7 @@ impl World<'_> {
     }
 
     /// Whether injected faults explain that a request failed: faults of its own blocks, or what the
-    /// contract says of a cache that is given up. Each explanation is counted.
+    /// contract says of a cache that failed. Each explanation is counted.
     fn explained(&mut self, pending: &Pending, failure: Failure) -> Check {
         self.look_at_harm();
         let explanation = match failure {
@@ -267,7 +267,7 @@ impl World<'_> {
         let key = BlockKey(self.block_of(pending.range.sector));
         Err(format!(
             "{:?} {:?} (block {}) failed with `{failure}`, and no fault of its own explains it",
-            pending.ask, pending.range, key.0
+            pending.kind, pending.range, key.0
         ))
     }
 
@@ -295,15 +295,15 @@ impl World<'_> {
         if !touched.late.is_disjoint(&blocks) {
             return Some("explained: what memory holds cannot be stored");
         }
-        let in_memory = self.plan.config.buffer_bytes > 0 && touched.is_given_up;
+        let in_memory = self.plan.config.buffer_bytes > 0 && touched.any_failed;
         if in_memory && self.any_dirty(&blocks) {
             // It was answered from memory, and what it would replace cannot be written back.
             return Some("explained: what memory holds cannot be stored");
         }
-        match pending.ask {
-            Ask::Read { .. } => None,
-            Ask::Write { .. } => self.explanation_of_write(pending, &blocks, &own),
-            Ask::Flush => self.explanation_of_flush(pending),
+        match pending.kind {
+            Kind::Read { .. } => None,
+            Kind::Write { .. } => self.explanation_of_write(pending, &blocks, &own),
+            Kind::Flush => self.explanation_of_flush(pending),
         }
     }
 
@@ -322,7 +322,7 @@ impl World<'_> {
         if pending.untold || self.flush_failed_since(pending.range.volume, pending.since) {
             return Some("explained: flush of the origin");
         }
-        self.explanation_of_given_up(pending, self.any_dirty(blocks))
+        self.explanation_of_failed(pending, self.any_dirty(blocks))
     }
 
     fn explanation_of_flush(&self, pending: &Pending) -> Option<&'static str> {
@@ -333,7 +333,7 @@ impl World<'_> {
         if self.touched.late.iter().any(|(late, _)| *late == volume) {
             return Some("explained: what memory holds cannot be stored");
         }
-        self.explanation_of_given_up(pending, self.dirty_blocks(volume) > 0)
+        self.explanation_of_failed(pending, self.dirty_blocks(volume) > 0)
     }
 
     fn flush_failed_since(&self, volume: u16, since: usize) -> bool {
@@ -341,33 +341,29 @@ impl World<'_> {
         faults.any(|fault| fault.how == Some(How::Flush) && fault.volume == Some(volume))
     }
 
-    /// Explains a failure by the cache that was given up: the request was in progress then, or
+    /// Explains a failure by the cache that failed: the request was in progress then, or
     /// meets dirty blocks.
-    fn explanation_of_given_up(
-        &self,
-        pending: &Pending,
-        meets_dirty: bool,
-    ) -> Option<&'static str> {
-        if !self.touched.is_given_up {
+    fn explanation_of_failed(&self, pending: &Pending, meets_dirty: bool) -> Option<&'static str> {
+        if !self.touched.any_failed {
             return None;
         }
-        let by_all = self.touched.given_up;
+        let by_all = self.touched.all_failed;
         if by_all.is_none_or(|by_all| by_all >= pending.since) {
-            Some("explained: the cache is given up")
+            Some("explained: the cache failed")
         } else {
-            (meets_dirty || pending.met_dirty)
-                .then_some("explained: dirty in a cache that is given up")
+            (meets_dirty || pending.met_dirty).then_some("explained: dirty in a cache that failed")
         }
     }
 
-    /// Notes for each request in progress that a block of it is dirty in a cache that is given up. A
-    /// write that was on its way then can make it so, and write-back clean again, before the answer.
+    /// Notes for each request in progress that a block of it is dirty in a cache that failed. A
+    /// write that was on its way then can make it so, and write-back clean again, before the
+    /// answer.
     pub(super) fn note_dirty_met(&mut self) {
-        if !self.touched.is_given_up {
+        if !self.touched.any_failed {
             return;
         }
         let met = self.requests.iter().filter(|(_, pending)| {
-            !pending.met_dirty && self.meets_dirty_given_up(pending.range, pending.ask)
+            !pending.met_dirty && self.meets_dirty_of_failed(pending.range, pending.kind)
         });
         for id in met.map(|(id, _)| *id).collect::<Vec<_>>() {
             if let Some(pending) = self.requests.get_mut(&id) {
@@ -376,31 +372,31 @@ impl World<'_> {
         }
     }
 
-    /// Whether a request comes upon dirty data in a cache that is given up.
-    fn meets_dirty_given_up(&self, range: Range, ask: Ask) -> bool {
-        self.touched.is_given_up
-            && match ask {
-                Ask::Flush => self.dirty_blocks(range.volume) > 0,
+    /// Whether a request comes upon dirty data in a cache that failed.
+    fn meets_dirty_of_failed(&self, range: Range, kind: Kind) -> bool {
+        self.touched.any_failed
+            && match kind {
+                Kind::Flush => self.dirty_blocks(range.volume) > 0,
                 _ => self.any_dirty(&self.blocks_of(range)),
             }
     }
 }
 
 /// A request as a client's thread takes it: its kind, its start and its length, in bytes.
-fn request_of(range: Range, ask: Ask) -> (RequestKind, u64, u32) {
-    let kind = match ask {
-        Ask::Flush => return (RequestKind::Flush, 0, 0),
-        Ask::Read { prefetch: true } => RequestKind::Prefetch,
-        Ask::Read { .. } => RequestKind::Read,
-        Ask::Write {
+fn request_of(range: Range, kind: Kind) -> (RequestKind, u64, u32) {
+    let kind = match kind {
+        Kind::Flush => return (RequestKind::Flush, 0, 0),
+        Kind::Read { prefetch: true } => RequestKind::Prefetch,
+        Kind::Read { .. } => RequestKind::Read,
+        Kind::Write {
             effect: Effect::Store(ZERO),
             fua,
         } => RequestKind::WriteZeroes { fua },
-        Ask::Write {
+        Kind::Write {
             effect: Effect::Store(_),
             fua,
         } => RequestKind::Write { fua },
-        Ask::Write {
+        Kind::Write {
             effect: Effect::Discard,
             ..
         } => RequestKind::Discard,

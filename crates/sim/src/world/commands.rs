@@ -9,9 +9,9 @@ use forebay_cache::control::{
 use forebay_cache::{Answer, Instruction};
 use forebay_engine::{Device as DeviceName, Mode, Nanos, Superblock, SuperblockError, VolumeSlot};
 
-use super::mail::{CONTROL, Letter};
+use super::deliveries::{CONTROL, Delivery};
 use super::served::Served;
-use super::{Ask, Check, Life, World};
+use super::{Check, Kind, Life, World};
 use crate::model::Range;
 
 /// Time before the control plane looks again: at first, and twice as long each time up to 512 times
@@ -146,18 +146,18 @@ impl World<'_> {
             wait = Nanos(LOOK.0 << running.looked.min(LONGEST_LOOK));
         }
         match next {
-            Next::Tell(instruction) => self.instruct(id, instruction, Nanos(0)),
+            Next::Instruct(instruction) => self.instruct(id, instruction, Nanos(0)),
             Next::Look(instruction) => self.instruct(id, instruction, wait),
             Next::Record(change) => self.put_change(id, change),
             Next::Flush(volume) => self.flush_for_command(id, volume),
             Next::Release(_) => {
                 let released = !self.rng.percent(5);
-                self.post_control(LOOK, Letter::Happened(id, Happened::Released(released)));
+                self.post_control(LOOK, Delivery::Happened(id, Happened::Released(released)));
                 Ok(())
             }
             Next::See(volumes) => self.see(id, &volumes),
             Next::Wait => {
-                self.post_control(LOOK, Letter::Happened(id, Happened::Waited));
+                self.post_control(LOOK, Delivery::Happened(id, Happened::Waited));
                 Ok(())
             }
             Next::Ended(result) => self.ended(id, result),
@@ -173,28 +173,28 @@ impl World<'_> {
         running.waiting = hosts;
         running.answers.clear();
         for host in 0..hosts {
-            let letter = Letter::Instruction(id, instruction.clone());
-            self.post_after(delay, CONTROL, host, letter);
+            let delivery = Delivery::Instruction(id, instruction.clone());
+            self.post_after(delay, CONTROL, host, delivery);
         }
         Ok(())
     }
 
-    fn post_control(&mut self, delay: Nanos, letter: Letter) {
-        self.post_after(delay, CONTROL, CONTROL, letter);
+    fn post_control(&mut self, delay: Nanos, delivery: Delivery) {
+        self.post_after(delay, CONTROL, CONTROL, delivery);
     }
 
     /// A host does what a command wants of it.
     pub(super) fn instructed(&mut self, host: usize, id: u32, instruction: &Instruction) -> Check {
         let answer = self.hosts[host].instruct(instruction);
         self.pump(host)?;
-        self.post(host, CONTROL, Letter::Answer(id, answer));
+        self.post(host, CONTROL, Delivery::Answer(id, answer));
         Ok(())
     }
 
     /// The control plane hears something.
-    pub(super) fn control_hears(&mut self, letter: Letter) -> Check {
-        match letter {
-            Letter::Answer(id, answer) => {
+    pub(super) fn control_hears(&mut self, delivery: Delivery) -> Check {
+        match delivery {
+            Delivery::Answer(id, answer) => {
                 let running = self.commands.running.get_mut(&id).expect("it runs");
                 running.answers.push(answer);
                 running.waiting -= 1;
@@ -202,10 +202,10 @@ impl World<'_> {
                     return Ok(());
                 }
                 let answers = std::mem::take(&mut running.answers);
-                self.goes_on(id, Happened::Told(answers))
+                self.goes_on(id, Happened::Instructed(answers))
             }
-            Letter::Happened(id, happened) => self.goes_on(id, happened),
-            Letter::Next(id, next) => self.do_next(id, next),
+            Delivery::Happened(id, happened) => self.goes_on(id, happened),
+            Delivery::Next(id, next) => self.do_next(id, next),
             other => Err(format!("the control plane is sent {other:?}")),
         }
     }
@@ -213,7 +213,7 @@ impl World<'_> {
     /// Writes a changed superblock, while things go on.
     fn put_change(&mut self, id: u32, change: Change) -> Check {
         let Some(mut superblock) = self.commands.control().take_superblock() else {
-            self.post_control(LOOK, Letter::Next(id, Next::Record(change)));
+            self.post_control(LOOK, Delivery::Next(id, Next::Record(change)));
             return Ok(());
         };
         let changed = match change.of(&superblock) {
@@ -268,14 +268,14 @@ impl World<'_> {
 
     /// Sends a flush as a client does.
     fn flush_for_command(&mut self, id: u32, volume: VolumeSlot) -> Check {
-        let request = self.submit(Range::of(volume.0, 0, 0), Ask::Flush, Some(id))?;
+        let request = self.submit(Range::of(volume.0, 0, 0), Kind::Flush, Some(id))?;
         self.tell(|_| format!("flush {request} is command {id}'s"));
         Ok(())
     }
 
     /// A flush of a command is answered.
     pub(super) fn flush_answered(&mut self, id: u32, ok: bool) {
-        self.post_control(Nanos(0), Letter::Happened(id, Happened::Flushed(ok)));
+        self.post_control(Nanos(0), Delivery::Happened(id, Happened::Flushed(ok)));
     }
 
     /// Flushes the origins through their gates, and looks at them.
@@ -483,7 +483,7 @@ impl World<'_> {
         self.counts().add("stopped in order", 1);
         self.nothing_more_begins()?;
         let stuck = self.engines().any(|engine| engine.buffer_occupancy().1 > 0);
-        self.leave_flights(power);
+        self.end_in_flight(power);
         self.forgive_the_device();
         self.buffered = self.buffered_blocks();
         let looks: Vec<_> = (0..self.volumes.len() as u16)
@@ -491,7 +491,7 @@ impl World<'_> {
             .collect();
         self.stop()?;
         if !stuck {
-            // The rings and memory buffers are given back.
+            // The crash journals and memory buffers are given back.
             self.memory.reset_shared();
             self.buffered.clear();
         }
@@ -512,8 +512,8 @@ impl World<'_> {
         self.verify(100)
     }
 
-    /// After an orderly stop the daemon takes its rings away: a shard that begins something by
-    /// itself would find none.
+    /// After an orderly stop the daemon takes its crash journals away: a shard that begins
+    /// something by itself would find none.
     fn nothing_more_begins(&mut self) -> Check {
         let before = self.submissions;
         self.pass(AFTER_STOP_MS)?;

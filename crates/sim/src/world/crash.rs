@@ -16,8 +16,8 @@ impl World<'_> {
         let dirty = self.dirty_total();
         let in_flight = self.blocks_in_flight();
         let is_forgotten = self.volumes.iter().any(|volume| volume.forgotten);
-        let stepped_aside = self.engines().any(|engine| engine.failure().is_some());
-        self.leave_flights(crash.power);
+        let cache_failed = self.engines().any(|engine| engine.failure().is_some());
+        self.end_in_flight(crash.power);
         self.forgive_the_device();
         self.buffered = self.buffered_blocks();
         self.stop()?;
@@ -33,7 +33,7 @@ impl World<'_> {
         self.attach(&crash.recoveries)?;
         let strict = !crash.power
             && crash.recoveries.is_empty()
-            && !stepped_aside
+            && !cache_failed
             && !is_forgotten
             && self.cache.tally.total() == 0;
         if strict && self.dirty_total() + in_flight < dirty {
@@ -117,12 +117,12 @@ impl World<'_> {
 
     /// Ends the operations in flight: each happened, in part, or not; after a kill it may still
     /// happen.
-    pub(super) fn leave_flights(&mut self, power: bool) {
+    pub(super) fn end_in_flight(&mut self, power: bool) {
         let mut rng = Rng::of(self.rng.bits(), 10);
-        for flight in std::mem::take(&mut self.flights).into_iter().flatten() {
-            let zombie = match &flight.action.operation {
+        for operation in std::mem::take(&mut self.in_flight).into_iter().flatten() {
+            let zombie = match &operation.action.operation {
                 Operation::Write { offset_bytes, bufs } => {
-                    let data = flight.taken.clone().unwrap_or_else(|| self.gather(bufs));
+                    let data = operation.taken.clone().unwrap_or_else(|| self.gather(bufs));
                     Zombie {
                         offset_bytes: *offset_bytes,
                         data: Ok(data),
@@ -144,7 +144,7 @@ impl World<'_> {
                 },
                 _ => continue,
             };
-            let device = self.device(flight.action.device);
+            let device = self.device(operation.action.device);
             device.zombies.push(zombie);
         }
         for device in std::iter::once(&mut self.cache).chain(&mut self.origins) {

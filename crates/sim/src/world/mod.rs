@@ -7,8 +7,8 @@ mod check;
 mod client;
 mod commands;
 mod crash;
-mod given_up;
-mod mail;
+mod deliveries;
+mod failed_cache;
 mod old_device;
 mod own;
 mod resize;
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use std::sync::Arc;
 
-use forebay_cache::{ControlFlush, GivenUp, Host, Order, Shared};
+use forebay_cache::{ControlFlush, Host, Order, Reports, Shared};
 use forebay_engine::format::extents::place_of;
 use forebay_engine::{
     Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Memory, Mode, Nanos, OpId,
@@ -60,7 +60,7 @@ pub(crate) type Check<T = ()> = Result<T, String>;
 
 /// A device operation in flight.
 #[derive(Debug)]
-struct Flight {
+struct InFlight {
     host: usize,
     /// Whose operation it is; a flush is its host's.
     shard: Option<u16>,
@@ -73,7 +73,7 @@ struct Flight {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ask {
+enum Kind {
     Read { prefetch: bool },
     Write { effect: Effect, fua: bool },
     Flush,
@@ -82,7 +82,7 @@ enum Ask {
 /// A client's request in progress.
 #[derive(Debug)]
 struct Pending {
-    ask: Ask,
+    kind: Kind,
     range: Range,
     /// A buffer for each piece that carries data.
     bufs: Vec<(Range, Buf)>,
@@ -97,7 +97,7 @@ struct Pending {
     since: usize,
     /// Up to which of them failures of the origin's flushes had been told.
     heard: usize,
-    /// It came upon dirty data in a cache that is given up.
+    /// It came upon dirty data in a cache that failed.
     met_dirty: bool,
 }
 
@@ -168,7 +168,7 @@ pub(crate) struct World<'a> {
     served_devices: Vec<u8>,
     /// Counts daemons.
     boot_of_daemon: u64,
-    mail: mail::Mail,
+    deliveries: deliveries::Deliveries,
     commands: commands::Commands,
     control_flushes: Vec<ControlFlush>,
     /// Origins are there at every start from now on.
@@ -179,8 +179,8 @@ pub(crate) struct World<'a> {
     cache_id: CacheId,
     volumes: Vec<VolumeState>,
     model: Model,
-    flights: Vec<Option<Flight>>,
-    free_flights: Vec<usize>,
+    in_flight: Vec<Option<InFlight>>,
+    free_in_flight: Vec<usize>,
     due: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
     submissions: u64,
     requests: BTreeMap<u64, Pending>,
@@ -189,11 +189,11 @@ pub(crate) struct World<'a> {
     boot: u64,
     /// Blocks that were in memory buffers alone when the daemon was killed.
     buffered: BTreeSet<(usize, usize)>,
-    /// The record outside the cache device: that the cache is given up, and the ranges that are
+    /// The record outside the cache device: that the cache failed, and the ranges that are
     /// newer in it than on its origins (I15).
-    abandoned: Option<given_up::Record>,
+    abandoned: Option<failed_cache::Record>,
     /// The reports of this life's hosts.
-    given_up: GivenUp,
+    failure_reports: Reports,
     /// A device of the cache as it was before an attach.
     old: Option<old_device::OldDevice>,
     /// Blocks that faults touched.
@@ -208,7 +208,7 @@ pub(crate) struct World<'a> {
     /// Faults that wait for their operation.
     traps: Vec<Trap>,
     /// The next record, and its time.
-    record_due: Option<(Nanos, given_up::Record)>,
+    record_due: Option<(Nanos, failed_cache::Record)>,
     step: u32,
     outcome: Outcome,
 }
@@ -266,7 +266,7 @@ impl<'a> World<'a> {
             shared: Arc::default(),
             served_devices: Vec::new(),
             boot_of_daemon: 0,
-            mail: mail::Mail::default(),
+            deliveries: deliveries::Deliveries::default(),
             commands: commands::Commands::default(),
             control_flushes: Vec::new(),
             origins_stay: false,
@@ -277,8 +277,8 @@ impl<'a> World<'a> {
                 .map(|(at, sectors)| VolumeState::new(at, *sectors))
                 .collect(),
             model: Model::new(&config.volume_sectors),
-            flights: Vec::new(),
-            free_flights: Vec::new(),
+            in_flight: Vec::new(),
+            free_in_flight: Vec::new(),
             due: BinaryHeap::new(),
             submissions: 0,
             requests: BTreeMap::new(),
@@ -287,7 +287,7 @@ impl<'a> World<'a> {
             boot: 1,
             buffered: BTreeSet::new(),
             abandoned: None,
-            given_up: GivenUp::new(0),
+            failure_reports: Reports::new(0),
             old: None,
             touched: touched::Touched::default(),
             held_at_rest: 0,
@@ -400,7 +400,11 @@ impl<'a> World<'a> {
                 self.fly(host, order)?;
             }
             while let Some((to, message)) = self.hosts[host].next_message() {
-                self.post(host, usize::from(to), mail::Letter::FromHost(message));
+                self.post(
+                    host,
+                    usize::from(to),
+                    deliveries::Delivery::FromHost(message),
+                );
             }
             if let Some(report) = self.hosts[host].next_report() {
                 self.reported(host as u16, report)?;
@@ -485,11 +489,11 @@ impl<'a> World<'a> {
                 describe(&action.operation)
             )
         });
-        let at = self.free_flights.pop().unwrap_or(self.flights.len());
-        if at == self.flights.len() {
-            self.flights.push(None);
+        let at = self.free_in_flight.pop().unwrap_or(self.in_flight.len());
+        if at == self.in_flight.len() {
+            self.in_flight.push(None);
         }
-        self.flights[at] = Some(Flight {
+        self.in_flight[at] = Some(InFlight {
             host,
             shard,
             action,
@@ -518,7 +522,7 @@ impl<'a> World<'a> {
         let landing = self.due.peek().map(|Reverse((due, ..))| *due);
         let deadline = self.next_deadline().map(|at| at.max(self.now));
         let record = self.record_due.as_ref().map(|(due, _)| *due);
-        let Some(next) = [landing, deadline, record, self.mail.next_due()]
+        let Some(next) = [landing, deadline, record, self.deliveries.next_due()]
             .into_iter()
             .flatten()
             .min()
@@ -540,13 +544,13 @@ impl<'a> World<'a> {
         self.now = next;
         if record == Some(next) {
             self.put_on_record()?;
-        } else if self.mail.next_due() == Some(next) {
+        } else if self.deliveries.next_due() == Some(next) {
             self.deliver()?;
         } else if landing == Some(next) {
             let Some(Reverse((_, _, at))) = self.due.pop() else {
                 return Ok(false);
             };
-            self.land(at)?;
+            self.end_operation(at)?;
         } else {
             let before = self.submissions;
             for host in 0..self.hosts.len() {
@@ -563,7 +567,7 @@ impl<'a> World<'a> {
                     let Some(Reverse((_, _, at))) = self.due.pop() else {
                         return Ok(false);
                     };
-                    self.land(at)?;
+                    self.end_operation(at)?;
                 } else {
                     return Err(format!(
                         "the engine's deadline {still:?} has come and nothing is done about it"
@@ -575,33 +579,35 @@ impl<'a> World<'a> {
     }
 
     /// An operation completes.
-    fn land(&mut self, at: usize) -> Check {
-        let flight = self.flights[at].take().expect("a flight lands once");
-        self.free_flights.push(at);
-        let result = self.carry_out(&flight);
+    fn end_operation(&mut self, at: usize) -> Check {
+        let operation = self.in_flight[at].take().expect("an operation ends once");
+        self.free_in_flight.push(at);
+        let result = self.carry_out(&operation);
         self.look_at_harm();
-        if let (Operation::Flush, DeviceName::Origin(volume), Err(_)) =
-            (&flight.action.operation, flight.action.device, &result)
-        {
+        if let (Operation::Flush, DeviceName::Origin(volume), Err(_)) = (
+            &operation.action.operation,
+            operation.action.device,
+            &result,
+        ) {
             self.note_failure(Some(How::Flush), Some(volume.0));
         }
         self.hash(
             7,
-            u64::from(flight.action.op.0) << 1 | u64::from(result.is_ok()),
+            u64::from(operation.action.op.0) << 1 | u64::from(result.is_ok()),
         );
         self.tell(|_| {
             format!(
                 "  <- {:?} {} {result:?}",
-                flight.action.device,
-                describe(&flight.action.operation)
+                operation.action.device,
+                describe(&operation.action.operation)
             )
         });
-        let Flight {
+        let InFlight {
             host,
             shard,
             action,
             ..
-        } = flight;
+        } = operation;
         let (thread, memory) = (&mut self.hosts[host], &mut self.memory);
         match shard {
             Some(shard) => thread.complete(self.now, shard, action.op, result, memory),
@@ -629,14 +635,16 @@ impl<'a> World<'a> {
         self.hosts.iter().filter_map(Host::next_deadline).min()
     }
 
-    fn carry_out(&mut self, flight: &Flight) -> Result<(), forebay_engine::DeviceError> {
+    fn carry_out(&mut self, operation: &InFlight) -> Result<(), forebay_engine::DeviceError> {
         let mut rng = self.rng.clone();
-        let result = match &flight.action.operation {
+        let result = match &operation.action.operation {
             Operation::Read { offset_bytes, bufs } => {
                 let mut data = vec![0; bufs.iter().map(|buf| buf.len_bytes as usize).sum()];
-                let result =
-                    self.device(flight.action.device)
-                        .read(*offset_bytes, &mut data, flight.fate);
+                let result = self.device(operation.action.device).read(
+                    *offset_bytes,
+                    &mut data,
+                    operation.fate,
+                );
                 if result.is_ok() {
                     let mut at = 0;
                     for buf in bufs {
@@ -650,25 +658,30 @@ impl<'a> World<'a> {
                 result
             }
             Operation::Write { offset_bytes, bufs } => {
-                let data = match &flight.taken {
+                let data = match &operation.taken {
                     Some(data) => data.clone(),
                     None => self.gather(bufs),
                 };
-                self.device(flight.action.device)
-                    .write(*offset_bytes, &data, flight.fate, &mut rng)
+                self.device(operation.action.device).write(
+                    *offset_bytes,
+                    &data,
+                    operation.fate,
+                    &mut rng,
+                )
             }
-            Operation::Flush => match flight.action.device {
-                DeviceName::Origin(volume) => self.flush_origin(volume, flight, &mut rng),
+            Operation::Flush => match operation.action.device {
+                DeviceName::Origin(volume) => self.flush_origin(volume, operation, &mut rng),
                 DeviceName::Cache(number) => {
-                    let fate = flight.fate;
-                    self.cache.flush_one(number, flight.order, fate, &mut rng)
+                    let fate = operation.fate;
+                    self.cache
+                        .flush_one(number, operation.order, fate, &mut rng)
                 }
             },
             Operation::Discard {
                 offset_bytes,
                 len_bytes,
             } => {
-                let is_cache = matches!(flight.action.device, DeviceName::Cache(_));
+                let is_cache = matches!(operation.action.device, DeviceName::Cache(_));
                 let support = if is_cache {
                     2
                 } else {
@@ -676,14 +689,14 @@ impl<'a> World<'a> {
                 };
                 match support {
                     0 => Err(forebay_engine::DeviceError::Unsupported),
-                    1 => self.zero(flight, *offset_bytes, 0, &mut rng),
-                    _ => self.zero(flight, *offset_bytes, *len_bytes, &mut rng),
+                    1 => self.zero(operation, *offset_bytes, 0, &mut rng),
+                    _ => self.zero(operation, *offset_bytes, *len_bytes, &mut rng),
                 }
             }
             Operation::WriteZeroes {
                 offset_bytes,
                 len_bytes,
-            } => self.zero(flight, *offset_bytes, *len_bytes, &mut rng),
+            } => self.zero(operation, *offset_bytes, *len_bytes, &mut rng),
         };
         self.rng = rng;
         result
@@ -691,17 +704,17 @@ impl<'a> World<'a> {
 
     fn zero(
         &mut self,
-        flight: &Flight,
+        operation: &InFlight,
         offset_bytes: u64,
         len_bytes: u64,
         rng: &mut Rng,
     ) -> Result<(), forebay_engine::DeviceError> {
-        let device = self.device(flight.action.device);
+        let device = self.device(operation.action.device);
         let place = device.place(offset_bytes);
         if device.is_gone_at(offset_bytes) {
             return Err(forebay_engine::DeviceError::Gone);
         }
-        if let Fate::Fails { landing, .. } = flight.fate {
+        if let Fate::Fails { landing, .. } = operation.fate {
             device.tally.writes += 1;
             device.harm(How::Write, place, len_bytes, &[]);
             if landing > 0 && rng.percent(50) {
@@ -717,17 +730,17 @@ impl<'a> World<'a> {
     fn flush_origin(
         &mut self,
         volume: VolumeSlot,
-        flight: &Flight,
+        operation: &InFlight,
         rng: &mut Rng,
     ) -> Result<(), forebay_engine::DeviceError> {
         let at = usize::from(volume.0);
         let sectors = self.volumes[at].sectors;
-        if matches!(flight.fate, Fate::Good) {
-            return self.origins[at].flush(flight.order, flight.fate, rng);
+        if matches!(operation.fate, Fate::Good) {
+            return self.origins[at].flush(operation.order, operation.fate, rng);
         }
         let mut before = vec![0; sectors as usize * 512];
         self.origins[at].disk.read(0, &mut before);
-        let result = self.origins[at].flush(flight.order, flight.fate, rng);
+        let result = self.origins[at].flush(operation.order, operation.fate, rng);
         let mut after = vec![0; before.len()];
         self.origins[at].disk.read(0, &mut after);
         for sector in 0..sectors {
@@ -786,14 +799,14 @@ impl<'a> World<'a> {
                     self.unanswered()
                 ));
             }
-            let (waits, done) = (self.mail.next_due().is_some(), self.work());
+            let (waits, done) = (self.deliveries.next_due().is_some(), self.work());
             if !self.event(None)? {
                 return Err(format!(
                     "nothing will happen, but these requests have no answer: {}",
                     self.unanswered()
                 ));
             }
-            // A letter can take longer than a shard takes for so many looks at its deadlines.
+            // A delivery can take longer than a shard takes for so many looks at its deadlines.
             if !waits || self.work() != done {
                 events += 1;
             }
@@ -801,13 +814,13 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Counts of the work so far: operations begun and ended, letters sent and delivered.
+    /// Counts of the work so far: operations begun and ended, deliveries sent and delivered.
     fn work(&self) -> (u64, usize, u64, usize) {
         (
             self.submissions,
             self.due.len(),
-            self.mail.sent(),
-            self.mail.len(),
+            self.deliveries.sent(),
+            self.deliveries.len(),
         )
     }
 
@@ -816,7 +829,7 @@ impl<'a> World<'a> {
             .requests
             .values()
             .take(5)
-            .map(|pending| format!("{:?} {:?}", pending.ask, pending.range))
+            .map(|pending| format!("{:?} {:?}", pending.kind, pending.range))
             .collect();
         some.join("; ")
     }

@@ -4,7 +4,7 @@ use forebay_cache::control::Command;
 use forebay_engine::format::geometry::DATA_OFFSET_BYTES;
 use forebay_engine::{Memory, Nanos, Settings, VolumeSlot};
 
-use super::{Ask, Check, Life, World};
+use super::{Check, Kind, Life, World};
 use crate::device::How;
 use crate::disk::{PAGE_BYTES, Survival};
 use crate::model::{Effect, Range};
@@ -22,9 +22,9 @@ impl World<'_> {
                 fua,
             } => {
                 let effect = Effect::Store(self.fresh());
-                self.ask(
+                self.request(
                     Range::of(*volume, *sector, *count),
-                    Ask::Write { effect, fua: *fua },
+                    Kind::Write { effect, fua: *fua },
                 )
             }
             Step::Zeroes {
@@ -34,9 +34,9 @@ impl World<'_> {
                 fua,
             } => {
                 let effect = Effect::Store(ZERO);
-                self.ask(
+                self.request(
                     Range::of(*volume, *sector, *count),
-                    Ask::Write { effect, fua: *fua },
+                    Kind::Write { effect, fua: *fua },
                 )
             }
             Step::Discard {
@@ -44,29 +44,29 @@ impl World<'_> {
                 sector,
                 count,
             } => {
-                let ask = Ask::Write {
+                let kind = Kind::Write {
                     effect: Effect::Discard,
                     fua: false,
                 };
-                self.ask(Range::of(*volume, *sector, *count), ask)
+                self.request(Range::of(*volume, *sector, *count), kind)
             }
             Step::Read {
                 volume,
                 sector,
                 count,
-            } => self.ask(
+            } => self.request(
                 Range::of(*volume, *sector, *count),
-                Ask::Read { prefetch: false },
+                Kind::Read { prefetch: false },
             ),
             Step::Prefetch {
                 volume,
                 sector,
                 count,
-            } => self.ask(
+            } => self.request(
                 Range::of(*volume, *sector, *count),
-                Ask::Read { prefetch: true },
+                Kind::Read { prefetch: true },
             ),
-            Step::Flush { volume } => self.ask(Range::of(*volume, 0, 0), Ask::Flush),
+            Step::Flush { volume } => self.request(Range::of(*volume, 0, 0), Kind::Flush),
             Step::Settle => self.quiesce(),
             Step::Pass { ms } => self.pass(*ms),
             Step::Crash(crash) => self.crash(crash),
@@ -313,7 +313,7 @@ impl World<'_> {
             self.heal()?;
         }
         for volume in 0..self.volumes.len() as u16 {
-            self.ask(Range::of(volume, 0, 0), Ask::Flush)?;
+            self.request(Range::of(volume, 0, 0), Kind::Flush)?;
         }
         self.quiesce()?;
         let crash = crate::plan::Crash {
@@ -357,7 +357,7 @@ impl World<'_> {
                     sector,
                     count: (count - sector).min(block),
                 };
-                self.ask(range, Ask::Write { effect, fua: false })?;
+                self.request(range, Kind::Write { effect, fua: false })?;
             }
         }
         self.quiesce()?;

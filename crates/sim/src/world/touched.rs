@@ -23,7 +23,7 @@ const SUMMARY_BYTES: usize = 4 * PAGE_BYTES;
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) on_cache: bool,
-    /// None if the cache was given up.
+    /// None if the cache was abandoned.
     pub(super) how: Option<How>,
     /// The volume of a flush.
     pub(super) volume: Option<u16>,
@@ -44,10 +44,10 @@ pub(super) struct Touched {
     /// Places of a fault whose operation has not been answered: the index names what is there with
     /// the answer.
     unanswered: Vec<Range<u64>>,
-    /// Some shard gave the cache up.
-    pub(super) is_given_up: bool,
+    /// Some shard failed.
+    pub(super) any_failed: bool,
     /// After which of the faults all had.
-    pub(super) given_up: Option<usize>,
+    pub(super) all_failed: Option<usize>,
     /// Blocks that were answered from memory and then could not be stored.
     pub(super) late: BTreeSet<Block>,
     /// Blocks of each write that may be answered from memory: a write fails as a whole.
@@ -66,8 +66,8 @@ impl Touched {
     /// Another daemon: earlier failures concern no request of this one.
     pub(super) fn another_life(&mut self) {
         self.faults.clear();
-        self.is_given_up = false;
-        self.given_up = None;
+        self.any_failed = false;
+        self.all_failed = None;
         self.late.clear();
         self.written.clear();
     }
@@ -142,7 +142,7 @@ impl World<'_> {
         }
     }
 
-    /// Takes note of a flush of an origin that failed, or of a cache that is given up.
+    /// Takes note of a flush of an origin that failed, or of a cache that failed.
     pub(super) fn note_failure(&mut self, how: Option<How>, volume: Option<u16>) {
         self.touched.faults.push(Fault {
             on_cache: volume.is_none(),
@@ -153,13 +153,13 @@ impl World<'_> {
         });
     }
 
-    /// Takes note of it when the cache is given up.
+    /// Takes note of it when the cache fails.
     pub(super) fn look_for_failure(&mut self) {
         let failed = |engine: &forebay_engine::Engine| engine.failure().is_some();
-        if self.touched.given_up.is_none() && self.engines().any(failed) {
-            self.touched.is_given_up = true;
+        if self.touched.all_failed.is_none() && self.engines().any(failed) {
+            self.touched.any_failed = true;
             if self.engines().all(failed) {
-                self.touched.given_up = Some(self.touched.now());
+                self.touched.all_failed = Some(self.touched.now());
                 self.note_failure(None, None);
             }
         }
@@ -263,7 +263,7 @@ impl World<'_> {
         for segment in self.touched.segments.clone() {
             // Records behind a damaged one are lost with it.
             blocks.extend(self.blocks_at(segment, segment_bytes));
-            // So are those of which only the ring knows yet.
+            // So are those of which only the crash journal knows yet.
             self.add_blocks_named_at(segment..segment + segment_bytes, &mut blocks);
         }
         let count = blocks.len() as u64;

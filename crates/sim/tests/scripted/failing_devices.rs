@@ -85,9 +85,9 @@ fn each_block_of_a_failed_hit_is_tried_again() {
     assert_eq!(counts.get("failed requests"), 0, "\n{counts}");
 }
 
-/// I10: a flush of the origin failed and lost what a read was on its way to. The block had been written
-/// again, but only into memory: it waited for another write of the block to be logged. The read was
-/// made again from the origin.
+/// I10: a flush of the origin failed and lost what a read was on its way to. The block had been
+/// written again, but only into memory: it waited for another write of the block to be logged. The
+/// read was made again from the origin.
 #[test]
 fn a_doubtful_read_sees_what_is_in_memory_alone() {
     let counts = Script::new(16)
@@ -136,7 +136,7 @@ fn a_cache_that_comes_back_after_it_was_abandoned_is_void() {
     }
 }
 
-/// A write through that was in the log when the cache was given up went to the origin at once,
+/// A write through that was in the log when the cache was abandoned went to the origin at once,
 /// because nothing becomes durable in such a log: after a power cut before the record was made the
 /// log still had what was there before, as a clean block (I15).
 #[test]

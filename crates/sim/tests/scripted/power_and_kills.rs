@@ -32,8 +32,8 @@ fn data_that_takes_long_is_never_published_below_a_newer_version() {
     }
 }
 
-/// A ring page of another cache on the same memory validated old entries behind the new head, and
-/// replay took them in (I16).
+/// A journal page of another cache on the same memory validated old entries behind the new head,
+/// and replay took them in (I16).
 #[test]
 fn a_ring_of_another_cache_says_nothing() {
     Script::new(16)
@@ -43,8 +43,8 @@ fn a_ring_of_another_cache_says_nothing() {
         .holds();
 }
 
-/// Recovery's decisions named entries that only the ring knew; after a power cut before all of that
-/// was durable, the next attach reported damage that was none (I14).
+/// Recovery's decisions named entries that only the crash journal knew; after a power cut before
+/// all of that was durable, the next attach reported damage that was none (I14).
 #[test]
 fn recoveries_cut_short_leave_nothing_that_looks_like_damage() {
     for cut in 0..40 {
@@ -61,8 +61,8 @@ fn recoveries_cut_short_leave_nothing_that_looks_like_damage() {
     }
 }
 
-/// Verdicts promised what only the ring had known; a recovery that was cut short by power left
-/// some of them and not others, and the next attach missed segments (I14).
+/// Verdicts promised what only the crash journal had known; a recovery that was cut short by power
+/// left some of them and not others, and the next attach missed segments (I14).
 #[test]
 fn verdicts_promise_only_what_was_promised_before() {
     Script::new(32)

@@ -5,8 +5,8 @@ use forebay_sim::disk::Survival;
 use forebay_sim::plan::{Harm, Target};
 use forebay_sim::{Script, Step};
 
-/// A dead segment waited for a slow read, the read ended without a look at reclaim, and writes
-/// waited for room that would never come.
+/// A segment below its tail waited for a slow read, the read ended without a look at reclaim, and
+/// writes waited for room that would never come.
 #[test]
 fn a_segment_that_waited_for_a_slow_read_is_reclaimed_after_it() {
     Script::new(64)

@@ -165,7 +165,8 @@ fn unreadable_dirty_blocks_hold_up_no_writes() {
 }
 
 /// A copy of a dirty block that reclaim had begun was published as dirty although write-back had
-/// ended meanwhile; a write around the cache that knew the block as clean then dropped it (I5).
+/// ended meanwhile; a write that bypasses the cache that knew the block as clean then dropped it
+/// (I5).
 #[test]
 fn a_copy_of_what_was_written_back_meanwhile_is_clean() {
     for slow_ms in [1, 5, 20, 100] {

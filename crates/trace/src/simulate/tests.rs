@@ -28,13 +28,13 @@ fn misses(accesses: &Accesses, policy: PolicyKind, size_blocks: u64) -> u64 {
 }
 
 /// Which accesses hit (`h`) and missed (`m`): a miss is what one more access adds.
-fn story(policy: PolicyKind, size: u64, letters: &str) -> String {
+fn hits_and_misses(policy: PolicyKind, size: u64, letters: &str) -> String {
     let blocks: Vec<u64> = letters.bytes().map(u64::from).collect();
     // OPT depends on what follows, so it sees the whole trace each time.
     let all = accesses(blocks);
     let next = next_uses(all.blocks(), all.footprint());
-    struct Story<'a>(&'a [u32]);
-    impl Visit for Story<'_> {
+    struct Accesses<'a>(&'a [u32]);
+    impl Visit for Accesses<'_> {
         type Result = String;
         fn run<P: Policy>(self, mut policy: P) -> String {
             let hits = self.0.iter().map(|&block| policy.access(block));
@@ -47,7 +47,7 @@ fn story(policy: PolicyKind, size: u64, letters: &str) -> String {
         all.footprint(),
         &next,
         1,
-        Story(all.blocks()),
+        Accesses(all.blocks()),
     )
 }
 
@@ -81,7 +81,7 @@ fn each_policy_follows_its_paper() {
         // b is needed later than a.
         (P::Opt, 2, "abcab", "mmmhm"),
     ] {
-        let found = story(policy, size, letters);
+        let found = hits_and_misses(policy, size, letters);
         assert_eq!(found, expected, "{policy} of {size} on {letters}");
     }
 }

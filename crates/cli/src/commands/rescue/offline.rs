@@ -29,9 +29,9 @@ pub(super) fn dirty(args: &RescueArgs) -> Result<Dirty> {
         );
     }
     let superblock = attached.superblock;
-    if superblock.given_up {
+    if superblock.abandoned {
         refuse!(
-            "the cache was given up: of what it holds, only what is on record is newer than on the disks. Write that \
+            "the cache was abandoned: of what it holds, only what is on record is newer than on the disks. Write that \
              out with `forebay drain --offline`"
         );
     }

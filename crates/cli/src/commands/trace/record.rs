@@ -21,7 +21,7 @@ use crate::units::duration;
 /// Interval at which the end is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 /// The longest time that the daemon may take to send the rest.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: &RecordArgs) -> Result<()> {
     if !args
@@ -169,7 +169,7 @@ impl Recording {
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
                 Err(error) => return Err(error.into()),
             }
-            if self.ending.is_some_and(|since| since.elapsed() > PATIENCE) {
+            if self.ending.is_some_and(|since| since.elapsed() > TIMEOUT) {
                 break;
             }
         }

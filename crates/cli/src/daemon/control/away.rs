@@ -12,6 +12,7 @@ use super::who::Who;
 use crate::config::VolumePlan;
 use crate::daemon::state::{AwayVolume, Daemon};
 use crate::failure::{self, refuse};
+use crate::lock::lock;
 use crate::thread;
 use crate::units::size;
 
@@ -71,8 +72,7 @@ impl Daemon {
     /// Serves volumes whose missing devices have come. One that was refused waits for a reload.
     fn bring_back_found(&self) {
         let missing: Vec<VolumePlan> = {
-            let plan = self.plan.lock();
-            let plan = plan.unwrap_or_else(std::sync::PoisonError::into_inner);
+            let plan = lock(&self.plan);
             let is_away = |planned: &&VolumePlan| {
                 let away = self.away_volume(&planned.called());
                 away.is_some_and(|away| !away.is_refused)

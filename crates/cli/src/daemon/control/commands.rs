@@ -174,10 +174,10 @@ impl Run<'_, '_> {
                 step
             };
             happened = match step {
-                Step::Tell(instruction) => Happened::Told(self.tell(&instruction)?),
+                Step::Instruct(instruction) => Happened::Instructed(self.tell(&instruction)?),
                 Step::Look(instruction) => {
                     self.listen()?;
-                    Happened::Told(self.tell(&instruction)?)
+                    Happened::Instructed(self.tell(&instruction)?)
                 }
                 Step::Record(change) => Happened::Recorded(self.record(&change)?),
                 Step::Flush(volume) => Happened::Flushed(self.flush(volume)?),
@@ -286,7 +286,7 @@ impl Run<'_, '_> {
         Ok(result)
     }
 
-    /// Flushes a volume, and serves notices meanwhile: of a cache that is given up, no flush is
+    /// Flushes a volume, and serves notices meanwhile: of a cache that failed, no flush is
     /// answered before that is on record.
     fn flush(&mut self, volume: VolumeSlot) -> Result<bool> {
         let (sender, receiver) = channel();

@@ -46,7 +46,7 @@ pub(super) struct Parameters {
 }
 
 /// A call, and who waits for its answer.
-pub(super) struct Asked<'a> {
+pub(super) struct MethodCall<'a> {
     pub(super) daemon: &'a Arc<Daemon>,
     pub(super) stream: &'a UnixStream,
     /// The client hears how far it is.
@@ -54,10 +54,10 @@ pub(super) struct Asked<'a> {
     pub(super) given: &'a Parameters,
 }
 
-impl Asked<'_> {
+impl MethodCall<'_> {
     /// Does what the method says.
     pub(super) fn carry_out(&self, method: &str) -> Result<Value> {
-        let Asked { daemon, given, .. } = self;
+        let MethodCall { daemon, given, .. } = self;
         match method {
             "org.forebay.Status" => Ok(serde_json::to_value(daemon.status()?)?),
             "org.forebay.History" => {
@@ -168,7 +168,7 @@ impl Asked<'_> {
     }
 
     fn attach(&self) -> Result<Value> {
-        let Asked { daemon, given, .. } = self;
+        let MethodCall { daemon, given, .. } = self;
         daemon.check_may_leave_file()?;
         let origin = need(&given.origin, "origin")?;
         let mode = given.mode.as_deref().map(mode).transpose()?;
@@ -187,7 +187,7 @@ impl Asked<'_> {
     }
 
     fn change_space(&self, method: &str) -> Result<Value> {
-        let Asked { daemon, given, .. } = self;
+        let MethodCall { daemon, given, .. } = self;
         if gone(self.stream) {
             // It may be over before anybody looks whether the client is still there.
             return Err(Interrupted("nothing was begun".to_owned()).into());
@@ -213,7 +213,7 @@ impl Asked<'_> {
 
     /// Ends with the process: the client is answered before.
     fn stop(&self) -> Result<Value> {
-        let Asked {
+        let MethodCall {
             daemon,
             stream,
             given,

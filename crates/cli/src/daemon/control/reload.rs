@@ -13,6 +13,7 @@ use crate::daemon::state::Daemon;
 use crate::device::attach::{self, Origin};
 use crate::device::same_device::Identity;
 use crate::failure::{self, wrong_usage};
+use crate::lock::lock;
 use crate::profiles::Profile;
 use crate::root_storage;
 use crate::settings::OwnSettings;
@@ -38,10 +39,7 @@ impl Daemon {
     /// cannot be had.
     pub(super) fn reload(&self, who: &Who) -> Result<Value> {
         // Reloads come one at a time.
-        let mut current = self
-            .plan
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut current = lock(&self.plan);
         let Some(source) = &current.source else {
             wrong_usage!(
                 "this daemon was started without a configuration file: use `forebay set`, `mode` and `attach`"

@@ -1,7 +1,5 @@
 //! Another name for a volume, while clients use it.
 
-use std::sync::PoisonError;
-
 use anyhow::{Context, Result};
 use forebay_cache::control::Command;
 use forebay_engine::VolumeSlot;
@@ -12,6 +10,7 @@ use crate::config::Plan;
 use crate::daemon::state::{Admin, AwayVolume, Daemon, VolumeSide};
 use crate::device::attach;
 use crate::failure::wrong_usage;
+use crate::lock::lock;
 use crate::quoting::in_shell;
 
 impl Admin {
@@ -51,7 +50,7 @@ impl Daemon {
         attach::check_new_name(new, "choose another")?;
         let export_name = ExportName::new(new)?;
         // A reload compares names with those of the plan: one after the other.
-        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plan = lock(&self.plan);
         if let Some(volume) = self.volume(new)
             && (old == new || volume.formerly.iter().any(|former| former == old))
         {

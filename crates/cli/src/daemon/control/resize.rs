@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -16,6 +16,7 @@ use crate::device::cache_storage;
 use crate::device::lost::what_is_lost;
 use crate::device::same_device::Identity;
 use crate::failure::{refuse, wrong_usage};
+use crate::lock::lock;
 use crate::units::size;
 
 /// Progress of emptying the departing segments.
@@ -183,7 +184,7 @@ impl Daemon {
 
     /// Changes the devices in the plan of the next start: a reload compares with that.
     fn change_planned_devices(&self, change: impl FnOnce(&mut Vec<PathBuf>)) {
-        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plan = lock(&self.plan);
         if let Some(cache) = &mut plan.cache {
             change(&mut cache.devices);
         }
@@ -204,7 +205,7 @@ impl Daemon {
             tracing::info!("{what}");
             self.events.note("resize", what);
         }
-        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = lock(&self.plan);
         let source = plan.source.as_ref();
         Ok(Resized {
             end_bytes,

@@ -1,7 +1,6 @@
 //! The state of a running daemon as a configuration file that serves the same again.
 
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 
 use anyhow::{Context, Result};
 use forebay_engine::{Mode, Settings};
@@ -12,6 +11,7 @@ use crate::config::{DEFAULT_MEMORY_BYTES, Plan};
 use crate::daemon::state::{Admin, Daemon};
 use crate::device::attach;
 use crate::device::image_format::OriginFormat;
+use crate::lock::lock;
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Address;
 use crate::settings::{self, OwnSettings};
@@ -22,7 +22,7 @@ impl Daemon {
     /// JSON.
     pub(super) fn running_config(&self) -> Result<Value> {
         // In the order in which reload takes the two locks.
-        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = lock(&self.plan);
         let admin = self.admin();
         let table = table(&plan, &admin)?;
         let notes = notes(&plan);

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::answer::{error_reply, send};
 use super::call::{Call, next_message};
-use super::methods::Asked;
+use super::methods::MethodCall;
 use crate::daemon::seldom;
 use crate::daemon::state::Daemon;
 use crate::daemon::visitors::{PAUSE, Visit, Visitors};
@@ -98,13 +98,13 @@ fn carry_out(daemon: &Arc<Daemon>, stream: &UnixStream, message: &[u8]) -> bool 
 
 fn answer(daemon: &Arc<Daemon>, stream: &UnixStream, call: &Call) -> bool {
     let result = call.given().and_then(|given| {
-        let asked = Asked {
+        let called = MethodCall {
             daemon,
             stream,
             more: call.more,
             given: &given,
         };
-        asked.carry_out(&call.method)
+        called.carry_out(&call.method)
     });
     match result {
         Ok(parameters) => send(stream, &json!({ "parameters": parameters })),

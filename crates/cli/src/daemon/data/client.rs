@@ -2,9 +2,9 @@
 
 use forebay_engine::{Buf, Memory, Nanos, VolumeSlot};
 use forebay_frontend::nbd::{
-    Command, Connection, ErrorCode, Event, Parts, Phase, Piece, Request, Ticket,
+    Command, Connection, ErrorCode, Event, OutputPart, Parts, Phase, Request, Ticket,
 };
-use forebay_io::{SendPiece, Token};
+use forebay_io::{SendPart, Token};
 
 use super::admitted::Admitted;
 use super::held_back::HeldBack;
@@ -19,7 +19,7 @@ pub(in crate::daemon) const INLET_BYTES: usize = 128 << 10;
 const DIRECT_BYTES: usize = 16 << 10;
 /// The longest time a client may leave its answers unread, or a payload unsent, while others wait
 /// for the memory that holds them; and any message unfinished while others wait for its place.
-const PATIENCE: Nanos = Nanos(10 * Nanos::SECOND.0);
+const TIMEOUT: Nanos = Nanos(10 * Nanos::SECOND.0);
 
 /// A client's next request, which waits for memory.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ enum Blocked {
 /// A client.
 #[derive(Debug)]
 pub(super) struct Client {
-    name: u32,
+    id: u32,
     pub(in crate::daemon) nbd: Connection,
     socket: Socket,
     pub(in crate::daemon) volume: VolumeSlot,
@@ -64,12 +64,12 @@ impl Client {
     pub(in crate::daemon) fn queue(&mut self, busy: &mut Vec<u32>) {
         if !self.queued {
             self.queued = true;
-            busy.push(self.name);
+            busy.push(self.id);
         }
     }
 
     /// Whether memory is lent to it for a payload that is still to come. Of one that is gone it
-    /// comes back when it is buried.
+    /// comes back when it is removed.
     fn owes_payload(&mut self) -> bool {
         self.nbd.payload_space().next().is_some()
     }
@@ -101,7 +101,7 @@ impl Worker {
         };
         self.inlet.bytes_mut(inlet)[..unread.len()].copy_from_slice(&unread);
         let client = Client {
-            name: 0,
+            id: 0,
             nbd,
             socket,
             volume,
@@ -118,9 +118,9 @@ impl Worker {
             gone: false,
             queued: false,
         };
-        let name = self.clients.insert(Box::new(client));
-        if let Some(client) = self.clients.get_mut(name) {
-            client.name = name;
+        let id = self.clients.insert(Box::new(client));
+        if let Some(client) = self.clients.get_mut(id) {
+            client.id = id;
             client.queue(&mut self.busy);
         }
     }
@@ -128,10 +128,10 @@ impl Worker {
     /// Looks after every client that has something to do.
     pub(super) fn serve_clients(&mut self) {
         let mut busy = std::mem::take(&mut self.busy);
-        for name in busy.drain(..) {
-            if let Some(client) = self.clients.get_mut(name) {
+        for id in busy.drain(..) {
+            if let Some(client) = self.clients.get_mut(id) {
                 client.queued = false;
-                self.serve_client(name);
+                self.serve_client(id);
             }
         }
         // Clients that were queued meanwhile have their turn after the shards.
@@ -139,32 +139,32 @@ impl Worker {
         self.busy = busy;
     }
 
-    fn serve_client(&mut self, name: u32) {
-        self.take_requests(name);
-        self.send(name);
-        self.release(name);
-        self.receive(name);
-        self.bury(name);
+    fn serve_client(&mut self, id: u32) {
+        self.take_requests(id);
+        self.send(id);
+        self.release(id);
+        self.receive(id);
+        self.remove_ended(id);
     }
 
     /// Turns received bytes into requests until more bytes, memory or answers are needed.
-    fn take_requests(&mut self, name: u32) {
+    fn take_requests(&mut self, id: u32) {
         loop {
-            if !self.unblock(name) {
+            if !self.unblock(id) {
                 return;
             }
-            let Some(client) = self.clients.get_mut(name) else {
+            let Some(client) = self.clients.get_mut(id) else {
                 return;
             };
             if client.receiving || client.gone || self.paused || client.held_back {
                 return;
             }
             let volume = client.volume;
-            if self.hold_back(volume, HeldBack::Client(name)) {
-                self.read_no_further(name);
+            if self.hold_back(volume, HeldBack::Client(id)) {
+                self.read_no_further(id);
                 return;
             }
-            let Some(client) = self.clients.get_mut(name) else {
+            let Some(client) = self.clients.get_mut(id) else {
                 return;
             };
             let input = &self.inlet.bytes(client.inlet)[client.unread.clone()];
@@ -174,7 +174,7 @@ impl Worker {
             match step.event {
                 None => return,
                 Some(Event::Opened(_)) => unreachable!("a client opened its export before"),
-                Some(Event::Write(request, parts)) => self.take_off(name, volume, request, parts),
+                Some(Event::Write(request, parts)) => self.submit_nbd(id, volume, request, parts),
                 Some(Event::Payload {
                     ticket,
                     offset_bytes,
@@ -189,14 +189,14 @@ impl Worker {
                 Some(Event::Request(request)) if request.command == Command::Read => {
                     client.blocked = Some(Blocked::Read(request));
                 }
-                Some(Event::Request(request)) => self.take_off(name, volume, request, Parts::new()),
+                Some(Event::Request(request)) => self.submit_nbd(id, volume, request, Parts::new()),
             }
         }
     }
 
     /// Finds memory for the request that waits for it; says whether none waits any more.
-    fn unblock(&mut self, name: u32) -> bool {
-        let Some(client) = self.clients.get_mut(name) else {
+    fn unblock(&mut self, id: u32) -> bool {
+        let Some(client) = self.clients.get_mut(id) else {
             return false;
         };
         let volume = client.volume;
@@ -211,15 +211,15 @@ impl Worker {
         };
         let parts = self.alloc_parts(volume, offset_bytes, len_bytes);
         if parts.is_none() && self.memory_will_return() {
-            self.starving.push(name);
+            self.starving.push(id);
             return false;
         }
-        let Some(client) = self.clients.get_mut(name) else {
+        let Some(client) = self.clients.get_mut(id) else {
             return false;
         };
         match (client.blocked.take(), parts) {
             (Some(Blocked::Read(request)), Some(parts)) => {
-                self.take_off(name, volume, request, parts)
+                self.submit_nbd(id, volume, request, parts)
             }
             (Some(Blocked::Read(request)), None) => {
                 client
@@ -245,34 +245,34 @@ impl Worker {
                 .clients
                 .iter_mut()
                 .any(|client| client.sending || client.owes_payload())
-            || self.give_up_spare_memory()
+            || self.release_spare_memory()
     }
 
     /// Has clients that wait for memory try again.
     pub(super) fn wake_starving(&mut self) {
-        for name in std::mem::take(&mut self.starving) {
-            if let Some(client) = self.clients.get_mut(name) {
+        for id in std::mem::take(&mut self.starving) {
+            if let Some(client) = self.clients.get_mut(id) {
                 client.queue(&mut self.busy);
             }
         }
     }
 
-    fn read_no_further(&mut self, name: u32) {
-        if let Some(client) = self.clients.get_mut(name) {
+    fn read_no_further(&mut self, id: u32) {
+        if let Some(client) = self.clients.get_mut(id) {
             client.held_back = true;
         }
     }
 
     /// Has a client go on that was held back.
-    pub(super) fn read_on(&mut self, name: u32) {
-        if let Some(client) = self.clients.get_mut(name) {
+    pub(super) fn read_on(&mut self, id: u32) {
+        if let Some(client) = self.clients.get_mut(id) {
             client.held_back = false;
             client.queue(&mut self.busy);
         }
     }
 
-    fn send(&mut self, name: u32) {
-        let Some(client) = self.clients.get_mut(name) else {
+    fn send(&mut self, id: u32) {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         if client.sending || client.gone {
@@ -287,21 +287,21 @@ impl Worker {
             return;
         }
         let pieces = output.map(|piece| match piece {
-            Piece::Bytes(bytes) => SendPiece::Bytes(bytes),
-            Piece::Buf { buf, skip_bytes } => SendPiece::Buf { buf, skip_bytes },
+            OutputPart::Bytes(bytes) => SendPart::Bytes(bytes),
+            OutputPart::Buf { buf, skip_bytes } => SendPart::Buf { buf, skip_bytes },
         });
-        self.ring.send_pieces(
+        self.ring.send_parts(
             client.socket.as_fd(),
             pieces,
-            Token::new(SENT, u64::from(name)),
+            Token::new(SENT, u64::from(id)),
         );
         client.sending = true;
         client.sending_since = self.now;
     }
 
     /// Frees the buffers that the connection no longer needs.
-    fn release(&mut self, name: u32) {
-        let Some(client) = self.clients.get_mut(name) else {
+    fn release(&mut self, id: u32) {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         let mut released = std::mem::take(&mut self.released);
@@ -312,8 +312,8 @@ impl Worker {
         self.released = released;
     }
 
-    fn receive(&mut self, name: u32) {
-        let Some(client) = self.clients.get_mut(name) else {
+    fn receive(&mut self, id: u32) {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         let waits = client.blocked.is_some() || client.held_back;
@@ -328,7 +328,7 @@ impl Worker {
             bytes.copy_within(client.unread.clone(), 0);
             client.unread = 0..client.unread.len();
         }
-        let token = Token::new(RECEIVED, u64::from(name));
+        let token = Token::new(RECEIVED, u64::from(id));
         client.direct_bytes = client
             .nbd
             .payload_space()
@@ -355,8 +355,8 @@ impl Worker {
         self.ring.recv_parts(client.socket.as_fd(), &places, token);
     }
 
-    pub(super) fn received(&mut self, name: u32, result: i32) {
-        let Some(client) = self.clients.get_mut(name) else {
+    pub(super) fn received(&mut self, id: u32, result: i32) {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         client.receiving = false;
@@ -378,8 +378,8 @@ impl Worker {
         client.queue(&mut self.busy);
     }
 
-    pub(in crate::daemon) fn sent(&mut self, name: u32, result: i32) {
-        let Some(client) = self.clients.get_mut(name) else {
+    pub(in crate::daemon) fn sent(&mut self, id: u32, result: i32) {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         client.sending = false;
@@ -391,8 +391,8 @@ impl Worker {
     }
 
     /// Forgets a client whose socket is shut down once nothing refers to it any more.
-    fn bury(&mut self, name: u32) {
-        let Some(client) = self.clients.get_mut(name) else {
+    fn remove_ended(&mut self, id: u32) {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         if !client.gone || client.receiving || client.sending {
@@ -404,8 +404,8 @@ impl Worker {
         }
         client.blocked = None;
         client.nbd.abandon();
-        self.release(name);
-        let Some(client) = self.clients.get_mut(name) else {
+        self.release(id);
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         if client.nbd.in_flight() > 0 {
@@ -418,7 +418,7 @@ impl Worker {
             Some(reason) => tracing::debug!("a connection ended: {reason}"),
             None => tracing::debug!("a connection was closed"),
         }
-        if let Some(client) = self.clients.remove(name) {
+        if let Some(client) = self.clients.remove(id) {
             self.inlet.free(client.inlet);
         }
     }
@@ -427,14 +427,14 @@ impl Worker {
     pub(super) fn end_slow_clients(&mut self) {
         let (now, starving) = (self.now, self.is_short_of_memory());
         for client in self.clients.iter_mut() {
-            if starving && client.sending && now.since(client.sending_since) > PATIENCE {
+            if starving && client.sending && now.since(client.sending_since) > TIMEOUT {
                 seldom::HELD_UP.warn(format_args!(
                     "a client does not read its answers while others wait for memory; its connection is closed"
                 ));
                 client.cut();
                 client.queue(&mut self.busy);
             }
-            let stalls = now.since(client.received_at) > PATIENCE && client.owes_payload();
+            let stalls = now.since(client.received_at) > TIMEOUT && client.owes_payload();
             if starving && stalls && !client.gone {
                 seldom::HELD_UP.warn(format_args!(
                     "a client does not send the data of its write while others wait for memory; its connection is closed"
@@ -444,7 +444,7 @@ impl Worker {
             }
             // A client that waits for its next request may stay; these wait for nothing.
             let halts = client.nbd.is_mid_message() && client.blocked.is_none();
-            let halted = halts && now.since(client.received_at) > PATIENCE;
+            let halted = halts && now.since(client.received_at) > TIMEOUT;
             if halted && client.seat.is_wanted() && !client.gone {
                 seldom::HELD_UP.warn(format_args!(
                     "a client stopped in the middle of a message while others wait for its place; its connection is closed"

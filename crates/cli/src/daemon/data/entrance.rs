@@ -14,7 +14,7 @@ mod newcomer;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -25,15 +25,17 @@ use forebay_io::{Arena, Pool};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use self::crowd::{COURTESY, DEADLINE, Room, room};
+use self::crowd::{DEADLINE, room};
 use self::newcomer::{Newcomer, Turn};
 use super::admitted::Admitted;
 use super::exports::Exports;
 use super::link::{Link, Message};
 use super::listener::Listener;
 use super::seats::Seats;
+use crate::daemon::room::{COURTESY, Room};
 use crate::daemon::seldom;
 use crate::failure::in_words;
+use crate::lock::lock;
 use crate::network::nbd::Tls;
 use crate::thread;
 
@@ -91,7 +93,7 @@ impl Entrance {
         self.closing.store(true, Ordering::Release);
         // The counter is full only if the bell was rung before.
         let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = lock(&self.thread);
         if thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::warn!("the thread for new clients broke down (it says where above)");
         }
@@ -260,7 +262,7 @@ impl Hall {
         for _ in 0..ACCEPTED {
             let now = Instant::now();
             let made_by = match self.room(at, now) {
-                Room::There => None,
+                Room::There | Room::None => None,
                 Room::MadeBy(newcomer) => Some(newcomer),
                 Room::At(then) => {
                     self.resting[at] = Some(then);

@@ -1,12 +1,13 @@
 //! Exports that new clients find, in one table for all listeners.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use anyhow::Result;
 use forebay_engine::VolumeSlot;
 use forebay_frontend::nbd::{Export, ExportId, ExportName, ExportTable};
 
 use crate::device::attach::Origin;
+use crate::lock::lock;
 
 /// The table, and exports that are taken out of it for a while.
 #[derive(Debug, Default)]
@@ -72,13 +73,11 @@ impl Exports {
 
     /// The table, which stays as it is until the guard is dropped.
     pub(super) fn offered(&self) -> MutexGuard<'_, ExportTable> {
-        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.offered)
     }
 
     fn withdrawn(&self) -> MutexGuard<'_, Vec<Export>> {
-        self.withdrawn
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.withdrawn)
     }
 }
 

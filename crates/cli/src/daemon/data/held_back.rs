@@ -66,7 +66,7 @@ impl Worker {
 
     fn go_on(&mut self, who: HeldBack) {
         match who {
-            HeldBack::Client(name) => self.read_on(name),
+            HeldBack::Client(id) => self.read_on(id),
             HeldBack::Tag(place, tag) => self.ublk.begin_again(place, tag),
         }
     }

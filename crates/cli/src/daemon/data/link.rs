@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Sender, channel};
 
 use forebay_engine::VolumeSlot;
-use forebay_frontend::nbd::Extent;
+use forebay_frontend::nbd::StatusExtent;
 use forebay_io::Waker;
 
 use super::admitted::Admitted;
@@ -16,24 +16,24 @@ pub(in crate::daemon) enum Message {
     Client(Box<Admitted>),
     /// A message of another worker's part of the cache to this worker's.
     Host(forebay_cache::Message),
-    /// A question about blocks of a shard of this worker.
-    Ask(Question),
-    /// The answer to such a question.
-    Told(u32, Vec<Extent>),
+    /// A query about blocks of a shard of this worker.
+    StatusQuery(StatusQuery),
+    /// The reply to such a query.
+    StatusReply(u32, Vec<StatusExtent>),
     /// Something to be done between two turns of the loop.
     Task(Box<dyn FnOnce(&mut Worker) + Send>),
 }
 
 /// Which blocks of a shard are cached and dirty?
 #[derive(Clone, Copy, Debug)]
-pub(in crate::daemon) struct Question {
+pub(in crate::daemon) struct StatusQuery {
     pub(in crate::daemon) shard: u16,
     pub(in crate::daemon) volume: VolumeSlot,
     pub(in crate::daemon) offset_bytes: u64,
     pub(in crate::daemon) len_bytes: u32,
-    /// The worker that asks, and its name for the question.
-    pub(super) asker: usize,
-    pub(super) flight: u32,
+    /// The worker that asks, and its number for the query.
+    pub(super) requester: usize,
+    pub(super) in_flight: u32,
 }
 
 /// The worker has ended.

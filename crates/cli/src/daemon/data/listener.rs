@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use forebay_frontend::nbd::{Peer, TlsPolicy};
+use forebay_io::{DAEMON_END_TIMEOUT, retry_for};
 
-use crate::device::patience::{OF_A_DAEMON_THAT_ENDED, patiently};
 use crate::failure::{Refused, refuse};
 use crate::network::access::SocketAccess;
 use crate::network::nbd::{Address, Tls};
@@ -197,8 +197,8 @@ pub(in crate::daemon) fn bind_unix(path: &Path, access: &SocketAccess) -> Result
         );
     }
     if there.is_some() {
-        let answered = patiently(
-            OF_A_DAEMON_THAT_ENDED,
+        let answered = retry_for(
+            DAEMON_END_TIMEOUT,
             || {
                 if nobody_listens(path) {
                     Ok(())

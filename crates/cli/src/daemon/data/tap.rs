@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
-use forebay_cache::Asked;
+use forebay_cache::ClientRequest;
 use forebay_engine::{Nanos, RequestKind, VolumeSlot};
 use forebay_trace::Kind;
 use smallvec::SmallVec;
@@ -86,14 +86,14 @@ impl Taps {
     }
 
     /// Shows a request to those who watch its volume. `at` is the beginning of the turn.
-    pub(in crate::daemon) fn show(&self, at: Nanos, asked: &Asked) {
-        let Some(taps) = self.0.get(usize::from(asked.volume.0)) else {
+    pub(in crate::daemon) fn show(&self, at: Nanos, request: &ClientRequest) {
+        let Some(taps) = self.0.get(usize::from(request.volume.0)) else {
             return;
         };
         if taps.is_empty() {
             return;
         }
-        let kind = match asked.kind {
+        let kind = match request.kind {
             RequestKind::Read => Kind::Read,
             RequestKind::Write { .. } => Kind::Write,
             RequestKind::WriteZeroes { .. } => Kind::WriteZeroes,
@@ -104,8 +104,8 @@ impl Taps {
         };
         let seen = Seen {
             at,
-            offset_bytes: asked.offset_bytes,
-            len_bytes: asked.len_bytes,
+            offset_bytes: request.offset_bytes,
+            len_bytes: request.len_bytes,
             kind,
         };
         taps.iter().for_each(|tap| tap.see(seen));

@@ -5,7 +5,7 @@
 //! ```text
 //! socket ─ recv ─> client.rs: NBD bytes to requests ─> flight.rs: buffers
 //! (ublk driver ─> ublk/queue.rs: descriptors to requests ─> flight.rs)
-//!     ─> Host::launch ─> next_order ─> Driver ─ io_uring ─> complete ─> next_answer
+//!     ─> Host::submit ─> next_order ─> Driver ─ io_uring ─> complete ─> next_answer
 //!     ─> flight.rs ─> client.rs: reply ─ send ─> socket
 //! ```
 //!
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use forebay_cache::{Answer, ControlFlush, Host, Instruction, Order, Shard, Shared, Slots};
+use forebay_cache::{Answer, ControlFlush, Host, Instruction, Order, Shard, Shared};
 use forebay_engine::{
-    Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Stats, VolumeSlot,
+    Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Slots, Stats, VolumeSlot,
 };
 use forebay_frontend::nbd::ExportTable;
 use forebay_io::{
@@ -26,8 +26,8 @@ use forebay_io::{
 
 use super::adaptive_polling::AdaptivePolling;
 use super::client::Client;
-use super::flight::{Asker, Flight};
 use super::held_back::HeldBackList;
+use super::in_flight::{InFlight, Requester};
 use super::link::{Link, Message};
 use super::served::{Clock, ServedVolume, TimedDevice};
 use super::tap::Taps;
@@ -65,7 +65,7 @@ pub(in crate::daemon) struct Worker {
     notices: Sender<Notice>,
     pub(in crate::daemon) peers: Vec<Link>,
     /// This thread's part of the cache.
-    pub(in crate::daemon) host: Host<Flight>,
+    pub(in crate::daemon) host: Host<InFlight>,
     /// The cache's devices by number, one of the driver's for each shard.
     cache_devices: Vec<(u8, DriverDevice)>,
     pub(in crate::daemon) volumes: Vec<Option<(ServedVolume, DriverDevice)>>,
@@ -76,7 +76,7 @@ pub(in crate::daemon) struct Worker {
     /// Durations of requests of this thread's clients.
     pub(in crate::daemon) times: VolumeTimes,
     /// Askers of blocks that another worker knows of.
-    pub(super) questions: Slots<Asker>,
+    pub(super) status_queries: Slots<Requester>,
     /// Waiters for flushes of the control plane.
     control_flushes: Vec<(Device, Sender<ControlFlush>)>,
     failing: Arc<Failing>,
@@ -92,7 +92,7 @@ pub(in crate::daemon) struct Worker {
     /// Kept so that giving buffers back allocates nothing.
     pub(in crate::daemon) released: Vec<u64>,
     /// A request was answered this turn.
-    pub(super) landed: bool,
+    pub(super) has_finished: bool,
     adaptive_polling: AdaptivePolling,
     /// No request is taken from clients (while a volume is removed).
     pub(in crate::daemon) paused: bool,
@@ -141,7 +141,7 @@ impl Worker {
             no_exports: ExportTable::default(),
             taps: Taps::default(),
             times: VolumeTimes::default(),
-            questions: Slots::default(),
+            status_queries: Slots::default(),
             control_flushes: Vec::new(),
             failing: parts.failing,
             clients: Slots::default(),
@@ -150,7 +150,7 @@ impl Worker {
             starving: Vec::new(),
             held_back: HeldBackList::default(),
             released: Vec::new(),
-            landed: false,
+            has_finished: false,
             adaptive_polling: AdaptivePolling::default(),
             paused: false,
             completions: Vec::new(),
@@ -269,14 +269,14 @@ impl Worker {
         self.volumes[at] = Some((volume, device));
     }
 
-    /// Forgets a retired volume; says how much still stands in the way.
+    /// Forgets a detached volume; says how much still stands in the way.
     fn remove_volume(&mut self, slot: VolumeSlot) -> Result<(), u64> {
         let used = self
             .clients
             .iter_mut()
             .filter(|client| client.volume == slot)
             .count();
-        let used = used + self.questions.len();
+        let used = used + self.status_queries.len();
         if used > 0 {
             return Err(used as u64);
         }
@@ -306,10 +306,10 @@ impl Worker {
 
     /// Gives back memory that serves no request yet; says whether there was any, of which what a
     /// device is reading into follows.
-    pub(super) fn give_up_spare_memory(&mut self) -> bool {
+    pub(super) fn release_spare_memory(&mut self) -> bool {
         let mut any = false;
         for shard in self.host.shards_mut() {
-            any |= shard.give_up_spare_memory(&mut self.arena);
+            any |= shard.release_spare_memory(&mut self.arena);
         }
         any
     }
@@ -370,8 +370,8 @@ impl Worker {
         self.driver.in_flight() == 0 && self.host.is_settled()
     }
 
-    /// Gives the rings and memory buffers of this worker's shards back, removing their files. A
-    /// buffer that still holds what is nowhere else stays, for the next daemon.
+    /// Gives the crash journals and memory buffers of this worker's shards back, removing their
+    /// files. A buffer that still holds what is nowhere else stays, for the next daemon.
     pub(in crate::daemon) fn remove_shared_memory(&mut self) {
         for number in self.host.own_shards().to_vec() {
             let engine = self.host.engine(number);
@@ -382,7 +382,7 @@ impl Worker {
                     "{held} acknowledged blocks of a volume that is not there stay in memory until the next start: do not restart the machine before"
                 );
             }
-            let shared = self.arena.detach_ring(number).into_iter().chain(buffer);
+            let shared = self.arena.detach_journal(number).into_iter().chain(buffer);
             for error in shared.filter_map(|memory| memory.remove().err()) {
                 let why = crate::failure::describe(&error.into());
                 tracing::warn!("{why}; see `forebay memory`");
@@ -414,7 +414,7 @@ impl Worker {
     fn turn(&mut self) -> Result<(), UringError> {
         let timeout = self.time_to_wait();
         let work_left = self.busy.is_empty();
-        if std::mem::take(&mut self.landed) && work_left && self.host.requests() == 0 {
+        if std::mem::take(&mut self.has_finished) && work_left && self.host.requests() == 0 {
             self.ring.submit_and_wait(0, None)?;
             let ring = &mut self.ring;
             self.adaptive_polling.look(|| ring.has_completions());
@@ -439,7 +439,7 @@ impl Worker {
                 break;
             }
         }
-        self.report_abandonment();
+        self.report_failure();
         self.answer_control();
         Ok(())
     }
@@ -476,8 +476,10 @@ impl Worker {
             match message {
                 Message::Host(message) => self.host.receive(self.now, message, &mut self.arena),
                 Message::Client(admitted) => self.add_client(*admitted),
-                Message::Ask(question) => self.asked(question),
-                Message::Told(flight, extents) => self.told(flight, &extents),
+                Message::StatusQuery(query) => self.answer_status_query(query),
+                Message::StatusReply(in_flight, extents) => {
+                    self.take_status_reply(in_flight, &extents)
+                }
                 Message::Task(task) => task(self),
             }
         }
@@ -506,7 +508,7 @@ impl Worker {
             }
             while let Some(answer) = self.host.next_answer() {
                 goes_on = true;
-                self.land(answer);
+                self.finish(answer);
             }
             if self.done.is_empty() {
                 return goes_on;
@@ -589,7 +591,7 @@ impl Worker {
             let mut waiting = self.control_flushes.iter();
             if let Some(at) = waiting.position(|(known, _)| *known == flush.device) {
                 let (_, answer) = self.control_flushes.remove(at);
-                // The asker may have stopped waiting.
+                // The requester may have stopped waiting.
                 let _ = answer.send(flush);
             }
         }
@@ -606,9 +608,9 @@ impl Worker {
         }
     }
 
-    fn report_abandonment(&mut self) {
+    fn report_failure(&mut self) {
         if let Some(report) = self.host.next_report() {
-            let notice = Notice::GivenUp {
+            let notice = Notice::CacheFailed {
                 worker: self.index,
                 report,
             };

@@ -1,20 +1,20 @@
-//! The record of a cache that is given up, as its reports come in.
+//! The record of a cache that failed, as its reports come in.
 
 use std::time::Instant;
 
-use forebay_cache::{Abandonment, GivenUp};
+use forebay_cache::{Abandonment, Reports};
 
 /// A record that is still to be made.
-pub(in crate::daemon) struct GivingUp {
-    pub(in crate::daemon) reports: GivenUp,
+pub(in crate::daemon) struct FailureRecord {
+    pub(in crate::daemon) reports: Reports,
     pub(super) pending: Option<(Abandonment, Instant)>,
     pub(super) was_told: bool,
 }
 
-impl GivingUp {
-    pub(in crate::daemon) fn new(workers: usize) -> GivingUp {
-        GivingUp {
-            reports: GivenUp::new(workers),
+impl FailureRecord {
+    pub(in crate::daemon) fn new(workers: usize) -> FailureRecord {
+        FailureRecord {
+            reports: Reports::new(workers),
             pending: None,
             was_told: false,
         }

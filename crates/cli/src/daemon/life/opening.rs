@@ -150,7 +150,7 @@ impl Origins {
     }
 }
 
-/// The cache, if the plan has one. `saves` what is unsaved of one that was given up.
+/// The cache, if the plan has one. `saves` what is unsaved of one that was abandoned.
 pub(super) fn open_cache(
     plan: &Plan,
     saves: bool,
@@ -217,7 +217,7 @@ pub(super) fn open_cache(
 /// The cache of a plan, recovered.
 pub(super) struct OpenCache {
     pub(super) attached: AttachedCache,
-    /// Of a cache that was given up: the only blocks of it that count.
+    /// Of a cache that failed: the only blocks of it that count.
     pub(super) unsaved: Option<Vec<Range<BlockKey>>>,
     /// Of each volume its id and how it is served.
     pub(super) configs: Vec<(u32, VolumeConfig)>,

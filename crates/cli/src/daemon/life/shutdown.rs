@@ -37,10 +37,10 @@ pub(in crate::daemon) fn stop(
     service_manager::stopping("stopping in order");
     daemon.events.note("stop", "stopping in order");
     let result = settle(daemon, notices, devices);
-    let kept_rings = result.is_err();
+    let kept_journals = result.is_err();
     for link in &daemon.links {
         let ended = link.call(move |worker| {
-            if !kept_rings {
+            if !kept_journals {
                 worker.remove_shared_memory();
             }
             worker.stop();
@@ -63,7 +63,7 @@ pub(in crate::daemon) fn stop(
     match &result {
         Ok(()) => tracing::info!("stopped"),
         Err(error) => {
-            let then = daemon.after_giving_up();
+            let then = daemon.after_failure();
             let then = then
                 .as_deref()
                 .unwrap_or("what was acknowledged is recovered at the next start");
@@ -262,9 +262,11 @@ impl Wait<'_> {
             match notice {
                 Notice::Signal(_) => self.hurried = true,
                 Notice::Reload => tracing::info!("SIGHUP came: the daemon is stopping already"),
-                Notice::GivenUp { worker, report } => self.daemon.given_up_by(worker, report),
+                Notice::CacheFailed { worker, report } => {
+                    self.daemon.take_failure_report(worker, report)
+                }
                 Notice::Stop { done, .. } => {
-                    // An asker that asked twice is told by the end of the process.
+                    // A requester that asked twice is told by the end of the process.
                     let _ = done.send(Err("the daemon is stopping already".to_owned()));
                 }
                 Notice::Failed { worker, reason } => {

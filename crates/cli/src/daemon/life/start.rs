@@ -11,7 +11,7 @@ use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use super::abandonment::GivingUp;
+use super::abandonment::FailureRecord;
 use super::opening::{open_cache, open_origins};
 use super::threads::{Started, clients_of_each, start_workers};
 use super::{shutdown, watchdog};
@@ -34,6 +34,7 @@ use crate::daemon::state::{Admin, Daemon};
 use crate::device::attach::Surroundings;
 use crate::device::run_dir::{self, run_dir};
 use crate::device::state_dir::StateDir;
+use crate::lock::lock;
 use crate::network::access::{Group, SocketAccess};
 use crate::service_manager;
 use crate::thread;
@@ -48,11 +49,11 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 pub(crate) fn serve(plan: Plan) -> Result<()> {
     let control_path = control_path(&plan);
     http::address::check(&plan.http, &control_path)?;
-    let Launched {
+    let Serving {
         daemon,
         notices,
         threads,
-    } = launch(plan, false)?;
+    } = start_serving(plan, false)?;
     hook::start(&daemon)?;
     sampler::start(&daemon)?;
     health::start(&daemon)?;
@@ -73,11 +74,11 @@ pub(crate) fn serve(plan: Plan) -> Result<()> {
 
 /// Runs a daemon for one drain of the only volume that it serves, and stops it.
 pub(crate) fn drain_offline(plan: Plan, show: &mut dyn FnMut(&Value)) -> Result<Value> {
-    let Launched {
+    let Serving {
         daemon,
         notices,
         threads,
-    } = launch(plan, true)?;
+    } = start_serving(plan, true)?;
     let drained = daemon.find_volume(None).and_then(|volume| {
         let progress = daemon.drain(&volume, &mut |progress| {
             show(&answer::progress_parameters(progress));
@@ -99,7 +100,7 @@ fn is_interrupted(daemon: &Daemon, notices: &Receiver<Notice>) -> bool {
     while let Ok(notice) = notices.try_recv() {
         match notice {
             Notice::Signal(_) => interrupted = true,
-            Notice::GivenUp { worker, report } => daemon.given_up_by(worker, report),
+            Notice::CacheFailed { worker, report } => daemon.take_failure_report(worker, report),
             Notice::Failed { worker, reason } => {
                 tracing::error!("thread {worker} of the daemon: {reason}");
                 interrupted = true;
@@ -112,7 +113,7 @@ fn is_interrupted(daemon: &Daemon, notices: &Receiver<Notice>) -> bool {
     interrupted
 }
 
-struct Launched {
+struct Serving {
     daemon: Arc<Daemon>,
     notices: Receiver<Notice>,
     threads: Vec<JoinHandle<()>>,
@@ -128,8 +129,8 @@ fn end_with_any_panic() {
     }));
 }
 
-/// `saves` what is unsaved of a cache that was given up, where a daemon that serves it refuses.
-fn launch(plan: Plan, saves: bool) -> Result<Launched> {
+/// `saves` what is unsaved of a cache that failed, where a daemon that serves it refuses.
+fn start_serving(plan: Plan, saves: bool) -> Result<Serving> {
     end_with_any_panic();
     for note in &plan.notes {
         tracing::warn!("{note}");
@@ -225,7 +226,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         surroundings,
         block_devices: plan.ublk.then_some(limits.max_request_bytes),
         notices: Mutex::new(notices),
-        given_up: Mutex::new(GivingUp::new(workers)),
+        failure_record: Mutex::new(FailureRecord::new(workers)),
         plan: Mutex::new(plan),
     });
     advice::start(&daemon)?;
@@ -236,7 +237,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         let _ = shutdown::stop(&daemon, &to_main, threads, Devices::KeepUsed);
         return Err(error);
     }
-    Ok(Launched {
+    Ok(Serving {
         daemon,
         notices: to_main,
         threads,
@@ -308,8 +309,8 @@ fn run(
     threads: Vec<JoinHandle<()>>,
 ) -> Result<()> {
     loop {
-        let patience = daemon.next_record().unwrap_or(Duration::MAX);
-        let notice = match notices.recv_timeout(patience) {
+        let timeout = daemon.next_record().unwrap_or(Duration::MAX);
+        let notice = match notices.recv_timeout(timeout) {
             Ok(notice) => notice,
             Err(RecvTimeoutError::Timeout) => {
                 daemon.put_on_record();
@@ -341,7 +342,7 @@ fn run(
                 let _ = told.recv_timeout(std::time::Duration::from_secs(2));
                 return result;
             }
-            Notice::GivenUp { worker, report } => daemon.given_up_by(worker, report),
+            Notice::CacheFailed { worker, report } => daemon.take_failure_report(worker, report),
             Notice::Failed { worker, reason } => {
                 anyhow::bail!(
                     "thread {worker} of the daemon cannot go on: {reason}; nothing acknowledged is lost, start it again"
@@ -354,12 +355,7 @@ fn run(
 /// Reads the configuration again. A terminal that is closed sends this signal as well, so a daemon
 /// without a configuration file goes on.
 fn reload_for_signal(daemon: &Arc<Daemon>) {
-    let plan = daemon.plan.lock();
-    let has_file = plan
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-        .source
-        .is_some();
-    if !has_file {
+    if lock(&daemon.plan).source.is_none() {
         tracing::info!(
             "SIGHUP came: there is no configuration file to read again, the daemon goes on"
         );

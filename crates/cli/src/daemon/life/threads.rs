@@ -332,7 +332,7 @@ fn run_worker(share: Share) {
     for (number, cached) in shards {
         let shard = match cached {
             Some((recovered, memory)) => {
-                worker.arena.attach_ring(number, memory.ring);
+                worker.arena.attach_journal(number, memory.journal);
                 if let Some(buffer) = memory.buffer {
                     worker.arena.attach_buffer(number, buffer);
                 }

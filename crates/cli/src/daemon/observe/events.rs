@@ -2,11 +2,12 @@
 //! them and more, and outlives the daemon.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
-use super::hook::{Hook, Phase, Told};
+use super::hook::{Hook, HookEvent, Phase};
+use crate::lock::lock;
 use crate::report::trouble::Trouble;
 use crate::wall_clock::since_1970;
 
@@ -32,7 +33,7 @@ pub(in crate::daemon) struct Events {
 
 impl Events {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Event>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 
     /// Remembers an event of the daemon as a whole.
@@ -47,7 +48,7 @@ impl Events {
 
     fn note_once(&self, kind: &str, volume: Option<String>, text: String) {
         let unix_seconds = self.keep(kind, text.clone());
-        self.hook.tell(Told {
+        self.hook.tell(HookEvent {
             kind: kind.to_owned(),
             phase: Phase::Once,
             volume,
@@ -63,7 +64,7 @@ impl Events {
             Phase::Begin | Phase::Once => ("trouble", trouble.text.clone()),
         };
         let unix_seconds = self.keep(kind, text.clone());
-        self.hook.tell(Told {
+        self.hook.tell(HookEvent {
             kind: trouble.kind.clone(),
             phase,
             volume: trouble.volume.clone(),

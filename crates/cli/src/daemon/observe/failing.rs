@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use forebay_io::FailedOperation;
 
 use crate::failure::in_words;
+use crate::lock::lock;
 use crate::report::status::FailingDevice;
 
 /// Interval of log lines of a kind, and how long a failure is told of.
@@ -46,7 +47,7 @@ impl Failing {
             failed.offset_bytes,
             path.display()
         );
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.0);
         let before = known.get_mut(&(path.to_owned(), failed.doing));
         let Some(failures) = before else {
             let failures = Failures {
@@ -74,7 +75,7 @@ impl Failing {
 
     /// Devices with failures in the last minute.
     pub(super) fn lately(&self) -> Vec<FailingDevice> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.0);
         let told = known.iter().map(|((path, doing), failures)| {
             let ago = failures.last.elapsed();
             let device = FailingDevice {

@@ -1,12 +1,13 @@
 //! Knowledge of volumes from following their requests.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_engine::VolumeSlot;
 use forebay_trace::{Adviser, Request};
 
 use super::heat::Heat;
 use crate::daemon::data::tap::{Seen, Tap};
+use crate::lock::lock;
 
 /// Requests between two looks; beyond it some are not seen, which a sample bears.
 pub(super) const ROOM: usize = 1 << 15;
@@ -64,7 +65,7 @@ pub(in crate::daemon) struct Advisers(Mutex<Vec<Watched>>);
 
 impl Advisers {
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Watched>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Sees what has come of all. Says whether there was anything.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::daemon::state::Daemon;
 use crate::device::health::look;
+use crate::lock::lock;
 use crate::report::health::DeviceHealth;
 use crate::thread;
 
@@ -21,7 +22,7 @@ pub(in crate::daemon) struct Health(Mutex<BTreeMap<PathBuf, DeviceHealth>>);
 
 impl Health {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, DeviceHealth>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// The health of a device, if it is known.

@@ -2,10 +2,11 @@
 //! at most.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use serde::Serialize;
 
+use crate::lock::lock;
 use crate::report::status::{Lately, Status, Times, Traffic};
 use crate::wall_clock::since_1970;
 
@@ -81,7 +82,7 @@ impl History {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 
     /// Samples after a moment.

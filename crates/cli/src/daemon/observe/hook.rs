@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -13,6 +13,7 @@ use anyhow::Result;
 use crate::bounded_program::{Program, Ran};
 use crate::daemon::state::Daemon;
 use crate::failure;
+use crate::lock::lock;
 use crate::report::status::HookStatus;
 use crate::thread;
 
@@ -43,7 +44,7 @@ impl Phase {
 
 /// Something to tell the hook.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct HookEvent {
     pub(super) kind: String,
     pub(super) phase: Phase,
     pub(super) volume: Option<String>,
@@ -55,7 +56,7 @@ pub(super) struct Told {
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Hook {
     program: Mutex<Option<PathBuf>>,
-    queue: OnceLock<SyncSender<Told>>,
+    queue: OnceLock<SyncSender<HookEvent>>,
     succeeded: AtomicU64,
     failed: AtomicU64,
     left_out: AtomicU64,
@@ -63,7 +64,7 @@ pub(in crate::daemon) struct Hook {
 
 impl Hook {
     fn program(&self) -> MutexGuard<'_, Option<PathBuf>> {
-        self.program.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.program)
     }
 
     /// Puts another program into its place, from the next event on.
@@ -72,19 +73,19 @@ impl Hook {
     }
 
     /// Leaves a message for the hook, without waiting.
-    pub(super) fn tell(&self, told: Told) {
+    pub(super) fn tell(&self, event: HookEvent) {
         let Some(queue) = self.queue.get() else {
             return;
         };
         if self.program().is_none() {
             return;
         }
-        if let Err(TrySendError::Full(told)) = queue.try_send(told) {
+        if let Err(TrySendError::Full(event)) = queue.try_send(event) {
             let before = self.left_out.fetch_add(1, Ordering::Relaxed);
             if before == 0 {
                 tracing::warn!(
                     "the hook is too slow: {WAITING} events wait for it, and `{}` is left out; `forebay status --json` counts those",
-                    told.kind
+                    event.kind
                 );
             }
         }
@@ -103,21 +104,21 @@ impl Hook {
         }
     }
 
-    fn call(&self, daemon: &Daemon, told: &Told) {
+    fn call(&self, daemon: &Daemon, event: &HookEvent) {
         let Some(path) = self.program().clone() else {
             return;
         };
         let program = Program::new(&path)
-            .argument(&told.kind)
-            .argument(told.phase.name())
-            .variable("FOREBAY_EVENT", &told.kind)
-            .variable("FOREBAY_PHASE", told.phase.name())
+            .argument(&event.kind)
+            .argument(event.phase.name())
+            .variable("FOREBAY_EVENT", &event.kind)
+            .variable("FOREBAY_PHASE", event.phase.name())
             .variable("FOREBAY_CACHE", &daemon.name)
-            .variable("FOREBAY_VOLUME", told.volume.as_deref().unwrap_or(""))
-            .variable("FOREBAY_TEXT", &told.text)
-            .variable("FOREBAY_TIME", format!("{:.3}", told.unix_seconds))
+            .variable("FOREBAY_VOLUME", event.volume.as_deref().unwrap_or(""))
+            .variable("FOREBAY_TEXT", &event.text)
+            .variable("FOREBAY_TIME", format!("{:.3}", event.unix_seconds))
             .variable("FOREBAY_CONTROL", &daemon.control_path);
-        let called = format!("the hook {} for `{}`", path.display(), told.kind);
+        let called = format!("the hook {} for `{}`", path.display(), event.kind);
         let (is_done, words) = match program.run(LIMIT, MOST_BYTES) {
             Ok(Ran { status, output }) => (
                 status.is_some_and(|status| status.success()),
@@ -171,13 +172,13 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
     if daemon.is_under_root() {
         return Ok(());
     }
-    let (sender, receiver): (_, Receiver<Told>) = sync_channel(WAITING);
+    let (sender, receiver): (_, Receiver<HookEvent>) = sync_channel(WAITING);
     // Set once, here.
     let _ = daemon.events.hook.queue.set(sender);
     let daemon = Arc::clone(daemon);
     thread::start("forebay-hook", move || {
-        while let Ok(told) = receiver.recv() {
-            daemon.events.hook.call(&daemon, &told);
+        while let Ok(event) = receiver.recv() {
+            daemon.events.hook.call(&daemon, &event);
         }
     })?;
     Ok(())
@@ -201,7 +202,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_full_queue() {
         let hook = Hook::default();
-        let told = || Told {
+        let event = || HookEvent {
             kind: "mode".to_owned(),
             phase: Phase::Once,
             volume: None,
@@ -210,9 +211,9 @@ mod tests {
         };
         let (sender, _receiver) = sync_channel(2);
         hook.queue.set(sender).unwrap();
-        hook.tell(told());
+        hook.tell(event());
         hook.set(Some("/bin/true".into()));
-        (0..5).for_each(|_| hook.tell(told()));
+        (0..5).for_each(|_| hook.tell(event()));
         assert_eq!(hook.status().left_out, 3);
     }
 }

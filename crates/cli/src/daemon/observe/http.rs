@@ -14,7 +14,7 @@ mod volumes;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -23,17 +23,18 @@ use crate::daemon::seldom;
 use crate::daemon::state::Daemon;
 use crate::daemon::visitors::{PAUSE, Visit, Visitors};
 use crate::failure;
+use crate::lock::lock;
 use crate::network::http::HttpPlan;
 use crate::quoting::in_uri;
 use crate::thread;
 use address::Wish;
-use caches::{Cache, Met, Question};
+use caches::{Cache, Met, StatusQuery};
 use request::{Fault, Request};
 
 /// The most connections at a time.
 const CONNECTIONS: usize = 64;
 /// The longest time a client may take to receive its answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer.
 struct Response {
@@ -51,8 +52,7 @@ struct Server {
 
 /// Serves from a thread of its own, as soon as the address is this daemon's.
 pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
-    let plan = daemon.plan.lock();
-    let plan = plan.unwrap_or_else(PoisonError::into_inner).http.clone();
+    let plan = lock(&daemon.plan).http.clone();
     if plan == HttpPlan::Off {
         return Ok(());
     }
@@ -187,19 +187,19 @@ impl Server {
     /// A page of this daemon's cache, or of that of the daemon at the socket.
     fn of_cache(&self, socket: Option<&Path>, path: &str, request: &Request) -> Result<Response> {
         let question = match path {
-            "/api/status" => Question::Status,
+            "/api/status" => StatusQuery::Status,
             "/api/history" => match request.number("since") {
-                Ok(since) => Question::History { since },
+                Ok(since) => StatusQuery::History { since },
                 Err(why) => return Ok(text("400 Bad Request", &why)),
             },
             "/api/events" => match request.number("after") {
-                Ok(after) => Question::Events {
+                Ok(after) => StatusQuery::Events {
                     after: after as u64,
                 },
                 Err(why) => return Ok(text("400 Bad Request", &why)),
             },
-            "/api/volumes" => Question::Volumes,
-            "/api/settings" => Question::Settings,
+            "/api/volumes" => StatusQuery::Volumes,
+            "/api/settings" => StatusQuery::Settings,
             path => return Ok(file(path)),
         };
         match socket {
@@ -208,14 +208,14 @@ impl Server {
         }
     }
 
-    fn of_itself(&self, question: Question) -> Result<Response> {
+    fn of_itself(&self, question: StatusQuery) -> Result<Response> {
         let daemon = &self.daemon;
         match question {
-            Question::Status => json(&daemon.status()?),
-            Question::History { since } => json(&daemon.history.after(since)),
-            Question::Events { after } => json(&daemon.events.after(after)),
-            Question::Volumes => json(&daemon.volume_views()?),
-            Question::Settings => json(&daemon.get(None)?["settings"]),
+            StatusQuery::Status => json(&daemon.status()?),
+            StatusQuery::History { since } => json(&daemon.history.after(since)),
+            StatusQuery::Events { after } => json(&daemon.events.after(after)),
+            StatusQuery::Volumes => json(&daemon.volume_views()?),
+            StatusQuery::Settings => json(&daemon.get(None)?["settings"]),
         }
     }
 }
@@ -271,7 +271,7 @@ fn send(mut stream: &TcpStream, response: &Response, with_body: bool) {
     let body: &[u8] = if with_body { &response.body } else { &[] };
     // A client that no longer listens misses nothing.
     let _ = stream
-        .set_write_timeout(Some(PATIENCE))
+        .set_write_timeout(Some(TIMEOUT))
         .and_then(|()| stream.write_all(head.as_bytes()))
         .and_then(|()| stream.write_all(body));
     let _ = stream.shutdown(std::net::Shutdown::Write);

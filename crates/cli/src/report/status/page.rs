@@ -50,7 +50,7 @@ impl Status {
                 }
             }
             if let Some(failure) = &cache.failure {
-                writeln!(out, "  GIVEN UP: {failure}")?;
+                writeln!(out, "  FAILED: {failure}")?;
             }
         }
         for volume in &self.volumes {

@@ -15,7 +15,7 @@ use crate::jobs::write::Run;
 use crate::jobs::{Job, Turn};
 use crate::map::locks::Owner;
 use crate::parts::Engine;
-use crate::store::append::{Keys, Piece, PlacedPiece, run_cost_bytes};
+use crate::store::append::{AppendRun, Keys, PlacedAppend, run_cost_bytes};
 use crate::store::contents::BlockKind;
 use crate::store::op::{FastWrite, Op, PlacedRun};
 
@@ -156,7 +156,7 @@ impl Engine {
         self.acks.push_back(Ack {
             id: write.id,
             result: Ok(()),
-            around: false,
+            bypassed: false,
         });
         let took = now.since(write.started);
         self.store.stats.write_latency.record(took);
@@ -203,7 +203,7 @@ impl Engine {
         self.tell_appended(now, memory);
     }
 
-    fn fast_write_as_job(&mut self, write: FastWrite) -> PlacedPiece {
+    fn fast_write_as_job(&mut self, write: FastWrite) -> PlacedAppend {
         let PlacedRun {
             key,
             count,
@@ -229,8 +229,8 @@ impl Engine {
             let was_cached = self.store.index.find(key).is_some();
             self.count_write(key, was_cached);
         }
-        PlacedPiece {
-            piece: Piece {
+        PlacedAppend {
+            run: AppendRun {
                 stream: Stream::Write,
                 keys: Keys::Run(key, count),
                 buf: write.buf,

@@ -19,10 +19,11 @@ impl Engine {
     /// Writes the origin, once no write-back of the same blocks is in flight (I11).
     pub(super) fn write_starts_origin(&mut self, now: Nanos, job: JobId) -> bool {
         let state = self.write_job(job);
-        let (request, logged, around) = (state.request, state.logged.clone(), state.around.clone());
+        let (request, logged, bypassing) =
+            (state.request, state.logged.clone(), state.bypassing.clone());
         let keys =
             |runs: &[Run]| -> Vec<BlockKey> { runs.iter().flat_map(|run| run.keys()).collect() };
-        let mut locked = keys(&around);
+        let mut locked = keys(&bypassing);
         if self.write_job(job).through {
             locked.extend(keys(&logged));
         }
@@ -40,7 +41,7 @@ impl Engine {
         state.stage = Stage::Origin;
         state.outstanding = 1;
         self.store.volume(request.volume).foreground_at = Some(now);
-        for run in around {
+        for run in bypassing {
             self.issue_origin(job, run);
         }
         if self.write_job(job).through {
@@ -231,7 +232,7 @@ impl Engine {
     pub(super) fn write_forces_origin(&mut self, job: JobId) {
         let state = self.write_job(job);
         let volume = state.request.volume;
-        if state.through || !state.around.is_empty() {
+        if state.through || !state.bypassing.is_empty() {
             state.stage = Stage::ForcedOrigin;
             self.store.await_origin(volume, OriginWaiter::Job(job));
         } else {

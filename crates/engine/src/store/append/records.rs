@@ -5,7 +5,7 @@ use crate::format::{EntryList, Header, PAGE_BYTES, SegmentId, Slot, Stream};
 use crate::ids::RecordId;
 use crate::interface::{Buf, Bufs, Device, DeviceError, Memory, Nanos, Operation};
 use crate::planted::{self, Bug};
-use crate::ring::{RingPage, RingRecord};
+use crate::shm_journal::{JournalPage, JournalRecord};
 use crate::store::Store;
 use crate::store::append::{ATTEMPTS, SPARE_PAGES};
 use crate::store::log::{Claim, Record, SegmentState};
@@ -45,15 +45,15 @@ impl Store {
                 continue;
             }
             let slot = filling.next_slot;
-            let page = self.log.ring_pages.pop()?;
+            let page = self.log.journal_pages.pop()?;
             self.log.filling(segment).next_slot += 1;
-            self.log.ring_uses += 1;
+            self.log.journal_uses += 1;
             let generation = self.log.segment(segment).generation;
-            let ring = RingPage::begin(
-                memory.ring_mut(self.log.shard),
+            let journal = JournalPage::begin(
+                memory.journal_mut(self.log.shard),
                 page,
-                self.log.ring_uses,
-                RingRecord {
+                self.log.journal_uses,
+                JournalRecord {
                     segment,
                     slot,
                     stream,
@@ -71,7 +71,7 @@ impl Store {
                 closing: false,
                 complete: false,
                 opened_at: now,
-                ring: Some(ring),
+                journal: Some(journal),
                 header: None,
                 combined: Vec::new(),
                 attempts: 0,
@@ -138,8 +138,8 @@ impl Store {
         assert!(!record.closing, "a record is closed once");
         record.closing = true;
         let (segment, blocks) = (record.segment, record.blocks);
-        if let Some(page) = &record.ring {
-            page.close(memory.ring_mut(shard), blocks);
+        if let Some(page) = &record.journal {
+            page.close(memory.journal_mut(shard), blocks);
         }
         let ready = record.pending == 0;
         self.log.filling(segment).record = None;
@@ -156,7 +156,7 @@ impl Store {
         }
     }
 
-    /// Writes a closed record's header, with the data of its combined pieces behind it.
+    /// Writes a closed record's header, with the data of its combined runs behind it.
     pub(crate) fn write_header(&mut self, id: RecordId, memory: &mut dyn Memory) {
         let page = memory.alloc(PAGE_BYTES);
         let Some(page) = page.or_else(|| self.spare_pages.pop()) else {
@@ -202,9 +202,9 @@ impl Store {
         let mut bufs = Bufs::new();
         bufs.push(record.header.expect("the header is encoded"));
         let mut data_bytes = 0;
-        for placed in record.combined.iter().filter(|placed| !placed.piece.zero) {
-            data_bytes += u64::from(placed.piece.buf.len_bytes);
-            bufs.push(placed.piece.buf);
+        for placed in record.combined.iter().filter(|placed| !placed.run.zero) {
+            data_bytes += u64::from(placed.run.buf.len_bytes);
+            bufs.push(placed.run.buf);
         }
         self.stats.cache_data_written_bytes += data_bytes;
         self.stats.cache_metadata_written_bytes += PAGE_BYTES as u64;
@@ -229,7 +229,7 @@ impl Store {
             if record.attempts < ATTEMPTS && !self.failed_cache() {
                 return self.issue_header(id);
             }
-            // The header's buffer is given back; its ring page stays, it is the only copy.
+            // The header's buffer is given back; its journal page stays, it is the only copy.
             if let Some(page) = self.log.records.at(id).header.take() {
                 self.free_page(page, memory);
             }
@@ -253,9 +253,9 @@ impl Store {
         record.complete = true;
         let segment = record.segment;
         let page = record.header.take();
-        if let Some(ring) = record.ring.take() {
-            let page = ring.end(memory.ring_mut(shard));
-            self.log.ring_pages.push(page);
+        if let Some(journal) = record.journal.take() {
+            let page = journal.end(memory.journal_mut(shard));
+            self.log.journal_pages.push(page);
         }
         if let Some(page) = page {
             self.free_page(page, memory);
@@ -299,18 +299,18 @@ impl Store {
                 self.awaited_record_done(now);
             }
             for placed in record.combined {
-                let count = placed.piece.keys.len();
+                let count = placed.run.keys.len();
                 for i in 0..count {
                     let checksum = placed.checksums.get(usize::from(i)).copied().unwrap_or(0);
-                    self.numbered.remove(&placed.piece.keys.get(i));
+                    self.numbered.remove(&placed.run.keys.get(i));
                     self.index_block(
-                        placed.piece.keys.get(i),
+                        placed.run.keys.get(i),
                         Slot(placed.slot.0 + u32::from(i)),
                         checksum,
-                        placed.piece.kind(placed.piece.dirty),
+                        placed.run.kind(placed.run.dirty),
                     );
                 }
-                self.piece_done(&placed.piece);
+                self.append_done(&placed.run);
             }
         }
     }

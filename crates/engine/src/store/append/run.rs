@@ -31,7 +31,7 @@ impl Store {
         if !has_room {
             return None;
         }
-        if let Some(page) = &mut record.ring {
+        if let Some(page) = &mut record.journal {
             page.reserve(usize::from(count));
         }
         let slot = log.geometry.slot(id, filling.next_slot);
@@ -44,7 +44,7 @@ impl Store {
     }
 
     /// Gives blocks their numbers and adds them to their record, the segment's summary and the
-    /// ring. Returns whether the record's header can go out.
+    /// crash journal. Returns whether the record's header can go out.
     pub(crate) fn publish_run(
         &mut self,
         run: &PlacedRun,
@@ -52,7 +52,8 @@ impl Store {
         checksums: &[u32],
         memory: &mut dyn Memory,
     ) -> bool {
-        // Most runs are of one block: compiled by itself, it takes a tenth of the instructions less.
+        // Most runs are of one block: compiled by itself, it takes a tenth of the instructions
+        // less.
         match checksums {
             [checksum] => self.publish_blocks(run, dirty, &[*checksum], memory),
             _ => self.publish_blocks(run, dirty, checksums, memory),
@@ -78,10 +79,10 @@ impl Store {
         record.reserved_bytes -= cost_bytes;
         record.pending -= 1;
         record.entries.push_run(number, entry, checksums);
-        if let Some(page) = &mut record.ring {
+        if let Some(page) = &mut record.journal {
             page.release(checksums.len());
-            let ring = memory.ring_mut(log.shard);
-            page.push_head(ring, number, entry.head(), checksums);
+            let journal = memory.journal_mut(log.shard);
+            page.push_head(journal, number, entry.head(), checksums);
         }
         let (segment, ends) = (record.segment, record.pending == 0 && record.closing);
         let filling = log.filling(segment);

@@ -8,7 +8,7 @@ use crate::nbd::exports::ExportTable;
 use crate::nbd::limits::Limits;
 use crate::nbd::reply::{Lent, Parts};
 use crate::nbd::request::{Command, ErrorCode, Request};
-use crate::nbd::status::{BlockState, Extent};
+use crate::nbd::status::{BlockState, StatusExtent};
 
 /// Bytes of each export.
 const EXPORT_BYTES: u64 = 1 << 20;
@@ -184,7 +184,7 @@ impl<'a, M: Lender, W: Witness, R: FnMut(usize) -> usize> Driver<'a, M, W, R> {
             }
             Command::BlockStatus { .. } => {
                 let len_bytes = u64::from(request.len_bytes / 2);
-                let extents = [false, true].map(|dirty| Extent {
+                let extents = [false, true].map(|dirty| StatusExtent {
                     len_bytes,
                     state: BlockState {
                         cached: true,

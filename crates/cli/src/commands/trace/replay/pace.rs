@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use super::operations::{Operation, Operations};
 use super::tally::Tally;
 use super::target::{Failed, Session, Target};
 use crate::args::ReplayArgs;
+use crate::lock::lock;
 use crate::thread;
 
 /// The longest sleep without a look at Ctrl-C.
@@ -95,10 +96,7 @@ fn work(
 ) -> Tally {
     let mut tally = Tally::default();
     loop {
-        let next = operations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .recv();
+        let next = lock(operations).recv();
         let Ok(operation) = next else { return tally };
         let began = Instant::now();
         match session.carry_out(&operation) {

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use forebay_engine::VolumeSlot;
-use forebay_frontend::nbd::{Connection, Event, ExportTable, Phase, Piece};
+use forebay_frontend::nbd::{Connection, Event, ExportTable, OutputPart, Phase};
 use forebay_io::Arena;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -136,7 +136,7 @@ impl Newcomer {
     /// Sends what the socket takes; returns how much that was.
     fn send(&mut self, memory: &Arena) -> io::Result<usize> {
         let piece = self.nbd.output(memory).next();
-        let Some(Piece::Bytes(bytes)) = piece else {
+        let Some(OutputPart::Bytes(bytes)) = piece else {
             self.blocked = false;
             return Ok(0);
         };

@@ -11,17 +11,17 @@ use forebay_engine::VolumeSlot;
 use forebay_frontend::ublk::commands;
 use forebay_frontend::ublk::device::{ANY_NUMBER, DeviceInfo, Features, Owner, State};
 use forebay_frontend::ublk::parameters::Parameters;
+use forebay_io::retry_for;
 use forebay_io::ublk::{UblkControl, UblkDevice};
 
 use super::queue::Queue;
 use super::{DEPTH, path, udev_name};
 use crate::daemon::data::link::Link;
-use crate::device::patience::patiently;
 use crate::failure::{in_words, refuse};
 
 /// The longest time the driver may take to notice that a server has ended, and udev to give a
 /// device to its group.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 /// Where devices have lasting names.
 const NAMES: &str = "/dev/forebay";
@@ -172,8 +172,8 @@ fn take_over(
     }
     let begin =
         |control: &mut UblkControl| control.command(commands::START_RECOVERY, number, 0, &mut []);
-    patiently(
-        PATIENCE,
+    retry_for(
+        TIMEOUT,
         || begin(control),
         |error| error.kind() == io::ErrorKind::ResourceBusy,
     )
@@ -203,7 +203,7 @@ fn wait_for_end_of_server(
         if now.state == State::Waiting {
             return Ok(now);
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             refuse!(
                 "volume {} is {} already, served by process {}: stop that first",
                 wanted.name,
@@ -217,7 +217,7 @@ fn wait_for_end_of_server(
 
 /// Gives each queue to a thread in turn.
 fn serve_queues(links: &[Link], wanted: &Wanted, device: &DeviceInfo) -> Result<()> {
-    let character = patiently(PATIENCE, || UblkDevice::open(device.number), |_| true)
+    let character = retry_for(TIMEOUT, || UblkDevice::open(device.number), |_| true)
         .with_context(|| format!("cannot open /dev/ublkc{}", device.number))?;
     let character = Arc::new(character);
     for number in 0..device.queues {
@@ -265,7 +265,7 @@ fn remove_from(links: &[Link], slot: VolumeSlot) -> bool {
             .unwrap_or(0)
             > 0
         {
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIMEOUT {
                 return false;
             }
             std::thread::sleep(LOOK);
@@ -321,7 +321,7 @@ pub(crate) fn list() -> Result<Vec<DeviceInfo>> {
 }
 
 /// Gives a device up that no daemon serves.
-pub(crate) fn give_up(number: u32) -> Result<()> {
+pub(crate) fn let_go(number: u32) -> Result<()> {
     let mut control = UblkControl::open()?;
     control
         .command(commands::STOP_DEVICE, number, 0, &mut [])

@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use forebay_cache::{Asked, Slots};
-use forebay_engine::{Buf, Failure, RequestKind, VolumeSlot};
+use forebay_cache::ClientRequest;
+use forebay_engine::{Buf, Failure, RequestKind, Slots, VolumeSlot};
 use forebay_frontend::nbd::Parts;
 use forebay_frontend::ublk::commands;
 use forebay_frontend::ublk::request::{DESCRIPTOR_BYTES, MAX_DEPTH, Request, data_position};
@@ -18,8 +18,8 @@ use forebay_io::ublk::{Descriptors, TagCommand, UblkDevice};
 use forebay_io::{PoolView, Token};
 use smallvec::SmallVec;
 
-use crate::daemon::data::flight::Asker;
 use crate::daemon::data::held_back::HeldBack;
+use crate::daemon::data::in_flight::Requester;
 use crate::daemon::data::worker::Worker;
 use crate::failure::in_words;
 
@@ -180,20 +180,20 @@ impl Worker {
             self.answer(place, tag, Err(Failure::Io));
             return true;
         }
-        let asker = Asker::Queue {
+        let requester = Requester::Queue {
             place,
             tag,
             kind: request.kind,
             len_bytes: request.len_bytes,
         };
-        let asked = Asked {
+        let request = ClientRequest {
             volume,
             kind: request.kind,
             offset_bytes: range.0,
             len_bytes: range.1,
             flush_after: false,
         };
-        self.launch(asker, asked, parts);
+        self.submit(requester, request, parts);
         true
     }
 
@@ -237,8 +237,7 @@ impl Worker {
     /// driver has not let go yet.
     pub(super) fn remove_queues(&mut self, volume: VolumeSlot) -> u32 {
         let mut live_tags = 0;
-        let places: Vec<u32> = self.ublk.queues.places().collect();
-        for place in places {
+        for place in self.ublk.queues.ids() {
             let Some(queue) = self.ublk.queues.get_mut(place) else {
                 continue;
             };

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -13,6 +13,7 @@ use super::address::shared_directory;
 use crate::client::{Client, sockets_in};
 use crate::daemon::state::Daemon;
 use crate::failure::{self, USAGE};
+use crate::lock::lock;
 use crate::report::metrics::{Named, told_apart};
 use crate::report::status::Status;
 use crate::report::trouble::Trouble;
@@ -64,7 +65,7 @@ struct Memory {
 
 impl Met {
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// The control sockets of other daemons that share the address.
@@ -229,7 +230,7 @@ impl Now {
 
 /// Something that a page asks of a cache.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Question {
+pub(super) enum StatusQuery {
     Status,
     History { since: f64 },
     Events { after: u64 },
@@ -238,16 +239,16 @@ pub(super) enum Question {
 }
 
 /// The answer of another daemon, over its control socket.
-pub(super) fn ask(socket: &Path, question: Question) -> Result<Value> {
+pub(super) fn ask(socket: &Path, question: StatusQuery) -> Result<Value> {
     let (method, parameters, part) = match question {
-        Question::Status => ("Status", json!({}), None),
-        Question::History { since } => {
+        StatusQuery::Status => ("Status", json!({}), None),
+        StatusQuery::History { since } => {
             let parameters = json!({ "since_unix_seconds": since });
             ("History", parameters, None)
         }
-        Question::Events { after } => ("Events", json!({ "after": after }), Some("events")),
-        Question::Volumes => ("Volumes", json!({}), Some("volumes")),
-        Question::Settings => ("Get", json!({}), Some("settings")),
+        StatusQuery::Events { after } => ("Events", json!({ "after": after }), Some("events")),
+        StatusQuery::Volumes => ("Volumes", json!({}), Some("volumes")),
+        StatusQuery::Settings => ("Get", json!({}), Some("settings")),
     };
     let asked = Client::soon(socket).and_then(|mut client| client.ask(method, &parameters));
     let mut answer =

@@ -15,42 +15,30 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
+const fn page(path: &'static str, content_type: &'static str, body: &'static str) -> Page {
+    Page {
+        path,
+        content_type,
+        body,
+    }
+}
+
 const PAGES: [Page; 7] = [
-    Page {
-        path: "/",
-        content_type: HTML,
-        body: include_str!("assets/dashboard.html"),
-    },
-    Page {
-        path: "/overview",
-        content_type: HTML,
-        body: include_str!("assets/overview.html"),
-    },
-    Page {
-        path: "/overview.js",
-        content_type: SCRIPT,
-        body: include_str!("assets/overview.js"),
-    },
-    Page {
-        path: "/dashboard.css",
-        content_type: STYLE,
-        body: include_str!("assets/dashboard.css"),
-    },
-    Page {
-        path: "/dashboard.js",
-        content_type: SCRIPT,
-        body: include_str!("assets/dashboard.js"),
-    },
-    Page {
-        path: "/uplot.css",
-        content_type: STYLE,
-        body: include_str!("assets/uPlot.min.css"),
-    },
-    Page {
-        path: "/uplot.js",
-        content_type: SCRIPT,
-        body: include_str!("assets/uPlot.iife.min.js"),
-    },
+    page("/", HTML, include_str!("assets/dashboard.html")),
+    page("/overview", HTML, include_str!("assets/overview.html")),
+    page("/overview.js", SCRIPT, include_str!("assets/overview.js")),
+    page(
+        "/dashboard.css",
+        STYLE,
+        include_str!("assets/dashboard.css"),
+    ),
+    page("/dashboard.js", SCRIPT, include_str!("assets/dashboard.js")),
+    page("/uplot.css", STYLE, include_str!("assets/uPlot.min.css")),
+    page(
+        "/uplot.js",
+        SCRIPT,
+        include_str!("assets/uPlot.iife.min.js"),
+    ),
 ];
 
 /// The file at this path.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const MOST_BYTES: usize = 8 << 10;
 const MOST_HEADERS: usize = 64;
 /// The longest time the head may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A request for a page.
 #[derive(Debug, PartialEq)]
@@ -35,7 +35,7 @@ pub(super) fn read(mut stream: &TcpStream) -> Result<Request, Fault> {
     let mut head = Vec::new();
     let mut part = [0; 2048];
     loop {
-        let left = PATIENCE.saturating_sub(began.elapsed());
+        let left = TIMEOUT.saturating_sub(began.elapsed());
         // No time at all would mean any.
         let waited = stream.set_read_timeout(Some(left.max(Duration::from_millis(1))));
         let count = waited

@@ -1,6 +1,7 @@
 //! A cache device that takes no more writes while it is in use: a sparse file on a file system
-//! that is full. Two shards on two threads; the shard that fails takes the other with it (I22), nothing
-//! that was acknowledged is lost, and what is newer in the cache is written out by a command.
+//! that is full. Two shards on two threads; the shard that fails takes the other with it (I22),
+//! nothing that was acknowledged is lost, and what is newer in the cache is written out by a
+//! command.
 
 mod support;
 
@@ -48,8 +49,8 @@ impl Written {
     }
 }
 
-/// Writes random blocks, every third with FUA, until the cache is given up.
-fn write_until_given_up(scratch: &Scratch, daemon: &Daemon) -> Written {
+/// Writes random blocks, every third with FUA, until the cache fails.
+fn write_until_failed(scratch: &Scratch, daemon: &Daemon) -> Written {
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();
     let mut random = SplitMix64::new(7);
     let mut written = Written(vec![None; BLOCKS as usize]);
@@ -67,7 +68,7 @@ fn write_until_given_up(scratch: &Scratch, daemon: &Daemon) -> Written {
         let failed = client.reply().unwrap().error != 0;
         written.0[block as usize] = (!failed).then_some(value);
         failures += u32::from(failed);
-        if failures > 0 && daemon.log().contains("the cache is given up") {
+        if failures > 0 && daemon.log().contains("the cache failed") {
             break;
         }
     }
@@ -76,7 +77,7 @@ fn write_until_given_up(scratch: &Scratch, daemon: &Daemon) -> Written {
 }
 
 #[test]
-fn what_is_newer_in_a_cache_that_was_given_up_is_written_out() {
+fn what_is_newer_in_an_abandoned_cache_is_written_out() {
     let scratch = Scratch::new();
     let directory = scratch.path("small");
     std::fs::create_dir_all(&directory).unwrap();
@@ -108,7 +109,7 @@ fn what_is_newer_in_a_cache_that_was_given_up_is_written_out() {
         "90",
     ];
     let daemon = Daemon::start(&scratch, &serve);
-    let written = write_until_given_up(&scratch, &daemon);
+    let written = write_until_failed(&scratch, &daemon);
     until("the record", || {
         std::fs::read_dir(scratch.path("state")).is_ok_and(|entries| {
             entries.flatten().any(|entry| {
@@ -141,7 +142,7 @@ fn what_is_newer_in_a_cache_that_was_given_up_is_written_out() {
     let refused = Daemon::try_start(&scratch, &serve)
         .err()
         .unwrap_or_default();
-    assert!(refused.contains("was given up"), "{refused}");
+    assert!(refused.contains("was abandoned"), "{refused}");
 
     // With room for what recovery has to write, everything is saved.
     assert!(Small::mount(&directory, "remount,size=64M"));
@@ -153,5 +154,5 @@ fn what_is_newer_in_a_cache_that_was_given_up_is_written_out() {
     let again = offline("state");
     assert_eq!(again.status.code(), Some(3), "{}", text(&again));
     assert!(text(&again).contains("nothing is lost"), "{}", text(&again));
-    forebay_says(&scratch, &["check", "small/cache"], 0, &["given up"]);
+    forebay_says(&scratch, &["check", "small/cache"], 0, &["abandoned"]);
 }

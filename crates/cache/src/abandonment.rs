@@ -1,20 +1,20 @@
-//! The record of a cache that is given up: the reports of all its hosts together.
+//! The record of a cache that failed: the reports of all its hosts together.
 
 use forebay_engine::{Promise, Unsaved};
 
-use crate::aside::Report;
+use crate::failure::Report;
 
 /// Gathers the reports of all hosts.
 #[derive(Clone, Debug)]
-pub struct GivenUp {
+pub struct Reports {
     reports: Vec<Option<Report>>,
 }
 
-impl GivenUp {
+impl Reports {
     /// For a cache with so many hosts.
     #[must_use]
-    pub fn new(hosts: usize) -> GivenUp {
-        GivenUp {
+    pub fn new(hosts: usize) -> Reports {
+        Reports {
             reports: vec![None; hosts],
         }
     }
@@ -40,17 +40,17 @@ impl GivenUp {
     }
 }
 
-/// The record of a cache that is given up (I15).
+/// The record of a cache that failed (I15).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abandonment {
-    /// The epoch in which the cache is given up.
+    /// The epoch in which the cache failed.
     pub epoch: u32,
     /// The reason.
     pub reason: &'static str,
     /// Dirty blocks: newer in the cache than on their origin.
     pub unsaved: Vec<Unsaved>,
     /// The sequence number up to which each shard is durable: a cache that lacks some of that is
-    /// not the cache given up.
+    /// not the cache that failed.
     pub promises: Vec<Promise>,
     /// The serial of each host's report in it, for [`crate::Host::recorded`].
     pub serials: Vec<u64>,
@@ -97,9 +97,9 @@ mod tests {
 
     #[test]
     fn nothing_is_recorded_before_every_host_has_reported() {
-        let mut given_up = GivenUp::new(2);
-        assert_eq!(given_up.take(1, report(4096)), None);
-        let all = given_up.take(0, report(0)).expect("both have reported");
+        let mut reports = Reports::new(2);
+        assert_eq!(reports.take(1, report(4096)), None);
+        let all = reports.take(0, report(0)).expect("both have reported");
         let [only] = all.unsaved.as_slice() else {
             panic!("neighbours are one range: {all:?}")
         };

@@ -9,9 +9,9 @@ use forebay_engine::Nanos;
 
 use super::{Check, World};
 
-/// A letter to a thread, or to the control plane.
+/// A delivery to a thread, or to the control plane.
 #[derive(Debug)]
-pub(super) enum Letter {
+pub(super) enum Delivery {
     FromHost(Message),
     /// The control plane: the host's report is on record.
     Recorded(u64),
@@ -25,74 +25,74 @@ pub(super) enum Letter {
     Next(u32, Step),
 }
 
-/// Where the control plane's letters come from and go to.
+/// Where the control plane's deliveries come from and go to.
 pub(super) const CONTROL: usize = usize::MAX;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Mail {
+pub(super) struct Deliveries {
     /// By when they arrive, and the order they were sent in.
-    letters: BTreeMap<(Nanos, u64), (usize, Letter)>,
+    deliveries: BTreeMap<(Nanos, u64), (usize, Delivery)>,
     sent: u64,
     /// When the last from one host to another arrives.
     last: HashMap<(usize, usize), Nanos>,
 }
 
-impl Mail {
+impl Deliveries {
     pub(super) fn next_due(&self) -> Option<Nanos> {
-        self.letters.keys().next().map(|(due, _)| *due)
+        self.deliveries.keys().next().map(|(due, _)| *due)
     }
 
-    /// The number of letters sent.
+    /// The number of deliveries sent.
     pub(super) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// The number of letters in flight.
+    /// The number of deliveries in flight.
     pub(super) fn len(&self) -> usize {
-        self.letters.len()
+        self.deliveries.len()
     }
 }
 
 impl World<'_> {
-    /// Sends a letter.
-    pub(super) fn post(&mut self, from: usize, to: usize, letter: Letter) {
-        self.post_after(Nanos(0), from, to, letter);
+    /// Sends a delivery.
+    pub(super) fn post(&mut self, from: usize, to: usize, delivery: Delivery) {
+        self.post_after(Nanos(0), from, to, delivery);
     }
 
-    /// Sends a letter after a while.
-    pub(super) fn post_after(&mut self, wait: Nanos, from: usize, to: usize, letter: Letter) {
+    /// Sends a delivery after a while.
+    pub(super) fn post_after(&mut self, wait: Nanos, from: usize, to: usize, delivery: Delivery) {
         let latency = self.plan.config.message_latency;
         let mut delay = latency.least_ns + self.rng.below(latency.spread_ns + 1);
         if self.rng.in_10_000(latency.spikes) {
             delay *= 1000;
         }
-        let last = self.mail.last.entry((from, to)).or_default();
+        let last = self.deliveries.last.entry((from, to)).or_default();
         let due = self.now.after(wait).after(Nanos(delay)).max(*last);
         *last = due;
-        self.mail.sent += 1;
+        self.deliveries.sent += 1;
         self.outcome.counts.add("messages between threads", 1);
-        self.mail
-            .letters
-            .insert((due, self.mail.sent), (to, letter));
+        self.deliveries
+            .deliveries
+            .insert((due, self.deliveries.sent), (to, delivery));
     }
 
-    /// Hands over the letter that is due.
+    /// Hands over the delivery that is due.
     pub(super) fn deliver(&mut self) -> Check {
-        let Some((_, (to, letter))) = self.mail.letters.pop_first() else {
+        let Some((_, (to, delivery))) = self.deliveries.deliveries.pop_first() else {
             return Ok(());
         };
         if to == CONTROL {
-            self.tell(|_| format!("the control plane hears {letter:?}"));
-            self.control_hears(letter)?;
+            self.tell(|_| format!("the control plane hears {delivery:?}"));
+            self.control_hears(delivery)?;
             return self.look_for_clean();
         }
-        self.tell(|_| format!("thread {to} hears {letter:?}"));
+        self.tell(|_| format!("thread {to} hears {delivery:?}"));
         let host = &mut self.hosts[to];
-        match letter {
-            Letter::FromHost(message) => host.receive(self.now, message, &mut self.memory),
-            Letter::Recorded(serial) => host.recorded(serial),
-            Letter::Instruction(id, instruction) => self.instructed(to, id, &instruction)?,
+        match delivery {
+            Delivery::FromHost(message) => host.receive(self.now, message, &mut self.memory),
+            Delivery::Recorded(serial) => host.recorded(serial),
+            Delivery::Instruction(id, instruction) => self.instructed(to, id, &instruction)?,
             other => return Err(format!("a thread is sent {other:?}")),
         }
         self.pump(to)?;

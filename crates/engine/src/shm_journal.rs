@@ -1,4 +1,4 @@
-//! The shared-memory ring (I16): entries whose header is not on the cache device yet, kept where
+//! The crash journal (I16): entries whose header is not on the cache device yet, kept where
 //! a crash of the daemon does not reach them.
 //!
 //! Each open record has a page. A page names its record. Each entry behind that carries a checksum
@@ -10,25 +10,25 @@ use crate::format::codec::{Reader, Writer, checksum};
 use crate::format::{CacheId, Entry, EntryList, SegmentId, Sequence, Stream};
 use crate::planted::{self, Bug};
 
-/// Bytes of the ring of one shard.
-pub const RING_BYTES: usize = HEAD_BYTES + PAGES * RING_PAGE_BYTES;
+/// Bytes of the crash journal of one shard.
+pub const JOURNAL_BYTES: usize = HEAD_BYTES + PAGES * PAGE_BYTES;
 /// The number of records that can be open, or closed without their header written, at a time.
 pub const PAGES: usize = 32;
 
 const HEAD_BYTES: usize = 4096;
-const RING_PAGE_BYTES: usize = 20 << 10;
+const PAGE_BYTES: usize = 20 << 10;
 const MAGIC: u32 = u32::from_le_bytes(*b"FBR3");
 const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"FBRP");
 const PAGE_HEAD_BYTES: usize = 64;
 const PAGE_SEEDED_BYTES: usize = 44;
 const CLOSED_AT: usize = 52;
-const RING_ENTRY_BYTES: usize = 24;
+const ENTRY_BYTES: usize = 24;
 /// Bytes of an entry of one block.
-const RING_BLOCK_BYTES: usize = RING_ENTRY_BYTES + 4;
+const BLOCK_BYTES: usize = ENTRY_BYTES + 4;
 
-/// Whose ring it is. A ring of another cache, epoch or boot is ignored.
+/// Whose shared memory it is. That of another cache, epoch or boot is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingIdentity {
+pub struct ShmIdentity {
     /// The cache.
     pub cache: CacheId,
     /// The shard.
@@ -39,19 +39,19 @@ pub struct RingIdentity {
     pub boot_id: [u8; 16],
 }
 
-/// Empties the ring and makes it this identity's.
-pub fn initialise(ring: &mut [u8], identity: RingIdentity) {
-    // The old identity goes first: a crash in between leaves a ring that counts for nothing.
-    ring[..HEAD_BYTES].fill(0);
+/// Empties the crash journal and makes it this identity's.
+pub fn initialise(journal: &mut [u8], identity: ShmIdentity) {
+    // The old identity goes first: a crash in between leaves a journal that counts for nothing.
+    journal[..HEAD_BYTES].fill(0);
     for page in 0..PAGES {
-        let at = HEAD_BYTES + page * RING_PAGE_BYTES;
-        ring[at..at + PAGE_HEAD_BYTES].fill(0);
+        let at = HEAD_BYTES + page * PAGE_BYTES;
+        journal[at..at + PAGE_HEAD_BYTES].fill(0);
     }
     let head = encode_identity(identity);
-    ring[..head.len()].copy_from_slice(&head);
+    journal[..head.len()].copy_from_slice(&head);
 }
 
-fn encode_identity(identity: RingIdentity) -> [u8; 48] {
+fn encode_identity(identity: ShmIdentity) -> [u8; 48] {
     let mut head = [0; 48];
     let mut out = Writer::new(&mut head);
     out.u32(MAGIC);
@@ -67,7 +67,7 @@ fn encode_identity(identity: RingIdentity) -> [u8; 48] {
 
 /// The writer's side of one page.
 #[derive(Debug)]
-pub struct RingPage {
+pub struct JournalPage {
     page: usize,
     used: usize,
     /// Bytes set aside for entries to come.
@@ -75,12 +75,17 @@ pub struct RingPage {
     seed: u32,
 }
 
-impl RingPage {
+impl JournalPage {
     /// Begins page `page` for the record at this place.
-    pub fn begin(ring: &mut [u8], page: usize, use_count: u64, record: RingRecord) -> RingPage {
-        let identity = identity_sum(ring);
-        let at = HEAD_BYTES + page * RING_PAGE_BYTES;
-        let bytes = &mut ring[at..at + PAGE_HEAD_BYTES];
+    pub fn begin(
+        journal: &mut [u8],
+        page: usize,
+        use_count: u64,
+        record: JournalRecord,
+    ) -> JournalPage {
+        let identity = identity_sum(journal);
+        let at = HEAD_BYTES + page * PAGE_BYTES;
+        let bytes = &mut journal[at..at + PAGE_HEAD_BYTES];
         bytes.fill(0);
         let mut out = Writer::new(bytes);
         out.u32(0); // the magic comes last
@@ -93,7 +98,7 @@ impl RingPage {
         let seed = crc32c::crc32c_append(identity, &bytes[4..PAGE_SEEDED_BYTES]);
         bytes[PAGE_SEEDED_BYTES..PAGE_SEEDED_BYTES + 4].copy_from_slice(&seed.to_le_bytes());
         bytes[..4].copy_from_slice(&PAGE_MAGIC.to_le_bytes());
-        RingPage {
+        JournalPage {
             page,
             used: PAGE_HEAD_BYTES,
             reserved: 0,
@@ -104,50 +109,50 @@ impl RingPage {
     /// True if so many more entries with so many checksums in all fit beside the bytes set aside.
     #[must_use]
     pub fn has_room(&self, entries: usize, checksums: usize) -> bool {
-        let wanted = entries * RING_ENTRY_BYTES + checksums * 4;
-        self.used + self.reserved + wanted <= RING_PAGE_BYTES
+        let wanted = entries * ENTRY_BYTES + checksums * 4;
+        self.used + self.reserved + wanted <= PAGE_BYTES
     }
 
     /// The number of further blocks that can be set aside, each with an entry of its own at worst.
     #[must_use]
     pub fn blocks_that_fit(&self) -> usize {
-        RING_PAGE_BYTES.saturating_sub(self.used + self.reserved) / RING_BLOCK_BYTES
+        PAGE_BYTES.saturating_sub(self.used + self.reserved) / BLOCK_BYTES
     }
 
     /// Sets room aside for blocks that are being written and get their entries later.
     pub fn reserve(&mut self, blocks: usize) {
-        self.reserved += blocks * RING_BLOCK_BYTES;
+        self.reserved += blocks * BLOCK_BYTES;
     }
 
     /// Gives back the room set aside for them.
     pub fn release(&mut self, blocks: usize) {
-        self.reserved -= blocks * RING_BLOCK_BYTES;
+        self.reserved -= blocks * BLOCK_BYTES;
     }
 
     /// Adds an entry.
     ///
     /// # Panics
-    /// If it does not fit; see [`RingPage::has_room`].
-    pub fn push(&mut self, ring: &mut [u8], number: u64, entry: Entry, checksums: &[u32]) {
-        self.push_head(ring, number, entry.head(), checksums);
+    /// If it does not fit; see [`JournalPage::has_room`].
+    pub fn push(&mut self, journal: &mut [u8], number: u64, entry: Entry, checksums: &[u32]) {
+        self.push_head(journal, number, entry.head(), checksums);
     }
 
     /// Adds an entry whose head is encoded already.
     ///
     /// # Panics
-    /// If it does not fit; see [`RingPage::has_room`].
+    /// If it does not fit; see [`JournalPage::has_room`].
     #[inline(always)]
-    pub fn push_head(&mut self, ring: &mut [u8], number: u64, head: u64, checksums: &[u32]) {
-        let at = HEAD_BYTES + self.page * RING_PAGE_BYTES + self.used;
-        let total = RING_ENTRY_BYTES + checksums.len() * 4;
+    pub fn push_head(&mut self, journal: &mut [u8], number: u64, head: u64, checksums: &[u32]) {
+        let at = HEAD_BYTES + self.page * PAGE_BYTES + self.used;
+        let total = ENTRY_BYTES + checksums.len() * 4;
         assert!(
-            self.used + total <= RING_PAGE_BYTES,
+            self.used + total <= PAGE_BYTES,
             "an entry stays on its page"
         );
-        let bytes = &mut ring[at..at + total];
+        let bytes = &mut journal[at..at + total];
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
         bytes[16..24].copy_from_slice(&head.to_le_bytes());
-        for (place, value) in bytes[RING_ENTRY_BYTES..].chunks_exact_mut(4).zip(checksums) {
+        for (place, value) in bytes[ENTRY_BYTES..].chunks_exact_mut(4).zip(checksums) {
             place.copy_from_slice(&value.to_le_bytes());
         }
         bytes[4..8].copy_from_slice(&(total as u32).to_le_bytes());
@@ -157,23 +162,23 @@ impl RingPage {
     }
 
     /// Notes how many blocks the record has, once no more are added.
-    pub fn close(&self, ring: &mut [u8], blocks: u16) {
-        let at = HEAD_BYTES + self.page * RING_PAGE_BYTES + CLOSED_AT;
-        ring[at..at + 4].copy_from_slice(&(u32::from(blocks) + 1).to_le_bytes());
+    pub fn close(&self, journal: &mut [u8], blocks: u16) {
+        let at = HEAD_BYTES + self.page * PAGE_BYTES + CLOSED_AT;
+        journal[at..at + 4].copy_from_slice(&(u32::from(blocks) + 1).to_le_bytes());
     }
 
     /// Gives the page back: the record's header is on the device.
     #[must_use]
-    pub fn end(self, ring: &mut [u8]) -> usize {
-        let at = HEAD_BYTES + self.page * RING_PAGE_BYTES;
-        ring[at..at + 4].fill(0);
+    pub fn end(self, journal: &mut [u8]) -> usize {
+        let at = HEAD_BYTES + self.page * PAGE_BYTES;
+        journal[at..at + 4].fill(0);
         self.page
     }
 }
 
 /// Which record a page is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingRecord {
+pub struct JournalRecord {
     /// The segment.
     pub segment: SegmentId,
     /// The slot of the header.
@@ -184,11 +189,11 @@ pub struct RingRecord {
     pub generation: Sequence,
 }
 
-/// A record as the ring tells it.
+/// A record as the crash journal tells it.
 #[derive(Clone, Debug)]
 pub struct ReplayedRecord {
     /// Which record.
-    pub record: RingRecord,
+    pub record: JournalRecord,
     /// The number of its blocks, if it was closed.
     pub blocks: Option<u16>,
     /// Its entries, by number.
@@ -197,32 +202,32 @@ pub struct ReplayedRecord {
     pub last_number: u64,
 }
 
-/// Whether the ring is of this identity.
+/// Whether the crash journal is of this identity.
 #[must_use]
-pub fn is_of(ring: &[u8], identity: RingIdentity) -> bool {
-    ring.len() >= RING_BYTES
-        && (ring[..48] == encode_identity(identity) || planted::is(Bug::AnyRing))
+pub fn is_of(journal: &[u8], identity: ShmIdentity) -> bool {
+    journal.len() >= JOURNAL_BYTES
+        && (journal[..48] == encode_identity(identity) || planted::is(Bug::AnyRing))
 }
 
-/// Reads back the records that a daemon that died left, if the ring is of this identity.
+/// Reads back the records that a daemon that died left, if the crash journal is of this identity.
 #[must_use]
-pub fn replay(ring: &[u8], identity: RingIdentity) -> Vec<ReplayedRecord> {
-    if !is_of(ring, identity) {
+pub fn replay(journal: &[u8], identity: ShmIdentity) -> Vec<ReplayedRecord> {
+    if !is_of(journal, identity) {
         return Vec::new();
     }
     (0..PAGES)
         .filter_map(|page| {
-            let bytes = &ring[HEAD_BYTES + page * RING_PAGE_BYTES..][..RING_PAGE_BYTES];
-            replay_page(bytes, identity_sum(ring))
+            let bytes = &journal[HEAD_BYTES + page * PAGE_BYTES..][..PAGE_BYTES];
+            replay_page(bytes, identity_sum(journal))
         })
         .collect()
 }
 
 /// The seed of the checksums of pages: two caches, or two epochs, can use a page for a record of
 /// the same place, generation and count.
-fn identity_sum(ring: &[u8]) -> u32 {
+fn identity_sum(journal: &[u8]) -> u32 {
     // Without the head's own checksum, which would make the sum of any head of a cache the same.
-    crc32c::crc32c(&ring[..44])
+    crc32c::crc32c(&journal[..44])
 }
 
 fn replay_page(page: &[u8], identity: u32) -> Option<ReplayedRecord> {
@@ -254,7 +259,7 @@ fn replay_page(page: &[u8], identity: u32) -> Option<ReplayedRecord> {
         last_number = number + u64::from(entry.count()) - 1;
         rest = after;
     }
-    let record = RingRecord {
+    let record = JournalRecord {
         segment,
         slot,
         stream,
@@ -284,7 +289,7 @@ fn entry_sum(seed: u32, words: &[u8]) -> u32 {
 
 fn replay_entry(bytes: &[u8], seed: u32) -> Option<(u64, Entry, Vec<u32>, &[u8])> {
     let total = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?) as usize;
-    if total < RING_ENTRY_BYTES {
+    if total < ENTRY_BYTES {
         return None;
     }
     let whole = bytes.get(..total)?;
@@ -295,7 +300,7 @@ fn replay_entry(bytes: &[u8], seed: u32) -> Option<(u64, Entry, Vec<u32>, &[u8])
     let number = u64::from_le_bytes(whole[8..16].try_into().ok()?);
     let list = EntryList::from_bytes(&whole[16..], number);
     let entry = list.iter().next()?.ok()?.entry;
-    let checksums = whole[RING_ENTRY_BYTES..]
+    let checksums = whole[ENTRY_BYTES..]
         .chunks_exact(4)
         .map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")))
         .collect();
@@ -309,21 +314,21 @@ mod tests {
 
     #[test]
     fn a_crash_at_any_byte_keeps_a_prefix() {
-        let identity = RingIdentity {
+        let identity = ShmIdentity {
             cache: CacheId([3; 16]),
             shard: 1,
             epoch: 4,
             boot_id: [9; 16],
         };
-        let mut ring = vec![0; RING_BYTES];
-        initialise(&mut ring, identity);
-        let record = RingRecord {
+        let mut journal = vec![0; JOURNAL_BYTES];
+        initialise(&mut journal, identity);
+        let record = JournalRecord {
             segment: SegmentId(5),
             slot: 8,
             stream: Stream::Write,
             generation: Sequence::new(4, 100),
         };
-        let mut page = RingPage::begin(&mut ring, 2, 1, record);
+        let mut page = JournalPage::begin(&mut journal, 2, 1, record);
         for i in 0..10u64 {
             let entry = Entry::Data {
                 key: BlockKey(i * 9),
@@ -331,44 +336,44 @@ mod tests {
                 count: 1,
                 dirty: true,
             };
-            page.push(&mut ring, 100 + i * 2, entry, &[i as u32 | 1 << 31]);
+            page.push(&mut journal, 100 + i * 2, entry, &[i as u32 | 1 << 31]);
         }
-        let whole = replay(&ring, identity);
+        let whole = replay(&journal, identity);
         assert_eq!(whole.len(), 1);
         assert_eq!((whole[0].record, whole[0].last_number), (record, 118));
         assert_eq!(whole[0].entries.iter().count(), 10);
-        page.close(&mut ring, 10);
-        assert_eq!(replay(&ring, identity)[0].blocks, Some(10));
+        page.close(&mut journal, 10);
+        assert_eq!(replay(&journal, identity)[0].blocks, Some(10));
         let used = page.used;
         for cut in PAGE_HEAD_BYTES..used {
-            let mut torn = ring.clone();
-            let at = HEAD_BYTES + 2 * RING_PAGE_BYTES;
+            let mut torn = journal.clone();
+            let at = HEAD_BYTES + 2 * PAGE_BYTES;
             torn[at + cut..at + used].fill(0);
             let kept = replay(&torn, identity)[0].entries.iter().count();
             assert!(
-                kept <= (cut - PAGE_HEAD_BYTES) / (RING_ENTRY_BYTES + 4),
+                kept <= (cut - PAGE_HEAD_BYTES) / (ENTRY_BYTES + 4),
                 "{cut} {kept}"
             );
         }
         assert!(
             replay(
-                &ring,
-                RingIdentity {
+                &journal,
+                ShmIdentity {
                     epoch: 5,
                     ..identity
                 }
             )
             .is_empty()
         );
-        assert_eq!(page.end(&mut ring), 2);
-        assert!(replay(&ring, identity).is_empty());
+        assert_eq!(page.end(&mut journal), 2);
+        assert!(replay(&journal, identity).is_empty());
         // The next use of the page does not see what the first one left behind it.
-        let page = RingPage::begin(&mut ring, 2, 2, record);
-        assert!(replay(&ring, identity)[0].entries.is_empty());
+        let page = JournalPage::begin(&mut journal, 2, 2, record);
+        assert!(replay(&journal, identity)[0].entries.is_empty());
         assert!(page.has_room(1, 256));
         assert_eq!(
             page.blocks_that_fit(),
-            (RING_PAGE_BYTES - PAGE_HEAD_BYTES) / RING_BLOCK_BYTES
+            (PAGE_BYTES - PAGE_HEAD_BYTES) / BLOCK_BYTES
         );
     }
 }

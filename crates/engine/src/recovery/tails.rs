@@ -5,8 +5,8 @@
 //! is gone, only clean blocks of which no older entry survives elsewhere.
 //!
 //! The new tails are written when the verdicts are durable and not before: a tail that survives a
-//! crash without them would void entries that only the ring held. They go into a later summary of a
-//! segment that stays, in the slot that does not count.
+//! crash without them would void entries that only the crash journal held. They go into a later
+//! summary of a segment that stays, in the slot that does not count.
 
 use super::verdict::{other_slot, put, restated};
 use super::{Found, FoundSegment, RecoveryError};
@@ -20,29 +20,29 @@ const WANTED_FREE: usize = RECLAIM_RESERVE + 2;
 
 /// Tails that are to move when the verdicts are durable.
 #[derive(Debug)]
-pub(crate) struct Bury {
-    buried: Vec<SegmentId>,
+pub(crate) struct TailMove {
+    passed: Vec<SegmentId>,
     tails: [Sequence; Stream::COUNT],
     carrier: Summary,
 }
 
-/// Plans the segments to bury, and takes their clean blocks out of the index.
+/// Plans the segments that the tails pass, and takes their clean blocks out of the index.
 pub(super) fn plan(
     superblock: &Superblock,
     found: &Found,
     log: &mut Log,
     index: &mut Index,
-) -> Option<Bury> {
+) -> Option<TailMove> {
     if log.free.len() >= WANTED_FREE {
         return None;
     }
-    let mut buried = Vec::new();
+    let mut passed = Vec::new();
     let mut fronts = [0; Stream::COUNT];
-    while log.free.len() + buried.len() < WANTED_FREE {
-        let scarce = log.free.len() + buried.len() < RECLAIM_RESERVE;
+    while log.free.len() + passed.len() < WANTED_FREE {
+        let scarce = log.free.len() + passed.len() < RECLAIM_RESERVE;
         let lengths: usize = log.streams.iter().map(|stream| stream.order.len()).sum();
         // A segment stays, to carry the tails.
-        if buried.len() + 1 >= lengths {
+        if passed.len() + 1 >= lengths {
             break;
         }
         let front = |stream: Stream| {
@@ -65,9 +65,9 @@ pub(super) fn plan(
         }
         log.segment(id).live = 0;
         fronts[stream as usize] += 1;
-        buried.push(id);
+        passed.push(id);
     }
-    if buried.is_empty() {
+    if passed.is_empty() {
         return None;
     }
     let mut tails = log.tails;
@@ -81,12 +81,12 @@ pub(super) fn plan(
             };
         }
     }
-    let stays = |segment: &&FoundSegment| !buried.contains(&segment.id);
+    let stays = |segment: &&FoundSegment| !passed.contains(&segment.id);
     let carrier = found.segments.iter().find(stays)?;
     let which = other_slot(log.segments[carrier.id.0 as usize].summary);
     let carrier = restated(carrier, log, which, tails);
-    Some(Bury {
-        buried,
+    Some(TailMove {
+        passed,
         tails,
         carrier,
     })
@@ -111,7 +111,7 @@ fn may_go(log: &Log, index: &Index, stream: Stream, id: SegmentId) -> bool {
     })
 }
 
-impl Bury {
+impl TailMove {
     /// Writes the tails; they count after the next flush.
     pub(crate) fn write(&self, device: &mut dyn Storage, log: &Log) -> Result<(), RecoveryError> {
         put(device, log, &self.carrier)
@@ -122,9 +122,9 @@ impl Bury {
         log.tails = self.tails;
         log.segment(self.carrier.segment).summary = Some(self.carrier.which);
         for stream in &mut log.streams {
-            stream.order.retain(|id| !self.buried.contains(id));
+            stream.order.retain(|id| !self.passed.contains(id));
         }
-        for id in self.buried {
+        for id in self.passed {
             let summary = log.segment(id).summary;
             *log.segment(id) = crate::store::log::Segment::fresh(true);
             let segment = log.segment(id);

@@ -1,7 +1,6 @@
-//! Putting on record that the cache is given up, and what is newer in it than on its origins (I15,
+//! Putting on record that the cache failed, and what is newer in it than on its origins (I15,
 //! I22): in the state directory, and on every cache device that takes it.
 
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -11,6 +10,7 @@ use forebay_engine::Unsaved;
 use crate::daemon::control::served_storage::ServedStorage;
 use crate::daemon::state::Daemon;
 use crate::device::state_dir::{self, DurableShard, UnsavedRange};
+use crate::lock::lock;
 use crate::units;
 use crate::wall_clock::since_1970;
 
@@ -19,40 +19,40 @@ const RETRY: Duration = Duration::from_secs(1);
 
 impl Daemon {
     /// Takes what a worker has to put on record, and puts it there once all have told theirs.
-    pub(super) fn given_up_by(&self, worker: usize, report: Report) {
-        let mut giving_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut giving_up.was_told, true) {
+    pub(super) fn take_failure_report(&self, worker: usize, report: Report) {
+        let mut record = lock(&self.failure_record);
+        if !std::mem::replace(&mut record.was_told, true) {
             let reason = report.reason;
-            tracing::error!("the cache is given up: {reason}");
+            tracing::error!("the cache failed: {reason}");
             self.events
-                .note("given-up", format!("the cache is given up: {reason}"));
+                .note("given-up", format!("the cache failed: {reason}"));
         }
-        if let Some(abandonment) = giving_up.reports.take(worker as u16, report) {
-            giving_up.pending = Some((abandonment, Instant::now()));
+        if let Some(abandonment) = record.reports.take(worker as u16, report) {
+            record.pending = Some((abandonment, Instant::now()));
         }
-        drop(giving_up);
+        drop(record);
         self.put_on_record();
     }
 
-    /// Says what is left in a cache that is given up, and what to do; `None` of one that is not.
-    pub(super) fn after_giving_up(&self) -> Option<String> {
+    /// Says what is left in a cache that failed, and what to do; `None` of one that is not.
+    pub(super) fn after_failure(&self) -> Option<String> {
         {
-            let giving_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
-            giving_up.was_told.then_some(())?;
+            let record = lock(&self.failure_record);
+            record.was_told.then_some(())?;
         }
         let admin = self.admin();
         let id = admin.cache.as_ref()?.superblock().id;
         let note = self.surroundings.state.abandonment(id).ok().flatten();
         Some(match note.map(|note| note.unsaved_bytes()) {
-            Some(0) => "the cache is given up, and nothing in it is newer than on its origins: nothing is lost. Make \
+            Some(0) => "the cache failed, and nothing in it is newer than on its origins: nothing is lost. Make \
                         it anew with `forebay create --force`"
                 .to_owned(),
             Some(bytes) => format!(
-                "the cache is given up: {} in it are newer than on its origins, and `forebay drain --offline` writes it \
+                "the cache failed: {} in it are newer than on its origins, and `forebay drain --offline` writes it \
                  out",
                 units::size(bytes)
             ),
-            None => "the cache is given up, which could not be put on record: what is newer in it than on its origins \
+            None => "the cache failed, which could not be put on record: what is newer in it than on its origins \
                      stays there, and `forebay drain --offline` writes it out"
                 .to_owned(),
         })
@@ -60,15 +60,15 @@ impl Daemon {
 
     /// When [`Daemon::put_on_record`] should be tried again, if something waits for that.
     pub(super) fn next_record(&self) -> Option<Duration> {
-        let giving_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, due) = giving_up.pending.as_ref()?;
+        let record = lock(&self.failure_record);
+        let (_, due) = record.pending.as_ref()?;
         Some(due.saturating_duration_since(Instant::now()))
     }
 
     /// Puts on record what waits for it; until that is done writes that need it wait.
     pub(super) fn put_on_record(&self) {
-        let mut giving_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = giving_up.pending.take_if(|(_, due)| *due <= Instant::now());
+        let mut record = lock(&self.failure_record);
+        let due = record.pending.take_if(|(_, due)| *due <= Instant::now());
         let Some((abandonment, _)) = due else { return };
         match self.write_abandonment(&abandonment) {
             Ok(()) => {
@@ -81,16 +81,16 @@ impl Daemon {
             }
             Err(error) => {
                 tracing::error!(
-                    "that the cache is given up cannot be put on record, so that writes which need it wait: {}; \
+                    "that the cache failed cannot be put on record, so that writes which need it wait: {}; \
                      mend the cause: it is tried again every second",
                     crate::failure::describe(&error)
                 );
-                giving_up.pending = Some((abandonment, Instant::now() + RETRY));
+                record.pending = Some((abandonment, Instant::now() + RETRY));
             }
         }
     }
 
-    /// Everything of this volume that was newer in a cache that was given up is on its origin. Other
+    /// Everything of this volume that was newer in a cache that failed is on its origin. Other
     /// volumes keep what is on record of them.
     pub(super) fn note_saved(&self, volume: &str) -> Result<()> {
         let admin = self.admin();
@@ -135,18 +135,18 @@ impl Daemon {
         self.surroundings
             .state
             .abandon(cache.superblock().id, &note)?;
-        if !cache.superblock().given_up {
+        if !cache.superblock().abandoned {
             // Where another host or another state directory finds it. A device that takes it no
             // more is what the note in the state directory is for.
             let superblock = cache.control.take_superblock();
             let mut superblock = superblock.context("the superblock is being written")?;
             let mut storage = ServedStorage::new(&mut cache.storage, &cache.link);
-            let taken = superblock.give_up(&mut storage);
+            let taken = superblock.abandon(&mut storage);
             let count = superblock.devices.len();
             cache.control.give_superblock(superblock);
             if taken < count {
                 tracing::warn!(
-                    "{} of {count} cache devices could not be told that the cache is given up: keep the state directory with them",
+                    "{} of {count} cache devices could not be told that the cache failed: keep the state directory with them",
                     count - taken
                 );
             }

@@ -1,13 +1,13 @@
 //! A client's request on its way: with its buffers to the cache, and with the answer back.
 
-use forebay_cache::{Asked, Joined};
+use forebay_cache::{ClientRequest, Joined};
 use forebay_engine::{Buf, Failure, MAX_REQUEST_BYTES, Memory, RequestKind, VolumeSlot};
 use forebay_frontend::nbd::{
-    BlockState, Command, ErrorCode, Extent, Lent, Parts, Request as NbdRequest, Ticket,
+    BlockState, Command, ErrorCode, Lent, Parts, Request as NbdRequest, StatusExtent, Ticket,
 };
 use smallvec::SmallVec;
 
-use super::link::{Message, Question};
+use super::link::{Message, StatusQuery};
 use super::volume_times::Timed;
 use super::worker::Worker;
 
@@ -18,8 +18,8 @@ const PLACEMENT_BYTES: u64 = 4096;
 
 /// A request, as the cache gives it back with its answer.
 #[derive(Debug)]
-pub(in crate::daemon) struct Flight {
-    asker: Asker,
+pub(in crate::daemon) struct InFlight {
+    requester: Requester,
     /// The data's buffers.
     parts: Parts,
     /// Clients' requests are timed.
@@ -28,7 +28,7 @@ pub(in crate::daemon) struct Flight {
 
 /// Receiver of the answer.
 #[derive(Debug)]
-pub(super) enum Asker {
+pub(super) enum Requester {
     /// A client, with its data if it reads.
     Client {
         client: u32,
@@ -82,7 +82,7 @@ impl Worker {
     ) -> Option<Parts> {
         self.alloc_parts_at_hand(volume, offset_bytes, len_bytes)
             .or_else(|| {
-                self.give_up_spare_memory()
+                self.release_spare_memory()
                     .then(|| self.alloc_parts_at_hand(volume, offset_bytes, len_bytes))?
             })
     }
@@ -118,7 +118,7 @@ impl Worker {
 
     /// Sends an NBD client's request off. Reads and writes bring buffers from
     /// [`Worker::alloc_parts`] for the same range.
-    pub(super) fn take_off(
+    pub(super) fn submit_nbd(
         &mut self,
         client: u32,
         volume: VolumeSlot,
@@ -131,46 +131,46 @@ impl Worker {
             offset_bytes,
             len_bytes,
         } = request;
-        let asker = Asker::Client {
+        let requester = Requester::Client {
             client,
             ticket,
             reads: command == Command::Read,
         };
         if let Command::BlockStatus { .. } = command {
-            return self.ask(asker, volume, offset_bytes, len_bytes);
+            return self.query_status(requester, volume, offset_bytes, len_bytes);
         }
         let Some(kind) = command.engine_kind() else {
             return;
         };
-        let asked = Asked {
+        let request = ClientRequest {
             volume,
             kind,
             offset_bytes,
             len_bytes,
             flush_after: command.needs_flush_after(),
         };
-        self.launch(asker, asked, parts);
+        self.submit(requester, request, parts);
     }
 
-    /// Sends a request off that is one of the cache's; otherwise as [`Worker::take_off`].
-    pub(super) fn launch(&mut self, asker: Asker, asked: Asked, parts: Parts) {
-        self.taps.show(self.now, &asked);
-        if let Some(Some((volume, _))) = self.volumes.get(usize::from(asked.volume.0)) {
-            let data = match asked.kind {
-                RequestKind::Read | RequestKind::Write { .. } => asked.len_bytes,
+    /// Sends a request off that is one of the cache's; otherwise as [`Worker::submit_nbd`].
+    pub(super) fn submit(&mut self, requester: Requester, request: ClientRequest, parts: Parts) {
+        self.taps.show(self.now, &request);
+        if let Some(Some((volume, _))) = self.volumes.get(usize::from(request.volume.0)) {
+            let data = match request.kind {
+                RequestKind::Read | RequestKind::Write { .. } => request.len_bytes,
                 _ => 0,
             };
             volume.rate.charge(self.now, data.into());
         }
         let bufs: SmallVec<[Buf; 2]> = parts.iter().map(|part| part.buf).collect();
-        let timed = Timed::new(self.now, asked.volume, asked.kind);
-        let flight = Flight {
-            asker,
+        let timed = Timed::new(self.now, request.volume, request.kind);
+        let in_flight = InFlight {
+            requester,
             parts,
             timed,
         };
         self.host
-            .launch(self.now, flight, asked, bufs, &mut self.arena);
+            .submit(self.now, in_flight, request, bufs, &mut self.arena);
     }
 
     /// Makes everything written to a volume durable, for the daemon itself.
@@ -179,33 +179,33 @@ impl Worker {
         volume: VolumeSlot,
         answer: std::sync::mpsc::Sender<Result<(), Failure>>,
     ) {
-        let flight = Flight {
-            asker: Asker::Daemon(answer),
+        let in_flight = InFlight {
+            requester: Requester::Daemon(answer),
             parts: Parts::new(),
             timed: None,
         };
-        let (asked, none) = (Asked::flush(volume), []);
+        let (request, none) = (ClientRequest::flush(volume), []);
         self.host
-            .launch(self.now, flight, asked, none, &mut self.arena);
+            .submit(self.now, in_flight, request, none, &mut self.arena);
     }
 
-    /// The answer to a request, for whoever asked.
-    pub(super) fn land(&mut self, answer: Joined<Flight>) {
-        self.landed = true;
+    /// The answer to a request, for whoever request.
+    pub(super) fn finish(&mut self, answer: Joined<InFlight>) {
+        self.has_finished = true;
         let Joined {
-            payload: flight,
+            payload: in_flight,
             result,
         } = answer;
-        if let Some(timed) = flight.timed {
+        if let Some(timed) = in_flight.timed {
             self.times.record(self.now, timed);
         }
-        match flight.asker {
-            Asker::Client {
+        match in_flight.requester {
+            Requester::Client {
                 client,
                 ticket,
                 reads,
-            } => self.reply(client, ticket, reads, result, flight.parts),
-            Asker::Queue {
+            } => self.reply(client, ticket, reads, result, in_flight.parts),
+            Requester::Queue {
                 place,
                 tag,
                 kind,
@@ -217,15 +217,15 @@ impl Worker {
                 });
                 if kind == RequestKind::Read
                     && result.is_ok()
-                    && !self.copy_out(place, tag, &flight.parts)
+                    && !self.copy_out(place, tag, &in_flight.parts)
                 {
                     result = Err(Failure::Io);
                 }
-                self.free_parts(&flight.parts);
+                self.free_parts(&in_flight.parts);
                 self.answer(place, tag, result);
             }
-            Asker::Daemon(answer) => {
-                // The asker may have stopped waiting.
+            Requester::Daemon(answer) => {
+                // The requester may have stopped waiting.
                 let _ = answer.send(result);
             }
         }
@@ -258,7 +258,13 @@ impl Worker {
 
     /// Block status: the state of the first blocks, as far as they are in one shard. The client
     /// asks again for the rest.
-    fn ask(&mut self, asker: Asker, volume: VolumeSlot, offset_bytes: u64, len_bytes: u32) {
+    fn query_status(
+        &mut self,
+        requester: Requester,
+        volume: VolumeSlot,
+        offset_bytes: u64,
+        len_bytes: u32,
+    ) {
         let len_bytes = u64::from(len_bytes).min(MAX_STATUS_BYTES) as u32;
         let pieces = self.host.pieces(
             volume,
@@ -267,41 +273,41 @@ impl Worker {
             MAX_REQUEST_BYTES.max(len_bytes),
         );
         let Some(mut pieces) = pieces else {
-            return self.not_told(asker, Failure::Detached);
+            return self.refuse_status_query(requester, Failure::Detached);
         };
         let first = pieces.next();
         let Some((shard, offset_bytes, len_bytes)) = first else {
-            return self.not_told(asker, Failure::Invalid);
+            return self.refuse_status_query(requester, Failure::Invalid);
         };
-        let flight = self.questions.insert(asker);
-        let question = Question {
+        let in_flight = self.status_queries.insert(requester);
+        let query = StatusQuery {
             shard,
             volume,
             offset_bytes,
             len_bytes,
-            asker: self.index,
-            flight,
+            requester: self.index,
+            in_flight,
         };
         let owner = usize::from(self.host.owner_of(shard));
         if owner == self.index {
-            self.asked(question);
+            self.answer_status_query(query);
         } else {
-            self.peers[owner].send(Message::Ask(question));
+            self.peers[owner].send(Message::StatusQuery(query));
         }
     }
 
-    pub(super) fn asked(&mut self, question: Question) {
+    pub(super) fn answer_status_query(&mut self, query: StatusQuery) {
         let block_bytes = u64::from(self.host.geometry().block_bytes);
         let (start, end) = (
-            question.offset_bytes,
-            question.offset_bytes + u64::from(question.len_bytes),
+            query.offset_bytes,
+            query.offset_bytes + u64::from(query.len_bytes),
         );
-        let mut extents: Vec<Extent> = Vec::new();
+        let mut extents: Vec<StatusExtent> = Vec::new();
         let mut at = start;
         while at < end {
             let next = ((at / block_bytes + 1) * block_bytes).min(end);
-            let (cached, dirty) = match self.host.engine(question.shard) {
-                Some(engine) => engine.block_state(question.volume, at),
+            let (cached, dirty) = match self.host.engine(query.shard) {
+                Some(engine) => engine.block_state(query.volume, at),
                 None => (false, false),
             };
             let state = BlockState {
@@ -311,35 +317,40 @@ impl Worker {
             };
             match extents.last_mut() {
                 Some(last) if last.state == state => last.len_bytes += next - at,
-                _ => extents.push(Extent {
+                _ => extents.push(StatusExtent {
                     len_bytes: next - at,
                     state,
                 }),
             }
             at = next;
         }
-        if question.asker == self.index {
-            self.told(question.flight, &extents);
+        if query.requester == self.index {
+            self.take_status_reply(query.in_flight, &extents);
         } else {
-            self.peers[question.asker].send(Message::Told(question.flight, extents));
+            self.peers[query.requester].send(Message::StatusReply(query.in_flight, extents));
         }
     }
 
-    /// There is no answer to a question.
-    fn not_told(&mut self, asker: Asker, failure: Failure) {
-        let flight = Flight {
-            asker,
+    /// There is no answer to a query.
+    fn refuse_status_query(&mut self, requester: Requester, failure: Failure) {
+        let in_flight = InFlight {
+            requester,
             parts: Parts::new(),
             timed: None,
         };
-        self.land(Joined {
-            payload: flight,
+        self.finish(Joined {
+            payload: in_flight,
             result: Err(failure),
         });
     }
 
-    pub(in crate::daemon) fn told(&mut self, flight: u32, extents: &[Extent]) {
-        let Some(Asker::Client { client, ticket, .. }) = self.questions.remove(flight) else {
+    pub(in crate::daemon) fn take_status_reply(
+        &mut self,
+        in_flight: u32,
+        extents: &[StatusExtent],
+    ) {
+        let Some(Requester::Client { client, ticket, .. }) = self.status_queries.remove(in_flight)
+        else {
             return;
         };
         if let Some(client) = self.clients.get_mut(client) {

@@ -1,7 +1,7 @@
-//! Stepping aside: the whole cache is given up, not one shard of it (I15, I22).
+//! The failure of a cache: all of it fails, and not one shard (I15, I22).
 //!
 //! ```text
-//! a shard here fails ─> all shards here step aside ─> StepAside to all other hosts
+//! a shard here fails ─> all shards here fail ─> CacheFailed to all other hosts
 //!     ─> every host reports what is dirty ─> the driver puts that on record
 //!     ─> recorded() on every host ─> what was promised is answered, origins may be written
 //! ```
@@ -17,7 +17,7 @@ use crate::host::Host;
 use crate::join::Promised;
 use crate::message::Message;
 
-/// The progress of a host in giving the cache up.
+/// The progress of a host from the failure to its record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -31,7 +31,7 @@ enum Stage {
 }
 
 #[derive(Debug)]
-pub(crate) struct Aside<T> {
+pub(crate) struct Failure<T> {
     stage: Stage,
     /// It has been on record before: later reports are revisions.
     was_recorded: bool,
@@ -42,9 +42,9 @@ pub(crate) struct Aside<T> {
     pub(crate) promises: VecDeque<Promised<T>>,
 }
 
-impl<T> Default for Aside<T> {
-    fn default() -> Aside<T> {
-        Aside {
+impl<T> Default for Failure<T> {
+    fn default() -> Failure<T> {
+        Failure {
             stage: Stage::Sound,
             was_recorded: false,
             reason: "",
@@ -59,7 +59,7 @@ impl<T> Default for Aside<T> {
 pub struct Report {
     /// Which report of its host it is, from 1 on.
     pub serial: u64,
-    /// The epoch in which the cache is given up.
+    /// The epoch in which the cache failed.
     pub epoch: u32,
     /// The reason.
     pub reason: &'static str,
@@ -73,38 +73,38 @@ impl<T> Host<T> {
     /// Whether an answer that says that something is kept must wait.
     pub(crate) fn may_not_promise(&self) -> bool {
         !planted::is(Bug::AbandonedSilently)
-            && !self.aside.was_recorded
-            && (self.aside.stage != Stage::Sound || self.shared.is_given_up())
+            && !self.failure.was_recorded
+            && (self.failure.stage != Stage::Sound || self.shared.has_failed())
     }
 
-    /// Has all shards step aside if one here has.
+    /// Fails all shards here if one has failed.
     pub(crate) fn look_for_failure(&mut self) {
-        if self.aside.stage != Stage::Sound {
+        if self.failure.stage != Stage::Sound {
             return;
         }
         let failed = self.shards.iter().flatten();
         let Some(reason) = failed.filter_map(|shard| shard.failure()).next() else {
             return;
         };
-        self.shared.give_up();
-        self.step_aside(reason);
+        self.shared.fail();
+        self.fail_cache(reason);
         for host in self.other_hosts() {
-            self.send(host, Message::StepAside(reason));
+            self.send(host, Message::CacheFailed(reason));
         }
     }
 
-    /// The cache is given up: no shard here relies on it any more.
-    pub(crate) fn step_aside(&mut self, reason: &'static str) {
-        if self.aside.stage != Stage::Sound {
+    /// The cache failed: no shard here relies on it any more.
+    pub(crate) fn fail_cache(&mut self, reason: &'static str) {
+        if self.failure.stage != Stage::Sound {
             return;
         }
-        self.aside.stage = Stage::ToReport;
-        self.aside.reason = reason;
+        self.failure.stage = Stage::ToReport;
+        self.failure.reason = reason;
         if planted::is(Bug::ShardGoesOn) {
             return;
         }
         for engine in self.engines() {
-            engine.step_aside(reason);
+            engine.fail_cache(reason);
         }
     }
 
@@ -112,12 +112,13 @@ impl<T> Host<T> {
     /// look. The driver answers with [`Host::recorded`] once that is done for all hosts. Returns
     /// another when the list of dirty blocks has become shorter and somebody waits for that.
     pub fn next_report(&mut self) -> Option<Report> {
-        if self.aside.stage == Stage::Recorded
+        if self.failure.stage == Stage::Recorded
             && self.engines().any(|engine| engine.wants_revision())
         {
-            self.aside.stage = Stage::ToReport;
+            self.failure.stage = Stage::ToReport;
         }
-        if self.aside.stage != Stage::ToReport || self.engines().any(|engine| engine.is_appending())
+        if self.failure.stage != Stage::ToReport
+            || self.engines().any(|engine| engine.is_appending())
         {
             return None;
         }
@@ -129,12 +130,12 @@ impl<T> Host<T> {
             promises.push(engine.promise());
             unsaved.append(&mut engine.list_unsaved()?);
         }
-        self.aside.stage = Stage::Reported;
-        self.aside.serial += 1;
+        self.failure.stage = Stage::Reported;
+        self.failure.serial += 1;
         Some(Report {
-            serial: self.aside.serial,
+            serial: self.failure.serial,
             epoch,
-            reason: self.aside.reason,
+            reason: self.failure.reason,
             unsaved,
             promises,
         })
@@ -142,13 +143,13 @@ impl<T> Host<T> {
 
     /// The report of this host of that serial, and one of every other, are on record.
     pub fn recorded(&mut self, serial: u64) {
-        if self.aside.stage != Stage::Reported || self.aside.serial != serial {
+        if self.failure.stage != Stage::Reported || self.failure.serial != serial {
             return;
         }
-        self.aside.stage = Stage::Recorded;
-        self.aside.was_recorded = true;
+        self.failure.stage = Stage::Recorded;
+        self.failure.was_recorded = true;
         for engine in self.engines() {
-            engine.abandonment_recorded();
+            engine.failure_recorded();
         }
     }
 }

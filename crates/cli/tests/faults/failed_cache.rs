@@ -1,4 +1,4 @@
-//! A cache that is given up because one shard cannot write to it any more.
+//! A cache that failed because one shard cannot write to it any more.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::world::{Case, REGION_BLOCKS, World, in_each};
 const BOTH: [&str; 2] = ["writeback", "writethrough"];
 
 /// Both shards have data; then the first cannot be written to any more.
-fn give_up(world: &mut World) -> Daemon {
+fn fail_cache(world: &mut World) -> Daemon {
     let daemon = world.start();
     let mut client = world.client();
     (world.ledger).load(&mut client, &mut world.random, 200, |_| {});
     world.ledger.flush(&mut client);
     world.break_first_shard();
     let mut block = 0;
-    while !daemon.log().contains("the cache is given up") {
+    while !daemon.log().contains("the cache failed") {
         let first_shard = block % REGION_BLOCKS;
         world.ledger.write(&mut client, first_shard, How::Durable);
         block += 1;
-        assert!(block < 4 * REGION_BLOCKS, "the cache is never given up");
+        assert!(block < 4 * REGION_BLOCKS, "the cache never fails");
     }
     daemon
 }
@@ -37,7 +37,7 @@ fn until_clean(world: &World, daemon: &Daemon) {
 /// Later writes that the healthy shard acknowledges do not go into a cache that nobody believes.
 fn the_other_shard_loses_nothing(case: Case, world: &mut World) {
     world.dirty_stays();
-    let daemon = give_up(world);
+    let daemon = fail_cache(world);
     let mut client = world.client();
     for block in REGION_BLOCKS..REGION_BLOCKS + 16 {
         let how = if block % 2 == 0 {
@@ -68,7 +68,7 @@ fn a_stop_leaves_the_rest_on_record(_: Case, world: &mut World) {
     world
         .origin()
         .delay(Operation::Write, Duration::from_millis(300));
-    let mut daemon = give_up(world);
+    let mut daemon = fail_cache(world);
     daemon.signal("-TERM");
     let code = daemon.wait();
     let log = daemon.log();
@@ -92,13 +92,13 @@ fn a_stop_leaves_the_rest_on_record(_: Case, world: &mut World) {
 }
 
 #[test]
-fn a_stop_after_giving_up_loses_nothing_that_is_still_dirty() {
+fn a_stop_after_a_failure_loses_nothing_that_is_still_dirty() {
     in_each(&["writeback"], a_stop_leaves_the_rest_on_record);
 }
 
 /// A volume whose cache is gone, and with nothing dirty, is a volume like any other.
 fn flushes_succeed_again(_: Case, world: &mut World) {
-    let mut daemon = give_up(world);
+    let mut daemon = fail_cache(world);
     until_clean(world, &daemon);
     let mut client = world.client();
     // A client that was not told of a loss before may be told once more.
@@ -127,7 +127,7 @@ fn flushes_succeed_again_once_nothing_is_dirty() {
 
 /// A host that does not know what became of a cache must not write it over newer data.
 fn another_state_directory_is_refused(case: Case, world: &mut World) {
-    let daemon = give_up(world);
+    let daemon = fail_cache(world);
     world.heal();
     until_clean(world, &daemon);
     let mut client = world.client();
@@ -154,6 +154,6 @@ fn another_state_directory_is_refused(case: Case, world: &mut World) {
 }
 
 #[test]
-fn a_cache_that_was_given_up_is_not_believed_under_another_state_directory() {
+fn an_abandoned_cache_is_not_believed_under_another_state_directory() {
     in_each(&BOTH, another_state_directory_is_refused);
 }

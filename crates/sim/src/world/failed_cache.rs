@@ -1,9 +1,9 @@
-//! The cache is given up: its record, and the next life's use of it.
+//! The cache failed: its record, and the next life's use of it.
 
 use forebay_cache::{Abandonment, Report};
 use forebay_engine::{Superblock, VolumeSlot};
 
-use super::mail::{CONTROL, Letter};
+use super::deliveries::{CONTROL, Delivery};
 use super::{Check, World};
 use crate::device::Control;
 use crate::rng::Rng;
@@ -14,15 +14,15 @@ pub(super) type Record = Abandonment;
 impl World<'_> {
     /// A thread says what is to be on record.
     pub(super) fn reported(&mut self, host: u16, report: Report) -> Check {
-        self.tell(|_| format!("thread {host} steps aside: {report:?}"));
+        self.tell(|_| format!("thread {host} reports its failure: {report:?}"));
         if self.cache.tally.total() == 0
             && self.cache.gone.is_empty()
             && self.options.fail_at.is_none()
         {
             let reason = report.reason;
-            return Err(format!("the cache stepped aside without a fault: {reason}"));
+            return Err(format!("the cache failed without a fault: {reason}"));
         }
-        if let Some(all) = self.given_up.take(host, report) {
+        if let Some(all) = self.failure_reports.take(host, report) {
             // The record is made somewhere else and takes its time.
             let due = self.now.after(self.plan.config.record_delay);
             self.record_due = Some((due, all));
@@ -49,12 +49,12 @@ impl World<'_> {
             return self.pump(0);
         }
         for (host, serial) in serials.into_iter().enumerate() {
-            self.post(CONTROL, host, Letter::Recorded(serial));
+            self.post(CONTROL, host, Delivery::Recorded(serial));
         }
         Ok(())
     }
 
-    /// Does an administrator's work on a cache that was given up: unsaved data is written to the
+    /// Does an administrator's work on a cache that failed: unsaved data is written to the
     /// origins, and then the cache is made anew.
     pub(super) fn rescue(&mut self) -> Check {
         let Some(record) = self.abandoned.clone() else {
@@ -86,7 +86,7 @@ impl World<'_> {
         for volume in 0..self.volumes.len() as u16 {
             if !self.drain(volume)? {
                 left += self.dirty_blocks(volume);
-                self.give_up_unreadable(volume);
+                self.take_as_unreadable(volume);
             }
         }
         self.outcome
@@ -104,7 +104,7 @@ impl World<'_> {
     }
 
     /// Gives up unreadable blocks, and nothing else.
-    fn give_up_unreadable(&mut self, volume: u16) {
+    fn take_as_unreadable(&mut self, volume: u16) {
         let block_bytes = u64::from(self.plan.config.geometry.block_bytes);
         let slot = VolumeSlot(volume);
         for sector in 0..self.volumes[usize::from(volume)].sectors {
@@ -132,7 +132,7 @@ impl World<'_> {
             .write(&mut control)
             .map_err(|error| format!("the superblock cannot be written: {error}"))?;
         self.cache.faulty = was_faulty;
-        // A memory buffer and a ring belong to the cache that was.
+        // A memory buffer and a crash journal belong to the cache that was.
         self.memory.reset_shared();
         Ok(())
     }

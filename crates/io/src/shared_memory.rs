@@ -1,5 +1,5 @@
-//! Shared memory that outlives the daemon but not the machine: a file below /dev/shm (I16). Rings of
-//! shards, and their memory buffers.
+//! Shared memory that outlives the daemon but not the machine: a file below /dev/shm (I16). Crash
+//! journals of shards, and their memory buffers.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use crate::map::Map;
 
-/// Why a ring's memory cannot be had.
+/// Why shared memory cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub enum RingMemoryError {
+pub enum SharedMemoryError {
     /// The file system or the kernel refused.
     #[error("cannot {doing} the shared memory {}", path.display())]
     Io {
@@ -39,22 +39,22 @@ pub enum RingMemoryError {
     },
 }
 
-/// A ring's memory, mapped and locked against a second daemon until dropped. Dropping it keeps
+/// Shared memory, mapped and locked against a second daemon until dropped. Dropping it keeps
 /// the file.
 #[derive(Debug)]
-pub struct RingMemory {
+pub struct SharedMemory {
     map: Map,
     path: PathBuf,
     // Holds the lock.
     _file: File,
 }
 
-impl RingMemory {
-    /// Makes a ring of `len_bytes` zeroes that only this user may read or write.
+impl SharedMemory {
+    /// Makes a file of `len_bytes` zeroes that only this user may read or write.
     ///
     /// # Errors
     /// If the file exists or there is no memory for it.
-    pub fn create(path: &Path, len_bytes: usize) -> Result<RingMemory, RingMemoryError> {
+    pub fn create(path: &Path, len_bytes: usize) -> Result<SharedMemory, SharedMemoryError> {
         let failed = |doing| move |source| io_error(path, doing, source);
         let file = OpenOptions::new()
             .read(true)
@@ -68,13 +68,13 @@ impl RingMemory {
             .and_then(|()| allocate(&file, len_bytes as u64).map_err(failed("allocate")))
             .and_then(|()| Map::shared(&file, len_bytes).map_err(failed("map")));
         match made {
-            Ok(map) => Ok(RingMemory {
+            Ok(map) => Ok(SharedMemory {
                 map,
                 path: path.to_owned(),
                 _file: file,
             }),
             Err(error) => {
-                // Half a ring would only stand in the way of the next attempt; the error that
+                // Half a file would only stand in the way of the next attempt; the error that
                 // matters is the first.
                 let _ = std::fs::remove_file(path);
                 Err(error)
@@ -82,23 +82,23 @@ impl RingMemory {
         }
     }
 
-    /// Maps the ring an earlier daemon left.
+    /// Maps the file that an earlier daemon left.
     ///
     /// # Errors
     /// If it does not exist, is in use, or is not a file of this user with `len_bytes`.
-    pub fn open(path: &Path, len_bytes: usize) -> Result<RingMemory, RingMemoryError> {
-        RingMemory::open_file(path, Some(len_bytes))
+    pub fn open(path: &Path, len_bytes: usize) -> Result<SharedMemory, SharedMemoryError> {
+        SharedMemory::open_file(path, Some(len_bytes))
     }
 
     /// Maps what an earlier daemon left, as long as it is.
     ///
     /// # Errors
     /// If it does not exist, is in use, is empty, or is not a file of this user.
-    pub fn open_whole(path: &Path) -> Result<RingMemory, RingMemoryError> {
-        RingMemory::open_file(path, None)
+    pub fn open_whole(path: &Path) -> Result<SharedMemory, SharedMemoryError> {
+        SharedMemory::open_file(path, None)
     }
 
-    fn open_file(path: &Path, len_bytes: Option<usize>) -> Result<RingMemory, RingMemoryError> {
+    fn open_file(path: &Path, len_bytes: Option<usize>) -> Result<SharedMemory, SharedMemoryError> {
         let failed = |doing| move |source| io_error(path, doing, source);
         let file = OpenOptions::new()
             .read(true)
@@ -108,7 +108,7 @@ impl RingMemory {
             .map_err(failed("open"))?;
         lock(path, &file)?;
         let metadata = file.metadata().map_err(failed("examine"))?;
-        let foreign = |what: String| RingMemoryError::Foreign {
+        let foreign = |what: String| SharedMemoryError::Foreign {
             path: path.to_owned(),
             what,
         };
@@ -136,59 +136,59 @@ impl RingMemory {
             )));
         }
         let map = Map::shared(&file, len_bytes).map_err(failed("map"))?;
-        Ok(RingMemory {
+        Ok(SharedMemory {
             map,
             path: path.to_owned(),
             _file: file,
         })
     }
 
-    /// Removes the ring's file; its contents are gone with the mapping.
+    /// Removes the file; its contents are gone with the mapping.
     ///
     /// # Errors
     /// If the file cannot be removed.
-    pub fn remove(self) -> Result<(), RingMemoryError> {
+    pub fn remove(self) -> Result<(), SharedMemoryError> {
         std::fs::remove_file(&self.path).map_err(|source| io_error(&self.path, "remove", source))
     }
 
-    /// Gives the ring's file another name, in place of one that has it.
+    /// Gives the file another name, in place of one that has it.
     ///
     /// # Errors
     /// If it cannot be renamed.
-    pub fn move_to(&mut self, path: &Path) -> Result<(), RingMemoryError> {
+    pub fn move_to(&mut self, path: &Path) -> Result<(), SharedMemoryError> {
         std::fs::rename(&self.path, path).map_err(|source| io_error(&self.path, "move", source))?;
         path.clone_into(&mut self.path);
         Ok(())
     }
 
-    /// The ring's file.
+    /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The ring's bytes.
+    /// Its bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.map.bytes_mut()
     }
 }
 
-fn io_error(path: &Path, doing: &'static str, source: io::Error) -> RingMemoryError {
-    RingMemoryError::Io {
+fn io_error(path: &Path, doing: &'static str, source: io::Error) -> SharedMemoryError {
+    SharedMemoryError::Io {
         path: path.to_owned(),
         doing,
         source,
     }
 }
 
-fn lock(path: &Path, file: &File) -> Result<(), RingMemoryError> {
+fn lock(path: &Path, file: &File) -> Result<(), SharedMemoryError> {
     // SAFETY: flock takes a descriptor, which `file` keeps open.
     if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
         return Ok(());
     }
     let source = io::Error::last_os_error();
     if source.kind() == io::ErrorKind::WouldBlock {
-        return Err(RingMemoryError::InUse {
+        return Err(SharedMemoryError::InUse {
             path: path.to_owned(),
         });
     }
