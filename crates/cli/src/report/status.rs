@@ -78,9 +78,12 @@ pub(crate) struct FailingDevice {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AlteredFile {
     pub(crate) path: String,
+    /// It is a block device.
+    #[serde(default)]
+    pub(crate) is_device: bool,
     pub(crate) deleted: bool,
     pub(crate) size_bytes: u64,
-    /// Its size when it was opened.
+    /// Its size when it was opened, or last grew.
     pub(crate) served_bytes: u64,
 }
 
@@ -264,6 +267,12 @@ pub(crate) struct VolumeStatus {
     /// Why it is not served, if it is not: its origin is not there, or not what it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) away: Option<String>,
+    /// Why it has not the size of its origin, if that grew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) not_grown: Option<String>,
+    /// The size of its block device, if that is not the volume's yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) block_device_bytes: Option<u64>,
 }
 
 /// The settings in force.
@@ -438,6 +447,8 @@ pub(crate) fn example() -> Status {
             write_latency: Latency::default(),
             flush_latency: Latency::default(),
             away: None,
+            not_grown: None,
+            block_device_bytes: None,
         }],
         settings,
         traffic: Traffic {

@@ -15,7 +15,7 @@ use crate::failure::{self, refuse};
 use crate::thread;
 use crate::units::size;
 
-/// Time between looks whether a missing device is there.
+/// Time between looks whether a missing device is there, or one has grown.
 const LOOK: Duration = Duration::from_secs(2);
 
 impl Daemon {
@@ -97,16 +97,14 @@ impl Daemon {
     }
 }
 
-/// Looks for devices that come, from a thread of its own, as long as any volume waits for one.
+/// Looks for devices that come, and for those that grew, from a thread of its own.
 pub(in crate::daemon) fn watch(daemon: &Arc<Daemon>) -> Result<()> {
-    if daemon.admin().away.is_empty() {
-        return Ok(());
-    }
     let daemon = Arc::clone(daemon);
-    thread::start("forebay-away", move || {
-        while daemon.admin().away.iter().any(|away| !away.is_refused) {
+    thread::start("forebay-origins", move || {
+        loop {
             std::thread::sleep(LOOK);
             daemon.bring_back_found();
+            daemon.grow_volumes();
         }
     })?;
     Ok(())

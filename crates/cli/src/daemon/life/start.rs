@@ -227,6 +227,7 @@ fn launch(plan: Plan, saves: bool) -> Result<Launched> {
         notices: Mutex::new(notices),
         given_up: Mutex::new(GivingUp::new(workers)),
         plan: Mutex::new(plan),
+        origin_look: Mutex::new(()),
     });
     advice::start(&daemon)?;
     socket::start(Arc::clone(&daemon), control)?;

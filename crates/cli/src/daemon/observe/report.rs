@@ -6,6 +6,7 @@ use anyhow::Result;
 use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
 
 use super::shortened;
+use crate::daemon::control::block_devices::whole_blocks_bytes;
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
 use crate::daemon::observe::health::Health;
@@ -135,6 +136,8 @@ fn away(volume: &AwayVolume, parts: &[Part], block_bytes: u64) -> VolumeStatus {
         write_latency: Latency::default(),
         flush_latency: Latency::default(),
         away: Some(volume.why.clone()),
+        not_grown: None,
+        block_device_bytes: None,
     }
 }
 
@@ -169,6 +172,10 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
                 cached_bytes: own().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
                 dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
                 away: None,
+                not_grown: volume.not_grown.clone(),
+                block_device_bytes: (volume.block_device.is_some()
+                    && volume.block_device_bytes != whole_blocks_bytes(volume))
+                .then_some(volume.block_device_bytes),
             }
         })
         .chain(
