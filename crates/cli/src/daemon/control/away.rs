@@ -25,6 +25,16 @@ impl Daemon {
         admin.away.iter().find(|away| away.name == name).cloned()
     }
 
+    /// A volume that is not served, by name; without a name the only one.
+    pub(super) fn only_away(&self, name: Option<&str>) -> Option<AwayVolume> {
+        let Some(name) = name else {
+            let admin = self.admin();
+            let is_only = admin.away.len() == 1;
+            return admin.away.first().filter(|_| is_only).cloned();
+        };
+        self.away_volume(name)
+    }
+
     /// Gives up a volume whose origin is not there, with what the cache holds of it.
     pub(super) fn forget(&self, away: &AwayVolume, force: bool) -> Result<Value> {
         let dirty_bytes = self.dirty_bytes_of(away)?;

@@ -30,7 +30,7 @@ use crate::daemon::observe::history::History;
 use crate::daemon::observe::http::address::Dashboard;
 use crate::daemon::observe::recordings::Recordings;
 use crate::daemon::observe::{advice, health, hook, http, sampler};
-use crate::daemon::state::{Admin, Daemon};
+use crate::daemon::state::{Admin, AwayVolume, Daemon};
 use crate::device::attach::Surroundings;
 use crate::device::run_dir::{self, run_dir};
 use crate::device::state_dir::StateDir;
@@ -67,8 +67,23 @@ pub(crate) fn serve(plan: Plan) -> Result<()> {
     }
     away::watch(&daemon)?;
     watchdog::start(&daemon)?;
-    service_manager::ready(&format!("serving {}", uris.join(", ")));
+    service_manager::ready(&serving(&daemon, &uris));
     run(&daemon, &notices, threads)
+}
+
+/// A line for the service manager.
+fn serving(daemon: &Daemon, uris: &[String]) -> String {
+    let away: Vec<String> = daemon
+        .admin()
+        .away
+        .iter()
+        .map(AwayVolume::in_words)
+        .collect();
+    match (uris, away.as_slice()) {
+        (uris, []) => format!("serving {}", uris.join(", ")),
+        ([], away) => format!("serving nothing: {}", away.join("; ")),
+        (uris, away) => format!("serving {}; {}", uris.join(", "), away.join("; ")),
+    }
 }
 
 /// Runs a daemon for one drain of the only volume that it serves, and stops it.
