@@ -159,11 +159,13 @@ impl Engine {
         Some(self.store.find_volume(slot)?.config.mode)
     }
 
-    /// Starts or stops writing everything of a volume back as fast as the origin takes it.
+    /// Starts or stops writing everything of a volume back as fast as the origin takes it. What
+    /// failed before is tried again at once.
     pub fn set_draining(&mut self, slot: VolumeSlot, draining: bool) {
         self.store.stir();
         self.store.volume(slot).draining = draining;
         if draining {
+            self.origin.writeback.try_again();
             self.store.try_unreadable_again(slot);
         }
     }
