@@ -15,4 +15,5 @@ mod given_up;
 mod lost;
 mod medium;
 mod origin_errors;
+mod reasons;
 mod second_signal;
