@@ -155,7 +155,7 @@ impl Plain {
         self.acks.push_back(Ack {
             id: request.id,
             result,
-            around: !matches!(request.kind, RequestKind::Read | RequestKind::Flush),
+            around: request.kind != RequestKind::Flush,
         });
     }
 

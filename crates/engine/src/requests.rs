@@ -8,7 +8,7 @@ pub(crate) struct RequestState {
     pub(crate) request: Request,
     pub(crate) outstanding: u32,
     pub(crate) failure: Option<Failure>,
-    /// Some of it went past the cache.
+    /// Some of a write went past the cache, or the origin has a part in a read.
     pub(crate) around: bool,
     pub(crate) started: Nanos,
 }

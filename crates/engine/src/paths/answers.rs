@@ -23,7 +23,7 @@ impl Engine {
         self.requests.at(request).request
     }
 
-    /// Notes that some of a write went past the cache.
+    /// Notes that some of a write went past the cache, or that the origin has a part in a read.
     pub(crate) fn went_around(&mut self, request: RequestIndex) {
         self.requests.at(request).around = true;
     }

@@ -530,6 +530,7 @@ impl Engine {
         extent: Extent,
     ) {
         self.add_part(request);
+        self.went_around(request);
         let read = MissRead {
             volume,
             key: extent.key,

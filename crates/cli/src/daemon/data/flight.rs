@@ -195,9 +195,10 @@ impl Worker {
         let Joined {
             payload: flight,
             result,
+            around,
         } = answer;
         if let Some(timed) = flight.timed {
-            self.times.record(self.now, timed);
+            self.times.record(self.now, timed, around);
         }
         match flight.asker {
             Asker::Client {
@@ -335,6 +336,7 @@ impl Worker {
         self.land(Joined {
             payload: flight,
             result: Err(failure),
+            around: false,
         });
     }
 
