@@ -10,8 +10,9 @@ use toml::Spanned;
 
 use super::claims::{self, Claim, conflicts};
 use super::faults;
-use super::file::{File, FileNbd, FileVolume};
+use super::file::{File, FileNbd};
 use super::file_settings::FileSettings;
+use super::file_volume::FileVolume;
 use super::of_args::{direct, tls};
 use super::plan::{CachePlan, DEFAULT_MEMORY_BYTES, Plan, VolumePlan};
 use super::profile::{self, Chosen};
