@@ -136,6 +136,7 @@ pub(super) struct FileNbd {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct FileHttp {
     pub(super) listen: Option<Spanned<Text<HttpPlan>>>,
+    pub(super) token: Option<PathBuf>,
     #[serde(default)]
     pub(super) insecure: bool,
 }

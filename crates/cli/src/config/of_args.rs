@@ -67,6 +67,7 @@ pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
             .http
             .unwrap_or_default()
             .permitted(args.http_insecure)?,
+        http_token: args.http_token,
         memory_bytes: args.memory.unwrap_or(DEFAULT_MEMORY_BYTES),
         threads: args.threads,
         hook: args.hook,

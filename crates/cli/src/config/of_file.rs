@@ -58,6 +58,7 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
         ublk: args.ublk || file.ublk.enabled,
         tls: Tls::default(),
         http: HttpPlan::Off,
+        http_token: (args.http_token.clone()).or_else(|| file.http.token.clone()),
         settings,
         profile: chosen.profile,
         notes: chosen.notes.iter().cloned().map(wrong).collect(),

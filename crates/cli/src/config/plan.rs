@@ -35,6 +35,8 @@ pub(crate) struct Plan {
     pub(crate) ublk: bool,
     pub(crate) tls: Tls,
     pub(crate) http: HttpPlan,
+    /// The file with the token of those who read there.
+    pub(crate) http_token: Option<PathBuf>,
     pub(crate) settings: Settings,
     /// Whose manner the settings are of.
     pub(crate) profile: Option<&'static Profile>,

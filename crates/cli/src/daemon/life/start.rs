@@ -48,6 +48,10 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 pub(crate) fn serve(plan: Plan) -> Result<()> {
     let control_path = control_path(&plan);
     http::address::check(&plan.http, &control_path)?;
+    plan.http_token
+        .as_deref()
+        .map(http::token::Token::read)
+        .transpose()?;
     let Launched {
         daemon,
         notices,
