@@ -22,12 +22,22 @@ pub fn works(lab: &Lab, interrupted: &AtomicBool) -> anyhow::Result<bool> {
     if !Path::new("/dev/kvm").exists() {
         return Ok(false);
     }
-    let answer = lab.root().join("kvm-works");
+    try_once(lab, |lab| boots(lab, interrupted))
+}
+
+fn try_once(lab: &Lab, boots: impl Fn(&Lab) -> anyhow::Result<bool>) -> anyhow::Result<bool> {
+    let answer = lab.root().join("kvm-boots");
     if let Ok(text) = std::fs::read_to_string(&answer) {
         return Ok(text.trim() == "yes");
     }
     println!("lab: trying whether KVM works here");
-    let works = boots(lab, interrupted)?;
+    let image = lab.base_image();
+    anyhow::ensure!(
+        image.exists(),
+        "there is no guest {} to try KVM with; `forebay-lab prepare` makes it",
+        image.display()
+    );
+    let works = boots(lab)?;
     std::fs::write(&answer, if works { "yes\n" } else { "no\n" })
         .with_context(|| format!("cannot write {}", answer.display()))?;
     println!(
@@ -49,7 +59,8 @@ fn boots(lab: &Lab, interrupted: &AtomicBool) -> anyhow::Result<bool> {
     std::fs::write(share.join("run.sh"), "")
         .with_context(|| format!("cannot write into {}", share.display()))?;
     let boot = Boot {
-        initrd: lab.image(),
+        // Ours with the binaries is made for each experiment, after this.
+        initrd: lab.base_image(),
         arguments: USUAL_ARGUMENTS.to_owned(),
         lab,
         share: &share,
@@ -67,4 +78,22 @@ fn boots(lab: &Lab, interrupted: &AtomicBool) -> anyhow::Result<bool> {
         return ended.map(|_| false);
     }
     Ok(up && ended.is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn without_a_guest_nothing_is_tried_and_no_answer_is_kept() {
+        let scratch = Scratch::new("kvm");
+        let lab = Lab::open(Some(scratch.path())).unwrap();
+        let said = try_once(&lab, |_| panic!("there is nothing to boot")).unwrap_err();
+        assert!(said.to_string().contains("forebay-lab prepare"), "{said}");
+        std::fs::write(lab.base_image(), "").unwrap();
+        assert!(try_once(&lab, |_| Ok(true)).unwrap());
+        let again = try_once(&lab, |_| panic!("the answer is known"));
+        assert!(again.unwrap());
+    }
 }

@@ -17,6 +17,8 @@ pub enum Instruction {
     SetAway(VolumeSlot),
     /// Serve a volume again whose origin was away, as it is now.
     BringBack(VolumeSlot, VolumeConfig),
+    /// Serve the volume in this larger size from now on, in bytes.
+    GrowVolume(VolumeSlot, u64),
     /// Requests of the volume from now on are in this mode.
     SetMode(VolumeSlot, Mode),
     /// Begin or cease to write everything of the volume back.
@@ -97,6 +99,10 @@ impl<T> Host<T> {
             Instruction::BringBack(slot, config) => {
                 self.engines()
                     .for_each(|engine| engine.bring_back(*slot, *config));
+            }
+            Instruction::GrowVolume(slot, size_bytes) => {
+                self.engines()
+                    .for_each(|engine| engine.grow_volume(*slot, *size_bytes));
             }
             Instruction::SetMode(slot, mode) => {
                 self.engines()

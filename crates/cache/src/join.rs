@@ -12,7 +12,7 @@ pub(crate) struct Join<T> {
     pub(crate) failure: Option<Failure>,
     /// A flush still follows (a trim with FUA).
     pub(crate) flush_after: bool,
-    /// A piece is on the origin alone.
+    /// A piece is on the origin alone, or was read from it.
     pub(crate) bypassed: bool,
     /// The origin's mark when it came. A flush of the origin that fails meanwhile may have lost
     /// what is done already, and whoever hears of that flush does not know of this write yet (I10).
@@ -39,4 +39,6 @@ pub struct Joined<T> {
     pub payload: T,
     /// The first failure of its pieces.
     pub result: Result<(), Failure>,
+    /// Of a write: some of it bypassed the cache. Of a read: the origin had a part in it.
+    pub bypassed: bool,
 }

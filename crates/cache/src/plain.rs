@@ -155,7 +155,7 @@ impl Plain {
         self.acks.push_back(Ack {
             id: request.id,
             result,
-            bypassed: !matches!(request.kind, RequestKind::Read | RequestKind::Flush),
+            bypassed: request.kind != RequestKind::Flush,
         });
     }
 

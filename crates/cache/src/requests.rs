@@ -200,6 +200,7 @@ impl<T> Host<T> {
             return;
         }
         if join.bypassed
+            && join.promises
             && !planted::is(Bug::LossUnheard)
             && self.shared.origin_mark(join.volume) != join.origin_mark
         {
@@ -220,6 +221,7 @@ impl<T> Host<T> {
         let joined = Joined {
             payload: join.payload,
             result: join.failure.map_or(Ok(()), Err),
+            bypassed: join.bypassed,
         };
         if join.promises {
             let flushed = join.heard.map(|_| join.volume);

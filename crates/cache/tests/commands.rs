@@ -123,6 +123,37 @@ fn a_mode_is_on_record_before_it_is_in_force() {
 }
 
 #[test]
+fn a_larger_size_is_on_record_before_requests_go_so_far() {
+    let (mut control, mut world) = (control(), World::new());
+    let grow = |size_bytes| Command::GrowVolume(VOLUME, size_bytes);
+    assert_eq!(world.carry_out(&mut control, grow(3 << 20)), Ok(()));
+    order_of(&world.told, "Record VolumeSize", "Tell GrowVolume");
+    assert_eq!(control.superblock().volumes[0].size_bytes, 3 << 20);
+    for refused in [1 << 20, 3 << 20, 1 << 40] {
+        let result = control.begin(grow(refused));
+        assert!(matches!(result, Err(Refusal::Size(_))), "{result:?}");
+    }
+    control.begin(grow(4 << 20)).expect("it is there");
+    let second = control.begin(grow(5 << 20));
+    assert!(matches!(second, Err(Refusal::Size(_))), "{second:?}");
+}
+
+#[test]
+fn a_size_that_cannot_be_recorded_is_not_told_and_can_be_asked_for_again() {
+    let (mut control, mut world) = (control(), World::new());
+    world.records = vec![Err(FAILED)];
+    let grow = || Command::GrowVolume(VOLUME, (3 << 20) + 512);
+    let refused = world.carry_out(&mut control, grow());
+    assert_eq!(refused, Err(Refusal::NotRecorded(FAILED)));
+    assert!(!world.told.iter().any(|step| step == "Tell GrowVolume"));
+    assert_eq!(control.superblock().volumes[0].size_bytes, 1 << 20);
+    assert_eq!(world.carry_out(&mut control, grow()), Ok(()));
+    let within_a_block = control.begin(Command::GrowVolume(VOLUME, 4 << 20));
+    let why = Err(Refusal::Size("the volume ends within a block"));
+    assert_eq!(within_a_block, why);
+}
+
+#[test]
 fn nothing_of_a_volume_is_on_its_way_when_it_stops_to_count() {
     let (mut control, mut world) = (control(), World::new());
     world.dirty = vec![0, 3, 0, 7];

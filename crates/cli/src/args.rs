@@ -258,6 +258,9 @@ pub(crate) struct ServeArgs {
     /// Allow the dashboard on addresses that others can reach.
     #[arg(long)]
     pub(crate) http_insecure: bool,
+    /// A file with a token that readers of the dashboard and metrics must have.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) http_token: Option<PathBuf>,
     /// A program to run at each event, with its kind as first argument and more in the environment.
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) hook: Option<PathBuf>,

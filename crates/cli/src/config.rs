@@ -5,6 +5,7 @@ mod difference;
 mod faults;
 mod file;
 mod file_settings;
+mod file_volume;
 #[cfg(test)]
 mod fuzz;
 mod merged;

@@ -20,7 +20,7 @@ use crate::nearest::suggestion;
 pub(crate) use given::GivenSettings;
 pub(crate) use own::{
     OwnSettings, Rates, change_own, check_kept, check_own_name, in_force, is_of_cache_alone,
-    own_differences, shown_own,
+    own_differences, own_names, shown_own,
 };
 use table::SETTINGS;
 pub(crate) use table::{NAMES, Setting};
@@ -184,7 +184,7 @@ pub(crate) fn help_of_set() -> String {
         "Example: forebay set sequential-cutoff 4M\n         forebay set sequential-cutoff default\n\nKeys: {}; and the settings of other caches, such as \
          bcache.writeback_percent (forebay profile show bcache). With --volume: {}. They hold until the daemon stops.",
         NAMES.join(", "),
-        own::own_names().join(", ")
+        own_names().join(", ")
     )
 }
 

@@ -239,3 +239,83 @@ fn a_reload_serves_it_from_another_path_once() {
     assert!(said.contains("nothing has changed"), "{said}");
     daemon.stop();
 }
+
+/// A cache that was killed with dirty data of its only volume, whose disk is gone.
+fn the_only_disk_is_gone() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.file("one", 16 * MIB);
+    scratch.file("cache", 64 * MIB);
+    only_volume(&scratch, "one");
+    let daemon = Daemon::start(&scratch, &FILE);
+    let mut client = open(&scratch, "one");
+    client.write(7 * 4096, &[1; 8192]);
+    client.flush();
+    daemon.kill();
+    std::fs::rename(scratch.path("one"), scratch.path("gone")).unwrap();
+    scratch
+}
+
+fn only_volume(scratch: &Scratch, origin: &str) {
+    let file = format!(
+        "[cache]\ndevice = \"cache\"\ncreate = true\n[nbd]\nlisten = [\"unix:{}\"]\n\
+         [settings]\nage = \"1h\"\n[[volume]]\norigin = \"{origin}\"\nmode = \"writeback\"\n",
+        scratch.text("nbd")
+    );
+    std::fs::write(scratch.path("f.toml"), file).unwrap();
+}
+
+#[test]
+fn a_daemon_without_its_only_disk_waits_for_it_and_serves_it_when_it_comes() {
+    let scratch = the_only_disk_is_gone();
+    Daemon::start_without_volumes(&scratch, &FILE).stop();
+    let daemon = Daemon::start_without_volumes(&scratch, &FILE);
+    let status = daemon.status(&scratch);
+    assert_eq!(volume(&status, "one")["mode"], "away");
+    assert_eq!(volume(&status, "one")["dirty_bytes"], 8192);
+    assert_eq!(status["trouble"][0]["kind"], "volume-away");
+    assert!(open_fails(&scratch, "one"));
+    let words = ["one", "is not served", "cannot find"];
+    daemon.says(&scratch, &["drain"], 3, &words);
+    daemon.says(&scratch, &["drain", "one"], 3, &words);
+
+    std::fs::rename(scratch.path("gone"), scratch.path("one")).unwrap();
+    until("the volume to come back", || !open_fails(&scratch, "one"));
+    assert_eq!(open(&scratch, "one").read(7 * 4096, 8192), [1; 8192]);
+    daemon.stop();
+
+    // Another disk in its place, and then its own again.
+    std::fs::rename(scratch.path("one"), scratch.path("gone")).unwrap();
+    scratch.file("one", 16 * MIB);
+    let daemon = Daemon::start_without_volumes(&scratch, &FILE);
+    let status = daemon.status(&scratch);
+    let why = volume(&status, "one")["away"].as_str().unwrap();
+    assert!(why.contains("another origin"), "{why}");
+    std::fs::rename(scratch.path("gone"), scratch.path("one")).unwrap();
+    let said = daemon.command(&scratch, &["reload"]);
+    assert!(said.contains("volume one is attached"), "{said}");
+    assert_eq!(open(&scratch, "one").read(7 * 4096, 8192), [1; 8192]);
+    daemon.stop();
+}
+
+fn open_fails(scratch: &Scratch, name: &str) -> bool {
+    !Client::open(&scratch.path("nbd"), name).is_ok_and(|opened| opened.is_ok())
+}
+
+/// Somebody reads the error at once, or nothing of it is in any cache.
+#[test]
+fn a_command_line_and_a_first_start_end_without_their_disk() {
+    let scratch = the_only_disk_is_gone();
+    let typed = ["--origin", "one", "--cache", "cache"];
+    let said = Daemon::try_start(&scratch, &typed).err().unwrap();
+    assert!(said.contains("cannot find"), "{said}");
+
+    scratch.file("cache", 64 * MIB);
+    only_volume(&scratch, "onne");
+    let said = Daemon::try_start(&scratch, &FILE).err().unwrap();
+    assert!(
+        said.contains("cannot find") && said.contains("onne"),
+        "{said}"
+    );
+    let cache = std::fs::read(scratch.path("cache")).unwrap();
+    assert!(cache.iter().all(|byte| *byte == 0), "no cache is made");
+}

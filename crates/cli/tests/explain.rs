@@ -231,3 +231,74 @@ fn long_zeroes_bypass_the_cache_by_their_size() {
         "{explained}"
     );
 }
+
+/// The second read comes while the first brings the block.
+#[test]
+fn a_block_that_is_just_being_promoted_is_busy() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 64 * MIB);
+    scratch.file("cache", 24 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &["--origin-emulate", "hdd"]);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    for round in 0..4 {
+        for _ in 0..2 {
+            client.begin_read(round * 16 * MIB, 4096).unwrap();
+        }
+        while client.waiting() > 0 {
+            assert_eq!(client.reply().unwrap().error, 0);
+        }
+    }
+    let explained = explain(&daemon, &scratch);
+    let busy = reason(&explained, "busy");
+    assert_eq!(busy["read_blocks"], 4, "{explained}");
+    assert_eq!(explained["promoted_blocks"], 4, "{explained}");
+    let remedy = busy["remedy"].as_str().unwrap();
+    assert!(remedy.contains("the next miss"), "{remedy}");
+    // As the remedy says.
+    client.read(0, 4096);
+    let explained = explain(&daemon, &scratch);
+    assert_eq!(reason(&explained, "busy")["read_blocks"], 4, "{explained}");
+    assert_eq!(explained["read_blocks_hit"], 1, "{explained}");
+    daemon.stop();
+}
+
+/// Each thread has 16 MiB. What one of them promotes for the client of the other is not held to what
+/// it has, and each read of 4 KiB wants a block of 64 KiB from a slow disk.
+#[test]
+fn promotions_without_memory_go_past_the_cache() {
+    let reads_without = |memory: &str| {
+        let scratch = Scratch::new();
+        scratch.file("origin", 256 * MIB);
+        let create = ["create", "cache", "--size", "320M", "--block-size", "64K"];
+        forebay_ok(&scratch, &[&create[..], &["--shards", "2"]].concat());
+        let slow = ["--origin-emulate", "hdd", "--threads", "2"];
+        let more = [&slow[..], &["--memory", memory]].concat();
+        let daemon = Daemon::cached(&scratch, "writeback", &more);
+        let mut clients: Vec<Client> = (0..2)
+            .map(|_| Client::connect(&scratch.path("nbd")).unwrap())
+            .collect();
+        // Of one shard's regions of 8 MiB the second client has none that the first has.
+        for (at, client) in (0..).zip(&mut clients) {
+            for block in 0..512 {
+                let region = at * 8 + block / 128 * 2;
+                let offset = region * 8 * MIB + block % 128 * (64 << 10);
+                client.begin_read(offset, 4096).unwrap();
+            }
+        }
+        for client in &mut clients {
+            while client.waiting() > 0 {
+                assert_eq!(client.reply().unwrap().error, 0);
+            }
+        }
+        let explained = explain(&daemon, &scratch);
+        let without = reason(&explained, "no-memory").clone();
+        daemon.stop();
+        without
+    };
+    let without = reads_without("32M");
+    assert!(without["read_blocks"].as_u64() > Some(0), "{without}");
+    let remedy = without["remedy"].as_str().unwrap();
+    assert!(remedy.contains("--memory"), "{remedy}");
+    // As the remedy says.
+    assert!(reads_without("256M").is_null());
+}

@@ -219,3 +219,56 @@ fn the_command_prints_what_the_address_serves() {
     );
     daemon.stop();
 }
+
+/// S21: on a machine of several users the address alone keeps nobody out.
+#[test]
+fn a_token_is_asked_of_readers() {
+    const TOKEN: &str = "0123456789abcdef";
+    let scratch = Scratch::new();
+    scratch.file("origin", 16 * MIB);
+    let daemon = |token: &str| {
+        let more = ["--origin", "origin", "--http-token", token];
+        support::Daemon::try_start(&scratch, &more)
+    };
+    let put = |text: &str, mode: u32| {
+        let path = scratch.path("token");
+        std::fs::write(&path, text).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&path, mode).unwrap();
+    };
+    put("short", 0o600);
+    let said = daemon("token").err().unwrap();
+    assert!(said.contains("16 at least"), "{said}");
+    put(TOKEN, 0o644);
+    let said = daemon("token").err().unwrap();
+    assert!(said.contains("open to every user"), "{said}");
+    let said = daemon("tokn").err().unwrap();
+    assert!(said.contains("cannot read the dashboard's token"), "{said}");
+
+    put(&format!("{TOKEN}\n"), 0o640);
+    let daemon = daemon("token").unwrap();
+    let address = http::address(&daemon, &scratch);
+    let head = |path: &str, more: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{more}\r\n");
+        let answer = http::exchange(&address, request.as_bytes());
+        answer.split_once("\r\n\r\n").unwrap().0.to_owned()
+    };
+    for path in ["/", "/metrics", "/api/caches", "/cache/control/api/status"] {
+        let without = head(path, "");
+        assert!(without.starts_with("HTTP/1.1 401 "), "{without}");
+        assert!(without.contains("WWW-Authenticate: Basic"), "{without}");
+    }
+    let wrong = head("/metrics", "Authorization: Bearer 0123456789abcdee\r\n");
+    assert!(wrong.starts_with("HTTP/1.1 401 "), "{wrong}");
+    let bearer = head("/metrics", &format!("authorization: Bearer {TOKEN}\r\n"));
+    assert!(bearer.starts_with("HTTP/1.1 200 "), "{bearer}");
+    // admin:0123456789abcdef
+    let basic = "Authorization: Basic YWRtaW46MDEyMzQ1Njc4OWFiY2RlZg==\r\n";
+    assert!(head("/metrics", basic).starts_with("HTTP/1.1 200 "));
+    let config = daemon.command(&scratch, &["config"]);
+    assert!(
+        config.contains("[http]\ntoken = ") && !config.contains(TOKEN),
+        "{config}"
+    );
+    daemon.stop();
+}

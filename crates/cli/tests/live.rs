@@ -220,7 +220,7 @@ fn create_says_how_it_read_a_size() {
 }
 
 #[test]
-fn an_origin_that_grew_is_served_in_its_new_size_from_the_next_start() {
+fn an_origin_that_grew_meanwhile_is_served_in_its_new_size() {
     let scratch = Scratch::new();
     let origin = scratch.file("origin", 8 * MIB);
     scratch.file("cache", 16 * MIB);
@@ -230,9 +230,8 @@ fn an_origin_that_grew_is_served_in_its_new_size_from_the_next_start() {
         .unwrap()
         .write(MIB, &[7; 4096]);
     let file = std::fs::File::options().write(true).open(&origin).unwrap();
-    file.set_len(10 * MIB).unwrap();
-    assert_eq!(size(&daemon), 8 * MIB);
     daemon.stop();
+    file.set_len(10 * MIB).unwrap();
     let daemon = Daemon::start(&scratch, &["--origin", "origin", "--cache", "cache"]);
     assert_eq!(size(&daemon), 10 * MIB);
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();

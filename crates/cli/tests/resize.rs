@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use forebay_random::SplitMix64;
 use serde_json::Value;
 use support::model::{BLOCK, Model, ORIGIN_BYTES, contents, write_some};
@@ -344,6 +346,75 @@ fn a_second_device_is_used_shown_and_needed() {
         );
     }
     drop(client);
+    daemon.stop();
+}
+
+/// From `cache add` to the old file deleted, with a client that writes all the while.
+#[test]
+fn the_ssd_in_use_is_replaced_and_pulled() {
+    let scratch = Scratch::new();
+    scratch.file("origin", ORIGIN_BYTES);
+    scratch.file("old", 32 * MIB);
+    scratch.file("new", 48 * MIB);
+    let write = |device: &str| {
+        let text = format!(
+            "[cache]\ndevice = \"{device}\"\ncreate = true\n[nbd]\nlisten = [\"unix:{}\"]\n\
+             [settings]\nage = \"1h\"\n[[volume]]\norigin = \"origin\"\nmode = \"writeback\"\n",
+            scratch.text("nbd")
+        );
+        std::fs::write(scratch.path("f.toml"), text).unwrap();
+    };
+    write("old");
+    let file = ["--config", "f.toml"];
+    let daemon = Daemon::start(&scratch, &file);
+    let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    let model = std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let (mut random, mut model, mut version) = (SplitMix64::new(7), Model::default(), 0);
+            let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                write_some(&mut client, &mut model, &mut random, &mut version, 500);
+                // Of two writes of a block at a time nobody knows which comes last.
+                while client.waiting() > 0 {
+                    client.reply().unwrap();
+                }
+                rounds.fetch_add(1, Ordering::Relaxed);
+            }
+            model
+        });
+        let go_on = || {
+            let before = rounds.load(Ordering::Relaxed);
+            until("the load to go on", || {
+                rounds.load(Ordering::Relaxed) > before + 1
+            });
+        };
+        go_on();
+        let before = daemon.status(&scratch)["cache"]["dirty_bytes"].as_u64();
+        assert!(before.unwrap() > 0, "some of it is dirty on the old one");
+        daemon.command(&scratch, &["cache", "add", "new"]);
+        go_on();
+        daemon.command(&scratch, &["cache", "remove", "old"]);
+        write("new");
+        let said = daemon.command(&scratch, &["reload"]);
+        assert!(said.contains("nothing has changed"), "{said}");
+        assert!(!opens(&daemon, &scratch.path("old")), "it is let go");
+        std::fs::remove_file(scratch.path("old")).unwrap();
+        go_on();
+        stop.store(true, Ordering::Relaxed);
+        load.join().unwrap()
+    });
+    let dirty = daemon.status(&scratch)["cache"]["dirty_bytes"].as_u64();
+    assert!(dirty.unwrap() > 0, "some of it is dirty on the new one");
+    daemon.kill();
+
+    let daemon = Daemon::start(&scratch, &file);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    model.check(&mut client);
+    drop(client);
+    daemon.command(&scratch, &["drain"]);
+    daemon.stop();
+    let daemon = Daemon::start(&scratch, &["--origin", "origin"]);
+    model.check(&mut Client::connect(&scratch.path("nbd")).unwrap());
     daemon.stop();
 }
 

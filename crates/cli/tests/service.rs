@@ -68,7 +68,7 @@ fn the_unit_has_little_reach_and_no_mount_namespace() {
         assert!(!keys.contains(&key), "{key} makes a mount namespace");
     }
     if support::installed("systemd-analyze") {
-        let rating = ["security", "--offline=true", "--threshold=42", unit];
+        let rating = ["security", "--offline=true", "--threshold=41", unit];
         let rated = support::try_run("systemd-analyze", &rating);
         assert!(rated.status.success(), "{}", support::text(&rated));
     }

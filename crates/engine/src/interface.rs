@@ -200,7 +200,7 @@ pub struct Ack {
     /// Whether it was done.
     pub result: Result<(), Failure>,
     /// Of a write: some of it bypassed the cache, or may before its client hears of the answer, so
-    /// that the origin alone has it.
+    /// that the origin alone has it. Of a read: the origin had a part in it.
     pub bypassed: bool,
 }
 

@@ -8,7 +8,7 @@ pub(crate) struct RequestState {
     pub(crate) request: Request,
     pub(crate) outstanding: u32,
     pub(crate) failure: Option<Failure>,
-    /// Some of it bypassed the cache.
+    /// Some of a write bypassed the cache, or the origin has a part in a read.
     pub(crate) bypassed: bool,
     pub(crate) started: Nanos,
 }

@@ -182,12 +182,20 @@ impl RealDevice {
         self.size_bytes.load(Ordering::Acquire)
     }
 
+    /// Its size at this moment, which transfers do not go by.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub fn size_now(&self) -> io::Result<u64> {
+        size_of(&self.file, self.kind == DeviceKind::Block)
+    }
+
     /// Looks at its size again: it may have been made larger or smaller meanwhile.
     ///
     /// # Errors
     /// If the kernel does not say.
     pub fn look_at_size(&self) -> io::Result<u64> {
-        let size_bytes = size_of(&self.file, self.kind == DeviceKind::Block)?;
+        let size_bytes = self.size_now()?;
         self.size_bytes.store(size_bytes, Ordering::Release);
         Ok(size_bytes)
     }

@@ -38,6 +38,9 @@ pub fn plan(seed: u64) -> Plan {
     if seed > ONE_THREAD {
         config.own_percent = Rng::of(seed, OWN_SALT).pick(&OWN_PERCENT);
     }
+    if seed > SAME_SIZE {
+        growth(&config, &mut steps, &mut Rng::of(seed, GROWTH_SALT));
+    }
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -47,6 +50,11 @@ pub fn plan(seed: u64) -> Plan {
 
 /// The last seed of runs with one thread: seeds up to this keep their findings.
 const ONE_THREAD: u64 = 1_000_000;
+
+/// The last seed of runs whose volumes never grow, likewise.
+const SAME_SIZE: u64 = 17_000_000;
+
+const GROWTH_SALT: u64 = 25;
 
 const THREADS_SALT: u64 = 22;
 
@@ -80,6 +88,21 @@ fn commands(config: &Config, steps: &mut Vec<Step>, rng: &mut Rng) {
             },
         };
         steps.insert(at, step);
+    }
+}
+
+/// Volumes that grow with their origins, on a fifth of the seeds.
+fn growth(config: &Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    if !rng.percent(20) {
+        return;
+    }
+    let cut_percent = rng.pick(&[0, 10, 40]);
+    for volume in 0..config.volume_sectors.len() as u16 {
+        if rng.percent(70) {
+            let at = rng.below(steps.len() as u64 + 1) as usize;
+            let cut = rng.percent(cut_percent).then(|| rng.below(16) as u32);
+            steps.insert(at, Step::GrowVolume { volume, cut });
+        }
     }
 }
 

@@ -314,6 +314,13 @@ pub enum Step {
         /// The superblock's write is cut short after this many device operations.
         cut: Option<u32>,
     },
+    /// The origin of a volume grows, and the volume with it. It has half of its size until then.
+    GrowVolume {
+        /// The volume.
+        volume: u16,
+        /// The superblock's write is cut short after this many device operations.
+        cut: Option<u32>,
+    },
     /// Commands in progress end.
     Await,
     /// The daemon stops in order, and starts again.

@@ -67,6 +67,8 @@ pub enum Change {
     Mode(u32, Mode),
     /// A volume's name.
     Name(u32, String),
+    /// A volume's larger size, in bytes.
+    VolumeSize(u32, u64),
     /// A volume that is to be served.
     Enter(NewVolume),
     /// Nothing of this volume counts any more (I15).
@@ -92,6 +94,9 @@ impl Change {
             Change::Again => {}
             Change::Mode(volume, mode) => record_of(&mut changed, *volume)?.mode = *mode as u8,
             Change::Name(volume, name) => record_of(&mut changed, *volume)?.name.clone_from(name),
+            Change::VolumeSize(volume, size_bytes) => {
+                record_of(&mut changed, *volume)?.size_bytes = *size_bytes;
+            }
             Change::Enter(volume) => drop(volume.enter(&mut changed)?),
             Change::Detach(volume) => {
                 let next_epoch = changed.epoch.saturating_add(1);

@@ -43,6 +43,8 @@ pub enum Command {
     SetMode(VolumeSlot, Mode),
     /// A volume's name.
     Rename(VolumeSlot, String),
+    /// Serve a volume in this larger size (bytes), which its origin has now.
+    GrowVolume(VolumeSlot, u64),
     /// Write everything of a volume back.
     Drain(VolumeSlot),
     /// Serve another volume.
@@ -116,6 +118,9 @@ pub enum Refusal {
     /// Another command changes the mode.
     #[error("the mode of the volume is being changed already; give the command again")]
     ModeIsChanging,
+    /// The volume cannot have that size.
+    #[error("{0}")]
+    Size(&'static str),
     /// The origin of the volume is not there.
     #[error("the origin device of the volume is not there")]
     Away,
@@ -183,6 +188,8 @@ struct Served {
     /// A command changes its mode: of two at a time some hosts could hear the one last, some the
     /// other.
     mode_changes: bool,
+    /// A command makes it larger, likewise.
+    grows: bool,
 }
 
 /// State that commands know and change together.
@@ -301,6 +308,9 @@ impl Control {
             Command::Rename(volume, name) => {
                 Procedure::Recorded(Recorded::name(books, volume, name)?)
             }
+            Command::GrowVolume(volume, size_bytes) => {
+                Procedure::Recorded(Recorded::size(books, volume, size_bytes)?)
+            }
             Command::Attach(volume) => Procedure::Recorded(Recorded::enter(books, volume)?),
             Command::Drain(volume) => Procedure::Drain(Drain::new(books, volume)?),
             Command::Detach(volume) => Procedure::Detach(Detach::new(books, volume)?),
@@ -394,6 +404,7 @@ impl Books {
             holds: 0,
             drains: 0,
             mode_changes: false,
+            grows: false,
         };
         let free = self.volumes.iter().position(Option::is_none);
         let at = free.unwrap_or(self.volumes.len());

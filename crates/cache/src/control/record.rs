@@ -1,5 +1,5 @@
 //! Commands that are one change of the superblock and what hosts make of it: a volume's mode, its
-//! name, another volume, one whose origin is there again.
+//! name, its larger size, another volume, one whose origin is there again.
 
 use forebay_engine::{Mode, SuperblockError, VolumeRecord, VolumeSlot, VolumeState};
 
@@ -50,6 +50,31 @@ impl Recorded {
         Ok(Recorded::new(Some(volume), Some(name), change))
     }
 
+    pub(super) fn size(
+        books: &mut Books,
+        volume: VolumeSlot,
+        size_bytes: u64,
+    ) -> Result<Recorded, Refusal> {
+        let id = books.staying(volume)?.id;
+        let record = books.record_of(id);
+        let block_bytes = u64::from(books.superblock.geometry.block_bytes);
+        if size_bytes <= record.size_bytes {
+            return Err(Refusal::Size("the volume has that size already"));
+        }
+        if !record.size_bytes.is_multiple_of(block_bytes) {
+            return Err(Refusal::Size("the volume ends within a block"));
+        }
+        if size_bytes > books.superblock.room_bytes(record) {
+            return Err(Refusal::Size("so much is not set aside for the volume"));
+        }
+        if std::mem::replace(&mut books.volume(volume).grows, true) {
+            return Err(Refusal::Size("the volume is growing already"));
+        }
+        books.hold(volume)?;
+        let change = Change::VolumeSize(id, size_bytes);
+        Ok(Recorded::new(Some(volume), None, change))
+    }
+
     pub(super) fn enter(books: &mut Books, volume: NewVolume) -> Result<Recorded, Refusal> {
         if let Some(slot) = books.away_by_name(&volume.name) {
             books.absent(slot)?.comes = true;
@@ -98,6 +123,9 @@ impl Recorded {
             (Change::Mode(_, mode), Some(volume)) => {
                 Step::Instruct(Instruction::SetMode(volume, *mode))
             }
+            (Change::VolumeSize(_, size_bytes), Some(volume)) => {
+                Step::Instruct(Instruction::GrowVolume(volume, *size_bytes))
+            }
             (Change::Enter(_), Some(slot)) => {
                 let known = books.volume(slot);
                 known.away = false;
@@ -123,8 +151,10 @@ impl Recorded {
         match (&self.change, self.volume) {
             (Change::Enter(_), Some(volume)) => books.volume(volume).comes = false,
             (change, Some(volume)) => {
-                if matches!(change, Change::Mode(..)) {
-                    books.volume(volume).mode_changes = false;
+                match change {
+                    Change::Mode(..) => books.volume(volume).mode_changes = false,
+                    Change::VolumeSize(..) => books.volume(volume).grows = false,
+                    _ => {}
                 }
                 books.let_go(volume);
             }

@@ -125,6 +125,7 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &[PathBuf]) -> Result<()> {
         ublk: false,
         tls: Tls::default(),
         http: HttpPlan::Off,
+        http_token: None,
         hook: None,
         settings: forebay_engine::Settings::default(),
         profile: None,

@@ -19,7 +19,10 @@ impl Plan {
                 "[daemon] control-group",
                 self.control_group != new.control_group,
             ),
-            ("[http]", self.http != new.http),
+            (
+                "[http]",
+                self.http != new.http || self.http_token != new.http_token,
+            ),
             ("[ublk]", self.ublk != new.ublk),
             ("[daemon] memory", self.memory_bytes != new.memory_bytes),
             ("[daemon] threads", self.threads != new.threads),

@@ -3,19 +3,16 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use forebay_engine::Mode;
 use forebay_model::ModelOptions;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::file_settings::FileSettings;
-use super::plan::name_of;
+use super::file_volume::FileVolume;
 use super::profile::FileProfile;
-use crate::device::image_format::OriginFormat;
 use crate::network::access::{Group, SocketMode, User};
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Address;
-use crate::settings::{OwnSettings, change_own};
 use crate::units::parse_size_with_unit;
 
 /// A value written as a string.
@@ -36,9 +33,6 @@ where
         text.parse().map(Text).map_err(serde::de::Error::custom)
     }
 }
-
-/// A setting of a volume, as it is written.
-type OwnText = Spanned<Text<String>>;
 
 #[derive(Clone, Debug)]
 pub(super) struct Model(pub(super) ModelOptions);
@@ -142,6 +136,7 @@ pub(super) struct FileNbd {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct FileHttp {
     pub(super) listen: Option<Spanned<Text<HttpPlan>>>,
+    pub(super) token: Option<PathBuf>,
     #[serde(default)]
     pub(super) insecure: bool,
 }
@@ -161,63 +156,10 @@ pub(super) struct FileDaemon {
     pub(super) initramfs: Option<Spanned<bool>>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct FileVolume {
-    pub(super) origin: Spanned<PathBuf>,
-    pub(super) name: Option<Spanned<String>>,
-    pub(super) mode: Option<Spanned<Text<Mode>>>,
-    sequential_cutoff: Option<OwnText>,
-    admission: Option<OwnText>,
-    write_admission: Option<OwnText>,
-    age: Option<OwnText>,
-    share_min: Option<OwnText>,
-    share_max: Option<OwnText>,
-    bytes_per_second: Option<OwnText>,
-    operations_per_second: Option<OwnText>,
-    pub(super) format: Option<Text<OriginFormat>>,
-    pub(super) emulate: Option<Text<Model>>,
-}
-
 impl FileDaemon {
     /// Where it says that the cache is for the initramfs, if it says so.
     pub(super) fn initramfs_span(&self) -> Option<std::ops::Range<usize>> {
         let wanted = self.initramfs.as_ref()?;
         wanted.get_ref().then(|| wanted.span())
-    }
-}
-
-impl FileVolume {
-    /// Its settings of its own, and what is wrong with each that is: where it is, and why.
-    pub(super) fn own(&self) -> (OwnSettings, Vec<(std::ops::Range<usize>, String)>) {
-        let given = [
-            ("sequential-cutoff", &self.sequential_cutoff),
-            ("admission", &self.admission),
-            ("write-admission", &self.write_admission),
-            ("age", &self.age),
-            ("share-min", &self.share_min),
-            ("share-max", &self.share_max),
-            ("bytes-per-second", &self.bytes_per_second),
-            ("operations-per-second", &self.operations_per_second),
-        ];
-        let mut own = OwnSettings::default();
-        let mut faults = Vec::new();
-        for (name, value) in given {
-            let Some(value) = value else {
-                continue;
-            };
-            if let Err(why) = change_own(&mut own, name, &value.get_ref().0) {
-                faults.push((value.span(), why));
-            }
-        }
-        (own, faults)
-    }
-
-    /// Its name, and where that is said.
-    pub(super) fn called(&self) -> (String, std::ops::Range<usize>) {
-        if let Some(name) = &self.name {
-            return (name.get_ref().clone(), name.span());
-        }
-        (name_of(self.origin.get_ref()), self.origin.span())
     }
 }

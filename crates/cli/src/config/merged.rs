@@ -32,6 +32,7 @@ pub(super) fn plan(
         ublk: args.ublk || file.ublk.enabled,
         tls: Tls::default(),
         http: HttpPlan::Off,
+        http_token: (args.http_token.clone()).or_else(|| file.http.token.clone()),
         settings,
         profile: chosen.profile,
         notes: chosen.notes.clone(),

@@ -9,8 +9,9 @@ use toml::Spanned;
 
 use super::claims::{self, Claim, conflicts};
 use super::faults;
-use super::file::{File, FileVolume};
+use super::file::File;
 use super::file_settings::FileSettings;
+use super::file_volume::FileVolume;
 use super::merged;
 use super::plan::{CachePlan, Plan, VolumePlan};
 use super::profile::{self, Chosen};

@@ -8,6 +8,7 @@ use forebay_model::ModelOptions;
 
 use crate::args::ServeArgs;
 use crate::device::image_format::OriginFormat;
+use crate::device::same_device::Identity;
 use crate::network::access::{Group, SocketAccess};
 use crate::network::http::HttpPlan;
 use crate::network::nbd::{Address, Tls};
@@ -34,6 +35,8 @@ pub(crate) struct Plan {
     pub(crate) ublk: bool,
     pub(crate) tls: Tls,
     pub(crate) http: HttpPlan,
+    /// The file with the token of those who read there.
+    pub(crate) http_token: Option<PathBuf>,
     pub(crate) settings: Settings,
     /// Whose manner the settings are of.
     pub(crate) profile: Option<&'static Profile>,
@@ -141,7 +144,8 @@ pub(crate) struct CachePlan {
 impl PartialEq for CachePlan {
     fn eq(&self, other: &CachePlan) -> bool {
         let sorted = |plan: &CachePlan| {
-            let mut devices = plan.devices.clone();
+            let devices = plan.devices.iter();
+            let mut devices: Vec<Identity> = devices.map(|path| Identity::of(path)).collect();
             devices.sort();
             devices
         };

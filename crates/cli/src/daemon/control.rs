@@ -10,6 +10,7 @@
 //! | [`volumes`] | attach, detach, mode, drain |
 //! | [`away`] | volumes whose origins are not there |
 //! | [`block_devices`] | which block device a volume is |
+//! | [`growth`] | origins that grew, and their volumes |
 //! | [`dirty`] | where dirty blocks of a volume are that is away |
 //! | [`rename`] | another name for a volume |
 //! | [`settings`] | settings changed live |
@@ -22,12 +23,13 @@
 
 pub(super) mod answer;
 pub(super) mod away;
-mod block_devices;
+pub(super) mod block_devices;
 mod call;
 pub(super) mod commands;
 mod dirty;
 #[cfg(test)]
 mod fuzz;
+mod growth;
 mod methods;
 mod reload;
 mod rename;

@@ -65,6 +65,10 @@ pub(in crate::daemon) struct VolumeSide {
     pub(in crate::daemon) own: OwnSettings,
     /// The `N` of its `/dev/ublkbN`, if it has one.
     pub(in crate::daemon) block_device: Option<u32>,
+    /// The size of that, which may be one that the volume had before.
+    pub(in crate::daemon) block_device_bytes: u64,
+    /// Why the volume has not the size of its origin, if that grew.
+    pub(in crate::daemon) not_grown: Option<String>,
 }
 
 /// A volume that is not served: its origin is not there, or is not what it was.
@@ -100,6 +104,8 @@ impl VolumeSide {
             size_bytes: origin.size_bytes(),
             own: OwnSettings::default(),
             block_device: None,
+            block_device_bytes: 0,
+            not_grown: None,
         }
     }
 }
@@ -156,6 +162,8 @@ pub(in crate::daemon) struct Daemon {
     pub(in crate::daemon) surroundings: Surroundings,
     /// The plan of the start, or of the last reload.
     pub(in crate::daemon) plan: Mutex<Plan>,
+    /// Held by whoever looks for origins that came or grew.
+    pub(in crate::daemon) origin_look: Mutex<()>,
     /// If volumes are block devices: the longest transfer of those, in bytes.
     pub(in crate::daemon) block_devices: Option<u32>,
     pub(in crate::daemon) notices: Mutex<Sender<Notice>>,

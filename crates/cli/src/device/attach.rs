@@ -114,6 +114,8 @@ pub(crate) struct Origin {
     pub(crate) mode: Option<Mode>,
     /// The format that it is said to have.
     pub(crate) format: Option<OriginFormat>,
+    /// The size of its volume, if that stays as it is although the origin grew.
+    pub(crate) kept_bytes: Option<u64>,
 }
 
 impl Origin {
@@ -128,14 +130,65 @@ impl Origin {
             name,
             mode: planned.mode,
             format: planned.format,
+            kept_bytes: None,
         })
     }
 
     /// Size for clients: whole sectors of the origin.
     pub(crate) fn size_bytes(&self) -> u64 {
-        let unit = u64::from(self.opened.device.logical_block_bytes().clamp(512, 4096));
-        self.opened.device.size_bytes() / unit * unit
+        let device = &self.opened.device;
+        self.kept_bytes
+            .unwrap_or_else(|| whole_sectors_bytes(device, device.size_bytes()))
     }
+}
+
+/// The size of a volume on a device of this size.
+pub(crate) fn whole_sectors_bytes(device: &RealDevice, size_bytes: u64) -> u64 {
+    let unit = u64::from(device.logical_block_bytes().clamp(512, 4096));
+    size_bytes / unit * unit
+}
+
+/// Refuses a larger size of a volume beyond what is set aside for it.
+pub(crate) fn check_room(
+    superblock: &Superblock,
+    volume: &VolumeRecord,
+    origin: &Path,
+    size_bytes: u64,
+) -> Result<()> {
+    let room_bytes = superblock.room_bytes(volume);
+    if size_bytes > room_bytes {
+        refuse!(
+            "the origin device {} grew to {}, beyond the {} set aside for volume `{}`; detach it and attach it anew",
+            origin.display(),
+            units::size(size_bytes),
+            units::size(room_bytes),
+            volume.name,
+        );
+    }
+    Ok(())
+}
+
+/// Refuses a larger size of a volume that ends within a block: the cache may hold that block with
+/// zeroes in the part that is new, where the origin has something else.
+pub(crate) fn check_ends_with_block(
+    superblock: &Superblock,
+    volume: &VolumeRecord,
+    origin: &Path,
+    size_bytes: u64,
+) -> Result<()> {
+    let block_bytes = u64::from(superblock.geometry.block_bytes);
+    if size_bytes > volume.size_bytes && !volume.size_bytes.is_multiple_of(block_bytes) {
+        refuse!(
+            "the origin device {} grew to {}, and volume `{}` keeps its {} bytes, which end within a block of {}; \
+             detach it and attach it anew",
+            origin.display(),
+            units::size(size_bytes),
+            volume.name,
+            volume.size_bytes,
+            units::size(block_bytes),
+        );
+    }
+    Ok(())
 }
 
 /// Makes what was written to an origin durable there.
@@ -436,7 +489,6 @@ pub(crate) fn check_origin(
 ) -> Result<()> {
     let path = origin.opened.device.path().to_owned();
     let size_bytes = origin.size_bytes();
-    let room_bytes = superblock.room_bytes(volume);
     if size_bytes < volume.size_bytes {
         refuse!(
             "the origin device {} has {}, but volume `{}` had {}: it is not the same device, or it shrank; \
@@ -447,14 +499,10 @@ pub(crate) fn check_origin(
             units::size(volume.size_bytes),
         );
     }
-    if size_bytes > room_bytes {
-        refuse!(
-            "the origin device {} grew to {}, beyond the {} set aside for volume `{}`; detach it and attach it anew",
-            path.display(),
-            units::size(size_bytes),
-            units::size(room_bytes),
-            volume.name,
-        );
+    check_room(superblock, volume, &path, size_bytes)?;
+    if let Err(why) = check_ends_with_block(superblock, volume, &path, size_bytes) {
+        tracing::warn!("{why}");
+        origin.kept_bytes = Some(volume.size_bytes);
     }
     let identity = origin.opened.device.identity().to_owned();
     let marks = Marks::of(&origin.opened.device);

@@ -319,12 +319,16 @@ fn volume_durations(page: &mut Page, volumes: &[VolumeStatus]) {
     let help = "From taking a request to its answer, of each volume.";
     page.family(name, "histogram", help);
     for volume in volumes.iter().filter(|volume| volume.away.is_none()) {
-        for (kind, times) in [
-            ("read", &volume.read_latency),
-            ("write", &volume.write_latency),
-            ("flush", &volume.flush_latency),
-        ] {
-            page.histogram(name, &[("volume", &volume.name), ("kind", kind)], times);
+        let read = ("kind", "read");
+        let kinds: [(Labels<'_>, _); 4] = [
+            (&[read, ("result", "hit")], &volume.read_hit_latency),
+            (&[read, ("result", "miss")], &volume.read_miss_latency),
+            (&[("kind", "write")], &volume.write_latency),
+            (&[("kind", "flush")], &volume.flush_latency),
+        ];
+        for (labels, times) in kinds {
+            let labels = [&[("volume", volume.name.as_str())], labels].concat();
+            page.histogram(name, &labels, times);
         }
     }
 }

@@ -78,9 +78,12 @@ pub(crate) struct FailingDevice {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AlteredFile {
     pub(crate) path: String,
+    /// It is a block device.
+    #[serde(default)]
+    pub(crate) is_device: bool,
     pub(crate) deleted: bool,
     pub(crate) size_bytes: u64,
-    /// Its size when it was opened.
+    /// Its size when it was opened, or last grew.
     pub(crate) served_bytes: u64,
 }
 
@@ -257,6 +260,12 @@ pub(crate) struct VolumeStatus {
     /// Durations of its requests since it is served.
     #[serde(default)]
     pub(crate) read_latency: Latency,
+    /// Of these, of reads that the cache answered alone.
+    #[serde(default)]
+    pub(crate) read_hit_latency: Latency,
+    /// And of those in which the origin had a part.
+    #[serde(default)]
+    pub(crate) read_miss_latency: Latency,
     #[serde(default)]
     pub(crate) write_latency: Latency,
     #[serde(default)]
@@ -264,6 +273,12 @@ pub(crate) struct VolumeStatus {
     /// Why it is not served, if it is not: its origin is not there, or not what it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) away: Option<String>,
+    /// Why it has not the size of its origin, if that grew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) not_grown: Option<String>,
+    /// The size of its block device, if that is not the volume's yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) block_device_bytes: Option<u64>,
 }
 
 /// The settings in force.
@@ -327,13 +342,6 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Adds those of another thread.
-    pub(crate) fn add(&mut self, other: &Times) {
-        self.read.add(&other.read);
-        self.write.add(&other.write);
-        self.flush.add(&other.flush);
-    }
-
     /// The sum over shards.
     pub(crate) fn of(shards: &[Stats]) -> Times {
         let mut all = Times::default();
@@ -342,6 +350,34 @@ impl Times {
             all.write.add(&shard.write_latency);
             all.flush.add(&shard.flush_latency);
         }
+        all
+    }
+}
+
+/// Durations of requests of a volume, all threads together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VolumeDurations {
+    /// Of reads that the cache answered alone.
+    pub(crate) read_hit: Histogram,
+    /// Of reads in which the origin had a part.
+    pub(crate) read_miss: Histogram,
+    pub(crate) write: Histogram,
+    pub(crate) flush: Histogram,
+}
+
+impl VolumeDurations {
+    /// Adds those of another thread.
+    pub(crate) fn add(&mut self, other: &VolumeDurations) {
+        self.read_hit.add(&other.read_hit);
+        self.read_miss.add(&other.read_miss);
+        self.write.add(&other.write);
+        self.flush.add(&other.flush);
+    }
+
+    /// Of all reads.
+    pub(crate) fn read(&self) -> Histogram {
+        let mut all = self.read_hit.clone();
+        all.add(&self.read_miss);
         all
     }
 }
@@ -435,9 +471,13 @@ pub(crate) fn example() -> Status {
             cached_bytes: 80 << 20,
             dirty_bytes: 8 << 20,
             read_latency: Latency::default(),
+            read_hit_latency: Latency::default(),
+            read_miss_latency: Latency::default(),
             write_latency: Latency::default(),
             flush_latency: Latency::default(),
             away: None,
+            not_grown: None,
+            block_device_bytes: None,
         }],
         settings,
         traffic: Traffic {

@@ -38,6 +38,7 @@ pub(crate) fn of(status: &Status) -> Vec<Trouble> {
         buffer(&mut found, cache);
     }
     away(&mut found, status);
+    sizes(&mut found, status);
     files(&mut found, status);
     failures(&mut found, status);
     health(&mut found, status);
@@ -115,6 +116,32 @@ fn away(found: &mut Found, status: &Status) {
     }
 }
 
+/// Volumes that are smaller than their origins, and block devices than their volumes.
+fn sizes(found: &mut Found, status: &Status) {
+    for volume in &status.volumes {
+        if let Some(why) = &volume.not_grown {
+            let text = format!(
+                "volume {} stays at {}: {why}",
+                volume.name,
+                size(volume.size_bytes)
+            );
+            found.add("not-grown", text);
+            found.of_volume(&volume.name);
+        }
+        if let (Some(device), Some(bytes)) = (&volume.block_device, volume.block_device_bytes) {
+            let text = format!(
+                "{device} has {}, and volume {} has grown to {}: the kernel cannot change the size of a block device \
+                 in use (Linux 6.16 and newer can); take it out of use, `forebay stop`, and start again",
+                size(bytes),
+                volume.name,
+                size(volume.size_bytes)
+            );
+            found.add("block-device-smaller", text);
+            found.of_volume(&volume.name);
+        }
+    }
+}
+
 fn buffer(found: &mut Found, cache: &CacheStatus) {
     if cache.unstored_bytes > 0 {
         found.add(
@@ -128,7 +155,7 @@ fn buffer(found: &mut Found, cache: &CacheStatus) {
     }
 }
 
-/// Files that are served, and are no longer what they were.
+/// Files and devices that are served, and are no longer what they were.
 fn files(found: &mut Found, status: &Status) {
     for file in &status.altered_files {
         let AlteredFile {
@@ -147,6 +174,14 @@ fn files(found: &mut Found, status: &Status) {
             found.add(
                 "file-deleted",
                 format!("{path} was deleted while it is served, and is gone when the daemon stops: {save}"),
+            );
+        } else if file.is_device {
+            found.add(
+                "device-shrank",
+                format!(
+                    "{path} has {size_bytes} bytes instead of {served_bytes}: it was made smaller while it is served. \
+                     What was beyond its end is lost, and requests there fail; give it its size again (lvextend)"
+                ),
             );
         } else {
             let rest = if is_cache {
@@ -333,6 +368,32 @@ mod tests {
         assert_eq!(kinds(&status), ["throttled", "write-back-paused"]);
         status.lately.seconds = 5.0;
         assert_eq!(kinds(&status), ["throttled"]);
+    }
+
+    #[test]
+    fn sizes_that_differ_are_told() {
+        let mut status = crate::report::status::example();
+        let path = status.volumes[0].origin.clone();
+        status.volumes[0].not_grown = Some("no room".to_owned());
+        status.volumes[0].block_device = Some("/dev/ublkb0".to_owned());
+        status.volumes[0].block_device_bytes = Some(1 << 30);
+        status.altered_files = vec![AlteredFile {
+            path: path.clone(),
+            is_device: true,
+            deleted: false,
+            size_bytes: 1 << 20,
+            served_bytes: 1 << 30,
+        }];
+        assert_eq!(
+            kinds(&status),
+            ["not-grown", "block-device-smaller", "device-shrank"]
+        );
+        let found = of(&status);
+        assert!(found[0].text.ends_with(": no room"), "{}", found[0].text);
+        assert!(found[1].text.contains("Linux 6.16"), "{}", found[1].text);
+        let shrank = format!("{path} has 1048576 bytes instead of 1073741824");
+        assert!(found[2].text.starts_with(&shrank), "{}", found[2].text);
+        assert!(found[..2].iter().all(|trouble| trouble.volume.is_some()));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::world::{Case, REGION_BLOCKS, World, in_each};
 const BOTH: [&str; 2] = ["writeback", "writethrough"];
 
 /// Both shards have data; then the first cannot be written to any more.
-fn fail_cache(world: &mut World) -> Daemon {
+pub(crate) fn fail_cache(world: &mut World) -> Daemon {
     let daemon = world.start();
     let mut client = world.client();
     (world.ledger).load(&mut client, &mut world.random, 200, |_| {});

@@ -15,4 +15,5 @@ mod flushes;
 mod lost;
 mod medium;
 mod origin_errors;
+mod reasons;
 mod second_signal;

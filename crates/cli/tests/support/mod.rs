@@ -222,6 +222,27 @@ impl Daemon {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Result<Daemon, String> {
+        let mut daemon = Daemon::begin_start(scratch, arguments, environment);
+        let mut line = String::new();
+        daemon._stdout.read_line(&mut line).unwrap();
+        if line.is_empty() {
+            let code = daemon.child.wait().unwrap().code();
+            return Err(format!("exit code {code:?}: {}", daemon.log()));
+        }
+        daemon.uris.push(line.trim().to_owned());
+        Ok(daemon)
+    }
+
+    /// Starts a daemon none of whose volumes is there, and waits until it takes commands.
+    pub(crate) fn start_without_volumes(scratch: &Scratch, arguments: &[&str]) -> Daemon {
+        let daemon = Daemon::begin_start(scratch, arguments, &[]);
+        until("the daemon to take commands", || {
+            std::os::unix::net::UnixStream::connect(&daemon.control).is_ok()
+        });
+        daemon
+    }
+
+    fn begin_start(scratch: &Scratch, arguments: &[&str], environment: &[(&str, &str)]) -> Daemon {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = scratch.path(&format!("log-{number}"));
@@ -243,23 +264,13 @@ impl Daemon {
             .stderr(std::fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        lines.read_line(&mut line).unwrap();
-        if line.is_empty() {
-            let code = child.wait().unwrap().code();
-            return Err(format!(
-                "exit code {code:?}: {}",
-                std::fs::read_to_string(&log).unwrap()
-            ));
-        }
-        Ok(Daemon {
+        Daemon {
+            _stdout: BufReader::new(child.stdout.take().unwrap()),
             child,
-            uris: vec![line.trim().to_owned()],
+            uris: Vec::new(),
             control,
             log,
-            _stdout: lines,
-        })
+        }
     }
 
     pub(crate) fn uri(&self) -> &str {

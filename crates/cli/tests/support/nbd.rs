@@ -19,6 +19,8 @@ const INFO: u32 = 3;
 /// A connection with an export open.
 pub(crate) struct Client {
     stream: UnixStream,
+    /// The size that it was told.
+    pub(crate) size_bytes: u64,
     next: u64,
     /// Requests not answered, with the length of what a read brings.
     waiting: HashMap<u64, usize>,
@@ -38,6 +40,7 @@ impl Client {
         client.option(EXPORT_NAME, &[])?;
         let mut answer = [0; 10];
         client.stream.read_exact(&mut answer)?;
+        client.size_bytes = u64::from_be_bytes(answer[..8].try_into().unwrap());
         Ok(client)
     }
 
@@ -56,6 +59,10 @@ impl Client {
             client.stream.read_exact(&mut data)?;
             match word(12) {
                 ACK => return Ok(Ok(client)),
+                // NBD_INFO_EXPORT
+                INFO if data[..2] == [0, 0] => {
+                    client.size_bytes = u64::from_be_bytes(data[2..10].try_into().unwrap());
+                }
                 INFO => {}
                 _ => return Ok(Err(String::from_utf8(data).unwrap())),
             }
@@ -71,6 +78,7 @@ impl Client {
         stream.write_all(&3u32.to_be_bytes())?;
         Ok(Client {
             stream,
+            size_bytes: 0,
             next: 0,
             waiting: HashMap::new(),
         })

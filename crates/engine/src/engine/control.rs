@@ -146,6 +146,19 @@ impl Engine {
         self.store.volume(slot).detaching = false;
     }
 
+    /// Serves a volume in a larger size from now on, which is on record.
+    ///
+    /// # Panics
+    /// If it is no larger, beyond the keys set aside for the volume, or if its end was within a
+    /// block, whose rest the cache may hold as zeroes that the origin does not have.
+    pub fn grow_volume(&mut self, slot: VolumeSlot, size_bytes: u64) {
+        let block_bytes = self.store.block_bytes() as u64;
+        let config = &mut self.store.volume(slot).config;
+        assert!(config.size_bytes < size_bytes && config.size_bytes.is_multiple_of(block_bytes));
+        assert!(size_bytes <= config.reserved_blocks * block_bytes);
+        config.size_bytes = size_bytes;
+    }
+
     /// Changes a volume's mode for requests submitted from now on. Dirty data stays and is
     /// written back as before.
     pub fn set_mode(&mut self, slot: VolumeSlot, mode: Mode) {
@@ -160,11 +173,13 @@ impl Engine {
         Some(self.store.find_volume(slot)?.config.mode)
     }
 
-    /// Starts or stops writing everything of a volume back as fast as the origin takes it.
+    /// Starts or stops writing everything of a volume back as fast as the origin takes it. What
+    /// failed before is tried again at once.
     pub fn set_draining(&mut self, slot: VolumeSlot, draining: bool) {
         self.store.stir();
         self.store.volume(slot).draining = draining;
         if draining {
+            self.origin.writeback.try_again();
             self.store.try_unreadable_again(slot);
         }
     }

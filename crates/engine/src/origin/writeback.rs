@@ -85,6 +85,15 @@ impl Writeback {
         self.paused_until = Some(Nanos::NEVER);
     }
 
+    /// Waits no longer after errors of origins: somebody may have mended the cause.
+    pub(crate) fn try_again(&mut self) {
+        if self.paused_until.is_some_and(|until| until != Nanos::NEVER) {
+            self.paused_until = None;
+            self.next_check = None;
+        }
+        self.backoff = None;
+    }
+
     /// Begins only what somebody waits for.
     pub(crate) fn limit_writeback(&mut self) {
         self.only_under_pressure = true;

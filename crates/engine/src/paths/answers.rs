@@ -23,7 +23,7 @@ impl Engine {
         self.requests.at(request).request
     }
 
-    /// Notes that some of a write bypassed the cache.
+    /// Notes that some of a write bypassed the cache, or that the origin has a part in a read.
     pub(crate) fn note_bypass(&mut self, request: RequestIndex) {
         self.requests.at(request).bypassed = true;
     }

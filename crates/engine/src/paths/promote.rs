@@ -97,6 +97,7 @@ impl Engine {
             assert!(locked, "I11: the caller saw that nobody owns the block");
         }
         self.add_part(reader.request);
+        self.note_bypass(reader.request);
         self.foreground_read(now, volume);
         let (offset_bytes, len_bytes) = self.store.origin_range(volume, key, u64::from(count));
         let bufs = one_buf(buf.slice(0, len_bytes));

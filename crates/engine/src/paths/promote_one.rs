@@ -29,6 +29,7 @@ impl Engine {
         let bufs = one_buf(buf.slice(0, len_bytes));
         let promotion = self.begin_promotion_of_one(volume, key, buf, len_bytes as u32);
         self.add_part(reader.request);
+        self.note_bypass(reader.request);
         self.foreground_read(now, volume);
         self.store.issue(
             Op::PromoteOneRead(promotion, reader),

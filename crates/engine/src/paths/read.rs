@@ -531,6 +531,7 @@ impl Engine {
         run: ReadRun,
     ) {
         self.add_part(request);
+        self.note_bypass(request);
         let read = MissRead {
             volume,
             key: run.key,

@@ -211,6 +211,23 @@ impl ExportTable {
         self.exports.iter().find(|export| export.id == *id)
     }
 
+    /// Tells a larger size to clients that open it from now on. A connection keeps the size it was
+    /// told: the protocol has no message for another.
+    ///
+    /// # Errors
+    /// If the protocol cannot express it.
+    pub fn grow(&mut self, id: ExportId, size_bytes: u64) -> Result<(), ExportError> {
+        if let Some(export) = self.exports.iter_mut().find(|export| export.id == id) {
+            let grown = Export {
+                size_bytes,
+                ..export.clone()
+            };
+            grown.check()?;
+            *export = grown;
+        }
+        Ok(())
+    }
+
     /// Offers it no longer. Connections that have it open are the loop's to close.
     pub fn remove(&mut self, id: ExportId) -> Option<Export> {
         let at = self.exports.iter().position(|export| export.id == id)?;
@@ -291,6 +308,16 @@ mod tests {
         assert!(table.formerly("a").is_none() && table.formerly("d").is_some());
         table.remove(ExportId(3));
         assert!(table.formerly("d").is_none());
+    }
+
+    #[test]
+    fn an_export_that_grew_is_told_to_whoever_opens_it() {
+        let mut table = ExportTable::default();
+        table.add(export(1, "a")).unwrap();
+        table.grow(ExportId(1), 2 << 20).unwrap();
+        assert_eq!(table.find("a").unwrap().size_bytes, 2 << 20);
+        assert!(table.grow(ExportId(1), 700).is_err());
+        assert_eq!(table.find("a").unwrap().size_bytes, 2 << 20);
     }
 
     #[test]

@@ -36,6 +36,10 @@ pub const START_RECOVERY: u32 = changes(0x10, CONTROL_BYTES);
 /// Ends it, as [`START_DEVICE`]: requests that waited are given to the new server.
 pub const END_RECOVERY: u32 = changes(0x11, CONTROL_BYTES);
 
+/// Gives a device that is in use another size, in sectors: its users see it at once. Since Linux
+/// 6.16 ([`super::device::Features::UPDATE_SIZE`]).
+pub const UPDATE_SIZE: u32 = changes(0x15, CONTROL_BYTES);
+
 /// Waits for the first request of a tag.
 pub const FETCH: u32 = changes(0x20, QUEUE_BYTES);
 /// Answers a tag's request and waits for the next.
@@ -47,7 +51,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_headers() {
-        // As a C compiler prints them from linux/ublk_cmd.h of Linux 6.12.
+        // As a C compiler prints them from linux/ublk_cmd.h of Linux 6.16.
         let known = [
             (ADD_DEVICE, 0xc020_7504),
             (DELETE_DEVICE, 0xc020_7505),
@@ -55,6 +59,7 @@ mod tests {
             (GET_PARAMETERS, 0x8020_7509),
             (GET_FEATURES, 0x8020_7513),
             (START_RECOVERY, 0xc020_7510),
+            (UPDATE_SIZE, 0xc020_7515),
             (FETCH, 0xc010_7520),
             (COMMIT_AND_FETCH, 0xc010_7521),
         ];

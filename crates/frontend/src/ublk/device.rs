@@ -20,6 +20,9 @@ impl Features {
     /// Data is copied by the server, by pread(2) and pwrite(2).
     pub const USER_COPY: Features = Features(1 << 7);
 
+    /// A device in use can be given another size.
+    pub const UPDATE_SIZE: Features = Features(1 << 10);
+
     /// Features of Forebay's devices.
     pub const WANTED: Features = Features(
         Features::USER_RECOVERY.0

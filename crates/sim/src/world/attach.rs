@@ -25,7 +25,7 @@ impl World<'_> {
                 let range = crate::model::Range {
                     volume,
                     sector: 0,
-                    count: self.volumes[usize::from(volume)].sectors,
+                    count: self.volumes[usize::from(volume)].served_sectors(),
                 };
                 let value = self.fresh();
                 let effect = crate::model::Effect::Store(value);
@@ -85,6 +85,7 @@ impl World<'_> {
     pub(super) fn attach(&mut self, cuts: &[(u32, bool)]) -> Check {
         self.rescue()?;
         self.keep_old_device();
+        self.start_in_size();
         for (depth, (cut, power)) in cuts.iter().enumerate() {
             self.settle_origins();
             let finished = self.attach_once(Some(*cut), depth)?.is_some();
@@ -307,7 +308,7 @@ impl World<'_> {
             let config = VolumeConfig {
                 base: record.base,
                 reserved_blocks: record.reserved_blocks,
-                size_bytes: volume.sectors * 512,
+                size_bytes: volume.served_sectors() * 512,
                 mode,
             };
             for host in &mut self.hosts {

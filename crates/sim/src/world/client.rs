@@ -26,6 +26,10 @@ impl World<'_> {
         let depth = self.plan.config.depth;
         self.wait_for_requests(depth - 1)?;
         self.wait_for_removal()?;
+        let state = &self.volumes[usize::from(range.volume)];
+        if range.sector + range.count > state.served_sectors() {
+            return Ok(());
+        }
         match self.volumes[usize::from(range.volume)].life {
             Life::Served => self.submit(range, kind, None).map(drop),
             Life::Away => self.misses(range.volume),
@@ -153,6 +157,7 @@ impl World<'_> {
         let Joined {
             payload: id,
             result,
+            ..
         } = answer;
         let Some(pending) = self.requests.remove(&id) else {
             return Err(format!("request {id} was answered twice"));

@@ -341,6 +341,12 @@ impl World<'_> {
                     self.volumes[usize::from(slot.0)].name = name;
                 }
             }
+            Command::GrowVolume(slot, _) => {
+                if result.is_ok() {
+                    self.counts().add("volumes grown", 1);
+                    self.volumes[usize::from(slot.0)].hidden = 0;
+                }
+            }
             Command::Drain(_) => {}
             Command::Detach(slot) => self.detach_ended(slot.0, result)?,
             Command::Forget(slot) => self.forget_ended(slot.0, result)?,
@@ -398,7 +404,7 @@ impl World<'_> {
     pub(super) fn new_volume(&self, at: usize) -> NewVolume {
         NewVolume {
             name: self.volumes[at].name.clone(),
-            size_bytes: self.volumes[at].sectors * 512,
+            size_bytes: self.volumes[at].origin_sectors() * 512,
             mode: Some(self.volumes[at].mode),
             first_mode: Mode::Writeback,
             identity: [0; 32],
@@ -413,6 +419,7 @@ impl World<'_> {
             // Later, or at the next start, which may find it on record.
             return Ok(());
         }
+        self.attached_in_size(at, volume);
         let superblock = self.superblock().clone();
         let record = superblock
             .volumes

@@ -9,6 +9,7 @@ mod commands;
 mod crash;
 mod deliveries;
 mod failed_cache;
+mod growth;
 mod old_device;
 mod own;
 mod resize;
@@ -109,6 +110,10 @@ struct VolumeState {
     life: Life,
     mode: Mode,
     sectors: u64,
+    /// Sectors at the end that are not served yet.
+    hidden: u64,
+    /// The origin has them now.
+    grown: bool,
     /// Nothing was dirty at some time since when the mode always wrote through.
     through: bool,
     /// Nothing was dirty when last looked.
@@ -131,6 +136,8 @@ impl VolumeState {
             life: Life::Served,
             mode: Mode::Writeback,
             sectors,
+            hidden: 0,
+            grown: false,
             through: false,
             was_clean: false,
             heard: 0,
@@ -218,6 +225,7 @@ pub(crate) struct World<'a> {
 pub fn run(plan: &Plan, options: Options) -> Outcome {
     crate::quiet::catch(|sink| {
         let mut world = World::new(plan, options);
+        world.begin_small();
         let result = world.run();
         world.count_faults();
         if let Err(what) = result {

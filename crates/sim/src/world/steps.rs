@@ -140,6 +140,7 @@ impl World<'_> {
                 self.command(Command::Rename(VolumeSlot(*volume), name), *cut)
                     .map(drop)
             }
+            Step::GrowVolume { volume, cut } => self.grow_volume(*volume, *cut),
             Step::Await => self.finish_commands(),
             Step::Stop { power } => self.stop_in_order(*power),
         }

@@ -29,6 +29,25 @@ fn what_becomes_dirty_during_a_pause_is_written_back_after_it() {
         .holds();
 }
 
+/// S10: an administrator who has mended the disk waits for no retry, which may be half a minute
+/// away.
+#[test]
+fn a_drain_tries_at_once_what_failed_before() {
+    // The eighth failure is followed by 25.6 s of patience.
+    Script::new(16)
+        .stays_dirty()
+        .write(0, 1)
+        .flush()
+        .fail(Target::OriginWrite, 8)
+        .drain()
+        .pass(26_000)
+        .drain_no_more()
+        .drain()
+        .pass(2_000)
+        .step(Step::ExpectClean { volume: 0 })
+        .holds();
+}
+
 /// The end of a write-back made the *next* version clean, if that had come to the same slot of
 /// the same segment, used again meanwhile (I6).
 #[test]

@@ -16,7 +16,7 @@ use crate::lock::lock;
 use crate::thread;
 use crate::units::size;
 
-/// Time between looks whether a missing device is there.
+/// Time between looks whether a missing device is there, or one has grown.
 const LOOK: Duration = Duration::from_secs(2);
 
 impl Daemon {
@@ -24,6 +24,16 @@ impl Daemon {
     pub(in crate::daemon) fn away_volume(&self, name: &str) -> Option<AwayVolume> {
         let admin = self.admin();
         admin.away.iter().find(|away| away.name == name).cloned()
+    }
+
+    /// A volume that is not served, by name; without a name the only one.
+    pub(super) fn only_away(&self, name: Option<&str>) -> Option<AwayVolume> {
+        let Some(name) = name else {
+            let admin = self.admin();
+            let is_only = admin.away.len() == 1;
+            return admin.away.first().filter(|_| is_only).cloned();
+        };
+        self.away_volume(name)
     }
 
     /// Gives up a volume whose origin is not there, with what the cache holds of it.
@@ -97,16 +107,14 @@ impl Daemon {
     }
 }
 
-/// Looks for devices that come, from a thread of its own, as long as any volume waits for one.
+/// Looks for devices that come, and for those that grew, from a thread of its own.
 pub(in crate::daemon) fn watch(daemon: &Arc<Daemon>) -> Result<()> {
-    if daemon.admin().away.is_empty() {
-        return Ok(());
-    }
     let daemon = Arc::clone(daemon);
-    thread::start("forebay-away", move || {
-        while daemon.admin().away.iter().any(|away| !away.is_refused) {
+    thread::start("forebay-origins", move || {
+        loop {
             std::thread::sleep(LOOK);
             daemon.bring_back_found();
+            daemon.grow_volumes();
         }
     })?;
     Ok(())

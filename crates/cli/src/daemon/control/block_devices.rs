@@ -1,16 +1,16 @@
 //! Which block device a volume is, and what its users are told.
 
 use anyhow::{Context as _, Result};
-use forebay_engine::MAX_REQUEST_BYTES;
 use forebay_engine::format::VolumeState;
+use forebay_engine::{MAX_REQUEST_BYTES, VolumeSlot};
 use forebay_frontend::ublk::device::Owner;
 use forebay_frontend::ublk::parameters::Parameters;
 use ring::digest::{Context, SHA256};
 
-use crate::daemon::data::ublk::export::{self, Wanted};
+use crate::daemon::data::ublk::export::{self, Exported, Wanted};
 use crate::daemon::data::ublk::{in_use, path};
 use crate::daemon::state::{Admin, CacheSide, Daemon, VolumeSide};
-use crate::failure::refuse;
+use crate::failure::{describe, refuse};
 use crate::settings::Rates;
 
 /// The optimal length where the origin does not say one, in bytes.
@@ -39,16 +39,52 @@ impl Daemon {
             let volume = as_it_is(&admin, volume)?;
             wanted(volume, admin.cache.as_ref(), most_bytes)
         };
-        let number = export::export(&self.links, &wanted)?;
-        self.note_block_device(volume, Some(number));
+        let exported = export::export(&self.links, &wanted)?;
+        self.note_block_device(volume, Some(exported));
+        if exported.size_bytes < wanted.parameters.size_bytes {
+            self.grow_block_device(volume.slot);
+        }
         Ok(())
     }
 
-    fn note_block_device(&self, volume: &VolumeSide, number: Option<u32>) {
+    /// Gives a volume's block device, if it is one, the size that the volume has by now. Where that
+    /// cannot be, the device goes on in its size.
+    pub(super) fn grow_block_device(&self, slot: VolumeSlot) {
+        if let Err(error) = self.try_to_grow_block_device(slot) {
+            tracing::error!("{}", describe(&error));
+        }
+    }
+
+    fn try_to_grow_block_device(&self, slot: VolumeSlot) -> Result<()> {
+        let side = {
+            let admin = self.admin();
+            let mut volumes = admin.volumes.iter();
+            volumes.find(|known| known.slot == slot).cloned()
+        };
+        let Some(volume) = side else { return Ok(()) };
+        let Some(number) = volume.block_device else {
+            return Ok(());
+        };
+        let size_bytes = whole_blocks_bytes(&volume);
+        if export::grow(&self.links, slot, number, size_bytes)? {
+            self.note_block_device(&volume, Some(Exported { number, size_bytes }));
+        } else {
+            tracing::warn!(
+                "{} keeps its old size: the kernel cannot change that of a block device in use (Linux 6.16 and newer \
+                 can); take volume {} out of use, `forebay stop`, and start again",
+                path(number),
+                volume.name
+            );
+        }
+        Ok(())
+    }
+
+    fn note_block_device(&self, volume: &VolumeSide, exported: Option<Exported>) {
         let mut admin = self.admin();
         let mut known = admin.volumes.iter_mut();
         if let Some(known) = known.find(|known| known.slot == volume.slot) {
-            known.block_device = number;
+            known.block_device = exported.map(|exported| exported.number);
+            known.block_device_bytes = exported.map_or(0, |exported| exported.size_bytes);
         }
     }
 
@@ -107,17 +143,25 @@ fn as_it_is<'a>(admin: &'a Admin, volume: &VolumeSide) -> Result<&'a VolumeSide>
         .context("the volume was detached meanwhile")
 }
 
+fn logical_block_bytes(volume: &VolumeSide) -> u32 {
+    volume.device.logical_block_bytes().clamp(512, 4096)
+}
+
+/// A file may have any length; bytes beyond its last whole block cannot be addressed.
+pub(in crate::daemon) fn whole_blocks_bytes(volume: &VolumeSide) -> u64 {
+    volume.size_bytes - volume.size_bytes % u64::from(logical_block_bytes(volume))
+}
+
 fn wanted(volume: &VolumeSide, cache: Option<&CacheSide>, most_bytes: u32) -> Wanted {
     let device = &volume.device;
-    let logical_block_bytes = device.logical_block_bytes().clamp(512, 4096);
+    let logical_block_bytes = logical_block_bytes(volume);
     let physical_block_bytes = cache.map_or(4096, |cache| cache.superblock().geometry.block_bytes);
     let optimal_bytes = device
         .optimal_bytes()
         .filter(|bytes| bytes.is_power_of_two() && *bytes >= physical_block_bytes)
         .unwrap_or(OPTIMAL_BYTES.max(physical_block_bytes));
     let parameters = Parameters {
-        // A file may have any length; bytes beyond its last whole block cannot be addressed.
-        size_bytes: volume.size_bytes - volume.size_bytes % u64::from(logical_block_bytes),
+        size_bytes: whole_blocks_bytes(volume),
         logical_block_bytes,
         physical_block_bytes,
         optimal_bytes,

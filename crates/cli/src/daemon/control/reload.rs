@@ -54,6 +54,7 @@ impl Daemon {
         let left_out = changes.left_out.clone();
         let mut changed = Vec::new();
         let applied = self.apply(changes, who, &mut current, &mut changed);
+        changed.extend(self.grow_volumes());
         self.note_reload(&changed, &waiting, &new.notes);
         applied.with_context(|| stopped_half_way(&changed))?;
         note_applied(&mut current, new);

@@ -71,7 +71,7 @@ fn table(plan: &Plan, admin: &Admin) -> Result<Table> {
     put(&mut sections, "nbd", nbd(plan)?);
     let enabled = plan.ublk.then(|| true.into());
     put(&mut sections, "ublk", section([("enabled", enabled)]));
-    put(&mut sections, "http", http(&plan.http));
+    put(&mut sections, "http", http(plan)?);
     put(&mut sections, "settings", changed_settings(&admin.settings));
     put(&mut sections, "daemon", daemon(plan)?);
     let served = admin.volumes.iter();
@@ -157,19 +157,22 @@ fn nbd(plan: &Plan) -> Result<toml::Value> {
     ]))
 }
 
-fn http(plan: &HttpPlan) -> toml::Value {
-    match plan {
-        HttpPlan::Usual => section([]),
-        HttpPlan::Off => section([("listen", Some("off".into()))]),
-        HttpPlan::At(address) => section([
-            ("listen", Some(address.to_string().into())),
-            // It was allowed, or the daemon would not run.
-            (
-                "insecure",
-                (!address.ip().is_loopback()).then(|| true.into()),
-            ),
-        ]),
-    }
+fn http(plan: &Plan) -> Result<toml::Value> {
+    let (listen, others_reach) = match &plan.http {
+        HttpPlan::Usual => (None, false),
+        HttpPlan::Off => (Some("off".into()), false),
+        HttpPlan::At(address) => (
+            Some(address.to_string().into()),
+            !address.ip().is_loopback(),
+        ),
+    };
+    let token = plan.http_token.as_deref().map(path_text).transpose()?;
+    Ok(section([
+        ("listen", listen),
+        // It was allowed, or the daemon would not run.
+        ("insecure", others_reach.then(|| true.into())),
+        ("token", token.map(toml::Value::from)),
+    ]))
 }
 
 fn changed_settings(settings: &Settings) -> toml::Value {

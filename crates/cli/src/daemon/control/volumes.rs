@@ -104,6 +104,12 @@ impl Daemon {
         let names = names();
         match (found, name) {
             (Some(found), _) => Ok(found),
+            (None, name)
+                if names.is_empty()
+                    && let Some(away) = self.only_away(name) =>
+            {
+                refuse!("{}", away.in_words())
+            }
             (None, _) if names.is_empty() => {
                 wrong_usage!("this daemon serves no volume now; `forebay attach` gives it one")
             }

@@ -238,9 +238,11 @@ impl Worker {
         true
     }
 
-    /// Whether something holds memory that gives it back in time.
+    /// Whether something holds memory that gives it back in time. Shards here hold some for requests
+    /// of other threads' clients too.
     pub(super) fn memory_will_return(&mut self) -> bool {
         self.host.requests() > 0
+            || self.driver.in_flight() > 0
             || self
                 .clients
                 .iter_mut()

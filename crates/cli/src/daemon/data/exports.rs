@@ -53,6 +53,14 @@ impl Exports {
         }
     }
 
+    /// Offers a volume in its larger size. Clients that have it open keep the size they were told.
+    pub(in crate::daemon) fn grow(&self, slot: VolumeSlot, size_bytes: u64) {
+        if let Err(error) = self.offered().grow(id_of(slot), size_bytes) {
+            // Sizes of volumes are whole sectors; it goes on in its old size.
+            tracing::error!("{error}");
+        }
+    }
+
     /// Lets no more clients open a volume. Those who opened it before are on their way to their
     /// workers already, ahead of whatever the workers are told next.
     pub(in crate::daemon) fn withdraw(&self, slot: VolumeSlot) {

@@ -195,9 +195,10 @@ impl Worker {
         let Joined {
             payload: in_flight,
             result,
+            bypassed,
         } = answer;
         if let Some(timed) = in_flight.timed {
-            self.times.record(self.now, timed);
+            self.times.record(self.now, timed, bypassed);
         }
         match in_flight.requester {
             Requester::Client {
@@ -341,6 +342,7 @@ impl Worker {
         self.finish(Joined {
             payload: in_flight,
             result: Err(failure),
+            bypassed: false,
         });
     }
 

@@ -1,7 +1,7 @@
 //! The devices of a plan, opened with every check that comes before serving.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -44,7 +44,7 @@ impl Missing {
 }
 
 /// Opens the origins, in the order of the plan's volumes. One that cannot be served is left out if
-/// the plan has others.
+/// the plan is of a file and has a cache.
 pub(super) fn open_origins(plan: &Plan, surroundings: &Surroundings) -> Result<Origins> {
     let mut origins = Origins::default();
     for planned in &plan.volumes {
@@ -72,13 +72,19 @@ pub(super) fn open_origins(plan: &Plan, surroundings: &Surroundings) -> Result<O
         }
         origins.there.push((origin, planned.clone()));
     }
-    origins.some_are_there()?;
     Ok(origins)
 }
 
-/// Whether a plan is served without an origin that is not there: a cache, of several volumes.
+/// Whether a plan is served without an origin that is not there: that of a file, with a cache. A
+/// command line has an error for whoever typed it. A daemon under the root file system ends, and
+/// is started again by who waits for it.
 fn leaves_out(plan: &Plan) -> bool {
-    plan.cache.is_some() && plan.volumes.len() > 1
+    let of_file = file_of(plan).is_some() && plan.root_storage().is_none();
+    plan.cache.is_some() && (of_file || plan.volumes.len() > 1)
+}
+
+fn file_of(plan: &Plan) -> Option<&Path> {
+    plan.source.as_ref()?.config.as_deref()
 }
 
 impl Origins {
@@ -91,19 +97,24 @@ impl Origins {
         self.there.iter().map(|(origin, _)| origin)
     }
 
-    /// Without any origin there is nothing to serve.
-    fn some_are_there(&mut self) -> Result<()> {
-        if self.there.is_empty() && !self.away.is_empty() {
-            return Err(self.away.remove(0).why);
+    /// Refuses a cache that nothing is served of now, and nothing was before: no daemon waits for
+    /// what may be a slip of the pen. `superblock` is none of a cache that is yet to be made.
+    fn check_any(&mut self, superblock: Option<&Superblock>) -> Result<()> {
+        let was_served = |missing: &Missing| {
+            let mut known = superblock.into_iter().flat_map(attach::attached_volumes);
+            known.any(|volume| volume.name == missing.name)
+        };
+        if !self.there.is_empty() || self.away.iter().any(was_served) || self.away.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        Err(self.away.remove(0).why)
     }
 
     /// Compares the origins with what the cache knows of them. Those that do not fit are left out
     /// if others are served, and so are volumes that a file of several volumes does not name.
     /// `alone`: one volume of several may be served by itself.
     fn check(&mut self, superblock: &Superblock, plan: &Plan, alone: bool) -> Result<()> {
-        let file = plan.source.as_ref().and_then(|args| args.config.as_deref());
+        let file = file_of(plan);
         for volume in attach::attached_volumes(superblock) {
             let mut there = self.there.iter();
             let at = there.position(|(origin, _)| origin.name == volume.name);
@@ -126,7 +137,8 @@ impl Origins {
                 return Err(attach::named_otherwise(volume, origin, file));
             }
             let why = attach::not_given(volume, &origins, file);
-            if !(alone || (file.is_some() && leaves_out(plan))) {
+            // A file of one volume may call it by another name, on another path.
+            if !(alone || (file.is_some() && plan.volumes.len() > 1)) {
                 return Err(why);
             }
             self.away.push(Missing {
@@ -135,7 +147,7 @@ impl Origins {
                 why,
             });
         }
-        self.some_are_there()
+        self.check_any(Some(superblock))
     }
 
     /// Volumes that the cache holds data of and whose origins are away: their ids, and how they
@@ -164,7 +176,10 @@ pub(super) fn open_cache(
     let (storage, superblock, note) = if saves {
         attach::open_to_save(&wanted.devices, surroundings)?
     } else {
-        let mut check = || origins.check_new(None);
+        let mut check = || {
+            origins.check_any(None)?;
+            origins.check_new(None)
+        };
         let may_create = wanted.create.then_some(&mut check as &mut dyn FnMut() -> _);
         let (storage, superblock) = attach::open_cache(&wanted.devices, may_create, surroundings)?;
         (storage, superblock, None)

@@ -30,7 +30,7 @@ use crate::daemon::observe::history::History;
 use crate::daemon::observe::http::address::Dashboard;
 use crate::daemon::observe::recordings::Recordings;
 use crate::daemon::observe::{advice, health, hook, http, sampler};
-use crate::daemon::state::{Admin, Daemon};
+use crate::daemon::state::{Admin, AwayVolume, Daemon};
 use crate::device::attach::Surroundings;
 use crate::device::run_dir::{self, run_dir};
 use crate::device::state_dir::StateDir;
@@ -49,6 +49,10 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 pub(crate) fn serve(plan: Plan) -> Result<()> {
     let control_path = control_path(&plan);
     http::address::check(&plan.http, &control_path)?;
+    plan.http_token
+        .as_deref()
+        .map(http::token::Token::read)
+        .transpose()?;
     let Serving {
         daemon,
         notices,
@@ -68,8 +72,23 @@ pub(crate) fn serve(plan: Plan) -> Result<()> {
     }
     away::watch(&daemon)?;
     watchdog::start(&daemon)?;
-    service_manager::ready(&format!("serving {}", uris.join(", ")));
+    service_manager::ready(&serving(&daemon, &uris));
     run(&daemon, &notices, threads)
+}
+
+/// A line for the service manager.
+fn serving(daemon: &Daemon, uris: &[String]) -> String {
+    let away: Vec<String> = daemon
+        .admin()
+        .away
+        .iter()
+        .map(AwayVolume::in_words)
+        .collect();
+    match (uris, away.as_slice()) {
+        (uris, []) => format!("serving {}", uris.join(", ")),
+        ([], away) => format!("serving nothing: {}", away.join("; ")),
+        (uris, away) => format!("serving {}; {}", uris.join(", "), away.join("; ")),
+    }
 }
 
 /// Runs a daemon for one drain of the only volume that it serves, and stops it.
@@ -228,6 +247,7 @@ fn start_serving(plan: Plan, saves: bool) -> Result<Serving> {
         notices: Mutex::new(notices),
         failure_record: Mutex::new(FailureRecord::new(workers)),
         plan: Mutex::new(plan),
+        origin_look: Mutex::new(()),
     });
     advice::start(&daemon)?;
     socket::start(Arc::clone(&daemon), control)?;

@@ -71,6 +71,14 @@ impl Daemon {
         Ok(())
     }
 
+    /// Has the heat of a volume that grew begin anew, over all of it.
+    pub(in crate::daemon) fn follow_in_size(&self, slot: VolumeSlot, size_bytes: u64) {
+        let mut watched = self.advisers.lock();
+        for watched in watched.iter_mut().filter(|watched| watched.slot == slot) {
+            watched.followed.heat.grow(size_bytes);
+        }
+    }
+
     /// Looks at what is known of a volume; nothing if it is being detached.
     pub(super) fn followed<T>(
         &self,

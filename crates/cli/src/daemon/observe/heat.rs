@@ -43,6 +43,11 @@ impl Heat {
         }
     }
 
+    /// Counts over a larger address space, from nothing.
+    pub(super) fn grow(&mut self, size_bytes: u64) {
+        *self = Heat::new(size_bytes);
+    }
+
     pub(in crate::daemon) fn see(&mut self, at: Nanos, offset_bytes: u64, len_bytes: u32) {
         let number = row_number(at);
         if self.rows.back().is_none_or(|last| last.number < number) {

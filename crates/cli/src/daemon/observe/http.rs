@@ -9,6 +9,7 @@ pub(in crate::daemon) mod address;
 mod caches;
 mod pages;
 mod request;
+pub(in crate::daemon) mod token;
 mod volumes;
 
 use std::io::Write;
@@ -30,9 +31,12 @@ use crate::thread;
 use address::Wish;
 use caches::{Cache, Met, StatusQuery};
 use request::{Fault, Request};
+use token::Token;
 
 /// The most connections at a time.
 const CONNECTIONS: usize = 64;
+/// The status of a request without the token.
+const UNAUTHORIZED: &str = "401 Unauthorized";
 /// The longest time a client may take to receive its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -48,14 +52,20 @@ struct Server {
     daemon: Arc<Daemon>,
     met: Met,
     bound: SocketAddr,
+    /// A secret of readers, if they need one.
+    token: Option<Token>,
 }
 
 /// Serves from a thread of its own, as soon as the address is this daemon's.
 pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
-    let plan = lock(&daemon.plan).http.clone();
+    let (plan, token) = {
+        let plan = lock(&daemon.plan);
+        (plan.http.clone(), plan.http_token.clone())
+    };
     if plan == HttpPlan::Off {
         return Ok(());
     }
+    let token = token.as_deref().map(Token::read).transpose()?;
     let daemon = Arc::clone(daemon);
     let wish = Wish::new(plan, &daemon.control_path, &daemon.dashboard);
     let held = wish.at_once(&daemon.dashboard);
@@ -65,6 +75,7 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
             daemon,
             met: Met::default(),
             bound: held.bound,
+            token,
         };
         Arc::new(server).serve(&held.listener);
     })?;
@@ -115,6 +126,10 @@ impl Server {
                 let why = "this name is not allowed as a host: use the address, or localhost";
                 (text("403 Forbidden", why), true)
             }
+            Ok(request) if !self.knows(&request) => {
+                let why = "this dashboard has a token (--http-token): send it as a bearer, or as the password";
+                (text(UNAUTHORIZED, why), true)
+            }
             Ok(request) => {
                 let made = visit
                     .work(|| self.answer(&request))
@@ -126,6 +141,12 @@ impl Server {
             }
         };
         send(stream, &response, with_body);
+    }
+
+    /// Whether a reader has the token, if there is one.
+    fn knows(&self, request: &Request) -> bool {
+        let mut token = self.token.iter();
+        token.all(|token| token.is_in(&request.authorization))
     }
 
     fn answer(&self, request: &Request) -> Result<Response> {
@@ -259,8 +280,13 @@ fn busy() -> Response {
 }
 
 fn send(mut stream: &TcpStream, response: &Response, with_body: bool) {
+    let asks = if response.status == UNAUTHORIZED {
+        "WWW-Authenticate: Basic realm=\"forebay\"\r\n"
+    } else {
+        ""
+    };
     let head = format!(
-        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\
+        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n{asks}\
          Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n\
          Referrer-Policy: no-referrer\r\nContent-Security-Policy: {}\r\n\r\n",
         response.status,

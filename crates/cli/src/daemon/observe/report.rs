@@ -6,6 +6,7 @@ use anyhow::Result;
 use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
 
 use super::shortened;
+use crate::daemon::control::block_devices::whole_blocks_bytes;
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
 use crate::daemon::observe::health::Health;
@@ -13,7 +14,7 @@ use crate::daemon::state::{AwayVolume, CacheSide, Daemon};
 use crate::device::cache_storage;
 use crate::report::status::{
     BypassedRequest, CacheDeviceStatus, CacheStatus, Lately, Latency, SettingsStatus, Status,
-    Times, Traffic, VolumeStatus,
+    Times, Traffic, VolumeDurations, VolumeStatus,
 };
 
 /// A volume's blocks and mode, as one worker knows them.
@@ -28,7 +29,7 @@ struct VolumePart {
 struct Part {
     stats: Vec<Stats>,
     volumes: Vec<VolumePart>,
-    times: Vec<(VolumeSlot, Times)>,
+    times: Vec<(VolumeSlot, VolumeDurations)>,
     cached_blocks: u64,
     capacity_blocks: u64,
     unstored_blocks: u64,
@@ -109,8 +110,8 @@ fn parts_of(parts: &[Part], slot: Option<VolumeSlot>) -> impl Iterator<Item = &V
 }
 
 /// Durations of a volume's requests on all threads.
-fn times_of(parts: &[Part], slot: VolumeSlot) -> Times {
-    let mut all = Times::default();
+fn times_of(parts: &[Part], slot: VolumeSlot) -> VolumeDurations {
+    let mut all = VolumeDurations::default();
     let times = parts.iter().flat_map(|part| &part.times);
     for (_, times) in times.filter(|(of, _)| *of == slot) {
         all.add(times);
@@ -132,9 +133,13 @@ fn away(volume: &AwayVolume, parts: &[Part], block_bytes: u64) -> VolumeStatus {
         cached_bytes: own().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
         dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
         read_latency: Latency::default(),
+        read_hit_latency: Latency::default(),
+        read_miss_latency: Latency::default(),
         write_latency: Latency::default(),
         flush_latency: Latency::default(),
         away: Some(volume.why.clone()),
+        not_grown: None,
+        block_device_bytes: None,
     }
 }
 
@@ -158,7 +163,9 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
                 .map_or("uncached", Mode::name);
             let times = times_of(&parts, volume.slot);
             VolumeStatus {
-                read_latency: Latency::of(&times.read),
+                read_latency: Latency::of(&times.read()),
+                read_hit_latency: Latency::of(&times.read_hit),
+                read_miss_latency: Latency::of(&times.read_miss),
                 write_latency: Latency::of(&times.write),
                 flush_latency: Latency::of(&times.flush),
                 name: volume.name.clone(),
@@ -169,6 +176,10 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
                 cached_bytes: own().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
                 dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
                 away: None,
+                not_grown: volume.not_grown.clone(),
+                block_device_bytes: (volume.block_device.is_some()
+                    && volume.block_device_bytes != whole_blocks_bytes(volume))
+                .then_some(volume.block_device_bytes),
             }
         })
         .chain(

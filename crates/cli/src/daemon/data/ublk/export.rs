@@ -23,6 +23,8 @@ use crate::failure::{in_words, refuse};
 /// device to its group.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
+/// The driver's unit of sizes.
+const SECTOR_BYTES: u64 = 512;
 /// Where devices have lasting names.
 const NAMES: &str = "/dev/forebay";
 
@@ -35,12 +37,19 @@ pub(in crate::daemon) struct Wanted {
     pub(in crate::daemon) parameters: Parameters,
 }
 
-/// Makes a volume's block device, or takes it over from a daemon that has ended. Returns its
-/// number.
-pub(in crate::daemon) fn export(links: &[Link], wanted: &Wanted) -> Result<u32> {
+/// A volume's block device.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::daemon) struct Exported {
+    /// The `N` of its `/dev/ublkbN`.
+    pub(in crate::daemon) number: u32,
+    pub(in crate::daemon) size_bytes: u64,
+}
+
+/// Makes a volume's block device, or takes it over from a daemon that has ended.
+pub(in crate::daemon) fn export(links: &[Link], wanted: &Wanted) -> Result<Exported> {
     let mut control = UblkControl::open()?;
     let known = find(&mut control, wanted.owner)?;
-    let number = match known {
+    let exported = match known {
         Some(device) if device.state != State::Dead => {
             take_over(&mut control, links, wanted, device)?
         }
@@ -51,9 +60,41 @@ pub(in crate::daemon) fn export(links: &[Link], wanted: &Wanted) -> Result<u32> 
         }
         None => make(&mut control, links, wanted)?,
     };
-    set_name(&wanted.name, number);
-    tracing::info!("volume {} is {}", wanted.name, path(number));
-    Ok(number)
+    set_name(&wanted.name, exported.number);
+    tracing::info!("volume {} is {}", wanted.name, path(exported.number));
+    Ok(exported)
+}
+
+/// Gives a block device in use the larger size of its volume. False if the driver cannot: Linux
+/// can since 6.16.
+pub(in crate::daemon) fn grow(
+    links: &[Link],
+    slot: VolumeSlot,
+    number: u32,
+    size_bytes: u64,
+) -> Result<bool> {
+    let mut control = UblkControl::open()?;
+    if !features(&mut control).is_ok_and(|features| features.contain(Features::UPDATE_SIZE)) {
+        return Ok(false);
+    }
+    for link in links {
+        link.call(move |worker| worker.grow_queues(slot, size_bytes))?;
+    }
+    control
+        .command(commands::UPDATE_SIZE, number, size_bytes / SECTOR_BYTES, &mut [])
+        .with_context(|| {
+            format!(
+                "the ublk driver did not give {} its new size; the kernel's log (dmesg) may say why",
+                path(number)
+            )
+        })?;
+    Ok(true)
+}
+
+fn features(control: &mut UblkControl) -> io::Result<Features> {
+    let mut bytes = [0; 8];
+    control.command(commands::GET_FEATURES, ANY_NUMBER, 0, &mut bytes)?;
+    Ok(Features(u64::from_ne_bytes(bytes)))
 }
 
 /// Gives a device another lasting name, while it is used.
@@ -82,10 +123,7 @@ fn set_name(name: &str, number: u32) {
 /// Refuses if block devices cannot be had here.
 pub(in crate::daemon) fn check_driver() -> Result<()> {
     let mut control = UblkControl::open()?;
-    let mut bytes = [0; 8];
-    let asked = control.command(commands::GET_FEATURES, ANY_NUMBER, 0, &mut bytes);
-    let features = Features(u64::from_ne_bytes(bytes));
-    if asked.is_err() || !features.contain(Features::WANTED) {
+    if !features(&mut control).is_ok_and(|features| features.contain(Features::WANTED)) {
         refuse!(
             "the kernel's ublk driver is too old: Linux 6.5 or newer is needed (user copy and user recovery)"
         );
@@ -93,7 +131,7 @@ pub(in crate::daemon) fn check_driver() -> Result<()> {
     Ok(())
 }
 
-fn make(control: &mut UblkControl, links: &[Link], wanted: &Wanted) -> Result<u32> {
+fn make(control: &mut UblkControl, links: &[Link], wanted: &Wanted) -> Result<Exported> {
     let queues = links.len() as u16;
     let max_bytes = wanted.parameters.max_transfer_bytes;
     let mut info = DeviceInfo::wanted(wanted.owner, queues, DEPTH, max_bytes).encode();
@@ -110,7 +148,7 @@ fn make(control: &mut UblkControl, links: &[Link], wanted: &Wanted) -> Result<u3
         );
     }
     let started = set_parameters(control, info.number, &wanted.parameters)
-        .and_then(|()| serve_queues(links, wanted, &info))
+        .and_then(|()| serve_queues(links, wanted.slot, wanted.parameters.size_bytes, &info))
         .and_then(|()| start(control, info.number, commands::START_DEVICE));
     if let Err(error) = started {
         remove_from(links, wanted.slot);
@@ -118,7 +156,10 @@ fn make(control: &mut UblkControl, links: &[Link], wanted: &Wanted) -> Result<u3
         let _ = delete(control, info.number);
         return Err(error.context(format!("{} could not be started", path(info.number))));
     }
-    Ok(info.number)
+    Ok(Exported {
+        number: info.number,
+        size_bytes: wanted.parameters.size_bytes,
+    })
 }
 
 fn set_parameters(control: &mut UblkControl, number: u32, parameters: &Parameters) -> Result<()> {
@@ -146,7 +187,7 @@ fn take_over(
     links: &[Link],
     wanted: &Wanted,
     device: DeviceInfo,
-) -> Result<u32> {
+) -> Result<Exported> {
     let number = device.number;
     let device = wait_for_end_of_server(control, device, wanted)?;
     let mut bytes = wanted.parameters.encode();
@@ -154,7 +195,8 @@ fn take_over(
         .command(commands::GET_PARAMETERS, number, 0, &mut bytes)
         .with_context(|| format!("cannot examine {}", path(number)))?;
     let found = Parameters::decode(&bytes);
-    let agree = found.size_bytes == wanted.parameters.size_bytes
+    // The volume may have grown since.
+    let agree = found.size_bytes <= wanted.parameters.size_bytes
         && found.logical_block_bytes == wanted.parameters.logical_block_bytes
         && device.max_transfer_bytes <= wanted.parameters.max_transfer_bytes;
     if !agree {
@@ -183,11 +225,14 @@ fn take_over(
             path(number)
         )
     })?;
-    serve_queues(links, wanted, &device)
+    serve_queues(links, wanted.slot, found.size_bytes, &device)
         .and_then(|()| start(control, number, commands::END_RECOVERY))
         .with_context(|| format!("{} could not be taken over", path(number)))?;
     tracing::info!("{} is taken over; its users go on", path(number));
-    Ok(number)
+    Ok(Exported {
+        number,
+        size_bytes: found.size_bytes,
+    })
 }
 
 /// The driver notices a little late that a server has ended.
@@ -216,14 +261,19 @@ fn wait_for_end_of_server(
 }
 
 /// Gives each queue to a thread in turn.
-fn serve_queues(links: &[Link], wanted: &Wanted, device: &DeviceInfo) -> Result<()> {
+fn serve_queues(
+    links: &[Link],
+    slot: VolumeSlot,
+    size_bytes: u64,
+    device: &DeviceInfo,
+) -> Result<()> {
     let character = retry_for(TIMEOUT, || UblkDevice::open(device.number), |_| true)
         .with_context(|| format!("cannot open /dev/ublkc{}", device.number))?;
     let character = Arc::new(character);
     for number in 0..device.queues {
         let queue = Queue::new(
-            wanted.slot,
-            wanted.parameters.size_bytes,
+            slot,
+            size_bytes,
             Arc::clone(&character),
             number,
             device.depth,

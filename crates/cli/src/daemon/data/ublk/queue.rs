@@ -251,6 +251,17 @@ impl Worker {
         live_tags
     }
 
+    /// Takes requests of a volume's block device up to this size from now on.
+    pub(super) fn grow_queues(&mut self, volume: VolumeSlot, size_bytes: u64) {
+        let places: Vec<u32> = self.ublk.queues.ids().collect();
+        for place in places {
+            let queue = self.ublk.queues.get_mut(place);
+            if let Some(queue) = queue.filter(|queue| queue.volume == volume) {
+                queue.size_bytes = size_bytes;
+            }
+        }
+    }
+
     /// Begins no more requests of block devices; says how many requests are on their way.
     pub(in crate::daemon) fn hold_queues(&mut self) -> usize {
         self.ublk.held = true;

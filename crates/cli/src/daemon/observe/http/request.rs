@@ -18,6 +18,8 @@ pub(super) struct Request {
     pub(super) path: String,
     query: String,
     host: String,
+    /// The value of the header `Authorization`; nothing if there is none, or several.
+    pub(super) authorization: String,
 }
 
 /// Why there is no request.
@@ -71,11 +73,17 @@ fn parse(head: &[u8]) -> Result<Option<Request>, Fault> {
         Some("HEAD") => false,
         _ => return Err(Fault::Wrong("405 Method Not Allowed")),
     };
-    let mut hosts = parsed
-        .headers
-        .iter()
-        .filter(|header| header.name.eq_ignore_ascii_case("host"));
-    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+    let only = |name: &str| {
+        let mut named = parsed
+            .headers
+            .iter()
+            .filter(|header| header.name.eq_ignore_ascii_case(name));
+        match (named.next(), named.next()) {
+            (Some(header), None) => Some(String::from_utf8_lossy(header.value).into_owned()),
+            _ => None,
+        }
+    };
+    let Some(host) = only("host") else {
         return Err(Fault::Wrong("400 Bad Request"));
     };
     let target = parsed.path.unwrap_or("/");
@@ -84,7 +92,8 @@ fn parse(head: &[u8]) -> Result<Option<Request>, Fault> {
         with_body,
         path: path.to_owned(),
         query: query.to_owned(),
-        host: String::from_utf8_lossy(host.value).into_owned(),
+        host,
+        authorization: only("authorization").unwrap_or_default(),
     }))
 }
 
