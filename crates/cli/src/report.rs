@@ -9,6 +9,7 @@
 //! | [`grafana`] | a dashboard over those |
 //! | [`trouble`] | what is wrong, in plain words |
 
+pub(crate) mod device_speed;
 pub(crate) mod dirty_page;
 pub(crate) mod grafana;
 pub(crate) mod health;

@@ -66,6 +66,14 @@ fn metrics_say_what_clients_did() {
         value("forebay_cache_dirty_bytes{cache=\"control\"}"),
         8192.0
     );
+    // The emulated disk took its time for the read of 64 KiB that missed.
+    let origin = "cache=\"control\",device=\"origin\",volume=\"origin\",kind=\"long-read\"";
+    let seconds = value(&format!("forebay_device_operation_seconds{{{origin}}}"));
+    assert!((0.0001..1.0).contains(&seconds), "{metrics}");
+    let rate = value(&format!("forebay_device_rate_bytes{{{origin}}}"));
+    assert!((rate * seconds / 65536.0 - 1.0).abs() < 0.1, "{metrics}");
+    let page = daemon.command(&scratch, &["status"]);
+    assert!(page.contains("speed of the origin: long reads "), "{page}");
     assert_eq!(
         value("forebay_volume_dirty_bytes{cache=\"control\",volume=\"origin\"}"),
         8192.0

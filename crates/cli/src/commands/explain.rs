@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::args::ControlArgs;
 use crate::client::Client;
+use crate::report::device_speed;
 use crate::report::status::{Bypass, Status};
 use crate::units;
 
@@ -87,6 +88,21 @@ fn write_page(page: &mut String, status: &Status) -> std::fmt::Result {
             traffic.evicted_blocks,
             units::size(cache.capacity_bytes)
         )?;
+    }
+    for volume in &status.volumes {
+        let cache = status.cache.as_ref();
+        let cache = cache.and_then(|cache| device_speed::long_writes(&cache.speed));
+        if let (Some(cache), Some(origin)) =
+            (cache, device_speed::long_writes(&volume.origin_speed))
+        {
+            writeln!(
+                page,
+                "The origin of {} takes {}/s of long writes, the cache {}/s.",
+                volume.name,
+                units::size(origin),
+                units::size(cache),
+            )?;
+        }
     }
     let mut any = false;
     for (bypass, reason) in reasons(status) {

@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Write};
 
+use crate::report::device_speed::Speed;
 use crate::report::health::DeviceHealth;
 use crate::report::status::{
     CacheDeviceStatus, CacheStatus, FAMILIES, Latency, Status, Traffic, VolumeStatus,
@@ -73,6 +74,7 @@ fn of_daemon(page: &mut Page, status: &Status) {
         dirty_marks(page, status);
         device_health(page, &cache.devices);
     }
+    device_speed(page, status);
     volumes(page, &status.volumes);
     volume_durations(page, &status.volumes);
     let block_bytes = status.block_bytes();
@@ -206,6 +208,35 @@ fn of_cache(page: &mut Page, cache: &CacheStatus) {
         "cache_failed",
         "1 if the cache failed.",
         u8::from(cache.failure.is_some()),
+    );
+}
+
+/// Durations and rates of the cache's devices, and of each origin, as the engine has learnt them.
+fn device_speed(page: &mut Page, status: &Status) {
+    let cache = status.cache.iter().map(|cache| ("cache", "", &cache.speed));
+    let origins = status.volumes.iter();
+    let origins = origins.map(|volume| ("origin", volume.name.as_str(), &volume.origin_speed));
+    let devices: Vec<_> = cache.chain(origins).collect();
+    let mut gauge = |name: &str, help: &str, value: fn(&Speed) -> Option<f64>| {
+        page.family(name, "gauge", help);
+        for (device, volume, speed) in &devices {
+            for (kind, speed) in *speed {
+                if let Some(value) = value(speed) {
+                    let labels = [("device", *device), ("volume", *volume), ("kind", kind)];
+                    page.sample(name, &labels, value);
+                }
+            }
+        }
+    };
+    gauge(
+        "device_operation_seconds",
+        "How long an operation takes now, on average.",
+        |speed| Some(speed.mean_ns as f64 / 1e9),
+    );
+    gauge(
+        "device_rate_bytes",
+        "Bytes a second of long transfers, while any is in flight.",
+        |speed| (speed.bytes_per_second > 0).then_some(speed.bytes_per_second as f64),
     );
 }
 

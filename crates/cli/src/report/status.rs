@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::profiles::Profile;
+use crate::report::device_speed::DeviceSpeed;
 use crate::report::health::DeviceHealth;
 use crate::report::trouble::Trouble;
 use crate::settings;
@@ -197,6 +198,9 @@ pub(crate) struct CacheStatus {
     /// The variants that `adaptive` replacement is in just now, and how many shards are in each.
     #[serde(default)]
     pub(crate) variants: BTreeMap<String, u16>,
+    /// The speed of its devices, learnt from their operations.
+    #[serde(default)]
+    pub(crate) speed: DeviceSpeed,
     /// Why the cache was abandoned, if it was.
     pub(crate) failure: Option<String>,
     pub(crate) recovery: Recovery,
@@ -257,6 +261,9 @@ pub(crate) struct VolumeStatus {
     pub(crate) size_bytes: u64,
     pub(crate) cached_bytes: u64,
     pub(crate) dirty_bytes: u64,
+    /// The speed of its origin, learnt from its operations.
+    #[serde(default)]
+    pub(crate) origin_speed: DeviceSpeed,
     /// Durations of its requests since it is served.
     #[serde(default)]
     pub(crate) read_latency: Latency,
@@ -459,6 +466,7 @@ pub(crate) fn example() -> Status {
             dirty_bytes: 8 << 20,
             unstored_bytes: 0,
             variants: BTreeMap::from([("steady".to_owned(), 1)]),
+            speed: DeviceSpeed::new(),
             failure: None,
             recovery: Recovery::default(),
         }),
@@ -470,6 +478,7 @@ pub(crate) fn example() -> Status {
             size_bytes: 1 << 30,
             cached_bytes: 80 << 20,
             dirty_bytes: 8 << 20,
+            origin_speed: DeviceSpeed::new(),
             read_latency: Latency::default(),
             read_hit_latency: Latency::default(),
             read_miss_latency: Latency::default(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use forebay_engine::{Bypassed, Mode, Nanos, Stats, VolumeSlot};
+use forebay_engine::{Bypassed, DeviceTimes, Mode, Nanos, Stats, VolumeSlot};
 
 use super::shortened;
 use crate::daemon::control::block_devices::whole_blocks_bytes;
@@ -12,6 +12,7 @@ use crate::daemon::data::worker::Worker;
 use crate::daemon::observe::health::Health;
 use crate::daemon::state::{AwayVolume, CacheSide, Daemon};
 use crate::device::cache_storage;
+use crate::report::device_speed::{self, DeviceSpeed};
 use crate::report::status::{
     BypassedRequest, CacheDeviceStatus, CacheStatus, Lately, Latency, SettingsStatus, Status,
     Times, Traffic, VolumeDurations, VolumeStatus,
@@ -30,6 +31,9 @@ struct Part {
     stats: Vec<Stats>,
     volumes: Vec<VolumePart>,
     times: Vec<(VolumeSlot, VolumeDurations)>,
+    /// Times in each shard, of the cache's devices, and of each origin.
+    cache_times: Vec<DeviceTimes>,
+    origin_times: Vec<(VolumeSlot, DeviceTimes)>,
     cached_blocks: u64,
     capacity_blocks: u64,
     unstored_blocks: u64,
@@ -47,6 +51,8 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
             .iter()
             .map(|&slot| (slot, worker.times.of(slot)))
             .collect(),
+        cache_times: Vec::new(),
+        origin_times: Vec::new(),
         cached_blocks: 0,
         capacity_blocks: 0,
         unstored_blocks: 0,
@@ -59,10 +65,12 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
         let (cached, capacity) = engine.occupancy();
         part.cached_blocks += cached;
         part.capacity_blocks += capacity;
+        part.cache_times.push(engine.cache_times());
         part.unstored_blocks += engine.buffer_stuck_blocks();
         part.variants.extend(engine.variant());
         part.failure = part.failure.or(engine.failure());
         for &slot in slots {
+            part.origin_times.push((slot, engine.origin_times(slot)));
             let (dirty_blocks, cached_blocks) = engine.volume_blocks(slot).unwrap_or_default();
             part.volumes.push(VolumePart {
                 slot,
@@ -119,6 +127,13 @@ fn times_of(parts: &[Part], slot: VolumeSlot) -> VolumeDurations {
     all
 }
 
+/// The speed of the origin of a volume.
+fn origin_speed(parts: &[Part], slot: VolumeSlot) -> DeviceSpeed {
+    let all = parts.iter().flat_map(|part| &part.origin_times);
+    let own = all.filter(|(of, _)| *of == slot);
+    device_speed::of_shards(own.map(|(_, times)| times))
+}
+
 /// A volume that is not served.
 fn away(volume: &AwayVolume, parts: &[Part], block_bytes: u64) -> VolumeStatus {
     let slot = volume.kept.map(|(slot, _)| slot);
@@ -132,6 +147,7 @@ fn away(volume: &AwayVolume, parts: &[Part], block_bytes: u64) -> VolumeStatus {
         size_bytes: volume.kept.map_or(0, |(_, size_bytes)| size_bytes),
         cached_bytes: own().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
         dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
+        origin_speed: DeviceSpeed::new(),
         read_latency: Latency::default(),
         read_hit_latency: Latency::default(),
         read_miss_latency: Latency::default(),
@@ -163,6 +179,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
                 .map_or("uncached", Mode::name);
             let times = times_of(&parts, volume.slot);
             VolumeStatus {
+                origin_speed: origin_speed(&parts, volume.slot),
                 read_latency: Latency::of(&times.read()),
                 read_hit_latency: Latency::of(&times.read_hit),
                 read_miss_latency: Latency::of(&times.read_miss),
@@ -209,6 +226,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         dirty_bytes: stats.iter().map(|stats| stats.dirty_blocks).sum::<u64>() * block_bytes,
         unstored_bytes: parts.iter().map(|part| part.unstored_blocks).sum::<u64>() * block_bytes,
         variants: count(parts.iter().flat_map(|part| &part.variants)),
+        speed: device_speed::of_shards(parts.iter().flat_map(|part| &part.cache_times)),
         failure: parts
             .iter()
             .find_map(|part| part.failure)

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Latency, Status, Traffic};
-use crate::report::health;
+use crate::report::{device_speed, health};
 use crate::units::{duration, latency, share, size};
 
 impl Status {
@@ -49,6 +49,9 @@ impl Status {
                     writeln!(out, "  health: {health}")?;
                 }
             }
+            if let Some(speed) = device_speed::in_words(&cache.speed) {
+                writeln!(out, "  speed: {speed}")?;
+            }
             if let Some(failure) = &cache.failure {
                 writeln!(out, "  FAILED: {failure}")?;
             }
@@ -74,6 +77,9 @@ impl Status {
                 size(volume.cached_bytes),
                 size(volume.dirty_bytes),
             )?;
+            if let Some(speed) = device_speed::in_words(&volume.origin_speed) {
+                writeln!(out, "  speed of the origin: {speed}")?;
+            }
         }
         for export in &self.exports {
             writeln!(out, "  {export}")?;
