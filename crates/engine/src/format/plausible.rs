@@ -2,10 +2,13 @@
 //! caches, but nobody who knows the format. So every structure is checked before it is used, and
 //! the code behind may rely on it. A structure that fails here is damage (I14), never absence.
 
+use super::entry::KEY_BITS;
 use super::geometry::{BlockKey, Geometry};
 use super::header::State;
 use super::{Entry, EntryList, Header, Sequence, Stream, Summary, VolumeRecord, VolumeState};
 
+/// The most by which numbers in one segment differ: a list jumps over no more at once.
+pub(crate) const SPREAD: u64 = 1 << KEY_BITS;
 /// The epoch after the highest: a cache can be attached so often.
 pub(crate) const EPOCH_END: u32 = 1 << 31;
 
@@ -71,6 +74,10 @@ impl Bounds<'_> {
             let Ok(entry) = entry else {
                 return Some("malformed entries");
             };
+            let last = entry.number + u64::from(entry.entry.count());
+            if last - entries.first_number() >= SPREAD {
+                return Some("numbers that cannot be together");
+            }
             let (key, count) = match entry.entry {
                 Entry::Data {
                     key,
@@ -156,5 +163,34 @@ impl SlotSet {
         let is_new = *word & bit == 0;
         *word |= bit;
         is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by fuzzing (segments, seed 142222): two jumps in a row, each of which a list can make,
+    /// were one that it cannot when the summary was written again.
+    #[test]
+    fn numbers_of_a_list_lie_together_however_many_jumps_there_are() {
+        let geometry = Geometry::for_device(64 << 20, 4096, Some(1), 1).expect("a geometry");
+        let bounds = Bounds {
+            geometry,
+            volumes: &[],
+            shard: 0,
+            epoch_end: 2,
+        };
+        let drop = |key| Entry::Drop {
+            key: BlockKey(key),
+            count: 1,
+        };
+        let mut entries = EntryList::default();
+        entries.push(1, drop(1), &[]);
+        entries.push(SPREAD - 1, drop(3), &[]);
+        assert_eq!(bounds.fault_of_entries(&entries, Stream::Write, 1..2), None);
+        entries.push(2 * SPREAD - 2, drop(5), &[]);
+        let fault = bounds.fault_of_entries(&entries, Stream::Write, 1..2);
+        assert_eq!(fault, Some("numbers that cannot be together"));
     }
 }

@@ -4,11 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Found;
-use crate::format::entry::KEY_BITS;
+use crate::format::plausible::SPREAD;
 use crate::format::{EntryList, SegmentId};
-
-/// The most by which numbers in one segment differ: a list jumps over no more.
-pub(super) const SPREAD: u64 = 1 << KEY_BITS;
 
 /// The numbers of the entries of one segment: first and one past the last.
 #[derive(Debug, Default)]

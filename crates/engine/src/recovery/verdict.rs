@@ -18,9 +18,9 @@
 //! is written for their sake alone (I8): the header that said them may belong to a record that does
 //! not count, and segments below them are used again.
 
-use super::numbers::SPREAD;
 use super::{Found, FoundList, FoundSegment, MissingDrop, RecoveryError};
 use crate::format::header::State;
+use crate::format::plausible::SPREAD;
 use crate::format::{
     BlockKey, DurablePosition, Entry, EntryList, Sequence, Stream, Summary, SummaryKind,
 };
