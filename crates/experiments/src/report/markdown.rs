@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use super::Everything;
+use crate::after::AfterResult;
+use crate::burst::BurstResult;
 use crate::jobs::{JobResult, published_ratio};
 use crate::load::Outcome;
 use crate::memory::MemoryResult;
@@ -59,6 +61,8 @@ pub fn markdown(all: &Everything) -> Result<String, String> {
             ),
         );
     }
+    burst(&mut text, &all.burst);
+    after(&mut text, all.after.as_ref());
     memory(&mut text, &all.memory);
     if !all.mail.is_empty() {
         mail(&mut text, all)?;
@@ -70,6 +74,58 @@ pub fn markdown(all: &Everything) -> Result<String, String> {
         super::writeback::tables(&mut text, &all.writeback);
     }
     Ok(text)
+}
+
+fn burst(text: &mut String, results: &[BurstResult]) {
+    if results.is_empty() {
+        return;
+    }
+    line(text, "### Bursts into a cache full of clean blocks\n");
+    line(
+        text,
+        "| burst of 40 % of the cache | cache, MiB | disk, KiB/s | SSD, KiB/s | Forebay, KiB/s | of the SSD | written past the cache, % |\n|---|---|---|---|---|---|---|",
+    );
+    for result in results {
+        line(
+            text,
+            &format!(
+                "| {} | {} | {:.0} | {:.0} | {:.0} | {:.3} | {:.1} |",
+                result.load,
+                result.cache_bytes >> 20,
+                result.disk.write.kibps,
+                result.ssd.write.kibps,
+                result.cached.write.kibps,
+                result.ratio(),
+                result.past_percent,
+            ),
+        );
+    }
+    line(text, "");
+}
+
+fn after(text: &mut String, result: Option<&AfterResult>) {
+    let Some(result) = result else {
+        return;
+    };
+    line(text, "### A long write after random ones\n");
+    line(
+        text,
+        &format!(
+            "1.5 GiB in sequence with {} MiB dirty: {:.3} of the bare disk's speed, and {:.3} where the disk came nearest. By parts of 128 MiB, in MiB/s:\n",
+            result.dirty_bytes >> 20,
+            result.ratio(),
+            result.least(),
+        ),
+    );
+    line(text, "| part | disk | Forebay |\n|---|---|---|");
+    for (at, (cached, disk)) in result.parts.iter().enumerate() {
+        let mib = |outcome: &Outcome| outcome.write.kibps / 1024.0;
+        line(
+            text,
+            &format!("| {} | {:.0} | {:.0} |", at + 1, mib(disk), mib(cached)),
+        );
+    }
+    line(text, "");
 }
 
 fn line(text: &mut String, line: &str) {
