@@ -276,6 +276,8 @@ impl Engine {
             self.release_throttled(now, memory);
         }
         self.run(now, memory);
+        let jobs_wait = !self.jobs.stalled.is_empty();
+        self.origin.writeback.note_waiting_jobs(jobs_wait);
         self.space.advance_reclaim(
             &mut self.store,
             &mut self.policy,

@@ -75,6 +75,8 @@ pub(crate) struct Writeback {
     backoff: Option<Nanos>,
     /// Reclaim waits for the write stream's tail to become clean.
     hurried: bool,
+    /// Jobs wait for room, of a `Drop` perhaps.
+    jobs_wait: bool,
     /// Nothing is begun that nobody waits for.
     only_under_pressure: bool,
 }
@@ -101,6 +103,11 @@ impl Writeback {
 
     pub(crate) fn hurry(&mut self) {
         self.hurried = true;
+    }
+
+    /// Notes whether jobs wait for room.
+    pub(crate) fn note_waiting_jobs(&mut self, any: bool) {
+        self.jobs_wait = any;
     }
 
     /// A client writes.
@@ -173,10 +180,12 @@ impl Origin {
         self.runs.at(id)
     }
 
-    /// Hurries write-back for room in the log. A client that uses the origin keeps it as long as no
-    /// append waits: a long write that bypasses the cache would go at the pace of random blocks.
+    /// Hurries write-back for room in the log. A client that uses the origin keeps it as long as
+    /// nobody waits for room: a long write that bypasses the cache would go at the pace of random
+    /// blocks.
     pub(crate) fn make_room(&mut self, store: &Store, now: Nanos) {
-        if !store.has_placed_all() || !store.origin_is_used(now, FOREGROUND) {
+        let is_waited_for = self.writeback.jobs_wait || !store.has_placed_all();
+        if is_waited_for || !store.origin_is_used(now, FOREGROUND) {
             self.writeback.hurry();
         }
     }
