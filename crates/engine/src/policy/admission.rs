@@ -14,7 +14,8 @@ use crate::policy::touches::Touches;
 use crate::settings::mode::Writes;
 use crate::settings::{Admission, Settings};
 use crate::store::Store;
-use crate::store::log::{RECLAIM_RESERVE, ROOM_AGAIN};
+use crate::store::device_times::LONG_BYTES;
+use crate::store::log::RECLAIM_RESERVE;
 
 /// A day, in nanoseconds.
 const DAY: u128 = 86_400 * Nanos::SECOND.0 as u128;
@@ -44,6 +45,8 @@ pub(crate) struct Gate {
     budget: Budget,
     /// The log had no room when it was last looked at for a long write.
     has_no_room: bool,
+    /// Data that went past the cache for want of room.
+    pub(crate) turned_away_bytes: u64,
     /// Dirty data was at its mark when it was last looked at for a write in sequence.
     dirty_is_high: bool,
 }
@@ -238,9 +241,8 @@ impl Policy {
         if !long && !large {
             return None;
         }
-        let free = store.log.free.len();
-        let is_short = is_log_short(store);
-        self.gate.has_no_room = is_short || (self.gate.has_no_room && free < ROOM_AGAIN);
+        let had_none = self.gate.has_no_room && !store.log.has_room_again();
+        self.gate.has_no_room = is_log_short(store) || had_none;
         // Dirty data at its mark is the cause of both, and what a setting changes.
         if long {
             self.gate.dirty_is_high =
@@ -250,6 +252,9 @@ impl Policy {
             }
         }
         if self.gate.has_no_room {
+            if matches!(request.kind, RequestKind::Write { .. }) {
+                self.gate.turned_away_bytes += u64::from(request.len_bytes);
+            }
             return Some(BypassReason::NoRoom);
         }
         ends_sooner_on_origin(store, request).then_some(BypassReason::OriginSooner)
@@ -316,18 +321,25 @@ impl Policy {
 fn is_below_mark(store: &Store) -> bool {
     let settings = &store.settings;
     let (low, high) = (settings.dirty_low_percent, settings.dirty_high_percent);
-    store.present_dirty() < store.share(high - (high - low) / 8)
+    store.dirty_blocks_to_come() < store.share(high - (high - low) / 8)
 }
 
 /// Whether a long write ends sooner on the origin, by a fifth at least, behind all that is in flight
-/// on either device.
+/// on either device. A write of cached blocks would wait for their `Drop`s first (I4), and a client
+/// that flushes each write for the origin's flush.
 fn ends_sooner_on_origin(store: &Store, request: &Request) -> bool {
     let len_bytes = u64::from(request.len_bytes);
+    let is_plain = request.kind == RequestKind::Write { fua: false };
+    if !is_plain || len_bytes < LONG_BYTES || store.sync_writer.is_one() {
+        return false;
+    }
     let times = &store.operations.times;
-    match times.long_write_takes(request.volume, len_bytes) {
+    let is_sooner = match times.long_write_takes(request.volume, len_bytes) {
         (Some(cache), Some(origin)) => origin.0 < cache.0 / 5 * 4,
         _ => false,
-    }
+    };
+    let (first, end) = store.keys_of(request);
+    is_sooner && (first.0..end.0).all(|key| store.index.find(BlockKey(key)).is_none())
 }
 
 /// Whether a promotion would find a place at once.

@@ -10,7 +10,7 @@ use crate::policy::admission::Missed;
 use crate::rig::{Rig, VOLUME};
 use crate::settings::mode::Writes;
 use crate::settings::{Admission, Mode, Settings};
-use crate::store::log::{RECLAIM_RESERVE, ROOM_AGAIN};
+use crate::store::log::RECLAIM_RESERVE;
 
 const WRITE: RequestKind = RequestKind::Write { fua: false };
 
@@ -51,7 +51,7 @@ impl Cache {
             };
             let op = times.begins(OpId(0), device, &operation);
             times.now = times.now.after(each);
-            times.ends(op);
+            times.ends(op, true);
         }
         self.rig.now = times.now;
     }
@@ -128,7 +128,7 @@ fn a_long_write_bypasses_a_log_that_is_short_until_there_is_room_for_several() {
     assert_eq!(cache.write(64, 256 << 10), Some(BypassReason::NoRoom));
     cache.rig.store.log.free.extend(kept.pop());
     assert_eq!(cache.write(64, 256 << 10), Some(BypassReason::NoRoom));
-    let missing = ROOM_AGAIN - cache.rig.store.log.free.len();
+    let missing = RECLAIM_RESERVE + 4 - cache.rig.store.log.free.len();
     cache.rig.store.log.free.extend(kept.drain(..missing));
     assert_eq!(cache.write(64, 256 << 10), None);
     cache.rig.store.log.free.pop_back();
@@ -169,12 +169,19 @@ fn a_long_write_goes_where_it_ends_sooner() {
     cache.transfer(origin, Nanos(2_000_000));
     assert_eq!(cache.write(64, 256 << 10), sooner);
     assert_eq!(cache.write(1, 4096), None, "a short one is logged");
-    cache.rig.store.operations.times.now = cache.rig.now.after(Nanos(10 * Nanos::SECOND.0));
+    let later = cache.rig.now.after(Nanos(10 * Nanos::SECOND.0));
+    cache.rig.store.operations.times.now = later;
+    cache.transfer(origin, Nanos(2_000_000));
     assert_eq!(
         cache.write(64, 256 << 10),
         None,
         "the cache device is tried again"
     );
+    cache.transfer(ssd, Nanos(10_000_000));
+    cache.transfer(origin, Nanos(2_000_000));
+    assert_eq!(cache.write(64, 256 << 10), sooner);
+    assert!(cache.rig.append(Stream::Write, 60, 1));
+    assert_eq!(cache.write(64, 256 << 10), None, "a block is cached (I4)");
 }
 
 #[test]

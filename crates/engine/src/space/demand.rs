@@ -5,8 +5,8 @@
 //! arrive, so twice as much is kept free: half of it is used while the other half is being freed.
 //! The least room takes no account of arrivals, and stays when they end.
 
-use crate::bypass::BypassReason;
 use crate::interface::Nanos;
+use crate::policy::Policy;
 use crate::store::Store;
 use crate::store::device_times::Transfer;
 
@@ -34,8 +34,8 @@ pub(crate) struct Demand {
 
 impl Demand {
     /// Brings the figure up to date.
-    pub(crate) fn advance(&mut self, now: Nanos, store: &Store) {
-        let arrived_bytes = arrived_bytes(store);
+    pub(crate) fn advance(&mut self, now: Nanos, store: &Store, policy: &Policy) {
+        let arrived_bytes = arrived_bytes(store) + policy.gate.turned_away_bytes;
         let Some(looked_at) = self.looked_at else {
             self.looked_at = Some(now);
             self.arrived_bytes = arrived_bytes;
@@ -65,14 +65,13 @@ impl Demand {
     }
 }
 
-/// Data that clients have written to the cache device, or would have if there had been room.
-/// Promotions can do without room, and reclaim makes its own.
+/// Data that clients have written to the cache device. Promotions can do without room, and reclaim
+/// makes its own.
 fn arrived_bytes(store: &Store) -> u64 {
     let stats = &store.stats;
     let block_bytes = store.block_bytes() as u64;
     let copied = (stats.retained_blocks + stats.promoted_blocks) * block_bytes;
-    let turned_away = stats.bypasses.written_blocks(BypassReason::NoRoom) * block_bytes;
-    stats.cache_data_written_bytes.saturating_sub(copied) + turned_away
+    stats.cache_data_written_bytes.saturating_sub(copied)
 }
 
 #[cfg(test)]
@@ -88,32 +87,39 @@ mod tests {
     #[test]
     fn room_follows_what_arrives_and_shrinks_when_nothing_does() {
         let mut rig = rig();
+        let policy = Policy::new(rig.store.log.usable_slots(), &rig.store.settings);
         let mut demand = Demand::default();
         let mut now = Nanos(0);
-        demand.advance(now, &rig.store);
+        demand.advance(now, &rig.store, &policy);
         let segment_bytes = u64::from(rig.store.log.geometry.segment_bytes);
         assert_eq!(demand.segments(&rig.store), 0);
         for _ in 0..10 {
             now = now.after(PERIOD);
             rig.store.stats.cache_data_written_bytes += 5 * segment_bytes;
-            demand.advance(now, &rig.store);
+            demand.advance(now, &rig.store, &policy);
         }
-        // A hundred segments a second, in twice the least round.
-        let most = rig.store.log.usable_segments() / MOST_PART;
-        assert_eq!(demand.segments(&rig.store), 2.min(most));
+        assert_eq!(
+            demand.segments(&rig.store),
+            2,
+            "a hundred a second, in twice 10 ms"
+        );
         assert!(demand.bytes_per_second > 99.0 * segment_bytes as f64);
         now = now.after(Nanos(60 * Nanos::SECOND.0));
-        demand.advance(now, &rig.store);
+        demand.advance(now, &rig.store, &policy);
         assert!(demand.bytes_per_second < 51.0 * segment_bytes as f64);
+        now = now.after(Nanos(600 * Nanos::SECOND.0));
+        demand.advance(now, &rig.store, &policy);
+        assert_eq!(demand.segments(&rig.store), 0);
     }
 
     #[test]
     fn time_that_stands_still_asks_for_nothing() {
         let mut rig = rig();
+        let policy = Policy::new(rig.store.log.usable_slots(), &rig.store.settings);
         let mut demand = Demand::default();
         for _ in 0..100 {
             rig.store.stats.cache_data_written_bytes += 1 << 20;
-            demand.advance(Nanos(7), &rig.store);
+            demand.advance(Nanos(7), &rig.store, &policy);
         }
         assert_eq!(demand.segments(&rig.store), 0);
     }

@@ -28,7 +28,7 @@ use crate::policy::Policy;
 use crate::space::Space;
 use crate::store::Store;
 use crate::store::append::{AppendRun, Keys};
-use crate::store::log::{RECLAIM_RESERVE, ROOM_AGAIN, SegmentState};
+use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 use crate::store::op::{Op, ReadPart};
 
 /// Blocks of a segment that are read and appended again at a time.
@@ -115,11 +115,6 @@ impl RetainJob {
     }
 }
 
-/// The number of free segments to aim at whatever arrives.
-fn least_free(store: &Store) -> usize {
-    RECLAIM_RESERVE + (2 + store.log.usable_segments() / 64).min(10)
-}
-
 impl Space {
     fn retain_job(&mut self, id: RetainId) -> &mut RetainJob {
         self.jobs.at(id)
@@ -127,13 +122,13 @@ impl Space {
 
     /// The number of free segments that reclaim aims at.
     fn free_target(&self, store: &Store) -> usize {
-        least_free(store) + self.demand.segments(store)
+        store.log.least_free() + self.demand.segments(store)
     }
 
     /// Whether free segments are about to run short. Half of the room ahead of need is used before a
     /// flush frees as much again.
     fn free_runs_low(&self, store: &Store) -> bool {
-        let least = least_free(store);
+        let least = store.log.least_free();
         let low = least - (least - RECLAIM_RESERVE) / 8;
         store.log.free.len() < low + self.demand.segments(store) / 2
     }
@@ -163,7 +158,7 @@ impl Space {
         now: Nanos,
         memory: &mut dyn Memory,
     ) {
-        self.demand.advance(now, store);
+        self.demand.advance(now, store, policy);
         let target = self.free_target(store);
         let shrinking = self.shrink.is_active();
         let at_rest = store.log.free.len() >= target && !self.reclaim.is_working() && !shrinking;
@@ -196,14 +191,15 @@ impl Space {
             self.start_reclaim(store, policy, origin, now, stream, memory);
         }
         if shrinking {
-            self.advance_shrink(store, policy, origin, now, target, memory);
+            let least = store.log.least_free();
+            self.advance_shrink(store, policy, origin, now, least, memory);
         }
         // Emptied segments are freed by flushes of their own when segments are short. As long as
         // there is time these leave open records open: a header for a few entries is metadata for
         // nothing.
         let short = store.log.free.len() <= RECLAIM_RESERVE + 1 || !store.has_placed_all();
         // Long writes bypass a log with so little room, and bring no header either.
-        let turned_away = short || store.log.free.len() < ROOM_AGAIN;
+        let turned_away = short || !store.log.has_room_again();
         if (short || self.free_runs_low(store) || shrinking) && !store.is_flushing() {
             if self.partial_flush_helps_reclaim(store) {
                 store.want_partial_flush();
@@ -212,6 +208,9 @@ impl Space {
             }
         }
         if short && self.reclaim.on_their_way() == 0 {
+            if shrinking {
+                origin.writeback.hurry();
+            }
             origin.make_room(store, now);
         }
     }

@@ -91,6 +91,11 @@ impl Window {
         self.in_flight += 1;
     }
 
+    fn fails(&mut self) {
+        self.in_flight -= 1;
+        (self.bytes, self.busy) = (0, Nanos(0));
+    }
+
     /// The rate of the window that ends with this transfer, in bytes a second. The first ends at once:
     /// a guess is better than nothing.
     fn ends(&mut self, now: Nanos, len_bytes: u64, is_first: bool) -> Option<u64> {
@@ -123,7 +128,12 @@ impl Known {
     fn long_write_takes(&self, now: Nanos, len_bytes: u64) -> Option<Nanos> {
         let rate = self.times.of(Transfer::LongWrite).bytes_per_second;
         let window = &self.windows[Transfer::LongWrite as usize];
-        let is_stale = window.in_flight == 0 && now.since(window.ended_at) > STALE;
+        // A device that holds what it was given for so long has no speed either.
+        let heard_at = match window.in_flight {
+            0 => window.ended_at,
+            _ => window.busy_since,
+        };
+        let is_stale = now.since(heard_at) > STALE;
         if rate == 0 || is_stale {
             return None;
         }
@@ -194,16 +204,16 @@ impl Times {
         OpId(op.0 | OpId::TIMED)
     }
 
-    /// An operation has ended, well or not.
+    /// An operation has ended.
     #[inline(always)]
-    pub(crate) fn ends(&mut self, op: OpId) {
+    pub(crate) fn ends(&mut self, op: OpId, went_well: bool) {
         if op.0 & OpId::TIMED != 0 {
-            self.ends_timed(op);
+            self.ends_timed(op, went_well);
         }
     }
 
     #[cold]
-    fn ends_timed(&mut self, op: OpId) {
+    fn ends_timed(&mut self, op: OpId, went_well: bool) {
         let now = self.now;
         let place = self.timed.get_mut(op.index() as usize);
         let Some(timed) = place.and_then(Option::take) else {
@@ -211,6 +221,15 @@ impl Times {
         };
         let known = self.known(timed.device);
         let kind = timed.transfer as usize;
+        if !went_well {
+            // A device that refuses everything at once is not fast.
+            known.times.kinds[kind].bytes_per_second = 0;
+            if is_long(timed.transfer) {
+                known.queued_bytes -= timed.len_bytes;
+                known.windows[kind].fails();
+            }
+            return;
+        }
         let times = &mut known.times.kinds[kind];
         let took = now.since(timed.at).0;
         times.mean_ns = match times.timed {
@@ -245,10 +264,10 @@ impl Times {
         }
     }
 
-    /// A volume has another origin, or none.
+    /// A volume has another origin, or none; nothing of it is in flight.
     pub(crate) fn forget_origin(&mut self, volume: VolumeSlot) {
         if let Some(known) = self.origins.get_mut(usize::from(volume.0)) {
-            known.times = DeviceTimes::default();
+            *known = Known::default();
         }
     }
 
@@ -304,7 +323,7 @@ mod tests {
         for _ in 0..count {
             let op = times.begins(OpId(0), device, &write(1 << 20));
             times.now = times.now.after(each);
-            times.ends(op);
+            times.ends(op, true);
         }
     }
 
@@ -345,9 +364,40 @@ mod tests {
         assert_eq!(takes(&times), 8_000);
         for op in ops {
             times.now = times.now.after(Nanos(2_000_000));
-            times.ends(op);
+            times.ends(op, true);
         }
         assert_eq!(takes(&times), 2_000);
+    }
+
+    #[test]
+    fn a_device_that_refuses_everything_at_once_is_not_fast() {
+        let mut times = Times::default();
+        writes(&mut times, ORIGIN, 64, Nanos(10_000_000));
+        for _ in 0..64 {
+            let op = times.begins(OpId(0), ORIGIN, &write(1 << 20));
+            times.now = times.now.after(Nanos(1_000));
+            times.ends(op, false);
+        }
+        let known = times.of_origin(VolumeSlot(1)).of(Transfer::LongWrite);
+        assert_eq!((known.timed, known.bytes_per_second), (64, 0));
+        assert_eq!(times.long_write_takes(VolumeSlot(1), 1 << 20), (None, None));
+        writes(&mut times, ORIGIN, 1, Nanos(10_000_000));
+        let (_, origin) = times.long_write_takes(VolumeSlot(1), 1 << 20);
+        assert_eq!(
+            origin,
+            Some(Nanos(10_000_000)),
+            "known again from its first success"
+        );
+    }
+
+    #[test]
+    fn a_device_that_holds_a_write_has_no_speed() {
+        let mut times = Times::default();
+        writes(&mut times, ORIGIN, 64, Nanos(10_000_000));
+        times.begins(OpId(7), ORIGIN, &write(1 << 20));
+        assert!(times.long_write_takes(VolumeSlot(1), 1 << 20).1.is_some());
+        times.now = times.now.after(Nanos(2 * Nanos::SECOND.0));
+        assert_eq!(times.long_write_takes(VolumeSlot(1), 1 << 20).1, None);
     }
 
     #[test]
@@ -357,7 +407,7 @@ mod tests {
             if times.wants(4096) {
                 let op = times.begins(OpId(0), ORIGIN, &write(4096));
                 times.now = times.now.after(Nanos(5_000));
-                times.ends(op);
+                times.ends(op, true);
             }
         }
         let short = times.of_origin(VolumeSlot(1)).of(Transfer::ShortWrite);

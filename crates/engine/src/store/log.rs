@@ -18,9 +18,9 @@ use crate::store::renewal_below::Below;
 
 /// Free segments that only reclaim may use: as many as streams, and one more (I18).
 pub(crate) const RECLAIM_RESERVE: usize = Stream::COUNT + 1;
-/// Free segments with which the log has room for long writes again. One that came free would only
-/// be used up at once, by an append that then waits for the next.
-pub(crate) const ROOM_AGAIN: usize = RECLAIM_RESERVE + 4;
+/// Free segments with which the log has room for long writes again, where reclaim aims at so many.
+/// One that came free would only be used up at once, by an append that then waits for the next.
+const ROOM_AGAIN: usize = RECLAIM_RESERVE + 4;
 
 /// A claim on room in the log, by its purpose (I18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,6 +338,16 @@ impl Log {
             generation: segment.generation,
             end_slot: segment.end_slot,
         }
+    }
+
+    /// The number of free segments to aim at whatever arrives.
+    pub(crate) fn least_free(&self) -> usize {
+        RECLAIM_RESERVE + (2 + self.usable_segments() / 64).min(10)
+    }
+
+    /// Whether there is room for long writes, after there was none.
+    pub(crate) fn has_room_again(&self) -> bool {
+        self.free.len() >= ROOM_AGAIN.min(self.least_free())
     }
 
     /// Opens a free segment for a stream that has none open.

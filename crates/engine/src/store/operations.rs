@@ -47,8 +47,8 @@ impl Operations {
 
     /// Ends an operation, if it is in flight.
     #[inline(always)]
-    pub(crate) fn end(&mut self, op: OpId) -> Option<Op> {
-        self.times.ends(op);
+    pub(crate) fn end(&mut self, op: OpId, went_well: bool) -> Option<Op> {
+        self.times.ends(op, went_well);
         self.ops.remove(op)
     }
 
@@ -91,10 +91,13 @@ mod tests {
             |op| Op::DoubtfulRead(Box::new(op)),
         );
         assert!(matches!(
-            operations.end(names[1]),
+            operations.end(names[1], true),
             Some(Op::DoubtfulRead(_))
         ));
-        assert!(matches!(operations.end(names[0]), Some(Op::CacheFlush)));
+        assert!(matches!(
+            operations.end(names[0], true),
+            Some(Op::CacheFlush)
+        ));
         assert!(operations.is_empty());
     }
 }

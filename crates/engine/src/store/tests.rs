@@ -32,7 +32,7 @@ fn an_entry_is_durable_after_its_header_and_a_flush_and_not_before() {
     let flush = rig.store.operations.next().expect("a flush");
     assert_eq!(shape(&flush), ("flush", true));
     assert!(!rig.store.log.is_durable(slot));
-    rig.store.operations.end(flush.op);
+    rig.store.operations.end(flush.op, true);
     let told = rig.store.cache_flush_done(rig.now, Ok(()));
     assert_eq!(told, Some(vec![waiter]));
     assert!(rig.store.log.is_durable(slot));
@@ -48,7 +48,7 @@ fn a_failed_flush_makes_nothing_durable_and_gives_the_cache_up() {
     let header = rig.store.operations.next().expect("a header");
     assert!(rig.carry_out(header).is_none());
     let flush = rig.store.operations.next().expect("a flush");
-    rig.store.operations.end(flush.op);
+    rig.store.operations.end(flush.op, true);
     let result = Err(crate::interface::DeviceError::Io);
     assert_eq!(rig.store.cache_flush_done(rig.now, result), None);
     assert!(rig.store.failed_cache());

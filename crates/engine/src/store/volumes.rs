@@ -58,6 +58,8 @@ pub(crate) struct Volume {
     pub(crate) writes: SequentialDetector,
     /// When a client last read from the origin.
     pub(crate) foreground_at: Option<Nanos>,
+    /// When a client last wrote to the origin.
+    wrote_at: Option<Nanos>,
     pub(crate) foreground_reads: u32,
     /// Clients' writes in flight to the origin. A queued write keeps its client active, however
     /// long it waits.
@@ -104,6 +106,7 @@ impl Volume {
             reads: SequentialDetector::default(),
             writes: SequentialDetector::default(),
             foreground_at: None,
+            wrote_at: None,
             foreground_reads: 0,
             foreground_writes: 0,
             unflushed: BTreeSet::new(),
@@ -120,6 +123,11 @@ impl Volume {
             waiting: Vec::new(),
             waiting_flushing: Vec::new(),
         }
+    }
+
+    /// A client writes to the origin.
+    pub(crate) fn client_writes(&mut self, now: Nanos) {
+        (self.foreground_at, self.wrote_at) = (Some(now), Some(now));
     }
 
     pub(crate) fn contains(&self, key: BlockKey) -> bool {
@@ -459,6 +467,14 @@ impl Store {
             .collect();
         offsets.sort_unstable();
         offsets
+    }
+
+    /// Whether a client writes to an origin, or did so this lately.
+    pub(crate) fn origin_is_written(&self, now: Nanos, lately: Nanos) -> bool {
+        self.volumes.iter().flatten().any(|volume| {
+            let recent = |at: Nanos| now.since(at) < lately;
+            volume.foreground_writes > 0 || volume.wrote_at.is_some_and(recent)
+        })
     }
 
     /// Whether a client reads or writes an origin, or did so this lately.

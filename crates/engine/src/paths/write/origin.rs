@@ -40,7 +40,7 @@ impl Engine {
         state.origin_locked = true;
         state.stage = Stage::Origin;
         state.outstanding = 1;
-        self.store.volume(request.volume).foreground_at = Some(now);
+        self.store.volume(request.volume).client_writes(now);
         for run in bypassing {
             self.issue_origin(job, run);
         }
@@ -163,7 +163,7 @@ impl Engine {
         let is_discard = self.write_job(job).request.kind == RequestKind::Discard;
         let state = self.store.volume(volume);
         state.foreground_writes -= 1;
-        state.foreground_at = Some(now);
+        state.client_writes(now);
         match result {
             Ok(()) => {}
             // A discard is a hint; an origin that cannot take it keeps its data.
