@@ -1,12 +1,11 @@
 //! A long write after random ones, as in the demo: the disk has their dirty blocks to take too.
 
-use forebay_engine::{Mode, Settings};
-use forebay_model::{DeviceModel, Disk, DiskParameters, Ssd, SsdParameters};
+use forebay_engine::Settings;
 
+use crate::devices;
 use crate::load::{Limit, Load, Order, Outcome};
 use forebay_virtual::Bare;
 use forebay_virtual::CpuCost;
-use forebay_virtual::{Cached, Setup};
 
 const MIB: u64 = 1 << 20;
 const CACHE_BYTES: u64 = 512 * MIB;
@@ -54,21 +53,7 @@ impl AfterResult {
 /// # Errors
 /// If the cache cannot be made.
 pub fn run(cpu: CpuCost) -> Result<AfterResult, String> {
-    let disk = || -> Box<dyn DeviceModel> {
-        Box::new(Disk::new(DiskParameters::sata_7200rpm(ORIGIN_BYTES)))
-    };
-    let mut cached = Cached::new(Setup {
-        ssd: Box::new(Ssd::new(SsdParameters {
-            size_bytes: CACHE_BYTES,
-            ..SsdParameters::sata_850pro()
-        })),
-        cache_bytes: CACHE_BYTES,
-        disk: disk(),
-        origin_bytes: ORIGIN_BYTES,
-        mode: Mode::Writeback,
-        settings: Settings::default(),
-        cpu,
-    })?;
+    let mut cached = devices::cached(CACHE_BYTES, ORIGIN_BYTES, Settings::default(), cpu)?;
     let warm = Load {
         offset_bytes: 0,
         span_bytes: HOT_BYTES,
@@ -91,7 +76,7 @@ pub fn run(cpu: CpuCost) -> Result<AfterResult, String> {
         now_ns = random.run(&mut cached, now_ns).end_ns;
     }
     let dirty_bytes = cached.dirty_bytes();
-    let mut bare = Bare::new(disk());
+    let mut bare = Bare::new(devices::disk(ORIGIN_BYTES));
     let mut bare_ns = 0;
     let mut parts = Vec::new();
     for part in 0..PARTS {

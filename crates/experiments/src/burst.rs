@@ -1,13 +1,13 @@
 //! A burst of writes into a cache that is full of clean blocks: how much of the SSD's own speed it
 //! gets.
 
-use forebay_engine::{BypassReason, Mode, Settings};
-use forebay_model::{DeviceModel, Disk, DiskParameters, Ssd, SsdParameters};
+use forebay_engine::{BypassReason, Settings};
 
+use crate::devices;
 use crate::load::{Limit, Load, Order, Outcome};
 use forebay_virtual::Bare;
+use forebay_virtual::Cached;
 use forebay_virtual::CpuCost;
-use forebay_virtual::{Cached, Setup};
 
 const ORIGIN_BYTES: u64 = 64 << 30;
 /// Sizes of the cache, in bytes.
@@ -105,24 +105,7 @@ fn one(
         order,
         limit: Limit::Bytes(burst_bytes),
     };
-    let ssd = || -> Box<dyn DeviceModel> {
-        Box::new(Ssd::new(SsdParameters {
-            size_bytes: cache_bytes,
-            ..SsdParameters::sata_850pro()
-        }))
-    };
-    let disk = || -> Box<dyn DeviceModel> {
-        Box::new(Disk::new(DiskParameters::sata_7200rpm(ORIGIN_BYTES)))
-    };
-    let mut cached = Cached::new(Setup {
-        ssd: ssd(),
-        cache_bytes,
-        disk: disk(),
-        origin_bytes: ORIGIN_BYTES,
-        mode: Mode::Writeback,
-        settings: Settings::default(),
-        cpu,
-    })?;
+    let mut cached = devices::cached(cache_bytes, ORIGIN_BYTES, Settings::default(), cpu)?;
     let fill = Load {
         offset_bytes: 0,
         span_bytes: cache_bytes,
@@ -139,8 +122,8 @@ fn one(
     Ok(BurstResult {
         load: name,
         cache_bytes,
-        ssd: burst.run(&mut Bare::new(ssd()), 0),
-        disk: burst.run(&mut Bare::new(disk()), 0),
+        ssd: burst.run(&mut Bare::new(devices::ssd(cache_bytes)), 0),
+        disk: burst.run(&mut Bare::new(devices::disk(ORIGIN_BYTES)), 0),
         cached: outcome,
         past_percent: past_bytes as f64 * 100.0 / burst_bytes as f64,
     })

@@ -9,6 +9,7 @@ pub mod after;
 pub mod burst;
 mod conditions;
 pub mod crossvalidate;
+mod devices;
 pub mod jobs;
 pub mod limit;
 mod load;

@@ -1,13 +1,12 @@
 //! Random writes past the limit of dirty data: at the SSD's speed until then, at what sorted
 //! write-back sustains after it.
 
-use forebay_engine::{Mode, Settings};
-use forebay_model::{DeviceModel, Disk, DiskParameters, Ssd, SsdParameters};
+use forebay_engine::Settings;
 
+use crate::devices;
 use crate::load::{Limit, Load, Order, Outcome};
 use forebay_virtual::Bare;
 use forebay_virtual::CpuCost;
-use forebay_virtual::{Cached, Setup};
 
 const GIB: u64 = 1 << 30;
 const CACHE_BYTES: u64 = 2 * GIB;
@@ -45,24 +44,7 @@ pub fn run(cpu: CpuCost) -> Result<LimitResult, String> {
         order: Order::Shuffled { seed: 1 },
         limit,
     };
-    let ssd = || -> Box<dyn DeviceModel> {
-        Box::new(Ssd::new(SsdParameters {
-            size_bytes: CACHE_BYTES,
-            ..SsdParameters::sata_850pro()
-        }))
-    };
-    let disk = || -> Box<dyn DeviceModel> {
-        Box::new(Disk::new(DiskParameters::sata_7200rpm(ORIGIN_BYTES)))
-    };
-    let mut cached = Cached::new(Setup {
-        ssd: ssd(),
-        cache_bytes: CACHE_BYTES,
-        disk: disk(),
-        origin_bytes: ORIGIN_BYTES,
-        mode: Mode::Writeback,
-        settings: Settings::default(),
-        cpu,
-    })?;
+    let mut cached = devices::cached(CACHE_BYTES, ORIGIN_BYTES, Settings::default(), cpu)?;
     let before = load(Limit::Bytes(CACHE_BYTES / 4)).run(&mut cached, 0);
     // Other places, so that what is dirty already is not written again.
     let other = |seed, limit| Load {
@@ -74,8 +56,8 @@ pub fn run(cpu: CpuCost) -> Result<LimitResult, String> {
     Ok(LimitResult {
         before,
         after,
-        ssd: load(Limit::Bytes(CACHE_BYTES / 4)).run(&mut Bare::new(ssd()), 0),
-        disk: load(Limit::Time(AFTER_NS)).run(&mut Bare::new(disk()), 0),
+        ssd: load(Limit::Bytes(CACHE_BYTES / 4)).run(&mut Bare::new(devices::ssd(CACHE_BYTES)), 0),
+        disk: load(Limit::Time(AFTER_NS)).run(&mut Bare::new(devices::disk(ORIGIN_BYTES)), 0),
         dirty_percent: cached.dirty_bytes() as f64 * 100.0 / CACHE_BYTES as f64,
     })
 }

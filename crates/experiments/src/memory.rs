@@ -1,13 +1,14 @@
 //! `commit = memory` beside `commit = flush` and the bare SSD: the gain of acknowledging from a
 //! buffer in memory, above all for a writer that asks one thing at a time.
 
-use forebay_engine::{Commit, Mode, Settings};
-use forebay_model::{DeviceModel, Disk, DiskParameters, Ssd, SsdParameters};
+use forebay_engine::{Commit, Settings};
+use forebay_model::DeviceModel;
 
+use crate::devices;
 use crate::load::{Limit, Load, Order, Outcome};
 use forebay_virtual::Bare;
 use forebay_virtual::CpuCost;
-use forebay_virtual::{Cached, Setup, System};
+use forebay_virtual::{Cached, System};
 
 const GIB: u64 = 1 << 30;
 const CACHE_BYTES: u64 = 8 * GIB;
@@ -93,23 +94,13 @@ fn filled(load: &Load, system: &mut dyn System) -> Outcome {
 }
 
 fn ssd() -> Box<dyn DeviceModel> {
-    Box::new(Ssd::new(SsdParameters {
-        size_bytes: CACHE_BYTES,
-        ..SsdParameters::sata_850pro()
-    }))
+    devices::ssd(CACHE_BYTES)
 }
 
 fn cached(commit: Commit, cpu: CpuCost) -> Result<Cached, String> {
-    Cached::new(Setup {
-        ssd: ssd(),
-        cache_bytes: CACHE_BYTES,
-        disk: Box::new(Disk::new(DiskParameters::sata_7200rpm(ORIGIN_BYTES))),
-        origin_bytes: ORIGIN_BYTES,
-        mode: Mode::Writeback,
-        settings: Settings {
-            commit,
-            ..Settings::default()
-        },
-        cpu,
-    })
+    let settings = Settings {
+        commit,
+        ..Settings::default()
+    };
+    devices::cached(CACHE_BYTES, ORIGIN_BYTES, settings, cpu)
 }
