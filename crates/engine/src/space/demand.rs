@@ -21,7 +21,7 @@ const FLUSHES: u64 = 2;
 /// Time between two rounds of flushes, at least and at most.
 const ROUND: (Nanos, Nanos) = (Nanos(10_000_000), Nanos(250_000_000));
 /// The most room ahead of need, as a part of the shard.
-const MOST_PART: usize = 8;
+const MOST_PART: usize = 16;
 
 /// Data that arrives in the log.
 #[derive(Debug, Default)]
