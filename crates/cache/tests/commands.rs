@@ -127,7 +127,7 @@ fn a_larger_size_is_on_record_before_requests_go_so_far() {
     let (mut control, mut world) = (control(), World::new());
     let grow = |size_bytes| Command::GrowVolume(VOLUME, size_bytes);
     assert_eq!(world.carry_out(&mut control, grow(3 << 20)), Ok(()));
-    order_of(&world.told, "Record VolumeSize", "Tell GrowVolume");
+    order_of(&world.told, "Record VolumeSize", "Instruct GrowVolume");
     assert_eq!(control.superblock().volumes[0].size_bytes, 3 << 20);
     for refused in [1 << 20, 3 << 20, 1 << 40] {
         let result = control.begin(grow(refused));
@@ -145,7 +145,7 @@ fn a_size_that_cannot_be_recorded_is_not_told_and_can_be_asked_for_again() {
     let grow = || Command::GrowVolume(VOLUME, (3 << 20) + 512);
     let refused = world.carry_out(&mut control, grow());
     assert_eq!(refused, Err(Refusal::NotRecorded(FAILED)));
-    assert!(!world.told.iter().any(|step| step == "Tell GrowVolume"));
+    assert!(!world.told.iter().any(|step| step == "Instruct GrowVolume"));
     assert_eq!(control.superblock().volumes[0].size_bytes, 1 << 20);
     assert_eq!(world.carry_out(&mut control, grow()), Ok(()));
     let within_a_block = control.begin(Command::GrowVolume(VOLUME, 4 << 20));
