@@ -123,14 +123,17 @@ impl Writeback {
 
     /// Whether a client writes in sequence.
     fn has_stream(&self, now: Nanos) -> bool {
-        let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < CACHE_FOREGROUND);
-        recent(self.asked_at) && !recent(self.cache_used_at)
+        was_lately(self.asked_at, now, CACHE_FOREGROUND) && !self.cache_is_in_use(now)
+    }
+
+    /// Whether a client reads from the cache, or writes to it in no sequence.
+    fn cache_is_in_use(&self, now: Nanos) -> bool {
+        was_lately(self.cache_used_at, now, CACHE_FOREGROUND)
     }
 
     /// Whether a client used the cache device this lately, in whatever variant.
     pub(crate) fn has_clients(&self, now: Nanos, lately: Nanos) -> bool {
-        let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < lately);
-        recent(self.asked_at) || recent(self.cache_used_at)
+        was_lately(self.asked_at, now, lately) || was_lately(self.cache_used_at, now, lately)
     }
 }
 
@@ -161,6 +164,10 @@ enum Pressure {
     Shared,
     /// The origin alone.
     Free,
+}
+
+fn was_lately(at: Option<Nanos>, now: Nanos, lately: Nanos) -> bool {
+    at.is_some_and(|at| now.since(at) < lately)
 }
 
 /// The bytes that may be moved in one portion.
@@ -279,13 +286,11 @@ impl Origin {
     }
 
     fn pressure(&self, store: &Store, now: Nanos) -> Pressure {
-        let used = self.writeback.cache_used_at;
-        let recent = |at: Option<Nanos>| at.is_some_and(|at| now.since(at) < CACHE_FOREGROUND);
         if self.is_pressed(store) {
             Pressure::Pressed
         } else if self.is_paced(store, now) {
             Pressure::Paced
-        } else if recent(used) {
+        } else if self.writeback.cache_is_in_use(now) {
             Pressure::Limited
         } else if self.writeback.has_stream(now) && has_much_room(store) {
             Pressure::Shared

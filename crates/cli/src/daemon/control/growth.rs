@@ -1,7 +1,5 @@
 //! Origins that became larger while they are served, and their volumes.
 
-use std::sync::PoisonError;
-
 use anyhow::Result;
 use forebay_cache::control::Command;
 use forebay_engine::VolumeSlot;
@@ -9,16 +7,14 @@ use forebay_engine::VolumeSlot;
 use crate::daemon::state::{Daemon, VolumeSide};
 use crate::device::attach::{self, whole_sectors_bytes};
 use crate::failure;
+use crate::lock::lock;
 use crate::units::size;
 
 impl Daemon {
     /// Looks at the sizes of all origins, and has volumes grow with them. Returns the volumes that
     /// did, in words.
     pub(super) fn grow_volumes(&self) -> Vec<String> {
-        let _one_at_a_time = self
-            .origin_look
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.origin_look);
         let volumes = self.admin().volumes.clone();
         let grown = volumes.iter().filter_map(|volume| self.grow_volume(volume));
         grown.collect()
