@@ -22,12 +22,14 @@ use forebay_engine::{AttachError, RecoveryError};
 use mutate::Random;
 use served::{BLOCKS, Image, Refusal, Seen, Served, contents, image};
 
+const SEGMENTS: u32 = 24;
+
 fn images() -> Vec<Image> {
     let mut images = Vec::new();
     for shards in [1, 3] {
         for devices in [1, 2] {
             for stopped in [false, true] {
-                images.push(image(shards, devices, stopped));
+                images.push(image(shards, SEGMENTS, devices, stopped));
             }
         }
     }

@@ -87,10 +87,15 @@ fn page_of(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
+/// Segments of a shard: the fewest that a cache may have, for every input is a scan of all.
+const SEGMENTS: u32 = 12;
+/// The image of several shards; those before it are of one.
+const LARGE: usize = 2;
+
 fn images() -> Vec<Image> {
     let ways = [(1, false), (1, true), (3, false)];
     let image = |(shards, stopped)| {
-        let image = served::image(shards, 1, stopped);
+        let image = served::image(shards, SEGMENTS, 1, stopped);
         let device = image.devices.into_iter().next().expect("a device");
         let pages = device[DATA..].chunks_exact(PAGE).zip(DATA / PAGE..);
         let places = pages.filter_map(|(bytes, page)| {
@@ -171,7 +176,11 @@ impl Surface for Segments {
     }
 
     fn forge(&mut self, random: &mut SplitMix64, input: &mut Vec<u8>) {
-        let which = random.below(self.images.len() as u64) as usize;
+        // A cache of several shards takes the time of several: one input in sixteen.
+        let which = match random.below(16) {
+            0 => LARGE,
+            _ => random.below(LARGE as u64) as usize,
+        };
         let image = &self.images[which];
         // Without its crash journals now and then.
         let journals = if random.below(4) == 0 { 0x80 } else { 0 };

@@ -10,7 +10,6 @@ use crate::common::{BOOT, Disk, Ram, Rng};
 pub const BLOCK: usize = 4096;
 /// Blocks of the volume that are used.
 pub const BLOCKS: u64 = 192;
-const SEGMENTS: u32 = 24;
 const RAM_BYTES: usize = 16 << 20;
 /// Rounds after which a request that is not answered hangs.
 const TIMEOUT: usize = 4000;
@@ -96,9 +95,9 @@ fn joined(devices: Vec<Vec<u8>>, numbers: Vec<u8>) -> Joined<Disk> {
     )
 }
 
-/// A new cache of this many shards and devices, with one volume.
-fn blank(shards: u16, devices: usize) -> Joined<Disk> {
-    let segments = SEGMENTS / devices as u32;
+/// A new cache of this many shards, segments of a shard and devices, with one volume.
+fn blank(shards: u16, segments: u32, devices: usize) -> Joined<Disk> {
+    let segments = segments / devices as u32;
     let geometry = Geometry {
         block_bytes: BLOCK as u32,
         segment_bytes: 16 * BLOCK as u32,
@@ -398,9 +397,9 @@ impl Served {
 
 /// A cache with two lives behind it: full enough that segments are reclaimed and renewed, with
 /// everything flushed at the end.
-pub fn image(shards: u16, devices: usize, stopped: bool) -> Image {
+pub fn image(shards: u16, segments: u32, devices: usize, stopped: bool) -> Image {
     let mut random = Rng(u64::from(shards) * 4 + devices as u64 * 2 + u64::from(stopped) + 1);
-    let mut served = Served::of(blank(shards, devices), Origin::default(), None, false)
+    let mut served = Served::of(blank(shards, segments, devices), Origin::default(), None, false)
         .unwrap_or_else(|refusal| panic!("{refusal:?}"));
     let mut versions = vec![0; BLOCKS as usize];
     for life in 0..3 {
