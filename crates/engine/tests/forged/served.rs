@@ -399,8 +399,13 @@ impl Served {
 /// everything flushed at the end.
 pub fn image(shards: u16, segments: u32, devices: usize, stopped: bool) -> Image {
     let mut random = Rng(u64::from(shards) * 4 + devices as u64 * 2 + u64::from(stopped) + 1);
-    let mut served = Served::of(blank(shards, segments, devices), Origin::default(), None, false)
-        .unwrap_or_else(|refusal| panic!("{refusal:?}"));
+    let mut served = Served::of(
+        blank(shards, segments, devices),
+        Origin::default(),
+        None,
+        false,
+    )
+    .unwrap_or_else(|refusal| panic!("{refusal:?}"));
     let mut versions = vec![0; BLOCKS as usize];
     for life in 0..3 {
         for step in 0..700 {
