@@ -28,6 +28,8 @@ pub enum Bug {
     ReusedEarly,
     /// I9: write-through is acknowledged without the origin.
     ThroughEarly,
+    /// I9: write-through writes the origin beside its entry although an older one survives.
+    BesideEarly,
     /// I10: a failed flush of the origin is believed.
     FailedFlushBelieved,
     /// I11: a promotion overwrites a block that was written meanwhile.
@@ -130,7 +132,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 48] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 49] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -142,6 +144,7 @@ impl Bug {
         (Bug::OriginNotFlushed, "I7", "origin-not-flushed"),
         (Bug::ReusedEarly, "I8", "reused-early"),
         (Bug::ThroughEarly, "I9", "through-early"),
+        (Bug::BesideEarly, "I9", "beside-early"),
         (Bug::FailedFlushBelieved, "I10", "failed-flush-believed"),
         (Bug::PromotionOverwrites, "I11", "promotion-overwrites"),
         (Bug::NoVerdict, "I12", "no-verdict"),

@@ -52,6 +52,7 @@ fn write_back_reads_piece_by_piece_beside_a_stream() {
 fn above_the_mark_long_writes_bypass_the_cache_and_short_ones_do_not() {
     let settings = Settings {
         dirty_low_percent: 50,
+        dirty_high_percent: 60,
         ..Settings::default()
     };
     let mut rig = Rig::new(64 << 20, 256 << 20, settings, Mode::Writeback);

@@ -5,6 +5,7 @@ use crate::burst::BurstResult;
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::memory::MemoryResult;
+use crate::through::ThroughResult;
 
 /// Cached reads while dirty data is written back, as a share of the same reads before.
 const UNHARMED: f64 = 0.93;
@@ -37,6 +38,16 @@ pub fn missed_by_after(result: &AfterResult) -> Option<String> {
     let ratio = result.ratio();
     (ratio < DISK_SPEED).then(|| {
         format!("a long write after random ones at {ratio:.3} of the disk, not {DISK_SPEED}")
+    })
+}
+
+/// The condition that a load of write-through does not meet, in words.
+#[must_use]
+pub fn missed_by_through(result: &ThroughResult) -> Option<String> {
+    let (ratio, least) = (result.ratio(), result.writes.least);
+    (ratio < least).then(|| {
+        let name = result.writes.name;
+        format!("write-through, {name}: {ratio:.3} of the disk, not {least}")
     })
 }
 

@@ -20,9 +20,11 @@ pub mod published;
 pub mod raid;
 mod random;
 pub mod report;
+pub mod through;
 pub mod writeback;
 
 pub use conditions::{
     missed_by_after, missed_by_burst, missed_by_jobs, missed_by_limit, missed_by_memory,
+    missed_by_through,
 };
 pub use load::{Limit, Load, Order, Outcome, Side};

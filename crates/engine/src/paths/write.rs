@@ -14,7 +14,7 @@ use crate::bypass::{BypassReason, Bypassed, Direction};
 use crate::format::{BlockKey, Stream};
 use crate::ids::{JobId, RequestIndex};
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestKind};
-use crate::jobs::write::{Edge, Run, Stage, WriteJob};
+use crate::jobs::write::{Edge, Order, Run, Stage, WriteJob};
 use crate::jobs::{Job, Turn};
 use crate::map::locks::Owner;
 use crate::parts::Engine;
@@ -27,6 +27,9 @@ use crate::store::durability::Waiter;
 /// Write-zeroes up to this length are logged in write-back mode; longer ones the origin does
 /// better itself.
 const LOGGED_ZEROES_BYTES: u32 = 1 << 20;
+/// Write-throughs of at least this length drop what is cached of their blocks first. Shorter ones
+/// are in the log as soon as a `Drop` would be.
+const DROPPED_BYTES: u32 = 32 << 10;
 /// Repeats of a read that completes a partial block.
 const FILL_ATTEMPTS: u8 = 2;
 
@@ -145,11 +148,11 @@ impl Engine {
                     } else if stage == Stage::Logging {
                         self.write_logged_all(job)
                     } else {
-                        self.write_forces(job)
+                        self.write_ended_everywhere(now, job, memory)
                     }
                 }
                 Stage::Durable | Stage::ForcedCache | Stage::ForcedOrigin => false,
-                Stage::OriginLocks => self.write_starts_origin(now, job),
+                Stage::OriginLocks => self.write_starts_origin(now, job, memory),
                 Stage::Ended => {
                     self.end_write(now, job, memory);
                     false
@@ -273,7 +276,10 @@ impl Engine {
             self.write_job(job).stage = Stage::Ended;
             return true;
         }
-        if !self.write_job(job).bypassing.is_empty() && !self.drop_bypassing(now, job, memory) {
+        if self.drops_first(job) {
+            self.write_job(job).order = Order::Beside;
+        }
+        if !self.drop_blocks(now, job, memory) {
             self.jobs.stalled.push(job);
             return false;
         }
@@ -305,10 +311,29 @@ impl Engine {
         true
     }
 
-    fn drop_bypassing(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
+    /// Whether a long write-through drops what is cached of its blocks. The `Drop` is durable sooner
+    /// than its own entries, which wait for its data, and takes their place before the origin.
+    fn drops_first(&mut self, job: JobId) -> bool {
         let state = self.write_job(job);
-        let (from, bypassing) = (state.next_drop, state.bypassing.clone());
-        let keys = bypassing.iter().flat_map(|run| run.keys());
+        let (through, request, first, end) = (state.through, state.request, state.first, state.end);
+        let is_long = request.len_bytes >= DROPPED_BYTES;
+        // I5: what is dirty stays. A partial block needs what is cached of it.
+        if !through || !is_long || state.replaces_dirty || state.logged.is_empty() {
+            return false;
+        }
+        let blocks = end.0 - first.0;
+        let (start_bytes, len_bytes) = self.store.origin_range(request.volume, first, blocks);
+        (start_bytes, len_bytes) == (request.offset_bytes, request.len_bytes as usize)
+    }
+
+    /// Drops the cached copies of blocks before their origin is written.
+    fn drop_blocks(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
+        let state = self.write_job(job);
+        let (from, mut dropped_runs) = (state.next_drop, state.bypassing.clone());
+        if state.order == Order::Beside {
+            dropped_runs.extend(state.logged.iter().copied());
+        }
+        let keys = dropped_runs.iter().flat_map(|run| run.keys());
         let mut number = self.write_job(job).durable_number;
         for key in keys.filter(|key| *key >= from) {
             if self.store.failed_cache() {
@@ -342,23 +367,42 @@ impl Engine {
             return true;
         }
         self.write_job(job).stage = Stage::Logging;
-        self.write_job(job).logging_since = now;
         for at in 0..2 {
             if let Some(edge) = self.write_job(job).edges[at] {
                 self.merge_edge(job, edge, memory);
             }
         }
-        let logged = self.write_job(job).logged.clone();
-        let blocks: u32 = logged.iter().map(|run| u32::from(run.count)).sum();
-        self.write_job(job).outstanding = blocks;
-        if self.write_job(job).through && logged.iter().any(|run| self.may_survive(*run)) {
-            // I9: an older entry of a block survives, so the origin waits for the newer one.
-            self.write_job(job).own_entries_first = true;
+        self.choose_order(job);
+        if self.write_job(job).order != Order::Beside {
+            self.append_all(now, job, memory);
         }
+        true
+    }
+
+    /// I9: where an older entry of a block survives, the origin waits for the newer one.
+    fn choose_order(&mut self, job: JobId) {
+        let state = self.write_job(job);
+        if !state.through || state.logged.is_empty() || state.order == Order::Beside {
+            return;
+        }
+        let logged = state.logged.clone();
+        let survives =
+            logged.iter().any(|run| self.may_survive(*run)) && !planted::is(Bug::BesideEarly);
+        self.write_job(job).order = match survives {
+            true => Order::AfterEntries,
+            false => Order::Beside,
+        };
+    }
+
+    /// Appends everything that is logged.
+    fn append_all(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) {
+        let state = self.write_job(job);
+        state.logging_since = now;
+        let logged = state.logged.clone();
+        state.outstanding += logged.iter().map(|run| u32::from(run.count)).sum::<u32>();
         for run in logged {
             self.append_run(now, job, run, memory);
         }
-        true
     }
 
     /// Appends a run: partial blocks from their own buffers, the rest from the request's.
@@ -403,17 +447,22 @@ impl Engine {
         blocks: u16,
         result: Result<(), Failure>,
     ) {
+        let is_failed = self.store.failed_cache();
         let state = self.write_job(job);
         state.outstanding -= u32::from(blocks);
-        if let Err(failure) = result {
-            state.failure.get_or_insert(failure);
+        match result {
+            Ok(()) => {}
+            Err(_) if is_failed && state.can_do_without_log() => state.order = Order::Alone,
+            Err(failure) => drop(state.failure.get_or_insert(failure)),
         }
-        if state.outstanding == 0 {
-            let took = now.since(state.logging_since);
+        let took = now.since(state.logging_since);
+        let (is_last, is_beside) = (state.outstanding == 0, state.order == Order::Beside);
+        if is_last {
             self.jobs.runnable.push_back(Turn::Job(job));
-            if self.policy.gate.watches {
-                self.policy.gate.answered(Direction::Write, now, took);
-            }
+        }
+        // Where the origin is written too, the last to end is seldom the log.
+        if (is_last || is_beside) && self.policy.gate.watches {
+            self.policy.gate.answered(Direction::Write, now, took);
         }
     }
 
@@ -427,7 +476,10 @@ impl Engine {
             state.stage = Stage::Ended;
             return true;
         }
-        if std::mem::take(&mut state.own_entries_first) {
+        if state.order == Order::Alone && !state.logged.is_empty() {
+            return self.write_goes_alone(job);
+        }
+        if state.order == Order::AfterEntries {
             state.durable_number = last_number;
         }
         let touches_origin = state.through || !state.bypassing.is_empty();
@@ -450,9 +502,29 @@ impl Engine {
         true
     }
 
-    pub(crate) fn write_durable(&mut self, _now: Nanos, job: JobId, result: Result<(), Failure>) {
+    /// The cache failed before the origin was touched: everything bypasses it.
+    fn write_goes_alone(&mut self, job: JobId) -> bool {
         let state = self.write_job(job);
-        if let Err(failure) = result {
+        state.order = Order::Alone;
+        let logged = std::mem::take(&mut state.logged);
+        state.bypassing.extend(logged);
+        // Parts of it may be in the log, which counts no more.
+        state.next_drop = state.first;
+        state.durable_number = 0;
+        state.stage = Stage::Preparing;
+        true
+    }
+
+    pub(crate) fn write_durable(&mut self, _now: Nanos, job: JobId, result: Result<(), Failure>) {
+        let is_failed = self.store.failed_cache();
+        let state = self.write_job(job);
+        if result.is_err()
+            && state.stage == Stage::Durable
+            && is_failed
+            && state.can_do_without_log()
+        {
+            self.write_goes_alone(job);
+        } else if let Err(failure) = result {
             state.failure.get_or_insert(failure);
             state.stage = Stage::Ended;
         } else {
@@ -468,6 +540,12 @@ impl Engine {
         self.jobs.runnable.push_back(Turn::Job(job));
     }
 
+    /// All that was begun has ended, in the log and on the origin.
+    fn write_ended_everywhere(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) -> bool {
+        self.note_versions_on_origin(now, job, memory);
+        self.write_forces(job)
+    }
+
     /// FUA: the log first, then the origin.
     fn write_forces(&mut self, job: JobId) -> bool {
         let last_number = self.store.last_number();
@@ -477,7 +555,7 @@ impl Engine {
             state.stage = Stage::Ended;
             return true;
         }
-        if !state.logged.is_empty() && !durable {
+        if !state.logged.is_empty() && !durable && state.order != Order::Alone {
             state.stage = Stage::ForcedCache;
             self.store.await_durable(last_number, Waiter::Job(job));
             return false;
@@ -488,13 +566,13 @@ impl Engine {
 
     fn end_write(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) {
         let state = self.write_job(job);
-        let failed = state.failure.is_some();
+        let failed = state.failure.is_some() || state.order == Order::Alone;
         let (request, first, end) = (state.index, state.first, state.end);
         if failed
             && (self.store.wants_record().is_some() || self.may_come_back(request, first, end))
         {
-            // I10, I15: the append may have landed; before anyone hears that it failed, the log
-            // must be void.
+            // I10, I15: the append may have landed; before anyone hears of its end, the log must
+            // be void.
             self.jobs.stalled.push(job);
             return;
         }

@@ -138,7 +138,8 @@ fn a_long_write_bypasses_a_log_that_is_short_until_there_is_room_for_several() {
 #[test]
 fn a_stream_is_let_in_again_well_below_the_mark_of_dirty_data() {
     let mut cache = Cache::new(Mode::Writeback, Settings::default());
-    let high = cache.rig.store.share(60);
+    let high_percent = Settings::default().dirty_high_percent;
+    let high = cache.rig.store.share(high_percent);
     let with_dirty = |cache: &mut Cache, blocks| {
         cache.rig.store.stats.dirty_blocks = blocks;
         cache.write(32, 2 << 20)
@@ -147,7 +148,7 @@ fn a_stream_is_let_in_again_well_below_the_mark_of_dirty_data() {
     let limit = Some(BypassReason::DirtyLimit);
     assert_eq!(with_dirty(&mut cache, high), limit);
     assert_eq!(with_dirty(&mut cache, high - 1), limit);
-    let well_below = cache.rig.store.share(53);
+    let well_below = cache.rig.store.share(high_percent - 9);
     assert_eq!(with_dirty(&mut cache, well_below), None);
     assert_eq!(with_dirty(&mut cache, high - 1), None);
 }

@@ -19,6 +19,11 @@ const REGION_BLOCKS: u64 = 64;
 /// Unflushed origin writes are flushed after this long, so that their blocks become clean and may
 /// be promoted.
 const ORIGIN_FLUSH_INTERVAL: Nanos = Nanos(500_000_000);
+/// As long as a client writes through and little is dirty by it: a disk sorts what its own cache
+/// holds, and each flush leaves it nothing to sort.
+const ORIGIN_FLUSH_MOST: Nanos = Nanos(5_000_000_000);
+/// A client that wrote this lately goes on.
+const GOES_ON: Nanos = Nanos(15_000_000);
 
 /// The driver's description of a volume for the engine.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +98,18 @@ pub(crate) enum OriginWaiter {
 }
 
 impl Volume {
+    /// When unflushed writes of its origin are to be flushed; `may_wait` where no room is wanted of
+    /// them.
+    fn flush_due_at(&self, may_wait: bool) -> Option<Nanos> {
+        let since = self.unflushed_since?;
+        let least = since.after(ORIGIN_FLUSH_INTERVAL);
+        if !may_wait || !self.config.mode.writes().are_through() {
+            return Some(least);
+        }
+        let most = since.after(ORIGIN_FLUSH_MOST);
+        Some((self.wrote_at).map_or(least, |at| least.max(at.after(GOES_ON).min(most))))
+    }
+
     pub(crate) fn new(config: VolumeConfig) -> Volume {
         Volume {
             config,
@@ -316,6 +333,7 @@ impl Store {
 
     /// Starts the origin flushes that are wanted or due.
     pub(crate) fn advance_origins(&mut self, now: Nanos) {
+        let may_wait = self.origin_flushes_may_wait();
         for at in 0..self.volumes.len() {
             let Some(volume) = &mut self.volumes[at] else {
                 continue;
@@ -323,9 +341,7 @@ impl Store {
             if volume.flush_in_flight {
                 continue;
             }
-            let due = volume
-                .unflushed_since
-                .is_some_and(|since| now >= since.after(ORIGIN_FLUSH_INTERVAL));
+            let due = volume.flush_due_at(may_wait).is_some_and(|at| now >= at);
             if !(due || volume.flush_wanted) {
                 continue;
             }
@@ -352,9 +368,14 @@ impl Store {
             .iter()
             .flatten()
             .filter(|volume| !volume.flush_in_flight);
-        idle.filter_map(|volume| volume.unflushed_since)
+        let may_wait = self.origin_flushes_may_wait();
+        idle.filter_map(|volume| volume.flush_due_at(may_wait))
             .min()
-            .map(|since| since.after(ORIGIN_FLUSH_INTERVAL))
+    }
+
+    /// Whether blocks that wait for a flush to become clean are few.
+    fn origin_flushes_may_wait(&self) -> bool {
+        self.present_dirty() < self.share(self.settings.dirty_low_percent)
     }
 
     /// The number of versions that are on an origin and wait for its flush.

@@ -7,12 +7,12 @@ use std::time::Instant;
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{
-    after, burst, crossvalidate, limit, mail, memory, policies, raid, writeback,
+    after, burst, crossvalidate, limit, mail, memory, policies, raid, through, writeback,
 };
 use forebay_virtual::CpuCost;
 
 const USAGE: &str =
-    "usage: forebay-experiments [jobs] [limit] [burst] [after] [memory] [mail] [raid] [writeback] [options]
+    "usage: forebay-experiments [jobs] [limit] [burst] [after] [through] [memory] [mail] [raid] [writeback] [options]
        forebay-experiments policies --help
   which to run; all without a name
   --markdown FILE  replace the tables in this document, between its marks
@@ -88,9 +88,8 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
-            "jobs" | "limit" | "burst" | "after" | "memory" | "mail" | "raid" | "writeback" => {
-                arguments.names.push(word)
-            }
+            "jobs" | "limit" | "burst" | "after" | "through" | "memory" | "mail" | "raid"
+            | "writeback" => arguments.names.push(word),
             "--markdown" => arguments.markdown = Some(value()?),
             "--scale" => {
                 arguments.scale = value()?
@@ -161,6 +160,10 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
         let result = after::run(CpuCost::NBD)?;
         say(report::after_line(&result));
         all.after = Some(result);
+    }
+    if wanted("through") {
+        let say = |result: &_| say(report::through_line(result));
+        all.through = through::run(CpuCost::ENGINE, say)?;
     }
     if wanted("memory") {
         all.memory = memory::run(CpuCost::ENGINE)?;

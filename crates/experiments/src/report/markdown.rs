@@ -9,6 +9,7 @@ use crate::jobs::{JobResult, published_ratio};
 use crate::load::Outcome;
 use crate::memory::MemoryResult;
 use crate::published::{self, JobRow, MailRow};
+use crate::through::ThroughResult;
 
 const BEGIN: &str = "<!-- tables: begin, written by `make experiments` -->";
 const END: &str = "<!-- tables: end -->";
@@ -63,6 +64,7 @@ pub fn markdown(all: &Everything) -> Result<String, String> {
     }
     burst(&mut text, &all.burst);
     after(&mut text, all.after.as_ref());
+    through(&mut text, &all.through);
     memory(&mut text, &all.memory);
     if !all.mail.is_empty() {
         mail(&mut text, all)?;
@@ -97,6 +99,30 @@ fn burst(text: &mut String, results: &[BurstResult]) {
                 result.cached.write.kibps,
                 result.ratio(),
                 result.past_percent,
+            ),
+        );
+    }
+    line(text, "");
+}
+
+fn through(text: &mut String, results: &[ThroughResult]) {
+    if results.is_empty() {
+        return;
+    }
+    line(text, "### Write-through\n");
+    line(
+        text,
+        "| writes | disk, KiB/s | Forebay, KiB/s | of the disk |\n|---|---|---|---|",
+    );
+    for result in results {
+        line(
+            text,
+            &format!(
+                "| {} | {:.0} | {:.0} | {:.3} |",
+                result.writes.name,
+                result.disk_kibps,
+                result.cached_kibps,
+                result.ratio(),
             ),
         );
     }

@@ -9,12 +9,14 @@ use crate::after::AfterResult;
 use crate::burst::BurstResult;
 use crate::conditions::{
     missed_by_after, missed_by_burst, missed_by_jobs, missed_by_limit, missed_by_memory,
+    missed_by_through,
 };
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::mail::MailResult;
 use crate::memory::MemoryResult;
 use crate::raid::RaidResult;
+use crate::through::ThroughResult;
 use crate::writeback::PolicyResult;
 use forebay_virtual::CpuCost;
 
@@ -29,6 +31,8 @@ pub struct Everything {
     pub burst: Vec<BurstResult>,
     /// A long write after random ones.
     pub after: Option<AfterResult>,
+    /// Write-through beside the disk.
+    pub through: Vec<ThroughResult>,
     /// Writes acknowledged from memory.
     pub memory: Vec<MemoryResult>,
     /// The EnhanceIO mail's test.
@@ -50,6 +54,7 @@ pub fn missed(all: &Everything) -> Vec<String> {
     missed.extend(all.limit.iter().flat_map(missed_by_limit));
     missed.extend(all.burst.iter().filter_map(missed_by_burst));
     missed.extend(all.after.iter().filter_map(missed_by_after));
+    missed.extend(all.through.iter().filter_map(missed_by_through));
     missed.extend(all.memory.iter().filter_map(missed_by_memory));
     missed
 }
@@ -94,6 +99,18 @@ pub fn after_line(result: &AfterResult) -> String {
         result.dirty_bytes >> 20,
         result.ratio(),
         result.least(),
+    )
+}
+
+/// A load of write-through in one line.
+#[must_use]
+pub fn through_line(result: &ThroughResult) -> String {
+    format!(
+        "write-through: {}: disk {:.0}, Forebay {:.0} KiB/s, {:.3} of the disk",
+        result.writes.name,
+        result.disk_kibps,
+        result.cached_kibps,
+        result.ratio(),
     )
 }
 

@@ -7,7 +7,7 @@ use crate::interface::{
     Bufs, Device, DeviceError, Failure, Memory, Nanos, Operation, RequestKind, one_buf,
 };
 use crate::jobs::Turn;
-use crate::jobs::write::{Edge, Run, Stage};
+use crate::jobs::write::{Edge, Order, Run, Stage};
 use crate::map::origin_locks::OriginWriter;
 use crate::parts::Engine;
 use crate::store::op::Op;
@@ -16,8 +16,14 @@ use crate::store::volumes::OriginWaiter;
 use super::pieces;
 
 impl Engine {
-    /// Writes the origin, once no write-back of the same blocks is in flight (I11).
-    pub(super) fn write_starts_origin(&mut self, now: Nanos, job: JobId) -> bool {
+    /// Writes the origin, once no write-back of the same blocks is in flight (I11), and logs beside
+    /// it where it may.
+    pub(super) fn write_starts_origin(
+        &mut self,
+        now: Nanos,
+        job: JobId,
+        memory: &mut dyn Memory,
+    ) -> bool {
         let state = self.write_job(job);
         let (request, logged, bypassing) =
             (state.request, state.logged.clone(), state.bypassing.clone());
@@ -48,6 +54,9 @@ impl Engine {
             for run in logged {
                 self.issue_origin(job, run);
             }
+        }
+        if self.write_job(job).order == Order::Beside && !self.store.failed_cache() {
+            self.append_all(now, job, memory);
         }
         let state = self.write_job(job);
         state.outstanding -= 1;
@@ -123,6 +132,7 @@ impl Engine {
     pub(super) fn issue_for(&mut self, job: JobId, operation: Operation) {
         let state = self.write_job(job);
         state.outstanding += 1;
+        state.on_origin += 1;
         let volume = state.request.volume;
         self.store.volume(volume).foreground_writes += 1;
         self.store
@@ -180,28 +190,50 @@ impl Engine {
         }
         let state = self.write_job(job);
         state.outstanding -= 1;
-        if state.outstanding == 0 {
-            self.origin_written_by(now, job, memory);
+        state.on_origin -= 1;
+        if state.on_origin == 0 {
+            self.origin_has_it(now, job);
         }
         self.resume_write(now, job, memory);
     }
 
     /// The origin has the data of the job, in its volatile cache at least; after an error perhaps.
-    fn origin_written_by(&mut self, now: Nanos, job: JobId, memory: &mut dyn Memory) {
+    /// Its blocks may be written back from now on: an append beside it may wait for that room.
+    fn origin_has_it(&mut self, now: Nanos, job: JobId) {
         self.release_origin_locks(job);
         let state = self.write_job(job);
-        let (volume, through, failed) =
-            (state.request.volume, state.through, state.failure.is_some());
-        let (first, end, logged) = (state.first, state.end, state.logged.clone());
-        let replaces_dirty = state.replaces_dirty;
+        let (volume, first, end) = (state.request.volume, state.first, state.end);
         self.store
             .origin_written(now, volume, first, end.0 - first.0);
         self.store.volume(volume).owes_flush = true;
-        let keys = logged.iter().flat_map(|run| run.keys());
-        for key in keys.filter(|_| through) {
+    }
+
+    /// Versions of a write-through that are in the log are on the origin too.
+    pub(super) fn note_versions_on_origin(
+        &mut self,
+        now: Nanos,
+        job: JobId,
+        memory: &mut dyn Memory,
+    ) {
+        let state = self.write_job(job);
+        if !state.through {
+            return;
+        }
+        let (volume, failed) = (state.request.volume, state.failure.is_some());
+        let (logged, replaces_dirty) = (state.logged.clone(), state.replaces_dirty);
+        if !logged.is_empty() {
+            // A flush of the origin may have ended while they were being logged: they need another.
+            let (first, end) = (state.first, state.end);
+            let blocks = end.0 - first.0;
+            self.store.origin_written(now, volume, first, blocks);
+        }
+        for key in logged.iter().flat_map(|run| run.keys()) {
             if failed && !replaces_dirty {
                 self.store.forget_unacknowledged(now, key, memory);
-            } else if !failed && let Some(slot) = self.store.index.find(key) {
+            } else if !failed
+                && let Some(slot) = self.store.index.find(key)
+                && self.store.index.flags(slot).dirty()
+            {
                 self.store.version_written(volume, key, slot);
             }
         }
