@@ -84,7 +84,7 @@ pub(crate) struct WriteJob {
     pub(crate) next_drop: BlockKey,
     pub(crate) edges: [Option<Edge>; 2],
     pub(crate) outstanding: u32,
-    /// Those of them that are writes of the origin.
+    /// Writes of the origin among them.
     pub(crate) on_origin: u32,
     pub(crate) logging_since: Nanos,
     /// Must be durable before the origin is written.

@@ -148,8 +148,8 @@ impl Flushes {
         (self.began_at, self.bytes, self.has_short) = (None, 0, false);
     }
 
-    /// What a long write that is issued now pays for flushes: its part of the next one, behind what
-    /// is left of the one in flight, of which `mean` is the usual time.
+    /// The time that flushes cost a long write that is issued now: its part of the next one, behind
+    /// the rest of the one in flight, which usually takes `mean_ns`.
     fn cost(&self, now: Nanos, mean_ns: u64, len_bytes: u64) -> Nanos {
         let own = (u128::from(self.ns_per_mib) * u128::from(len_bytes) / u128::from(MIB)) as u64;
         let left = (self.began_at).map_or(0, |at| mean_ns.saturating_sub(now.since(at).0));
