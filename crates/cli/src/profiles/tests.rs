@@ -216,14 +216,14 @@ fn profiles_have_the_manner_of_their_cache() {
 
 #[test]
 fn limits_make_way_for_each_other() {
-    let flashcache = applied("flashcache", &[("dirty_thresh_pct", "80")]).settings;
+    let flashcache = applied("flashcache", &[("dirty_thresh_pct", "90")]).settings;
     assert_eq!(
         (
             flashcache.dirty_low_percent,
             flashcache.dirty_high_percent,
             flashcache.dirty_limit_percent
         ),
-        (80, 80, 80)
+        (90, 90, 90)
     );
     let enhanceio = applied("enhanceio", &[("dirty_high_threshold", "100")]);
     assert_eq!(
