@@ -19,8 +19,8 @@ const REGION_BLOCKS: u64 = 64;
 /// Unflushed origin writes are flushed after this long, so that their blocks become clean and may
 /// be promoted.
 const ORIGIN_FLUSH_INTERVAL: Nanos = Nanos(500_000_000);
-/// As long as a client writes through and little is dirty by it: a disk sorts what its own cache
-/// holds, and each flush leaves it nothing to sort.
+/// As long as a client writes past the cache, or through it and little is dirty by it: a disk sorts
+/// what its own cache holds, and each flush leaves it nothing to sort.
 const ORIGIN_FLUSH_MOST: Nanos = Nanos(5_000_000_000);
 /// A client that wrote this lately goes on.
 const GOES_ON: Nanos = Nanos(15_000_000);
@@ -99,11 +99,12 @@ pub(crate) enum OriginWaiter {
 
 impl Volume {
     /// When unflushed writes of its origin are to be flushed; `may_wait` where no room is wanted of
-    /// them.
+    /// those that become clean then.
     fn flush_due_at(&self, may_wait: bool) -> Option<Nanos> {
         let since = self.unflushed_since?;
         let least = since.after(ORIGIN_FLUSH_INTERVAL);
-        if !may_wait || !self.config.mode.writes().are_through() {
+        let waits_through = may_wait && self.config.mode.writes().are_through();
+        if !self.written.is_empty() && !waits_through {
             return Some(least);
         }
         let most = since.after(ORIGIN_FLUSH_MOST);
