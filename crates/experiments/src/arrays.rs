@@ -1,7 +1,7 @@
 //! Writes to arrays of four disks, behind a cache on one SSD and without: in no order and in
 //! sequence, one request at a time, twice as much as the cache holds.
 
-use forebay_engine::{Mode, Settings};
+use forebay_engine::{Mode, Settings, Stripe};
 use forebay_model::{Array, DeviceModel, Disk, DiskParameters, Level, Ssd, SsdParameters};
 
 use crate::load::{Limit, Load, Order, Outcome};
@@ -100,27 +100,46 @@ pub fn run(
     cpu: CpuCost,
     mut progress: impl FnMut(&ArrayResult),
 ) -> Result<Vec<ArrayResult>, String> {
-    let scale = scale.max(1);
     let mut results = Vec::new();
-    for (level, name) in LEVELS {
-        for in_sequence in [false, true] {
-            for request_kib in REQUEST_KIB {
-                let load = |pass| load(scale, request_kib, in_sequence, pass);
-                let (bare, bare_partial) = bare(level, scale, &load);
-                for ssds in [1, 4] {
-                    let (cached, partial) = behind(level, scale, ssds, cpu, &load)?;
-                    let result = ArrayResult {
-                        level: name,
-                        ssds,
-                        request_kib,
-                        in_sequence,
-                        bare,
-                        cached,
-                        partial_percent: (bare_partial, partial),
-                    };
-                    progress(&result);
-                    results.push(result);
-                }
+    for (_, name) in LEVELS {
+        results.extend(run_level(name, scale, cpu, &mut progress)?);
+    }
+    Ok(results)
+}
+
+/// As [`run`], of the array of this name: RAID0, RAID1, RAID5 or RAID10.
+///
+/// # Errors
+/// If a cache cannot be made, or no array is called so.
+pub fn run_level(
+    name: &str,
+    scale: u64,
+    cpu: CpuCost,
+    mut progress: impl FnMut(&ArrayResult),
+) -> Result<Vec<ArrayResult>, String> {
+    let scale = scale.max(1);
+    let mut levels = LEVELS.into_iter();
+    let (level, name) = levels
+        .find(|(_, known)| *known == name)
+        .ok_or_else(|| format!("no array is called {name}"))?;
+    let mut results = Vec::new();
+    for in_sequence in [false, true] {
+        for request_kib in REQUEST_KIB {
+            let load = |pass| load(scale, request_kib, in_sequence, pass);
+            let (bare, bare_partial) = bare(level, scale, &load);
+            for ssds in [1, 4] {
+                let (cached, partial) = behind(level, scale, ssds, cpu, &load)?;
+                let result = ArrayResult {
+                    level: name,
+                    ssds,
+                    request_kib,
+                    in_sequence,
+                    bare,
+                    cached,
+                    partial_percent: (bare_partial, partial),
+                };
+                progress(&result);
+                results.push(result);
             }
         }
     }
@@ -152,11 +171,16 @@ fn behind(
 ) -> Result<(Outcome, f64), String> {
     let array = array(level, scale);
     let counters = array.counters();
+    let stripe = match level {
+        Level::Parity => Stripe::new(array.stripe_bytes(), 0),
+        _ => None,
+    };
     let mut cached = Cached::new(Setup {
         ssd: ssd(ssds, scale),
         cache_bytes: CACHE_BYTES / scale,
         disk: Box::new(array),
         origin_bytes: (MEMBER_BYTES / scale).next_multiple_of(4096),
+        stripe,
         mode: Mode::Writeback,
         settings: Settings::default(),
         cpu,

@@ -257,6 +257,9 @@ impl Policy {
             }
             return Some(BypassReason::NoRoom);
         }
+        if is_part_of_stripe(store, request) {
+            return None;
+        }
         let goes_past = ends_sooner_on_origin(store, request) || origin_keeps_up(store, request);
         goes_past.then_some(BypassReason::OriginSooner)
     }
@@ -350,6 +353,14 @@ fn origin_keeps_up(store: &Store, request: &Request) -> bool {
     }
     let (first, end) = store.keys_of(request);
     !(first.0..end.0).any(|key| store.is_dirty(BlockKey(key)))
+}
+
+/// Whether an array with parity would have to read for a write. Write-back makes whole stripes of
+/// such. Long requests come in parts, which the array puts together.
+fn is_part_of_stripe(store: &Store, request: &Request) -> bool {
+    let stripe = store.attached(request.volume).stripe();
+    let least_bytes = stripe.map_or(0, |stripe| stripe.len_bytes().min(SEQUENTIAL_BYTES));
+    u64::from(request.len_bytes) < least_bytes
 }
 
 /// Whether the client waits for nothing but the write itself.

@@ -12,6 +12,7 @@ use crate::store::Store;
 use crate::store::log::Version;
 use crate::store::op::Op;
 use crate::store::sequential::SequentialDetector;
+use crate::store::stripe::Stripe;
 
 /// Blocks of one bit of "written since the origin's last flush".
 const REGION_BLOCKS: u64 = 64;
@@ -63,6 +64,8 @@ pub(crate) struct Volume {
     pub(crate) writes: SequentialDetector,
     /// When a client last read from the origin.
     pub(crate) foreground_at: Option<Nanos>,
+    /// The stripe of its origin, if that has one.
+    stripe: Option<Stripe>,
     /// When a client last wrote to the origin.
     wrote_at: Option<Nanos>,
     pub(crate) foreground_reads: u32,
@@ -124,6 +127,7 @@ impl Volume {
             reads: SequentialDetector::default(),
             writes: SequentialDetector::default(),
             foreground_at: None,
+            stripe: None,
             wrote_at: None,
             foreground_reads: 0,
             foreground_writes: 0,
@@ -186,6 +190,15 @@ impl Volume {
     /// wait for that flush, and a disk with a cache full of scattered writes takes seconds.
     pub(crate) fn owes_clients_a_flush(&self) -> bool {
         self.owes_flush || self.owed_in_flight
+    }
+
+    /// The stripe of its origin, if that has one whose borders are borders of blocks.
+    pub(crate) fn stripe(&self) -> Option<Stripe> {
+        self.stripe
+    }
+
+    pub(crate) fn set_stripe(&mut self, stripe: Option<Stripe>) {
+        self.stripe = stripe;
     }
 
     /// Whether anything was written to the origin that no flush has covered yet.
