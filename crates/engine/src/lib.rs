@@ -59,4 +59,5 @@ pub use slab::Slots;
 pub use stats::{Histogram, Stats};
 pub use store::device_times::{DeviceTimes, Transfer, TransferTimes};
 pub use store::failed::{Promise, Unsaved};
+pub use store::stripe::Stripe;
 pub use store::volumes::VolumeConfig;

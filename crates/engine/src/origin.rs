@@ -1,6 +1,7 @@
 //! Origins: how dirty data gets there, and how writers are slowed down for it.
 
 mod pace;
+mod run;
 #[cfg(test)]
 mod tests;
 pub(crate) mod throttle;

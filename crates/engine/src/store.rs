@@ -17,6 +17,7 @@ mod operations;
 pub(crate) mod renewal;
 pub(crate) mod renewal_below;
 pub(crate) mod sequential;
+pub(crate) mod stripe;
 #[cfg(test)]
 mod tests;
 pub(crate) mod volumes;

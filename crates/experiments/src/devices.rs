@@ -29,6 +29,7 @@ pub(crate) fn cached(
         ssd: ssd(cache_bytes),
         cache_bytes,
         disk: disk(origin_bytes),
+        stripe: None,
         origin_bytes,
         mode: Mode::Writeback,
         settings,

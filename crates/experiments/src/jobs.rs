@@ -152,6 +152,7 @@ pub fn run(
         cache_bytes: CACHE_BYTES / options.scale,
         disk: Box::new(options.disk()),
         origin_bytes: options.origin_bytes(),
+        stripe: None,
         mode: Mode::Writeback,
         settings: options.settings.clone(),
         cpu: options.cpu,

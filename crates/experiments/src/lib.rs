@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod after;
+pub mod arrays;
 pub mod burst;
 mod conditions;
 pub mod crossvalidate;

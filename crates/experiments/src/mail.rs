@@ -109,6 +109,7 @@ pub fn run(
             cache_bytes: 20 * GB / scale,
             disk: disk(scale),
             origin_bytes: (100 * GB / scale).next_multiple_of(4096),
+            stripe: None,
             mode,
             settings: Settings {
                 commit,

@@ -103,6 +103,7 @@ fn one(scale: u64, request_kib: u32, write: bool, cpu: CpuCost) -> Result<RaidRe
         cache_bytes: CACHE_BYTES / scale,
         disk: disk(scale),
         origin_bytes: (ORIGIN_BYTES / scale).next_multiple_of(4096),
+        stripe: None,
         mode: Mode::Writeback,
         settings: Settings::default(),
         cpu,

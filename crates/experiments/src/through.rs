@@ -126,6 +126,7 @@ fn one(writes: Writes, cpu: CpuCost) -> Result<ThroughResult, String> {
         cache_bytes: CACHE_BYTES,
         disk: devices::disk(ORIGIN_BYTES),
         origin_bytes: ORIGIN_BYTES,
+        stripe: None,
         mode: Mode::Writethrough,
         settings: Settings::default(),
         cpu,

@@ -183,6 +183,7 @@ fn run_one(policy: WritebackPolicy, cpu: CpuCost) -> Result<Vec<Bucket>, String>
         cache_bytes: CACHE_BYTES,
         disk: Box::new(Disk::new(DiskParameters::sata_7200rpm(ORIGIN_BYTES))),
         origin_bytes: ORIGIN_BYTES,
+        stripe: None,
         mode: Mode::Writeback,
         settings: Settings {
             writeback_policy: policy,

@@ -5,8 +5,8 @@ use forebay_engine::{Mode, Settings};
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{
-    Limit, Load, Order, after, burst, limit, mail, memory, missed_by_after, missed_by_burst,
-    missed_by_limit, missed_by_memory, missed_by_through, raid, through,
+    Limit, Load, Order, after, arrays, burst, limit, mail, memory, missed_by_after,
+    missed_by_burst, missed_by_limit, missed_by_memory, missed_by_through, raid, through,
 };
 use forebay_model::{Disk, DiskParameters, Ssd, SsdParameters};
 use forebay_virtual::{Cached, CpuCost, Setup};
@@ -88,6 +88,7 @@ fn what_is_read_often_outlasts_a_long_write() {
         cache_bytes: CACHE_BYTES,
         disk: Box::new(Disk::new(DiskParameters::sata_7200rpm(ORIGIN_BYTES))),
         origin_bytes: ORIGIN_BYTES,
+        stripe: None,
         mode: Mode::Writeback,
         settings: Settings::default(),
         cpu: CpuCost::ENGINE,
@@ -174,4 +175,17 @@ fn the_other_tables_run_small() {
         "{}",
         reads.hit_percent
     );
+}
+
+/// Of 64 KiB in sequence a RAID5 by itself sees parts of stripes only.
+#[test]
+fn a_raid5_sees_whole_stripes_of_a_sequence() {
+    let results = arrays::run_level("RAID5", 128, CpuCost::ENGINE, |_| ()).expect("caches");
+    let in_sequence =
+        |result: &&arrays::ArrayResult| result.in_sequence && result.request_kib < 4096;
+    for result in results.iter().filter(in_sequence) {
+        let (bare, cached) = result.partial_percent;
+        assert!(bare > 99.0 && cached < 10.0, "{bare} % and {cached} %");
+        assert!(result.ratio() > 2.0, "{}", result.ratio());
+    }
 }

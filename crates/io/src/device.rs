@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use forebay_engine::DeviceError;
+use forebay_engine::{DeviceError, Stripe};
 
 use crate::blocking::BlockingStorage;
 use crate::probe::{self, Numbers};
@@ -100,6 +100,7 @@ pub struct RealDevice {
     size_bytes: AtomicU64,
     logical_block_bytes: u32,
     optimal_bytes: Option<u32>,
+    stripe: Option<Stripe>,
     direct: bool,
     volatile_cache: bool,
     can_discard: bool,
@@ -143,6 +144,7 @@ impl RealDevice {
                 file_alignment_bytes(&file)
             },
             optimal_bytes: block.then(|| probe::optimal_bytes(numbers)).flatten(),
+            stripe: block.then(|| probe::stripe(numbers)).flatten(),
             direct,
             volatile_cache: !block || probe::has_volatile_cache(numbers),
             can_discard: !block || probe::can_discard(numbers),
@@ -210,6 +212,12 @@ impl RealDevice {
     #[must_use]
     pub fn optimal_bytes(&self) -> Option<u32> {
         self.optimal_bytes
+    }
+
+    /// The stripe of a RAID with parity, if it is one or a part of one. Files have none.
+    #[must_use]
+    pub fn stripe(&self) -> Option<Stripe> {
+        self.stripe
     }
 
     /// Whether transfers go past the page cache.

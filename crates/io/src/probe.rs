@@ -1,7 +1,11 @@
 //! Facts in /proc and /sys about a block device: its abilities, its identity, its users.
 
+mod stripe;
+
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use forebay_engine::Stripe;
 
 /// A block device's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,11 @@ pub(crate) fn can_discard(numbers: Numbers) -> bool {
 pub(crate) fn optimal_bytes(numbers: Numbers) -> Option<u32> {
     let bytes: u32 = queue(numbers, "optimal_io_size")?.parse().ok()?;
     (bytes > 0).then_some(bytes)
+}
+
+/// The stripe of a RAID with parity, if the device is one or a part of one.
+pub(crate) fn stripe(numbers: Numbers) -> Option<Stripe> {
+    stripe::find(&numbers.sysfs(), &disk_directory(numbers))
 }
 
 /// The most lasting name the kernel knows for the device.

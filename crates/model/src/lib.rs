@@ -1,4 +1,4 @@
-//! Timing models of a hard disk and a solid-state drive.
+//! Timing models of a hard disk, a solid-state drive, and an array of either.
 //!
 //! Pure state machines in virtual nanoseconds: they read no clock and move no data. The daemon
 //! puts one in front of a real device to give it the speed of a slower one; the simulator runs
@@ -8,11 +8,13 @@
 //! hold them to it.
 #![forbid(unsafe_code)]
 
+mod array;
 mod completions;
 mod disk;
 mod options;
 mod ssd;
 
+pub use array::{Array, ArrayCounters, Level};
 pub use disk::{Disk, DiskParameters};
 pub use options::{ModelOptions, OptionError};
 pub use ssd::{Fill, Ssd, SsdParameters};

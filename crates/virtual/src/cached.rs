@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use forebay_engine::{
     Action, Buf, Device, DeviceTimes, Engine, Geometry, MAX_REQUEST_BYTES, Memory, Mode, Nanos,
-    OpId, Operation, Request, RequestId, RequestKind, Settings, VolumeSlot,
+    OpId, Operation, Request, RequestId, RequestKind, Settings, Stripe, VolumeSlot,
 };
 use forebay_model::{Command, DeviceModel};
 
@@ -56,6 +56,8 @@ pub struct Setup {
     pub disk: Box<dyn DeviceModel>,
     /// Its size, in bytes.
     pub origin_bytes: u64,
+    /// The stripe of the origin device, if it is a RAID with parity.
+    pub stripe: Option<Stripe>,
     /// The volume's mode.
     pub mode: Mode,
     /// The cache's settings.
@@ -96,8 +98,9 @@ impl Cached {
     pub fn new(setup: Setup) -> Result<Cached, String> {
         let geometry = Geometry::for_device(setup.cache_bytes, 4096, Some(1), 1)
             .map_err(|error| error.to_string())?;
-        let (engine, volume, mut memory) =
+        let (mut engine, volume, mut memory) =
             new_shard(geometry, setup.settings, setup.origin_bytes, setup.mode)?;
+        engine.set_stripe(volume, setup.stripe);
         let data = memory
             .alloc(MAX_REQUEST_BYTES as usize)
             .ok_or("no memory for requests")?;

@@ -90,6 +90,14 @@ fn write_page(page: &mut String, status: &Status) -> std::fmt::Result {
         )?;
     }
     for volume in &status.volumes {
+        if let Some(stripe_bytes) = volume.stripe_bytes {
+            writeln!(
+                page,
+                "The origin of {} has stripes of {}: write-back keeps them whole.",
+                volume.name,
+                units::size(stripe_bytes),
+            )?;
+        }
         let cache = status.cache.as_ref();
         let cache = cache.and_then(|cache| device_speed::long_writes(&cache.speed));
         if let (Some(cache), Some(origin)) =

@@ -261,6 +261,9 @@ pub(crate) struct VolumeStatus {
     pub(crate) size_bytes: u64,
     pub(crate) cached_bytes: u64,
     pub(crate) dirty_bytes: u64,
+    /// The stripe of its origin, if that is a RAID with parity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stripe_bytes: Option<u64>,
     /// The speed of its origin, learnt from its operations.
     #[serde(default)]
     pub(crate) origin_speed: DeviceSpeed,
@@ -478,6 +481,7 @@ pub(crate) fn example() -> Status {
             size_bytes: 1 << 30,
             cached_bytes: 80 << 20,
             dirty_bytes: 8 << 20,
+            stripe_bytes: None,
             origin_speed: DeviceSpeed::new(),
             read_latency: Latency::default(),
             read_hit_latency: Latency::default(),

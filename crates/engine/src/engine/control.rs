@@ -13,6 +13,7 @@ use crate::settings::{Commit, Mode, Settings};
 use crate::spare::Spare;
 use crate::stats::Stats;
 use crate::store::device_times::DeviceTimes;
+use crate::store::stripe::Stripe;
 use crate::store::volumes::{Volume, VolumeConfig};
 
 /// A dirty block of the log.
@@ -215,6 +216,16 @@ impl Engine {
             volume.own = own;
             self.store.stir();
             self.renew_admission();
+        }
+    }
+
+    /// Says the stripe of a volume's origin, which write-back keeps whole; `None` for an origin without
+    /// parity. A stripe with a border inside a block does not count.
+    pub fn set_stripe(&mut self, slot: VolumeSlot, stripe: Option<Stripe>) {
+        let block_bytes = self.store.block_bytes() as u64;
+        let volume = self.store.volumes.get_mut(usize::from(slot.0));
+        if let Some(volume) = volume.and_then(Option::as_mut) {
+            volume.set_stripe(stripe.filter(|stripe| stripe.fits(block_bytes)));
         }
     }
 

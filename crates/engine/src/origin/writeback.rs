@@ -14,6 +14,7 @@ use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, Volum
 use crate::map::origin_locks::OriginWriter;
 use crate::origin::Origin;
 use crate::origin::pace::Pace;
+use crate::origin::run::{Longest, Run};
 use crate::origin::writeback_reads::Reads;
 use crate::planted::{self, Bug};
 use crate::settings::WritebackPolicy;
@@ -57,6 +58,8 @@ pub(crate) struct Writeback {
     sweep: Vec<BlockKey>,
     at: usize,
     in_flight: u32,
+    /// Bytes of the runs in flight.
+    in_flight_bytes: usize,
     next_check: Option<Nanos>,
     /// No new sweep is planned before: the last one found nothing due.
     next_plan: Nanos,
@@ -255,7 +258,12 @@ impl Origin {
             depth = depth.min(LIMITED_DEPTH);
         }
         let mut looked = false;
-        while self.writeback.in_flight < depth && self.pressure_allows(pressure) {
+        // Stripes are longer than runs; together they take no more memory.
+        let most_bytes = depth as usize * store.settings.writeback_run_bytes as usize;
+        while self.writeback.in_flight < depth
+            && self.writeback.in_flight_bytes < most_bytes
+            && self.pressure_allows(pressure)
+        {
             let Some(key) = self.next_due(store) else {
                 if looked {
                     break;
@@ -389,7 +397,7 @@ impl Origin {
 
     /// The slot of a block that may go to the origin now: dirty, its entry durable (I4), no other
     /// origin write of it in flight (I11), not there already.
-    fn may_write_back(&self, store: &Store, key: BlockKey) -> Option<Slot> {
+    pub(super) fn may_write_back(&self, store: &Store, key: BlockKey) -> Option<Slot> {
         let slot = store.index.find(key)?;
         self.is_due(store, key, slot).then_some(slot)
     }
@@ -509,25 +517,20 @@ impl Origin {
         };
         let block_bytes = store.block_bytes();
         let longest_bytes = store.settings.writeback_run_bytes as usize;
-        let longest = match pressure {
+        let now_bytes = match pressure {
             Pressure::Limited => longest_bytes.min(RATE_LIMIT.0),
             Pressure::Shared => longest_bytes.min(STREAM_RUN_BYTES),
             _ => longest_bytes,
-        } / block_bytes;
-        let zero = self
-            .may_write_back(store, key)
-            .is_some_and(|slot| store.index.flags(slot).zero());
-        let same = |origin: &Origin, store: &Store, key: BlockKey| {
-            let slot = origin.may_write_back(store, key)?;
-            (store.index.flags(slot).zero() == zero && store.volume_of(key) == Some(volume))
-                .then_some(slot)
         };
-        let mut slots: SmallVec<[Slot; 32]> = SmallVec::new();
-        while slots.len() < longest.max(1)
-            && let Some(slot) = same(self, store, key.plus(slots.len() as u64))
-        {
-            slots.push(slot);
-        }
+        let longest = Longest {
+            now: now_bytes / block_bytes,
+            alone: longest_bytes / block_bytes,
+        };
+        let Run {
+            key,
+            mut slots,
+            zero,
+        } = self.run_of(store, volume, key, longest);
         let buf = if zero {
             None
         } else {
@@ -561,7 +564,13 @@ impl Origin {
             self.writeback.pace.spend(count);
         }
         let moved = count as usize * block_bytes;
+        self.writeback.in_flight_bytes += moved;
         self.writeback.allowed_bytes = self.writeback.allowed_bytes.saturating_sub(moved);
+        // A stripe that is kept whole beside a client is paid for with the portions to come.
+        if now_bytes < longest_bytes && moved > now_bytes.max(block_bytes) {
+            let portions = (moved - now_bytes) / allowance(store, pressure);
+            self.writeback.next_allowance.0 += RATE_LIMIT.1.0 * portions as u64;
+        }
         let Some(_buf) = buf else {
             self.write_run(store, id);
             return true;
@@ -661,6 +670,7 @@ impl Origin {
             self.spare.free(buf, memory);
         }
         self.writeback.in_flight -= 1;
+        self.writeback.in_flight_bytes -= job.versions.len() * store.block_bytes();
     }
 }
 

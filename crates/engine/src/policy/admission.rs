@@ -257,7 +257,11 @@ impl Policy {
             }
             return Some(BypassReason::NoRoom);
         }
-        ends_sooner_on_origin(store, request).then_some(BypassReason::OriginSooner)
+        if is_part_of_stripe(store, request) {
+            return None;
+        }
+        let goes_past = ends_sooner_on_origin(store, request) || origin_keeps_up(store, request);
+        goes_past.then_some(BypassReason::OriginSooner)
     }
 
     /// Why these blocks are not let in, if they are not.
@@ -329,8 +333,7 @@ fn is_below_mark(store: &Store) -> bool {
 /// that flushes each write for the origin's flush.
 fn ends_sooner_on_origin(store: &Store, request: &Request) -> bool {
     let len_bytes = u64::from(request.len_bytes);
-    let is_plain = request.kind == RequestKind::Write { fua: false };
-    if !is_plain || len_bytes < LONG_BYTES || store.sync_writer.is_one() {
+    if !is_plain_write(store, request) || len_bytes < LONG_BYTES {
         return false;
     }
     let times = &store.operations.times;
@@ -340,6 +343,29 @@ fn ends_sooner_on_origin(store: &Store, request: &Request) -> bool {
     };
     let (first, end) = store.keys_of(request);
     is_sooner && (first.0..end.0).all(|key| store.index.find(BlockKey(key)).is_none())
+}
+
+/// Whether a long write goes past a cache device that gains nothing for it. Clean blocks are dropped
+/// first (I4): on their next write they are not cached any more. Dirty ones stay (I5).
+fn origin_keeps_up(store: &Store, request: &Request) -> bool {
+    if !is_plain_write(store, request) || !store.operations.times.origin_keeps_up(request.volume) {
+        return false;
+    }
+    let (first, end) = store.keys_of(request);
+    !(first.0..end.0).any(|key| store.is_dirty(BlockKey(key)))
+}
+
+/// Whether an array with parity would have to read for a write. Write-back makes whole stripes of
+/// such. Long requests come in parts, which the array puts together.
+fn is_part_of_stripe(store: &Store, request: &Request) -> bool {
+    let stripe = store.attached(request.volume).stripe();
+    let least_bytes = stripe.map_or(0, |stripe| stripe.len_bytes().min(SEQUENTIAL_BYTES));
+    u64::from(request.len_bytes) < least_bytes
+}
+
+/// Whether the client waits for nothing but the write itself.
+fn is_plain_write(store: &Store, request: &Request) -> bool {
+    request.kind == RequestKind::Write { fua: false } && !store.sync_writer.is_one()
 }
 
 /// Whether a promotion would find a place at once.

@@ -4,6 +4,10 @@
 //! A figure forgets: each new one counts a fixed share of it. Short transfers are sampled, so that
 //! a hit pays next to nothing for it.
 
+mod long_run;
+
+use long_run::LongRun;
+
 use crate::interface::{Device, Nanos, OpId, Operation, VolumeSlot, total_bytes};
 use crate::slab::SlabId;
 
@@ -117,16 +121,23 @@ impl Window {
     }
 }
 
+/// Writes that a flush covers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unflushed {
+    /// Bytes of long ones.
+    bytes: u64,
+    /// There are short ones too: how much of the flush is theirs is not known.
+    has_short: bool,
+}
+
 /// Time that flushes take for what was written before them. A disk takes long writes into its own
 /// cache sooner than onto its platters; the next flush pays the difference.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flushes {
-    /// When the one in flight began.
-    began_at: Option<Nanos>,
-    /// Bytes of long writes that have ended since the last flush.
-    bytes: u64,
-    /// Short writes ended too: how much of the next flush is theirs is not known.
-    has_short: bool,
+    /// The one in flight: when it began, and what it covers.
+    in_flight: Option<(Nanos, Unflushed)>,
+    /// What has ended since the last one began.
+    next: Unflushed,
     /// The average time for each MiB of long writes, in nanoseconds.
     ns_per_mib: u64,
 }
@@ -134,25 +145,32 @@ struct Flushes {
 impl Flushes {
     fn wrote(&mut self, transfer: Transfer, len_bytes: u64) {
         match transfer {
-            Transfer::LongWrite => self.bytes += len_bytes,
-            Transfer::ShortWrite => self.has_short = true,
+            Transfer::LongWrite => self.next.bytes += len_bytes,
+            Transfer::ShortWrite => self.next.has_short = true,
             Transfer::ShortRead | Transfer::LongRead | Transfer::Flush => {}
         }
     }
 
+    /// What ends while it is in flight is covered by the next one.
+    fn begins(&mut self, now: Nanos) {
+        self.in_flight = Some((now, std::mem::take(&mut self.next)));
+    }
+
     fn ends(&mut self, took: u64) {
-        if self.bytes >= MIB && !self.has_short {
-            let each = (u128::from(took) * u128::from(MIB) / u128::from(self.bytes)) as u64;
+        let Some((_, covered)) = self.in_flight.take() else {
+            return;
+        };
+        if covered.bytes >= MIB && !covered.has_short {
+            let each = (u128::from(took) * u128::from(MIB) / u128::from(covered.bytes)) as u64;
             self.ns_per_mib = (self.ns_per_mib * (AVERAGED_FLUSHES - 1) + each) / AVERAGED_FLUSHES;
         }
-        (self.began_at, self.bytes, self.has_short) = (None, 0, false);
     }
 
     /// The time that flushes cost a long write that is issued now: its part of the next one, behind
     /// the rest of the one in flight, which usually takes `mean_ns`.
     fn cost(&self, now: Nanos, mean_ns: u64, len_bytes: u64) -> Nanos {
         let own = (u128::from(self.ns_per_mib) * u128::from(len_bytes) / u128::from(MIB)) as u64;
-        let left = (self.began_at).map_or(0, |at| mean_ns.saturating_sub(now.since(at).0));
+        let left = (self.in_flight).map_or(0, |(at, _)| mean_ns.saturating_sub(now.since(at).0));
         Nanos(own + left)
     }
 }
@@ -163,6 +181,7 @@ struct Known {
     times: DeviceTimes,
     windows: [Window; Transfer::NAMES.len()],
     flushes: Flushes,
+    long_run: LongRun,
     /// Bytes of long transfers in flight.
     queued_bytes: u64,
 }
@@ -232,8 +251,11 @@ impl Times {
             Operation::Discard { .. } | Operation::WriteZeroes { .. } => return op,
         };
         let now = self.now;
+        if counts_in_the_long_run(transfer) {
+            self.known(device).long_run.begins(now);
+        }
         if transfer == Transfer::Flush {
-            self.known(device).flushes.began_at = Some(now);
+            self.known(device).flushes.begins(now);
         }
         if is_long(transfer) {
             let known = self.known(device);
@@ -273,14 +295,20 @@ impl Times {
         if !went_well {
             // A device that refuses everything at once is not fast.
             known.times.kinds[kind].bytes_per_second = 0;
+            if counts_in_the_long_run(timed.transfer) {
+                known.long_run.fails();
+            }
             if timed.transfer == Transfer::Flush {
-                known.flushes.began_at = None;
+                known.flushes.in_flight = None;
             }
             if is_long(timed.transfer) {
                 known.queued_bytes -= timed.len_bytes;
                 known.windows[kind].fails();
             }
             return;
+        }
+        if counts_in_the_long_run(timed.transfer) {
+            known.long_run.ends(now, timed.len_bytes);
         }
         let times = &mut known.times.kinds[kind];
         let took = now.since(timed.at).0;
@@ -338,6 +366,18 @@ impl Times {
         known.map_or_else(DeviceTimes::default, |known| known.times)
     }
 
+    /// Whether the origin of a volume takes long writes about as fast as the cache device, in the long
+    /// run; false where that is not known. What the cache takes is read again and written to the
+    /// origin later, so that a cache device that is a third faster gains nothing.
+    pub(crate) fn origin_keeps_up(&self, volume: VolumeSlot) -> bool {
+        let origin = self.origins.get(usize::from(volume.0));
+        let origin = origin.and_then(|origin| origin.long_run.rate(self.now));
+        match (self.cache.long_run.rate(self.now), origin) {
+            (Some(cache), Some(origin)) => origin > cache / 4 * 3,
+            _ => false,
+        }
+    }
+
     /// The time after which a long write of so many bytes would end on the cache device, and on the
     /// origin of a volume, with its part of a flush; `None` for a device of which that is not known, or was long ago.
     pub(crate) fn long_write_takes(
@@ -351,6 +391,10 @@ impl Times {
             origin.and_then(|origin| origin.long_write_takes(self.now, len_bytes)),
         )
     }
+}
+
+fn counts_in_the_long_run(transfer: Transfer) -> bool {
+    matches!(transfer, Transfer::LongWrite | Transfer::Flush)
 }
 
 fn is_long(transfer: Transfer) -> bool {
@@ -476,6 +520,34 @@ mod tests {
         times.now = times.now.after(Nanos(400_000_000));
         times.ends(op, true);
         assert!(takes(&times) < 7_000);
+    }
+
+    #[test]
+    fn writes_that_end_during_a_flush_are_covered_by_the_next() {
+        let mut times = Times::default();
+        let flush = |times: &mut Times| times.begins(OpId(9), ORIGIN, &Operation::Flush);
+        for _ in 0..8 {
+            let op = flush(&mut times);
+            writes(&mut times, ORIGIN, 64, Nanos(3_000_000));
+            times.now = times.now.after(Nanos(64_000_000));
+            times.ends(op, true);
+        }
+        // 3 ms into the disk's own cache, and 4 of each flush.
+        let (_, origin) = times.long_write_takes(VolumeSlot(1), 1 << 20);
+        let takes = origin.expect("known").0 / 1000;
+        assert!((6_900..7_100).contains(&takes), "{takes}");
+    }
+
+    #[test]
+    fn an_origin_keeps_up_if_it_is_hardly_slower_in_the_long_run() {
+        let mut times = Times::default();
+        let volume = VolumeSlot(1);
+        writes(&mut times, Device::Cache(0), 64, Nanos(10_000_000));
+        assert!(!times.origin_keeps_up(volume), "not known");
+        writes(&mut times, ORIGIN, 64, Nanos(13_000_000));
+        assert!(times.origin_keeps_up(volume));
+        writes(&mut times, ORIGIN, 64, Nanos(14_000_000));
+        assert!(!times.origin_keeps_up(volume));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::store::Store;
 use crate::store::log::Version;
 use crate::store::op::Op;
 use crate::store::sequential::SequentialDetector;
+use crate::store::stripe::Stripe;
 
 /// Blocks of one bit of "written since the origin's last flush".
 const REGION_BLOCKS: u64 = 64;
@@ -19,8 +20,8 @@ const REGION_BLOCKS: u64 = 64;
 /// Unflushed origin writes are flushed after this long, so that their blocks become clean and may
 /// be promoted.
 const ORIGIN_FLUSH_INTERVAL: Nanos = Nanos(500_000_000);
-/// As long as a client writes through and little is dirty by it: a disk sorts what its own cache
-/// holds, and each flush leaves it nothing to sort.
+/// As long as a client writes past the cache, or through it and little is dirty by it: a disk sorts
+/// what its own cache holds, and each flush leaves it nothing to sort.
 const ORIGIN_FLUSH_MOST: Nanos = Nanos(5_000_000_000);
 /// A client that wrote this lately goes on.
 const GOES_ON: Nanos = Nanos(15_000_000);
@@ -63,6 +64,8 @@ pub(crate) struct Volume {
     pub(crate) writes: SequentialDetector,
     /// When a client last read from the origin.
     pub(crate) foreground_at: Option<Nanos>,
+    /// The stripe of its origin, if that has one.
+    stripe: Option<Stripe>,
     /// When a client last wrote to the origin.
     wrote_at: Option<Nanos>,
     pub(crate) foreground_reads: u32,
@@ -99,11 +102,12 @@ pub(crate) enum OriginWaiter {
 
 impl Volume {
     /// When unflushed writes of its origin are to be flushed; `may_wait` where no room is wanted of
-    /// them.
+    /// those that become clean then.
     fn flush_due_at(&self, may_wait: bool) -> Option<Nanos> {
         let since = self.unflushed_since?;
         let least = since.after(ORIGIN_FLUSH_INTERVAL);
-        if !may_wait || !self.config.mode.writes().are_through() {
+        let waits_through = may_wait && self.config.mode.writes().are_through();
+        if !self.written.is_empty() && !waits_through {
             return Some(least);
         }
         let most = since.after(ORIGIN_FLUSH_MOST);
@@ -123,6 +127,7 @@ impl Volume {
             reads: SequentialDetector::default(),
             writes: SequentialDetector::default(),
             foreground_at: None,
+            stripe: None,
             wrote_at: None,
             foreground_reads: 0,
             foreground_writes: 0,
@@ -185,6 +190,15 @@ impl Volume {
     /// wait for that flush, and a disk with a cache full of scattered writes takes seconds.
     pub(crate) fn owes_clients_a_flush(&self) -> bool {
         self.owes_flush || self.owed_in_flight
+    }
+
+    /// The stripe of its origin, if that has one whose borders are borders of blocks.
+    pub(crate) fn stripe(&self) -> Option<Stripe> {
+        self.stripe
+    }
+
+    pub(crate) fn set_stripe(&mut self, stripe: Option<Stripe>) {
+        self.stripe = stripe;
     }
 
     /// Whether anything was written to the origin that no flush has covered yet.

@@ -7,12 +7,12 @@ use std::time::Instant;
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{
-    after, burst, crossvalidate, limit, mail, memory, policies, raid, through, writeback,
+    after, arrays, burst, crossvalidate, limit, mail, memory, policies, raid, through, writeback,
 };
 use forebay_virtual::CpuCost;
 
 const USAGE: &str =
-    "usage: forebay-experiments [jobs] [limit] [burst] [after] [through] [memory] [mail] [raid] [writeback] [options]
+    "usage: forebay-experiments [jobs] [limit] [burst] [after] [through] [memory] [mail] [raid] [arrays] [writeback] [options]
        forebay-experiments policies --help
   which to run; all without a name
   --markdown FILE  replace the tables in this document, between its marks
@@ -89,7 +89,7 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
             "jobs" | "limit" | "burst" | "after" | "through" | "memory" | "mail" | "raid"
-            | "writeback" => arguments.names.push(word),
+            | "arrays" | "writeback" => arguments.names.push(word),
             "--markdown" => arguments.markdown = Some(value()?),
             "--scale" => {
                 arguments.scale = value()?
@@ -177,6 +177,11 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
     if wanted("raid") {
         all.raid = raid::run(arguments.scale, CpuCost::NBD, |result| {
             say(report::raid_line(result));
+        })?;
+    }
+    if wanted("arrays") {
+        all.arrays = arrays::run(arguments.scale, CpuCost::ENGINE, |result| {
+            say(report::array_line(result));
         })?;
     }
     if wanted("writeback") {

@@ -72,6 +72,7 @@ pub fn markdown(all: &Everything) -> Result<String, String> {
     if !all.raid.is_empty() {
         raid(&mut text, all)?;
     }
+    super::arrays::table(&mut text, &all.arrays);
     if !all.writeback.is_empty() {
         super::writeback::tables(&mut text, &all.writeback);
     }
@@ -154,7 +155,7 @@ fn after(text: &mut String, result: Option<&AfterResult>) {
     line(text, "");
 }
 
-fn line(text: &mut String, line: &str) {
+pub(super) fn line(text: &mut String, line: &str) {
     writeln!(text, "{line}").expect("a string takes everything");
 }
 

@@ -1,11 +1,13 @@
 //! Results of the runs.
 
+mod arrays;
 mod markdown;
 mod writeback;
 
 pub use markdown::{between_marks, markdown};
 
 use crate::after::AfterResult;
+use crate::arrays::ArrayResult;
 use crate::burst::BurstResult;
 use crate::conditions::{
     missed_by_after, missed_by_burst, missed_by_jobs, missed_by_limit, missed_by_memory,
@@ -39,6 +41,8 @@ pub struct Everything {
     pub mail: Vec<MailResult>,
     /// The RAID table's rows.
     pub raid: Vec<RaidResult>,
+    /// Writes to arrays.
+    pub arrays: Vec<ArrayResult>,
     /// The write-back policies.
     pub writeback: Vec<PolicyResult>,
 }
@@ -141,5 +145,26 @@ pub fn raid_line(result: &RaidResult) -> String {
         kibps(&result.ssd),
         kibps(&result.cached),
         result.hit_percent,
+    )
+}
+
+/// A load on an array in one line.
+#[must_use]
+pub fn array_line(result: &ArrayResult) -> String {
+    format!(
+        "arrays: {}, {} SSD, {} {} KiB: bare {:.0}, Forebay {:.0} KiB/s, {:.3} of the array, {:.0} and {:.0} % of stripes in part",
+        result.level,
+        result.ssds,
+        if result.in_sequence {
+            "sequential"
+        } else {
+            "random"
+        },
+        result.request_kib,
+        result.bare.write.kibps,
+        result.cached.write.kibps,
+        result.ratio(),
+        result.partial_percent.0,
+        result.partial_percent.1,
     )
 }

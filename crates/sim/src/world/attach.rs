@@ -300,6 +300,7 @@ impl World<'_> {
         }
         let count = self.volumes.len() as u16;
         let own: Vec<_> = (0..count).map(|volume| self.own_settings(volume)).collect();
+        let stripes: Vec<_> = (0..count).map(|volume| self.stripe(volume)).collect();
         for (at, volume) in (0..).zip(&mut self.volumes) {
             let mut records = superblock.volumes.iter();
             let record = records.find(|record| record.id == volume.record_id);
@@ -318,6 +319,9 @@ impl World<'_> {
                 for engine in self.hosts.iter_mut().flat_map(|host| host.engines()) {
                     engine.set_volume_settings(VolumeSlot(at), own);
                 }
+            }
+            for engine in self.hosts.iter_mut().flat_map(|host| host.engines()) {
+                engine.set_stripe(VolumeSlot(at), stripes[usize::from(at)]);
             }
             let is_away = away[usize::from(at)];
             let slot = if is_away {

@@ -15,6 +15,7 @@ mod own;
 mod resize;
 mod served;
 mod steps;
+mod stripes;
 mod touched;
 
 use std::cmp::Reverse;

@@ -256,6 +256,9 @@ impl Worker {
     /// Has operations on a volume's origin go to its device.
     fn route_volume(&mut self, slot: VolumeSlot, volume: ServedVolume) {
         let TimedDevice { device, emulation } = &volume.origin;
+        let stripe = device.stripe();
+        self.engines()
+            .for_each(|engine| engine.set_stripe(slot, stripe));
         let device = self
             .driver
             .add_device(&mut self.ring, Arc::clone(device), emulation.as_ref());

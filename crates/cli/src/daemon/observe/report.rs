@@ -147,6 +147,7 @@ fn away(volume: &AwayVolume, parts: &[Part], block_bytes: u64) -> VolumeStatus {
         size_bytes: volume.kept.map_or(0, |(_, size_bytes)| size_bytes),
         cached_bytes: own().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
         dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
+        stripe_bytes: None,
         origin_speed: DeviceSpeed::new(),
         read_latency: Latency::default(),
         read_hit_latency: Latency::default(),
@@ -179,6 +180,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
                 .map_or("uncached", Mode::name);
             let times = times_of(&parts, volume.slot);
             VolumeStatus {
+                stripe_bytes: volume.device.stripe().map(|stripe| stripe.len_bytes()),
                 origin_speed: origin_speed(&parts, volume.slot),
                 read_latency: Latency::of(&times.read()),
                 read_hit_latency: Latency::of(&times.read_hit),

@@ -77,6 +77,9 @@ impl Status {
                 size(volume.cached_bytes),
                 size(volume.dirty_bytes),
             )?;
+            if let Some(stripe_bytes) = volume.stripe_bytes {
+                writeln!(out, "  stripe of the origin: {}", size(stripe_bytes))?;
+            }
             if let Some(speed) = device_speed::in_words(&volume.origin_speed) {
                 writeln!(out, "  speed of the origin: {speed}")?;
             }
@@ -210,6 +213,13 @@ mod tests {
             "{page}"
         );
         assert!(page.ends_with("no trouble\n"), "{page}");
+        assert!(!page.contains("stripe"), "{page}");
+        status.volumes[0].stripe_bytes = Some(1536 << 10);
+        let page = status.page(None);
+        assert!(
+            page.contains("\n  stripe of the origin: 1.5 MiB\n"),
+            "{page}"
+        );
         status.lately.failed_requests = 7;
         status.trouble = crate::report::trouble::of(&status);
         let page = status.page(None);

@@ -79,6 +79,7 @@ fn cached(
         ssd: config::model(&args.simulation.cache_model)?.build(cache_bytes),
         cache_bytes,
         disk: config::model(&args.simulation.origin_model)?.build(origin_bytes),
+        stripe: None,
         origin_bytes,
         mode: args.simulation.mode,
         settings,

@@ -1,0 +1,101 @@
+//! The rate of long writes in the long run, with the flushes among them.
+//!
+//! A device takes a burst into memory of its own, so that its rate over a few MiB says nothing of
+//! the rate at which it goes on.
+
+use crate::interface::Nanos;
+
+/// More than a device's own memory takes, in most cases.
+const WINDOW_BYTES: u64 = 64 << 20;
+/// A rate that was not renewed for so long tells nothing of now: an SSD left alone recovers, and a
+/// disk has other clients. Long, as a device that is the slower one is not written to meanwhile, and
+/// each attempt costs a window.
+const STALE: Nanos = Nanos(60 * Nanos::SECOND.0);
+
+/// Long writes and flushes of a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LongRun {
+    in_flight: u32,
+    busy_since: Nanos,
+    busy: Nanos,
+    bytes: u64,
+    /// The last window's rate, in bytes a second, and its end.
+    known: Option<(u64, Nanos)>,
+}
+
+impl LongRun {
+    pub(super) fn begins(&mut self, now: Nanos) {
+        if self.in_flight == 0 {
+            self.busy_since = now;
+        }
+        self.in_flight += 1;
+    }
+
+    /// A long write of so many bytes has ended, or a flush (of none).
+    pub(super) fn ends(&mut self, now: Nanos, len_bytes: u64) {
+        self.in_flight -= 1;
+        self.bytes += len_bytes;
+        self.busy.0 += now.since(self.busy_since).0;
+        self.busy_since = now;
+        if self.bytes < WINDOW_BYTES {
+            return;
+        }
+        let seconds = self.busy.0.max(1) as f64 / 1e9;
+        self.known = Some(((self.bytes as f64 / seconds) as u64, now));
+        (self.bytes, self.busy) = (0, Nanos(0));
+    }
+
+    /// A device that refuses has no rate.
+    pub(super) fn fails(&mut self) {
+        self.in_flight -= 1;
+        (self.bytes, self.busy, self.known) = (0, Nanos(0), None);
+    }
+
+    /// The rate in bytes a second, if it is known.
+    pub(super) fn rate(&self, now: Nanos) -> Option<u64> {
+        let (rate, at) = self.known?;
+        (now.since(at) <= STALE).then_some(rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes of 1 MiB one after the other, each of which takes so long, a flush after each eight.
+    fn writes(run: &mut LongRun, now: &mut Nanos, count: u32, each: Nanos, flush: Nanos) {
+        for at in 1..=count {
+            run.begins(*now);
+            *now = now.after(each);
+            run.ends(*now, 1 << 20);
+            if at.is_multiple_of(8) {
+                run.begins(*now);
+                *now = now.after(flush);
+                run.ends(*now, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn flushes_count_and_a_burst_does_not() {
+        let (mut run, mut now) = (LongRun::default(), Nanos(0));
+        writes(&mut run, &mut now, 63, Nanos(2_000_000), Nanos(0));
+        assert_eq!(run.rate(now), None, "a burst");
+        let (mut run, mut now) = (LongRun::default(), Nanos(0));
+        writes(&mut run, &mut now, 256, Nanos(2_000_000), Nanos(64_000_000));
+        // 2 ms a MiB, and 8 for its part of a flush.
+        let rate = run.rate(now).expect("known");
+        assert!((100_000_000..112_000_000).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn a_rate_is_forgotten_after_a_minute_or_a_failure() {
+        let (mut run, mut now) = (LongRun::default(), Nanos(0));
+        writes(&mut run, &mut now, 64, Nanos(2_000_000), Nanos(0));
+        assert!(run.rate(now).is_some());
+        assert!(run.rate(now.after(Nanos(61 * Nanos::SECOND.0))).is_none());
+        run.begins(now);
+        run.fails();
+        assert!(run.rate(now).is_none());
+    }
+}
