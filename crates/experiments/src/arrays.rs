@@ -24,6 +24,8 @@ const LEVELS: [(Level, &str); 4] = [
 /// Result of a load on an array.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrayResult {
+    /// By how much everything was smaller.
+    pub scale: u64,
     /// The array's name.
     pub level: &'static str,
     /// SSDs of the cache: one, or a RAID0 of four.
@@ -130,6 +132,7 @@ pub fn run_level(
             for ssds in [1, 4] {
                 let (cached, partial) = behind(level, scale, ssds, cpu, &load)?;
                 let result = ArrayResult {
+                    scale,
                     level: name,
                     ssds,
                     request_kib,

@@ -162,7 +162,10 @@ impl Flushes {
         };
         if covered.bytes >= MIB && !covered.has_short {
             let each = (u128::from(took) * u128::from(MIB) / u128::from(covered.bytes)) as u64;
-            self.ns_per_mib = (self.ns_per_mib * (AVERAGED_FLUSHES - 1) + each) / AVERAGED_FLUSHES;
+            self.ns_per_mib = match self.ns_per_mib {
+                0 => each,
+                old => (old * (AVERAGED_FLUSHES - 1) + each) / AVERAGED_FLUSHES,
+            };
         }
     }
 
@@ -308,7 +311,10 @@ impl Times {
             return;
         }
         if counts_in_the_long_run(timed.transfer) {
-            known.long_run.ends(now, timed.len_bytes);
+            let is_write = timed.transfer == Transfer::LongWrite;
+            known
+                .long_run
+                .ends(now, is_write.then_some(timed.len_bytes));
         }
         let times = &mut known.times.kinds[kind];
         let took = now.since(timed.at).0;
@@ -505,12 +511,16 @@ mod tests {
             times.ends(op, true);
         }
         // 3 ms into the disk's own cache, 4 from there: 150 MB/s.
-        assert!((6_900..7_000).contains(&takes(&times)), "{}", takes(&times));
+        assert!(
+            (6_900..=7_000).contains(&takes(&times)),
+            "{}",
+            takes(&times)
+        );
         let op = flush(&mut times);
         times.now = times.now.after(Nanos(100_000_000));
         assert!(takes(&times) > 150_000, "behind the flush");
         times.ends(op, true);
-        assert!(takes(&times) < 7_000, "a flush of nothing tells nothing");
+        assert!(takes(&times) <= 7_000, "a flush of nothing tells nothing");
         // A flush of short writes in no order is no price of long ones.
         while !times.wants(4096) {}
         let op = times.begins(OpId(0), ORIGIN, &write(4096));
@@ -519,7 +529,7 @@ mod tests {
         let op = flush(&mut times);
         times.now = times.now.after(Nanos(400_000_000));
         times.ends(op, true);
-        assert!(takes(&times) < 7_000);
+        assert!(takes(&times) <= 7_000);
     }
 
     #[test]
@@ -542,11 +552,16 @@ mod tests {
     fn an_origin_keeps_up_if_it_is_hardly_slower_in_the_long_run() {
         let mut times = Times::default();
         let volume = VolumeSlot(1);
-        writes(&mut times, Device::Cache(0), 64, Nanos(10_000_000));
+        let long_run = |times: &mut Times, device: Device, each: Nanos| {
+            writes(times, device, 64, each);
+            let op = times.begins(OpId(9), device, &Operation::Flush);
+            times.ends(op, true);
+        };
+        long_run(&mut times, Device::Cache(0), Nanos(10_000_000));
         assert!(!times.origin_keeps_up(volume), "not known");
-        writes(&mut times, ORIGIN, 64, Nanos(13_000_000));
+        long_run(&mut times, ORIGIN, Nanos(13_000_000));
         assert!(times.origin_keeps_up(volume));
-        writes(&mut times, ORIGIN, 64, Nanos(14_000_000));
+        long_run(&mut times, ORIGIN, Nanos(14_000_000));
         assert!(!times.origin_keeps_up(volume));
     }
 

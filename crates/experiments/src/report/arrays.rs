@@ -4,10 +4,12 @@ use super::markdown::line;
 use crate::arrays::ArrayResult;
 
 pub(super) fn table(text: &mut String, results: &[ArrayResult]) {
-    if results.is_empty() {
+    let Some(first) = results.first() else {
         return;
-    }
+    };
     line(text, "### Writes to arrays of four disks\n");
+    let scale = first.scale;
+    line(text, &format!("Everything is {scale} times smaller.\n"));
     line(
         text,
         "| array | cache on | write | bare, KiB/s | Forebay, KiB/s | of the array | stripes in part, bare, % | behind Forebay, % |\n|---|---|---|---|---|---|---|---|",

@@ -7,7 +7,7 @@ use crate::rng::Rng;
 
 const STRIPE_PURPOSE: u64 = 67;
 /// Shares of plans with a stripe at all, and of their volumes, in percent.
-const PLANS: u64 = 20;
+const PLANS: u64 = 40;
 const VOLUMES: u64 = 70;
 
 impl World<'_> {

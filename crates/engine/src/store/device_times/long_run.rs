@@ -1,11 +1,13 @@
 //! The rate of long writes in the long run, with the flushes among them.
 //!
-//! A device takes a burst into memory of its own, so that its rate over a few MiB says nothing of
-//! the rate at which it goes on.
+//! A device takes a burst into memory of its own, a disk 64 MiB and four disks 256, so that its rate
+//! over a few MiB says nothing of the rate at which it goes on. So a window ends with a flush, which
+//! leaves nothing there. One in which the device was idle for most of the time does not count: it
+//! emptied its memory meanwhile.
 
 use crate::interface::Nanos;
 
-/// More than a device's own memory takes, in most cases.
+/// A window has so many bytes at least.
 const WINDOW_BYTES: u64 = 64 << 20;
 /// A rate that was not renewed for so long tells nothing of now: an SSD left alone recovers, and a
 /// disk has other clients. Long, as a device that is the slower one is not written to meanwhile, and
@@ -16,6 +18,8 @@ const STALE: Nanos = Nanos(60 * Nanos::SECOND.0);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LongRun {
     in_flight: u32,
+    /// The beginning of the window.
+    began_at: Option<Nanos>,
     busy_since: Nanos,
     busy: Nanos,
     bytes: u64,
@@ -28,27 +32,32 @@ impl LongRun {
         if self.in_flight == 0 {
             self.busy_since = now;
         }
+        self.began_at.get_or_insert(now);
         self.in_flight += 1;
     }
 
-    /// A long write of so many bytes has ended, or a flush (of none).
-    pub(super) fn ends(&mut self, now: Nanos, len_bytes: u64) {
+    /// A long write of so many bytes has ended, or a flush.
+    pub(super) fn ends(&mut self, now: Nanos, written_bytes: Option<u64>) {
         self.in_flight -= 1;
-        self.bytes += len_bytes;
         self.busy.0 += now.since(self.busy_since).0;
         self.busy_since = now;
-        if self.bytes < WINDOW_BYTES {
-            return;
+        if let Some(bytes) = written_bytes {
+            self.bytes += bytes;
+        } else if self.bytes >= WINDOW_BYTES {
+            let took = now.since(self.began_at.unwrap_or(now));
+            if self.busy.0 >= took.0 / 2 {
+                let seconds = self.busy.0.max(1) as f64 / 1e9;
+                self.known = Some(((self.bytes as f64 / seconds) as u64, now));
+            }
+            (self.bytes, self.busy, self.began_at) = (0, Nanos(0), None);
         }
-        let seconds = self.busy.0.max(1) as f64 / 1e9;
-        self.known = Some(((self.bytes as f64 / seconds) as u64, now));
-        (self.bytes, self.busy) = (0, Nanos(0));
     }
 
     /// A device that refuses has no rate.
     pub(super) fn fails(&mut self) {
         self.in_flight -= 1;
         (self.bytes, self.busy, self.known) = (0, Nanos(0), None);
+        self.began_at = None;
     }
 
     /// The rate in bytes a second, if it is known.
@@ -67,11 +76,11 @@ mod tests {
         for at in 1..=count {
             run.begins(*now);
             *now = now.after(each);
-            run.ends(*now, 1 << 20);
+            run.ends(*now, Some(1 << 20));
             if at.is_multiple_of(8) {
                 run.begins(*now);
                 *now = now.after(flush);
-                run.ends(*now, 0);
+                run.ends(*now, None);
             }
         }
     }
@@ -81,11 +90,24 @@ mod tests {
         let (mut run, mut now) = (LongRun::default(), Nanos(0));
         writes(&mut run, &mut now, 63, Nanos(2_000_000), Nanos(0));
         assert_eq!(run.rate(now), None, "a burst");
+        run.begins(now);
+        run.ends(now, Some(1 << 30));
+        assert_eq!(run.rate(now), None, "no flush has shown what it holds");
         let (mut run, mut now) = (LongRun::default(), Nanos(0));
         writes(&mut run, &mut now, 256, Nanos(2_000_000), Nanos(64_000_000));
         // 2 ms a MiB, and 8 for its part of a flush.
         let rate = run.rate(now).expect("known");
         assert!((100_000_000..112_000_000).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn a_device_that_is_mostly_idle_shows_no_rate() {
+        let (mut run, mut now) = (LongRun::default(), Nanos(0));
+        for _ in 0..32 {
+            writes(&mut run, &mut now, 8, Nanos(2_000_000), Nanos(2_000_000));
+            now = now.after(Nanos(40_000_000));
+        }
+        assert_eq!(run.rate(now), None);
     }
 
     #[test]
