@@ -110,12 +110,12 @@ fn everything_is_there_and_true() {
     assert_eq!(volume["multiples"][1]["factor"], 1.0);
 
     daemon.command(&scratch, &["mode", "origin", "readonly"]);
-    daemon.command(&scratch, &["set", "dirty-limit", "65"]);
+    daemon.command(&scratch, &["set", "dirty-limit", "80"]);
     // As `forebay get` says them.
     let settings = http::json(&address, "/api/settings");
     assert_eq!(
         (&settings["dirty-limit"], &settings["age"]),
-        (&"65 %".into(), &"3600 s".into()),
+        (&"80 %".into(), &"3600 s".into()),
         "{settings}"
     );
     // The list of volumes has all it shows.

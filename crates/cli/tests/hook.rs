@@ -90,11 +90,11 @@ fn a_script_hears_of_events_with_their_details() {
     write_file(&scratch, &second);
     let said = daemon.command(&scratch, &["reload"]);
     assert!(said.contains("the hook"), "{said}");
-    daemon.command(&scratch, &["set", "dirty-limit", "65"]);
+    daemon.command(&scratch, &["set", "dirty-limit", "80"]);
     until_called(
         &scratch,
         "second",
-        "settings|once|settings|once|control||dirty-limit is now 65",
+        "settings|once|settings|once|control||dirty-limit is now 80",
     );
     until("its failure", || {
         daemon.log().contains("failed (exit status: 3): no | route")
@@ -107,7 +107,7 @@ fn a_script_hears_of_events_with_their_details() {
     let config = daemon.command(&scratch, &["config"]);
     assert!(config.contains(&format!("hook = \"{second}\"")), "{config}");
     std::fs::remove_file(&second).unwrap();
-    daemon.command(&scratch, &["set", "dirty-limit", "64"]);
+    daemon.command(&scratch, &["set", "dirty-limit", "79"]);
     until("its absence", || {
         daemon.log().contains("cannot be run: No such file")
     });
@@ -137,7 +137,7 @@ fn a_hook_that_hangs_is_killed_and_keeps_nobody_waiting() {
     until_called(&scratch, "hook", "start");
     // Sixty-four wait, and the others are left out.
     for turn in 0..70 {
-        let limit = ["65", "66"][turn % 2];
+        let limit = ["80", "81"][turn % 2];
         daemon.command(&scratch, &["set", "dirty-limit", limit]);
     }
     let status = daemon.status(&scratch);
