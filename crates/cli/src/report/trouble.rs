@@ -358,12 +358,12 @@ mod tests {
     #[test]
     fn dirty_data_is_trouble_at_its_limit_and_when_it_stays() {
         let mut status = crate::report::status::example();
-        status.cache.as_mut().unwrap().dirty_bytes = 84 << 20;
+        status.cache.as_mut().unwrap().dirty_bytes = 69 << 20;
         status.lately.written_back_blocks = 1;
         assert_eq!(kinds(&status), ["dirty-at-limit"]);
         status.lately.written_back_blocks = 0;
         assert_eq!(kinds(&status), ["dirty-at-limit", "write-back-paused"]);
-        status.cache.as_mut().unwrap().dirty_bytes = 78 << 20;
+        status.cache.as_mut().unwrap().dirty_bytes = 65 << 20;
         status.lately.throttled_requests = 3;
         assert_eq!(kinds(&status), ["throttled", "write-back-paused"]);
         status.lately.seconds = 5.0;
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(found[0].kind, "origin-failing");
         assert!(found[0].text.contains(&cause), "{}", found[0].text);
         assert!(!found[0].text.contains("cables"), "{}", found[0].text);
-        status.cache.as_mut().unwrap().dirty_bytes = 84 << 20;
+        status.cache.as_mut().unwrap().dirty_bytes = 69 << 20;
         let found = of(&status);
         let waiting = found.iter().find(|found| found.kind == "writes-wait");
         assert!(waiting.unwrap().text.contains(&cause));
@@ -427,7 +427,7 @@ mod tests {
         let mut status = crate::report::status::example();
         let cache = status.cache.as_mut().unwrap();
         cache.failure = Some("it is gone".to_owned());
-        cache.dirty_bytes = 84 << 20;
+        cache.dirty_bytes = 69 << 20;
         cache.unstored_bytes = 12 << 10;
         status.lately.failed_requests = 1;
         status.lately.origin_errors = 2;
