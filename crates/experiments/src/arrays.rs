@@ -11,7 +11,7 @@ use forebay_virtual::{Bare, Cached, CpuCost, Setup, System};
 const CACHE_BYTES: u64 = 30_000_000_000;
 const MEMBER_BYTES: u64 = 150_000_000_000;
 const MEMBERS: usize = 4;
-/// What mdadm makes unless told otherwise.
+/// As mdadm makes them unless told otherwise.
 const CHUNK_BYTES: u64 = 512 << 10;
 /// The arrays, with their names.
 const LEVELS: [(Level, &str); 4] = [
