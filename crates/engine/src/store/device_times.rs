@@ -136,7 +136,7 @@ struct Unflushed {
 struct Flushes {
     /// The one in flight: when it began, and what it covers.
     in_flight: Option<(Nanos, Unflushed)>,
-    /// What has ended since the last one began.
+    /// Writes that have ended since the last one began.
     next: Unflushed,
     /// The average time for each MiB of long writes, in nanoseconds.
     ns_per_mib: u64,
@@ -151,7 +151,7 @@ impl Flushes {
         }
     }
 
-    /// What ends while it is in flight is covered by the next one.
+    /// Writes that end while it is in flight are covered by the next one.
     fn begins(&mut self, now: Nanos) {
         self.in_flight = Some((now, std::mem::take(&mut self.next)));
     }

@@ -1,6 +1,6 @@
 //! Places of an array's data on its members, as md lays it out.
 
-/// How an array keeps its data.
+/// Arrangement of an array's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
     /// RAID0: chunks go round all members.

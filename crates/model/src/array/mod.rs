@@ -27,7 +27,7 @@ struct Underway {
     outstanding: u32,
 }
 
-/// Who waits for an operation on a member.
+/// The part that waits for an operation on a member.
 #[derive(Clone, Copy, Debug)]
 enum Owner {
     Command(u64),
