@@ -238,7 +238,8 @@ impl Policy {
     ) -> Option<BypassReason> {
         let long = stream_bytes >= SEQUENTIAL_BYTES;
         let large = request.len_bytes >= LARGE_BYTES;
-        if !long && !large {
+        let is_part = is_part_of_stripe(store, request);
+        if (!long && !large) || (long && is_part) {
             return None;
         }
         let had_none = self.gate.has_no_room && !store.log.has_room_again();
@@ -257,10 +258,8 @@ impl Policy {
             }
             return Some(BypassReason::NoRoom);
         }
-        if is_part_of_stripe(store, request) {
-            return None;
-        }
-        let goes_past = ends_sooner_on_origin(store, request) || origin_keeps_up(store, request);
+        let goes_past =
+            !is_part && (ends_sooner_on_origin(store, request) || origin_keeps_up(store, request));
         goes_past.then_some(BypassReason::OriginSooner)
     }
 

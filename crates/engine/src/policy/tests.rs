@@ -11,6 +11,7 @@ use crate::rig::{Rig, VOLUME};
 use crate::settings::mode::Writes;
 use crate::settings::{Admission, Mode, Settings};
 use crate::store::log::RECLAIM_RESERVE;
+use crate::store::stripe::Stripe;
 
 const WRITE: RequestKind = RequestKind::Write { fua: false };
 
@@ -54,6 +55,13 @@ impl Cache {
             times.ends(op, true);
         }
         self.rig.now = times.now;
+    }
+
+    /// The device empties its own memory.
+    fn flush(&mut self, device: Device) {
+        let times = &mut self.rig.store.operations.times;
+        let op = times.begins(OpId(0), device, &Operation::Flush);
+        times.ends(op, true);
     }
 
     fn write(&mut self, blocks: u32, stream_bytes: u64) -> Option<BypassReason> {
@@ -183,6 +191,58 @@ fn a_long_write_goes_where_it_ends_sooner() {
     assert_eq!(cache.write(64, 256 << 10), sooner);
     assert!(cache.rig.append(Stream::Write, 60, 1));
     assert_eq!(cache.write(64, 256 << 10), None, "a block is cached (I4)");
+}
+
+/// A cache whose devices have shown what they do in the long run: the origin nine tenths of the SSD.
+fn with_a_fast_origin() -> Cache {
+    let mut cache = Cache::new(Mode::Writeback, Settings::default());
+    for (device, each) in [(Device::Cache(0), 9), (Device::Origin(VOLUME), 10)] {
+        (0..8).for_each(|_| cache.transfer(device, Nanos(each * 1_000_000)));
+        cache.flush(device);
+    }
+    cache
+}
+
+#[test]
+fn a_long_write_goes_past_a_cache_device_that_gains_nothing() {
+    let mut cache = with_a_fast_origin();
+    let sooner = Some(BypassReason::OriginSooner);
+    assert_eq!(cache.write(64, 256 << 10), sooner);
+    assert_eq!(cache.write(1, 2 << 20), sooner, "in sequence");
+    assert_eq!(cache.write(1, 4096), None);
+    assert!(cache.rig.append(Stream::Probation, 2, 1));
+    assert_eq!(
+        cache.write(64, 256 << 10),
+        sooner,
+        "clean blocks do not matter"
+    );
+    assert!(cache.rig.append(Stream::Write, 60, 1));
+    assert_eq!(cache.write(64, 256 << 10), None, "I5");
+    let mut cache = with_a_fast_origin();
+    cache.transfer(Device::Origin(VOLUME), Nanos(20_000_000));
+    (0..8).for_each(|_| cache.transfer(Device::Origin(VOLUME), Nanos(20_000_000)));
+    cache.flush(Device::Origin(VOLUME));
+    assert_eq!(cache.write(64, 256 << 10), None, "it is half as fast");
+}
+
+#[test]
+fn a_part_of_a_stripe_does_not_go_past_the_cache_for_being_sooner() {
+    let mut cache = with_a_fast_origin();
+    let sooner = Some(BypassReason::OriginSooner);
+    let volume = cache.rig.store.volume(VOLUME);
+    volume.set_stripe(Stripe::new(384 << 10, 0));
+    assert_eq!(cache.write(64, 256 << 10), None);
+    assert_eq!(cache.write(64, 2 << 20), None, "in sequence");
+    assert_eq!(cache.write(96, 384 << 10), sooner);
+    let volume = cache.rig.store.volume(VOLUME);
+    volume.set_stripe(Stripe::new(8 << 20, 0));
+    assert_eq!(cache.write(255, 8 << 20), None);
+    assert_eq!(cache.write(256, 1 << 20), sooner, "requests are no longer");
+    let dirty = cache.rig.store.share(90);
+    cache.rig.store.stats.dirty_blocks = dirty;
+    assert_eq!(cache.write(64, 2 << 20), None, "it waits for write-back");
+    let limit = Some(BypassReason::DirtyLimit);
+    assert_eq!(cache.write(256, 2 << 20), limit);
 }
 
 #[test]
