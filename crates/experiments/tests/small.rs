@@ -180,7 +180,7 @@ fn the_other_tables_run_small() {
 /// Of 64 KiB in sequence a RAID5 by itself sees parts of stripes only.
 #[test]
 fn a_raid5_sees_whole_stripes_of_a_sequence() {
-    let results = arrays::run_level("RAID5", 128, CpuCost::ENGINE, |_| ()).expect("caches");
+    let results = arrays::run_level("RAID5", 64, CpuCost::ENGINE, |_| ()).expect("caches");
     let in_sequence =
         |result: &&arrays::ArrayResult| result.in_sequence && result.request_kib == 64;
     for result in results.iter().filter(in_sequence) {
