@@ -321,3 +321,83 @@ fn a_flush_of_the_disk_is_not_starved_by_a_stream_of_writes() {
         }
     }
 }
+
+#[test]
+fn a_far_read_is_not_starved_by_a_stream_of_writes() {
+    const FAR: u64 = u64::MAX;
+    // The number of choices before decides which of them fall together.
+    for reads_before in 0..8 {
+        let mut disk = disk();
+        let mut now_ns = 0;
+        for id in 0..reads_before {
+            now_ns = complete(&mut disk, now_ns, id, Command::read(id * GIB, 4096));
+        }
+        let write = |id: u64| Command::write(900 * GIB + id * MIB, MIB);
+        for id in 100..180 {
+            disk.submit(now_ns, id, write(id));
+        }
+        disk.submit(now_ns, FAR, Command::read(100 * GIB, 4096));
+        let late_ns = now_ns + 1_000_000_000;
+        let mut next = 180;
+        let mut is_read = false;
+        while !is_read {
+            now_ns = disk.next_event_ns().expect("writes are in flight");
+            assert!(
+                now_ns < late_ns,
+                "after {reads_before} reads it still waits"
+            );
+            disk.advance(now_ns);
+            while let Some((id, _)) = disk.pop_done(now_ns) {
+                is_read |= id == FAR;
+                disk.submit(now_ns, next, write(next));
+                next += 1;
+            }
+        }
+    }
+}
+
+/// Sends a command into a stream of reads that is always under the head; returns how long it took.
+fn beside_a_stream_of_reads(disk: &mut Disk, now_ns: u64, command: Command) -> u64 {
+    const OTHER: u64 = u64::MAX;
+    disk.submit(now_ns, OTHER, command);
+    let mut next = 3;
+    loop {
+        let at_ns = disk.next_event_ns().expect("reads are in flight");
+        assert!(at_ns - now_ns < 2_000_000_000, "it still waits");
+        disk.advance(at_ns);
+        while let Some((id, done_ns)) = disk.pop_done(at_ns) {
+            if id == OTHER {
+                return done_ns - now_ns;
+            }
+            if id < 1 << 32 {
+                disk.submit(at_ns, next, Command::read(next * MIB, MIB));
+                next += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flush_of_the_disk_is_not_starved_by_a_stream_of_reads() {
+    let mut disk = disk();
+    for id in 0..3 {
+        disk.submit(0, id, Command::read(id * MIB, MIB));
+    }
+    disk.submit(1_000, 1 << 32, Command::write(900 * GIB, MIB));
+    let took_ns = beside_a_stream_of_reads(&mut disk, 2_000, Command::flush());
+    assert!(took_ns > 4_000_000, "the platters took it: {took_ns}");
+}
+
+#[test]
+fn a_write_of_the_disk_is_not_starved_by_a_stream_of_reads() {
+    let mut disk = disk();
+    for id in 0..3 {
+        disk.submit(0, id, Command::read(id * MIB, MIB));
+    }
+    // As many pieces as the write cache takes.
+    for id in 0..256 {
+        let write = Command::write((500 + id) * GIB, 4096);
+        disk.submit(1_000, (1 << 32) + id, write);
+    }
+    beside_a_stream_of_reads(&mut disk, 2_000, Command::write(900 * GIB, 4096));
+}
