@@ -35,6 +35,7 @@ struct WaitingWrite {
     id: u64,
     start: u64,
     len_bytes: u64,
+    arrived_ns: u64,
 }
 
 /// A flush and the generation of cached writes it waits for.
@@ -42,6 +43,7 @@ struct WaitingWrite {
 struct WaitingFlush {
     id: u64,
     generation: u64,
+    arrived_ns: u64,
 }
 
 /// The arm's work until `end_ns`.
@@ -49,6 +51,13 @@ struct WaitingFlush {
 enum Work {
     Command(Pending),
     Destage { generation: u64 },
+}
+
+/// Work that goes first for the age of what waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    OldestCommand,
+    Destage,
 }
 
 /// The most the arm takes from the write cache at once, so that reads get their turn.
@@ -158,6 +167,7 @@ impl Disk {
             id,
             start: command.offset_bytes,
             len_bytes: command.len_bytes,
+            arrived_ns: now_ns,
         });
         self.admit_writes(now_ns);
     }
@@ -182,6 +192,7 @@ impl Disk {
         self.waiting_flushes.push(WaitingFlush {
             id,
             generation: self.generation,
+            arrived_ns: now_ns,
         });
         self.generation += 1;
     }
@@ -223,9 +234,17 @@ impl Disk {
         if self.queue.is_empty() && (self.cache.is_empty() || !self.idle(now_ns, must_destage)) {
             return;
         }
-        let starving = self.serves_oldest(now_ns);
-        let command = self.nearest_command(now_ns, starving);
-        let destage = if self.may_destage(must_destage, starving) {
+        let first = self.first_for_its_age(now_ns);
+        let command = match first {
+            Some(First::Destage) => None,
+            Some(First::OldestCommand) => self.nearest_command(now_ns, 1),
+            None => self.nearest_command(now_ns, self.parameters.queue_depth),
+        };
+        let may_destage = match first {
+            Some(first) => first == First::Destage,
+            None => !self.cache.is_empty() && (must_destage || self.queue.is_empty()),
+        };
+        let destage = if may_destage {
             let flushes = self.waiting_flushes.iter();
             let generation = flushes.map(|flush| flush.generation).min();
             let window = self.parameters.queue_depth;
@@ -256,38 +275,33 @@ impl Disk {
         false
     }
 
-    /// Whether the oldest command goes first for its age. Only now and then: a queue that is slow
+    /// Work that goes first for its age, if any does. Only now and then: a queue that is slow
     /// because it is served in order of age would never become fast again.
-    fn serves_oldest(&mut self, now_ns: u64) -> bool {
+    fn first_for_its_age(&mut self, now_ns: u64) -> Option<First> {
         self.free_choices = self.free_choices.saturating_sub(1);
-        let old = self.queue.front().is_some_and(|oldest| {
-            now_ns.saturating_sub(oldest.arrived_ns) > self.parameters.age_limit_ns
-        });
-        if old && self.free_choices == 0 {
-            self.free_choices = FREE_CHOICES;
-            return true;
+        let limit_ns = self.parameters.age_limit_ns;
+        let is_old = |arrived_ns: u64| now_ns.saturating_sub(arrived_ns) > limit_ns;
+        let command = self.queue.front();
+        let command = command.is_some_and(|oldest| is_old(oldest.arrived_ns));
+        let write = self.waiting_writes.front();
+        let flush = self.waiting_flushes.first();
+        let destage = write.is_some_and(|oldest| is_old(oldest.arrived_ns))
+            || flush.is_some_and(|oldest| is_old(oldest.arrived_ns));
+        let destage = destage && !self.cache.is_empty();
+        if self.free_choices > 0 || !(command || destage) {
+            return None;
         }
-        false
-    }
-
-    fn may_destage(&mut self, must_destage: bool, starving: bool) -> bool {
-        if self.cache.is_empty() {
-            return false;
-        }
-        if self.queue.is_empty() {
-            return true;
-        }
-        // Old commands and a full cache take turns, so that neither starves the other.
-        self.destage_turn = !self.destage_turn;
-        must_destage && (!starving || self.destage_turn)
-    }
-
-    fn nearest_command(&self, now_ns: u64, starving: bool) -> Option<(usize, u64)> {
-        let window = if starving {
-            1
+        self.free_choices = FREE_CHOICES;
+        // Where both are old they take turns, so that neither starves the other.
+        self.destage_turn = destage && !(command && self.destage_turn);
+        Some(if self.destage_turn {
+            First::Destage
         } else {
-            self.parameters.queue_depth
-        };
+            First::OldestCommand
+        })
+    }
+
+    fn nearest_command(&self, now_ns: u64, window: usize) -> Option<(usize, u64)> {
         let mut best = None;
         for (index, pending) in self.queue.iter().take(window).enumerate() {
             let delay_ns = self.command_delay_ns(now_ns, pending);
