@@ -2,6 +2,7 @@
 
 use crate::after::AfterResult;
 use crate::burst::BurstResult;
+use crate::day::{Both, DayResult, Minute};
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::memory::MemoryResult;
@@ -20,6 +21,41 @@ const SORTED: f64 = 2.0;
 
 /// A burst into a cache full of clean blocks, as a share of the SSD's own speed.
 const BURST: f64 = 0.9;
+
+/// A phase of a day, as a share of what the disk alone moves.
+const DAY_PHASE: f64 = 0.93;
+/// Minutes of a day that may move less than they should, as a share of all.
+const DAY_BELOW: f64 = 0.1;
+/// The longest that a request of a day may wait, in milliseconds.
+const DAY_LONGEST_MS: f64 = 5_000.0;
+
+/// Which conditions a day does not meet, in words.
+#[must_use]
+pub fn missed_by_day(result: &DayResult) -> Vec<String> {
+    let mut missed = Vec::new();
+    for (number, phase) in result.phases.iter().enumerate() {
+        let ratio = Minute::sum(result.minutes_of(number)).ratio();
+        if ratio < DAY_PHASE {
+            let name = phase.name;
+            missed.push(format!(
+                "a day: {name} at {ratio:.3} of the disk, not {DAY_PHASE}"
+            ));
+        }
+    }
+    let (below, all) = (result.below().len(), result.minutes.len());
+    if below as f64 > DAY_BELOW * all as f64 {
+        missed.push(format!(
+            "a day: {below} of {all} minutes below the disk, not {DAY_BELOW} of them"
+        ));
+    }
+    let (longest_ms, stream) = result.longest(|both: &Both<_>| both.cached);
+    if longest_ms > DAY_LONGEST_MS {
+        missed.push(format!(
+            "a day: {stream} waited {longest_ms:.0} ms, not {DAY_LONGEST_MS}"
+        ));
+    }
+    missed
+}
 
 /// The condition that a burst does not meet, in words.
 #[must_use]

@@ -5,8 +5,9 @@ use forebay_engine::{Mode, Settings};
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{
-    Limit, Load, Order, after, arrays, burst, limit, mail, memory, missed_by_after,
-    missed_by_burst, missed_by_limit, missed_by_memory, missed_by_through, raid, through,
+    Limit, Load, Order, after, arrays, burst, day, limit, mail, memory, missed_by_after,
+    missed_by_burst, missed_by_day, missed_by_limit, missed_by_memory, missed_by_through, raid,
+    through,
 };
 use forebay_model::{Disk, DiskParameters, Ssd, SsdParameters};
 use forebay_virtual::{Cached, CpuCost, Setup};
@@ -132,6 +133,28 @@ fn write_through_is_as_fast_as_the_disk_but_for_a_flush_of_the_ssd() {
     let results = through::run(CpuCost::ENGINE, |_| ()).expect("a cache of 1 GiB");
     let missed: Vec<_> = results.iter().filter_map(missed_by_through).collect();
     assert_eq!(missed, Vec::<String>::new());
+}
+
+#[test]
+fn a_day_gives_the_same_answer_to_the_digit_and_is_seldom_slower_than_the_disk() {
+    let run = || day::run(32, CpuCost::NBD, |_, _| ()).expect("a cache of 256 MiB");
+    let first = run();
+    assert_eq!(first, run());
+    assert_eq!(missed_by_day(&first), Vec::<String>::new());
+    let ratios = first.minutes.iter().map(|minute| minute.bytes.ratio());
+    let least = ratios.fold(f64::MAX, f64::min);
+    assert!(least > 0.93, "{least}");
+    // Clients asked for the same on both: those with a pace got through with all of it.
+    let night = &first.phases[0].streams;
+    for stream in night {
+        let requests = (
+            stream.transfers.cached.requests,
+            stream.transfers.disk.requests,
+        );
+        assert!(requests.0 > 0 && requests.0 == requests.1, "{requests:?}");
+    }
+    let text = report::day_minutes(&first);
+    assert_eq!(text.lines().count(), first.minutes.len() + 1);
 }
 
 #[test]

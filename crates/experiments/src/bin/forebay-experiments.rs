@@ -7,16 +7,18 @@ use std::time::Instant;
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{
-    after, arrays, burst, crossvalidate, limit, mail, memory, policies, raid, through, writeback,
+    after, arrays, burst, crossvalidate, day, limit, mail, memory, policies, raid, through,
+    writeback,
 };
 use forebay_virtual::CpuCost;
 
 const USAGE: &str =
-    "usage: forebay-experiments [jobs] [limit] [burst] [after] [through] [memory] [mail] [raid] [arrays] [writeback] [options]
+    "usage: forebay-experiments [jobs] [limit] [burst] [after] [through] [memory] [mail] [raid] [arrays] [writeback] [day] [options]
        forebay-experiments policies --help
   which to run; all without a name
   --markdown FILE  replace the tables in this document, between its marks
-  --scale N        everything N times smaller than published (1; arrays: 32)
+  --scale N        everything N times smaller (1; arrays: 32): jobs, mail, raid, arrays, day
+  --minutes FILE   write the minutes of the day there, as comma-separated values
   --cpu NAME       the jobs with this processor time only: nbd or engine (both)";
 
 const ARRAYS_SCALE: u64 = 32;
@@ -24,6 +26,7 @@ const ARRAYS_SCALE: u64 = 32;
 struct Arguments {
     names: Vec<String>,
     markdown: Option<String>,
+    minutes: Option<String>,
     scale: u64,
     costs: Vec<CpuCost>,
 }
@@ -83,6 +86,7 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let mut arguments = Arguments {
         names: Vec::new(),
         markdown: None,
+        minutes: None,
         scale: 1,
         costs: vec![CpuCost::NBD, CpuCost::ENGINE],
     };
@@ -91,8 +95,9 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
             "jobs" | "limit" | "burst" | "after" | "through" | "memory" | "mail" | "raid"
-            | "arrays" | "writeback" => arguments.names.push(word),
+            | "arrays" | "writeback" | "day" => arguments.names.push(word),
             "--markdown" => arguments.markdown = Some(value()?),
+            "--minutes" => arguments.minutes = Some(value()?),
             "--scale" => {
                 arguments.scale = value()?
                     .parse()
@@ -195,6 +200,15 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
         all.writeback = writeback::run(CpuCost::ENGINE, |result| {
             say(format!("write-back policy {}: done", result.policy));
         })?;
+    }
+    if wanted("day") {
+        let say = |name: &str, minutes: &[_]| say(report::day_line(name, minutes));
+        let result = day::run(arguments.scale, CpuCost::NBD, say)?;
+        if let Some(path) = &arguments.minutes {
+            let failed = |error| format!("{path}: {error}");
+            std::fs::write(path, report::day_minutes(&result)).map_err(failed)?;
+        }
+        all.day = Some(result);
     }
     let tables = report::markdown(&all)?;
     match &arguments.markdown {

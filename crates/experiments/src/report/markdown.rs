@@ -76,6 +76,9 @@ pub fn markdown(all: &Everything) -> Result<String, String> {
     if !all.writeback.is_empty() {
         super::writeback::tables(&mut text, &all.writeback);
     }
+    if let Some(result) = &all.day {
+        super::day::tables(&mut text, result);
+    }
     Ok(text)
 }
 

@@ -1,18 +1,21 @@
 //! Results of the runs.
 
 mod arrays;
+mod day;
 mod markdown;
 mod writeback;
 
+pub use day::{day_line, day_minutes};
 pub use markdown::{between_marks, markdown};
 
 use crate::after::AfterResult;
 use crate::arrays::ArrayResult;
 use crate::burst::BurstResult;
 use crate::conditions::{
-    missed_by_after, missed_by_burst, missed_by_jobs, missed_by_limit, missed_by_memory,
-    missed_by_through,
+    missed_by_after, missed_by_burst, missed_by_day, missed_by_jobs, missed_by_limit,
+    missed_by_memory, missed_by_through,
 };
+use crate::day::DayResult;
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::mail::MailResult;
@@ -35,6 +38,8 @@ pub struct Everything {
     pub after: Option<AfterResult>,
     /// Write-through beside the disk.
     pub through: Vec<ThroughResult>,
+    /// A day of a server.
+    pub day: Option<DayResult>,
     /// Writes acknowledged from memory.
     pub memory: Vec<MemoryResult>,
     /// The EnhanceIO mail's test.
@@ -59,6 +64,7 @@ pub fn missed(all: &Everything) -> Vec<String> {
     missed.extend(all.burst.iter().filter_map(missed_by_burst));
     missed.extend(all.after.iter().filter_map(missed_by_after));
     missed.extend(all.through.iter().filter_map(missed_by_through));
+    missed.extend(all.day.iter().flat_map(missed_by_day));
     missed.extend(all.memory.iter().filter_map(missed_by_memory));
     missed
 }
