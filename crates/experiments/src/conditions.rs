@@ -27,7 +27,7 @@ const DAY_PHASE: f64 = 0.93;
 /// Minutes of a day that may move less than they should, as a share of all.
 const DAY_BELOW: f64 = 0.1;
 /// The longest that a request of a day may wait, in milliseconds.
-const DAY_LONGEST_MS: f64 = 5_000.0;
+const DAY_LONGEST_MS: f64 = 10_000.0;
 
 /// Which conditions a day does not meet, in words.
 #[must_use]

@@ -1,7 +1,7 @@
 //! A day of a server on a write-back cache, and on its disk alone, minute by minute.
 //!
-//! The same clients with the same seed use both. Each phase of the day has its hours, whatever was
-//! done before, so the minutes of both can be compared.
+//! Clients with one seed use both. Each phase of the day has its hours, whatever was done before, so
+//! the minutes of both can be compared.
 
 mod client;
 mod schedule;
@@ -16,6 +16,8 @@ use schedule::{CACHE_BYTES, ORIGIN_BYTES, Phase};
 const MINUTE_NS: u64 = 60 * 1_000_000_000;
 /// The seed of all that clients draw.
 const SEED: u64 = 26;
+/// The scale of the smallest cache that is large beside its segments.
+const SMALLEST: u64 = 64;
 /// The least of the disk's bytes that a minute should have.
 pub const LEAST_RATIO: f64 = 0.97;
 
@@ -86,7 +88,7 @@ pub struct Minute {
     pub phase: usize,
     /// Bytes that clients read and wrote.
     pub bytes: Both<u64>,
-    /// Those of each stream of the phase.
+    /// Bytes of each stream of the phase.
     pub streams: Vec<Both<u64>>,
     /// The longest wait that ended in it, in milliseconds.
     pub longest_ms: Both<f64>,
@@ -227,8 +229,8 @@ impl Counted {
     }
 }
 
-/// Runs the day with a cache, spans and phases that many times smaller; `progress` hears of each
-/// phase by its name and its minutes.
+/// Runs the day with a cache, spans and phases that many times smaller, but 64 times at most;
+/// `progress` hears of each phase by its name and its minutes.
 ///
 /// # Errors
 /// If the cache cannot be made.
@@ -237,6 +239,7 @@ pub fn run(
     cpu: CpuCost,
     progress: impl Fn(&str, &[Minute]),
 ) -> Result<DayResult, String> {
+    let scale = scale.min(SMALLEST);
     let cache_bytes = CACHE_BYTES / scale;
     let cached = devices::cached(cache_bytes, ORIGIN_BYTES, Settings::default(), cpu)?;
     let mut cached = Clients::new(cached, SEED);

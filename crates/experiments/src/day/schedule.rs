@@ -106,7 +106,7 @@ impl Stream {
         match self.rhythm {
             Rhythm::Steady => false,
             Rhythm::Bursts(minutes) | Rhythm::Only(minutes) => {
-                mix(seed ^ minute.wrapping_mul(0x9e37)) % minutes == 0
+                mix(seed ^ minute.wrapping_mul(0x9e37)).is_multiple_of(minutes)
             }
         }
     }
