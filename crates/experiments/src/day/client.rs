@@ -52,8 +52,6 @@ pub(super) struct Tally {
 /// Bytes and waits of a minute.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moved {
-    /// Bytes answered, of streams that ended too.
-    pub(super) bytes: u64,
     /// Bytes of each stream that runs.
     pub(super) streams: Vec<u64>,
     /// The longest wait that ended, in nanoseconds.
@@ -316,7 +314,6 @@ impl<S: System> Clients<S> {
         times.record(took_ns);
         stream.minute_bytes += sent.len_bytes;
         stream.in_flight -= 1;
-        self.moved.bytes += sent.len_bytes;
         self.moved.longest_ns = self.moved.longest_ns.max(took_ns);
         if sent.stream >= self.first && !matches!(stream.spec.timing, Timing::Paced(_)) {
             let next_ns = at_ns + stream.pause_ns();

@@ -86,7 +86,7 @@ pub struct Minute {
     pub number: u64,
     /// The number of its phase.
     pub phase: usize,
-    /// Bytes that clients read and wrote.
+    /// Bytes that clients of the phase read and wrote.
     pub bytes: Both<u64>,
     /// Bytes of each stream of the phase.
     pub streams: Vec<Both<u64>>,
@@ -288,8 +288,8 @@ fn minute_of(number: u64, phase: usize, moved: &Both<Moved>, inside: Inside) -> 
         number,
         phase,
         bytes: Both {
-            cached: cached.bytes,
-            disk: disk.bytes,
+            cached: cached.streams.iter().sum(),
+            disk: disk.streams.iter().sum(),
         },
         streams: streams
             .map(|(&cached, &disk)| Both { cached, disk })
