@@ -26,9 +26,13 @@ fn warm(len_bytes: usize) -> Rig {
 
 /// Starts a write of the byte 2 at the beginning, and does what can be done.
 fn start(rig: &mut Rig, len_bytes: usize) -> RequestId {
+    start_write(rig, len_bytes, false)
+}
+
+fn start_write(rig: &mut Rig, len_bytes: usize, fua: bool) -> RequestId {
     let buf = rig.ram.alloc(len_bytes).expect("memory");
     rig.ram.bytes_mut(buf).fill(2);
-    let kind = RequestKind::Write { fua: false };
+    let kind = RequestKind::Write { fua };
     let id = rig.start(kind, 0, len_bytes as u32, buf);
     while rig.turn() {}
     id
@@ -47,6 +51,14 @@ fn hold_cache(action: &Action) -> Fate {
         return Fate::Held;
     }
     Fate::Done
+}
+
+fn hold_cache_and_fail_flush_of_origin(action: &Action) -> Fate {
+    match (is_of_cache(action), &action.operation) {
+        (true, _) => Fate::Held,
+        (false, Operation::Flush) => Fate::Fails,
+        (false, _) => Fate::Done,
+    }
 }
 
 fn hold_flush_of_cache(action: &Action) -> Fate {
@@ -160,13 +172,71 @@ fn a_write_goes_past_a_cache_that_fails_under_it() {
     }
 }
 
+/// What a failed flush of the origin forgot is on the cache, and goes back to the origin.
+#[test]
+fn a_flush_that_fails_before_the_log_ends_leaves_the_write_dirty() {
+    for (len_bytes, fua) in [(BLOCK, false), (LONG, false), (BLOCK, true), (LONG, true)] {
+        let mut rig = rig();
+        rig.fate = hold_cache_and_fail_flush_of_origin;
+        let id = start_write(&mut rig, len_bytes, fua);
+        assert!(is_on_origin(&rig, len_bytes));
+        let flush = rig.start(RequestKind::Flush, 0, 0, Buf::EMPTY);
+        while rig.turn() {}
+        rig.origin.0[..len_bytes].fill(0);
+        rig.fate = |_| Fate::Done;
+        rig.release();
+        assert_eq!(rig.finish(id), Ok(()));
+        assert_eq!(rig.finish(flush), Err(Failure::Io));
+        rig.simple(RequestKind::Flush, 0, 0);
+        rig.drain();
+        assert!(is_on_origin(&rig, len_bytes), "{len_bytes}, FUA {fua}");
+    }
+}
+
+/// The answer says that the origin alone has it, so that a failed flush of the origin is told.
+#[test]
+fn a_write_that_the_origin_took_alone_counts_as_bypassed() {
+    let mut rig = rig();
+    rig.fate = fail_writes_of_cache;
+    let id = start(&mut rig, LONG);
+    wait_for_record(&mut rig);
+    while rig.turn() {}
+    let ack = rig.engine.next_ack().expect("it is on record");
+    assert_eq!((ack.id, ack.result, ack.bypassed), (id, Ok(()), true));
+}
+
+/// FUA needs a flush of the SSD, which fails: the origin's is enough.
+#[test]
+fn a_forced_write_goes_past_a_cache_that_fails_under_it() {
+    for (len_bytes, fate) in [
+        (BLOCK, fail_writes_of_cache as fn(&Action) -> Fate),
+        (LONG, fail_writes_of_cache),
+        (BLOCK, fail_flush_of_cache),
+        (LONG, fail_flush_of_cache),
+    ] {
+        for mut rig in [rig(), warm(len_bytes)] {
+            rig.fate = fate;
+            let id = start_write(&mut rig, len_bytes, true);
+            assert_eq!(answer_of_failed(&mut rig, id), Ok(()));
+            assert!(is_on_origin(&rig, len_bytes));
+            assert_eq!(rig.read(0, len_bytes as u32), vec![2; len_bytes]);
+            rig.simple(RequestKind::Flush, 0, 0);
+        }
+    }
+}
+
 /// The answer of a request when the failure is on record.
 fn answer_of_failed(rig: &mut Rig, id: RequestId) -> Result<(), Failure> {
+    wait_for_record(rig);
+    rig.finish(id)
+}
+
+/// Lets time pass until the failure is to be recorded, and says that it is.
+fn wait_for_record(rig: &mut Rig) {
     while rig.engine.wants_record().is_none() {
         assert!(rig.engine.next_ack().is_none(), "before it is on record");
         rig.turn();
         rig.now = rig.now.after(Nanos(1_000_000));
     }
     rig.engine.failure_recorded();
-    rig.finish(id)
 }
