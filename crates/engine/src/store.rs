@@ -281,6 +281,11 @@ impl Store {
         self.stirred = true;
     }
 
+    /// Whether dirty data is at its limit.
+    pub(crate) fn dirty_is_at_limit(&self) -> bool {
+        self.dirty_blocks_to_come() >= self.share(self.settings.dirty_limit_percent)
+    }
+
     /// Whether dirty data is at its high mark.
     pub(crate) fn dirty_is_high(&self) -> bool {
         self.dirty_blocks_to_come() >= self.share(self.settings.dirty_high_percent)

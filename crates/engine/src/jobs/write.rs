@@ -86,6 +86,8 @@ pub(crate) struct WriteJob {
     pub(crate) outstanding: u32,
     /// Writes of the origin among them.
     pub(crate) on_origin: u32,
+    /// Flushes of the origin that had failed when the origin had it.
+    pub(crate) failed_flushes: u32,
     pub(crate) logging_since: Nanos,
     /// Must be durable before the origin is written.
     pub(crate) durable_number: u64,
@@ -120,6 +122,7 @@ impl WriteJob {
             edges: [None; 2],
             outstanding: 0,
             on_origin: 0,
+            failed_flushes: 0,
             logging_since: now,
             durable_number: 0,
             order: Order::AfterLog,

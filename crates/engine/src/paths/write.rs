@@ -518,12 +518,14 @@ impl Engine {
     pub(crate) fn write_durable(&mut self, _now: Nanos, job: JobId, result: Result<(), Failure>) {
         let is_failed = self.store.failed_cache();
         let state = self.write_job(job);
-        if result.is_err()
-            && state.stage == Stage::Durable
-            && is_failed
-            && state.can_do_without_log()
-        {
+        let goes_alone = result.is_err() && is_failed && state.can_do_without_log();
+        if goes_alone && state.stage == Stage::Durable {
             self.write_goes_alone(job);
+        } else if goes_alone && state.through {
+            // The origin has it, and makes it durable without the cache.
+            state.order = Order::Alone;
+            self.write_forces_origin(job);
+            return;
         } else if let Err(failure) = result {
             state.failure.get_or_insert(failure);
             state.stage = Stage::Ended;
@@ -579,7 +581,7 @@ impl Engine {
         let Some(Job::Write(state)) = self.jobs.table.remove(job) else {
             return;
         };
-        if !state.bypassing.is_empty() {
+        if !state.bypassing.is_empty() || state.order == Order::Alone {
             self.note_bypass(state.index);
         }
         for edge in state.edges.into_iter().flatten() {

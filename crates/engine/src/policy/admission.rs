@@ -239,7 +239,9 @@ impl Policy {
         let long = stream_bytes >= SEQUENTIAL_BYTES;
         let large = request.len_bytes >= LARGE_BYTES;
         let is_part = is_part_of_stripe(store, request);
-        if (!long && !large) || (long && is_part) {
+        // At the limit of dirty data writes wait for write-back, and those for a dead origin with it.
+        let waits_for_stripe = long && is_part && !store.dirty_is_at_limit();
+        if (!long && !large) || waits_for_stripe {
             return None;
         }
         let had_none = self.gate.has_no_room && !store.log.has_room_again();

@@ -238,11 +238,14 @@ fn a_part_of_a_stripe_does_not_go_past_the_cache_for_being_sooner() {
     volume.set_stripe(Stripe::new(8 << 20, 0));
     assert_eq!(cache.write(255, 8 << 20), None);
     assert_eq!(cache.write(256, 1 << 20), sooner, "requests are no longer");
-    let dirty = cache.rig.store.share(90);
-    cache.rig.store.stats.dirty_blocks = dirty;
-    assert_eq!(cache.write(64, 2 << 20), None, "it waits for write-back");
     let limit = Some(BypassReason::DirtyLimit);
+    let settings = &cache.rig.store.settings;
+    let (high, most) = (settings.dirty_high_percent, settings.dirty_limit_percent);
+    cache.rig.store.stats.dirty_blocks = cache.rig.store.share(high) + 1;
+    assert_eq!(cache.write(64, 2 << 20), None, "it waits for write-back");
     assert_eq!(cache.write(256, 2 << 20), limit);
+    cache.rig.store.stats.dirty_blocks = cache.rig.store.share(most);
+    assert_eq!(cache.write(64, 2 << 20), limit, "write-back is stuck");
 }
 
 #[test]

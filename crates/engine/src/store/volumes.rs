@@ -80,6 +80,8 @@ pub(crate) struct Volume {
     uncertain: BTreeSet<u64>,
     /// A flush nobody waited for failed; the next flush reports it.
     pub(crate) flush_error: bool,
+    /// Flushes that failed in this life.
+    pub(crate) failed_flushes: u32,
     unflushed_since: Option<Nanos>,
     written: Vec<WrittenVersion>,
     written_flushing: Vec<WrittenVersion>,
@@ -135,6 +137,7 @@ impl Volume {
             flushing: BTreeSet::new(),
             uncertain: BTreeSet::new(),
             flush_error: false,
+            failed_flushes: 0,
             unflushed_since: None,
             written: Vec::new(),
             written_flushing: Vec::new(),
@@ -325,6 +328,7 @@ impl Store {
 
     /// Has `waiter` told when everything written to the origin so far is durable there.
     pub(crate) fn await_origin(&mut self, volume: VolumeSlot, waiter: OriginWaiter) {
+        self.stir();
         let state = self.volume(volume);
         state.waiting.push(waiter);
         state.flush_wanted = true;
@@ -431,6 +435,7 @@ impl Store {
     pub(crate) fn origin_flush_failed(&mut self, slot: VolumeSlot) -> Option<Vec<OriginWaiter>> {
         self.stir();
         let volume = self.volumes.get_mut(usize::from(slot.0))?.as_mut()?;
+        volume.failed_flushes = volume.failed_flushes.wrapping_add(1);
         let mut waiting = std::mem::take(&mut volume.waiting_flushing);
         waiting.append(&mut volume.waiting);
         let mut written = std::mem::take(&mut volume.written_flushing);

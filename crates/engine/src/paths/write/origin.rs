@@ -55,8 +55,12 @@ impl Engine {
                 self.issue_origin(job, run);
             }
         }
-        if self.write_job(job).order == Order::Beside && !self.store.failed_cache() {
-            self.append_all(now, job, memory);
+        let is_failed = self.store.failed_cache();
+        let state = self.write_job(job);
+        match state.order {
+            Order::Beside if is_failed => state.order = Order::Alone,
+            Order::Beside => self.append_all(now, job, memory),
+            _ => {}
         }
         let state = self.write_job(job);
         state.outstanding -= 1;
@@ -205,7 +209,10 @@ impl Engine {
         let (volume, first, end) = (state.request.volume, state.first, state.end);
         self.store
             .origin_written(now, volume, first, end.0 - first.0);
-        self.store.volume(volume).owes_flush = true;
+        let origin = self.store.volume(volume);
+        origin.owes_flush = true;
+        let failed_flushes = origin.failed_flushes;
+        self.write_job(job).failed_flushes = failed_flushes;
     }
 
     /// Versions of a write-through that are in the log are on the origin too.
@@ -220,6 +227,7 @@ impl Engine {
             return;
         }
         let (volume, failed) = (state.request.volume, state.failure.is_some());
+        let failed_flushes = state.failed_flushes;
         let (logged, replaces_dirty) = (state.logged.clone(), state.replaces_dirty);
         if !logged.is_empty() {
             // A flush of the origin may have ended while they were being logged: they need another.
@@ -227,10 +235,13 @@ impl Engine {
             let blocks = end.0 - first.0;
             self.store.origin_written(now, volume, first, blocks);
         }
+        // I6: what a failed flush may have taken from the origin again goes there once more.
+        let is_kept = self.store.attached(volume).failed_flushes == failed_flushes;
         for key in logged.iter().flat_map(|run| run.keys()) {
             if failed && !replaces_dirty {
                 self.store.forget_unacknowledged(now, key, memory);
             } else if !failed
+                && is_kept
                 && let Some(slot) = self.store.index.find(key)
                 && self.store.index.flags(slot).dirty()
             {
