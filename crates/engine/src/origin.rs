@@ -1,6 +1,7 @@
 //! Origins: how dirty data gets there, and how writers are slowed down for it.
 
 mod pace;
+mod portions;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ mod writeback_reads;
 
 use crate::ids::WritebackId;
 use crate::interface::Memory;
+use crate::origin::portions::Portion;
 use crate::origin::throttle::Throttle;
 use crate::origin::writeback::{Writeback, WritebackJob};
 use crate::slab::Slab;
@@ -22,6 +24,7 @@ pub(crate) struct Origin {
     pub(crate) throttle: Throttle,
     /// Runs of blocks on their way.
     runs: Slab<WritebackId, Box<WritebackJob>>,
+    portion: Portion,
     spare: Spare,
 }
 
@@ -32,6 +35,7 @@ impl Origin {
             writeback: Writeback::default(),
             throttle: Throttle::default(),
             runs: Slab::default(),
+            portion: Portion::default(),
             spare: Spare::new(block_bytes, memory),
         }
     }

@@ -23,9 +23,9 @@ const SORTED: f64 = 2.0;
 const BURST: f64 = 0.9;
 
 /// A phase of a day, as a share of what the disk alone moves.
-const DAY_PHASE: f64 = 0.93;
+const DAY_PHASE: f64 = 0.97;
 /// Minutes of a day that may move less than they should, as a share of all.
-const DAY_BELOW: f64 = 0.1;
+const DAY_BELOW: f64 = 0.001;
 /// The longest that a request of a day may wait, in milliseconds.
 const DAY_LONGEST_MS: f64 = 10_000.0;
 

@@ -2,7 +2,7 @@
 
 use crate::buffer::MemoryBuffer;
 use crate::format::{BlockKey, Stream};
-use crate::interface::Action;
+use crate::interface::{Action, Nanos};
 use crate::origin::Origin;
 use crate::rig::{BLOCK_BYTES, Rig, VOLUME, shape};
 use crate::settings::{Mode, Settings, WritebackPolicy};
@@ -172,4 +172,38 @@ fn blocks_of_a_volume_that_is_away_are_kept_and_hold_nobody_up() {
     writer.rig.store.bring_back(VOLUME, config);
     writer.advance();
     assert!(!writer.run().is_empty(), "it is written back");
+}
+
+#[test]
+fn a_reader_that_thinks_finds_the_origin_free_between_portions() {
+    let mut writer = Writer::new();
+    for key in 0..64 {
+        assert!(writer.rig.append(Stream::Write, key * 100, 1));
+    }
+    writer.rig.flush();
+    writer.rig.store.volume(VOLUME).client_waits(writer.rig.now);
+    writer.rig.now.0 += 20_000_000;
+    let portion = |writer: &mut Writer| {
+        let mut writes = 0;
+        for _ in 0..20 {
+            writer.advance();
+            let seen = writer.run();
+            writes += seen
+                .iter()
+                .filter(|seen| **seen == ("write", false))
+                .count();
+        }
+        writes
+    };
+    assert_eq!(portion(&mut writer), 8);
+    writer.rig.now.0 += 10_000_000;
+    writer.rig.store.advance_origins(writer.rig.now);
+    assert_eq!(writer.run(), [("flush", false)], "the disk pays");
+    assert_eq!(portion(&mut writer), 0);
+    writer.rig.now.0 += 29_000_000;
+    assert_eq!(portion(&mut writer), 0, "three times as long");
+    writer.rig.now.0 += 2_000_000;
+    assert_eq!(portion(&mut writer), 8);
+    writer.rig.now = writer.rig.now.after(Nanos::SECOND);
+    assert_eq!(portion(&mut writer), 48, "nobody comes back");
 }

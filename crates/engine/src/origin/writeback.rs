@@ -14,6 +14,7 @@ use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, Volum
 use crate::map::origin_locks::OriginWriter;
 use crate::origin::Origin;
 use crate::origin::pace::Pace;
+use crate::origin::portions::Portion;
 use crate::origin::run::{Longest, Run};
 use crate::origin::writeback_reads::Reads;
 use crate::planted::{self, Bug};
@@ -40,6 +41,8 @@ const STREAM_PART: u64 = 10;
 const STREAM_RUN_BYTES: usize = 256 << 10;
 /// In so many operations at a time, for a disk to have something to choose from.
 const LIMITED_DEPTH: u32 = 4;
+/// Nobody has waited for room for so long: clients of the origin come first again.
+const HURRY_LASTS: Nanos = Nanos(500_000_000);
 /// A sweep takes at least this many blocks if there are as many, and at most so many.
 const SWEEP_BLOCKS: (usize, usize) = (4096, 131_072);
 /// Where no client has asked for anything for so long, the paced policy needs no pace.
@@ -76,12 +79,24 @@ pub(crate) struct Writeback {
     pace: Pace,
     paused_until: Option<Nanos>,
     backoff: Option<Nanos>,
-    /// Reclaim waits for the write stream's tail to become clean.
-    hurried: bool,
+    hurry: Hurry,
+    /// When somebody last waited for the tail.
+    hurried_at: Nanos,
     /// Jobs wait for room, of a `Drop` perhaps.
     jobs_wait: bool,
     /// Nothing is begun that nobody waits for.
     only_under_pressure: bool,
+}
+
+/// Whether reclaim wants the write stream's tail clean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Hurry {
+    #[default]
+    No,
+    /// It can do without for a while, by copying: clients of the origin come first.
+    InPortions,
+    /// It waits.
+    AtOnce,
 }
 
 impl Writeback {
@@ -104,8 +119,13 @@ impl Writeback {
         self.only_under_pressure = true;
     }
 
-    pub(crate) fn hurry(&mut self) {
-        self.hurried = true;
+    /// Reclaim waits for the write stream's tail to become clean.
+    pub(crate) fn hurry(&mut self, now: Nanos) {
+        (self.hurry, self.hurried_at) = (Hurry::AtOnce, now);
+    }
+
+    pub(super) fn is_in_portions(&self) -> bool {
+        self.hurry == Hurry::InPortions
     }
 
     /// Notes whether jobs wait for room.
@@ -200,12 +220,19 @@ impl Origin {
     /// Hurries write-back for room in the log. A client that writes past the cache, or in sequence
     /// into it, keeps the origin as long as nobody waits for room: its long write would go at the
     /// pace of random blocks.
-    pub(crate) fn make_room(&mut self, store: &Store, now: Nanos) {
+    ///
+    /// `copies_pay`: reclaim gets room by copying meanwhile.
+    pub(crate) fn make_room(&mut self, store: &Store, now: Nanos, copies_pay: bool) {
+        if copies_pay {
+            self.writeback.hurry = self.writeback.hurry.max(Hurry::InPortions);
+            self.writeback.hurried_at = now;
+            return;
+        }
         let appends_wait = !store.has_placed_all() || store.has_combined();
         let is_waited_for = self.writeback.jobs_wait || appends_wait;
         let is_written = store.origin_is_written(now, FOREGROUND) || self.writeback.has_stream(now);
         if is_waited_for || !is_written {
-            self.writeback.hurry();
+            self.writeback.hurry(now);
         }
     }
 
@@ -218,7 +245,7 @@ impl Origin {
     ) {
         if store.present_dirty() == 0 {
             self.writeback.next_check = None;
-            self.writeback.hurried = false;
+            self.writeback.hurry = Hurry::No;
             return;
         }
         if self.writeback.only_under_pressure && !self.is_pressed(store) {
@@ -231,8 +258,12 @@ impl Origin {
             return;
         }
         self.writeback.paused_until = None;
+        let is_over = now.since(self.writeback.hurried_at) > HURRY_LASTS;
+        if is_over && Origin::a_client_comes_back(store, now) {
+            self.writeback.hurry = Hurry::No;
+        }
         let has_plan = self.writeback.at < self.writeback.sweep.len();
-        if !has_plan && now < self.writeback.next_plan && !self.writeback.hurried {
+        if !has_plan && now < self.writeback.next_plan && self.writeback.hurry == Hurry::No {
             self.writeback.next_check = Some(self.writeback.next_plan);
             return;
         }
@@ -253,6 +284,13 @@ impl Origin {
                 return;
             }
         }
+        let in_portions = self.goes_in_portions(store, now, pressure);
+        if !in_portions {
+            self.portion = Portion::default();
+        } else if let Err(until) = self.advance_portion(store, now) {
+            self.writeback.next_check = Some(until);
+            return;
+        }
         let mut depth = self.writeback_depth(store, now, pressure);
         if matches!(pressure, Pressure::Limited | Pressure::Shared) {
             depth = depth.min(LIMITED_DEPTH);
@@ -263,6 +301,7 @@ impl Origin {
         while self.writeback.in_flight < depth
             && self.writeback.in_flight_bytes < most_bytes
             && self.pressure_allows(pressure)
+            && (!in_portions || self.portion.allows())
         {
             let Some(key) = self.next_due(store) else {
                 if looked {
@@ -331,7 +370,9 @@ impl Origin {
     pub(crate) fn writeback_waits(&self, store: &Store) -> bool {
         let writeback = &self.writeback;
         let until = match writeback.paused_until {
-            None if writeback.hurried || writeback.at < writeback.sweep.len() => return false,
+            None if writeback.hurry != Hurry::No || writeback.at < writeback.sweep.len() => {
+                return false;
+            }
             None => writeback.next_plan,
             Some(until) => until,
         };
@@ -354,8 +395,22 @@ impl Origin {
         draining
             || store.failed_cache()
             || !self.throttle.is_empty()
-            || self.writeback.hurried
+            || self.writeback.hurry == Hurry::AtOnce
             || !store.has_placed_all()
+    }
+
+    /// Whether a client of the origin comes back soon, and nobody waits for write-back.
+    fn goes_in_portions(&self, store: &Store, now: Nanos, pressure: Pressure) -> bool {
+        let nobody_waits = match pressure {
+            Pressure::Limited | Pressure::Shared | Pressure::Free => true,
+            Pressure::Pressed | Pressure::Paced => false,
+        };
+        nobody_waits && self.portions_are_due(store, now)
+    }
+
+    /// Whether runs are on their way.
+    pub(super) fn has_runs(&self) -> bool {
+        self.writeback.in_flight > 0
     }
 
     /// The number of operations that may be in flight now.
@@ -368,17 +423,14 @@ impl Origin {
             if used { 1 } else { (full / 8).max(1) }
         } else if !store.origin_is_used(now, FOREGROUND) {
             full
-        } else if pressure == Pressure::Pressed {
+        } else if pressure == Pressure::Pressed || self.writeback.is_in_portions() {
             (full / 8).max(1)
         } else if dirty >= store.share(store.settings.dirty_high_percent) {
-            // A client that streams and bypasses a full cache gets the origin; a reader shares it.
-            u32::from(
-                store
-                    .volumes
-                    .iter()
-                    .flatten()
-                    .any(|volume| volume.foreground_reads > 0),
-            )
+            // A client that streams and bypasses a full cache gets the origin. A reader shares it
+            // with writers who would soon have to wait, and with nobody else.
+            let mut volumes = store.volumes.iter().flatten();
+            let is_written = was_lately(self.writeback.asked_at, now, IDLE_AFTER);
+            u32::from(is_written && volumes.any(|volume| volume.foreground_reads > 0))
         } else {
             0
         }
@@ -421,8 +473,10 @@ impl Origin {
                 && !volume.away
                 && (volume.draining || volume.config.mode.writes().are_through())
         });
-        let all =
-            draining || store.failed_cache() || self.writeback.hurried || !self.throttle.is_empty();
+        let all = draining
+            || store.failed_cache()
+            || self.writeback.hurry != Hurry::No
+            || !self.throttle.is_empty();
         let due_anyway = match store.settings.writeback_policy {
             WritebackPolicy::Threshold => dirty > store.share(store.settings.dirty_low_percent),
             WritebackPolicy::Timed => dirty > store.share(store.settings.dirty_high_percent),
@@ -470,7 +524,7 @@ impl Origin {
         }
         self.writeback.sweep = sweep;
         self.writeback.at = 0;
-        self.writeback.hurried = false;
+        self.writeback.hurry = Hurry::No;
         !self.writeback.sweep.is_empty()
     }
 
@@ -487,7 +541,7 @@ impl Origin {
 
     /// Asks for flushes of the origins where written blocks wait for them and nothing else is being
     /// written.
-    fn ask_for_origin_flushes(&mut self, store: &mut Store) {
+    pub(super) fn ask_for_origin_flushes(&mut self, store: &mut Store) {
         if store.written_blocks() == 0 || self.writeback.in_flight > 0 {
             return;
         }
@@ -558,6 +612,7 @@ impl Origin {
             store.origin_locks.lock(key.plus(i), writer);
         }
         self.writeback.in_flight += 1;
+        self.portion.run_begins();
         self.writeback.at += 1;
         if pressure == Pressure::Paced {
             // Blocks written back at other times are no debt of the pace's.
@@ -685,10 +740,10 @@ mod tests {
         let mut rig = Rig::new(Mode::Writeback, Settings::default());
         let mut origin = Origin::new(4096, &mut rig.ram);
         let mut hurries = |rig: &Rig, jobs_wait| {
-            origin.writeback.hurried = false;
+            origin.writeback.hurry = Hurry::No;
             origin.writeback.note_waiting_jobs(jobs_wait);
-            origin.make_room(&rig.store, rig.now);
-            origin.writeback.hurried
+            origin.make_room(&rig.store, rig.now, false);
+            origin.writeback.hurry == Hurry::AtOnce
         };
         assert!(hurries(&rig, false));
         rig.now = Nanos::SECOND;
@@ -703,9 +758,12 @@ mod tests {
         rig.now = rig.now.after(FOREGROUND);
         assert!(hurries(&rig, false));
         origin.writeback.client_writes(rig.now);
-        origin.writeback.hurried = false;
-        origin.make_room(&rig.store, rig.now);
-        assert!(!origin.writeback.hurried, "a stream into the cache");
+        origin.writeback.hurry = Hurry::No;
+        origin.make_room(&rig.store, rig.now, false);
+        assert!(
+            origin.writeback.hurry == Hurry::No,
+            "a stream into the cache"
+        );
     }
 
     #[test]

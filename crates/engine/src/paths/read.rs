@@ -554,7 +554,7 @@ impl Engine {
 
     pub(crate) fn foreground_read(&mut self, now: Nanos, volume: VolumeSlot) {
         let state = self.store.volume(volume);
-        state.foreground_at = Some(now);
+        state.client_waits(now);
         state.foreground_reads += 1;
     }
 
@@ -562,7 +562,7 @@ impl Engine {
     pub(crate) fn origin_was_read(&mut self, now: Nanos, volume: VolumeSlot) {
         let state = self.store.volume(volume);
         state.foreground_reads -= 1;
-        state.foreground_at = Some(now);
+        state.client_waits(now);
     }
 
     pub(crate) fn miss_read_done(

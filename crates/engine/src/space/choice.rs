@@ -5,19 +5,22 @@ use crate::policy::Policy;
 use crate::settings::replacement::Replacement;
 use crate::space::Space;
 use crate::store::Store;
-use crate::store::log::SegmentState;
+use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 
 /// The write stream's share beyond which its clean tail is reclaimed in its turn, in percent. A
 /// block written once is like a block read once: it has as long as probation has to be used again.
 const WRITE_SHARE_PERCENT: u64 = 10;
+/// A segment of the write stream with at most this part of its slots dirty gives up its place in
+/// its turn: copies of them cost less than the read blocks that would go instead.
+const HARDLY_DIRTY: u32 = 4;
 /// The share of 2Q's first queue (A1in), in percent.
 const TWO_Q_SHARE_PERCENT: u64 = 25;
 
 impl Space {
     /// The stream whose turn it is to give up its oldest segment, whether or not it is ready.
     pub(crate) fn stream_due(&self, store: &Store, policy: &Policy) -> Option<Stream> {
-        let write_is_clean =
-            self.has_oldest(store, Stream::Write) && self.oldest_is_clean(store, false);
+        let write_is_clean = self.has_oldest(store, Stream::Write)
+            && (self.oldest_is_clean(store, false) || self.oldest_is_hardly_dirty(store));
         match store.settings.replacement {
             Replacement::Fifo | Replacement::Clock => self.oldest_stream(store, write_is_clean),
             Replacement::Adaptive | Replacement::S3Fifo => {
@@ -159,5 +162,16 @@ impl Space {
         };
         let segment = &store.log.segments[oldest.0 as usize];
         segment.dirty == segment.away && (segment.away == 0 || store.may_carry_away(in_need))
+    }
+
+    /// Whether so little of the write stream's oldest segment is dirty that it is copied on, where
+    /// the origin has no time for it. The copies take no part of the reserve.
+    fn oldest_is_hardly_dirty(&self, store: &Store) -> bool {
+        self.oldest(store, Stream::Write).is_some_and(|oldest| {
+            let segment = &store.log.segments[oldest.0 as usize];
+            segment.away == 0
+                && store.log.free.len() > RECLAIM_RESERVE
+                && segment.dirty * HARDLY_DIRTY <= store.log.geometry.slots_per_segment()
+        })
     }
 }

@@ -41,6 +41,9 @@ const MOST_WAITING_BLOCKS: usize = 256;
 /// Repeated reads of a batch with unreadable dirty blocks, before they are carried on as they are.
 const RETAIN_ATTEMPTS: u8 = 4;
 
+/// Headers that the copies of a segment's blocks bring, where each is flushed by itself.
+const HEADERS_OF_COPIES: u64 = 2;
+
 /// A segment that is empty and not free yet.
 #[derive(Debug)]
 struct Emptied {
@@ -113,6 +116,25 @@ impl RetainJob {
     pub(crate) fn segment(&self) -> SegmentId {
         self.segment
     }
+}
+
+/// Whether appends are about to stop.
+fn is_critical(store: &Store) -> bool {
+    store.log.free.len() <= RECLAIM_RESERVE
+}
+
+/// Whether copies of dirty blocks take at most half of the room that they make, so that nobody
+/// waits for an origin and its flush instead: of this segment, or of the write stream's on the
+/// whole with the headers that they bring. Without a gain an idle device would be worn out by
+/// copying round and round until the origin has taken a block.
+fn copies_pay(store: &Store, segment: SegmentId) -> bool {
+    let geometry = &store.log.geometry;
+    let places = u64::from(geometry.slots_per_segment() - geometry.first_slot() - 1);
+    let dirty = u64::from(store.log.segments[segment.0 as usize].dirty);
+    let sealed = store.log.streams[Stream::Write as usize].order.len();
+    let sealed = sealed.saturating_sub(1) as u64;
+    let copied = store.stats.dirty_blocks + sealed * HEADERS_OF_COPIES;
+    dirty * 2 <= places || copied * 2 <= sealed * places
 }
 
 impl Space {
@@ -209,9 +231,9 @@ impl Space {
         }
         if short && self.reclaim.on_their_way() == 0 {
             if shrinking {
-                origin.writeback.hurry();
+                origin.writeback.hurry(now);
             }
-            origin.make_room(store, now);
+            origin.make_room(store, now, self.write_copies_pay(store));
         }
     }
 
@@ -275,7 +297,7 @@ impl Space {
         }
         // While it is on its way out the others' blocks are not worth less than before; only
         // when appends would stop is one of theirs taken.
-        let critical = store.log.free.len() <= RECLAIM_RESERVE;
+        let critical = is_critical(store);
         if wanted.is_some() && !critical {
             return None;
         }
@@ -285,15 +307,15 @@ impl Space {
                 return Some(stream);
             }
         }
-        // Dirty blocks are appended again only when nothing else helps and it frees something: the
-        // copies bring headers of their own, and without a gain an idle device is worn out by
-        // copying round and round until the origin has taken a block.
-        let slots = store.log.geometry.slots_per_segment();
-        let usable = slots - store.log.geometry.first_slot() - 1;
-        let frees = self.oldest_live_blocks(store, Stream::Write) * 2 <= usable
-            || !store.unreadable.is_empty();
+        let frees = self.write_copies_pay(store) || !store.unreadable.is_empty();
         (self.can_reclaim(store, Stream::Write) && critical && frees && store.log.free.len() > 1)
             .then_some(Stream::Write)
+    }
+
+    /// Whether dirty blocks of the write stream's oldest segment may be appended again.
+    fn write_copies_pay(&self, store: &Store) -> bool {
+        let oldest = self.oldest(store, Stream::Write);
+        oldest.is_some_and(|oldest| copies_pay(store, oldest))
     }
 
     pub(crate) fn can_reclaim(&self, store: &Store, stream: Stream) -> bool {
@@ -337,7 +359,7 @@ impl Space {
         policy.renew_allowance(store);
         if store.present_dirty_of(segment) > 0 {
             // Copying dirty blocks on and on frees little; writing them back does.
-            origin.make_room(store, now);
+            origin.make_room(store, now, copies_pay(store, segment));
         }
         store.log.segment(segment).state = SegmentState::Emptying;
         let job = self.jobs.insert(Box::new(RetainJob {
@@ -375,6 +397,7 @@ impl Space {
         let mut in_segment = state.next_slot;
         let mut batch = Vec::new();
         let slots = store.log.geometry.slots_per_segment() as u16;
+        let carries_on = is_critical(store) && copies_pay(store, segment);
         while in_segment < slots && batch.len() < BATCH_BLOCKS {
             let slot = store.log.geometry.slot(segment, in_segment);
             let flags = store.index.flags(slot);
@@ -385,7 +408,7 @@ impl Space {
                     // copy must not get a higher one. It ends by itself.
                     break;
                 }
-                if flags.dirty() && store.is_about_to_be_clean(key, slot) {
+                if flags.dirty() && !carries_on && store.is_about_to_be_clean(key, slot) {
                     break;
                 }
                 match policy.retain_where(store, stream, slot) {

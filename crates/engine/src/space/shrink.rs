@@ -219,7 +219,7 @@ impl Space {
         self.shrink.next_look = (!done).then(|| now.after(TICK));
         if !self.shrink.are_closed {
             if self.free_that_stay(store) < target {
-                return origin.writeback.hurry();
+                return origin.writeback.hurry(now);
             }
             self.close_removing(store, now, memory);
         }

@@ -3,10 +3,10 @@
 use crate::format::{BlockKey, Stream};
 use crate::origin::Origin;
 use crate::policy::Policy;
-use crate::rig::{BLOCK_BYTES, Rig};
+use crate::rig::{BLOCK_BYTES, Rig, VOLUME};
 use crate::settings::{Mode, Settings};
 use crate::space::Space;
-use crate::store::log::SegmentState;
+use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 use crate::store::op::Op;
 
 struct Cleaner {
@@ -37,6 +37,23 @@ impl Cleaner {
             key += 8;
         }
         key
+    }
+
+    /// Has the origin take these blocks, so that they become clean.
+    fn make_clean(&mut self, keys: std::ops::Range<u64>) {
+        let store = &mut self.rig.store;
+        store.origin_written(self.rig.now, VOLUME, BlockKey(keys.start), keys.end);
+        for key in keys.map(BlockKey) {
+            let slot = store.index.find(key).expect("it was appended");
+            store.version_written(VOLUME, key, slot);
+        }
+        store.want_origin_flush(VOLUME);
+        store.advance_origins(self.rig.now);
+        self.rig.run();
+    }
+
+    fn holds(&self, key: u64) -> bool {
+        self.rig.store.index.find(BlockKey(key)).is_some()
     }
 
     /// Reclaims and carries out the operations of that, once for each of so many turns.
@@ -114,4 +131,34 @@ fn a_segment_with_dirty_blocks_is_not_free_before_they_have_a_copy() {
         "I5: none is lost"
     );
     assert!(cleaner.rig.store.index.find(BlockKey(0)).is_some());
+}
+
+#[test]
+fn a_few_dirty_blocks_do_not_cost_the_read_ones_their_place() {
+    let mut cleaner = Cleaner::new();
+    let next = cleaner.fill(Stream::Write, 0, 12);
+    cleaner.rig.flush();
+    cleaner.make_clean(3..next);
+    let read = next + 8;
+    cleaner.fill(Stream::Probation, read, 2);
+    cleaner.rig.store.log.free.truncate(RECLAIM_RESERVE + 2);
+    cleaner.reclaim(200);
+    assert!(!cleaner.holds(3), "clean, and the oldest");
+    assert!(cleaner.holds(0) && cleaner.holds(read));
+    assert_eq!(cleaner.rig.store.stats.dirty_blocks, 3, "I5");
+}
+
+#[test]
+fn a_dirty_tail_is_copied_where_appends_would_wait_and_the_stream_is_mostly_clean() {
+    let mut cleaner = Cleaner::new();
+    let first = cleaner.fill(Stream::Write, 0, 2);
+    let next = cleaner.fill(Stream::Write, first, 10);
+    cleaner.rig.flush();
+    cleaner.make_clean(first..next);
+    let dirty = cleaner.rig.store.stats.dirty_blocks;
+    cleaner.rig.store.log.free.truncate(RECLAIM_RESERVE);
+    cleaner.reclaim(200);
+    assert_eq!(cleaner.rig.store.stats.dirty_blocks, dirty, "I5");
+    assert!(cleaner.holds(0));
+    assert!(cleaner.rig.store.log.free.len() > RECLAIM_RESERVE);
 }

@@ -62,8 +62,10 @@ pub(crate) struct Volume {
     pub(crate) away: bool,
     pub(crate) reads: SequentialDetector,
     pub(crate) writes: SequentialDetector,
-    /// When a client last read from the origin.
+    /// When a client last used the origin.
     pub(crate) foreground_at: Option<Nanos>,
+    /// When a client last read from the origin, or waited for a flush of it.
+    waited_at: Option<Nanos>,
     /// The stripe of its origin, if that has one.
     stripe: Option<Stripe>,
     /// When a client last wrote to the origin.
@@ -129,6 +131,7 @@ impl Volume {
             reads: SequentialDetector::default(),
             writes: SequentialDetector::default(),
             foreground_at: None,
+            waited_at: None,
             stripe: None,
             wrote_at: None,
             foreground_reads: 0,
@@ -148,6 +151,11 @@ impl Volume {
             waiting: Vec::new(),
             waiting_flushing: Vec::new(),
         }
+    }
+
+    /// A client reads from the origin, or has waited for a flush of it.
+    pub(crate) fn client_waits(&mut self, now: Nanos) {
+        (self.foreground_at, self.waited_at) = (Some(now), Some(now));
     }
 
     /// A client writes to the origin.
@@ -202,6 +210,11 @@ impl Volume {
 
     pub(crate) fn set_stripe(&mut self, stripe: Option<Stripe>) {
         self.stripe = stripe;
+    }
+
+    /// Whether a client waits for a flush of the origin.
+    fn is_flushed_for_client(&self) -> bool {
+        !(self.waiting.is_empty() && self.waiting_flushing.is_empty())
     }
 
     /// Whether anything was written to the origin that no flush has covered yet.
@@ -415,6 +428,9 @@ impl Store {
     ) -> Vec<OriginWaiter> {
         let volume = self.volume(slot);
         let waiting = std::mem::take(&mut volume.waiting_flushing);
+        if !waiting.is_empty() {
+            volume.client_waits(now);
+        }
         let mut written = std::mem::take(&mut volume.written_flushing);
         if planted::is(Bug::CleanEarly) {
             written.append(&mut volume.written);
@@ -517,11 +533,22 @@ impl Store {
         })
     }
 
+    /// Whether a client waits for an origin's read or flush, or did so this lately.
+    pub(crate) fn origin_is_awaited(&self, now: Nanos, lately: Nanos) -> bool {
+        self.volumes.iter().flatten().any(|volume| {
+            let recent = |at: Nanos| now.since(at) < lately;
+            volume.foreground_reads > 0
+                || volume.is_flushed_for_client()
+                || volume.waited_at.is_some_and(recent)
+        })
+    }
+
     /// Whether a client reads or writes an origin, or did so this lately.
     pub(crate) fn origin_is_used(&self, now: Nanos, lately: Nanos) -> bool {
         self.volumes.iter().flatten().any(|volume| {
             volume.foreground_reads > 0
                 || volume.foreground_writes > 0
+                || volume.is_flushed_for_client()
                 || volume
                     .foreground_at
                     .is_some_and(|at| now.since(at) < lately)

@@ -149,7 +149,7 @@ impl Engine {
         let volume = self.write_job(job).request.volume;
         let state = self.store.volume(volume);
         state.foreground_reads -= 1;
-        state.foreground_at = Some(now);
+        state.client_waits(now);
         let Edge { key, buf, .. } = self.write_job(job).edges[usize::from(edge)].expect("an edge");
         let (_, valid_bytes) = self.store.origin_range(volume, key, 1);
         memory.bytes_mut(buf)[valid_bytes..].fill(0);
