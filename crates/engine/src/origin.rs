@@ -1,5 +1,6 @@
 //! Origins: how dirty data gets there, and how writers are slowed down for it.
 
+mod hurry;
 mod pace;
 mod portions;
 mod run;

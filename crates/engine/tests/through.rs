@@ -172,7 +172,7 @@ fn a_write_goes_past_a_cache_that_fails_under_it() {
     }
 }
 
-/// What a failed flush of the origin forgot is on the cache, and goes back to the origin.
+/// The cache still has data that a failed flush of the origin lost, and writes it there again.
 #[test]
 fn a_flush_that_fails_before_the_log_ends_leaves_the_write_dirty() {
     for (len_bytes, fua) in [(BLOCK, false), (LONG, false), (BLOCK, true), (LONG, true)] {

@@ -114,7 +114,7 @@ settings! {
         "Write-back operations in flight while the origin has nothing else to do";
     "writeback-run" as writeback_run_bytes: Size(writeback_run_bytes, 64 << 10..=1 << 20),
         "a size, 64K to 1M",
-        "The most that a write-back operation writes";
+        "The most that a write-back operation writes, but for a longer stripe of the origin";
     "probation" as probation_percent: Percent(probation_percent),
         "percent of the cache, 1 to 50",
         "The share of the stream `probation`, where promoted blocks begin";

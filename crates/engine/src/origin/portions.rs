@@ -17,7 +17,7 @@ const RUNS: u32 = 8;
 const REST: u64 = 3;
 /// The longest rest.
 const LONGEST_REST: Nanos = Nanos(1_000_000_000);
-/// How often the end of a flush is looked for, if nothing else wakes write-back.
+/// Time between looks for the end of a flush, if nothing else wakes write-back.
 const LOOKS: Nanos = Nanos(20_000_000);
 
 /// The portion that is on its way.

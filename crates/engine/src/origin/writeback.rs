@@ -13,6 +13,7 @@ use crate::ids::WritebackId;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::map::origin_locks::OriginWriter;
 use crate::origin::Origin;
+use crate::origin::hurry::Hurry;
 use crate::origin::pace::Pace;
 use crate::origin::portions::Portion;
 use crate::origin::run::{Longest, Run};
@@ -26,7 +27,7 @@ use crate::store::op::Op;
 use crate::store::volumes::Volume;
 
 /// An origin that a client used this recently belongs to the client.
-const FOREGROUND: Nanos = Nanos(15_000_000);
+pub(super) const FOREGROUND: Nanos = Nanos(15_000_000);
 /// A cache device that a client used this recently belongs to the client.
 pub(crate) const CACHE_FOREGROUND: Nanos = Nanos(15_000_000);
 /// The bytes that write-back moves beside a client, and the time between two such portions: at most
@@ -41,8 +42,6 @@ const STREAM_PART: u64 = 10;
 const STREAM_RUN_BYTES: usize = 256 << 10;
 /// In so many operations at a time, for a disk to have something to choose from.
 const LIMITED_DEPTH: u32 = 4;
-/// Nobody has waited for room for so long: clients of the origin come first again.
-const HURRY_LASTS: Nanos = Nanos(500_000_000);
 /// A sweep takes at least this many blocks if there are as many, and at most so many.
 const SWEEP_BLOCKS: (usize, usize) = (4096, 131_072);
 /// Where no client has asked for anything for so long, the paced policy needs no pace.
@@ -79,24 +78,13 @@ pub(crate) struct Writeback {
     pace: Pace,
     paused_until: Option<Nanos>,
     backoff: Option<Nanos>,
-    hurry: Hurry,
+    pub(super) hurry: Hurry,
     /// When somebody last waited for the tail.
-    hurried_at: Nanos,
+    pub(super) hurried_at: Nanos,
     /// Jobs wait for room, of a `Drop` perhaps.
-    jobs_wait: bool,
+    pub(super) jobs_wait: bool,
     /// Nothing is begun that nobody waits for.
     only_under_pressure: bool,
-}
-
-/// Whether reclaim wants the write stream's tail clean.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Hurry {
-    #[default]
-    No,
-    /// It can do without for a while, by copying: clients of the origin come first.
-    InPortions,
-    /// It waits.
-    AtOnce,
 }
 
 impl Writeback {
@@ -119,20 +107,6 @@ impl Writeback {
         self.only_under_pressure = true;
     }
 
-    /// Reclaim waits for the write stream's tail to become clean.
-    pub(crate) fn hurry(&mut self, now: Nanos) {
-        (self.hurry, self.hurried_at) = (Hurry::AtOnce, now);
-    }
-
-    pub(super) fn is_in_portions(&self) -> bool {
-        self.hurry == Hurry::InPortions
-    }
-
-    /// Notes whether jobs wait for room.
-    pub(crate) fn note_waiting_jobs(&mut self, any: bool) {
-        self.jobs_wait = any;
-    }
-
     /// A client writes.
     pub(crate) fn client_writes(&mut self, now: Nanos) {
         self.asked_at = Some(now);
@@ -145,7 +119,7 @@ impl Writeback {
     }
 
     /// Whether a client writes in sequence.
-    fn has_stream(&self, now: Nanos) -> bool {
+    pub(super) fn has_stream(&self, now: Nanos) -> bool {
         was_lately(self.asked_at, now, CACHE_FOREGROUND) && !self.cache_is_in_use(now)
     }
 
@@ -217,25 +191,6 @@ impl Origin {
         self.runs.at(id)
     }
 
-    /// Hurries write-back for room in the log. A client that writes past the cache, or in sequence
-    /// into it, keeps the origin as long as nobody waits for room: its long write would go at the
-    /// pace of random blocks.
-    ///
-    /// `copies_pay`: reclaim gets room by copying meanwhile.
-    pub(crate) fn make_room(&mut self, store: &Store, now: Nanos, copies_pay: bool) {
-        if copies_pay {
-            self.writeback.hurry = self.writeback.hurry.max(Hurry::InPortions);
-            self.writeback.hurried_at = now;
-            return;
-        }
-        let appends_wait = !store.has_placed_all() || store.has_combined();
-        let is_waited_for = self.writeback.jobs_wait || appends_wait;
-        let is_written = store.origin_is_written(now, FOREGROUND) || self.writeback.has_stream(now);
-        if is_waited_for || !is_written {
-            self.writeback.hurry(now);
-        }
-    }
-
     pub(crate) fn advance_writeback(
         &mut self,
         store: &mut Store,
@@ -258,10 +213,7 @@ impl Origin {
             return;
         }
         self.writeback.paused_until = None;
-        let is_over = now.since(self.writeback.hurried_at) > HURRY_LASTS;
-        if is_over && Origin::a_client_comes_back(store, now) {
-            self.writeback.hurry = Hurry::No;
-        }
+        self.end_hurry(store, now);
         let has_plan = self.writeback.at < self.writeback.sweep.len();
         if !has_plan && now < self.writeback.next_plan && self.writeback.hurry == Hurry::No {
             self.writeback.next_check = Some(self.writeback.next_plan);
@@ -732,39 +684,8 @@ impl Origin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::{Rig, VOLUME};
+    use crate::rig::Rig;
     use crate::settings::{Mode, Settings};
-
-    #[test]
-    fn room_is_made_beside_a_write_past_the_cache_only_where_somebody_waits() {
-        let mut rig = Rig::new(Mode::Writeback, Settings::default());
-        let mut origin = Origin::new(4096, &mut rig.ram);
-        let mut hurries = |rig: &Rig, jobs_wait| {
-            origin.writeback.hurry = Hurry::No;
-            origin.writeback.note_waiting_jobs(jobs_wait);
-            origin.make_room(&rig.store, rig.now, false);
-            origin.writeback.hurry == Hurry::AtOnce
-        };
-        assert!(hurries(&rig, false));
-        rig.now = Nanos::SECOND;
-        rig.store.volume(VOLUME).foreground_reads = 1;
-        assert!(
-            hurries(&rig, false),
-            "readers wait for a disk as for an SSD"
-        );
-        rig.store.volume(VOLUME).client_writes(rig.now);
-        assert!(!hurries(&rig, false));
-        assert!(hurries(&rig, true));
-        rig.now = rig.now.after(FOREGROUND);
-        assert!(hurries(&rig, false));
-        origin.writeback.client_writes(rig.now);
-        origin.writeback.hurry = Hurry::No;
-        origin.make_room(&rig.store, rig.now, false);
-        assert!(
-            origin.writeback.hurry == Hurry::No,
-            "a stream into the cache"
-        );
-    }
 
     #[test]
     fn write_back_beside_a_stream_takes_a_tenth_of_what_the_device_gives() {
