@@ -83,7 +83,7 @@ pub(crate) struct Volume {
     /// A flush nobody waited for failed; the next flush reports it.
     pub(crate) flush_error: bool,
     /// Flushes that failed in this life.
-    pub(crate) failed_flushes: u32,
+    failed_flushes: u32,
     unflushed_since: Option<Nanos>,
     written: Vec<WrittenVersion>,
     written_flushing: Vec<WrittenVersion>,
@@ -210,6 +210,11 @@ impl Volume {
 
     pub(crate) fn set_stripe(&mut self, stripe: Option<Stripe>) {
         self.stripe = stripe;
+    }
+
+    /// Flushes of the origin that failed in this life.
+    pub(crate) fn failed_flushes(&self) -> u32 {
+        self.failed_flushes
     }
 
     /// Whether a client waits for a flush of the origin.

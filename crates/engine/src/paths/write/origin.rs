@@ -211,7 +211,7 @@ impl Engine {
             .origin_written(now, volume, first, end.0 - first.0);
         let origin = self.store.volume(volume);
         origin.owes_flush = true;
-        let failed_flushes = origin.failed_flushes;
+        let failed_flushes = origin.failed_flushes();
         self.write_job(job).failed_flushes = failed_flushes;
     }
 
@@ -236,7 +236,7 @@ impl Engine {
             self.store.origin_written(now, volume, first, blocks);
         }
         // I6: what a failed flush may have taken from the origin again goes there once more.
-        let is_kept = self.store.attached(volume).failed_flushes == failed_flushes;
+        let is_kept = self.store.attached(volume).failed_flushes() == failed_flushes;
         for key in logged.iter().flat_map(|run| run.keys()) {
             if failed && !replaces_dirty {
                 self.store.forget_unacknowledged(now, key, memory);
