@@ -61,6 +61,21 @@ fn hold_cache_and_fail_flush_of_origin(action: &Action) -> Fate {
     }
 }
 
+fn hold_rest_on_origin_and_fail_its_flush(action: &Action) -> Fate {
+    let offset_bytes = match &action.operation {
+        Operation::Write { offset_bytes, .. } | Operation::WriteZeroes { offset_bytes, .. } => {
+            *offset_bytes
+        }
+        _ => 0,
+    };
+    match &action.operation {
+        _ if is_of_cache(action) => Fate::Done,
+        Operation::Flush => Fate::Fails,
+        _ if offset_bytes >= BLOCK as u64 => Fate::Held,
+        _ => Fate::Done,
+    }
+}
+
 fn hold_flush_of_cache(action: &Action) -> Fate {
     if is_of_cache(action) && action.operation == Operation::Flush {
         return Fate::Held;
@@ -172,6 +187,15 @@ fn a_write_goes_past_a_cache_that_fails_under_it() {
     }
 }
 
+/// All answers, by their requests.
+fn answers(rig: &mut Rig) -> Vec<(RequestId, Result<(), Failure>)> {
+    rig.settle();
+    let acks = std::iter::from_fn(|| rig.engine.next_ack());
+    let mut answers: Vec<_> = acks.map(|ack| (ack.id, ack.result)).collect();
+    answers.sort_unstable_by_key(|(id, _)| *id);
+    answers
+}
+
 /// The cache still has data that a failed flush of the origin lost, and writes it there again.
 #[test]
 fn a_flush_that_fails_before_the_log_ends_leaves_the_write_dirty() {
@@ -185,15 +209,33 @@ fn a_flush_that_fails_before_the_log_ends_leaves_the_write_dirty() {
         rig.origin.0[..len_bytes].fill(0);
         rig.fate = |_| Fate::Done;
         rig.release();
-        rig.settle();
-        let acks = std::iter::from_fn(|| rig.engine.next_ack());
-        let mut answers: Vec<_> = acks.map(|ack| (ack.id, ack.result)).collect();
-        answers.sort_unstable_by_key(|(id, _)| *id);
-        assert_eq!(answers, [(id, Ok(())), (flush, Err(Failure::Io))]);
+        assert_eq!(answers(&mut rig), [(id, Ok(())), (flush, Err(Failure::Io))]);
         rig.simple(RequestKind::Flush, 0, 0);
         rig.drain();
         assert!(is_on_origin(&rig, len_bytes), "{len_bytes}, FUA {fua}");
     }
+}
+
+/// The flush fails between the first and the last of several writes of the origin.
+#[test]
+fn a_flush_that_fails_amid_a_write_leaves_all_of_it_dirty() {
+    let mut rig = rig();
+    rig.write(0, &vec![1; 3 * BLOCK], false);
+    rig.fate = hold_rest_on_origin_and_fail_its_flush;
+    let zeroes = RequestKind::WriteZeroes { fua: false };
+    let id = rig.start(zeroes, 512, 2 * BLOCK as u32, Buf::EMPTY);
+    while rig.turn() {}
+    let flush = rig.start(RequestKind::Flush, 0, 0, Buf::EMPTY);
+    while rig.turn() {}
+    rig.origin.0[..3 * BLOCK].fill(9);
+    rig.fate = |_| Fate::Done;
+    rig.release();
+    assert_eq!(answers(&mut rig), [(id, Ok(())), (flush, Err(Failure::Io))]);
+    rig.simple(RequestKind::Flush, 0, 0);
+    rig.drain();
+    let mut expected = vec![1; 3 * BLOCK];
+    expected[512..512 + 2 * BLOCK].fill(0);
+    assert!(rig.origin.0[..3 * BLOCK] == expected);
 }
 
 /// The answer says that the origin alone has it, so that a failed flush of the origin is told.

@@ -86,7 +86,7 @@ pub(crate) struct WriteJob {
     pub(crate) outstanding: u32,
     /// Writes of the origin among them.
     pub(crate) on_origin: u32,
-    /// Flushes of the origin that had failed when the origin had it.
+    /// Flushes of the origin that had failed when its first write there began.
     pub(crate) failed_flushes: u32,
     pub(crate) logging_since: Nanos,
     /// Must be durable before the origin is written.

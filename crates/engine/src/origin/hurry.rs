@@ -26,7 +26,7 @@ impl Writeback {
         (self.hurry, self.hurried_at) = (Hurry::AtOnce, now);
     }
 
-    pub(super) fn is_in_portions(&self) -> bool {
+    pub(super) fn hurries_in_portions(&self) -> bool {
         self.hurry == Hurry::InPortions
     }
 
@@ -43,14 +43,18 @@ impl Origin {
     ///
     /// `copies_pay`: reclaim gets room by copying meanwhile.
     pub(crate) fn make_room(&mut self, store: &Store, now: Nanos, copies_pay: bool) {
-        if copies_pay {
-            self.writeback.hurry = self.writeback.hurry.max(Hurry::InPortions);
-            self.writeback.hurried_at = now;
+        if copies_pay && self.writeback.may_begin_what_nobody_waits_for() {
+            if self.writeback.hurry != Hurry::AtOnce {
+                (self.writeback.hurry, self.writeback.hurried_at) = (Hurry::InPortions, now);
+            }
             return;
         }
         let appends_wait = !store.has_placed_all() || store.has_combined();
         let is_waited_for = self.writeback.jobs_wait || appends_wait;
         let is_written = store.origin_is_written(now, FOREGROUND) || self.writeback.has_stream(now);
+        if is_waited_for && !self.writeback.is_of_tail {
+            (self.writeback.at, self.writeback.is_of_tail) = (self.writeback.sweep.len(), true);
+        }
         if is_waited_for || !is_written {
             self.writeback.hurry(now);
         }
@@ -101,5 +105,28 @@ mod tests {
             origin.writeback.hurry == Hurry::No,
             "a stream into the cache"
         );
+    }
+
+    #[test]
+    fn copies_spare_the_origin_unless_all_that_is_begun_is_waited_for() {
+        let mut rig = Rig::new(Mode::Writeback, Settings::default());
+        let mut origin = Origin::new(4096, &mut rig.ram);
+        origin.writeback.note_waiting_jobs(true);
+        origin.make_room(&rig.store, rig.now, true);
+        assert!(origin.writeback.hurries_in_portions());
+        origin.writeback.limit_writeback();
+        origin.make_room(&rig.store, rig.now, true);
+        assert_eq!(
+            origin.writeback.hurry,
+            Hurry::AtOnce,
+            "a stop would never end"
+        );
+        rig.store.volume(VOLUME).client_writes(rig.now);
+        rig.now = rig.now.after(HURRY_LASTS);
+        origin.end_hurry(&rig.store, rig.now);
+        assert_eq!(origin.writeback.hurry, Hurry::AtOnce);
+        rig.now.0 += 1;
+        origin.end_hurry(&rig.store, rig.now);
+        assert_eq!(origin.writeback.hurry, Hurry::No);
     }
 }

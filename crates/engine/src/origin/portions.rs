@@ -15,7 +15,7 @@ const COMES_BACK: Nanos = Nanos(1_000_000_000);
 const RUNS: u32 = 8;
 /// A rest is so many times as long as the portion before it.
 const REST: u64 = 3;
-/// The longest rest.
+/// The longest rest, and the longest wait for a flush.
 const LONGEST_REST: Nanos = Nanos(1_000_000_000);
 /// Time between looks for the end of a flush, if nothing else wakes write-back.
 const LOOKS: Nanos = Nanos(20_000_000);
@@ -25,8 +25,8 @@ const LOOKS: Nanos = Nanos(20_000_000);
 pub(super) enum Portion {
     /// None before this time.
     Rests { until: Nanos },
-    /// So many runs may still begin.
-    Writes { began_at: Nanos, runs: u32 },
+    /// So many runs may still begin. The first began at this time, if it has.
+    Writes { began_at: Option<Nanos>, runs: u32 },
     /// All runs have ended, and a flush of the origin was asked for.
     Flushes { began_at: Nanos },
 }
@@ -47,8 +47,9 @@ impl Portion {
     }
 
     /// A run begins.
-    pub(super) fn run_begins(&mut self) {
-        if let Portion::Writes { runs, .. } = self {
+    pub(super) fn run_begins(&mut self, now: Nanos) {
+        if let Portion::Writes { began_at, runs } = self {
+            began_at.get_or_insert(now);
             *runs = runs.saturating_sub(1);
         }
     }
@@ -63,7 +64,7 @@ impl Origin {
     /// Whether write-back goes in portions, if nobody waits for it. A client that only writes past
     /// the cache needs none as long as it gives write-back no room of its own either.
     pub(super) fn portions_are_due(&self, store: &Store, now: Nanos) -> bool {
-        let beside_writes = self.writeback.is_in_portions();
+        let beside_writes = self.writeback.hurries_in_portions();
         store.origin_is_awaited(now, COMES_BACK)
             || (beside_writes && Origin::a_client_comes_back(store, now))
     }
@@ -73,15 +74,19 @@ impl Origin {
         let next = match self.portion {
             Portion::Rests { until } if now < until => return Err(until),
             Portion::Rests { .. } => Portion::Writes {
-                began_at: now,
+                began_at: None,
                 runs: RUNS,
             },
             Portion::Writes { runs, .. } if runs > 0 || self.has_runs() => return Ok(()),
             Portion::Writes { began_at, .. } => {
                 self.ask_for_origin_flushes(store);
+                let began_at = began_at.unwrap_or(now);
                 Portion::Flushes { began_at }
             }
-            Portion::Flushes { .. } if store.written_blocks() > 0 => {
+            // Writes through the cache wait for flushes too, and an origin may take none.
+            Portion::Flushes { began_at }
+                if store.written_blocks() > 0 && now.since(began_at) < LONGEST_REST =>
+            {
                 return Err(now.after(LOOKS));
             }
             Portion::Flushes { began_at } => {

@@ -207,3 +207,31 @@ fn a_reader_that_thinks_finds_the_origin_free_between_portions() {
     writer.rig.now = writer.rig.now.after(Nanos::SECOND);
     assert_eq!(portion(&mut writer), 48, "nobody comes back");
 }
+
+#[test]
+fn a_portion_does_not_wait_for_ever_for_a_flush() {
+    let mut writer = Writer::new();
+    for key in 0..64 {
+        assert!(writer.rig.append(Stream::Write, key * 100, 1));
+    }
+    writer.rig.flush();
+    let mut writes_after = |wait_ns: u64| {
+        writer.rig.now.0 += wait_ns;
+        writer.rig.store.volume(VOLUME).client_waits(writer.rig.now);
+        writer.rig.now.0 += 20_000_000;
+        let mut writes = 0;
+        for _ in 0..20 {
+            writer.advance();
+            writes += writer
+                .run()
+                .iter()
+                .filter(|seen| **seen == ("write", false))
+                .count();
+        }
+        writes
+    };
+    assert_eq!(writes_after(0), 8);
+    assert_eq!(writes_after(500_000_000), 0, "no flush has ended");
+    assert_eq!(writes_after(600_000_000), 0, "it rests");
+    assert_eq!(writes_after(Nanos::SECOND.0), 8);
+}

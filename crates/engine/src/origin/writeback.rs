@@ -44,6 +44,9 @@ const STREAM_RUN_BYTES: usize = 256 << 10;
 const LIMITED_DEPTH: u32 = 4;
 /// A sweep takes at least this many blocks if there are as many, and at most so many.
 const SWEEP_BLOCKS: (usize, usize) = (4096, 131_072);
+/// The sweep for somebody who waits for room: the dirty blocks of a few of the oldest segments, or
+/// the first of them is free only when a long sweep is over.
+const TAIL_BLOCKS: usize = 1024;
 /// Where no client has asked for anything for so long, the paced policy needs no pace.
 const IDLE_AFTER: Nanos = Nanos(2_000_000_000);
 /// When there was nothing to do, look again after this long.
@@ -57,8 +60,10 @@ const FLUSH_AFTER_BLOCKS: usize = 16_384;
 
 #[derive(Debug, Default)]
 pub(crate) struct Writeback {
-    sweep: Vec<BlockKey>,
-    at: usize,
+    pub(super) sweep: Vec<BlockKey>,
+    pub(super) at: usize,
+    /// The sweep is of the write stream's tail alone, for somebody who waits for room.
+    pub(super) is_of_tail: bool,
     in_flight: u32,
     /// Bytes of the runs in flight.
     in_flight_bytes: usize,
@@ -79,7 +84,7 @@ pub(crate) struct Writeback {
     paused_until: Option<Nanos>,
     backoff: Option<Nanos>,
     pub(super) hurry: Hurry,
-    /// When somebody last waited for the tail.
+    /// When reclaim last asked for it.
     pub(super) hurried_at: Nanos,
     /// Jobs wait for room, of a `Drop` perhaps.
     pub(super) jobs_wait: bool,
@@ -105,6 +110,11 @@ impl Writeback {
     /// Begins only what somebody waits for.
     pub(crate) fn limit_writeback(&mut self) {
         self.only_under_pressure = true;
+    }
+
+    /// Whether anything is begun that nobody waits for.
+    pub(super) fn may_begin_what_nobody_waits_for(&self) -> bool {
+        !self.only_under_pressure
     }
 
     /// A client writes.
@@ -374,8 +384,15 @@ impl Origin {
             let used = store.origin_is_used(now, FOREGROUND);
             if used { 1 } else { (full / 8).max(1) }
         } else if !store.origin_is_used(now, FOREGROUND) {
-            full
-        } else if pressure == Pressure::Pressed || self.writeback.is_in_portions() {
+            // Its next request stands behind all that a quiet moment lets in.
+            let comes_back = Origin::a_client_comes_back(store, now);
+            let is_pressed = pressure == Pressure::Pressed;
+            if comes_back && !is_pressed {
+                (full / 8).max(1)
+            } else {
+                full
+            }
+        } else if pressure == Pressure::Pressed || self.writeback.hurries_in_portions() {
             (full / 8).max(1)
         } else if dirty >= store.share(store.settings.dirty_high_percent) {
             // A client that streams and bypasses a full cache gets the origin. A reader shares it
@@ -434,7 +451,12 @@ impl Origin {
             WritebackPolicy::Timed => dirty > store.share(store.settings.dirty_high_percent),
             WritebackPolicy::Rate | WritebackPolicy::Cleaner => true,
         };
-        let wanted = (dirty as usize / 4).clamp(SWEEP_BLOCKS.0, SWEEP_BLOCKS.1);
+        self.writeback.is_of_tail &= self.writeback.hurry == Hurry::AtOnce;
+        let wanted = if self.writeback.is_of_tail {
+            TAIL_BLOCKS
+        } else {
+            (dirty as usize / 4).clamp(SWEEP_BLOCKS.0, SWEEP_BLOCKS.1)
+        };
         let least_age = self.least_age(store, now);
         let mut sweep = std::mem::take(&mut self.writeback.sweep);
         sweep.clear();
@@ -564,7 +586,7 @@ impl Origin {
             store.origin_locks.lock(key.plus(i), writer);
         }
         self.writeback.in_flight += 1;
-        self.portion.run_begins();
+        self.portion.run_begins(now);
         self.writeback.at += 1;
         if pressure == Pressure::Paced {
             // Blocks written back at other times are no debt of the pace's.

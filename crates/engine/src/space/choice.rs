@@ -4,6 +4,7 @@ use crate::format::{SegmentId, Sequence, Stream};
 use crate::policy::Policy;
 use crate::settings::replacement::Replacement;
 use crate::space::Space;
+use crate::space::reclaim::{LEAST_PLACES, places_of_segment};
 use crate::store::Store;
 use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 
@@ -12,7 +13,7 @@ use crate::store::log::{RECLAIM_RESERVE, SegmentState};
 const WRITE_SHARE_PERCENT: u64 = 10;
 /// A segment of the write stream with at most this part of its slots dirty gives up its place in
 /// its turn: copies of them cost less than the read blocks that would go instead.
-const HARDLY_DIRTY: u32 = 4;
+const HARDLY_DIRTY: u32 = 6;
 /// The share of 2Q's first queue (A1in), in percent.
 const TWO_Q_SHARE_PERCENT: u64 = 25;
 
@@ -120,7 +121,7 @@ impl Space {
         self.segments_that_stay(store, stream) * 100 > (segments * percent).max(100)
     }
 
-    fn segments_that_stay(&self, store: &Store, stream: Stream) -> u64 {
+    pub(super) fn segments_that_stay(&self, store: &Store, stream: Stream) -> u64 {
         let all = store.log.streams[stream as usize].order.len();
         (all - self.reclaim.emptying_or_waiting(stream)) as u64
     }
@@ -170,6 +171,7 @@ impl Space {
         self.oldest(store, Stream::Write).is_some_and(|oldest| {
             let segment = &store.log.segments[oldest.0 as usize];
             segment.away == 0
+                && places_of_segment(store) >= LEAST_PLACES
                 && store.log.free.len() > RECLAIM_RESERVE
                 && segment.dirty * HARDLY_DIRTY <= store.log.geometry.slots_per_segment()
         })

@@ -41,8 +41,13 @@ const MOST_WAITING_BLOCKS: usize = 256;
 /// Repeated reads of a batch with unreadable dirty blocks, before they are carried on as they are.
 const RETAIN_ATTEMPTS: u8 = 4;
 
-/// Headers that the copies of a segment's blocks bring, where each is flushed by itself.
+/// Headers that the copies of a segment's blocks bring, where the segment is flushed by itself.
 const HEADERS_OF_COPIES: u64 = 2;
+/// In shorter segments headers take the room that copies make.
+pub(super) const LEAST_PLACES: u64 = 64;
+/// Free segments with which a segment is copied that makes no room by itself: its copies and their
+/// headers take two at most.
+const LONG_RUN_FREE: usize = 3;
 
 /// A segment that is empty and not free yet.
 #[derive(Debug)]
@@ -123,18 +128,10 @@ fn is_critical(store: &Store) -> bool {
     store.log.free.len() <= RECLAIM_RESERVE
 }
 
-/// Whether copies of dirty blocks take at most half of the room that they make, so that nobody
-/// waits for an origin and its flush instead: of this segment, or of the write stream's on the
-/// whole with the headers that they bring. Without a gain an idle device would be worn out by
-/// copying round and round until the origin has taken a block.
-fn copies_pay(store: &Store, segment: SegmentId) -> bool {
+/// Places for blocks in a segment, but for those that its headers take at least.
+pub(super) fn places_of_segment(store: &Store) -> u64 {
     let geometry = &store.log.geometry;
-    let places = u64::from(geometry.slots_per_segment() - geometry.first_slot() - 1);
-    let dirty = u64::from(store.log.segments[segment.0 as usize].dirty);
-    let sealed = store.log.streams[Stream::Write as usize].order.len();
-    let sealed = sealed.saturating_sub(1) as u64;
-    let copied = store.stats.dirty_blocks + sealed * HEADERS_OF_COPIES;
-    dirty * 2 <= places || copied * 2 <= sealed * places
+    u64::from(geometry.slots_per_segment() - geometry.first_slot() - 1)
 }
 
 impl Space {
@@ -307,15 +304,37 @@ impl Space {
                 return Some(stream);
             }
         }
-        let frees = self.write_copies_pay(store) || !store.unreadable.is_empty();
-        (self.can_reclaim(store, Stream::Write) && critical && frees && store.log.free.len() > 1)
-            .then_some(Stream::Write)
+        let makes_room = self.is_half_empty(store) && store.log.free.len() > 1;
+        let may_copy = makes_room || self.write_copies_pay(store);
+        (self.can_reclaim(store, Stream::Write) && critical && may_copy).then_some(Stream::Write)
     }
 
-    /// Whether dirty blocks of the write stream's oldest segment may be appended again.
     fn write_copies_pay(&self, store: &Store) -> bool {
         let oldest = self.oldest(store, Stream::Write);
-        oldest.is_some_and(|oldest| copies_pay(store, oldest))
+        oldest.is_some_and(|oldest| self.copies_pay(store, oldest))
+    }
+
+    /// Whether copies of dirty blocks have a place and take at most half of the room that they
+    /// make, so that nobody waits for an origin and its flush instead: of this segment, or of the
+    /// write stream's on the whole, with the headers that they bring. Without a gain an idle device
+    /// would be worn out by copying round and round until the origin has taken a block.
+    fn copies_pay(&self, store: &Store, segment: SegmentId) -> bool {
+        let places = places_of_segment(store);
+        let dirty = u64::from(store.log.segments[segment.0 as usize].dirty);
+        let sealed = self
+            .segments_that_stay(store, Stream::Write)
+            .saturating_sub(1);
+        let copied = store.stats.dirty_blocks + sealed * HEADERS_OF_COPIES;
+        let free = store.log.free.len();
+        let makes_room = dirty * 2 <= places && free > 1;
+        let in_the_long_run = copied * 2 <= sealed * places && free >= LONG_RUN_FREE;
+        places >= LEAST_PLACES && (makes_room || in_the_long_run)
+    }
+
+    /// Whether copies of all live blocks of the write stream's oldest segment make room at once.
+    fn is_half_empty(&self, store: &Store) -> bool {
+        let live = u64::from(self.oldest_live_blocks(store, Stream::Write));
+        live * 2 <= places_of_segment(store) || !store.unreadable.is_empty()
     }
 
     pub(crate) fn can_reclaim(&self, store: &Store, stream: Stream) -> bool {
@@ -358,8 +377,8 @@ impl Space {
         let segment = self.oldest(store, stream).expect("chosen");
         policy.renew_allowance(store);
         if store.present_dirty_of(segment) > 0 {
-            // Copying dirty blocks on and on frees little; writing them back does.
-            origin.make_room(store, now, copies_pay(store, segment));
+            // Copies of dirty blocks free little, and blocks written back free all of it.
+            origin.make_room(store, now, self.copies_pay(store, segment));
         }
         store.log.segment(segment).state = SegmentState::Emptying;
         let job = self.jobs.insert(Box::new(RetainJob {
@@ -397,7 +416,7 @@ impl Space {
         let mut in_segment = state.next_slot;
         let mut batch = Vec::new();
         let slots = store.log.geometry.slots_per_segment() as u16;
-        let carries_on = is_critical(store) && copies_pay(store, segment);
+        let carries_on = is_critical(store) && self.copies_pay(store, segment);
         while in_segment < slots && batch.len() < BATCH_BLOCKS {
             let slot = store.log.geometry.slot(segment, in_segment);
             let flags = store.index.flags(slot);

@@ -288,7 +288,8 @@ impl Store {
     }
 
     /// Whether a dirty block is on its way to the origin, or there and waits for a flush. A copy
-    /// made now would have to be written back again, and so on for ever.
+    /// made now would have to be written back again. Where dirty data is most of the stream that
+    /// would go on for ever, since copies make no room.
     pub(crate) fn is_about_to_be_clean(&mut self, key: BlockKey, slot: Slot) -> bool {
         if !self.is_written(key, slot) {
             return self.origin_locks.holds(key);

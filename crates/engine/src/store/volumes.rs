@@ -110,8 +110,7 @@ impl Volume {
     fn flush_due_at(&self, may_wait: bool) -> Option<Nanos> {
         let since = self.unflushed_since?;
         let least = since.after(ORIGIN_FLUSH_INTERVAL);
-        let waits_through = may_wait && self.config.mode.writes().are_through();
-        if !self.written.is_empty() && !waits_through {
+        if !self.written.is_empty() && !may_wait {
             return Some(least);
         }
         let most = since.after(ORIGIN_FLUSH_MOST);
@@ -369,15 +368,16 @@ impl Store {
 
     /// Starts the origin flushes that are wanted or due.
     pub(crate) fn advance_origins(&mut self, now: Nanos) {
-        let may_wait = self.origin_flushes_may_wait();
         for at in 0..self.volumes.len() {
+            let due_at = self.volumes[at].as_ref();
+            let due_at = due_at.and_then(|volume| self.flush_due_at(volume));
+            let due = due_at.is_some_and(|at| now >= at);
             let Some(volume) = &mut self.volumes[at] else {
                 continue;
             };
             if volume.flush_in_flight {
                 continue;
             }
-            let due = volume.flush_due_at(may_wait).is_some_and(|at| now >= at);
             if !(due || volume.flush_wanted) {
                 continue;
             }
@@ -404,14 +404,24 @@ impl Store {
             .iter()
             .flatten()
             .filter(|volume| !volume.flush_in_flight);
-        let may_wait = self.origin_flushes_may_wait();
-        idle.filter_map(|volume| volume.flush_due_at(may_wait))
-            .min()
+        idle.filter_map(|volume| self.flush_due_at(volume)).min()
     }
 
-    /// Whether blocks that wait for a flush to become clean are few.
-    fn origin_flushes_may_wait(&self) -> bool {
-        self.present_dirty() < self.share(self.settings.dirty_low_percent)
+    fn flush_due_at(&self, volume: &Volume) -> Option<Nanos> {
+        volume.flush_due_at(self.origin_flushes_may_wait(volume))
+    }
+
+    /// Whether blocks that wait for a flush to become clean are in nobody's way. Reclaim asks for a
+    /// flush by itself.
+    fn origin_flushes_may_wait(&self, volume: &Volume) -> bool {
+        let is_through = volume.config.mode.writes().are_through();
+        let settings = &self.settings;
+        let most = if is_through {
+            settings.dirty_low_percent
+        } else {
+            settings.dirty_high_percent
+        };
+        self.present_dirty() < self.share(most)
     }
 
     /// The number of versions that are on an origin and wait for its flush.

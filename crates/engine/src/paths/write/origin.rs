@@ -42,7 +42,9 @@ impl Engine {
         for key in locked {
             self.store.origin_locks.lock(key, OriginWriter::Client(job));
         }
+        let failed_flushes = self.store.attached(request.volume).failed_flushes();
         let state = self.write_job(job);
+        state.failed_flushes = failed_flushes;
         state.origin_locked = true;
         state.stage = Stage::Origin;
         state.outstanding = 1;
@@ -195,24 +197,21 @@ impl Engine {
         let state = self.write_job(job);
         state.outstanding -= 1;
         state.on_origin -= 1;
-        if state.on_origin == 0 {
-            self.origin_has_it(now, job);
+        let (first, end, has_all) = (state.first, state.end, state.on_origin == 0);
+        self.store
+            .origin_written(now, volume, first, end.0 - first.0);
+        if has_all {
+            self.origin_has_it(job);
         }
         self.resume_write(now, job, memory);
     }
 
     /// The origin has the data of the job, in its volatile cache at least; after an error perhaps.
     /// Its blocks may be written back from now on: an append beside it may wait for that room.
-    fn origin_has_it(&mut self, now: Nanos, job: JobId) {
+    fn origin_has_it(&mut self, job: JobId) {
         self.release_origin_locks(job);
-        let state = self.write_job(job);
-        let (volume, first, end) = (state.request.volume, state.first, state.end);
-        self.store
-            .origin_written(now, volume, first, end.0 - first.0);
-        let origin = self.store.volume(volume);
-        origin.owes_flush = true;
-        let failed_flushes = origin.failed_flushes();
-        self.write_job(job).failed_flushes = failed_flushes;
+        let volume = self.write_job(job).request.volume;
+        self.store.volume(volume).owes_flush = true;
     }
 
     /// Versions of a write-through that are in the log are on the origin too.
