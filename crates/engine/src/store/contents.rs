@@ -168,9 +168,7 @@ impl Store {
             && Stream::ALL
                 .into_iter()
                 .all(|stream| self.ensure_entry_room(now, stream, 1, Claim::Reclaim, memory));
-        // A write-back of it would bring it back to the origin, under a block that counts as clean.
-        let is_written_back = self.origin_locks.holds(key);
-        if !has_room || is_written_back || !self.index.flags(slot).dirty() {
+        if !has_room || !self.index.flags(slot).dirty() {
             return;
         }
         self.index.set_clean(slot);

@@ -1,8 +1,7 @@
 //! Tests of the store by itself: no request, no job, no policy.
 
 use crate::format::{BlockKey, Stream};
-use crate::ids::{JobId, WritebackId};
-use crate::map::origin_locks::OriginWriter;
+use crate::ids::JobId;
 use crate::rig::{Rig, shape};
 use crate::settings::{Mode, Settings};
 use crate::slab::SlabId;
@@ -152,18 +151,4 @@ fn counts_of_dirty_and_live_blocks_follow_what_is_replaced() {
         rig.store.volumes[0].as_ref().map(|v| v.dirty_blocks),
         Some(6)
     );
-}
-
-#[test]
-fn a_failed_write_is_given_up_but_not_while_it_is_written_back() {
-    let mut rig = Rig::new(Mode::Writethrough, Settings::default());
-    assert!(rig.append(Stream::Write, 5, 2));
-    let written_back = OriginWriter::WriteBack(WritebackId::new(0));
-    rig.store.origin_locks.lock(BlockKey(5), written_back);
-    for key in [BlockKey(5), BlockKey(6)] {
-        rig.store.forget_unacknowledged(rig.now, key, &mut rig.ram);
-    }
-    assert!(rig.store.is_dirty(BlockKey(5)));
-    assert_eq!(rig.store.index.find(BlockKey(6)), None);
-    assert_eq!(rig.store.stats.dirty_blocks, 1);
 }
