@@ -44,7 +44,7 @@ const RETAIN_ATTEMPTS: u8 = 4;
 /// Headers that the copies of a segment's blocks bring, where the segment is flushed by itself.
 const HEADERS_OF_COPIES: u64 = 2;
 /// In shorter segments headers take the room that copies make.
-pub(super) const LEAST_PLACES: u64 = 64;
+pub(super) const LEAST_PLACES: u64 = 16;
 /// Free segments with which a segment is copied that makes no room by itself: its copies and their
 /// headers take two at most.
 const LONG_RUN_FREE: usize = 3;
