@@ -15,6 +15,16 @@ struct Writer {
 }
 
 impl Writer {
+    /// A writer with durable dirty blocks, none beside another.
+    fn with_scattered_blocks() -> Writer {
+        let mut writer = Writer::new();
+        for key in 0..64 {
+            assert!(writer.rig.append(Stream::Write, key * 100, 1));
+        }
+        writer.rig.flush();
+        writer
+    }
+
     /// A writer that writes everything back at once.
     fn new() -> Writer {
         let settings = Settings {
@@ -46,6 +56,20 @@ impl Writer {
             self.carry_out(action);
         }
         seen
+    }
+
+    /// Carries out what write-back begins until it begins nothing more. Returns its writes.
+    fn writes(&mut self) -> usize {
+        let mut writes = 0;
+        for _ in 0..20 {
+            self.advance();
+            let seen = self.run();
+            writes += seen
+                .iter()
+                .filter(|seen| **seen == ("write", false))
+                .count();
+        }
+        writes
     }
 
     fn carry_out(&mut self, action: Action) {
@@ -176,59 +200,30 @@ fn blocks_of_a_volume_that_is_away_are_kept_and_hold_nobody_up() {
 
 #[test]
 fn a_reader_that_thinks_finds_the_origin_free_between_portions() {
-    let mut writer = Writer::new();
-    for key in 0..64 {
-        assert!(writer.rig.append(Stream::Write, key * 100, 1));
-    }
-    writer.rig.flush();
+    let mut writer = Writer::with_scattered_blocks();
     writer.rig.store.volume(VOLUME).client_waits(writer.rig.now);
     writer.rig.now.0 += 20_000_000;
-    let portion = |writer: &mut Writer| {
-        let mut writes = 0;
-        for _ in 0..20 {
-            writer.advance();
-            let seen = writer.run();
-            writes += seen
-                .iter()
-                .filter(|seen| **seen == ("write", false))
-                .count();
-        }
-        writes
-    };
-    assert_eq!(portion(&mut writer), 8);
+    assert_eq!(writer.writes(), 8);
     writer.rig.now.0 += 10_000_000;
     writer.rig.store.advance_origins(writer.rig.now);
     assert_eq!(writer.run(), [("flush", false)], "the disk pays");
-    assert_eq!(portion(&mut writer), 0);
+    assert_eq!(writer.writes(), 0);
     writer.rig.now.0 += 29_000_000;
-    assert_eq!(portion(&mut writer), 0, "three times as long");
+    assert_eq!(writer.writes(), 0, "three times as long");
     writer.rig.now.0 += 2_000_000;
-    assert_eq!(portion(&mut writer), 8);
+    assert_eq!(writer.writes(), 8);
     writer.rig.now = writer.rig.now.after(Nanos::SECOND);
-    assert_eq!(portion(&mut writer), 48, "nobody comes back");
+    assert_eq!(writer.writes(), 48, "nobody comes back");
 }
 
 #[test]
 fn a_portion_does_not_wait_for_ever_for_a_flush() {
-    let mut writer = Writer::new();
-    for key in 0..64 {
-        assert!(writer.rig.append(Stream::Write, key * 100, 1));
-    }
-    writer.rig.flush();
+    let mut writer = Writer::with_scattered_blocks();
     let mut writes_after = |wait_ns: u64| {
         writer.rig.now.0 += wait_ns;
         writer.rig.store.volume(VOLUME).client_waits(writer.rig.now);
         writer.rig.now.0 += 20_000_000;
-        let mut writes = 0;
-        for _ in 0..20 {
-            writer.advance();
-            writes += writer
-                .run()
-                .iter()
-                .filter(|seen| **seen == ("write", false))
-                .count();
-        }
-        writes
+        writer.writes()
     };
     assert_eq!(writes_after(0), 8);
     assert_eq!(writes_after(500_000_000), 0, "no flush has ended");

@@ -62,8 +62,6 @@ pub(crate) struct Volume {
     pub(crate) away: bool,
     pub(crate) reads: SequentialDetector,
     pub(crate) writes: SequentialDetector,
-    /// When a client last used the origin.
-    pub(crate) foreground_at: Option<Nanos>,
     /// When a client last read from the origin, or waited for a flush of it.
     waited_at: Option<Nanos>,
     /// The stripe of its origin, if that has one.
@@ -129,7 +127,6 @@ impl Volume {
             away: false,
             reads: SequentialDetector::default(),
             writes: SequentialDetector::default(),
-            foreground_at: None,
             waited_at: None,
             stripe: None,
             wrote_at: None,
@@ -154,12 +151,12 @@ impl Volume {
 
     /// A client reads from the origin, or has waited for a flush of it.
     pub(crate) fn client_waits(&mut self, now: Nanos) {
-        (self.foreground_at, self.waited_at) = (Some(now), Some(now));
+        self.waited_at = Some(now);
     }
 
     /// A client writes to the origin.
     pub(crate) fn client_writes(&mut self, now: Nanos) {
-        (self.foreground_at, self.wrote_at) = (Some(now), Some(now));
+        self.wrote_at = Some(now);
     }
 
     pub(crate) fn contains(&self, key: BlockKey) -> bool {
@@ -558,16 +555,9 @@ impl Store {
         })
     }
 
-    /// Whether a client reads or writes an origin, or did so this lately.
+    /// Whether a client reads, writes or flushes an origin, or did so this lately.
     pub(crate) fn origin_is_used(&self, now: Nanos, lately: Nanos) -> bool {
-        self.volumes.iter().flatten().any(|volume| {
-            volume.foreground_reads > 0
-                || volume.foreground_writes > 0
-                || volume.is_flushed_for_client()
-                || volume
-                    .foreground_at
-                    .is_some_and(|at| now.since(at) < lately)
-        })
+        self.origin_is_awaited(now, lately) || self.origin_is_written(now, lately)
     }
 
     /// The block of a volume that holds this byte.
