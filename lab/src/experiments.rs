@@ -27,6 +27,8 @@ pub struct Experiment {
     pub seconds_per_job: f64,
     /// The longest that one life of a guest may take, in seconds of the host's.
     pub limit_seconds: u64,
+    /// Whether the guest counts instructions, and time means nothing.
+    pub counts_instructions: bool,
 }
 
 /// Defaults that most share: an SSD of 2 GiB before a disk of 16 GiB, and no power cut.
@@ -42,6 +44,7 @@ const USUAL: Experiment = Experiment {
     lives: 1,
     seconds_per_job: 1.0,
     limit_seconds: 1500,
+    counts_instructions: false,
 };
 
 /// All of them.
@@ -139,6 +142,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         disks: (1, 64),
         seconds_per_job: 2.0,
         limit_seconds: 600,
+        ..USUAL
+    },
+    Experiment {
+        name: "instructions",
+        summary: "instructions of the whole guest for each request: hits, misses and what bypasses, disk and SSD in memory",
+        script: include_str!("../guest/experiments/instructions.sh"),
+        systems: "hdd,bcache-all,dm-cache,dm-writecache,forebay-nbd,forebay-ublk",
+        ssd_mib: 64,
+        disks: (1, 64),
+        counts_instructions: true,
         ..USUAL
     },
     Experiment {

@@ -25,6 +25,10 @@ const IO_PRIORITY: u8 = 4;
 /// kernel would measure its timers while its processors are behind.
 const BOOT_DILATION: f64 = 2.0;
 
+/// Emulated string instructions go byte by byte: with them a copy of 128 KiB costs as much as a
+/// hundred should. Without these flags kernel and C library copy by words and vectors.
+const EMULATED_PROCESSOR: &str = "max,-erms,-fsrm";
+
 /// Execution of a guest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Accelerator {
@@ -35,6 +39,8 @@ pub enum Accelerator {
         /// Whether time in which nothing happens is skipped.
         skip_idle: bool,
     },
+    /// Emulated, with a clock that moves by a nanosecond for each instruction.
+    Counted,
     /// With the host's processor, in real time.
     Kvm,
 }
@@ -45,7 +51,15 @@ impl Accelerator {
     pub fn dilation(self) -> f64 {
         match self {
             Accelerator::Emulated { dilation, .. } => dilation,
-            Accelerator::Kvm => 1.0,
+            Accelerator::Counted | Accelerator::Kvm => 1.0,
+        }
+    }
+
+    /// The rate of the guest's time stamp counter.
+    fn time_stamp_khz(self) -> u32 {
+        match self {
+            Accelerator::Counted => 1_000_000,
+            Accelerator::Emulated { .. } | Accelerator::Kvm => 2_000_000,
         }
     }
 }
@@ -127,7 +141,7 @@ pub fn live(
             dilation,
             skip_idle,
         } => (dilation.min(BOOT_DILATION), skip_idle),
-        Accelerator::Kvm => (1.0, false),
+        Accelerator::Counted | Accelerator::Kvm => (1.0, false),
     };
     let clock = Arc::new(Clock::start(&sockets, rate, boot.devices.len(), skip)?);
     let mut running = Vec::new();
@@ -175,15 +189,18 @@ fn start(boot: &Boot<'_>, clock: &Clock) -> anyhow::Result<Qemu> {
     command.args(["-name", "forebay-lab,debug-threads=on"]);
     match boot.accelerator {
         Accelerator::Emulated { .. } => {
-            // Emulated string instructions go byte by byte: with them a copy of 128 KiB costs what a
-            // hundred should. Without these flags kernel and C library copy by words and vectors.
-            command.args(["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm"]);
             command
+                .args(["-accel", "tcg,thread=multi", "-cpu", EMULATED_PROCESSOR])
                 .env("LD_PRELOAD", boot.lab.shim())
                 .env("FOREBAY_LAB_CLOCK", clock.directory())
                 .env("FOREBAY_LAB_CPUS", boot.cpus.to_string())
                 // The main loop and the one I/O thread.
                 .env("FOREBAY_LAB_LOOPS", "2");
+        }
+        Accelerator::Counted => {
+            command
+                .args(["-accel", "tcg,thread=single", "-cpu", EMULATED_PROCESSOR])
+                .args(["-icount", "shift=0"]);
         }
         Accelerator::Kvm => {
             command.args(["-accel", "kvm", "-cpu", "host"]);
@@ -201,8 +218,8 @@ fn start(boot: &Boot<'_>, clock: &Clock) -> anyhow::Result<Qemu> {
         // Without nohz=off a guest that has no deeper sleep to choose stops its tick each time it
         // is idle, and starts it again: two accesses to an emulated timer at each hand-over.
         .arg(format!(
-            "console=ttyS0 quiet mitigations=off nohz=off no_timer_check tsc_early_khz=2000000 clearcpuid=erms,fsrm,rep_good {}",
-            boot.arguments
+            "console=ttyS0 quiet mitigations=off nohz=off no_timer_check tsc_early_khz={} clearcpuid=erms,fsrm,rep_good {}",
+            boot.accelerator.time_stamp_khz(), boot.arguments
         ))
         .arg("-virtfs")
         .arg(format!(

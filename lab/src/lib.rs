@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod command;
 pub mod cost;
+pub mod count;
 pub mod cpio;
 pub mod device;
 pub mod event;

@@ -37,7 +37,7 @@ pub struct RunResult {
     pub failures: Vec<String>,
     /// Factor by which the guest's clock was slower than the host's (D).
     pub dilation: f64,
-    /// `emulated` or `kvm`.
+    /// `emulated`, `counted` or `kvm`.
     pub accelerator: String,
     /// The devices.
     pub devices: Vec<DeviceSpec>,

@@ -153,6 +153,7 @@ pub fn run(
         dilation: conditions.accelerator.dilation(),
         accelerator: match conditions.accelerator {
             Accelerator::Emulated { .. } => "emulated".to_owned(),
+            Accelerator::Counted => "counted".to_owned(),
             Accelerator::Kvm => "kvm".to_owned(),
         },
         devices: experiment.devices(system.name(), &conditions.models),
@@ -250,7 +251,11 @@ fn lives(
             images,
             devices: &devices,
             accelerator: conditions.accelerator,
-            cpus: CPUS,
+            cpus: match conditions.accelerator {
+                // With more a thread that waits for another counts, too.
+                Accelerator::Counted => 1,
+                Accelerator::Emulated { .. } | Accelerator::Kvm => CPUS,
+            },
             memory_mib: MEMORY_MIB,
             limit: Duration::from_secs(experiment.limit_seconds),
             interrupted: conditions.interrupted,

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 use forebay_lab::cost::Costs;
+use forebay_lab::count::{CountArgs, count};
 use forebay_lab::experiments::{self, EXPERIMENTS, Models};
 use forebay_lab::guest::Accelerator;
 use forebay_lab::lab::Lab;
@@ -40,6 +41,9 @@ enum Command {
     /// In the guest: say what its processor takes for what.
     #[command(hide = true)]
     Cost,
+    /// In the guest: count the instructions of requests.
+    #[command(hide = true)]
+    Count(CountArgs),
     /// In the guest: write and sync, or check what was synced.
     #[command(hide = true, subcommand)]
     Synced(SyncedCommand),
@@ -137,6 +141,7 @@ fn main() -> ExitCode {
             Ok(true)
         }
         Command::Cost => say_costs(),
+        Command::Count(args) => say_count(args),
         Command::Synced(SyncedCommand::Write { device, already }) => {
             synced::write(device, already).map(|()| true)
         }
@@ -159,6 +164,11 @@ fn say_costs() -> anyhow::Result<bool> {
     for (name, nanos) in Costs::measure()?.named() {
         println!("@lab value guest_{name}_ns {nanos:.0}");
     }
+    Ok(true)
+}
+
+fn say_count(args: &CountArgs) -> anyhow::Result<bool> {
+    println!("@lab value {} {:.0}", args.name(), count(args)?);
     Ok(true)
 }
 
@@ -289,7 +299,11 @@ fn run_one(
     let conditions = Conditions {
         lab,
         forebay: &args.forebay,
-        accelerator: prepared.accelerator,
+        accelerator: if experiment.counts_instructions {
+            Accelerator::Counted
+        } else {
+            prepared.accelerator
+        },
         models: Models {
             disk: args.disk.clone(),
             ssd: args.ssd.clone(),
