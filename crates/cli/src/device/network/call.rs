@@ -1,4 +1,4 @@
-//! One request at a time, waiting for each: for what comes before the first job of a connection.
+//! Requests made singly, each waited for: before the first job of a connection.
 
 use std::io::{self, ErrorKind, Read, Write};
 
