@@ -86,6 +86,7 @@ pub(crate) fn open(path: &Path, name: &str, read_only: bool) -> Result<Arc<RealD
     let (mut stream, export) = connect(&uri, true, ANSWER_LIMIT)
         .with_context(|| format!("cannot open the export {name}"))?;
     check(&uri, &export, read_only).with_context(|| format!("cannot use the export {name}"))?;
+    stream.set_limit(Some(ANSWER_LIMIT.max(uri.timeout)))?;
     let mut answers = Answers::default();
     let mut caller = Caller {
         stream: &mut stream,
@@ -465,7 +466,7 @@ impl Session {
         }
     }
 
-    /// Connects, compares the export with the one that was there before, and sends again what it
+    /// Connects, compares the export with the earlier one, and sends again what it
     /// may have forgotten (I26).
     fn reconnected(&mut self) -> Result<Link> {
         let (mut stream, export) = connect(&self.uri, true, ANSWER_LIMIT)?;

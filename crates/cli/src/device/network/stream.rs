@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use forebay_frontend::nbd::client::{TlsClient, TlsStream};
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::uri::{Socket, TlsNames};
 
@@ -29,7 +31,7 @@ impl Plain {
     /// Connects, for at most `limit`.
     pub(crate) fn connect(socket: &Socket, limit: Duration) -> Result<Plain> {
         let plain = match socket {
-            Socket::Unix(path) => Plain::Unix(connect_unix(path)?),
+            Socket::Unix(path) => Plain::Unix(connect_unix(path, limit)?),
             Socket::Tcp(address) => {
                 let mut addresses = address
                     .to_socket_addrs()
@@ -68,10 +70,16 @@ impl Plain {
     }
 }
 
-fn connect_unix(path: &str) -> Result<UnixStream> {
+fn connect_unix(path: &str, limit: Duration) -> Result<UnixStream> {
     let unreachable = || format!("cannot reach {path}");
-    let stream = UnixStream::connect(path).with_context(unreachable)?;
-    let peer = rustix::net::sockopt::socket_peercred(&stream).with_context(unreachable)?;
+    let family = AddressFamily::UNIX;
+    let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // A server that takes nobody in at the moment would have the caller wait without an end.
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
+    let address = SocketAddrUnix::new(path).with_context(unreachable)?;
+    net::connect(&socket, &address).with_context(unreachable)?;
+    let stream = UnixStream::from(socket);
+    let peer = sockopt::socket_peercred(&stream).with_context(unreachable)?;
     if peer.pid == rustix::process::getpid() {
         bail!("{path} is a socket of this daemon: a volume cannot be its own origin");
     }
