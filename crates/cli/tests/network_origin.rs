@@ -79,7 +79,9 @@ fn exports_that_cannot_be_served_are_refused_in_words() {
     scratch.file("cache", 64 * MIB);
     let says = |more: &str, code, words: &[&str]| {
         let origin = uri(&scratch, more);
-        let arguments = ["serve", "--origin", &origin, "--cache", "cache", "--create"];
+        let arguments = [
+            "serve", "--origin", &origin, "--cache", "cache", "--create", "--nbd", "unix:nbd",
+        ];
         forebay_says(&scratch, &arguments, code, words);
     };
     says("", 1, &["cannot reach", "server"]);
@@ -233,7 +235,8 @@ fn errors_and_delays_of_a_server_change_no_byte() {
             "--filter=error",
             "memory",
             "32M",
-            "error-pread-rate=10%",
+            "error-pread-rate=100%",
+            "error-file=now",
             "error=EIO",
         ],
     ];
@@ -244,8 +247,11 @@ fn errors_and_delays_of_a_server_change_no_byte() {
         let mut client = Client::connect(&scratch.path("nbd")).unwrap();
         let big = contents(5, 3).repeat(64);
         client.write(MIB, &big);
+        // From now on reads fail, if the filter is that of errors.
+        std::fs::File::create(scratch.path("now")).unwrap();
         client.begin_read(0, MIB as u32).unwrap();
         let reply = client.reply().unwrap();
+        std::fs::remove_file(scratch.path("now")).unwrap();
         let zeroes = reply.error == 5 || reply.data.iter().all(|byte| *byte == 0);
         assert!(zeroes, "{filter:?}");
         assert!(client.read(MIB, big.len() as u32) == big, "{filter:?}");
