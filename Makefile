@@ -85,7 +85,7 @@ power-cuts: packages
 	POWERCUT_ROUNDS=$(or $(ROUNDS),63) cargo test --locked -p forebay --test powercut three_shards_on_two_threads
 
 # Everything that takes bytes from outside, one surface after the other.
-SURFACES := nbd superblock control configuration records segments traces
+SURFACES := nbd nbd-client superblock control configuration records segments traces
 fuzz:
 	@set -e; for surface in $(or $(SURFACE),$(SURFACES)); do \
 		case $$surface in \

@@ -12,6 +12,7 @@
 //! | `requests`, `join` | a request cut into pieces, and joined |
 //! | `flushes`, `gate` | flushes of devices, one at a time |
 //! | `failure`, `abandonment` | the failure of the whole cache, and its record |
+//! | `resend` | changes that an origin forgets when it returns, and their way there again |
 //! | `shared`, `message` | what hosts see at once, and what they tell each other |
 //! | [`control`] | what commands do to volumes and space, step by step |
 //! | `instruction` | what commands have hosts do |
@@ -30,6 +31,7 @@ mod join;
 mod message;
 mod plain;
 mod requests;
+mod resend;
 mod shard;
 mod shared;
 
@@ -42,5 +44,6 @@ pub use join::Joined;
 pub use message::Message;
 pub use plain::Plain;
 pub use requests::ClientRequest;
+pub use resend::{Change, Resend};
 pub use shard::Shard;
 pub use shared::Shared;

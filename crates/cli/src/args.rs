@@ -193,7 +193,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE",
         conflicts_with_all = ["origin", "cache", "create", "mode", "name", "origin_format", "origin_emulate", "cache_emulate"])]
     pub(crate) config: Option<PathBuf>,
-    /// The slow device with the data.
+    /// The slow device with the data, or an export such as nbd+unix:///EXPORT?socket=PATH.
     #[arg(long, value_name = "DISK", required_unless_present = "config")]
     pub(crate) origin: Option<PathBuf>,
     /// The cache device; given several times, all devices of one cache. Without one the origin is
@@ -321,7 +321,7 @@ pub(crate) struct ProfileArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: forebay attach /dev/sdc --mode writeback")]
 pub(crate) struct AttachArgs {
-    /// The origin device.
+    /// The origin device, or an export such as nbd://HOST/EXPORT.
     pub(crate) origin: PathBuf,
     /// The volume's name, also as export [default: the origin's file name].
     #[arg(long, value_name = "NAME")]

@@ -14,6 +14,7 @@
 //! | [`image_format`] | refusing image files that grow |
 //! | [`health`] | what a device says of its own life |
 //! | [`holder`] | which daemon has a device that is in use |
+//! | [`network`] | origins behind a server of the NBD protocol |
 //! | [`shared_memory`] | crash journals and memory buffers, as files |
 //! | [`run_dir`] | where control sockets are, and whether that can be trusted |
 //! | [`state_dir`] | what must be remembered outside the cache device (I15) |
@@ -27,6 +28,7 @@ pub(crate) mod image_format;
 pub(crate) mod inspection;
 pub(crate) mod looked;
 pub(crate) mod lost;
+pub(crate) mod network;
 pub(crate) mod run_dir;
 pub(crate) mod same_device;
 pub(crate) mod shared_memory;

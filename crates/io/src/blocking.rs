@@ -12,6 +12,7 @@ use forebay_engine::{DeviceError, ReadAt, Storage};
 use crate::device::{RealDevice, device_error_of};
 use crate::map::{Map, PAGE_BYTES};
 use crate::recording::Kind;
+use crate::remote::{RemoteKind, carry_out};
 use many::ManyReads;
 
 /// Size of the aligned buffer that single transfers go through, in bytes.
@@ -50,6 +51,9 @@ impl BlockingStorage {
     }
 
     fn write_pieces(&mut self, mut offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        if let Some(remote) = self.device.as_remote() {
+            return carry_out(remote, RemoteKind::Write, offset_bytes, from.to_vec()).map(drop);
+        }
         for piece in from.chunks(BOUNCE_BYTES) {
             let bounce = &mut self.bounce.bytes_mut()[..piece.len()];
             bounce.copy_from_slice(piece);
@@ -115,6 +119,14 @@ impl Storage for BlockingStorage {
         self.check_range(offset_bytes, into.len())?;
         let alignment = self.alignment();
         let mut offset_bytes = offset_bytes;
+        if let Some(remote) = self.device.as_remote() {
+            let wide = widen(offset_bytes, into.len(), alignment);
+            let memory = vec![0; wide.len_bytes];
+            let bytes = carry_out(remote, RemoteKind::Read, wide.offset_bytes, memory)?;
+            let wanted = bytes.get(wide.before..wide.before + into.len());
+            into.copy_from_slice(wanted.ok_or(DeviceError::Io)?);
+            return Ok(());
+        }
         for piece in into.chunks_mut(BOUNCE_BYTES - 2 * PAGE_BYTES) {
             let wide = widen(offset_bytes, piece.len(), alignment);
             let bounce = &mut self.bounce.bytes_mut()[..wide.len_bytes];
@@ -144,6 +156,9 @@ impl Storage for BlockingStorage {
 
     fn flush(&mut self) -> Result<(), DeviceError> {
         recorded(&self.device, Kind::Flush, 0, &[], || {
+            if let Some(remote) = self.device.as_remote() {
+                return carry_out(remote, RemoteKind::Flush, 0, Vec::new()).map(drop);
+            }
             // SAFETY: fdatasync takes a descriptor, which the device keeps open.
             if unsafe { libc::fdatasync(self.device.file().as_raw_fd()) } == 0 {
                 return Ok(());
@@ -155,7 +170,7 @@ impl Storage for BlockingStorage {
 
     fn read_many(&mut self, reads: &mut [ReadAt<'_>]) -> Vec<Result<(), DeviceError>> {
         let alignment = self.alignment();
-        if self.many.is_none() {
+        if self.many.is_none() && self.device.as_remote().is_none() {
             self.many = ManyReads::new().ok();
         }
         let Some(many) = &mut self.many else {

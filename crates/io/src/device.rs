@@ -14,6 +14,7 @@ use forebay_engine::{DeviceError, Stripe};
 use crate::blocking::BlockingStorage;
 use crate::probe::{self, Numbers};
 use crate::recording::{Recorder, Recording};
+use crate::remote::{Remote, RemoteFacts};
 use crate::retry::retry_for;
 
 /// Whether a device must be used past the page cache.
@@ -41,6 +42,8 @@ pub enum DeviceKind {
     Block,
     /// A regular file.
     File,
+    /// A server on the network or on this machine.
+    Remote,
 }
 
 /// Why a device cannot be used.
@@ -94,7 +97,7 @@ pub enum OpenError {
 /// process can open it for use, or mount it, until it is dropped.
 #[derive(Debug)]
 pub struct RealDevice {
-    file: File,
+    backing: Backing,
     path: PathBuf,
     kind: DeviceKind,
     size_bytes: AtomicU64,
@@ -110,7 +113,35 @@ pub struct RealDevice {
     recorder: OnceLock<Recorder>,
 }
 
+/// The way to a device's data.
+#[derive(Debug)]
+enum Backing {
+    File(File),
+    Remote(Box<dyn Remote>),
+}
+
 impl RealDevice {
+    /// A device whose operations somebody else carries out, under the name that users give it.
+    #[must_use]
+    pub fn remote(name: &Path, facts: RemoteFacts, remote: Box<dyn Remote>) -> Arc<RealDevice> {
+        Arc::new(RealDevice {
+            backing: Backing::Remote(remote),
+            path: name.to_owned(),
+            kind: DeviceKind::Remote,
+            size_bytes: AtomicU64::new(facts.size_bytes),
+            logical_block_bytes: facts.logical_block_bytes,
+            optimal_bytes: facts.optimal_bytes,
+            stripe: None,
+            direct: true,
+            volatile_cache: true,
+            can_discard: facts.can_discard,
+            in_memory: false,
+            identity: facts.identity,
+            born: None,
+            recorder: OnceLock::new(),
+        })
+    }
+
     /// Opens a block device or a regular file for exclusive use.
     ///
     /// # Errors
@@ -156,7 +187,7 @@ impl RealDevice {
             },
             born: (!block).then(|| born(&metadata)).flatten(),
             recorder: OnceLock::new(),
-            file,
+            backing: Backing::File(file),
         };
         if device.size_bytes() == 0 {
             return Err(OpenError::Empty {
@@ -189,7 +220,11 @@ impl RealDevice {
     /// # Errors
     /// If the kernel does not say.
     pub fn size_now(&self) -> io::Result<u64> {
-        size_of(&self.file, self.kind == DeviceKind::Block)
+        match &self.backing {
+            Backing::File(file) => size_of(file, self.kind == DeviceKind::Block),
+            // The size of an export is that of its connection.
+            Backing::Remote(_) => Ok(self.size_bytes()),
+        }
     }
 
     /// Looks at its size again: it may have been made larger or smaller meanwhile.
@@ -259,10 +294,21 @@ impl RealDevice {
         self.born
     }
 
-    /// The open file.
+    /// The open file, unless the device is a remote one.
     #[must_use]
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.backing {
+            Backing::File(file) => Some(file.as_fd()),
+            Backing::Remote(_) => None,
+        }
+    }
+
+    /// Carries the operations out, if no file does.
+    pub(crate) fn as_remote(&self) -> Option<&dyn Remote> {
+        match &self.backing {
+            Backing::File(_) => None,
+            Backing::Remote(remote) => Some(&**remote),
+        }
     }
 
     /// Has everything that changes the device from now on recorded, whoever asks for it.
@@ -280,8 +326,12 @@ impl RealDevice {
         self.recorder.get()
     }
 
+    /// The open file of a device that has one: callers ask [`RealDevice::as_remote`] first.
     pub(crate) fn file(&self) -> &File {
-        &self.file
+        match &self.backing {
+            Backing::File(file) => file,
+            Backing::Remote(_) => unreachable!("a remote device has no file"),
+        }
     }
 
     /// The device for the control plane: one thing at a time, waiting for each.

@@ -2,11 +2,12 @@
 //! that waits in the ioctl in place of the data path.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::device::RealDevice;
+use crate::event::Event;
 
 /// Discards that may wait for the thread. More are refused as unsupported: nothing depends on a
 /// discard.
@@ -25,7 +26,7 @@ struct Job {
 pub(crate) struct Discarder {
     jobs: SyncSender<Job>,
     results: Receiver<(u32, i32)>,
-    event: OwnedFd,
+    event: Event,
 }
 
 impl std::fmt::Debug for Discarder {
@@ -36,14 +37,8 @@ impl std::fmt::Debug for Discarder {
 
 impl Discarder {
     pub(crate) fn start() -> io::Result<Discarder> {
-        // SAFETY: eventfd has no preconditions.
-        let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        let event = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        let notify = std::fs::File::from(event.try_clone()?);
+        let event = Event::new()?;
+        let notify = event.clone();
         let (jobs, to_do) = sync_channel::<Job>(WAITING);
         let (done, results) = sync_channel(2 * WAITING);
         std::thread::Builder::new()
@@ -55,7 +50,7 @@ impl Discarder {
                     if done.send((job.slot, result)).is_err() {
                         return;
                     }
-                    let _ = io::Write::write(&mut &notify, &1u64.to_ne_bytes());
+                    notify.notify();
                 }
             })?;
         Ok(Discarder {
@@ -82,15 +77,7 @@ impl Discarder {
     }
 
     pub(crate) fn clear_event(&self) {
-        let mut count = [0u8; 8];
-        // SAFETY: the kernel writes at most the eight bytes of `count`.
-        unsafe {
-            libc::read(
-                self.event.as_raw_fd(),
-                count.as_mut_ptr().cast(),
-                count.len(),
-            )
-        };
+        self.event.clear();
     }
 
     /// The next finished job's slot, with zero or a negated errno.
@@ -101,7 +88,7 @@ impl Discarder {
 
 fn discard(device: &RealDevice, range: [u64; 2]) -> i32 {
     // SAFETY: BLKDISCARD reads an array of two u64, a start and a length in bytes.
-    if unsafe { libc::ioctl(device.as_fd().as_raw_fd(), BLKDISCARD, range.as_ptr()) } == 0 {
+    if unsafe { libc::ioctl(device.file().as_raw_fd(), BLKDISCARD, range.as_ptr()) } == 0 {
         return 0;
     }
     -io::Error::last_os_error()

@@ -2,6 +2,7 @@
 
 mod attached;
 mod entry;
+mod remote;
 mod work;
 
 use forebay_engine::format::extents::place_of;
@@ -15,7 +16,8 @@ use crate::discarder::Discarder;
 use crate::emulated::{Emulation, now_ns};
 use crate::map::Map;
 use crate::recording::{self, Begun, Recorder};
-use crate::uring::{Completion, DISCARDER_TAG, DRIVER_TAG, TIMER_TAG, Token, Uring};
+use crate::remote::Results;
+use crate::uring::{Completion, DISCARDER_TAG, DRIVER_TAG, REMOTE_TAG, TIMER_TAG, Token, Uring};
 use attached::{Attached, DiscardWay, Routes, ZeroWay};
 use forebay_engine::Slots;
 use work::{Task, Work};
@@ -97,6 +99,8 @@ pub struct Driver {
     works: Slots<Work>,
     max_in_flight: usize,
     discarder: Option<Discarder>,
+    /// Answers of remote devices, once there is one.
+    remotes: Option<Results>,
     zeroes: Option<Map>,
     vectors: Vec<Vec<libc::iovec>>,
     modelled: Vec<u32>,
@@ -119,6 +123,7 @@ impl Driver {
             works: Slots::default(),
             max_in_flight: max_in_flight.max(1),
             discarder: None,
+            remotes: None,
             zeroes: None,
             vectors: Vec::new(),
             modelled: Vec::new(),
@@ -135,7 +140,7 @@ impl Driver {
         device: Arc<RealDevice>,
         emulation: Option<&Emulation>,
     ) -> DriverDevice {
-        let target = ring.register_file(device.as_fd());
+        let target = device.as_fd().map(|file| ring.register_file(file));
         let client = emulation.map(Emulation::join);
         DriverDevice(self.devices.insert(Attached::new(device, target, client)))
     }
@@ -153,7 +158,9 @@ impl Driver {
         if !attached.is_idle() {
             return Err(DriverError::Busy);
         }
-        ring.release_file(attached.target);
+        if let Some(target) = attached.target {
+            ring.release_file(target);
+        }
         self.devices.remove(device.0);
         self.routes.forget(device.0);
         Ok(())
@@ -273,6 +280,7 @@ impl Driver {
             DRIVER_TAG => self.transferred(ring, value, completion.result, done),
             TIMER_TAG => self.timer_fired(ring, value, done),
             DISCARDER_TAG => self.discarder_woke(ring, done),
+            REMOTE_TAG => self.remotes_answered(ring, done),
             _ => return false,
         }
         self.begin_all(ring, done);
@@ -314,14 +322,18 @@ impl Driver {
         let Some(attached) = self.devices.get_mut(work.device) else {
             return;
         };
-        let target = attached.target;
+        let Some(target) = attached.target else {
+            return self.push_remote(ring, slot, done);
+        };
         let entry = match work.task {
             Task::Read | Task::Write => {
                 if work.vector.capacity() == 0 {
                     work.vector = self.vectors.pop().unwrap_or_default();
                 }
-                if attached.device.is_in_memory() {
-                    let result = entry::transfer_now(ring, attached.device.as_fd(), work);
+                if let (true, Some(file)) =
+                    (attached.device.is_in_memory(), attached.device.as_fd())
+                {
+                    let result = entry::transfer_now(ring, file, work);
                     return self.transferred(ring, slot, result, done);
                 }
                 entry::transfer(ring, target, work)

@@ -12,11 +12,13 @@ mod device;
 mod discarder;
 mod driver;
 mod emulated;
+mod event;
 mod map;
 mod memory_lock;
 mod pool;
 mod probe;
 mod recording;
+mod remote;
 mod retry;
 mod shared_memory;
 mod shared_words;
@@ -34,10 +36,12 @@ pub use driver::{
     Carried, Done, Driver, DriverCounters, DriverDevice, DriverError, FailedOperation,
 };
 pub use emulated::Emulation;
+pub use event::Event;
 pub use memory_lock::lock_all_memory;
 pub use pool::{Arena, Pool, PoolError, PoolView};
 pub use probe::block_device_user;
 pub use recording::Recording;
+pub use remote::{Remote, RemoteFacts, RemoteJob, RemoteKind};
 pub use retry::{DAEMON_END_TIMEOUT, retry_for};
 pub use shared_memory::{SharedMemory, SharedMemoryError, allocate};
 pub use shared_words::SharedWords;

@@ -82,6 +82,7 @@ pub(crate) const DRIVER_TAG: u8 = 0xf0;
 pub(crate) const TIMER_TAG: u8 = 0xf1;
 pub(crate) const DISCARDER_TAG: u8 = 0xf2;
 const MESSAGE_TAG: u8 = 0xf3;
+pub(crate) const REMOTE_TAG: u8 = 0xf4;
 const WAKE_TAG: u8 = 0xfe;
 const CANCEL_TAG: u8 = 0xff;
 

@@ -41,6 +41,13 @@ pub fn plan(seed: u64) -> Plan {
     if seed > SAME_SIZE {
         growth(&config, &mut steps, &mut Rng::of(seed, GROWTH_SALT));
     }
+    if seed > STEADY {
+        config.reconnects = Rng::of(seed, RECONNECT_SALT).pick(&[0, 30, 300]);
+        if config.reconnects > 0 {
+            // A write that failed is not sent again, and may have been read.
+            config.origin_faults = FaultRates::NONE;
+        }
+    }
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -54,7 +61,12 @@ const ONE_THREAD: u64 = 1_000_000;
 /// The last seed of runs whose volumes never grow, likewise.
 const SAME_SIZE: u64 = 17_000_000;
 
+/// The last seed of runs whose origins never forget, likewise.
+const STEADY: u64 = 18_000_000;
+
 const GROWTH_SALT: u64 = 25;
+
+const RECONNECT_SALT: u64 = 26;
 
 const THREADS_SALT: u64 = 22;
 
@@ -349,6 +361,7 @@ fn config(rng: &mut Rng) -> Config {
         origin_discards: rng.below(3) as u8,
         leftover: rng.percent(10),
         away_percent: 0,
+        reconnects: 0,
         own_percent: 0,
         creation_cuts: (0..if rng.percent(10) {
             rng.between(1, 3)

@@ -114,6 +114,8 @@ pub struct Config {
     pub leftover: bool,
     /// Share of starts at which the origin of a volume is not there, in percent.
     pub away_percent: u64,
+    /// Operations of an origin before which its server is started again, in ten thousand.
+    pub reconnects: u32,
     /// Share of volumes with settings of their own, in percent.
     pub own_percent: u64,
     /// Creation is cut short after this many device operations, and tried again.
@@ -166,6 +168,7 @@ impl Default for Config {
             origin_discards: 2,
             leftover: false,
             away_percent: 0,
+            reconnects: 0,
             own_percent: 0,
             creation_cuts: Vec::new(),
             forgive_rot: true,

@@ -75,6 +75,8 @@ fn every_planted_bug_is_found() {
                 Bug::LaterFlushBelieved => 1_009_001,
                 // A flush has to fail while a write past the cache is answered by another thread.
                 Bug::LossUnheard => 1_005_001,
+                // Origins forget from here on.
+                Bug::ReconnectBelieved => 18_000_001,
                 _ if bug.is_between_threads() => FIRST_WITH_THREADS,
                 _ => 1,
             };

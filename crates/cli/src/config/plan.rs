@@ -8,6 +8,7 @@ use forebay_model::ModelOptions;
 
 use crate::args::ServeArgs;
 use crate::device::image_format::OriginFormat;
+use crate::device::network::uri;
 use crate::device::same_device::Identity;
 use crate::network::access::{Group, SocketAccess};
 use crate::network::http::HttpPlan;
@@ -169,6 +170,9 @@ pub(crate) struct VolumePlan {
 
 /// Name of a volume that is given none.
 pub(super) fn name_of(origin: &Path) -> String {
+    if let Some(name) = uri::volume_name(origin) {
+        return name;
+    }
     origin
         .file_name()
         .map(|name| name.to_string_lossy().into_owned())

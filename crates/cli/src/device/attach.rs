@@ -25,6 +25,7 @@ use crate::device::cache_storage::{self, CacheStorage};
 use crate::device::fingerprint::{self, Marks};
 use crate::device::holder;
 use crate::device::image_format::{OriginFormat, check_not_growing};
+use crate::device::network;
 use crate::device::shared_memory::{self, Left, ShardMemory};
 use crate::device::signature::{self, Contents};
 use crate::device::state_dir::{Abandonment, DurableShard, StateDir};
@@ -42,12 +43,15 @@ pub(crate) struct Opened {
 impl Opened {
     pub(crate) fn new(path: &Path, direct: DirectIo, read_only: bool) -> Result<Opened> {
         let how = OpenHow { direct, read_only };
-        let device = retry_for(
-            DAEMON_END_TIMEOUT,
-            || RealDevice::open(path, how),
-            |error| matches!(error, OpenError::Busy { .. }),
-        )
-        .map_err(holder::name_holder)?;
+        let device = match network::uri::as_uri(path) {
+            Some(name) => network::open(path, name, read_only)?,
+            None => retry_for(
+                DAEMON_END_TIMEOUT,
+                || RealDevice::open(path, how),
+                |error| matches!(error, OpenError::Busy { .. }),
+            )
+            .map_err(holder::name_holder)?,
+        };
         let storage = device
             .storage()
             .with_context(|| format!("no memory to read {}; free some", path.display()))?;
@@ -508,7 +512,7 @@ pub(crate) fn check_origin(
     let marks = Marks::of(&origin.opened.device);
     if !marks.fit(&volume.fingerprint) {
         let copied = match origin.opened.device.kind() {
-            DeviceKind::Block => String::new(),
+            DeviceKind::Block | DeviceKind::Remote => String::new(),
             DeviceKind::File => format!(
                 ". A copy, or a file that was restored, is not: it lacks what only the cache holds. To go on with it, \
                  save that with `forebay rescue {0} --cache CACHE --to FILE`, and make the cache anew with \

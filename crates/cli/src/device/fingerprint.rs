@@ -116,7 +116,7 @@ fn mark(identity: &str) -> Mark {
     mark
 }
 
-fn places(size_bytes: u64) -> Vec<(u64, u64)> {
+pub(crate) fn places(size_bytes: u64) -> Vec<(u64, u64)> {
     let mut places = vec![
         (0, HEAD_BYTES),
         (BTRFS_AT, SAMPLE_BYTES),

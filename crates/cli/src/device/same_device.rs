@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::device::network::uri;
+
 /// Identity of a device or file: equal for all paths to it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Identity {
@@ -11,6 +13,8 @@ pub(crate) enum Identity {
     BlockDevice(u64),
     /// Another file, by its file system and its number there.
     File(u64, u64),
+    /// An export of a server, by its place.
+    Export(String),
     /// Nothing that is there now, by its path.
     Missing(PathBuf),
 }
@@ -25,6 +29,9 @@ impl Identity {
 
     /// Where a path leads, if it leads anywhere.
     pub(crate) fn of_existing(path: &Path) -> Option<Identity> {
+        if let Some(place) = uri::place(path) {
+            return Some(Identity::Export(place));
+        }
         let found = fs::metadata(path).ok()?;
         Some(if found.file_type().is_block_device() {
             Identity::BlockDevice(found.rdev())

@@ -14,6 +14,7 @@
 //! | [`limits`] | limits of a client |
 //! | [`tls`] | TLS over the same bytes |
 //! | [`outbox`] | bytes on their way out that must not move while the kernel reads them |
+//! | [`client`] | the other side: a client of a server |
 //! | [`wire`] | constants and fixed-size messages |
 //! | [`fuzz`] | a function that feeds arbitrary bytes to all of it |
 //!
@@ -29,6 +30,7 @@
 //! phase()                ── Closed: close the socket
 //! ```
 
+pub mod client;
 pub mod connection;
 pub mod exports;
 pub mod fuzz;

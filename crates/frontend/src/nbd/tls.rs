@@ -101,7 +101,7 @@ impl TlsServer {
     }
 }
 
-fn parse_certificates(
+pub(super) fn parse_certificates(
     pem: &[u8],
     what: &'static str,
 ) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -157,10 +157,14 @@ pub mod chunk {
     pub const NONE: u16 = 0;
     /// Data at an offset.
     pub const OFFSET_DATA: u16 = 1;
+    /// Zeroes at an offset.
+    pub const OFFSET_HOLE: u16 = 2;
     /// Extents of one metadata context.
     pub const BLOCK_STATUS: u16 = 5;
+    /// Set in the type of every chunk that is an error.
+    pub const ERROR_BIT: u16 = 1 << 15;
     /// An error and its message.
-    pub const ERROR: u16 = (1 << 15) | 1;
+    pub const ERROR: u16 = ERROR_BIT | 1;
     /// Flag: the last chunk of its reply.
     pub const FLAG_DONE: u16 = 1 << 0;
 }

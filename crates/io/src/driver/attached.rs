@@ -50,7 +50,8 @@ impl DiscardWay {
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) device: Arc<RealDevice>,
-    pub(super) target: FileTarget,
+    /// Its file, as the ring knows it; none of a remote device.
+    pub(super) target: Option<FileTarget>,
     pub(super) client: Option<Client>,
     /// When the earliest of the ring's timers for the model fires.
     armed_ns: Option<u64>,
@@ -65,13 +66,13 @@ pub(super) struct Attached {
 impl Attached {
     pub(super) fn new(
         device: Arc<RealDevice>,
-        target: FileTarget,
+        target: Option<FileTarget>,
         client: Option<Client>,
     ) -> Attached {
         let discard_way = match device.kind() {
             DeviceKind::File => DiscardWay::PunchHole,
-            DeviceKind::Block if device.can_discard() => DiscardWay::Ring,
-            DeviceKind::Block => DiscardWay::None,
+            DeviceKind::Block | DeviceKind::Remote if device.can_discard() => DiscardWay::Ring,
+            DeviceKind::Block | DeviceKind::Remote => DiscardWay::None,
         };
         Attached {
             device,

@@ -1,14 +1,15 @@
 //! Waking a thread that waits in its ring.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::event::Event;
+
 #[derive(Debug)]
 struct Shared {
-    event: File,
+    event: Event,
     // Spares the system call while an earlier wake has not been seen.
     pending: AtomicBool,
 }
@@ -21,16 +22,9 @@ pub struct Waker {
 
 impl Waker {
     pub(super) fn new() -> io::Result<Waker> {
-        // SAFETY: eventfd has no preconditions.
-        let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        let event = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
         Ok(Waker {
             shared: Arc::new(Shared {
-                event,
+                event: Event::new()?,
                 pending: AtomicBool::new(false),
             }),
         })
@@ -40,14 +34,13 @@ impl Waker {
     /// seen by a look after that completion; several calls may make one completion.
     pub fn wake(&self) {
         if !self.shared.pending.swap(true, Ordering::AcqRel) {
-            // The counter cannot overflow: it is one at most.
-            let _ = (&self.shared.event).write(&1u64.to_ne_bytes());
+            self.shared.event.notify();
         }
     }
 
     pub(super) fn acknowledge(&self) {
         // Emptied first: a wake after the flag is cleared writes again.
-        let _ = (&self.shared.event).read(&mut [0; 8]);
+        self.shared.event.clear();
         // Taken and not just stored: the last waker's entries are then visible here.
         self.shared.pending.swap(false, Ordering::AcqRel);
     }

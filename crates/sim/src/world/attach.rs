@@ -83,6 +83,7 @@ impl World<'_> {
     /// Attaches, after recoveries that are cut short as `cuts` says: after how many operations,
     /// and whether by a power cut.
     pub(super) fn attach(&mut self, cuts: &[(u32, bool)]) -> Check {
+        self.forget_connections();
         self.rescue()?;
         self.keep_old_device();
         self.start_in_size();

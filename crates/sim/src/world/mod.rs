@@ -12,6 +12,7 @@ mod failed_cache;
 mod growth;
 mod old_device;
 mod own;
+mod reconnect;
 mod resize;
 mod served;
 mod steps;
@@ -168,6 +169,8 @@ pub(crate) struct World<'a> {
     now: Nanos,
     cache: Device,
     origins: Vec<Device>,
+    /// The driver's side of each origin.
+    connections: Vec<reconnect::Connection>,
     memory: SimMemory,
     /// The threads of the daemon.
     hosts: Vec<Host<u64>>,
@@ -266,6 +269,7 @@ impl<'a> World<'a> {
             cache: Device::several(cache, span_bytes, config.cache_faults)
                 .failing(config.failing_device),
             origins: origins.collect(),
+            connections: Vec::new(),
             memory: SimMemory::new(
                 config.geometry.shards,
                 config.memory_bytes,
@@ -465,6 +469,7 @@ impl<'a> World<'a> {
         };
         let order = device.disk.order();
         self.rng = rng;
+        self.connection_flushes(action.device, &action.operation);
         let fate = if self.options.fail_at == Some(self.submissions) {
             self.outcome.counts.add("failure point reached", 1);
             Fate::Fails {
@@ -589,9 +594,14 @@ impl<'a> World<'a> {
 
     /// An operation completes.
     fn end_operation(&mut self, at: usize) -> Check {
+        if let Some(operation) = &self.in_flight[at] {
+            self.may_reconnect(operation.action.device);
+        }
         let operation = self.in_flight[at].take().expect("an operation ends once");
         self.free_in_flight.push(at);
+        let before = self.order_before(operation.action.device);
         let result = self.carry_out(&operation);
+        self.connection_answered(&operation, before, &result);
         self.look_at_harm();
         if let (Operation::Flush, DeviceName::Origin(volume), Err(_)) = (
             &operation.action.operation,

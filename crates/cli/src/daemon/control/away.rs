@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::who::Who;
 use crate::config::VolumePlan;
 use crate::daemon::state::{AwayVolume, Daemon};
+use crate::device::network;
 use crate::failure::{self, refuse};
 use crate::lock::lock;
 use crate::thread;
@@ -89,7 +90,10 @@ impl Daemon {
             };
             plan.volumes.iter().filter(is_away).cloned().collect()
         };
-        for planned in missing.iter().filter(|planned| planned.origin.exists()) {
+        for planned in missing
+            .iter()
+            .filter(|planned| network::is_there(&planned.origin))
+        {
             if let Err(error) = self.bring_back(planned) {
                 self.refuse_for_now(&planned.called(), &error);
             }

@@ -11,6 +11,7 @@ use crate::args::ServeArgs;
 use crate::config::{self, Plan, VolumePlan};
 use crate::daemon::state::Daemon;
 use crate::device::attach::{self, Origin};
+use crate::device::network::uri;
 use crate::device::same_device::Identity;
 use crate::failure::{self, wrong_usage};
 use crate::lock::lock;
@@ -252,6 +253,10 @@ impl Daemon {
 
 /// A restart would end there, so that it must not be waited for.
 fn check_is_there(device: &Path) -> Result<()> {
+    if uri::as_uri(device).is_some() {
+        // The next start waits for a server that is away.
+        return Ok(());
+    }
     std::fs::metadata(device)
         .map(drop)
         .with_context(|| format!("cannot find {}, which the file names", device.display()))

@@ -26,6 +26,7 @@ use crate::daemon::observe::failing::Failing;
 use crate::daemon::state::{AwayVolume, CacheSide, VolumeSide};
 use crate::device::attach::{self, Origin};
 use crate::device::cache_storage::CacheStorage;
+use crate::device::network;
 use crate::device::shared_memory::ShardMemory;
 use crate::failure::{self, wrong_usage};
 use crate::report::status::Recovery;
@@ -185,7 +186,10 @@ pub(super) fn start_workers(
             name: missing.name.clone(),
             origin: missing.origin.clone(),
             why: failure::describe(&missing.why),
-            is_refused: missing.origin.as_ref().is_none_or(|origin| origin.exists()),
+            is_refused: missing
+                .origin
+                .as_ref()
+                .is_none_or(|origin| network::is_there(origin)),
             kept,
         });
     }

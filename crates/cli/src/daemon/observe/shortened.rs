@@ -6,7 +6,7 @@ use crate::report::status::AlteredFile;
 
 /// Its state, if a device is not as it was when it was opened, or last grew.
 pub(super) fn look(device: &RealDevice) -> Option<AlteredFile> {
-    let found = rustix::fs::fstat(device.as_fd()).ok()?;
+    let found = rustix::fs::fstat(device.as_fd()?).ok()?;
     let is_device = device.kind() == DeviceKind::Block;
     let deleted = !is_device && found.st_nlink == 0;
     // A device that is gone fails its requests, which is told of.

@@ -3,114 +3,29 @@
 //! connection.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
+use forebay_frontend::nbd::client::OpenExport;
 use forebay_frontend::nbd::wire::{
-    self, CLIENT_FIXED_NEWSTYLE, CLIENT_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES,
-    GREETING_BYTES, NBD_MAGIC, OPTION_MAGIC, OPTION_REPLY_BYTES, OPTION_REPLY_MAGIC, RequestHeader,
-    SIMPLE_REPLY_BYTES, SIMPLE_REPLY_MAGIC, command, info, option, option_reply, transmission_flag,
+    self, RequestHeader, SIMPLE_REPLY_BYTES, SIMPLE_REPLY_MAGIC, command, transmission_flag,
 };
 use forebay_trace::Kind;
 
 use super::operations::Operation;
 use super::target::{Data, Failed, Session, Target, pieces};
-use crate::failure::{Usage, wrong_usage};
+use crate::device::network::{self, stream::Stream, uri::ExportUri};
+use crate::failure::wrong_usage;
 
-/// The longest request that every server takes (proto.md, "Block size constraints").
-const LONGEST_BYTES: u32 = 32 << 20;
-/// Block size of a server that names none.
-const BLOCK_BYTES: u32 = 512;
-/// The longest answer to an option that is read.
-const LONGEST_ANSWER_BYTES: u32 = 64 << 10;
-
-/// Where an export is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
-    socket: Socket,
-    export: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Socket {
-    Unix(String),
-    Tcp(String),
-}
-
-/// Reads `nbd://HOST:PORT/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`.
-fn parse(uri: &str) -> Result<Place> {
-    let wrong = || {
-        Usage(format!(
-            "`{uri}` is no target such as nbd://HOST:PORT/EXPORT, nbd+unix:///EXPORT?socket=PATH or /dev/sdb"
-        ))
-    };
-    let (scheme, rest) = uri.split_once("://").ok_or_else(wrong)?;
-    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (host, export) = path.split_once('/').unwrap_or((path, ""));
-    let socket = match scheme {
-        "nbd+unix" => {
-            let mut settings = query.split('&');
-            let socket = settings.find_map(|setting| setting.strip_prefix("socket="));
-            Socket::Unix(decoded(socket.ok_or_else(wrong)?).ok_or_else(wrong)?)
-        }
-        "nbd" if host.is_empty() => return Err(wrong().into()),
-        "nbd" => {
-            let has_port = host.rsplit_once(':').is_some_and(|(_, port)| {
-                !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
-            });
-            let default = if has_port { "" } else { ":10809" };
-            Socket::Tcp(format!("{host}{default}"))
-        }
-        "nbds" | "nbds+unix" => {
-            let told = "a replay does not speak TLS: use the volume's unix socket";
-            return Err(Usage(told.to_owned()).into());
-        }
-        _ => return Err(wrong().into()),
-    };
-    let export = decoded(export).ok_or_else(wrong)?;
-    Ok(Place { socket, export })
-}
-
-/// Text with `%41` for `A`.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((&first, behind)) = rest.split_first() {
-        rest = behind;
-        if first != b'%' {
-            bytes.push(first);
-            continue;
-        }
-        let digits = rest.get(..2).filter(|two| two.is_ascii())?;
-        let digits = std::str::from_utf8(digits).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).ok()
-}
-
-trait Stream: Read + Write + Send {}
-impl<T: Read + Write + Send> Stream for T {}
-
-/// An export, as the server describes it.
-#[derive(Clone, Copy, Debug)]
-struct Export {
-    size_bytes: u64,
-    flags: u16,
-    block_bytes: u32,
-    longest_bytes: u32,
-}
-
-impl Export {
-    fn can(&self, flag: u16) -> bool {
-        self.flags & flag != 0
-    }
-}
+/// The longest wait for a server while it is connected to.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A target for a URI.
 pub(super) fn open(uri: &str, read_only: bool, depth: u16) -> Result<Target> {
-    let place = parse(uri)?;
+    let place = ExportUri::parse(uri)?;
+    if place.tls.is_some() {
+        wrong_usage!("a replay does not speak TLS: use the volume's unix socket");
+    }
     let uri = uri.to_owned();
     let connect = move || connect(&place).with_context(|| format!("cannot replay on {uri}"));
     let export = connect()?.1;
@@ -141,128 +56,13 @@ pub(super) fn open(uri: &str, read_only: bool, depth: u16) -> Result<Target> {
     })
 }
 
-fn connect(place: &Place) -> Result<(Box<dyn Stream>, Export)> {
-    let mut stream: Box<dyn Stream> = match &place.socket {
-        Socket::Unix(path) => {
-            Box::new(UnixStream::connect(path).with_context(|| format!("cannot reach {path}"))?)
-        }
-        Socket::Tcp(address) => {
-            let stream =
-                TcpStream::connect(address).with_context(|| format!("cannot reach {address}"))?;
-            stream.set_nodelay(true)?;
-            Box::new(stream)
-        }
-    };
-    let export = negotiate(&mut *stream, &place.export).context("the server does not agree")?;
-    Ok((stream, export))
-}
-
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N]> {
-    let end = at + N;
-    let field = bytes.get(at..end).and_then(|field| field.try_into().ok());
-    field.context("an answer of the server's is too short")
-}
-
-fn negotiate(stream: &mut dyn Stream, name: &str) -> Result<Export> {
-    let mut greeting = [0; GREETING_BYTES];
-    stream.read_exact(&mut greeting)?;
-    let flags = u16::from_be_bytes(number(&greeting, 16)?);
-    let magics = [
-        u64::from_be_bytes(number(&greeting, 0)?),
-        u64::from_be_bytes(number(&greeting, 8)?),
-    ];
-    if magics != [NBD_MAGIC, OPTION_MAGIC] || flags & FLAG_FIXED_NEWSTYLE == 0 {
-        bail!("it is no NBD server of the fixed newstyle; is it an old one, or none?");
-    }
-    let mut message = CLIENT_FIXED_NEWSTYLE.to_be_bytes().to_vec();
-    if flags & FLAG_NO_ZEROES != 0 {
-        message = (CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES)
-            .to_be_bytes()
-            .to_vec();
-    }
-    message.extend(OPTION_MAGIC.to_be_bytes());
-    message.extend(option::GO.to_be_bytes());
-    message.extend((4 + name.len() as u32 + 4).to_be_bytes());
-    message.extend((name.len() as u32).to_be_bytes());
-    message.extend(name.as_bytes());
-    message.extend(1u16.to_be_bytes());
-    message.extend(info::BLOCK_SIZE.to_be_bytes());
-    stream.write_all(&message)?;
-    let mut export = Export {
-        size_bytes: 0,
-        flags: 0,
-        block_bytes: BLOCK_BYTES,
-        longest_bytes: LONGEST_BYTES,
-    };
-    while let Some(about) = answer(stream)? {
-        take_info(&about, &mut export)?;
-    }
-    let longest_bytes = export.longest_bytes / export.block_bytes * export.block_bytes;
-    if export.size_bytes < u64::from(export.block_bytes) || longest_bytes == 0 {
-        bail!("the export is empty, or its block sizes make no sense");
-    }
-    Ok(Export {
-        longest_bytes,
-        ..export
-    })
-}
-
-/// The data of the next information, or `None` when the export is open.
-fn answer(stream: &mut dyn Stream) -> Result<Option<Vec<u8>>> {
-    let mut header = [0; OPTION_REPLY_BYTES];
-    stream.read_exact(&mut header)?;
-    let reply = u32::from_be_bytes(number(&header, 12)?);
-    let len_bytes = u32::from_be_bytes(number(&header, 16)?);
-    if u64::from_be_bytes(number(&header, 0)?) != OPTION_REPLY_MAGIC
-        || len_bytes > LONGEST_ANSWER_BYTES
-    {
-        bail!("its answer is not NBD; is it an NBD server?");
-    }
-    let mut data = vec![0; len_bytes as usize];
-    stream.read_exact(&mut data)?;
-    match reply {
-        option_reply::ACK => Ok(None),
-        option_reply::INFO => Ok(Some(data)),
-        option_reply::ERR_UNKNOWN => bail!("{}", refusal("it has no export of that name", &data)),
-        option_reply::ERR_TLS_REQD => bail!("it wants TLS, which a replay does not speak"),
-        other => bail!(
-            "{}",
-            refusal(&format!("it refuses (NBD error {other:#x})"), &data)
-        ),
-    }
-}
-
-/// With the server's own words, if it has some.
-fn refusal(what: &str, said: &[u8]) -> String {
-    if said.is_empty() {
-        return what.to_owned();
-    }
-    format!("{what}: {}", String::from_utf8_lossy(said).escape_debug())
-}
-
-fn take_info(about: &[u8], export: &mut Export) -> Result<()> {
-    match u16::from_be_bytes(number(about, 0)?) {
-        info::EXPORT => {
-            export.size_bytes = u64::from_be_bytes(number(about, 2)?);
-            export.flags = u16::from_be_bytes(number(about, 10)?);
-        }
-        info::BLOCK_SIZE => {
-            let least = u32::from_be_bytes(number(about, 2)?);
-            let most = u32::from_be_bytes(number(about, 10)?);
-            if !least.is_power_of_two() || least > 64 << 10 {
-                return Err(anyhow!("its least block size is {least}"));
-            }
-            export.block_bytes = least.max(BLOCK_BYTES);
-            export.longest_bytes = most.min(LONGEST_BYTES);
-        }
-        _ => {}
-    }
-    Ok(())
+fn connect(place: &ExportUri) -> Result<(Stream, OpenExport)> {
+    network::connect(place, false, CONNECT_TIMEOUT)
 }
 
 struct Connection {
-    stream: Box<dyn Stream>,
-    export: Export,
+    stream: Stream,
+    export: OpenExport,
     next: u64,
     read: Vec<u8>,
     message: Vec<u8>,
@@ -353,34 +153,5 @@ impl Drop for Connection {
         };
         // A server that is gone needs none.
         let _ = self.stream.write_all(&goodbye.encode());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uris_are_understood_or_refused() {
-        let place = |uri: &str| parse(uri).map(|place| (place.socket, place.export)).ok();
-        let unix = |path: &str| Socket::Unix(path.to_owned());
-        let tcp = |address: &str| Socket::Tcp(address.to_owned());
-        for (uri, expected) in [
-            (
-                "nbd+unix:///sdb?socket=/run/a%20b.sock",
-                Some((unix("/run/a b.sock"), "sdb")),
-            ),
-            ("nbd://host/x%2fy", Some((tcp("host:10809"), "x/y"))),
-            ("nbd://[::1]:7/", Some((tcp("[::1]:7"), ""))),
-            ("nbd://[::1]", Some((tcp("[::1]:10809"), ""))),
-            ("nbd:///x", None),
-            ("nbd+unix:///x", None),
-            ("nbd://h/%4", None),
-            ("nbds://host/x", None),
-            ("http://host/x", None),
-        ] {
-            let expected = expected.map(|(socket, export)| (socket, export.to_owned()));
-            assert_eq!(place(uri), expected, "{uri}");
-        }
     }
 }

@@ -1,0 +1,570 @@
+//! The thread of a network origin: it owns the connection, makes requests of jobs, and connects
+//! again when the server was away.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use forebay_cache::Resend;
+use forebay_frontend::nbd::client::{Answers, Event as Answer, OpenExport};
+use forebay_frontend::nbd::wire::{command, transmission_flag};
+use forebay_io::{Event, RealDevice, Remote, RemoteFacts, RemoteJob, RemoteKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::call::{Caller, Failed};
+use super::connect::connect;
+use super::jobs::{Answered, Jobs, change_of};
+use super::samples::Samples;
+use super::stream::{Plain, Stream};
+use super::uri::{self, ExportUri};
+use crate::failure::{describe, refuse};
+use crate::thread;
+
+/// The longest wait for a server's next bytes while it is connected to.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// Pauses between attempts to connect: from the first to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Changes that may have to be sent again, beyond which the origin is flushed, in bytes; and beyond
+/// which further changes wait for that flush.
+const FLUSH_AT_BYTES: usize = 32 << 20;
+const WAIT_AT_BYTES: usize = 64 << 20;
+/// The largest unit of transfers that volumes have, in bytes.
+const LARGEST_UNIT_BYTES: u32 = 4096;
+/// The interval of the look at limits on time.
+const LOOK: Duration = Duration::from_millis(250);
+/// Bytes that are read before requests are made again.
+const INPUT_BYTES: usize = 4 << 20;
+
+/// The end of a session that jobs come in at.
+#[derive(Debug)]
+struct Inbox {
+    jobs: Mutex<Vec<RemoteJob>>,
+    event: Event,
+    is_closed: AtomicBool,
+}
+
+/// Ends the session when the device is let go.
+#[derive(Debug)]
+struct Handle(Arc<Inbox>);
+
+impl Remote for Handle {
+    fn submit(&self, job: RemoteJob) {
+        let mut jobs = self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = jobs.is_empty();
+        jobs.push(job);
+        drop(jobs);
+        if is_first {
+            self.0.event.notify();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.is_closed.store(true, Ordering::Release);
+        self.0.event.notify();
+    }
+}
+
+/// Whether a server listens where a path names one.
+pub(crate) fn is_there(path: &Path) -> bool {
+    match uri::as_uri(path).map(ExportUri::parse) {
+        None => path.exists(),
+        Some(Ok(uri)) => Plain::connect(&uri.socket, ANSWER_LIMIT).is_ok(),
+        Some(Err(_)) => false,
+    }
+}
+
+/// Opens an export, with every check that comes before anything is written.
+pub(crate) fn open(path: &Path, name: &str, read_only: bool) -> Result<Arc<RealDevice>> {
+    let uri = ExportUri::parse(name)?;
+    let (mut stream, export) = connect(&uri, true, ANSWER_LIMIT)
+        .with_context(|| format!("cannot open the export {name}"))?;
+    check(&uri, &export, read_only).with_context(|| format!("cannot use the export {name}"))?;
+    stream.set_limit(Some(ANSWER_LIMIT.max(uri.timeout)))?;
+    let mut answers = Answers::default();
+    let mut caller = Caller {
+        stream: &mut stream,
+        answers: &mut answers,
+        export,
+    };
+    let samples = Samples::take(&mut caller, export.block_bytes)
+        .with_context(|| format!("cannot read the export {name}"))?;
+    stream.set_nonblocking()?;
+    let event = Event::new().context("no descriptor for an event")?;
+    let inbox = Arc::new(Inbox {
+        jobs: Mutex::default(),
+        event,
+        is_closed: AtomicBool::new(false),
+    });
+    let session = Session {
+        name: path.to_owned(),
+        facts: export,
+        inbox: Arc::clone(&inbox),
+        link: Some(Link::new(stream, answers, export)),
+        jobs: Jobs::default(),
+        resend: Resend::default(),
+        samples,
+        own_flush: None,
+        is_fenced: false,
+        away: Away::default(),
+        uri: uri.clone(),
+    };
+    let unit = u64::from(export.block_bytes);
+    let facts = RemoteFacts {
+        size_bytes: export.size_bytes / unit * unit,
+        logical_block_bytes: export.block_bytes,
+        optimal_bytes: export.preferred_bytes,
+        can_discard: export.can(transmission_flag::SEND_TRIM),
+        identity: identity_of(&uri),
+    };
+    let handle = Box::new(Handle(inbox));
+    thread::start("forebay-origin", move || session.run())?;
+    Ok(RealDevice::remote(path, facts, handle))
+}
+
+/// The lasting name of an export: its server's sockets may move.
+fn identity_of(uri: &ExportUri) -> String {
+    if uri.export.is_empty() {
+        return "dev:nbd".to_owned();
+    }
+    format!("nbd:{}", uri.export)
+}
+
+/// Refuses an export that cannot be served.
+fn check(uri: &ExportUri, export: &OpenExport, read_only: bool) -> Result<()> {
+    if export.can(transmission_flag::READ_ONLY) && !read_only {
+        refuse!("the server offers it to be read only; start the server so that it may be written");
+    }
+    if !export.can(transmission_flag::SEND_FLUSH) && !uri.believes_writes {
+        refuse!(
+            "the server has no flush, so nothing says when a write is durable; if its writes are durable when it \
+             answers them, say so with flush=none in the name of the export"
+        );
+    }
+    if export.block_bytes > LARGEST_UNIT_BYTES {
+        refuse!(
+            "the server takes whole blocks of {} bytes only, and {LARGEST_UNIT_BYTES} is the most that a volume \
+             can have; let the server take smaller ones (nbdkit: --filter=blocksize)",
+            export.block_bytes
+        );
+    }
+    Ok(())
+}
+
+/// A connection with an open export.
+struct Link {
+    stream: Stream,
+    answers: Answers,
+    export: OpenExport,
+    output: Vec<u8>,
+    sent: usize,
+    input: Vec<u8>,
+    /// The latest sign of life while answers were owed.
+    heard: Instant,
+}
+
+impl Link {
+    fn new(stream: Stream, answers: Answers, export: OpenExport) -> Link {
+        Link {
+            stream,
+            answers,
+            export,
+            output: Vec::new(),
+            sent: 0,
+            input: Vec::new(),
+            heard: Instant::now(),
+        }
+    }
+
+    fn send(&mut self) -> Result<()> {
+        while let Some(rest) = self.output.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(0) => bail!("it takes no more"),
+                Ok(count) => self.sent += count,
+                Err(error) if is_passing(&error) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.output.clear();
+        self.sent = 0;
+        match self.stream.flush() {
+            Err(error) if !is_passing(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads what is there; says whether there may be more.
+    fn receive(&mut self) -> Result<bool> {
+        let mut piece = vec![0; 256 << 10];
+        while self.input.len() < INPUT_BYTES {
+            match self.stream.read(&mut piece) {
+                Ok(0) => bail!("it closed the connection"),
+                Ok(count) => self.input.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if is_passing(&error) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn wants_write(&self) -> bool {
+        !self.output.is_empty() || self.stream.wants_write()
+    }
+}
+
+fn is_passing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// The time since the server went away.
+#[derive(Default)]
+struct Away {
+    pause: Duration,
+    next: Option<Instant>,
+    told: String,
+}
+
+struct Session {
+    name: PathBuf,
+    uri: ExportUri,
+    /// The export as it was when it was opened.
+    facts: OpenExport,
+    inbox: Arc<Inbox>,
+    link: Option<Link>,
+    jobs: Jobs,
+    resend: Resend,
+    samples: Samples,
+    /// The flush that frees memory, if it is on its way.
+    own_flush: Option<u64>,
+    /// Another host has the origin now: nothing is ever sent again.
+    is_fenced: bool,
+    away: Away,
+}
+
+impl Session {
+    fn run(mut self) {
+        while !self.inbox.is_closed.load(Ordering::Acquire) {
+            self.inbox.event.clear();
+            let mut inbox = self.inbox.jobs.lock();
+            let jobs = inbox.as_mut().map(|jobs| std::mem::take(&mut **jobs));
+            for job in jobs.unwrap_or_default() {
+                self.jobs.add(job);
+            }
+            drop(inbox);
+            let goes_on = match self.turn() {
+                Ok(goes_on) => goes_on,
+                Err(why) => {
+                    self.lose(&why);
+                    false
+                }
+            };
+            if !goes_on {
+                self.wait();
+            }
+        }
+        self.say_goodbye();
+    }
+
+    /// Does what can be done now; says whether there is more.
+    fn turn(&mut self) -> Result<bool> {
+        if self.is_fenced {
+            return Ok(self.refuse_all());
+        }
+        if self.link.is_none() {
+            self.connect_again();
+            for job in self.jobs.take_expired(self.uri.timeout) {
+                job.answer(libc_errno::ETIMEDOUT);
+            }
+        }
+        self.make_requests();
+        let Some(link) = &mut self.link else {
+            return Ok(false);
+        };
+        link.send()?;
+        let goes_on = link.receive()?;
+        self.read_answers()?;
+        let owes = self.jobs.are_flying() || self.own_flush.is_some();
+        if let Some(link) = &mut self.link {
+            if !owes {
+                link.heard = Instant::now();
+            }
+            if link.heard.elapsed() >= self.uri.timeout {
+                bail!("it has not answered for {} s", self.uri.timeout.as_secs());
+            }
+            link.send()?;
+        }
+        Ok(goes_on)
+    }
+
+    fn make_requests(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        let is_full = self.resend.memory_bytes() >= WAIT_AT_BYTES;
+        if self.resend.memory_bytes() >= FLUSH_AT_BYTES
+            && self.own_flush.is_none()
+            && !self.jobs.is_flushing()
+        {
+            if link.export.can(transmission_flag::SEND_FLUSH) {
+                let (cookie, header) = link.answers.ask(command::FLUSH, 0, 0);
+                link.output.extend(header);
+                self.own_flush = Some(cookie);
+                self.resend.flush_begins();
+            } else {
+                self.resend.flush_begins();
+                self.resend.flush_ended();
+            }
+        }
+        while Jobs::has_room(&link.output) {
+            let Some(job) = self.jobs.next() else { return };
+            if job.is_change() && is_full {
+                return;
+            }
+            if job.kind() == RemoteKind::Flush {
+                if self.own_flush.is_some() {
+                    return;
+                }
+                let is_doubtful = self.resend.take_doubt();
+                self.resend.flush_begins();
+                if is_doubtful || !link.export.can(transmission_flag::SEND_FLUSH) {
+                    self.resend.flush_ended();
+                    if let Some(job) = self.jobs.take_next() {
+                        let errno = if is_doubtful { libc_errno::EIO } else { 0 };
+                        job.answer(errno);
+                    }
+                    continue;
+                }
+            } else if job.is_change() {
+                self.samples.changed(job.offset_bytes(), job.len_bytes());
+            }
+            self.jobs
+                .ask(&link.export, &mut link.answers, &mut link.output);
+        }
+    }
+
+    fn read_answers(&mut self) -> Result<()> {
+        let Some(link) = &mut self.link else {
+            return Ok(());
+        };
+        let input = std::mem::take(&mut link.input);
+        let mut at = 0;
+        while let Some(link) = &mut self.link {
+            let rest = &input[at..];
+            let step = link.answers.receive(rest)?;
+            let bytes = &rest[..step.taken];
+            at += step.taken;
+            match step.event {
+                None if step.taken == 0 => break,
+                None => {}
+                Some(Answer::Data { cookie, at_bytes }) => {
+                    link.heard = Instant::now();
+                    self.jobs.fill(cookie, at_bytes, bytes);
+                }
+                Some(Answer::Zeroes {
+                    cookie,
+                    at_bytes,
+                    len_bytes,
+                }) => {
+                    let zeroes = vec![0; len_bytes as usize];
+                    self.jobs.fill(cookie, at_bytes, &zeroes);
+                }
+                Some(Answer::Done { cookie, error }) => {
+                    link.heard = Instant::now();
+                    self.answered(cookie, error);
+                }
+            }
+        }
+        if let Some(link) = &mut self.link {
+            link.input = input[at..].to_vec();
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, cookie: u64, error: u32) {
+        if error == NBD_ESHUTDOWN {
+            return self.fence();
+        }
+        if self.own_flush == Some(cookie) {
+            self.own_flush = None;
+            self.resend.flush_ended();
+            if error != 0 {
+                self.resend.doubt();
+            }
+            return;
+        }
+        let Some(Answered { job, error }) = self.jobs.done(cookie, error) else {
+            return;
+        };
+        if job.kind() == RemoteKind::Flush {
+            self.resend.flush_ended();
+        } else if let (0, Some(change)) = (error, change_of(&job)) {
+            self.resend.acknowledged(change);
+        }
+        job.answer(errno_of(error));
+    }
+
+    /// The origin belongs to another host, or its server says so: final. A server that shuts down
+    /// has the same number, and to be wrong there costs a start of the daemon and no data.
+    fn fence(&mut self) {
+        tracing::error!(
+            "the server of {} has shut this host out (error {NBD_ESHUTDOWN}): nothing is written to it any more. \
+             If no other host uses it now, detach and attach the volume, or start the daemon again",
+            self.name.display()
+        );
+        self.is_fenced = true;
+        self.link = None;
+        self.jobs.lost();
+    }
+
+    fn refuse_all(&mut self) -> bool {
+        while let Some(job) = self.jobs.take_next() {
+            job.answer(libc_errno::ESHUTDOWN);
+        }
+        false
+    }
+
+    fn lose(&mut self, why: &anyhow::Error) {
+        let unsaved = self.resend.to_send().count();
+        tracing::warn!(
+            "the server of {} is gone ({}); requests wait up to {} s for it, and {unsaved} changes will be sent again",
+            self.name.display(),
+            describe(why),
+            self.uri.timeout.as_secs()
+        );
+        self.link = None;
+        self.own_flush = None;
+        self.resend.lost();
+        self.jobs.lost();
+        self.away = Away::default();
+    }
+
+    fn connect_again(&mut self) {
+        if self.away.next.is_some_and(|next| Instant::now() < next) {
+            return;
+        }
+        match self.reconnected() {
+            Ok(link) => {
+                tracing::info!("the server of {} is there again", self.name.display());
+                self.link = Some(link);
+                self.away = Away::default();
+            }
+            Err(why) => {
+                let why = describe(&why);
+                if self.away.told != why && !self.is_fenced {
+                    tracing::warn!("{} is still away: {why}", self.name.display());
+                    self.away.told = why;
+                }
+                let pause = (self.away.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+                self.away.pause = pause;
+                self.away.next = Some(Instant::now() + pause);
+            }
+        }
+    }
+
+    /// Connects, compares the export with the earlier one, and sends again what it
+    /// may have forgotten (I26).
+    fn reconnected(&mut self) -> Result<Link> {
+        let (mut stream, export) = connect(&self.uri, true, ANSWER_LIMIT)?;
+        check(&self.uri, &export, false)?;
+        let before = &self.facts;
+        if export.size_bytes < before.size_bytes || export.block_bytes > before.block_bytes {
+            bail!(
+                "the export is another one: it had {} bytes in blocks of {}, and has {} in blocks of {}",
+                before.size_bytes,
+                before.block_bytes,
+                export.size_bytes,
+                export.block_bytes
+            );
+        }
+        let of_samples = OpenExport {
+            size_bytes: before.size_bytes,
+            ..export
+        };
+        stream.set_limit(Some(ANSWER_LIMIT.max(self.uri.timeout)))?;
+        let mut answers = Answers::default();
+        let mut caller = Caller {
+            stream: &mut stream,
+            answers: &mut answers,
+            export: of_samples,
+        };
+        let fits = self.samples.fit(&mut caller);
+        if !fits.context("cannot read the export")? {
+            bail!("the export is another one, or somebody else wrote to it");
+        }
+        let mut is_fenced = false;
+        let mut is_doubtful = false;
+        for change in self.resend.to_send() {
+            match caller.send_again(change) {
+                Ok(()) => {}
+                Err(Failed::Lost) => bail!("the connection broke while changes were sent again"),
+                Err(Failed::Refused(NBD_ESHUTDOWN)) => is_fenced = true,
+                Err(Failed::Refused(_)) => is_doubtful = true,
+            }
+            if is_fenced {
+                break;
+            }
+        }
+        if is_fenced {
+            self.fence();
+            bail!("the server has shut this host out");
+        }
+        if is_doubtful {
+            self.resend.doubt();
+        }
+        stream.set_limit(None)?;
+        stream.set_nonblocking()?;
+        Ok(Link::new(stream, answers, export))
+    }
+
+    fn wait(&self) {
+        let mut limit = LOOK;
+        if let (None, Some(next)) = (&self.link, self.away.next) {
+            limit = limit.min(next.saturating_duration_since(Instant::now()));
+        } else if self.link.is_none() && !self.is_fenced {
+            limit = Duration::ZERO;
+        }
+        let limit = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        };
+        let mut watched = vec![PollFd::new(&self.inbox.event, PollFlags::IN)];
+        if let Some(link) = &self.link {
+            let mut events = PollFlags::IN;
+            if link.wants_write() {
+                events |= PollFlags::OUT;
+            }
+            watched.push(PollFd::from_borrowed_fd(link.stream.as_fd(), events));
+        }
+        // A wait that fails is a short one.
+        let _ = poll(&mut watched, Some(&limit));
+    }
+
+    fn say_goodbye(&mut self) {
+        if let Some(link) = &mut self.link {
+            let (_, header) = link.answers.ask(command::DISC, 0, 0);
+            link.output.extend(header);
+            // A server that is gone needs none.
+            let _ = link.send();
+        }
+    }
+}
+
+/// The protocol's number for a server that shuts down, and librbd's for a client that was shut out.
+const NBD_ESHUTDOWN: u32 = 108;
+
+/// Numbers of errors, as the kernel has them.
+mod libc_errno {
+    pub(super) const EIO: i32 = 5;
+    pub(super) const ESHUTDOWN: i32 = 108;
+    pub(super) const ETIMEDOUT: i32 = 110;
+}
+
+/// The protocol's errors have the numbers of Linux.
+fn errno_of(error: u32) -> i32 {
+    i32::try_from(error).unwrap_or(libc_errno::EIO)
+}
