@@ -232,9 +232,9 @@ impl Load {
         let mut thinking: VecDeque<u64> = VecDeque::new();
         while !in_flight.is_empty() || !thinking.is_empty() {
             let next_ns = system.next_ns();
-            if let Some(at_ns) =
-                thinking.pop_front_if(|at_ns| next_ns.is_none_or(|next_ns| *at_ns <= next_ns))
-            {
+            let due_ns = thinking.front().copied();
+            if let Some(at_ns) = due_ns.filter(|at_ns| next_ns.is_none_or(|next| *at_ns <= next)) {
+                thinking.pop_front();
                 send(system, &mut in_flight, at_ns);
                 continue;
             }
