@@ -332,8 +332,13 @@ impl Worker {
         }
         self.engines()
             .try_for_each(|engine| engine.set_settings(settings.clone()))?;
-        self.adaptive_polling.set_percent(settings.polling_percent);
+        self.set_polling(settings.polling_percent);
         Ok(())
+    }
+
+    /// Bounds the time awake for a client's next request to so many percent of a core.
+    pub(in crate::daemon) fn set_polling(&mut self, percent: u8) {
+        self.adaptive_polling.set_percent(percent);
     }
 
     /// Gives a volume settings of its own.
