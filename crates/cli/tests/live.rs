@@ -174,6 +174,7 @@ fn a_switched_mode_and_a_setting_hold() {
     );
     let all = daemon.command(&scratch, &["get"]);
     assert!(all.contains("\ndiscard-freed      no\n"), "{all}");
+    assert!(all.contains("\npolling            25 %\n"), "{all}");
     daemon.command(&scratch, &["set", "replacement", "fifo"]);
     let variants = daemon.status(&scratch)["cache"]["variants"].clone();
     assert_eq!(variants, serde_json::json!({}));

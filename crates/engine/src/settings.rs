@@ -185,6 +185,9 @@ pub struct Settings {
     /// The size of all memory buffers of a cache together, in bytes, where the driver makes them: 1
     /// MiB to 64 GiB. Buffers that are there already stay as they are.
     pub memory_buffer_bytes: u64,
+    /// The share of a core that a thread of the driver may spend awake for the next request, in
+    /// percent. The engine does not use it.
+    pub polling_percent: u8,
     /// When dirty data is written back.
     pub writeback_policy: WritebackPolicy,
     /// Write-back begins above this share of the shard, in percent; its target, where the policy
@@ -233,6 +236,7 @@ impl Default for Settings {
             write_budget_bytes_per_day: None,
             sequential_cutoff_bytes: None,
             memory_buffer_bytes: 64 << 20,
+            polling_percent: 25,
             writeback_policy: WritebackPolicy::Threshold,
             dirty_low_percent: 10,
             dirty_high_percent: 60,
@@ -272,6 +276,12 @@ impl Settings {
             return Err(format!(
                 "write-back depth {} is not from 1 to 256",
                 self.writeback_depth
+            ));
+        }
+        if self.polling_percent > 100 {
+            return Err(format!(
+                "polling {} % is not from 0 to 100 %",
+                self.polling_percent
             ));
         }
         if self.retain_percent > 100 {

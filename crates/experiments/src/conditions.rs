@@ -3,6 +3,7 @@
 use crate::after::AfterResult;
 use crate::burst::BurstResult;
 use crate::day::{Both, DayResult, Minute};
+use crate::invisible::InvisibleResult;
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::memory::MemoryResult;
@@ -75,6 +76,22 @@ pub fn missed_by_after(result: &AfterResult) -> Option<String> {
     (ratio < DISK_SPEED).then(|| {
         format!("a long write after random ones at {ratio:.3} of the disk, not {DISK_SPEED}")
     })
+}
+
+/// Which conditions a load beside write-back does not meet, in words.
+#[must_use]
+pub fn missed_by_invisible(result: &InvisibleResult) -> Vec<String> {
+    let (name, most) = (result.client.name, result.client.most);
+    let kinds = [
+        ("write-back", result.ratio(result.writeback), most.writeback),
+        ("a drain", result.ratio(result.drain), most.drain),
+    ];
+    let missed = kinds.into_iter().filter(|(_, ratio, most)| ratio > most);
+    missed
+        .map(|(beside, ratio, most)| {
+            format!("{name} beside {beside}: p99 at {ratio:.2} of without it, not {most}")
+        })
+        .collect()
 }
 
 /// The condition that a load of write-through does not meet, in words.

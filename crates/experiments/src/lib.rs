@@ -12,6 +12,7 @@ mod conditions;
 pub mod crossvalidate;
 pub mod day;
 mod devices;
+pub mod invisible;
 pub mod jobs;
 pub mod limit;
 mod load;
@@ -26,7 +27,7 @@ pub mod through;
 pub mod writeback;
 
 pub use conditions::{
-    missed_by_after, missed_by_burst, missed_by_day, missed_by_jobs, missed_by_limit,
-    missed_by_memory, missed_by_through,
+    missed_by_after, missed_by_burst, missed_by_day, missed_by_invisible, missed_by_jobs,
+    missed_by_limit, missed_by_memory, missed_by_through,
 };
 pub use load::{Limit, Load, Order, Outcome, Side};

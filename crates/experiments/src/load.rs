@@ -1,7 +1,7 @@
 //! A load in the variant of fio: so many requests in flight, each followed by the next as soon as
 //! it is answered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use forebay_engine::RequestKind;
 use forebay_random::SplitMix64;
@@ -180,6 +180,21 @@ impl Load {
     /// # Panics
     /// If the system comes to rest without having answered.
     pub fn run(&self, system: &mut dyn System, start_ns: u64) -> Outcome {
+        self.run_each(system, start_ns, 0, |_, _| ())
+    }
+
+    /// Runs with clients that think for so long after each answer; `each` hears of the access and
+    /// of its time, in nanoseconds.
+    ///
+    /// # Panics
+    /// If the system comes to rest without having answered.
+    pub fn run_each(
+        &self,
+        system: &mut dyn System,
+        start_ns: u64,
+        think_ns: u64,
+        mut each: impl FnMut(Access, u64),
+    ) -> Outcome {
         let mut places = Places::new(self);
         let mut directions = SplitMix64::new(0x5eed);
         let mut in_flight: HashMap<u64, (Access, u64)> = HashMap::new();
@@ -213,8 +228,17 @@ impl Load {
         for _ in 0..self.depth {
             send(system, &mut in_flight, start_ns);
         }
-        while !in_flight.is_empty() {
-            let now_ns = system.next_ns().expect("requests are in flight");
+        // Ends of thinking, in order: answers are.
+        let mut thinking: VecDeque<u64> = VecDeque::new();
+        while !in_flight.is_empty() || !thinking.is_empty() {
+            let next_ns = system.next_ns();
+            let due_ns = thinking.front().copied();
+            if let Some(at_ns) = due_ns.filter(|at_ns| next_ns.is_none_or(|next| *at_ns <= next)) {
+                thinking.pop_front();
+                send(system, &mut in_flight, at_ns);
+                continue;
+            }
+            let now_ns = next_ns.expect("requests are in flight");
             system.run(now_ns, &mut answers);
             for Answer { id, at_ns } in answers.drain(..) {
                 let (access, sent_ns) = in_flight.remove(&id).expect("answered once");
@@ -224,8 +248,13 @@ impl Load {
                     at_ns - sent_ns,
                     at_ns - start_ns,
                 );
+                each(access, at_ns - sent_ns);
                 end_ns = end_ns.max(at_ns);
-                send(system, &mut in_flight, at_ns);
+                if think_ns == 0 {
+                    send(system, &mut in_flight, at_ns);
+                } else {
+                    thinking.push_back(at_ns + think_ns);
+                }
             }
         }
         let took_ns = end_ns - start_ns;

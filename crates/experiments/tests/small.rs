@@ -5,9 +5,9 @@ use forebay_engine::{Mode, Settings};
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{
-    Limit, Load, Order, after, arrays, burst, day, limit, mail, memory, missed_by_after,
-    missed_by_burst, missed_by_day, missed_by_limit, missed_by_memory, missed_by_through, raid,
-    through,
+    Limit, Load, Order, after, arrays, burst, day, invisible, limit, mail, memory, missed_by_after,
+    missed_by_burst, missed_by_day, missed_by_invisible, missed_by_limit, missed_by_memory,
+    missed_by_through, raid, through,
 };
 use forebay_model::{Disk, DiskParameters, Ssd, SsdParameters};
 use forebay_virtual::{Cached, CpuCost, Setup};
@@ -125,6 +125,20 @@ fn a_burst_lands_on_the_ssd_where_the_cache_is_full_of_clean_blocks() {
     let results = burst::run(CpuCost::ENGINE, &[512 << 20], |_| ()).expect("a cache");
     let missed: Vec<_> = results.iter().filter_map(missed_by_burst).collect();
     assert_eq!(missed, Vec::<String>::new());
+}
+
+#[test]
+fn clients_of_the_cache_do_not_notice_write_back() {
+    let results = invisible::run(CpuCost::ENGINE, 10, |_| ()).expect("a cache of 8 GiB");
+    let missed: Vec<_> = results.iter().flat_map(missed_by_invisible).collect();
+    assert_eq!(missed, Vec::<String>::new());
+    for result in &results {
+        // All were compared with a time in which nothing was written back.
+        assert_eq!(result.without.written_mib_s, 0.0, "{}", result.client.name);
+        assert!(result.drain.written_mib_s > 1.0, "{}", result.client.name);
+        assert!(result.writeback.written_mib_s > 0.0);
+        assert!(result.without.p50_us > 0.0 && result.without.requests > 0);
+    }
 }
 
 /// Found in the lab: write-through wrote the log first and the origin after it.

@@ -490,6 +490,7 @@ fn settings(rng: &mut Rng) -> Settings {
             None
         },
         memory_buffer_bytes: 64 << 20,
+        polling_percent: 0,
         writeback_policy: WritebackPolicy::Threshold,
         dirty_low_percent: low,
         dirty_high_percent: high,

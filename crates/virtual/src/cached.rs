@@ -149,6 +149,11 @@ impl Cached {
         )
     }
 
+    /// Starts or stops the drain of the volume.
+    pub fn set_draining(&mut self, draining: bool) {
+        self.engine.set_draining(self.volume, draining);
+    }
+
     fn charge(&mut self, time_ns: u64) -> Nanos {
         self.cpu_free_ns += time_ns;
         Nanos(self.cpu_free_ns)

@@ -85,6 +85,9 @@ settings! {
     "memory-buffer" as memory_buffer_bytes: Size(memory_buffer_bytes, 1 << 20..=64 << 30),
         "a size, 1M to 64G",
         "Size of the memory buffer of `commit = memory`. A buffer that is there already keeps its size";
+    "polling" as polling_percent: Percent(polling_percent),
+        "percent, 0 to 100",
+        "The share of a core that each thread may spend awake for a client's next request. It does so only while short operations of the cache device take less than 1.25 ms";
     "replacement" as replacement: Word(replacement.name),
         "`adaptive`, `s3-fifo`, `clock`, `2q`, `fifo`",
         "Which blocks stay when room is made";

@@ -77,6 +77,17 @@ impl DeviceTimes {
     pub fn of(&self, transfer: Transfer) -> TransferTimes {
         self.kinds[transfer as usize]
     }
+
+    /// The times with this mean for a kind of operation, as if one had been timed.
+    #[must_use]
+    pub fn with(mut self, transfer: Transfer, mean_ns: u64) -> DeviceTimes {
+        self.kinds[transfer as usize] = TransferTimes {
+            timed: 1,
+            mean_ns,
+            bytes_per_second: 0,
+        };
+        self
+    }
 }
 
 /// Long transfers of a kind while their rate is being taken.

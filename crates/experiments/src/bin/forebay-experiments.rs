@@ -7,13 +7,13 @@ use std::time::Instant;
 use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{
-    after, arrays, burst, crossvalidate, day, limit, mail, memory, policies, raid, through,
-    writeback,
+    after, arrays, burst, crossvalidate, day, invisible, limit, mail, memory, policies, raid,
+    through, writeback,
 };
 use forebay_virtual::CpuCost;
 
 const USAGE: &str =
-    "usage: forebay-experiments [jobs] [limit] [burst] [after] [through] [memory] [mail] [raid] [arrays] [writeback] [day] [options]
+    "usage: forebay-experiments [jobs] [limit] [burst] [after] [invisible] [through] [memory] [mail] [raid] [arrays] [writeback] [day] [options]
        forebay-experiments policies --help
   which to run; all without a name
   --markdown FILE  replace the tables in this document, between its marks
@@ -94,8 +94,8 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
-            "jobs" | "limit" | "burst" | "after" | "through" | "memory" | "mail" | "raid"
-            | "arrays" | "writeback" | "day" => arguments.names.push(word),
+            "jobs" | "limit" | "burst" | "after" | "invisible" | "through" | "memory" | "mail"
+            | "raid" | "arrays" | "writeback" | "day" => arguments.names.push(word),
             "--markdown" => arguments.markdown = Some(value()?),
             "--minutes" => arguments.minutes = Some(value()?),
             "--scale" => {
@@ -167,6 +167,10 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
         let result = after::run(CpuCost::NBD)?;
         say(report::after_line(&result));
         all.after = Some(result);
+    }
+    if wanted("invisible") {
+        let say = |result: &_| say(report::invisible_line(result));
+        all.invisible = invisible::run(CpuCost::ENGINE, 1, say)?;
     }
     if wanted("through") {
         let say = |result: &_| say(report::through_line(result));

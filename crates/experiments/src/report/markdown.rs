@@ -64,6 +64,7 @@ pub fn markdown(all: &Everything) -> Result<String, String> {
     }
     burst(&mut text, &all.burst);
     after(&mut text, all.after.as_ref());
+    super::invisible::table(&mut text, &all.invisible);
     through(&mut text, &all.through);
     memory(&mut text, &all.memory);
     if !all.mail.is_empty() {

@@ -2,20 +2,23 @@
 
 mod arrays;
 mod day;
+mod invisible;
 mod markdown;
 mod writeback;
 
 pub use day::{day_line, day_minutes};
+pub use invisible::invisible_line;
 pub use markdown::{between_marks, markdown};
 
 use crate::after::AfterResult;
 use crate::arrays::ArrayResult;
 use crate::burst::BurstResult;
 use crate::conditions::{
-    missed_by_after, missed_by_burst, missed_by_day, missed_by_jobs, missed_by_limit,
-    missed_by_memory, missed_by_through,
+    missed_by_after, missed_by_burst, missed_by_day, missed_by_invisible, missed_by_jobs,
+    missed_by_limit, missed_by_memory, missed_by_through,
 };
 use crate::day::DayResult;
+use crate::invisible::InvisibleResult;
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::mail::MailResult;
@@ -38,6 +41,8 @@ pub struct Everything {
     pub after: Option<AfterResult>,
     /// Write-through beside the disk.
     pub through: Vec<ThroughResult>,
+    /// Waits of clients beside write-back.
+    pub invisible: Vec<InvisibleResult>,
     /// A day of a server.
     pub day: Option<DayResult>,
     /// Writes acknowledged from memory.
@@ -64,6 +69,7 @@ pub fn missed(all: &Everything) -> Vec<String> {
     missed.extend(all.burst.iter().filter_map(missed_by_burst));
     missed.extend(all.after.iter().filter_map(missed_by_after));
     missed.extend(all.through.iter().filter_map(missed_by_through));
+    missed.extend(all.invisible.iter().flat_map(missed_by_invisible));
     missed.extend(all.day.iter().flat_map(missed_by_day));
     missed.extend(all.memory.iter().filter_map(missed_by_memory));
     missed

@@ -211,7 +211,7 @@ impl Calls {
 }
 
 /// Names of settings, of the cache and of a volume.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "sequential-cutoff",
     "admission",
     "write-admission",
@@ -220,6 +220,7 @@ const KEYS: [&str; 12] = [
     "age",
     "replacement",
     "discard-freed",
+    "polling",
     "congestion-read",
     "write-budget",
     "writeback-depth",

@@ -331,7 +331,14 @@ impl Worker {
             self.make_buffers(settings)?;
         }
         self.engines()
-            .try_for_each(|engine| engine.set_settings(settings.clone()))
+            .try_for_each(|engine| engine.set_settings(settings.clone()))?;
+        self.set_polling(settings.polling_percent);
+        Ok(())
+    }
+
+    /// Bounds the time awake for a client's next request to so many percent of a core.
+    pub(in crate::daemon) fn set_polling(&mut self, percent: u8) {
+        self.adaptive_polling.set_percent(percent);
     }
 
     /// Gives a volume settings of its own.
@@ -419,8 +426,9 @@ impl Worker {
         let work_left = self.busy.is_empty();
         if std::mem::take(&mut self.has_finished) && work_left && self.host.requests() == 0 {
             self.ring.submit_and_wait(0, None)?;
-            let ring = &mut self.ring;
-            self.adaptive_polling.look(|| ring.has_completions());
+            let (ring, clock) = (&mut self.ring, self.clock);
+            self.adaptive_polling
+                .look(|| clock.now(), || ring.has_completions());
         }
         self.ring
             .submit_and_wait(usize::from(work_left), Some(timeout))?;
@@ -606,6 +614,8 @@ impl Worker {
         }
         self.housekept = self.now;
         self.end_slow_clients();
+        let times: Vec<_> = self.engines().map(|engine| engine.cache_times()).collect();
+        self.adaptive_polling.heed(&times);
         if self.index == 0 {
             seldom::catch_up();
         }

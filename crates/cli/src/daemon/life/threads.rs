@@ -330,6 +330,7 @@ fn run_worker(share: Share) {
     if storage {
         prepare_for_own_devices(&mut worker);
     }
+    worker.set_polling(settings.polling_percent);
     for (number, _) in &cache {
         worker.host.add_cache_device(*number);
     }

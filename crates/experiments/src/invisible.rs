@@ -1,0 +1,237 @@
+//! Waits of clients while dirty data goes to the origin, beside the waits of equal clients while none
+//! does.
+
+use forebay_engine::{Nanos, Settings};
+use forebay_virtual::{Cached, CpuCost};
+
+use crate::devices;
+use crate::load::{Limit, Load, Order};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const SECOND_NS: u64 = 1_000_000_000;
+/// No load writes as much, so that room in the log is nobody's trouble.
+const CACHE_BYTES: u64 = 8 * GIB;
+const ORIGIN_BYTES: u64 = 64 * GIB;
+/// Cached blocks, which clients read or write.
+const HOT_BYTES: u64 = 256 * MIB;
+/// Dirty blocks in no order, each a place of its own on the disk.
+const DIRTY_BYTES: u64 = 512 * MIB;
+const DIRTY_OFFSET_BYTES: u64 = GIB;
+const DIRTY_SPAN_BYTES: u64 = 31 * GIB;
+/// Blocks that are not cached.
+const MISSED_OFFSET_BYTES: u64 = ORIGIN_BYTES / 2;
+const MISSED_SPAN_BYTES: u64 = ORIGIN_BYTES / 2;
+/// Write-back has found its pace by then.
+const SETTLE_NS: u64 = SECOND_NS;
+
+/// A client.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Client {
+    /// In words.
+    pub name: &'static str,
+    /// Requests in flight.
+    pub depth: u32,
+    /// It reads, or writes.
+    pub reads: bool,
+    /// Its blocks are cached.
+    pub cached: bool,
+    /// Its pause after each answer, in nanoseconds.
+    pub think_ns: u64,
+    /// Its duration, in nanoseconds.
+    pub time_ns: u64,
+    /// The bounds that hold.
+    pub most: Most,
+}
+
+/// The most that a client's p99 may be, as a ratio to that without write-back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Most {
+    /// Beside write-back that nobody waits for.
+    pub writeback: f64,
+    /// Beside a drain.
+    pub drain: f64,
+}
+
+/// The clients.
+pub const CLIENTS: [Client; 5] = [
+    cached("cached reads, depth 1", 1, true),
+    cached("cached reads, depth 32", 32, true),
+    cached("cached writes, depth 1", 1, false),
+    cached("cached writes, depth 32", 32, false),
+    Client {
+        name: "missed reads, depth 1, 20 ms apart",
+        depth: 1,
+        reads: true,
+        cached: false,
+        think_ns: 20_000_000,
+        time_ns: 60 * SECOND_NS,
+        // The goal of 1.2 is out of reach: decisions/0035-waits-beside-write-back.md.
+        most: Most {
+            writeback: 4.0,
+            drain: 30.0,
+        },
+    },
+];
+
+const fn cached(name: &'static str, depth: u32, reads: bool) -> Client {
+    Client {
+        name,
+        depth,
+        reads,
+        cached: true,
+        think_ns: 0,
+        time_ns: 5 * SECOND_NS,
+        most: Most {
+            writeback: 1.2,
+            drain: 1.2,
+        },
+    }
+}
+
+/// Waits of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Waits {
+    /// Requests answered.
+    pub requests: u64,
+    /// The median, in microseconds.
+    pub p50_us: f64,
+    /// The slowest of a hundred, in microseconds.
+    pub p99_us: f64,
+    /// The slowest of a thousand, in microseconds.
+    pub p999_us: f64,
+    /// Written back meanwhile, in MiB a second.
+    pub written_mib_s: f64,
+}
+
+/// A client, and its waits in three runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InvisibleResult {
+    /// The client.
+    pub client: Client,
+    /// While nothing goes to the origin.
+    pub without: Waits,
+    /// Beside write-back that nobody waits for.
+    pub writeback: Waits,
+    /// Beside a drain.
+    pub drain: Waits,
+}
+
+impl InvisibleResult {
+    /// The p99 of such waits, as a ratio to that without write-back.
+    #[must_use]
+    pub fn ratio(&self, waits: Waits) -> f64 {
+        waits.p99_us / self.without.p99_us
+    }
+}
+
+/// Writer of dirty data meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    Writeback,
+    Drain,
+}
+
+/// Runs each client three times, for so many times less long; `progress` hears of each.
+///
+/// # Errors
+/// If a cache cannot be made.
+pub fn run(
+    cpu: CpuCost,
+    scale: u64,
+    mut progress: impl FnMut(&InvisibleResult),
+) -> Result<Vec<InvisibleResult>, String> {
+    let mut results = Vec::new();
+    for client in CLIENTS {
+        let waits = |beside| waits(&client, beside, scale, cpu);
+        let result = InvisibleResult {
+            client,
+            without: waits(Beside::Nothing)?,
+            writeback: waits(Beside::Writeback)?,
+            drain: waits(Beside::Drain)?,
+        };
+        progress(&result);
+        results.push(result);
+    }
+    Ok(results)
+}
+
+/// A cache with the hot blocks in it and dirty data, and the time by which it has them.
+fn prepared(beside: Beside, cpu: CpuCost) -> Result<(Cached, u64), String> {
+    let dirty_low_percent = match beside {
+        Beside::Writeback => 1,
+        // Nothing in these runs makes as much dirty.
+        Beside::Nothing | Beside::Drain => 50,
+    };
+    let settings = Settings {
+        dirty_low_percent,
+        age_limit: Nanos(24 * 3600 * SECOND_NS),
+        ..Settings::default()
+    };
+    let mut cached = devices::cached(CACHE_BYTES, ORIGIN_BYTES, settings, cpu)?;
+    let fill = Load {
+        offset_bytes: 0,
+        span_bytes: HOT_BYTES,
+        request_bytes: 128 << 10,
+        depth: 4,
+        read_percent: 100,
+        order: Order::Sequential,
+        limit: Limit::Bytes(HOT_BYTES),
+    };
+    let filled = fill.run(&mut cached, 0);
+    let soil = Load {
+        offset_bytes: DIRTY_OFFSET_BYTES,
+        span_bytes: DIRTY_SPAN_BYTES,
+        request_bytes: 4096,
+        depth: 32,
+        read_percent: 0,
+        order: Order::Shuffled { seed: 1 },
+        limit: Limit::Bytes(DIRTY_BYTES),
+    };
+    let soiled = soil.run(&mut cached, filled.end_ns);
+    Ok((cached, soiled.end_ns))
+}
+
+fn waits(client: &Client, beside: Beside, scale: u64, cpu: CpuCost) -> Result<Waits, String> {
+    let (mut cached, now_ns) = prepared(beside, cpu)?;
+    cached.set_draining(beside == Beside::Drain);
+    let (offset_bytes, span_bytes) = match client.cached {
+        true => (0, HOT_BYTES),
+        false => (MISSED_OFFSET_BYTES, MISSED_SPAN_BYTES),
+    };
+    let load = |seed, time_ns| Load {
+        offset_bytes,
+        span_bytes,
+        request_bytes: 4096,
+        depth: client.depth,
+        read_percent: if client.reads { 100 } else { 0 },
+        order: Order::Shuffled { seed },
+        limit: Limit::Time(time_ns),
+    };
+    let settled = load(2, SETTLE_NS).run_each(&mut cached, now_ns, client.think_ns, |_, _| ());
+    let before = cached.stats().written_back_blocks;
+    let mut times_ns = Vec::new();
+    let outcome = load(3, client.time_ns / scale).run_each(
+        &mut cached,
+        settled.end_ns,
+        client.think_ns,
+        |_, time_ns| times_ns.push(time_ns),
+    );
+    let written_blocks = cached.stats().written_back_blocks - before;
+    times_ns.sort_unstable();
+    Ok(Waits {
+        requests: times_ns.len() as u64,
+        p50_us: slowest_us(&times_ns, 500),
+        p99_us: slowest_us(&times_ns, 990),
+        p999_us: slowest_us(&times_ns, 999),
+        written_mib_s: written_blocks as f64 / 256.0 / (outcome.took_ns as f64 / 1e9),
+    })
+}
+
+/// The time that so many of a thousand requests do not exceed, in microseconds.
+fn slowest_us(sorted_ns: &[u64], of_thousand: usize) -> f64 {
+    let at = (sorted_ns.len() * of_thousand).div_ceil(1000);
+    let time_ns = sorted_ns.get(at.saturating_sub(1));
+    time_ns.copied().unwrap_or(0) as f64 / 1e3
+}
