@@ -208,8 +208,8 @@ fn another_export_is_not_taken_for_the_one_that_was_there() {
     assert!(other.iter().all(|byte| *byte == 0));
 }
 
-/// Filters of nbdkit: errors, delays, sizes that the server does not take, and an end of the
-/// connection in the middle of an answer. No wrong byte, and no hang.
+/// Filters of nbdkit: errors, delays, and sizes that the server does not take. No wrong byte, and no
+/// hang.
 #[test]
 fn errors_and_delays_of_a_server_change_no_byte() {
     if skips() {

@@ -137,7 +137,7 @@ fn what_would_be_lost_or_does_not_fit_is_refused() {
     says(
         &command(&["--target", "nbd:///x", "--force"]),
         2,
-        &["no target"],
+        &["is no export such as"],
     );
     says(&command(&["--simulate"]), 2, &["--cache-size"]);
     says(&command(&[]), 2, &["--target"]);

@@ -150,7 +150,7 @@ fn check(uri: &ExportUri, export: &OpenExport, read_only: bool) -> Result<()> {
     if export.block_bytes > LARGEST_UNIT_BYTES {
         refuse!(
             "the server takes whole blocks of {} bytes only, and {LARGEST_UNIT_BYTES} is the most that a volume \
-             can have; let the server take smaller ones (nbdkit: --filter=blocksize)",
+             can have; let the server take smaller ones (nbdkit has a filter for that, blocksize)",
             export.block_bytes
         );
     }
