@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`uri`] | the names of exports |
 //! | [`stream`] | sockets, with and without TLS |
-//! | [`connect`] | from a name to an open export |
+//! | [`mod@connect`] | from a name to an open export |
 //! | [`call`] | one request at a time, for what comes before the first job |
 //! | [`samples`] | places of an export that tell it from another |
 //! | [`jobs`] | operations cut into requests, and in order where they overlap |
