@@ -388,9 +388,11 @@ impl Times {
     /// origin later, so that a cache device that is a third faster gains nothing.
     pub(crate) fn origin_keeps_up(&self, volume: VolumeSlot) -> bool {
         let origin = self.origins.get(usize::from(volume.0));
-        let origin = origin.and_then(|origin| origin.long_run.rate(self.now));
-        match (self.cache.long_run.rate(self.now), origin) {
-            (Some(cache), Some(origin)) => origin > cache / 4 * 3,
+        let origin = origin.and_then(|origin| origin.long_run.rates(self.now));
+        match (self.cache.long_run.rates(self.now), origin) {
+            // Write-back pauses, and a disk empties its memory then: a second of each is no second
+            // of a stream.
+            (Some(cache), Some(origin)) => origin.lasting > cache.while_busy / 4 * 3,
             _ => false,
         }
     }

@@ -23,8 +23,17 @@ pub(super) struct LongRun {
     busy_since: Nanos,
     busy: Nanos,
     bytes: u64,
-    /// The last window's rate, in bytes a second, and its end.
-    known: Option<(u64, Nanos)>,
+    /// The last window, and its end.
+    known: Option<(Rates, Nanos)>,
+}
+
+/// What a device took in a window, in bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rates {
+    /// Of the time in which it was busy: it may have emptied its memory in the rest.
+    pub(super) while_busy: u64,
+    /// Of all time: no more than it can go on with.
+    pub(super) lasting: u64,
 }
 
 impl LongRun {
@@ -46,8 +55,12 @@ impl LongRun {
         } else if self.bytes >= WINDOW_BYTES {
             let took = now.since(self.began_at.unwrap_or(now));
             if self.busy.0 >= took.0 / 2 {
-                let seconds = self.busy.0.max(1) as f64 / 1e9;
-                self.known = Some(((self.bytes as f64 / seconds) as u64, now));
+                let rate = |time: Nanos| (self.bytes as f64 * 1e9 / time.0.max(1) as f64) as u64;
+                let rates = Rates {
+                    while_busy: rate(self.busy),
+                    lasting: rate(took),
+                };
+                self.known = Some((rates, now));
             }
             (self.bytes, self.busy, self.began_at) = (0, Nanos(0), None);
         }
@@ -60,10 +73,10 @@ impl LongRun {
         self.began_at = None;
     }
 
-    /// The rate in bytes a second, if it is known.
-    pub(super) fn rate(&self, now: Nanos) -> Option<u64> {
-        let (rate, at) = self.known?;
-        (now.since(at) <= STALE).then_some(rate)
+    /// The rates, if they are known.
+    pub(super) fn rates(&self, now: Nanos) -> Option<Rates> {
+        let (rates, at) = self.known?;
+        (now.since(at) <= STALE).then_some(rates)
     }
 }
 
@@ -89,14 +102,14 @@ mod tests {
     fn flushes_count_and_a_burst_does_not() {
         let (mut run, mut now) = (LongRun::default(), Nanos(0));
         writes(&mut run, &mut now, 63, Nanos(2_000_000), Nanos(0));
-        assert_eq!(run.rate(now), None, "a burst");
+        assert_eq!(run.rates(now), None, "a burst");
         run.begins(now);
         run.ends(now, Some(1 << 30));
-        assert_eq!(run.rate(now), None, "no flush has shown what it holds");
+        assert_eq!(run.rates(now), None, "no flush has shown what it holds");
         let (mut run, mut now) = (LongRun::default(), Nanos(0));
         writes(&mut run, &mut now, 256, Nanos(2_000_000), Nanos(64_000_000));
         // 2 ms a MiB, and 8 for its part of a flush.
-        let rate = run.rate(now).expect("known");
+        let rate = run.rates(now).expect("known").while_busy;
         assert!((100_000_000..112_000_000).contains(&rate), "{rate}");
     }
 
@@ -107,17 +120,29 @@ mod tests {
             writes(&mut run, &mut now, 8, Nanos(2_000_000), Nanos(2_000_000));
             now = now.after(Nanos(40_000_000));
         }
-        assert_eq!(run.rate(now), None);
+        assert_eq!(run.rates(now), None);
+    }
+
+    #[test]
+    fn a_pause_between_bursts_is_no_speed() {
+        let (mut run, mut now) = (LongRun::default(), Nanos(0));
+        for _ in 0..8 {
+            writes(&mut run, &mut now, 8, Nanos(2_000_000), Nanos(2_000_000));
+            now = now.after(Nanos(14_000_000));
+        }
+        let rates = run.rates(now).expect("known");
+        assert!(rates.while_busy > 440_000_000, "{rates:?}");
+        assert!(rates.lasting < 300_000_000, "{rates:?}");
     }
 
     #[test]
     fn a_rate_is_forgotten_after_a_minute_or_a_failure() {
         let (mut run, mut now) = (LongRun::default(), Nanos(0));
         writes(&mut run, &mut now, 64, Nanos(2_000_000), Nanos(0));
-        assert!(run.rate(now).is_some());
-        assert!(run.rate(now.after(Nanos(61 * Nanos::SECOND.0))).is_none());
+        assert!(run.rates(now).is_some());
+        assert!(run.rates(now.after(Nanos(61 * Nanos::SECOND.0))).is_none());
         run.begins(now);
         run.fails();
-        assert!(run.rate(now).is_none());
+        assert!(run.rates(now).is_none());
     }
 }
