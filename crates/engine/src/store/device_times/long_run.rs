@@ -27,7 +27,7 @@ pub(super) struct LongRun {
     known: Option<(Rates, Nanos)>,
 }
 
-/// What a device took in a window, in bytes a second.
+/// Rates of a device in a window, in bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rates {
     /// Of the time in which it was busy: it may have emptied its memory in the rest.
