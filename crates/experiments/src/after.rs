@@ -54,15 +54,7 @@ impl AfterResult {
 /// If the cache cannot be made.
 pub fn run(cpu: CpuCost) -> Result<AfterResult, String> {
     let mut cached = devices::cached(CACHE_BYTES, ORIGIN_BYTES, Settings::default(), cpu)?;
-    let warm = Load {
-        offset_bytes: 0,
-        span_bytes: HOT_BYTES,
-        request_bytes: 128 << 10,
-        depth: 4,
-        read_percent: 100,
-        order: Order::Sequential,
-        limit: Limit::Bytes(HOT_BYTES),
-    };
+    let warm = Load::filling(HOT_BYTES, 128 << 10);
     let mut now_ns = warm.run(&mut cached, 0).end_ns;
     for (seed, read_percent, request_bytes) in [(1, 100, 4096), (2, 0, 4096), (3, 70, 8192)] {
         let random = Load {

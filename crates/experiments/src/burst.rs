@@ -106,15 +106,7 @@ fn one(
         limit: Limit::Bytes(burst_bytes),
     };
     let mut cached = devices::cached(cache_bytes, ORIGIN_BYTES, Settings::default(), cpu)?;
-    let fill = Load {
-        offset_bytes: 0,
-        span_bytes: cache_bytes,
-        request_bytes: 1 << 20,
-        depth: 4,
-        read_percent: 100,
-        order: Order::Sequential,
-        limit: Limit::Bytes(cache_bytes),
-    };
+    let fill = Load::filling(cache_bytes, 1 << 20);
     let filled = fill.run(&mut cached, 0);
     let before = past(&cached);
     let outcome = burst.run(&mut cached, filled.end_ns);

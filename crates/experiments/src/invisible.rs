@@ -6,6 +6,7 @@ use forebay_virtual::{Cached, CpuCost};
 
 use crate::devices;
 use crate::load::{Limit, Load, Order};
+use crate::quantile::quantile_ns;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -170,15 +171,7 @@ fn prepared(beside: Beside, cpu: CpuCost) -> Result<(Cached, u64), String> {
         ..Settings::default()
     };
     let mut cached = devices::cached(CACHE_BYTES, ORIGIN_BYTES, settings, cpu)?;
-    let fill = Load {
-        offset_bytes: 0,
-        span_bytes: HOT_BYTES,
-        request_bytes: 128 << 10,
-        depth: 4,
-        read_percent: 100,
-        order: Order::Sequential,
-        limit: Limit::Bytes(HOT_BYTES),
-    };
+    let fill = Load::filling(HOT_BYTES, 128 << 10);
     let filled = fill.run(&mut cached, 0);
     let soil = Load {
         offset_bytes: DIRTY_OFFSET_BYTES,
@@ -220,18 +213,12 @@ fn waits(client: &Client, beside: Beside, scale: u64, cpu: CpuCost) -> Result<Wa
     );
     let written_blocks = cached.stats().written_back_blocks - before;
     times_ns.sort_unstable();
+    let slowest_us = |of_thousand| quantile_ns(&times_ns, of_thousand) as f64 / 1e3;
     Ok(Waits {
         requests: times_ns.len() as u64,
-        p50_us: slowest_us(&times_ns, 500),
-        p99_us: slowest_us(&times_ns, 990),
-        p999_us: slowest_us(&times_ns, 999),
+        p50_us: slowest_us(500),
+        p99_us: slowest_us(990),
+        p999_us: slowest_us(999),
         written_mib_s: written_blocks as f64 / 256.0 / (outcome.took_ns as f64 / 1e9),
     })
-}
-
-/// The time that so many of a thousand requests do not exceed, in microseconds.
-fn slowest_us(sorted_ns: &[u64], of_thousand: usize) -> f64 {
-    let at = (sorted_ns.len() * of_thousand).div_ceil(1000);
-    let time_ns = sorted_ns.get(at.saturating_sub(1));
-    time_ns.copied().unwrap_or(0) as f64 / 1e3
 }

@@ -20,6 +20,7 @@ pub mod mail;
 pub mod memory;
 pub mod policies;
 pub mod published;
+mod quantile;
 pub mod raid;
 mod random;
 pub mod report;

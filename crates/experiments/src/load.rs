@@ -183,6 +183,21 @@ impl Load {
         self.run_each(system, start_ns, 0, |_, _| ())
     }
 
+    /// Reads of a span at the beginning of a device, once and in sequence: they fill a cache with clean
+    /// blocks.
+    #[must_use]
+    pub fn filling(span_bytes: u64, request_bytes: u32) -> Load {
+        Load {
+            offset_bytes: 0,
+            span_bytes,
+            request_bytes,
+            depth: 4,
+            read_percent: 100,
+            order: Order::Sequential,
+            limit: Limit::Bytes(span_bytes),
+        }
+    }
+
     /// Runs with clients that think for so long after each answer; `each` hears of the access and
     /// of its time, in nanoseconds.
     ///

@@ -132,15 +132,7 @@ fn one(writes: Writes, cpu: CpuCost) -> Result<ThroughResult, String> {
         cpu,
     })?;
     let mut bare = Bare::new(devices::disk(ORIGIN_BYTES));
-    let fill = Load {
-        offset_bytes: 0,
-        span_bytes: writes.span_bytes(),
-        request_bytes: 1 << 20,
-        depth: 4,
-        read_percent: 100,
-        order: Order::Sequential,
-        limit: Limit::Bytes(writes.span_bytes()),
-    };
+    let fill = Load::filling(writes.span_bytes(), 1 << 20);
     let (mut cached_ns, mut bare_ns) = (0, 0);
     if writes.is_cached {
         cached_ns = fill.run(&mut cached, 0).end_ns;

@@ -8,6 +8,8 @@ use forebay_model::{Disk, DiskParameters, Ssd, SsdParameters};
 use forebay_random::SplitMix64;
 use forebay_virtual::{Access, Answer, Cached, CpuCost, Setup, System as _};
 
+use crate::quantile::quantile_ns;
+
 const GIB: u64 = 1 << 30;
 const CACHE_BYTES: u64 = 2 * GIB;
 const ORIGIN_BYTES: u64 = 64 * GIB;
@@ -166,8 +168,7 @@ impl Run {
     fn p99_ms(&mut self, write: bool) -> f64 {
         let times = &mut self.times[usize::from(write)];
         times.sort_unstable();
-        let at = (times.len() * 99).div_ceil(100).saturating_sub(1);
-        let time_ns = times.get(at).copied().unwrap_or(0);
+        let time_ns = quantile_ns(times, 990);
         times.clear();
         time_ns as f64 / 1e6
     }
