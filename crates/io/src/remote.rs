@@ -2,7 +2,6 @@
 //! a server on the network.
 
 use std::fmt::Debug;
-use std::io::IoSlice;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use forebay_engine::{Bufs, DeviceError};
@@ -137,17 +136,17 @@ impl RemoteJob {
     }
 
     /// The job's memory, part by part.
-    fn slices(&self) -> Vec<IoSlice<'_>> {
+    fn slices(&self) -> Vec<&[u8]> {
         match &self.memory {
             JobMemory::None => Vec::new(),
-            JobMemory::Own(bytes) => vec![IoSlice::new(bytes)],
+            JobMemory::Own(bytes) => vec![bytes],
             JobMemory::Pool { view, bufs } => bufs
                 .iter()
                 .map(|buf| {
                     let (base, len) = (view.pointer(*buf), buf.len_bytes as usize);
                     // SAFETY: the view keeps the pool's memory alive, and by the pool's rule the
                     // buffer is the job's until its answer: nobody writes to it.
-                    IoSlice::new(unsafe { std::slice::from_raw_parts(base.as_ptr(), len) })
+                    unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
                 })
                 .collect(),
         }

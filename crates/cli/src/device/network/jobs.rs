@@ -62,25 +62,16 @@ impl Jobs {
     }
 
     /// The job that is asked for next, if the order allows it.
-    pub(super) fn next(&mut self) -> Option<&RemoteJob> {
+    pub(super) fn next(&self) -> Option<&RemoteJob> {
         let slot = *self.waiting.front()?;
-        let job = &self.slots.get_mut(slot)?.remote;
-        let (kind, is_change) = (job.kind(), job.is_change());
-        let (start, end) = range_of(job);
-        let slots = &mut self.slots;
-        let is_in_the_way = |other: &u32| {
-            let Some(other) = slots.get_mut(*other).map(|job| &job.remote) else {
-                return false;
-            };
-            let (from, to) = range_of(other);
-            let overlaps = is_change && other.is_change() && from < end && start < to;
-            overlaps || (kind == RemoteKind::Flush && other.kind() == RemoteKind::Flush)
-        };
+        let job = &self.slots.get(slot)?.remote;
         let mut others = self.flying.iter().filter(|other| **other != slot);
-        if self.flying.len() >= DEPTH || others.any(is_in_the_way) {
-            return None;
-        }
-        self.slots.get_mut(slot).map(|job| &job.remote)
+        let mut is_kept_back = self.flying.len() >= DEPTH;
+        is_kept_back |= others.any(|other| {
+            let other = self.slots.get(*other);
+            other.is_some_and(|other| must_wait(job, &other.remote))
+        });
+        (!is_kept_back).then_some(job)
     }
 
     /// Takes the next job off, to be answered without the server.
@@ -191,18 +182,21 @@ impl Jobs {
     }
 
     /// Whether the server has a flush.
-    pub(super) fn is_flushing(&mut self) -> bool {
-        let slots = &mut self.slots;
+    pub(super) fn is_flushing(&self) -> bool {
         let mut flying = self.flying.iter();
         flying.any(|slot| {
-            let job = slots.get_mut(*slot);
+            let job = self.slots.get(*slot);
             job.is_some_and(|job| job.remote.kind() == RemoteKind::Flush)
         })
     }
 }
 
-fn range_of(job: &RemoteJob) -> (u64, u64) {
-    (job.offset_bytes(), job.offset_bytes() + job.len_bytes())
+/// Whether a job waits for one that the server has: changes that overlap, and flushes.
+fn must_wait(job: &RemoteJob, other: &RemoteJob) -> bool {
+    let range = |job: &RemoteJob| (job.offset_bytes(), job.offset_bytes() + job.len_bytes());
+    let ((start, end), (from, to)) = (range(job), range(other));
+    let overlaps = job.is_change() && other.is_change() && from < end && start < to;
+    overlaps || (job.kind() == RemoteKind::Flush && other.kind() == RemoteKind::Flush)
 }
 
 /// The command of a job, the longest request of it in bytes, and whether data follow.

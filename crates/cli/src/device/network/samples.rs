@@ -1,5 +1,5 @@
 //! Places of an export that tell it from another one, when its server returns. A place that was
-//! changed since says nothing any more, until it is looked at again.
+//! changed since says nothing any more.
 
 use forebay_engine::{DeviceError, Storage};
 use ring::digest::{SHA256, digest};

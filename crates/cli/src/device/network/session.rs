@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -14,6 +14,7 @@ use forebay_frontend::nbd::client::{Answers, Event as Answer, OpenExport};
 use forebay_frontend::nbd::wire::{command, transmission_flag};
 use forebay_io::{Event, RealDevice, Remote, RemoteFacts, RemoteJob, RemoteKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::call::{Caller, Failed};
 use super::connect::connect;
@@ -22,6 +23,7 @@ use super::samples::Samples;
 use super::stream::{Plain, Stream};
 use super::uri::{self, ExportUri};
 use crate::failure::{describe, refuse};
+use crate::lock::lock;
 use crate::thread;
 
 /// The longest wait for a server's next bytes while it is connected to.
@@ -54,7 +56,7 @@ struct Handle(Arc<Inbox>);
 
 impl Remote for Handle {
     fn submit(&self, job: RemoteJob) {
-        let mut jobs = self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = lock(&self.0.jobs);
         let is_first = jobs.is_empty();
         jobs.push(job);
         drop(jobs);
@@ -165,6 +167,8 @@ struct Link {
     output: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
+    /// Where the socket's bytes go first.
+    piece: Box<[u8]>,
     /// The latest sign of life while answers were owed.
     heard: Instant,
 }
@@ -178,6 +182,7 @@ impl Link {
             output: Vec::new(),
             sent: 0,
             input: Vec::new(),
+            piece: vec![0; 256 << 10].into(),
             heard: Instant::now(),
         }
     }
@@ -201,11 +206,10 @@ impl Link {
 
     /// Reads what is there; says whether there may be more.
     fn receive(&mut self) -> Result<bool> {
-        let mut piece = vec![0; 256 << 10];
         while self.input.len() < INPUT_BYTES {
-            match self.stream.read(&mut piece) {
+            match self.stream.read(&mut self.piece) {
                 Ok(0) => bail!("it closed the connection"),
-                Ok(count) => self.input.extend_from_slice(&piece[..count]),
+                Ok(count) => self.input.extend_from_slice(&self.piece[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_passing(&error) => return Ok(false),
                 Err(error) => return Err(error.into()),
@@ -252,12 +256,10 @@ impl Session {
     fn run(mut self) {
         while !self.inbox.is_closed.load(Ordering::Acquire) {
             self.inbox.event.clear();
-            let mut inbox = self.inbox.jobs.lock();
-            let jobs = inbox.as_mut().map(|jobs| std::mem::take(&mut **jobs));
-            for job in jobs.unwrap_or_default() {
+            let jobs = std::mem::take(&mut *lock(&self.inbox.jobs));
+            for job in jobs {
                 self.jobs.add(job);
             }
-            drop(inbox);
             let goes_on = match self.turn() {
                 Ok(goes_on) => goes_on,
                 Err(why) => {
@@ -280,7 +282,7 @@ impl Session {
         if self.link.is_none() {
             self.connect_again();
             for job in self.jobs.take_expired(self.uri.timeout) {
-                job.answer(libc_errno::ETIMEDOUT);
+                job.answer(Errno::TIMEDOUT.raw_os_error());
             }
         }
         self.make_requests();
@@ -334,8 +336,8 @@ impl Session {
                 if is_doubtful || !link.export.can(transmission_flag::SEND_FLUSH) {
                     self.resend.flush_ended();
                     if let Some(job) = self.jobs.take_next() {
-                        let errno = if is_doubtful { libc_errno::EIO } else { 0 };
-                        job.answer(errno);
+                        let failed = Errno::IO.raw_os_error();
+                        job.answer(if is_doubtful { failed } else { 0 });
                     }
                     continue;
                 }
@@ -351,7 +353,7 @@ impl Session {
         let Some(link) = &mut self.link else {
             return Ok(());
         };
-        let input = std::mem::take(&mut link.input);
+        let mut input = std::mem::take(&mut link.input);
         let mut at = 0;
         while let Some(link) = &mut self.link {
             let rest = &input[at..];
@@ -380,7 +382,8 @@ impl Session {
             }
         }
         if let Some(link) = &mut self.link {
-            link.input = input[at..].to_vec();
+            input.drain(..at);
+            link.input = input;
         }
         Ok(())
     }
@@ -423,7 +426,7 @@ impl Session {
 
     fn refuse_all(&mut self) -> bool {
         while let Some(job) = self.jobs.take_next() {
-            job.answer(libc_errno::ESHUTDOWN);
+            job.answer(Errno::SHUTDOWN.raw_os_error());
         }
         false
     }
@@ -557,14 +560,7 @@ impl Session {
 /// The protocol's number for a server that shuts down, and librbd's for a client that was shut out.
 const NBD_ESHUTDOWN: u32 = 108;
 
-/// Numbers of errors, as the kernel has them.
-mod libc_errno {
-    pub(super) const EIO: i32 = 5;
-    pub(super) const ESHUTDOWN: i32 = 108;
-    pub(super) const ETIMEDOUT: i32 = 110;
-}
-
 /// The protocol's errors have the numbers of Linux.
 fn errno_of(error: u32) -> i32 {
-    i32::try_from(error).unwrap_or(libc_errno::EIO)
+    i32::try_from(error).unwrap_or(Errno::IO.raw_os_error())
 }
