@@ -279,9 +279,9 @@ mod tests {
     #[test]
     fn what_is_refused_is_named_and_changes_nothing() {
         let mut settings = Settings::default();
-        let said = change(&mut settings, "dirty-low", "80").unwrap_err();
+        let said = change(&mut settings, "dirty-low", "88").unwrap_err();
         assert!(
-            said.starts_with("dirty-low 80: dirty limits must rise"),
+            said.starts_with("dirty-low 88: dirty-low 88 % must be at most dirty-high"),
             "{said}"
         );
         assert_eq!(settings.dirty_low_percent, 10);

@@ -193,9 +193,11 @@ pub struct Settings {
     /// Write-back begins above this share of the shard, in percent; its target, where the policy
     /// has one.
     pub dirty_low_percent: u8,
-    /// Writes slow down, and long sequential ones bypass, above this share, in percent.
+    /// Writes slow down, and long sequential ones bypass, above this share, in percent. The limit
+    /// where that is less; 60 where data was written at random.
     pub dirty_high_percent: u8,
-    /// No more dirty data than this share, in percent. At most 90.
+    /// No more dirty data than this share, in percent. At most 90. Fewer blocks are let in than are
+    /// written back above 70 where data was written at random.
     pub dirty_limit_percent: u8,
     /// Dirty data older than this is written back whatever its amount (policies `Threshold` and
     /// `Timed`).
@@ -239,8 +241,8 @@ impl Default for Settings {
             polling_percent: 25,
             writeback_policy: WritebackPolicy::Threshold,
             dirty_low_percent: 10,
-            dirty_high_percent: 60,
-            dirty_limit_percent: 70,
+            dirty_high_percent: 85,
+            dirty_limit_percent: 90,
             age_limit: Nanos(30 * Nanos::SECOND.0),
             record_delay: Nanos(100 * Nanos::MILLISECOND.0),
             writeback_depth: 32,
@@ -267,9 +269,9 @@ impl Settings {
             self.dirty_high_percent,
             self.dirty_limit_percent,
         );
-        if !(low <= high && high <= limit && (1..=90).contains(&limit)) {
+        if low > high || low > limit || high > 90 || !(1..=90).contains(&limit) {
             return Err(format!(
-                "dirty limits must rise and end at 1 to 90 %: low {low} %, high {high} %, limit {limit} %"
+                "dirty-low {low} % must be at most dirty-high {high} % and dirty-limit {limit} %, which are at most 90 %"
             ));
         }
         if self.writeback_depth == 0 || self.writeback_depth > 256 {

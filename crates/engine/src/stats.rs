@@ -132,6 +132,10 @@ pub struct Stats {
     pub reclaimed_segments: u64,
     pub written_back_blocks: u64,
     pub dirty_blocks: u64,
+    /// Dirty blocks above which writes slow down just now.
+    pub dirty_high_blocks: u64,
+    /// Dirty blocks above which fewer are let in than are written back, just now.
+    pub dirty_limit_blocks: u64,
     pub cache_data_read_bytes: u64,
     pub cache_data_written_bytes: u64,
     pub cache_metadata_written_bytes: u64,

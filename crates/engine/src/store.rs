@@ -9,6 +9,7 @@ mod cleans;
 pub(crate) mod contents;
 pub(crate) mod departed;
 pub(crate) mod device_times;
+pub(crate) mod dirty_marks;
 pub(crate) mod durability;
 pub(crate) mod failed;
 pub(crate) mod log;
@@ -36,6 +37,7 @@ use crate::stats::Stats;
 use crate::store::append::{Appended, SPARE_PAGES};
 use crate::store::away::Away;
 use crate::store::departed::Dropped;
+use crate::store::dirty_marks::{DirtyMarks, Slack};
 use crate::store::durability::Durability;
 use crate::store::failed::FailedCache;
 use crate::store::log::Log;
@@ -68,6 +70,8 @@ pub(crate) struct Store {
     pub(crate) operations: Operations,
     pub(crate) stats: Stats,
     away: Away,
+    marks: DirtyMarks,
+    slack: Slack,
     /// Blocks that the settings give shares of: the capacity without what is away.
     shared_blocks: u64,
     /// The volume whose counts changed last.
@@ -135,6 +139,8 @@ impl Store {
             shared_blocks: log.capacity_blocks(),
             ghost: Ghost::of(log.usable_slots()),
             spare_summary: Spare::new(log.geometry.summary_bytes() as usize, memory),
+            marks: DirtyMarks::default(),
+            slack: Slack::default(),
             settings,
             log,
             index,
@@ -161,6 +167,7 @@ impl Store {
             operations: Operations::default(),
             waiting: Waiting::default(),
         };
+        store.reckon_marks();
         store.tails_are_durable();
         store
     }
@@ -279,29 +286,6 @@ impl Store {
     /// Has the next [`Engine::advance`](crate::Engine::advance) look at everything.
     pub(crate) fn stir(&mut self) {
         self.stirred = true;
-    }
-
-    /// Whether dirty data is at its limit.
-    pub(crate) fn dirty_is_at_limit(&self) -> bool {
-        self.dirty_blocks_to_come() >= self.share(self.settings.dirty_limit_percent)
-    }
-
-    /// Whether dirty data is at its high mark.
-    pub(crate) fn dirty_is_high(&self) -> bool {
-        self.dirty_blocks_to_come() >= self.share(self.settings.dirty_high_percent)
-    }
-
-    /// Dirty blocks that write-back can make clean. Blocks that cannot be read from the cache
-    /// device are left out: the write that they would hold up may replace them.
-    pub(crate) fn dirty_blocks_to_come(&self) -> u64 {
-        self.present_dirty().saturating_sub(self.unreadable.len())
-    }
-
-    /// True if there is room for copies of written blocks. Near the mark at which writers are held
-    /// back, the cache writes as fast as it can be emptied, and a copy takes from that.
-    pub(crate) fn has_room_for_written(&self) -> bool {
-        let near_percent = self.settings.dirty_high_percent / 4 * 3;
-        self.present_dirty() < self.share(near_percent)
     }
 
     /// A share of the shard's capacity, in blocks, without the room of volumes that are away.

@@ -309,6 +309,20 @@ fn dirty_marks(page: &mut Page, status: &Status) {
         let ratio = f64::from(percent) / 100.0;
         page.sample("cache_dirty_mark_ratio", &[("mark", mark)], ratio);
     }
+    let Some(cache) = &status.cache else {
+        return;
+    };
+    page.family(
+        "cache_dirty_mark_bytes",
+        "gauge",
+        "Dirty data above which writes slow down (high), or less is taken than is written back (limit), just now.",
+    );
+    for (mark, bytes) in [
+        ("high", cache.dirty_high_bytes),
+        ("limit", cache.dirty_limit_bytes),
+    ] {
+        page.sample("cache_dirty_mark_bytes", &[("mark", mark)], bytes as f64);
+    }
 }
 
 fn volumes(page: &mut Page, volumes: &[VolumeStatus]) {

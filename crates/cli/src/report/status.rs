@@ -192,6 +192,12 @@ pub(crate) struct CacheStatus {
     pub(crate) capacity_bytes: u64,
     pub(crate) cached_bytes: u64,
     pub(crate) dirty_bytes: u64,
+    /// Dirty data above which writes slow down just now.
+    #[serde(default)]
+    pub(crate) dirty_high_bytes: u64,
+    /// Dirty data above which less is let in than is written back, just now.
+    #[serde(default)]
+    pub(crate) dirty_limit_bytes: u64,
     /// Acknowledged, and in memory alone because storing it failed.
     #[serde(default)]
     pub(crate) unstored_bytes: u64,
@@ -467,6 +473,8 @@ pub(crate) fn example() -> Status {
             capacity_bytes: 100 << 20,
             cached_bytes: 80 << 20,
             dirty_bytes: 8 << 20,
+            dirty_high_bytes: 60 << 20,
+            dirty_limit_bytes: 70 << 20,
             unstored_bytes: 0,
             variants: BTreeMap::from([("steady".to_owned(), 1)]),
             speed: DeviceSpeed::new(),

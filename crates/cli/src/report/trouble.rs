@@ -285,12 +285,8 @@ fn health(found: &mut Found, status: &Status) {
 }
 
 fn dirty(found: &mut Found, status: &Status, cache: &CacheStatus) {
-    let (settings, lately) = (&status.settings, &status.lately);
-    let mark = |percent: u8| cache.capacity_bytes / 100 * u64::from(percent);
-    let (limit, high) = (
-        mark(settings.percent("dirty_limit_percent")),
-        mark(settings.percent("dirty_high_percent")),
-    );
+    let lately = &status.lately;
+    let (high, limit) = (cache.dirty_high_bytes, cache.dirty_limit_bytes);
     let so_much = format!("{} are dirty", size(cache.dirty_bytes));
     // A little below: a write that does not fit any more waits there.
     let is_full = cache.dirty_bytes > 0 && cache.dirty_bytes >= limit - limit / 50;

@@ -101,11 +101,11 @@ settings! {
         "percent of the cache, 0 to `dirty-high`",
         "Write-back begins above this share of dirty data. `writeback = rate` aims at it";
     "dirty-high" as dirty_high_percent: Percent(dirty_high_percent),
-        "percent of the cache, up to `dirty-limit`",
-        "Writes slow down above this share of dirty data. Writes of 1 MiB or more, in one request or in sequence, bypass the cache";
+        "percent of the cache, up to 90",
+        "Writes slow down above this share of dirty data, and above 60 % where data was written at random. Writes of 1 MiB or more, in one request or in sequence, bypass the cache. Above `dirty-limit` it is that";
     "dirty-limit" as dirty_limit_percent: Percent(dirty_limit_percent),
         "percent of the cache, 1 to 90",
-        "There is never more dirty data than this share";
+        "There is never more dirty data than this share. Above 70 % less is let in than is written back where data was written at random";
     "age" as age_limit_seconds: Age(age_limit),
         "seconds, or a time such as `5min`, `1h`; `never`",
         "Dirty data older than this is written back, whatever its amount (`writeback` = `threshold` and `timed`)";

@@ -203,7 +203,7 @@ impl Engine {
         if tried(&settings) != tried(&self.store.settings) {
             self.policy.trials = Trials::new(self.store.log.usable_slots(), &settings);
         }
-        self.store.settings = settings;
+        self.store.set_settings(settings);
         self.renew_admission();
         Ok(())
     }

@@ -150,8 +150,12 @@ fn held_write_back_begins_nothing() {
 #[test]
 fn writes_wait_at_the_limit_of_dirty_data_and_pass_below_the_high_mark() {
     let mut writer = Writer::new();
-    writer.rig.store.settings.dirty_high_percent = 0;
-    writer.rig.store.settings.dirty_limit_percent = 0;
+    let settings = writer.rig.store.settings.clone();
+    writer.rig.store.set_settings(Settings {
+        dirty_high_percent: 0,
+        dirty_limit_percent: 0,
+        ..settings.clone()
+    });
     let index = crate::slab::SlabId::new(1);
     let Rig { store, now, .. } = &mut writer.rig;
     assert!(writer.origin.throttles(store, *now, 8));
@@ -164,7 +168,7 @@ fn writes_wait_at_the_limit_of_dirty_data_and_pass_below_the_high_mark() {
         None,
         "it is at the limit"
     );
-    store.settings.dirty_high_percent = 60;
+    store.set_settings(settings);
     assert_eq!(writer.origin.next_released(store), Some(index));
     assert!(writer.origin.throttle.is_empty());
 }

@@ -10,6 +10,7 @@ use crate::ids::RequestIndex;
 use crate::interface::Nanos;
 use crate::origin::Origin;
 use crate::store::Store;
+use crate::store::dirty_marks::DirtyMarks;
 
 /// Time between looks at held writes.
 const TICK: Nanos = Nanos(2_000_000);
@@ -17,6 +18,8 @@ const TICK: Nanos = Nanos(2_000_000);
 const WINDOW: Nanos = Nanos(200_000_000);
 /// The least that is let in whatever write-back does, in blocks per second.
 const LEAST_RATE: f64 = 256.0;
+/// The part of write-back's rate that is let in above a limit that has come down.
+const ABOVE_LIMIT: f64 = 0.75;
 
 /// Writes that wait for dirty data to shrink.
 #[derive(Debug, Default)]
@@ -92,18 +95,17 @@ impl Origin {
 
     /// Counts the blocks that may pass by now.
     pub(crate) fn refill(&mut self, store: &Store, now: Nanos) {
-        let (high, limit) = (
-            store.share(store.settings.dirty_high_percent),
-            store.share(store.settings.dirty_limit_percent),
-        );
+        let DirtyMarks { high, limit, most } = store.dirty_marks();
         let dirty = store.dirty_blocks_to_come();
         let room = limit.saturating_sub(dirty) as f64 / (limit - high).max(1) as f64;
         let throttle = &mut self.throttle;
         throttle.measure(now);
         let elapsed = now.since(throttle.credited_at).0 as f64 / 1e9;
         throttle.credited_at = now;
-        let rate = if dirty >= limit {
+        let rate = if dirty >= most {
             0.0
+        } else if dirty >= limit {
+            (throttle.rate * ABOVE_LIMIT).max(LEAST_RATE)
         } else {
             (throttle.rate * 2.0 * room).max(LEAST_RATE)
         };

@@ -8,7 +8,7 @@
 use smallvec::SmallVec;
 
 use crate::buffer::MemoryBuffer;
-use crate::format::{BlockKey, Slot, Stream};
+use crate::format::{BlockKey, Sequence, Slot, Stream};
 use crate::ids::WritebackId;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
 use crate::map::origin_locks::OriginWriter;
@@ -191,9 +191,8 @@ fn allowance(store: &Store, pressure: Pressure) -> usize {
 
 /// Whether dirty data is nearer to the low mark than to the high one.
 fn has_much_room(store: &Store) -> bool {
-    let settings = &store.settings;
-    let middle = (settings.dirty_low_percent + settings.dirty_high_percent) / 2;
-    store.present_dirty() < store.share(middle)
+    let low = store.share(store.settings.dirty_low_percent);
+    store.present_dirty() < low.midpoint(store.dirty_marks().high)
 }
 
 impl Origin {
@@ -394,7 +393,7 @@ impl Origin {
             }
         } else if pressure == Pressure::Pressed || self.writeback.hurries_in_portions() {
             (full / 8).max(1)
-        } else if dirty >= store.share(store.settings.dirty_high_percent) {
+        } else if dirty >= store.dirty_marks().high {
             // A client that streams and bypasses a full cache gets the origin. A reader shares it
             // with writers who would soon have to wait, and with nobody else.
             let mut volumes = store.volumes.iter().flatten();
@@ -448,7 +447,7 @@ impl Origin {
             || !self.throttle.is_empty();
         let due_anyway = match store.settings.writeback_policy {
             WritebackPolicy::Threshold => dirty > store.share(store.settings.dirty_low_percent),
-            WritebackPolicy::Timed => dirty > store.share(store.settings.dirty_high_percent),
+            WritebackPolicy::Timed => dirty > store.dirty_marks().high,
             WritebackPolicy::Rate | WritebackPolicy::Cleaner => true,
         };
         self.writeback.is_of_tail &= self.writeback.hurry == Hurry::AtOnce;
@@ -460,7 +459,7 @@ impl Origin {
         let least_age = self.least_age(store, now);
         let mut sweep = std::mem::take(&mut self.writeback.sweep);
         sweep.clear();
-        let mut undurable = false;
+        let (mut undurable, mut youngest) = (false, Sequence::ZERO);
         store.unreadable.keep_newest(&store.index);
         let geometry = store.log.geometry;
         for at in 0..store.log.streams[Stream::Write as usize].order.len() {
@@ -473,6 +472,7 @@ impl Origin {
             if store.present_dirty_of(id) == 0 && !planted::is(Bug::AwayWritten) {
                 continue;
             }
+            youngest = segment.generation;
             undurable |= segment.durable_slots < geometry.slots_per_segment() as u16;
             for in_segment in geometry.first_slot() as u16..geometry.slots_per_segment() as u16 {
                 let slot = geometry.slot(id, in_segment);
@@ -496,6 +496,7 @@ impl Origin {
             }
             self.ask_for_origin_flushes(store);
         }
+        store.sweep_begins(self.writeback.is_of_tail, sweep.len(), youngest);
         self.writeback.sweep = sweep;
         self.writeback.at = 0;
         self.writeback.hurry = Hurry::No;

@@ -115,9 +115,9 @@ impl Origin {
     fn longest_piece(&self, store: &Store, now: Nanos) -> Option<u16> {
         let (low, high) = (
             store.share(store.settings.dirty_low_percent),
-            store.share(store.settings.dirty_high_percent),
+            store.dirty_marks().high,
         );
-        let end = low + (high - low) / 4 * 3;
+        let end = low + high.saturating_sub(low) / 4 * 3;
         let dirty = store.present_dirty();
         if dirty >= end || !self.writeback.has_clients(now, CACHE_FOREGROUND) {
             return None;

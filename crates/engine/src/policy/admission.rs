@@ -324,9 +324,9 @@ impl Policy {
 /// went into the log each time a few blocks became clean would have to be written back between the
 /// others.
 fn is_below_mark(store: &Store) -> bool {
-    let settings = &store.settings;
-    let (low, high) = (settings.dirty_low_percent, settings.dirty_high_percent);
-    store.dirty_blocks_to_come() < store.share(high - (high - low) / 8)
+    let low = store.share(store.settings.dirty_low_percent);
+    let high = store.dirty_marks().high;
+    store.dirty_blocks_to_come() < high - high.saturating_sub(low) / 8
 }
 
 /// Whether a long write ends sooner on the origin, by a fifth at least, behind all that is in flight

@@ -146,8 +146,7 @@ fn a_long_write_bypasses_a_log_that_is_short_until_there_is_room_for_several() {
 #[test]
 fn a_stream_is_let_in_again_well_below_the_mark_of_dirty_data() {
     let mut cache = Cache::new(Mode::Writeback, Settings::default());
-    let high_percent = Settings::default().dirty_high_percent;
-    let high = cache.rig.store.share(high_percent);
+    let high = cache.rig.store.dirty_marks().high;
     let with_dirty = |cache: &mut Cache, blocks| {
         cache.rig.store.stats.dirty_blocks = blocks;
         cache.write(32, 2 << 20)
@@ -156,7 +155,7 @@ fn a_stream_is_let_in_again_well_below_the_mark_of_dirty_data() {
     let limit = Some(BypassReason::DirtyLimit);
     assert_eq!(with_dirty(&mut cache, high), limit);
     assert_eq!(with_dirty(&mut cache, high - 1), limit);
-    let well_below = cache.rig.store.share(high_percent - 9);
+    let well_below = high - cache.rig.store.share(9);
     assert_eq!(with_dirty(&mut cache, well_below), None);
     assert_eq!(with_dirty(&mut cache, high - 1), None);
 }
@@ -239,12 +238,11 @@ fn a_part_of_a_stripe_does_not_go_past_the_cache_for_being_sooner() {
     assert_eq!(cache.write(255, 8 << 20), None);
     assert_eq!(cache.write(256, 1 << 20), sooner, "requests are no longer");
     let limit = Some(BypassReason::DirtyLimit);
-    let settings = &cache.rig.store.settings;
-    let (high, most) = (settings.dirty_high_percent, settings.dirty_limit_percent);
-    cache.rig.store.stats.dirty_blocks = cache.rig.store.share(high) + 1;
+    let marks = cache.rig.store.dirty_marks();
+    cache.rig.store.stats.dirty_blocks = marks.high + 1;
     assert_eq!(cache.write(64, 2 << 20), None, "it waits for write-back");
     assert_eq!(cache.write(256, 2 << 20), limit);
-    cache.rig.store.stats.dirty_blocks = cache.rig.store.share(most);
+    cache.rig.store.stats.dirty_blocks = marks.limit;
     assert_eq!(cache.write(64, 2 << 20), limit, "write-back is stuck");
 }
 

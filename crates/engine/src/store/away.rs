@@ -95,6 +95,7 @@ impl Store {
     /// Reckons anew the blocks that the settings give shares of.
     pub(super) fn reckon_shared(&mut self) {
         self.shared_blocks = self.capacity_blocks.saturating_sub(self.away.dirty);
+        self.reckon_marks();
     }
 
     /// Whether a block is of a volume whose origin is not there.

@@ -412,13 +412,12 @@ impl Store {
     /// flush by itself.
     fn origin_flushes_may_wait(&self, volume: &Volume) -> bool {
         let is_through = volume.config.mode.writes().are_through();
-        let settings = &self.settings;
         let most = if is_through {
-            settings.dirty_low_percent
+            self.share(self.settings.dirty_low_percent)
         } else {
-            settings.dirty_high_percent
+            self.dirty_marks().high
         };
-        self.present_dirty() < self.share(most)
+        self.present_dirty() < most
     }
 
     /// The number of versions that are on an origin and wait for its flush.
@@ -453,6 +452,7 @@ impl Store {
             self.forget_written(written.key, written.version.slot);
             self.version_durable(now, written, memory);
         }
+        self.notice_slack();
         waiting
     }
 

@@ -226,6 +226,16 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         capacity_bytes: parts.iter().map(|part| part.capacity_blocks).sum::<u64>() * block_bytes,
         cached_bytes: parts.iter().map(|part| part.cached_blocks).sum::<u64>() * block_bytes,
         dirty_bytes: stats.iter().map(|stats| stats.dirty_blocks).sum::<u64>() * block_bytes,
+        dirty_high_bytes: stats
+            .iter()
+            .map(|stats| stats.dirty_high_blocks)
+            .sum::<u64>()
+            * block_bytes,
+        dirty_limit_bytes: stats
+            .iter()
+            .map(|stats| stats.dirty_limit_blocks)
+            .sum::<u64>()
+            * block_bytes,
         unstored_bytes: parts.iter().map(|part| part.unstored_blocks).sum::<u64>() * block_bytes,
         variants: count(parts.iter().flat_map(|part| &part.variants)),
         speed: device_speed::of_shards(parts.iter().flat_map(|part| &part.cache_times)),
