@@ -16,6 +16,7 @@ use forebay_engine::{
 
 use crate::failure::Failure;
 use crate::flushes::Flushes;
+use crate::frozen::Frozen;
 use crate::join::{Join, Joined};
 use crate::message::Message;
 use crate::shard::Shard;
@@ -47,6 +48,7 @@ pub struct Host<T> {
     pub(crate) joins: Slots<Join<T>>,
     pub(crate) flushes: Flushes,
     pub(crate) failure: Failure<T>,
+    pub(crate) frozen: Frozen<T>,
     pub(crate) orders: VecDeque<Order>,
     pub(crate) outbox: VecDeque<(u16, Message)>,
     pub(crate) answers: VecDeque<Joined<T>>,
@@ -74,6 +76,7 @@ impl<T> Host<T> {
             joins: Slots::default(),
             flushes: Flushes::default(),
             failure: Failure::default(),
+            frozen: Frozen::default(),
             orders: VecDeque::new(),
             outbox: VecDeque::new(),
             answers: VecDeque::new(),
@@ -231,6 +234,7 @@ impl<T> Host<T> {
 
     /// Does what became possible or due on every shard here, and takes what they want done.
     pub fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        self.submit_thawed(now, memory);
         for at in 0..self.own.len() {
             let number = self.own[at];
             if let Some(shard) = &mut self.shards[usize::from(number)] {

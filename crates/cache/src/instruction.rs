@@ -25,6 +25,10 @@ pub enum Instruction {
     SetDraining(VolumeSlot, bool),
     /// Refuse requests of the volume from now on, or take them again. Flushes are never refused.
     SetDetaching(VolumeSlot, bool),
+    /// Have changes of the volume wait from now on, or let them go on.
+    SetFrozen(VolumeSlot, bool),
+    /// Say how many changes of the volume are on their way, those that wait aside: [`Answer::Left`].
+    CountChanges(VolumeSlot),
     /// Forget a volume that takes no requests, with the dirty blocks of one that is away;
     /// [`Answer::Left`] as long as something is in the way.
     RemoveVolume(VolumeSlot),
@@ -115,7 +119,13 @@ impl<T> Host<T> {
             Instruction::SetDetaching(slot, on) => {
                 self.engines()
                     .for_each(|engine| engine.set_detaching(*slot, *on));
+                if *on {
+                    // Changes that wait are refused.
+                    self.frozen.set(*slot, false);
+                }
             }
+            Instruction::SetFrozen(slot, on) => self.frozen.set(*slot, *on),
+            Instruction::CountChanges(slot) => return Answer::Left(self.changes_of(*slot)),
             Instruction::RemoveVolume(slot) => match self.remove_volume(*slot) {
                 Ok(()) => {}
                 Err(left) => return Answer::Left(left),

@@ -24,6 +24,7 @@ mod abandonment;
 pub mod control;
 mod failure;
 mod flushes;
+mod frozen;
 mod gate;
 mod host;
 mod instruction;

@@ -73,6 +73,11 @@ impl<T> Host<T> {
         bufs: impl IntoIterator<Item = Buf>,
         memory: &mut dyn Memory,
     ) {
+        if self.frozen.holds(&request) {
+            return self
+                .frozen
+                .wait(payload, request, bufs.into_iter().collect());
+        }
         let ClientRequest {
             volume,
             kind,

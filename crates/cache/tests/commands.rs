@@ -344,3 +344,84 @@ fn one_command_at_a_time_changes_a_mode() {
     let second = Command::SetMode(VOLUME, Mode::Writeback);
     assert_eq!(control.begin(second), Err(Refusal::ModeIsChanging));
 }
+
+fn times(told: &[String], what: &str) -> usize {
+    told.iter().filter(|step| *step == what).count()
+}
+
+#[test]
+fn nothing_of_a_frozen_volume_is_on_its_way() {
+    let (mut control, mut world) = (control(), World::new());
+    world.dirty = vec![0, 0, 9, 9, 2_000, 2_000];
+    let freeze = || Command::Freeze(VOLUME);
+    assert_eq!(world.carry_out(&mut control, freeze()), Ok(()));
+    order_of(&world.told, "Instruct SetMode", "Instruct SetDraining");
+    order_of(&world.told, "Instruct SetDraining", "Instruct SetFrozen");
+    order_of(&world.told, "Instruct SetFrozen", "Look CountChanges");
+    order_of(&world.told, "Look CountChanges", "Flush VolumeSlot");
+    assert_eq!(times(&world.told, "Instruct SetMode"), 2, "as it was");
+    assert_eq!(times(&world.told, "Instruct SetFrozen"), 1);
+    assert_eq!(control.superblock().volumes[0].mode, Mode::Writeback as u8);
+    for refused in [freeze(), Command::Detach(VOLUME), Command::HandOver(VOLUME)] {
+        assert_eq!(control.begin(refused), Err(Refusal::Frozen));
+    }
+    let thaw = || Command::Thaw(VOLUME);
+    assert_eq!(world.carry_out(&mut control, thaw()), Ok(()));
+    assert_eq!(times(&world.told, "Instruct SetFrozen"), 2);
+    assert_eq!(control.begin(thaw()), Err(Refusal::NotFrozen));
+    assert_eq!(world.carry_out(&mut control, freeze()), Ok(()));
+}
+
+/// An origin that hangs must not hold clients up for ever.
+#[test]
+fn a_volume_is_not_frozen_whose_rest_is_not_written_back() {
+    let (mut control, mut world) = (control(), World::new());
+    world.dirty = vec![5; 300];
+    let result = world.carry_out(&mut control, Command::Freeze(VOLUME));
+    assert_eq!(result, Err(Refusal::Stuck));
+    assert_eq!(times(&world.told, "Instruct SetFrozen"), 2);
+    assert_eq!(times(&world.told, "Instruct SetDraining"), 2);
+    assert_eq!(times(&world.told, "Instruct SetMode"), 2);
+    world.dirty.clear();
+    assert_eq!(
+        world.carry_out(&mut control, Command::Freeze(VOLUME)),
+        Ok(())
+    );
+}
+
+#[test]
+fn a_volume_is_not_frozen_whose_flush_fails() {
+    let (mut control, mut world) = (control(), World::new());
+    world.flushed = false;
+    let result = world.carry_out(&mut control, Command::Freeze(VOLUME));
+    assert_eq!(result, Err(Refusal::Flush(VOLUME)));
+    assert_eq!(times(&world.told, "Instruct SetFrozen"), 2);
+    assert_eq!(
+        control.begin(Command::Thaw(VOLUME)),
+        Err(Refusal::NotFrozen)
+    );
+}
+
+#[test]
+fn a_volume_is_frozen_before_it_is_handed_over() {
+    let (mut control, mut world) = (control(), World::new());
+    let command = || Command::HandOver(VOLUME);
+    assert_eq!(world.carry_out(&mut control, command()), Ok(()));
+    order_of(&world.told, "Instruct SetFrozen", "Release VolumeSlot");
+    order_of(&world.told, "Release VolumeSlot", "Instruct SetDetaching");
+    order_of(&world.told, "Record Detach", "Instruct RemoveVolume");
+    assert_eq!(control.id_of(VOLUME), None);
+}
+
+#[test]
+fn a_volume_that_cannot_be_handed_over_is_thawed() {
+    let (mut control, mut world) = (control(), World::new());
+    world.records = vec![Err(FAILED), Ok(())];
+    let result = world.carry_out(&mut control, Command::HandOver(VOLUME));
+    assert_eq!(result, Err(Refusal::NotRecorded(FAILED)));
+    assert_eq!(times(&world.told, "Instruct SetFrozen"), 2);
+    assert_eq!(
+        world.carry_out(&mut control, Command::HandOver(VOLUME)),
+        Ok(())
+    );
+}

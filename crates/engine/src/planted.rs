@@ -105,6 +105,8 @@ pub enum Bug {
     TakenBackHeard,
     /// I25: dirty blocks of a volume that is away are written back.
     AwayWritten,
+    /// I27: a volume is frozen while changes of it are on their way.
+    FrozenEarly,
     /// I26: an origin that returned is believed to have kept what was written to it.
     ReconnectBelieved,
 }
@@ -134,7 +136,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 50] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 51] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -184,6 +186,7 @@ impl Bug {
         (Bug::TailsUnsaid, "I8", "tails-unsaid"),
         (Bug::TakenBackHeard, "I14", "taken-back-heard"),
         (Bug::AwayWritten, "I25", "away-written"),
+        (Bug::FrozenEarly, "I27", "frozen-early"),
         (Bug::ReconnectBelieved, "I26", "reconnect-believed"),
     ];
 }

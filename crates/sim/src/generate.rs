@@ -48,6 +48,9 @@ pub fn plan(seed: u64) -> Plan {
             config.origin_faults = FaultRates::NONE;
         }
     }
+    if seed > UNFROZEN {
+        freezes(&config, &mut steps, &mut Rng::of(seed, FREEZE_SALT));
+    }
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -64,7 +67,12 @@ const SAME_SIZE: u64 = 17_000_000;
 /// The last seed of runs whose origins never forget, likewise.
 const STEADY: u64 = 18_000_000;
 
+/// The last seed of runs whose volumes are never frozen, likewise.
+const UNFROZEN: u64 = 19_000_000;
+
 const GROWTH_SALT: u64 = 25;
+
+const FREEZE_SALT: u64 = 27;
 
 const RECONNECT_SALT: u64 = 26;
 
@@ -115,6 +123,24 @@ fn growth(config: &Config, steps: &mut Vec<Step>, rng: &mut Rng) {
             let cut = rng.percent(cut_percent).then(|| rng.below(16) as u32);
             steps.insert(at, Step::GrowVolume { volume, cut });
         }
+    }
+}
+
+/// Volumes that are frozen, or handed over, on half of the seeds.
+fn freezes(config: &Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    if !rng.percent(50) {
+        return;
+    }
+    let cut_percent = rng.pick(&[0, 10, 40]);
+    for _ in 0..rng.pick(&[1, 3, 8]) {
+        let at = rng.below(steps.len() as u64 + 1) as usize;
+        let volume = rng.below(config.volume_sectors.len() as u64) as u16;
+        let cut = rng.percent(cut_percent).then(|| rng.below(16) as u32);
+        let step = match rng.below(10) {
+            0..7 => Step::Freeze { volume },
+            _ => Step::HandOver { volume, cut },
+        };
+        steps.insert(at, step);
     }
 }
 

@@ -397,6 +397,18 @@ pub enum Step {
     },
     /// Segments on their way out stay after all.
     Keep,
+    /// A volume is frozen, and thawed a while later.
+    Freeze {
+        /// The volume.
+        volume: u16,
+    },
+    /// As [`Step::Detach`], frozen before that.
+    HandOver {
+        /// The volume.
+        volume: u16,
+        /// The superblock's write is cut short after this many device operations.
+        cut: Option<u32>,
+    },
     /// The volume is drained, detached and, after its origin was used by itself, attached anew.
     Detach {
         /// The volume.

@@ -85,6 +85,19 @@ fn random_runs_of_several_threads_keep_every_promise() {
     assert_reached(&report, &states);
 }
 
+/// Volumes are frozen, thawed and handed over from here on, and origins forget.
+#[test]
+fn random_runs_with_frozen_volumes_keep_every_promise() {
+    let report = keeps_every_promise(19_000_001);
+    let states = [
+        "frozen",
+        "thawed",
+        "handed over",
+        "origins that reconnected",
+    ];
+    assert_reached(&report, &states);
+}
+
 fn assert_reached(report: &Report, states: &[&str]) {
     if report.seeds == SEEDS {
         for state in states {

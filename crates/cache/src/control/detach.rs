@@ -47,6 +47,14 @@ pub(super) struct Detach {
 
 impl Detach {
     pub(super) fn new(books: &mut Books, volume: VolumeSlot) -> Result<Detach, Refusal> {
+        if books.staying(volume)?.frozen {
+            return Err(Refusal::Frozen);
+        }
+        Detach::of_frozen(books, volume)
+    }
+
+    /// Of a volume that the command has frozen itself.
+    pub(super) fn of_frozen(books: &mut Books, volume: VolumeSlot) -> Result<Detach, Refusal> {
         let served = books.staying(volume)?;
         served.leaves = true;
         Ok(Detach {

@@ -18,6 +18,8 @@ mod change;
 mod detach;
 mod drain;
 mod forget;
+mod freeze;
+mod hand_over;
 mod record;
 mod space;
 mod stop;
@@ -32,6 +34,8 @@ use detach::Detach;
 use drain::Drain;
 use forebay_engine::Slots;
 use forget::Forget;
+use freeze::{Freeze, Thaw};
+use hand_over::HandOver;
 use record::Recorded;
 use space::{Grow, Shrink};
 use stop::Stop;
@@ -51,6 +55,12 @@ pub enum Command {
     Attach(NewVolume),
     /// Take a volume off, so that its origin is whole by itself.
     Detach(VolumeSlot),
+    /// Write a volume back and have changes of it wait, so that its origin stays as it is.
+    Freeze(VolumeSlot),
+    /// Let changes of a frozen volume go on.
+    Thaw(VolumeSlot),
+    /// Freeze a volume and take it off, for another host to serve its origin.
+    HandOver(VolumeSlot),
     /// Take a volume off whose origin is away. Its dirty data is lost.
     Forget(VolumeSlot),
     /// Use a device of the cache up to this offset, in bytes.
@@ -118,6 +128,15 @@ pub enum Refusal {
     /// Another command changes the mode.
     #[error("the mode of the volume is being changed already; give the command again")]
     ModeIsChanging,
+    /// Changes of the volume wait, or are about to.
+    #[error("the volume is frozen, or another command freezes it")]
+    Frozen,
+    /// Changes of the volume do not wait.
+    #[error("the volume is not frozen")]
+    NotFrozen,
+    /// Clients waited, and what was left became no less.
+    #[error("clients waited, and the origin device took nothing more")]
+    Stuck,
     /// The volume cannot have that size.
     #[error("{0}")]
     Size(&'static str),
@@ -190,6 +209,8 @@ struct Served {
     mode_changes: bool,
     /// A command makes it larger, likewise.
     grows: bool,
+    /// Changes of it wait, or a command is about to have them wait.
+    frozen: bool,
 }
 
 /// State that commands know and change together.
@@ -212,6 +233,9 @@ enum Procedure {
     Recorded(Recorded),
     Drain(Drain),
     Detach(Detach),
+    Freeze(Freeze),
+    Thaw(Thaw),
+    HandOver(HandOver),
     Forget(Forget),
     Grow(Grow),
     Shrink(Shrink),
@@ -314,6 +338,9 @@ impl Control {
             Command::Attach(volume) => Procedure::Recorded(Recorded::enter(books, volume)?),
             Command::Drain(volume) => Procedure::Drain(Drain::new(books, volume)?),
             Command::Detach(volume) => Procedure::Detach(Detach::new(books, volume)?),
+            Command::Freeze(volume) => Procedure::Freeze(Freeze::new(books, volume)?),
+            Command::Thaw(volume) => Procedure::Thaw(Thaw::new(books, volume)?),
+            Command::HandOver(volume) => Procedure::HandOver(HandOver::new(books, volume)?),
             Command::Forget(volume) => Procedure::Forget(Forget::new(books, volume)?),
             Command::Grow(device, end_bytes) => {
                 Procedure::Grow(Grow::new(books, Change::Grow(device, end_bytes))?)
@@ -352,6 +379,9 @@ impl Control {
             Procedure::Recorded(on) => on.go_on(books, happened),
             Procedure::Drain(on) => on.go_on(books, happened, gives_way, progress),
             Procedure::Detach(on) => on.go_on(books, happened, gives_way, progress),
+            Procedure::Freeze(on) => on.go_on(books, happened, gives_way, progress),
+            Procedure::Thaw(on) => on.go_on(books),
+            Procedure::HandOver(on) => on.go_on(books, happened, gives_way, progress),
             Procedure::Forget(on) => on.go_on(books, happened),
             Procedure::Grow(on) => on.go_on(books, happened),
             Procedure::Shrink(on) => on.go_on(books, happened, gives_way, progress),
@@ -405,6 +435,7 @@ impl Books {
             drains: 0,
             mode_changes: false,
             grows: false,
+            frozen: false,
         };
         let free = self.volumes.iter().position(Option::is_none);
         let at = free.unwrap_or(self.volumes.len());

@@ -46,6 +46,14 @@ pub(super) struct Commands {
     removing: BTreeSet<u32>,
 }
 
+/// The volume that a command takes off.
+fn takes_off(what: &Command) -> Option<VolumeSlot> {
+    match what {
+        Command::Detach(slot) | Command::HandOver(slot) | Command::Forget(slot) => Some(*slot),
+        _ => None,
+    }
+}
+
 impl Commands {
     fn control(&mut self) -> &mut Control {
         self.control.as_mut().expect("the cache is attached")
@@ -70,8 +78,7 @@ impl World<'_> {
     /// Whether a command takes the volume off just now.
     pub(super) fn is_leaving(&self, volume: u16) -> bool {
         let slot = VolumeSlot(volume);
-        (self.commands)
-            .any(|what| matches!(what, Command::Detach(of) | Command::Forget(of) if *of == slot))
+        (self.commands).any(|what| takes_off(what) == Some(slot))
     }
 
     /// Whether such a command is in progress.
@@ -79,13 +86,12 @@ impl World<'_> {
         self.commands.any(wanted)
     }
 
-    /// Detaches a volume, unless one is being attached, which could get its number.
-    pub(super) fn detach(&mut self, volume: u16, cut: Option<u32>) -> Check {
+    /// Has a volume taken off, unless one is being attached, which could get its number.
+    pub(super) fn detach(&mut self, how: Command, cut: Option<u32>) -> Check {
         if self.commands.any(|what| matches!(what, Command::Attach(_))) {
             return Ok(());
         }
-        self.command(Command::Detach(VolumeSlot(volume)), cut)
-            .map(drop)
+        self.command(how, cut).map(drop)
     }
 
     /// Begins a command, unless it cannot be begun now; says which it is.
@@ -100,7 +106,7 @@ impl World<'_> {
         };
         self.tell(|_| format!("command {id}: {what:?}"));
         self.counts().add("commands", 1);
-        if let Command::Detach(slot) = &what {
+        if let Command::Detach(slot) | Command::HandOver(slot) = &what {
             let requests = self.requests.values_mut();
             for request in requests.filter(|request| request.range.volume == slot.0) {
                 request.leaving = true;
@@ -206,6 +212,7 @@ impl World<'_> {
             }
             Delivery::Happened(id, happened) => self.goes_on(id, happened),
             Delivery::Next(id, next) => self.do_next(id, next),
+            Delivery::Thaw(volume, look) => self.thaws(volume, look),
             other => Err(format!("the control plane is sent {other:?}")),
         }
     }
@@ -263,7 +270,9 @@ impl World<'_> {
 
     fn is_detach(&self, id: u32) -> bool {
         let running = self.commands.running.get(&id);
-        running.is_some_and(|running| matches!(running.what, Command::Detach(_)))
+        running.is_some_and(|running| {
+            matches!(running.what, Command::Detach(_) | Command::HandOver(_))
+        })
     }
 
     /// Sends a flush as a client does.
@@ -349,6 +358,12 @@ impl World<'_> {
             }
             Command::Drain(_) => {}
             Command::Detach(slot) => self.detach_ended(slot.0, result)?,
+            Command::HandOver(slot) => {
+                self.counts().add("handed over", u64::from(result.is_ok()));
+                self.detach_ended(slot.0, result)?;
+            }
+            Command::Freeze(slot) => self.freeze_ended(slot.0, result)?,
+            Command::Thaw(_) => self.counts().add("thawed", u64::from(result.is_ok())),
             Command::Forget(slot) => self.forget_ended(slot.0, result)?,
             Command::Attach(volume) => self.attach_ended(&volume, result)?,
             Command::Grow(..) | Command::AddDevice(_) => {

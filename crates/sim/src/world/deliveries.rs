@@ -23,6 +23,8 @@ pub(super) enum Delivery {
     Happened(u32, Happened),
     /// Something is to be done for a command, which could not be done before.
     Next(u32, Step),
+    /// To the control plane: a frozen volume, whose origin looked like this, is to be thawed.
+    Thaw(u16, [u8; 32]),
 }
 
 /// Where the control plane's deliveries come from and go to.

@@ -9,6 +9,7 @@ mod commands;
 mod crash;
 mod deliveries;
 mod failed_cache;
+mod frozen;
 mod growth;
 mod old_device;
 mod own;

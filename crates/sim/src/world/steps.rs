@@ -134,7 +134,13 @@ impl World<'_> {
                 self.interrupt(|what| matches!(what, Command::Shrink(_)));
                 Ok(())
             }
-            Step::Detach { volume, cut } => self.detach(*volume, *cut),
+            Step::Detach { volume, cut } => self.detach(Command::Detach(VolumeSlot(*volume)), *cut),
+            Step::HandOver { volume, cut } => {
+                self.detach(Command::HandOver(VolumeSlot(*volume)), *cut)
+            }
+            Step::Freeze { volume } => self
+                .command(Command::Freeze(VolumeSlot(*volume)), None)
+                .map(drop),
             Step::Rename { volume, cut } => {
                 let name = self.another_name(usize::from(*volume));
                 self.command(Command::Rename(VolumeSlot(*volume), name), *cut)

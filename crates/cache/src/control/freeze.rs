@@ -1,0 +1,238 @@
+//! Freezing a volume: everything that was acknowledged is on its origin, and nothing new is before
+//! it is thawed.
+
+use forebay_engine::planted::{self, Bug};
+use forebay_engine::{Mode, VolumeSlot};
+
+use super::drain::Watched;
+use super::{Books, Happened, Progress, Refusal, Step, backlog, drain, left};
+use crate::instruction::Instruction;
+
+/// So many dirty blocks are left for the time in which clients wait. Writes in `writethrough` are
+/// dirty until the origin has them, so that there are always some beside a client.
+const LEFT_FOR_THE_PAUSE: u64 = 1024;
+/// Looks of the pause in which nothing became less, before clients go on: an origin that hangs, or
+/// blocks of a failed cache, would hold them up for ever.
+const VAIN_LOOKS: u32 = 50;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Begun,
+    Through,
+    Draining,
+    Freezing,
+    LastChanges,
+    DrainingRest,
+    Flushing,
+    Thawing,
+    Ceasing,
+    ModeAgain,
+}
+
+/// In this order, each step only after the one before:
+///
+/// 1. New writes go to the origin as well, in every shard, or a busy client's would never come to
+///    an end. 2. The volume is written back while clients go on, which is most of it.
+/// 3. Every host has changes wait. 4. Those on their way end: after that nothing becomes dirty.
+/// 5. The rest is written back. 6. A flush as a client sends it: bypassed writes are durable too,
+///    and a loss that nobody was told of ends the command.
+/// 7. The mode is as before, for changes after the thaw.
+///
+/// Example of what the order is for: were 5 before 4, a write that is answered between the two would
+/// be in the log alone, and a snapshot of the origin would lack it.
+#[derive(Debug)]
+pub(super) struct Freeze {
+    volume: VolumeSlot,
+    /// The mode to return to, if writes of it are not on the origin when they are answered.
+    mode: Option<Mode>,
+    at: At,
+    is_draining: bool,
+    /// What was left at the last look of the pause, and the looks since it was more.
+    last_left: u64,
+    vain_looks: u32,
+    why: Option<Refusal>,
+}
+
+impl Freeze {
+    pub(super) fn new(books: &mut Books, volume: VolumeSlot) -> Result<Freeze, Refusal> {
+        let served = books.staying(volume)?;
+        if served.frozen {
+            return Err(Refusal::Frozen);
+        }
+        if served.mode_changes {
+            return Err(Refusal::ModeIsChanging);
+        }
+        served.mode_changes = true;
+        served.frozen = true;
+        served.holds += 1;
+        let id = served.id;
+        let mode = books.config_of(id).mode;
+        Ok(Freeze {
+            volume,
+            mode: (mode == Mode::Writeback).then_some(mode),
+            at: At::Begun,
+            is_draining: false,
+            last_left: u64::MAX,
+            vain_looks: 0,
+            why: None,
+        })
+    }
+
+    pub(super) fn go_on(
+        &mut self,
+        books: &mut Books,
+        happened: Happened,
+        interrupted: bool,
+        progress: &mut Progress,
+    ) -> Step {
+        let volume = self.volume;
+        match (self.at, happened) {
+            (At::Begun, _) if self.mode.is_some() => self.to(
+                At::Through,
+                Step::Instruct(Instruction::SetMode(volume, Mode::Writethrough)),
+            ),
+            (At::Begun | At::Through, _) => {
+                self.is_draining = true;
+                self.to(At::Draining, drain::begin(books, volume))
+            }
+            (At::Draining, Happened::Instructed(answers)) => {
+                let is_little = backlog(&answers).is_some_and(|backlog| {
+                    backlog.dirty_blocks - backlog.unflushed_blocks <= LEFT_FOR_THE_PAUSE
+                });
+                match drain::watch(&answers, progress) {
+                    Watched::Unreadable(blocks) => self.fails(books, Refusal::Unreadable(blocks)),
+                    Watched::Dirty if interrupted => self.fails(books, Refusal::Interrupted),
+                    Watched::Dirty if !is_little => Step::Look(Instruction::CountDirty(volume)),
+                    Watched::Clean | Watched::Dirty => self.to(
+                        At::Freezing,
+                        Step::Instruct(Instruction::SetFrozen(volume, true)),
+                    ),
+                }
+            }
+            (At::Freezing, Happened::Instructed(_)) if planted::is(Bug::FrozenEarly) => self.to(
+                At::DrainingRest,
+                Step::Look(Instruction::CountDirty(volume)),
+            ),
+            (At::Freezing, Happened::Instructed(_)) => self.to(
+                At::LastChanges,
+                Step::Look(Instruction::CountChanges(volume)),
+            ),
+            (At::LastChanges, Happened::Instructed(answers)) => match left(&answers) {
+                0 => {
+                    (self.last_left, self.vain_looks) = (u64::MAX, 0);
+                    self.to(
+                        At::DrainingRest,
+                        Step::Look(Instruction::CountDirty(volume)),
+                    )
+                }
+                left => self.looks_again(left, interrupted, Instruction::CountChanges(volume)),
+            },
+            (At::DrainingRest, Happened::Instructed(answers)) => {
+                match drain::watch(&answers, progress) {
+                    Watched::Clean => self.to(At::Flushing, Step::Flush(volume)),
+                    Watched::Unreadable(blocks) => self.thaws(Refusal::Unreadable(blocks)),
+                    Watched::Dirty => {
+                        let left = progress.backlog.dirty_blocks;
+                        self.looks_again(left, interrupted, Instruction::CountDirty(volume))
+                    }
+                }
+            }
+            (At::Flushing, Happened::Flushed(true)) => self.ceases(books),
+            (At::Flushing, _) => self.thaws(Refusal::Flush(volume)),
+            (At::Thawing, _) => self.ceases(books),
+            (At::Ceasing, _) => self.mode_again(books),
+            (At::ModeAgain, _) => self.ended(books),
+            (at, happened) => unreachable!("{happened:?} while {at:?}"),
+        }
+    }
+
+    fn to(&mut self, at: At, step: Step) -> Step {
+        self.at = at;
+        step
+    }
+
+    /// Looks again in the pause, unless it is to end.
+    fn looks_again(&mut self, left: u64, interrupted: bool, at: Instruction) -> Step {
+        self.vain_looks = match left < self.last_left {
+            true => 0,
+            false => self.vain_looks + 1,
+        };
+        self.last_left = left;
+        if interrupted {
+            self.thaws(Refusal::Interrupted)
+        } else if self.vain_looks > VAIN_LOOKS {
+            self.thaws(Refusal::Stuck)
+        } else {
+            Step::Look(at)
+        }
+    }
+
+    fn thaws(&mut self, why: Refusal) -> Step {
+        self.why = Some(why);
+        let step = Step::Instruct(Instruction::SetFrozen(self.volume, false));
+        self.to(At::Thawing, step)
+    }
+
+    fn fails(&mut self, books: &mut Books, why: Refusal) -> Step {
+        self.why = Some(why);
+        self.ceases(books)
+    }
+
+    fn ceases(&mut self, books: &mut Books) -> Step {
+        let drained = std::mem::take(&mut self.is_draining);
+        match drained.then(|| drain::end(books, self.volume)).flatten() {
+            Some(instruction) => self.to(At::Ceasing, Step::Instruct(instruction)),
+            None => self.mode_again(books),
+        }
+    }
+
+    fn mode_again(&mut self, books: &mut Books) -> Step {
+        match self.mode.take() {
+            Some(mode) => self.to(
+                At::ModeAgain,
+                Step::Instruct(Instruction::SetMode(self.volume, mode)),
+            ),
+            None => self.ended(books),
+        }
+    }
+
+    fn ended(&mut self, books: &mut Books) -> Step {
+        let result = self.why.take().map_or(Ok(()), Err);
+        let served = books.volume(self.volume);
+        served.mode_changes = false;
+        served.frozen = result.is_ok();
+        books.let_go(self.volume);
+        Step::Ended(result)
+    }
+}
+
+/// Has a frozen volume take changes again.
+#[derive(Debug)]
+pub(super) struct Thaw {
+    volume: VolumeSlot,
+    is_told: bool,
+}
+
+impl Thaw {
+    pub(super) fn new(books: &mut Books, volume: VolumeSlot) -> Result<Thaw, Refusal> {
+        let served = books.staying(volume)?;
+        // Of one that is being frozen the mode is not its own yet.
+        if !served.frozen || served.mode_changes {
+            return Err(Refusal::NotFrozen);
+        }
+        served.holds += 1;
+        Ok(Thaw {
+            volume,
+            is_told: false,
+        })
+    }
+
+    pub(super) fn go_on(&mut self, books: &mut Books) -> Step {
+        if !std::mem::replace(&mut self.is_told, true) {
+            return Step::Instruct(Instruction::SetFrozen(self.volume, false));
+        }
+        books.volume(self.volume).frozen = false;
+        books.let_go(self.volume);
+        Step::Ended(Ok(()))
+    }
+}
