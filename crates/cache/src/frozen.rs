@@ -1,4 +1,4 @@
-//! Frozen volumes: their origins stay as they are, so that a snapshot of one is whole.
+//! Frozen volumes: their origins stay as they are, so that a snapshot of one is whole (I27).
 //!
 //! Changes wait here and reads go on. A flush goes on too: what it is asked to make durable was
 //! answered before the freeze, and is on the origin.

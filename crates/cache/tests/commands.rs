@@ -372,6 +372,18 @@ fn nothing_of_a_frozen_volume_is_on_its_way() {
     assert_eq!(world.carry_out(&mut control, freeze()), Ok(()));
 }
 
+/// Found by the simulator, seed 19015220.
+#[test]
+fn a_volume_is_thawed_while_its_mode_changes() {
+    let (mut control, mut world) = (control(), World::new());
+    let freeze = Command::Freeze(VOLUME);
+    assert_eq!(world.carry_out(&mut control, freeze), Ok(()));
+    let mode = control.begin(Command::SetMode(VOLUME, Mode::Readonly));
+    control.go_on(mode.expect("it is there"), Happened::Begun);
+    let thaw = Command::Thaw(VOLUME);
+    assert_eq!(world.carry_out(&mut control, thaw), Ok(()));
+}
+
 /// An origin that hangs must not hold clients up for ever.
 #[test]
 fn a_volume_is_not_frozen_whose_rest_is_not_written_back() {

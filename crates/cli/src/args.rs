@@ -88,6 +88,12 @@ pub(crate) enum Command {
     Profile(ProfileCommand),
     /// Write all dirty data of a volume back to its origin.
     Drain(DrainArgs),
+    /// Put everything of a volume on its origin and have its writes wait, for a snapshot.
+    Freeze(FreezeArgs),
+    /// Let the writes of a frozen volume go on.
+    Thaw(ThawArgs),
+    /// Take a volume off with its origin whole, for another host to serve it at once.
+    HandOver(HandOverArgs),
     /// Stop a running cache in order.
     Stop(StopArgs),
     /// Give a running cache more space or less, on its device or on others, while its volumes are
@@ -474,6 +480,41 @@ pub(crate) struct DrainArgs {
     pub(crate) cache: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) devices: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay freeze sdb && rbd snap create pool/image@now; forebay thaw sdb"
+)]
+pub(crate) struct FreezeArgs {
+    /// The volume [default: the only one].
+    pub(crate) name: Option<String>,
+    /// Thaw it after this time at the latest; seconds, a time such as `5min`, or `never`.
+    #[arg(long = "for", value_name = "TIME", default_value = "60")]
+    pub(crate) most: Age,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay thaw sdb\n\nIt fails with exit code 3 if the volume thawed by itself before: \
+a snapshot may not be whole then."
+)]
+pub(crate) struct ThawArgs {
+    /// The volume [default: the only one].
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: forebay hand-over guest")]
+pub(crate) struct HandOverArgs {
+    /// The volume.
+    pub(crate) name: String,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }

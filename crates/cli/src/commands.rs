@@ -9,6 +9,7 @@ mod detach_offline;
 mod devices;
 mod drain;
 mod explain;
+mod freeze;
 mod initramfs;
 mod live;
 mod manual;
@@ -52,6 +53,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Config(args) => live::config(&args),
         Command::Profile(command) => profile::run(&command),
         Command::Drain(args) => drain::run(&args),
+        Command::Freeze(args) => freeze::freeze(&args),
+        Command::Thaw(args) => freeze::thaw(&args),
+        Command::HandOver(args) => freeze::hand_over(&args),
         Command::Stop(args) => drain::stop(&args),
         Command::Cache(command) => cache::run(&command),
         Command::Reload(args) => live::reload(&args),

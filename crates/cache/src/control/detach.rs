@@ -4,7 +4,7 @@ use forebay_engine::planted::{self, Bug};
 use forebay_engine::{SuperblockError, VolumeSlot};
 
 use super::drain::Watched;
-use super::{Books, Change, Happened, Progress, Refusal, Step, drain, left};
+use super::{Books, Change, Frozen, Happened, Progress, Refusal, Step, drain, left};
 use crate::instruction::Instruction;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(super) struct Detach {
 
 impl Detach {
     pub(super) fn new(books: &mut Books, volume: VolumeSlot) -> Result<Detach, Refusal> {
-        if books.staying(volume)?.frozen {
+        if books.staying(volume)?.frozen != Frozen::No {
             return Err(Refusal::Frozen);
         }
         Detach::of_frozen(books, volume)

@@ -1,11 +1,11 @@
 //! Freezing a volume: everything that was acknowledged is on its origin, and nothing new is before
-//! it is thawed.
+//! it is thawed (I27).
 
 use forebay_engine::planted::{self, Bug};
 use forebay_engine::{Mode, VolumeSlot};
 
 use super::drain::Watched;
-use super::{Books, Happened, Progress, Refusal, Step, backlog, drain, left};
+use super::{Books, Frozen, Happened, Progress, Refusal, Step, backlog, drain, left};
 use crate::instruction::Instruction;
 
 /// So many dirty blocks are left for the time in which clients wait. Writes in `writethrough` are
@@ -47,8 +47,9 @@ pub(super) struct Freeze {
     mode: Option<Mode>,
     at: At,
     is_draining: bool,
-    /// What was left at the last look of the pause, and the looks since it was more.
+    /// Blocks or changes that were left at the last look of the pause.
     last_left: u64,
+    /// Looks since more was left.
     vain_looks: u32,
     why: Option<Refusal>,
 }
@@ -56,14 +57,14 @@ pub(super) struct Freeze {
 impl Freeze {
     pub(super) fn new(books: &mut Books, volume: VolumeSlot) -> Result<Freeze, Refusal> {
         let served = books.staying(volume)?;
-        if served.frozen {
+        if served.frozen != Frozen::No {
             return Err(Refusal::Frozen);
         }
         if served.mode_changes {
             return Err(Refusal::ModeIsChanging);
         }
         served.mode_changes = true;
-        served.frozen = true;
+        served.frozen = Frozen::Begun;
         served.holds += 1;
         let id = served.id;
         let mode = books.config_of(id).mode;
@@ -200,7 +201,10 @@ impl Freeze {
         let result = self.why.take().map_or(Ok(()), Err);
         let served = books.volume(self.volume);
         served.mode_changes = false;
-        served.frozen = result.is_ok();
+        served.frozen = match result {
+            Ok(()) => Frozen::Yes,
+            Err(_) => Frozen::No,
+        };
         books.let_go(self.volume);
         Step::Ended(result)
     }
@@ -216,8 +220,7 @@ pub(super) struct Thaw {
 impl Thaw {
     pub(super) fn new(books: &mut Books, volume: VolumeSlot) -> Result<Thaw, Refusal> {
         let served = books.staying(volume)?;
-        // Of one that is being frozen the mode is not its own yet.
-        if !served.frozen || served.mode_changes {
+        if served.frozen != Frozen::Yes {
             return Err(Refusal::NotFrozen);
         }
         served.holds += 1;
@@ -231,7 +234,7 @@ impl Thaw {
         if !std::mem::replace(&mut self.is_told, true) {
             return Step::Instruct(Instruction::SetFrozen(self.volume, false));
         }
-        books.volume(self.volume).frozen = false;
+        books.volume(self.volume).frozen = Frozen::No;
         books.let_go(self.volume);
         Step::Ended(Ok(()))
     }

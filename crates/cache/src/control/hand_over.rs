@@ -4,7 +4,7 @@ use forebay_engine::VolumeSlot;
 
 use super::detach::Detach;
 use super::freeze::Freeze;
-use super::{Books, Happened, Progress, Refusal, Step};
+use super::{Books, Frozen, Happened, Progress, Refusal, Step};
 use crate::instruction::Instruction;
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl HandOver {
             },
             At::Thawing(why) => {
                 if let Some(served) = books.volumes[usize::from(self.volume.0)].as_mut() {
-                    served.frozen = false;
+                    served.frozen = Frozen::No;
                 }
                 Step::Ended(Err(why.clone()))
             }

@@ -129,7 +129,7 @@ pub enum Refusal {
     #[error("the mode of the volume is being changed already; give the command again")]
     ModeIsChanging,
     /// Changes of the volume wait, or are about to.
-    #[error("the volume is frozen, or another command freezes it")]
+    #[error("the volume is frozen or about to be: thaw it first")]
     Frozen,
     /// Changes of the volume do not wait.
     #[error("the volume is not frozen")]
@@ -189,6 +189,15 @@ pub struct Progress {
     pub segments: u64,
 }
 
+/// Whether changes of a volume wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Frozen {
+    No,
+    /// A command has them wait, or is about to.
+    Begun,
+    Yes,
+}
+
 /// A volume that is served.
 #[derive(Clone, Debug)]
 struct Served {
@@ -209,8 +218,7 @@ struct Served {
     mode_changes: bool,
     /// A command makes it larger, likewise.
     grows: bool,
-    /// Changes of it wait, or a command is about to have them wait.
-    frozen: bool,
+    frozen: Frozen,
 }
 
 /// State that commands know and change together.
@@ -435,7 +443,7 @@ impl Books {
             drains: 0,
             mode_changes: false,
             grows: false,
-            frozen: false,
+            frozen: Frozen::No,
         };
         let free = self.volumes.iter().position(Option::is_none);
         let at = free.unwrap_or(self.volumes.len());

@@ -78,7 +78,7 @@ fn call(control: &ControlArgs, client: Client, method: &str, parameters: &Value)
     progress::call(control, client, method, parameters, goes_on, &words)
 }
 
-fn words(progress: &Value) -> String {
+pub(super) fn words(progress: &Value) -> String {
     format!(
         "{} dirty, {} written back, {}/s, {} left",
         progress::bytes(progress, "dirty_bytes"),

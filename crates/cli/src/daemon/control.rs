@@ -27,6 +27,7 @@ pub(super) mod block_devices;
 mod call;
 pub(super) mod commands;
 mod dirty;
+mod freeze;
 #[cfg(test)]
 mod fuzz;
 mod growth;

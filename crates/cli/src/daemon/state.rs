@@ -69,6 +69,24 @@ pub(in crate::daemon) struct VolumeSide {
     pub(in crate::daemon) block_device_bytes: u64,
     /// Why the volume has not the size of its origin, if that grew.
     pub(in crate::daemon) not_grown: Option<String>,
+    /// Its freeze, until somebody thaws it or hears that it is over.
+    pub(in crate::daemon) freeze: Option<Freeze>,
+}
+
+/// A freeze of a volume, which is not over or ended by itself.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::daemon) struct Freeze {
+    pub(in crate::daemon) began: Instant,
+    /// When it ended by itself, if it did.
+    pub(in crate::daemon) over: Option<Instant>,
+}
+
+impl Freeze {
+    /// For how many seconds changes wait already; `None` if it is over.
+    pub(in crate::daemon) fn seconds(&self) -> Option<f64> {
+        let lasts = self.over.is_none();
+        lasts.then(|| self.began.elapsed().as_secs_f64())
+    }
 }
 
 /// A volume that is not served: its origin is not there, or is not what it was.
@@ -106,6 +124,7 @@ impl VolumeSide {
             block_device: None,
             block_device_bytes: 0,
             not_grown: None,
+            freeze: None,
         }
     }
 }

@@ -292,6 +292,9 @@ pub(crate) struct VolumeStatus {
     /// Why it has not the size of its origin, if that grew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) not_grown: Option<String>,
+    /// For how many seconds its changes wait already, if it is frozen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) frozen_seconds: Option<f64>,
     /// The size of its block device, if that is not the volume's yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) block_device_bytes: Option<u64>,
@@ -498,6 +501,7 @@ pub(crate) fn example() -> Status {
             flush_latency: Latency::default(),
             away: None,
             not_grown: None,
+            frozen_seconds: None,
             block_device_bytes: None,
         }],
         settings,

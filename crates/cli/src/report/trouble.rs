@@ -7,10 +7,13 @@ use crate::report::health::DeviceHealth;
 use crate::report::status::{
     AlteredFile, CacheStatus, FailingDevice, Lately, Status, VolumeStatus,
 };
-use crate::units::size;
+use crate::units::{duration, size};
 
 /// Seconds without write-back that count as trouble.
 const STUCK_SECONDS: f64 = 30.0;
+
+/// Seconds after which a frozen volume was perhaps forgotten.
+const LONG_FROZEN_SECONDS: f64 = 60.0;
 
 /// A trouble now, or within the last minute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +41,7 @@ pub(crate) fn of(status: &Status) -> Vec<Trouble> {
         buffer(&mut found, cache);
     }
     away(&mut found, status);
+    frozen(&mut found, status);
     sizes(&mut found, status);
     files(&mut found, status);
     failures(&mut found, status);
@@ -110,6 +114,28 @@ fn away(found: &mut Found, status: &Status) {
                  `forebay reload`, or give them up with `forebay detach {0} --force`",
                 volume.name,
                 size(volume.dirty_bytes)
+            ),
+        );
+        found.of_volume(&volume.name);
+    }
+}
+
+/// Volumes that somebody froze, and perhaps forgot.
+fn frozen(found: &mut Found, status: &Status) {
+    for volume in &status.volumes {
+        let Some(seconds) = volume.frozen_seconds else {
+            continue;
+        };
+        if seconds < LONG_FROZEN_SECONDS {
+            continue;
+        }
+        found.add(
+            "volume-frozen",
+            format!(
+                "volume {0} is frozen for {1}: its writes wait for `forebay thaw {2}`",
+                volume.name,
+                duration(seconds),
+                in_shell(&volume.name)
             ),
         );
         found.of_volume(&volume.name);

@@ -1,4 +1,5 @@
-//! Frozen volumes: the origin of each is whole, as a snapshot of it would be, and stays as it is.
+//! Frozen volumes: the origin of each is whole, as a snapshot of it would be, and stays as it is
+//! (I27).
 
 use forebay_cache::control::{Command, Refusal};
 use forebay_engine::{Nanos, VolumeSlot};

@@ -20,9 +20,12 @@ const VOLUMES: &str = "FOREBAY_VOLUMES";
 const ASK: &str = "forebay packaging volumes 2> /dev/null";
 
 /// Arguments that name a running volume: the command, and the argument of it.
-const NAME_A_VOLUME: [(&str, &str); 6] = [
+const NAME_A_VOLUME: [(&str, &str); 9] = [
     ("detach", "name"),
     ("drain", "name"),
+    ("freeze", "name"),
+    ("thaw", "name"),
+    ("hand-over", "name"),
     ("mode", "name"),
     ("rename", "name"),
     ("set", "volume"),

@@ -71,6 +71,8 @@ pub(in crate::daemon) struct Done {
     /// The number of the volume that was added.
     pub(in crate::daemon) slot: Option<VolumeSlot>,
     pub(in crate::daemon) progress: Progress,
+    /// The time for which changes of a volume waited so that it could be frozen.
+    pub(in crate::daemon) clients_waited: Duration,
 }
 
 /// A command in progress.
@@ -86,6 +88,8 @@ struct Run<'a, 'b> {
     /// Why the volume was not released.
     in_use: Option<anyhow::Error>,
     paused: Option<Instant>,
+    /// Since when changes of its volume wait.
+    clients_wait: Option<Instant>,
     /// The command's effect can no longer be taken back.
     is_final: bool,
 }
@@ -109,6 +113,7 @@ impl Daemon {
             slot: None,
             in_use: None,
             paused: None,
+            clients_wait: None,
             is_final: false,
         };
         let result = run.run_through();
@@ -122,6 +127,9 @@ impl Daemon {
         Ok(Done {
             slot: run.slot,
             progress: run.progress(),
+            clients_waited: run
+                .clients_wait
+                .map_or(Duration::ZERO, |since| since.elapsed()),
         })
     }
 
@@ -223,6 +231,9 @@ impl Run<'_, '_> {
         }
         if let Instruction::AddVolume(slot, _) | Instruction::BringBack(slot, _) = instruction {
             self.slot = Some(*slot);
+        }
+        if let Instruction::SetFrozen(_, on) = instruction {
+            self.clients_wait = on.then(Instant::now);
         }
         if let Instruction::SetDetaching(slot, true) = instruction {
             // Before the workers close its clients, so that none comes after that.

@@ -15,7 +15,7 @@ use crate::output;
 use crate::settings::{self, OwnSettings, change_own};
 
 /// Valid calls: of each method, with each parameter.
-const CALLS: [&str; 19] = [
+const CALLS: [&str; 22] = [
     r#"{"method":"org.forebay.DirtyBlocks","parameters":{"name":"disk","shard":1,"from":4096}}"#,
     r#"{"method":"org.forebay.Status","parameters":{}}"#,
     r#"{"method":"org.forebay.History","parameters":{"since_unix_seconds":1.5}}"#,
@@ -29,6 +29,9 @@ const CALLS: [&str; 19] = [
     r#"{"method":"org.forebay.Advise","parameters":{"name":"disk","size_bytes":1073741824}}"#,
     r#"{"method":"org.forebay.Attach","parameters":{"origin":"/dev/sdb","name":"disk","mode":"readonly","emulate":"hdd,rpm=7200","format":"raw"}}"#,
     r#"{"method":"org.forebay.Detach","parameters":{"name":"disk","force":true}}"#,
+    r#"{"method":"org.forebay.Freeze","parameters":{"name":"disk","seconds":60.5},"more":true}"#,
+    r#"{"method":"org.forebay.Thaw","parameters":{"name":"disk"}}"#,
+    r#"{"method":"org.forebay.HandOver","parameters":{"name":"disk"},"more":true}"#,
     r#"{"method":"org.forebay.Rename","parameters":{"name":"disk","new_name":"other"}}"#,
     r#"{"method":"org.forebay.Resize","parameters":{"device":"/dev/sdc","size_bytes":1}}"#,
     r#"{"method":"org.forebay.AddCacheDevice","parameters":{"device":"/dev/sdc","force":false}}"#,

@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use forebay_engine::Mode;
@@ -34,6 +35,7 @@ pub(super) struct Parameters {
     pub(super) format: Option<String>,
     pub(super) key: Option<String>,
     pub(super) size_bytes: Option<u64>,
+    pub(super) seconds: Option<f64>,
     pub(super) since_unix_seconds: Option<f64>,
     pub(super) after: Option<u64>,
     pub(super) value: Option<String>,
@@ -101,6 +103,18 @@ impl MethodCall<'_> {
                     self.tell(&progress_message(progress))
                 })?;
                 Ok(json!({ "name": volume.name }))
+            }
+            "org.forebay.Freeze" => {
+                let most = given.seconds.map(Duration::try_from_secs_f64).transpose();
+                let most =
+                    most.map_err(|_| Usage("seconds: a time that is too long".to_owned()))?;
+                let mut tell = |progress| self.tell(&progress_message(progress));
+                daemon.freeze(&self.volume()?, most, &mut tell)
+            }
+            "org.forebay.Thaw" => daemon.thaw(&self.volume()?),
+            "org.forebay.HandOver" => {
+                let mut tell = |progress| self.tell(&progress_message(progress));
+                daemon.hand_over(&self.volume()?, &mut tell)
             }
             "org.forebay.DirtyBlocks" => {
                 let name = need(&given.name, "name")?;

@@ -8,7 +8,7 @@ use forebay_engine::Mode;
 use forebay_io::Emulation;
 use forebay_model::ModelOptions;
 
-use super::commands::{self, Hooks};
+use super::commands::{self, Done, Hooks};
 use super::who::Who;
 use crate::config::VolumePlan;
 use crate::daemon::data::exports;
@@ -278,12 +278,19 @@ impl Daemon {
         volume: &VolumeSide,
         tell: &mut dyn FnMut(Progress) -> bool,
     ) -> Result<()> {
-        if self.admin().cache.is_none() {
-            wrong_usage!(
-                "volume `{}` has no cache to be detached from; stop the daemon instead",
-                volume.name
-            );
-        }
+        self.take_off(Command::Detach(volume.slot), volume, "detached", tell)
+            .map(drop)
+    }
+
+    /// Carries out a command that takes a volume off, if nobody uses its block device.
+    pub(super) fn take_off(
+        &self,
+        command: Command,
+        volume: &VolumeSide,
+        done: &str,
+        tell: &mut dyn FnMut(Progress) -> bool,
+    ) -> Result<Done> {
+        self.check_has_cache(&volume.name, done, "stop the daemon instead")?;
         let unused = || Self::check_unused(volume, "unmount it or take it out of use first");
         unused()?;
         let block_bytes = self.admin().block_bytes();
@@ -295,14 +302,14 @@ impl Daemon {
             release: Box::new(release),
             ..Hooks::telling(|progress| tell(Progress::of(progress, block_bytes)))
         };
-        self.carry_out(Command::Detach(volume.slot), hooks)?;
+        let how = self.carry_out(command, hooks)?;
         self.admin()
             .volumes
             .retain(|other| other.slot != volume.slot);
-        tracing::info!("volume {} is detached", volume.name);
-        let said = format!("volume {} is detached", volume.name);
+        let said = format!("volume {} is {done}", volume.name);
+        tracing::info!("{said}");
         self.events.note_of(&volume.name, "detach", said);
-        Ok(())
+        Ok(how)
     }
 
     pub(super) fn uris_for(&self, volume: &VolumeSide) -> Vec<String> {

@@ -156,6 +156,7 @@ fn away(volume: &AwayVolume, parts: &[Part], block_bytes: u64) -> VolumeStatus {
         flush_latency: Latency::default(),
         away: Some(volume.why.clone()),
         not_grown: None,
+        frozen_seconds: None,
         block_device_bytes: None,
     }
 }
@@ -196,6 +197,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
                 dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
                 away: None,
                 not_grown: volume.not_grown.clone(),
+                frozen_seconds: volume.freeze.and_then(|freeze| freeze.seconds()),
                 block_device_bytes: (volume.block_device.is_some()
                     && volume.block_device_bytes != whole_blocks_bytes(volume))
                 .then_some(volume.block_device_bytes),

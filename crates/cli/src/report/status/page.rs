@@ -77,6 +77,9 @@ impl Status {
                 size(volume.cached_bytes),
                 size(volume.dirty_bytes),
             )?;
+            if let Some(seconds) = volume.frozen_seconds {
+                writeln!(out, "  frozen for {}: its writes wait", duration(seconds))?;
+            }
             if let Some(stripe_bytes) = volume.stripe_bytes {
                 writeln!(out, "  stripe of the origin: {}", size(stripe_bytes))?;
             }

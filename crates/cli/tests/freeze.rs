@@ -1,0 +1,264 @@
+//! Freezing a volume for a snapshot (I27), and handing it over to another daemon.
+
+mod support;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use support::nbd::Client;
+use support::{Daemon, MIB, Scratch, until};
+
+const MODES: [&str; 5] = [
+    "writeback",
+    "writethrough",
+    "writearound",
+    "readonly",
+    "passthrough",
+];
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 2048;
+const ORIGIN_BYTES: u64 = BLOCKS * BLOCK;
+
+/// Versions of blocks that were acknowledged, and the ones on their way.
+#[derive(Clone, Debug, Default)]
+struct Written {
+    acknowledged: HashMap<u64, u64>,
+    begun: HashMap<u64, u64>,
+}
+
+fn contents(block: u64, version: u64) -> Vec<u8> {
+    let word = block << 32 | version;
+    word.to_le_bytes().repeat(BLOCK as usize / 8)
+}
+
+fn version_of(bytes: &[u8], block: u64) -> u64 {
+    let words: Vec<u64> = bytes
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+        .collect();
+    assert!(
+        words.iter().all(|word| *word == words[0]),
+        "block {block} is torn"
+    );
+    assert!(
+        words[0] == 0 || words[0] >> 32 == block,
+        "block {block} holds another"
+    );
+    words[0] & u64::from(u32::MAX)
+}
+
+/// A client that writes one block after the other, in an order of its own, until it is told to end or
+/// its connection does.
+struct Writer {
+    written: Arc<std::sync::Mutex<Written>>,
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Writer {
+    fn start(socket: &Path) -> Writer {
+        let mut client = Client::connect(socket).unwrap();
+        let written = Arc::new(std::sync::Mutex::new(Written::default()));
+        let ends = Arc::new(AtomicBool::new(false));
+        let (shared, end) = (Arc::clone(&written), Arc::clone(&ends));
+        let thread = std::thread::spawn(move || {
+            for version in 1.. {
+                if end.load(Ordering::SeqCst) {
+                    return;
+                }
+                let block = version * 929 % BLOCKS;
+                shared.lock().unwrap().begun.insert(block, version);
+                let sent = client.begin_write(block * BLOCK, &contents(block, version));
+                match sent.and_then(|_| client.reply()) {
+                    Ok(reply) if reply.error == 0 => {
+                        shared.lock().unwrap().acknowledged.insert(block, version);
+                    }
+                    _ => return,
+                }
+            }
+        });
+        Writer {
+            written,
+            ends,
+            thread,
+        }
+    }
+
+    fn written(&self) -> Written {
+        self.written.lock().unwrap().clone()
+    }
+
+    fn latest(&self) -> u64 {
+        self.written().acknowledged.into_values().max().unwrap_or(0)
+    }
+
+    /// Ends when its write in flight is answered.
+    fn end(self) -> Written {
+        self.ends.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap();
+        self.written.lock().unwrap().clone()
+    }
+}
+
+/// Every block of an image is the version that was acknowledged last, or the one on its way.
+fn assert_whole(image: &[u8], written: &Written, what: &str) {
+    for (block, acknowledged) in &written.acknowledged {
+        let at = (block * BLOCK) as usize;
+        let version = version_of(&image[at..at + BLOCK as usize], *block);
+        assert!(
+            version == *acknowledged || version == written.begun[block],
+            "{what}: block {block} is of version {version}, and {acknowledged} was acknowledged"
+        );
+    }
+}
+
+#[test]
+fn a_frozen_volume_is_whole_on_its_origin_in_every_mode() {
+    for mode in MODES {
+        let scratch = Scratch::new();
+        scratch.file("origin", ORIGIN_BYTES);
+        scratch.file("cache", 64 * MIB);
+        let daemon = Daemon::cached(&scratch, mode, &["--threads", "2"]);
+        let writer = Writer::start(&scratch.path("nbd"));
+        until("there are writes", || writer.latest() > 3_000);
+        let before = writer.written();
+        let said = daemon.command(&scratch, &["freeze"]);
+        assert!(said.contains("is frozen: all of it is on"), "{said}");
+        let snapshot = std::fs::read(scratch.path("origin")).unwrap();
+        let at_freeze = writer.written();
+        assert!(at_freeze.acknowledged.values().sum::<u64>() >= before.acknowledged.values().sum());
+        assert_whole(&snapshot, &at_freeze, mode);
+        let mut reader = Client::connect(&scratch.path("nbd")).unwrap();
+        let (block, version) = before.acknowledged.iter().next().unwrap();
+        assert!(version_of(&reader.read(block * BLOCK, 4096), *block) >= *version);
+        reader.flush();
+        let status = daemon.status(&scratch);
+        assert!(
+            status["volumes"][0]["frozen_seconds"].is_number(),
+            "{status}"
+        );
+        daemon.says(&scratch, &["freeze"], 3, &["frozen", "thaw it first"]);
+        daemon.says(&scratch, &["detach", "origin"], 3, &["thaw it first"]);
+        assert_eq!(
+            writer.latest(),
+            at_freeze.acknowledged.values().copied().max().unwrap()
+        );
+        let still = std::fs::read(scratch.path("origin")).unwrap();
+        assert!(
+            still == snapshot,
+            "{mode}: the origin of a frozen volume changed"
+        );
+        daemon.command(&scratch, &["thaw"]);
+        let then = at_freeze.acknowledged.values().copied().max().unwrap();
+        until("writes go on", || writer.latest() > then + 100);
+        daemon.says(&scratch, &["thaw"], 3, &["is not frozen"]);
+        let written = writer.end();
+        for (block, version) in &written.acknowledged {
+            assert_eq!(
+                version_of(&reader.read(block * BLOCK, 4096), *block),
+                *version
+            );
+        }
+        daemon.stop();
+    }
+}
+
+#[test]
+fn a_volume_thaws_by_itself_and_says_so() {
+    let scratch = Scratch::new();
+    scratch.file("origin", ORIGIN_BYTES);
+    scratch.file("cache", 64 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    daemon.command(&scratch, &["freeze", "--for", "1"]);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    // It is answered by nothing but a thaw.
+    client.write(0, &contents(0, 1));
+    let words = ["thawed by itself", "may not be whole", "--for"];
+    daemon.says(&scratch, &["thaw"], 3, &words);
+    daemon.says(&scratch, &["thaw"], 3, &["volume origin is not frozen"]);
+    daemon.says(
+        &scratch,
+        &["freeze", "--for", "soon"],
+        2,
+        &["is not a time"],
+    );
+    daemon.says(&scratch, &["freeze", "orign"], 2, &["origin"]);
+    daemon.stop();
+}
+
+#[test]
+fn a_frozen_volume_is_served_again_after_a_kill() {
+    let scratch = Scratch::new();
+    scratch.file("origin", ORIGIN_BYTES);
+    scratch.file("cache", 64 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    let writer = Writer::start(&scratch.path("nbd"));
+    until("there are writes", || writer.latest() > 500);
+    daemon.command(&scratch, &["freeze", "--for", "never"]);
+    daemon.kill();
+    let written = writer.end();
+    let daemon = Daemon::start(&scratch, &["--origin", "origin", "--cache", "cache"]);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    for (block, version) in &written.acknowledged {
+        let found = version_of(&client.read(block * BLOCK, 4096), *block);
+        assert!(found == *version || found == written.begun[block]);
+    }
+    client.write(0, &contents(0, 1));
+    daemon.stop();
+}
+
+#[test]
+fn a_frozen_volume_does_not_hold_up_a_stop() {
+    let scratch = Scratch::new();
+    scratch.file("origin", ORIGIN_BYTES);
+    scratch.file("cache", 64 * MIB);
+    let daemon = Daemon::cached(&scratch, "writeback", &[]);
+    let writer = Writer::start(&scratch.path("nbd"));
+    until("there are writes", || writer.latest() > 500);
+    daemon.command(&scratch, &["freeze"]);
+    daemon.stop();
+    writer.end();
+}
+
+#[test]
+fn a_volume_is_handed_over_to_another_daemon() {
+    for mode in ["writeback", "writethrough"] {
+        let scratch = Scratch::new();
+        scratch.file("origin", ORIGIN_BYTES);
+        scratch.file("cache", 64 * MIB);
+        scratch.file("other", 64 * MIB);
+        let daemon = Daemon::cached(&scratch, mode, &[]);
+        let writer = Writer::start(&scratch.path("nbd"));
+        until("there are writes", || writer.latest() > 3_000);
+        daemon.says(&scratch, &["hand-over", "orign"], 2, &["origin"]);
+        let said = daemon.command(&scratch, &["hand-over", "origin"]);
+        assert!(said.contains("another host may serve it"), "{said}");
+        let written = writer.end();
+        let whole = std::fs::read(scratch.path("origin")).unwrap();
+        assert_whole(&whole, &written, mode);
+        daemon.stop();
+        let there = Daemon::start(
+            &scratch,
+            &["--origin", "origin", "--cache", "other", "--create"],
+        );
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        for (block, version) in &written.acknowledged {
+            let found = version_of(&client.read(block * BLOCK, 4096), *block);
+            assert!(found == *version || found == written.begun[block]);
+        }
+        there.stop();
+    }
+}
+
+#[test]
+fn a_volume_without_a_cache_is_not_frozen() {
+    let scratch = Scratch::new();
+    scratch.file("origin", ORIGIN_BYTES);
+    let daemon = Daemon::start(&scratch, &["--origin", "origin"]);
+    daemon.says(&scratch, &["freeze"], 2, &["has no cache", "fsfreeze"]);
+    daemon.says(&scratch, &["hand-over", "origin"], 2, &["has no cache"]);
+    daemon.stop();
+}
