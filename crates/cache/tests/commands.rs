@@ -355,8 +355,8 @@ fn nothing_of_a_frozen_volume_is_on_its_way() {
     world.dirty = vec![0, 0, 9, 9, 2_000, 2_000];
     let freeze = || Command::Freeze(VOLUME);
     assert_eq!(world.carry_out(&mut control, freeze()), Ok(()));
-    order_of(&world.told, "Instruct SetMode", "Instruct SetDraining");
-    order_of(&world.told, "Instruct SetDraining", "Instruct SetFrozen");
+    order_of(&world.told, "Instruct SetDraining", "Instruct SetMode");
+    order_of(&world.told, "Instruct SetMode", "Instruct SetFrozen");
     order_of(&world.told, "Instruct SetFrozen", "Look CountChanges");
     order_of(&world.told, "Look CountChanges", "Flush VolumeSlot");
     assert_eq!(times(&world.told, "Instruct SetMode"), 2, "as it was");
@@ -399,6 +399,20 @@ fn a_volume_is_not_frozen_whose_rest_is_not_written_back() {
         world.carry_out(&mut control, Command::Freeze(VOLUME)),
         Ok(())
     );
+}
+
+#[test]
+fn clients_who_write_faster_than_the_origin_are_held_up_by_it() {
+    let (mut control, mut world) = (control(), World::new());
+    let outrun = vec![20_000; 60];
+    world.dirty = [vec![5, 5], outrun].concat();
+    let freeze = Command::Freeze(VOLUME);
+    assert_eq!(world.carry_out(&mut control, freeze), Ok(()));
+    let looks = world
+        .told
+        .iter()
+        .take_while(|step| *step != "Instruct SetMode");
+    assert!((20..30).contains(&looks.count()), "{:?}", world.told);
 }
 
 #[test]

@@ -486,7 +486,7 @@ pub(crate) struct DrainArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example: forebay freeze sdb && rbd snap create pool/image@now; forebay thaw sdb"
+    after_help = "Example: forebay freeze sdb --for 5min\n\nTake a snapshot of its origin then, and thaw it."
 )]
 pub(crate) struct FreezeArgs {
     /// The volume [default: the only one].

@@ -118,7 +118,7 @@ fn zsh_and_fish_offer_volumes_that_are_served() {
     let value = script.find(":value -- The new value").unwrap();
     assert!(key < value, "arguments are offered in their order");
     let asked = script.matches(":_forebay_volumes'").count();
-    assert_eq!(asked, 7, "each argument that names a volume asks");
+    assert_eq!(asked, 10, "each argument that names a volume asks");
     // The completion system's own words are what a terminal would show.
     let line = "compdef() { : }; compadd() { shift; print -l ${(P)1} }; source ./zsh/_forebay; _forebay_volumes";
     if let Some(offered) = typist.shell(&["zsh", "-f"], line) {

@@ -2,13 +2,13 @@
 
 mod support;
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use support::nbd::Client;
+use support::versions::{BLOCK, BLOCKS, ORIGIN_BYTES, Written, assert_whole, contents, version_of};
 use support::{Daemon, MIB, Scratch, until};
 
 const MODES: [&str; 5] = [
@@ -18,38 +18,6 @@ const MODES: [&str; 5] = [
     "readonly",
     "passthrough",
 ];
-const BLOCK: u64 = 4096;
-const BLOCKS: u64 = 2048;
-const ORIGIN_BYTES: u64 = BLOCKS * BLOCK;
-
-/// Versions of blocks that were acknowledged, and the ones on their way.
-#[derive(Clone, Debug, Default)]
-struct Written {
-    acknowledged: HashMap<u64, u64>,
-    begun: HashMap<u64, u64>,
-}
-
-fn contents(block: u64, version: u64) -> Vec<u8> {
-    let word = block << 32 | version;
-    word.to_le_bytes().repeat(BLOCK as usize / 8)
-}
-
-fn version_of(bytes: &[u8], block: u64) -> u64 {
-    let words: Vec<u64> = bytes
-        .chunks_exact(8)
-        .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
-        .collect();
-    assert!(
-        words.iter().all(|word| *word == words[0]),
-        "block {block} is torn"
-    );
-    assert!(
-        words[0] == 0 || words[0] >> 32 == block,
-        "block {block} holds another"
-    );
-    words[0] & u64::from(u32::MAX)
-}
-
 /// A client that writes one block after the other, in an order of its own, until it is told to end or
 /// its connection does.
 struct Writer {
@@ -100,18 +68,6 @@ impl Writer {
         self.ends.store(true, Ordering::SeqCst);
         self.thread.join().unwrap();
         self.written.lock().unwrap().clone()
-    }
-}
-
-/// Every block of an image is the version that was acknowledged last, or the one on its way.
-fn assert_whole(image: &[u8], written: &Written, what: &str) {
-    for (block, acknowledged) in &written.acknowledged {
-        let at = (block * BLOCK) as usize;
-        let version = version_of(&image[at..at + BLOCK as usize], *block);
-        assert!(
-            version == *acknowledged || version == written.begun[block],
-            "{what}: block {block} is of version {version}, and {acknowledged} was acknowledged"
-        );
     }
 }
 

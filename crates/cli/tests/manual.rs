@@ -173,7 +173,7 @@ impl Reader {
         std::fs::create_dir(scratch.path("work")).unwrap();
         let wrapper = format!(
             "#!/bin/sh\ncase $1 in serve|create|check|dump|repair|drain) set -- \"$@\" --state-dir '{state}' ;; esac\n\
-             case $1 in\nserve|status|attach|detach|mode|rename|set|get|drain|stop|reload|explain|cache) set -- \"$@\" --control '{control}' ;;\n\
+             case $1 in\nserve|status|attach|detach|mode|rename|set|get|drain|freeze|thaw|hand-over|stop|reload|explain|cache) set -- \"$@\" --control '{control}' ;;\n\
              advise) case \" $* \" in *' --format '*) ;; *) set -- \"$@\" --control '{control}' ;; esac ;;\nesac\n\
              exec '{program}' --log-level warn \"$@\"\n",
             state = scratch.text("state"),

@@ -248,9 +248,12 @@ fn every_fault_of_a_file_is_told_at_once() {
     ]);
     // Contradictions come after faults of single keys.
     file(
-        "[cache]\ndevice = \"c\"\n[settings]\ndirty-low = 80\n[[volume]]\norigin = \"a/x\"\n[[volume]]\norigin = \"b/x\"\n",
+        "[cache]\ndevice = \"c\"\n[settings]\ndirty-low = 88\n[[volume]]\norigin = \"a/x\"\n[[volume]]\norigin = \"b/x\"\n",
     );
-    said(&["line 8: two volumes are called `x`", "line 4: dirty limits"]);
+    said(&[
+        "line 8: two volumes are called `x`",
+        "line 4: dirty-low 88 % must be at most dirty-high",
+    ]);
     // A device of two volumes is told as that, whatever they are called.
     file("[ublk]\nenabled = true\n[[volume]]\norigin = \"x\"\n[[volume]]\norigin = \"./x\"\n");
     said(&["line 6: the device ./x is used already as x (line 4)"]);

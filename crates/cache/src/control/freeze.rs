@@ -5,7 +5,7 @@ use forebay_engine::planted::{self, Bug};
 use forebay_engine::{Mode, VolumeSlot};
 
 use super::drain::Watched;
-use super::{Books, Frozen, Happened, Progress, Refusal, Step, backlog, drain, left};
+use super::{Backlog, Books, Frozen, Happened, Progress, Refusal, Step, backlog, drain, left};
 use crate::instruction::Instruction;
 
 /// So many dirty blocks are left for the time in which clients wait. Writes in `writethrough` are
@@ -14,12 +14,17 @@ const LEFT_FOR_THE_PAUSE: u64 = 1024;
 /// Looks of the pause in which nothing became less, before clients go on: an origin that hangs, or
 /// blocks of a failed cache, would hold them up for ever.
 const VAIN_LOOKS: u32 = 50;
+/// So many dirty blocks are left for the time in which clients' writes wait for the origin.
+const LEFT_FOR_THROUGH: u64 = 16 * LEFT_FOR_THE_PAUSE;
+/// Looks without less to write back, after which clients write faster than the origin takes it.
+const OUTRUN_LOOKS: u32 = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Begun,
-    Through,
     Draining,
+    Through,
+    DrainingThrough,
     Freezing,
     LastChanges,
     DrainingRest,
@@ -31,8 +36,8 @@ enum At {
 
 /// In this order, each step only after the one before:
 ///
-/// 1. New writes go to the origin as well, in every shard, or a busy client's would never come to
-///    an end. 2. The volume is written back while clients go on, which is most of it.
+/// 1. The volume is written back while clients go on, which is most of it. 2. New writes go to the
+///    origin as well, in every shard, or a busy client's would never come to an end.
 /// 3. Every host has changes wait. 4. Those on their way end: after that nothing becomes dirty.
 /// 5. The rest is written back. 6. A flush as a client sends it: bypassed writes are durable too,
 ///    and a loss that nobody was told of ends the command.
@@ -47,9 +52,9 @@ pub(super) struct Freeze {
     mode: Option<Mode>,
     at: At,
     is_draining: bool,
-    /// Blocks or changes that were left at the last look of the pause.
+    /// The fewest blocks or changes that were left at a look of this step.
     last_left: u64,
-    /// Looks since more was left.
+    /// Looks since then.
     vain_looks: u32,
     why: Option<Refusal>,
 }
@@ -88,26 +93,23 @@ impl Freeze {
     ) -> Step {
         let volume = self.volume;
         match (self.at, happened) {
-            (At::Begun, _) if self.mode.is_some() => self.to(
-                At::Through,
-                Step::Instruct(Instruction::SetMode(volume, Mode::Writethrough)),
-            ),
-            (At::Begun | At::Through, _) => {
+            (At::Begun, _) => {
                 self.is_draining = true;
-                self.to(At::Draining, drain::begin(books, volume))
+                self.at = match self.mode {
+                    Some(_) => At::Draining,
+                    None => At::DrainingThrough,
+                };
+                drain::begin(books, volume)
             }
-            (At::Draining, Happened::Instructed(answers)) => {
-                let is_little = backlog(&answers).is_some_and(|backlog| {
-                    backlog.dirty_blocks - backlog.unflushed_blocks <= LEFT_FOR_THE_PAUSE
-                });
+            (At::Through, _) => self.to(
+                At::DrainingThrough,
+                Step::Look(Instruction::CountDirty(volume)),
+            ),
+            (At::Draining | At::DrainingThrough, Happened::Instructed(answers)) => {
                 match drain::watch(&answers, progress) {
                     Watched::Unreadable(blocks) => self.fails(books, Refusal::Unreadable(blocks)),
                     Watched::Dirty if interrupted => self.fails(books, Refusal::Interrupted),
-                    Watched::Dirty if !is_little => Step::Look(Instruction::CountDirty(volume)),
-                    Watched::Clean | Watched::Dirty => self.to(
-                        At::Freezing,
-                        Step::Instruct(Instruction::SetFrozen(volume, true)),
-                    ),
+                    Watched::Clean | Watched::Dirty => self.comes_nearer(backlog(&answers)),
                 }
             }
             (At::Freezing, Happened::Instructed(_)) if planted::is(Bug::FrozenEarly) => self.to(
@@ -152,16 +154,44 @@ impl Freeze {
         step
     }
 
-    /// Looks again in the pause, unless it is to end.
-    fn looks_again(&mut self, left: u64, interrupted: bool, at: Instruction) -> Step {
+    /// Goes on to the next step if little is left for it, beside clients that go on.
+    fn comes_nearer(&mut self, backlog: Option<Backlog>) -> Step {
+        let left = backlog.map(|backlog| backlog.dirty_blocks - backlog.unflushed_blocks);
+        let Some(left) = left else {
+            return Step::Look(Instruction::CountDirty(self.volume));
+        };
+        let is_outrun = self.was_in_vain(left) > OUTRUN_LOOKS;
+        match self.at {
+            At::Draining if left <= LEFT_FOR_THROUGH || is_outrun => self.to(
+                At::Through,
+                Step::Instruct(Instruction::SetMode(self.volume, Mode::Writethrough)),
+            ),
+            At::DrainingThrough if left <= LEFT_FOR_THE_PAUSE => {
+                (self.last_left, self.vain_looks) = (u64::MAX, 0);
+                self.to(
+                    At::Freezing,
+                    Step::Instruct(Instruction::SetFrozen(self.volume, true)),
+                )
+            }
+            _ => Step::Look(Instruction::CountDirty(self.volume)),
+        }
+    }
+
+    /// The number of looks since less was left than at any before.
+    fn was_in_vain(&mut self, left: u64) -> u32 {
         self.vain_looks = match left < self.last_left {
             true => 0,
             false => self.vain_looks + 1,
         };
-        self.last_left = left;
+        self.last_left = self.last_left.min(left);
+        self.vain_looks
+    }
+
+    /// Looks again in the pause, unless it is to end.
+    fn looks_again(&mut self, left: u64, interrupted: bool, at: Instruction) -> Step {
         if interrupted {
             self.thaws(Refusal::Interrupted)
-        } else if self.vain_looks > VAIN_LOOKS {
+        } else if self.was_in_vain(left) > VAIN_LOOKS {
             self.thaws(Refusal::Stuck)
         } else {
             Step::Look(at)

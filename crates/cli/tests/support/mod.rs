@@ -10,6 +10,7 @@ pub(crate) mod nbd;
 pub(crate) mod openmetrics;
 pub(crate) mod power;
 pub(crate) mod smartctl;
+pub(crate) mod versions;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -234,6 +234,8 @@ impl Run<'_, '_> {
         }
         if let Instruction::SetFrozen(_, on) = instruction {
             self.clients_wait = on.then(Instant::now);
+            // Clients wait for each look.
+            self.looks = 0;
         }
         if let Instruction::SetDetaching(slot, true) = instruction {
             // Before the workers close its clients, so that none comes after that.
