@@ -100,6 +100,23 @@ impl Daemon {
         });
     }
 
+    /// Thaws all volumes before a stop: whoever took a snapshot hears of it when there is no daemon to
+    /// thaw.
+    pub(in crate::daemon) fn thaw_all(&self) {
+        let volumes = self.admin().volumes.clone();
+        let frozen = |volume: &&VolumeSide| volume.freeze.is_some_and(|it| it.over.is_none());
+        for volume in volumes.iter().filter(frozen) {
+            match self.carry_out_at_once(Command::Thaw(volume.slot)) {
+                Ok(_) => tracing::warn!(
+                    "volume {} is thawed: the daemon stops. A snapshot of its origin that is not \
+                     finished may not be whole",
+                    volume.name
+                ),
+                Err(error) => tracing::warn!("volume {} stays frozen: {error}", volume.name),
+            }
+        }
+    }
+
     /// Freezes a volume, and takes it off for another host to serve its origin.
     pub(super) fn hand_over(
         &self,

@@ -77,6 +77,8 @@ pub(in crate::daemon) fn stop(
 }
 
 fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Result<()> {
+    // Clients wait for the answers of frozen volumes too, and block devices for longer than a stop.
+    daemon.thaw_all();
     // While everything still works: to take a device away is to answer all it was asked.
     remove_block_devices(daemon, devices)?;
     daemon.entrance.close();
