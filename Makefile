@@ -18,6 +18,7 @@ help:
 	@echo "make bench     comparisons with nbdkit and with the bare emulated disk"
 	@echo "make experiments   published comparisons in virtual time, at full size (about 20 minutes)"
 	@echo "make lab EXPERIMENT=jobs22 SYSTEMS=bcache,forebay-nbd   beside the kernel's caches, in a virtual machine"
+	@echo "make lab EXPERIMENT=recipes   the manual's recipes that need root, devices or a machine, in virtual machines"
 	@echo "make manual    the manual as a book of pages, in target/manual"
 	@echo "make deb       a Debian package with a static binary, in target/deb; make rpm: the like in target/rpm"
 	@echo "make dist      tarball, .deb and .rpm with a static binary, and checksums, in target/dist; tries the result"
@@ -128,9 +129,9 @@ soak:
 experiments:
 	cargo run --locked --release -q -p forebay-experiments -- --markdown docs/experiments.md
 
-# In an initramfs the binary must do without libraries.
+# In an initramfs and in an image for containers the binary must do without libraries.
 comma := ,
-LAB_STATIC := $(filter root all,$(subst $(comma), ,$(EXPERIMENT)))
+LAB_STATIC := $(filter root all recipes recipe-%,$(subst $(comma), ,$(EXPERIMENT)))
 lab: $(if $(LAB_STATIC),static,build)
 	cargo build --locked --release -p forebay-lab
 	$(if $(LAB_STATIC),FOREBAY=$(STATIC_FOREBAY)) $(dir $(FOREBAY))forebay-lab run $(or $(EXPERIMENT),jobs22) --systems "$(SYSTEMS)" $(LAB_OPTIONS)

@@ -9,16 +9,6 @@ use_devices() {
 }
 use_devices $HDD $SSD
 
-# wait_for PATH [LOG]
-wait_for() {
-    tries=0
-    until [ -e "$1" ]; do
-        tries=$((tries + 1))
-        [ $tries -gt 300 ] && give_up "$1 did not appear; $(tail -c 300 ${2:-/dev/null} | tr '\n' ' ')"
-        sleep 0.05
-    done
-}
-
 # bcache prints sizes for people: 1.2G
 to_kib() {
     awk '{ unit = substr($1, length($1)); size = $1 + 0

@@ -47,6 +47,15 @@ const USUAL: Experiment = Experiment {
     counts_instructions: false,
 };
 
+/// Devices of a recipe: an SSD with three partitions before a disk.
+const RECIPE: Experiment = Experiment {
+    systems: "forebay-ublk",
+    ssd_mib: 512,
+    disks: (1, 1024),
+    limit_seconds: 600,
+    ..USUAL
+};
+
 /// All of them.
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
@@ -196,7 +205,51 @@ pub const EXPERIMENTS: &[Experiment] = &[
         limit_seconds: 900,
         ..USUAL
     },
+    Experiment {
+        name: "recipe-start",
+        summary: "the manual's first volume on real devices, and its data got back from a rescue system",
+        script: include_str!("../guest/recipes/start.sh"),
+        lives: 2,
+        ..RECIPE
+    },
+    Experiment {
+        name: "recipe-database",
+        summary: "the manual's recipe for a database: PostgreSQL on a volume, through a kill of the daemon",
+        script: include_str!("../guest/recipes/database.sh"),
+        ..RECIPE
+    },
+    Experiment {
+        name: "recipe-mdadm",
+        summary: "the manual's recipe for an array: RAID5 behind a service, restarted and killed in use, and the way back",
+        script: include_str!("../guest/recipes/mdadm.sh"),
+        disks: (3, 512),
+        ..RECIPE
+    },
+    Experiment {
+        name: "recipe-proxmox",
+        summary: "the manual's recipe for Proxmox VE, as far as it is Debian's: the service, LVM-thin and a directory on a volume",
+        script: include_str!("../guest/recipes/proxmox.sh"),
+        disks: (1, 2048),
+        ..RECIPE
+    },
+    Experiment {
+        name: "recipe-container",
+        summary: "the manual's image for containers: built by podman, and a container of it serves, is killed and serves again",
+        script: include_str!("../guest/recipes/container.sh"),
+        ..RECIPE
+    },
+    Experiment {
+        name: "recipe-root",
+        summary: "the manual's recipe for the root file system: a machine gets Forebay before its root, boots with it, and goes back",
+        script: include_str!("../guest/recipes/root.sh"),
+        disks: (1, 2048),
+        lives: 4,
+        ..RECIPE
+    },
 ];
+
+/// The experiments that run blocks of the manual, by the name of them all.
+pub const RECIPES: &str = "recipes";
 
 impl Experiment {
     /// Whether its guest needs fsx, which Debian does not have.
@@ -215,6 +268,30 @@ impl Experiment {
     #[must_use]
     pub fn makes_initramfs(&self) -> bool {
         self.script.contains("mkinitramfs ")
+    }
+
+    /// The blocks of the manual that its script runs, each as a page and a number from 1 on.
+    pub fn blocks(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.script.lines().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let page = words
+                .next()
+                .filter(|word| *word == "block")
+                .and(words.next())?;
+            Some((page, words.next()?.parse().ok()?))
+        })
+    }
+
+    /// Whether its guest is a whole Debian, in which it runs blocks of the manual.
+    #[must_use]
+    pub fn follows_manual(&self) -> bool {
+        self.blocks().next().is_some()
+    }
+
+    /// Whether its guest needs what is published beside the package.
+    #[must_use]
+    pub fn unpacks_tarball(&self) -> bool {
+        self.script.contains(".tar.gz")
     }
 
     /// Whether its guest runs MariaDB and sysbench.
@@ -277,6 +354,15 @@ mod tests {
     use super::*;
     use crate::name::choose;
     use crate::systems::SYSTEMS;
+
+    #[test]
+    fn blocks_are_read_from_a_script() {
+        let script =
+            "block a.md 1\nx\n    block b/c.md 12 /etc/fstab\nblock a.md\nunblock a.md 3\n";
+        let found: Vec<_> = Experiment { script, ..USUAL }.blocks().collect();
+        assert_eq!(found, [("a.md", 1), ("b/c.md", 12)]);
+        assert!(EXPERIMENTS.iter().any(Experiment::follows_manual));
+    }
 
     #[test]
     fn default_systems_exist() {

@@ -76,6 +76,8 @@ pub struct Boot<'a> {
     pub initrd: PathBuf,
     /// More for the kernel's command line.
     pub arguments: String,
+    /// The file system of its root, which keeps nothing of what is written to it.
+    pub system: Option<&'a Path>,
     /// Folder shared with the guest, with `run.sh`.
     pub share: &'a Path,
     /// Where the devices' contents are.
@@ -227,6 +229,15 @@ fn start(boot: &Boot<'_>, clock: &Clock) -> anyhow::Result<Qemu> {
             boot.share.display()
         ))
         .args(["-object", "iothread,id=io,poll-max-ns=0"]);
+    if let Some(system) = boot.system {
+        command
+            .arg("-drive")
+            .arg(format!(
+                "file={},format=raw,if=none,id=system,snapshot=on",
+                system.display()
+            ))
+            .args(["-device", "virtio-blk-pci,drive=system,serial=system"]);
+    }
     for device in boot.devices {
         let (name, socket) = (&device.name, device.socket_path(clock.directory()));
         command

@@ -63,6 +63,7 @@ fn boots(lab: &Lab, interrupted: &AtomicBool) -> anyhow::Result<bool> {
         initrd: lab.base_image(),
         arguments: USUAL_ARGUMENTS.to_owned(),
         lab,
+        system: None,
         share: &share,
         images: &images,
         devices: &[],

@@ -16,6 +16,7 @@ pub mod kvm;
 pub mod lab;
 pub mod leftovers;
 pub mod name;
+pub mod page;
 pub mod prepare;
 pub mod realtime;
 pub mod report;

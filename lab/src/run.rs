@@ -16,12 +16,19 @@ use crate::experiments::{Experiment, Models};
 use crate::guest::{Accelerator, Boot, Life, PowerCut, USUAL_ARGUMENTS, live};
 use crate::lab::Lab;
 use crate::name::Named as _;
+use crate::page::blocks_for_the_lab;
+use crate::prepare::Debian;
 use crate::result::{Outcome, RunResult, read_jobs, read_series};
 use crate::synced::WRITERS;
 use crate::systems::System;
 
+const WORDS: &str = include_str!("../guest/words.sh");
+const RECIPES: &str = include_str!("../guest/recipes.sh");
 const LIBRARY: &str = include_str!("../guest/library.sh");
 const SYSTEMS: &str = include_str!("../guest/systems.sh");
+
+/// The version that the manual's commands name is that of this source.
+const MANUAL_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Virtual processors of a guest.
 pub const CPUS: usize = 2;
@@ -46,6 +53,8 @@ pub struct Conditions<'a> {
     pub images: PathBuf,
     /// The database's files, where the experiment has one.
     pub database: Option<PathBuf>,
+    /// The guest's Debian, where the experiment runs blocks of the manual.
+    pub debian: Option<Debian>,
     /// Power cuts, if they are not those of the experiment.
     pub cuts: Option<u32>,
     /// Duration of timed jobs, if it is not that of the experiment.
@@ -130,6 +139,20 @@ pub fn run(
         std::fs::hard_link(database, share.join("database.img"))
             .with_context(|| format!("cannot link {}", database.display()))?;
     }
+    if experiment.follows_manual() {
+        put_blocks(experiment, &share)?;
+        let script = if experiment.unpacks_tarball() {
+            "packaging/build-dist.sh"
+        } else {
+            "packaging/build-deb.sh"
+        };
+        package(
+            script,
+            conditions.forebay,
+            &share.join("package"),
+            MANUAL_VERSION,
+        )?;
+    }
     let images = conditions.images.join(&name);
     remake(&images)?;
     let began = Instant::now();
@@ -137,6 +160,10 @@ pub fn run(
     std::fs::remove_dir_all(&images)
         .with_context(|| format!("cannot remove {}", images.display()))?;
     let (mut said, lives) = outcome?;
+    if said.failures.is_empty() {
+        said.failures
+            .extend(blocks_not_run(experiment, &said.values));
+    }
     for (name, nanos) in conditions.costs.named() {
         said.note(&format!("host_{name}_ns"), nanos);
     }
@@ -228,12 +255,16 @@ fn lives(
             last,
             synced.join(" ")
         );
-        let script = format!(
-            ". /lab/library.sh\n. /lab/systems.sh\n{}",
-            experiment.script
-        );
+        let libraries = if experiment.follows_manual() {
+            ". /lab/recipes.sh\n"
+        } else {
+            ". /lab/library.sh\n. /lab/systems.sh\n"
+        };
+        let script = format!("{libraries}{}", experiment.script);
         for (file, text) in [
             ("settings.sh", settings.as_str()),
+            ("words.sh", WORDS),
+            ("recipes.sh", RECIPES),
             ("library.sh", LIBRARY),
             ("systems.sh", SYSTEMS),
             ("run.sh", &script),
@@ -242,11 +273,15 @@ fn lives(
             std::fs::write(&path, text)
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
-        let (initrd, arguments) = what_to_boot(conditions.lab, share)?;
+        let (initrd, arguments) = what_to_boot(conditions, share)?;
         let boot = Boot {
             lab: conditions.lab,
             initrd,
             arguments,
+            system: conditions
+                .debian
+                .as_ref()
+                .map(|debian| debian.image.as_path()),
             share,
             images,
             devices: &devices,
@@ -286,30 +321,79 @@ fn lives(
 
 /// The lab's first file system, with arguments for the kernel, or what the guest left in its
 /// `boot` to go on with.
-fn what_to_boot(lab: &Lab, share: &Path) -> anyhow::Result<(PathBuf, String)> {
+fn what_to_boot(conditions: &Conditions<'_>, share: &Path) -> anyhow::Result<(PathBuf, String)> {
     let own = share.join("boot");
     let initrd = own.join("initrd");
-    if !initrd.exists() {
-        return Ok((lab.image(), USUAL_ARGUMENTS.to_owned()));
+    if initrd.exists() {
+        let path = own.join("arguments");
+        let arguments = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        return Ok((initrd, arguments.trim().to_owned()));
     }
-    let path = own.join("arguments");
-    let arguments = std::fs::read_to_string(&path)
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    Ok((initrd, arguments.trim().to_owned()))
+    Ok(match &conditions.debian {
+        Some(debian) => (debian.initrd.clone(), Debian::ARGUMENTS.to_owned()),
+        None => (conditions.lab.image(), USUAL_ARGUMENTS.to_owned()),
+    })
 }
 
 /// The package of the binary, as of two versions: the later is an upgrade of the earlier.
 fn build_packages(forebay: &Path, share: &Path) -> anyhow::Result<()> {
     for (version, directory) in [("1.0", "old"), ("1.1", "new")] {
-        output(
-            Command::new("packaging/build-deb.sh")
-                .arg(forebay)
-                .arg(share.join(directory))
-                .arg(version),
-        )
-        .context("cannot build the package; run this from the top of the source tree")?;
+        package(
+            "packaging/build-deb.sh",
+            forebay,
+            &share.join(directory),
+            version,
+        )?;
     }
     Ok(())
+}
+
+fn package(script: &str, forebay: &Path, directory: &Path, version: &str) -> anyhow::Result<()> {
+    output(
+        Command::new(script)
+            .arg(forebay)
+            .arg(directory)
+            .arg(version)
+            .env("COMPRESSION", "gzip"),
+    )
+    .context("cannot build the package; run this from the top of the source tree")?;
+    Ok(())
+}
+
+/// Where the guest finds a block's text.
+fn block_file(share: &Path, page: &str, number: usize) -> PathBuf {
+    share.join("blocks").join(page).join(number.to_string())
+}
+
+/// Takes the text of the blocks out of the manual's pages.
+fn put_blocks(experiment: &Experiment, share: &Path) -> anyhow::Result<()> {
+    for (page, number) in experiment.blocks() {
+        let blocks = blocks_for_the_lab(&Path::new("manual/src").join(page))
+            .context("run this from the top of the source tree")?;
+        let block = blocks.get(number - 1).with_context(|| {
+            format!(
+                "{page} has {} blocks for the lab, and not {number}",
+                blocks.len()
+            )
+        })?;
+        let path = block_file(share, page, number);
+        std::fs::create_dir_all(path.parent().unwrap_or(share))?;
+        std::fs::write(&path, block.text())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Complaints of blocks that the guest never came to.
+fn blocks_not_run(experiment: &Experiment, values: &BTreeMap<String, Vec<f64>>) -> Vec<String> {
+    let missing =
+        |(page, number): &(&str, usize)| !values.contains_key(&format!("{page}_{number}"));
+    experiment
+        .blocks()
+        .filter(missing)
+        .map(|(page, number)| format!("block {number} of {page} was not run"))
+        .collect()
 }
 
 /// A life. A guest that dies before its first process has started has done nothing yet, and is
@@ -341,4 +425,21 @@ fn remake(directory: &Path) -> anyhow::Result<()> {
     }
     std::fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::EXPERIMENTS;
+
+    #[test]
+    fn a_block_that_was_not_run_is_named() {
+        for experiment in EXPERIMENTS.iter().filter(|one| one.follows_manual()) {
+            let all = blocks_not_run(experiment, &BTreeMap::new());
+            assert_eq!(all.len(), experiment.blocks().count());
+            let run = experiment.blocks();
+            let values = run.map(|(page, number)| (format!("{page}_{number}"), vec![1.0]));
+            assert!(blocks_not_run(experiment, &values.collect()).is_empty());
+        }
+    }
 }

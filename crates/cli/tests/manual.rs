@@ -3,9 +3,9 @@
 //! Each chapter is run from its beginning to its end in a directory of its own. In a block of
 //! `console` each command, behind `$`, must print what follows it (`…` stands for anything) and
 //! succeed, unless what is shown is an error of `forebay`; `forebay serve` goes on running. A block
-//! of `sh` must succeed. A block behind `<!-- not run: REASON -->` is named with its reason. As the
-//! machine may run other daemons, `forebay` gets a control socket and a state directory of its
-//! own here.
+//! of `sh` must succeed. A block behind `<!-- not run: REASON -->` is named with its reason. Those
+//! marked as the lab's are run in its guests: they must be known there. As the machine may run other
+//! daemons, `forebay` gets a control socket and a state directory of its own here.
 
 mod support;
 
@@ -16,23 +16,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use support::{LIMIT, Scratch, forebay, forebay_ok, text};
+use forebay_lab::experiments::{EXPERIMENTS, Experiment};
+use forebay_lab::page::{Block, Runs, blocks, blocks_for_the_lab};
+use support::{LIMIT, Scratch, forebay, forebay_ok, machine, text};
 
 /// Stands for any text.
 const ANYTHING: &str = "…";
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manual/src")
-}
-
-/// A block of commands.
-#[derive(Debug)]
-struct Block {
-    language: String,
-    line: usize,
-    lines: Vec<String>,
-    /// Why it is not run, if it is not.
-    not_run: Option<String>,
 }
 
 /// The chapters in their order.
@@ -42,61 +34,6 @@ fn chapters() -> Vec<String> {
     links
         .map(|link| link.split(')').next().unwrap().to_owned())
         .collect()
-}
-
-/// The blocks of a chapter, those that it includes too.
-fn blocks(chapter: &str) -> Vec<Block> {
-    let path = source().join(chapter);
-    let mut found: Vec<Block> = Vec::new();
-    let mut open: Option<Block> = None;
-    let mut reason: Option<String> = None;
-    for (number, line) in std::fs::read_to_string(&path).unwrap().lines().enumerate() {
-        if let Some(block) = &mut open {
-            if line.trim_start().starts_with("```") {
-                found.extend(open.take());
-            } else {
-                block.lines.push(line.to_owned());
-            }
-        } else if let Some(included) = line.strip_prefix("{{#include ") {
-            let included = path.with_file_name(included.trim_end_matches('}'));
-            found.extend(included_blocks(&included, reason.as_ref()));
-        } else if let Some(said) = line.strip_prefix("<!-- not run: ") {
-            reason = Some(said.trim_end_matches("-->").trim().to_owned());
-        } else if let Some(language) = line.trim_start().strip_prefix("```") {
-            open = Some(Block {
-                language: language.to_owned(),
-                line: number + 1,
-                lines: Vec::new(),
-                not_run: reason.take(),
-            });
-        } else if !line.is_empty() {
-            reason = None;
-        }
-    }
-    assert!(open.is_none(), "{chapter}: a block has no end");
-    found
-}
-
-/// Documents of docs are written for people who read them there: a reason is for all their blocks.
-fn included_blocks(path: &Path, reason: Option<&String>) -> Vec<Block> {
-    let mut found = Vec::new();
-    let mut open: Option<Block> = None;
-    for (number, line) in std::fs::read_to_string(path).unwrap().lines().enumerate() {
-        match (&mut open, line.trim_start().strip_prefix("```")) {
-            (Some(_), Some(_)) => found.extend(open.take()),
-            (Some(block), None) => block.lines.push(line.to_owned()),
-            (None, Some(language)) => {
-                open = Some(Block {
-                    language: language.to_owned(),
-                    line: number + 1,
-                    lines: Vec::new(),
-                    not_run: reason.cloned(),
-                });
-            }
-            (None, None) => {}
-        }
-    }
-    found
 }
 
 /// Whether somebody would type a line of it.
@@ -285,12 +222,24 @@ fn tell(line: &str) {
 /// Runs a chapter up to the first step that goes wrong; returns how many went right.
 fn read_chapter(chapter: &str) -> Result<usize, String> {
     let mut reader = Reader::new();
+    // The reader has the image of a machine; the page says `truncate`, which leaves what is there.
+    let disk = (chapter == "recipes/vm.md").then(|| reader.scratch.path("work/guest.img"));
+    if let Some(disk) = &disk {
+        machine::install(disk);
+    }
     let mut run = 0;
-    for block in blocks(chapter) {
+    for block in blocks(&source().join(chapter)).map_err(|why| format!("{why:#}"))? {
         let place = format!("manual/src/{chapter}, block at line {}", block.line);
-        if let Some(reason) = &block.not_run {
-            tell(&format!("not run: {place}: {reason}"));
-            continue;
+        match &block.runs {
+            Runs::Here => {}
+            Runs::InTheLab => {
+                tell(&format!("run by make lab EXPERIMENT=recipes: {place}"));
+                continue;
+            }
+            Runs::Nowhere(reason) => {
+                tell(&format!("not run: {place}: {reason}"));
+                continue;
+            }
         }
         let steps = match block.language.as_str() {
             "console" => steps(&block),
@@ -317,6 +266,9 @@ fn read_chapter(chapter: &str) -> Result<usize, String> {
             run += 1;
         }
     }
+    if disk.is_some_and(|disk| !machine::has_run(&disk)) {
+        return Err(format!("{chapter}: the machine has not run"));
+    }
     Ok(run)
 }
 
@@ -334,6 +286,63 @@ fn every_command_of_the_manual_does_what_it_shows() {
 }
 
 #[test]
+fn the_lab_runs_each_block_that_is_marked_as_its() {
+    for chapter in chapters() {
+        let marked = blocks_for_the_lab(&source().join(&chapter)).unwrap();
+        let all = EXPERIMENTS.iter().flat_map(Experiment::blocks);
+        let known: BTreeSet<usize> = all
+            .filter(|(page, _)| *page == chapter)
+            .map(|(_, number)| number)
+            .collect();
+        assert_eq!(
+            known,
+            (1..=marked.len()).collect(),
+            "{chapter}: the blocks that the lab's scripts run, and those marked so"
+        );
+    }
+}
+
+/// Asks a program of Debian's about manifests; `None` if the machine does not have it.
+fn has_the_form_of_kubernetes(manifests: &str) -> Option<bool> {
+    let mut program = Command::new("/usr/bin/python3")
+        .args(["-c", include_str!("support/manifests.py")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = program.stdin.take().unwrap();
+    // Without the package it ends before it has read all.
+    let _ = input.write_all(manifests.as_bytes());
+    drop(input);
+    let status = program.wait().unwrap();
+    (status.code() != Some(77)).then(|| status.success())
+}
+
+#[test]
+fn the_manifests_have_the_form_of_kubernetes() {
+    let blocks = blocks(&source().join("recipes/kubernetes.md")).unwrap();
+    let texts = blocks.iter().map(Block::text);
+    let manifests: Vec<String> = texts
+        .filter_map(|text| {
+            let given = text.strip_prefix("kubectl apply -f - <<'END'\n")?;
+            given.strip_suffix("END\n").map(str::to_owned)
+        })
+        .collect();
+    assert_eq!(manifests.len(), 2, "the page has two blocks of manifests");
+    for manifest in manifests {
+        let Some(right) = has_the_form_of_kubernetes(&manifest) else {
+            tell("not run: manifests of recipes/kubernetes.md: python3-kubernetes is missing");
+            return;
+        };
+        assert!(right, "{manifest}");
+        let wrong = manifest.replace("nodeSelector", "nodeSelection");
+        assert_ne!(wrong, manifest);
+        assert_eq!(has_the_form_of_kubernetes(&wrong), Some(false), "{wrong}");
+    }
+}
+
+#[test]
 fn what_is_shown_is_compared() {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let same =
@@ -346,7 +355,7 @@ fn what_is_shown_is_compared() {
         language: "console".to_owned(),
         line: 1,
         lines: lines("$ cat <<'END'\nx\nEND\nx\n$ a \\\n  b\n"),
-        not_run: None,
+        runs: Runs::Here,
     };
     let commands: Vec<String> = steps(&block).into_iter().map(|step| step.command).collect();
     assert_eq!(commands, ["cat <<'END'\nx\nEND", "a \\\n  b"]);

@@ -68,7 +68,7 @@ struct ReportArgs {
 struct RunArgs {
     #[command(flatten)]
     lab: LabArgs,
-    /// Which experiment; several with commas, or `all`.
+    /// Which experiment; several with commas, `all`, or `recipes` for those of the manual.
     #[arg(default_value = "smoke")]
     experiment: String,
     /// Which systems, with commas [default: those the experiment is about].
@@ -226,6 +226,10 @@ fn choose_all(
 > {
     let experiments = match args.experiment.as_str() {
         "all" => EXPERIMENTS.iter().collect(),
+        experiments::RECIPES => EXPERIMENTS
+            .iter()
+            .filter(|experiment| experiment.follows_manual())
+            .collect(),
         names => choose("experiment", names, EXPERIMENTS)?,
     };
     let wanted = args
@@ -295,7 +299,12 @@ fn run_one(
     } else {
         None
     };
-    prepare::add_binaries(lab, &args.forebay, &tools, experiment)?;
+    let debian = if experiment.follows_manual() {
+        Some(prepare::make_debian(lab)?)
+    } else {
+        prepare::add_binaries(lab, &args.forebay, &tools, experiment)?;
+        None
+    };
     let conditions = Conditions {
         lab,
         forebay: &args.forebay,
@@ -311,6 +320,7 @@ fn run_one(
         versions: prepared.versions.clone(),
         images: args.images.join(leftovers::own_name()),
         database,
+        debian,
         cuts: args.cuts,
         seconds_per_job: args.seconds,
         costs: prepared.costs,

@@ -66,7 +66,7 @@ fn unpack(lab: &Lab, packages: &Path, release: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn unpacked(lab: &Lab) -> Option<String> {
+pub(super) fn unpacked(lab: &Lab) -> Option<String> {
     let modules = std::fs::read_dir(lab.kernel().join("lib/modules")).ok()?;
     let mut releases = modules
         .filter_map(Result::ok)
@@ -134,7 +134,7 @@ impl Apt {
 }
 
 /// Where apt gets Debian 12 from on this machine.
-fn mirror() -> anyhow::Result<String> {
+pub(super) fn mirror() -> anyhow::Result<String> {
     let targets = output(Command::new("apt-get").args([
         "indextargets",
         "--format",

@@ -1,6 +1,7 @@
 //! From a fresh Debian 12 machine to a guest that boots: packages, kernel, file system, time shim.
 
 mod database;
+mod debian;
 mod fsx;
 mod initramfs;
 mod initramfs_tools;
@@ -18,6 +19,7 @@ use crate::command::{output, version};
 use crate::lab::Lab;
 
 pub use database::make as make_database;
+pub use debian::{Debian, make as make_debian};
 pub use fsx::install as install_fsx;
 pub use initramfs::add_binaries;
 

@@ -4,6 +4,7 @@
 pub(crate) mod browser;
 pub(crate) mod fio;
 pub(crate) mod http;
+pub(crate) mod machine;
 pub(crate) mod manager;
 pub(crate) mod model;
 pub(crate) mod nbd;

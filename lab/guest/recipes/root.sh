@@ -1,0 +1,73 @@
+# recipes/root.md, from a machine whose system is on a disk, with /boot on the SSD: it gets Forebay before its root as
+# the page says, boots with the kernel's arguments that GRUB would give, is shut down in order, and goes back to its disk.
+CONTROL=/run/forebay/root.sock
+# With its service manager, as any machine; the next life begins with what /boot has.
+end_life() { systemctl --no-block poweroff; }
+boot_next_with() {
+    mkdir -p /lab/boot
+    cp /boot/initrd.img-$(uname -r) /lab/boot/initrd
+    echo "$1" > /lab/boot/arguments
+}
+# What GRUB's menu has behind the kernel for the first entry.
+arguments_of_grub() { sed -n 's/^[[:space:]]*linux[[:space:]]*[^ ]* //p' /boot/grub/grub.cfg | head -1; }
+root_device() { findmnt -no SOURCE /; }
+
+# The lab's Debian, put onto the disk as an installer would: the second partition is its root.
+install_machine() {
+    make_partitions
+    printf 'label: gpt\nsize=8MiB\nsize=+\n' | sfdisk -q /dev/disk/by-id/ata-DISK > /tmp/said 2>&1 || give_up "sfdisk: $(said)"
+    check udevadm settle
+    check mkfs.ext4 -q /dev/disk/by-id/nvme-SSD-part1
+    check mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/disk/by-id/ata-DISK-part2
+    check mount /dev/disk/by-id/ata-DISK-part2 /mnt
+    tar -cf - --one-file-system -C / . | tar -xf - -C /mnt || give_up "the system could not be copied"
+    check mount /dev/disk/by-id/nvme-SSD-part1 /media
+    mv /mnt/boot/* /media
+    check umount /media
+    printf '%s\n' '/dev/disk/by-id/ata-DISK-part2 / ext4 errors=remount-ro 0 1' '/dev/disk/by-id/nvme-SSD-part1 /boot ext4 defaults 0 2' > /mnt/etc/fstab
+    grep '^lab ' /etc/fstab >> /mnt/etc/fstab
+    cp /lab/package/forebay_*.deb /mnt/root
+    check umount /mnt
+    boot_next_with "panic=-1 root=/dev/disk/by-id/ata-DISK-part2 ro"
+}
+put_forebay_before_it() {
+    same "the root before" $(readlink -f /dev/disk/by-id/ata-DISK-part2) $(root_device)
+    block recipes/root.md 1
+    sed -i '/ \/ ext4 /d' /etc/fstab
+    block recipes/root.md 2 /etc/fstab
+    block recipes/root.md 3 /etc/default/grub
+    check update-grub
+    case $(arguments_of_grub) in *root=/dev/forebay/root*) ;; *) give_up "GRUB would start: $(arguments_of_grub)" ;; esac
+    boot_next_with "panic=-1 $(arguments_of_grub)"
+}
+goes_back() {
+    same "the root on a volume" $(readlink -f /dev/forebay/root) $(readlink -f $(root_device))
+    is_served root
+    check systemctl start forebay@root
+    same "the service" inactive $(state forebay@root)
+    dd if=/dev/urandom of=/old bs=1M count=8 conv=fsync 2> /dev/null
+    keep_sum /old
+    [ "$(dirty_bytes)" -gt 0 ] || give_up "nothing is dirty"
+    block recipes/root.md 4
+    # As the page goes on.
+    sed -i 's|^/dev/forebay/root|/dev/disk/by-id/ata-DISK-part2|' /etc/fstab
+    sed -i '/forebay/d' /etc/default/grub
+    rm /etc/forebay/root.toml
+    check update-initramfs -u -k all
+    check update-grub
+    case $(arguments_of_grub) in *forebay*) give_up "GRUB would start: $(arguments_of_grub)" ;; esac
+    boot_next_with "panic=-1 root=/dev/disk/by-id/ata-DISK-part2 ro"
+}
+is_back() {
+    same "the root after" $(readlink -f /dev/disk/by-id/ata-DISK-part2) $(root_device)
+    same "daemons" "" "$(daemon)"
+    found_again /old
+}
+case $LIFE in
+1) install_machine ;;
+2) put_forebay_before_it ;;
+3) goes_back ;;
+4) is_back ;;
+esac
+kernel_complains && fail "$(head -2 /tmp/said)"
+:
