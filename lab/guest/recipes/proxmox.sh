@@ -9,6 +9,8 @@ is_served guests
 block recipes/proxmox.md 2
 same "the pool" thin-pool $(lvs --noheadings -o segtype guests/data | tr -d ' ')
 same "what the group lies on" $(readlink -f /dev/forebay/guests) $(readlink -f $(pvs --noheadings -o pv_name | tr -d ' '))
+# The group is on the disk as well, and LVM does not look there.
+check forebay drain guests
 # A disk of a guest, as Proxmox makes it.
 check lvcreate --type thin --thinpool guests/data --virtualsize 4G --name vm-100-disk-0
 put_files /dev/guests/vm-100-disk-0
