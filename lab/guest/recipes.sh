@@ -12,16 +12,25 @@ journalctl -f -o short-monotonic -n 1000 > /lab/out/journal-$LIFE 2>&1 &
 end_life() { poweroff -ff; }
 trap 'say "done $(now)"; end_life' EXIT
 
-# block PAGE NUMBER: the page's own text, typed in one go; with a FILE, text that belongs into that file
+# block PAGE NUMBER: the page's own text, typed in one go; with a FILE, text that belongs into that file. What is in
+# $ANSWER is typed at a terminal, for a command that asks.
 block() {
     file=/lab/blocks/$1/$2
+    # Where the host sees it as it comes.
+    typed=/lab/out/typed-$LIFE
     if [ -n "$3" ]; then
         cat $file >> $3
+    elif [ -n "$ANSWER" ]; then
+        echo "$ANSWER" | script -qec "timeout --foreground 120 bash -ev $file" /dev/null > $typed 2>&1 || block_failed "$@"
+        grep -q "$ANSWER" $typed || block_failed "$@"
     else
-        bash -e $file > /tmp/said 2>&1 || give_up "block $2 of $1: $(said)"
-        cat /tmp/said >> /lab/out/said
+        timeout 120 bash -ev $file > $typed 2>&1 || block_failed "$@"
     fi
     say "value $1_$2 1"
+}
+block_failed() {
+    cp $typed /tmp/said
+    give_up "block $2 of $1: $(said) $(trouble)"
 }
 # is_served VOLUME: with a daemon that says so
 is_served() { [ -b /dev/forebay/$1 ] && forebay status | grep -q "$1" || give_up "$1 is not served: $(forebay status 2>&1 | tr '\n' ' ')"; }
