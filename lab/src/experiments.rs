@@ -239,6 +239,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..RECIPE
     },
     Experiment {
+        name: "recipe-migrate",
+        summary: "the manual's guides from dm-cache, lvmcache and dm-writecache, as they are written",
+        script: include_str!("../guest/recipes/migrate.sh"),
+        lives: 3,
+        ..RECIPE
+    },
+    Experiment {
         name: "recipe-root",
         summary: "the manual's recipe for the root file system: a machine gets Forebay before its root, boots with it, and goes back",
         script: include_str!("../guest/recipes/root.sh"),
