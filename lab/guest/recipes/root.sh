@@ -10,7 +10,7 @@ boot_next_with() {
 }
 # What GRUB's menu has behind the kernel for the first entry.
 arguments_of_grub() { sed -n 's/^[[:space:]]*linux[[:space:]]*[^ ]* //p' /boot/grub/grub.cfg | head -1; }
-root_device() { findmnt -no SOURCE /; }
+root_device() { readlink -f "$(findmnt -no SOURCE /)"; }
 
 # The lab's Debian, put onto the disk as an installer would: the second partition is its root.
 install_machine() {
@@ -41,7 +41,7 @@ put_forebay_before_it() {
     boot_next_with "panic=-1 $(arguments_of_grub)"
 }
 goes_back() {
-    same "the root on a volume" $(readlink -f /dev/forebay/root) $(readlink -f $(root_device))
+    same "the root on a volume" $(readlink -f /dev/forebay/root) $(root_device)
     is_served root
     check systemctl start forebay@root
     same "the service" inactive $(state forebay@root)

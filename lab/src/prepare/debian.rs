@@ -64,6 +64,12 @@ const FILES: &[(&str, &str)] = &[
          ENV{DEVTYPE}==\"partition\", ATTRS{serial}==\"ssd\", SYMLINK+=\"nvme0n1p%n disk/by-id/nvme-SSD-part%n\"\n\
          LABEL=\"lab_end\"\n",
     ),
+    // They are wanted before the root file system is there, too.
+    (
+        "etc/initramfs-tools/hooks/lab",
+        "#!/bin/sh\n[ \"$1\" = prereqs ] && exit 0\n. /usr/share/initramfs-tools/hook-functions\n\
+         copy_file rules /etc/udev/rules.d/60-lab-names.rules\n",
+    ),
     // Its end without a word is a fault that the host sees: the guest stops before it is done.
     (
         "etc/systemd/system/lab.service",
@@ -156,7 +162,7 @@ fn bootstrap(lab: &Lab, release: &str, root: &Path) -> anyhow::Result<()> {
     write!(
         hook,
         "cp -r '{kernel}/boot/.' \"$1/boot\" && cp -r '{kernel}/lib/modules' \"$1/usr/lib\" && \
-         cp -r '{additions}/.' \"$1\" && chroot \"$1\" update-initramfs -c -k {release} && \
+         cp -r '{additions}/.' \"$1\" && chmod +x \"$1/etc/initramfs-tools/hooks/lab\" && chroot \"$1\" update-initramfs -c -k {release} && \
          chroot \"$1\" sh -c '{COMMANDS}'",
         kernel = kernel.display(),
         additions = additions.display(),
