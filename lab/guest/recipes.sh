@@ -21,10 +21,10 @@ block() {
     if [ -n "$3" ]; then
         cat $file >> $3
     elif [ -n "$ANSWER" ]; then
-        echo "$ANSWER" | script -qec "timeout --foreground 120 bash -ev $file" /dev/null > $typed 2>&1 || block_failed "$@"
+        echo "$ANSWER" | script -qec "timeout --foreground 300 bash -ev $file" /dev/null > $typed 2>&1 || block_failed "$@"
         grep -q "$ANSWER" $typed || block_failed "$@"
     else
-        timeout 120 bash -ev $file > $typed 2>&1 || block_failed "$@"
+        timeout 300 bash -ev $file > $typed 2>&1 || block_failed "$@"
     fi
     say "value $1_$2 1"
 }

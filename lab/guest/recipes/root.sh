@@ -23,6 +23,7 @@ install_machine() {
     tar -cf - --one-file-system -C / . | tar -xf - -C /mnt || give_up "the system could not be copied"
     check mount /dev/disk/by-id/nvme-SSD-part1 /media
     mv /mnt/boot/* /media
+    mkdir /media/grub
     check umount /media
     printf '%s\n' '/dev/disk/by-id/ata-DISK-part2 / ext4 errors=remount-ro 0 1' '/dev/disk/by-id/nvme-SSD-part1 /boot ext4 defaults 0 2' > /mnt/etc/fstab
     grep '^lab ' /etc/fstab >> /mnt/etc/fstab
