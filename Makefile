@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh Debian 12 machine with cargo: `make demo` and `make test`.
-# The longer ones: `make faults`, `make kills`, `make power-cuts`, `make fuzz`, `make soak`,
+# The longer ones: `make faults`, `make kills`, `make power-cuts`, `make ceph`, `make fuzz`, `make soak`,
 # `make bench`, `make budgets`, `make experiments`.
 
 SHELL := /bin/bash
@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED ?= 1
 export FOREBAY ?= $(or $(CARGO_TARGET_DIR),target)/release/forebay
 
-.PHONY: help quick demo test test-browser check budgets soak bench experiments lab build packages static deb rpm dist manual fuzz faults kills power-cuts
+.PHONY: help quick demo test test-browser check budgets soak bench experiments lab build packages static deb rpm dist manual fuzz faults kills power-cuts ceph
 
 help:
 	@echo "make demo      a slow disk becomes fast, in front of your eyes (about 5 minutes with the build)"
@@ -25,6 +25,7 @@ help:
 	@echo "make faults ROUNDS=100   the built daemon over devices that fail, each scenario that often"
 	@echo "make kills ROUNDS=1000   the built daemon killed that often, with three shards"
 	@echo "make power-cuts ROUNDS=63   power cuts of three shards, 16 in a round"
+	@echo "make ceph ROUNDS=100   an RBD image behind the built daemon; Ceph's parts and the daemon killed that often"
 	@echo "make fuzz INPUTS=1000000 SURFACE=nbd SEED=1   forged inputs from that seed on; all surfaces without SURFACE:"
 	@echo "          $(SURFACES)"
 	@echo "make soak SECONDS=600 SEED=1   random simulations from that seed on, for that long"
@@ -84,6 +85,13 @@ kills: packages
 
 power-cuts: packages
 	POWERCUT_ROUNDS=$(or $(ROUNDS),63) cargo test --locked -p forebay --test powercut three_shards_on_two_threads
+
+# A cluster of Ceph on loopback, which the test starts and ends. 200 MB of packages.
+CEPH_PACKAGES := ceph-mon ceph-osd ceph-common qemu-utils qemu-block-extra e2fsprogs
+ceph: packages
+	dpkg -s $(CEPH_PACKAGES) > /dev/null 2>&1 || { apt-get update -q && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $(CEPH_PACKAGES); }
+	CEPH_ROUNDS=$(or $(ROUNDS),100) cargo test --locked -p forebay --test ceph -- --nocapture --test-threads=1
 
 # Everything that takes bytes from outside, one surface after the other.
 SURFACES := nbd nbd-client superblock control configuration records segments traces

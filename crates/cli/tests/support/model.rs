@@ -21,6 +21,15 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn check(&self, client: &mut Client) {
+        self.check_with(|offset, len| client.read(offset, len as u32));
+    }
+
+    /// Checks an image without a daemon.
+    pub(crate) fn check_image(&self, image: &[u8]) {
+        self.check_with(|offset, len| image[offset as usize..][..len as usize].to_vec());
+    }
+
+    fn check_with(&self, mut read: impl FnMut(u64, u64) -> Vec<u8>) {
         let blocks: BTreeSet<u64> = self
             .acknowledged
             .keys()
@@ -32,7 +41,7 @@ impl Model {
         for block in blocks {
             if block / RUN != first / RUN {
                 first = block / RUN * RUN;
-                run = client.read(first * BLOCK, (RUN * BLOCK) as u32);
+                run = read(first * BLOCK, RUN * BLOCK);
             }
             let data = &run[((block - first) * BLOCK) as usize..][..BLOCK as usize];
             let found = u64::from_le_bytes(data[..8].try_into().unwrap());
@@ -44,6 +53,18 @@ impl Model {
                 allowed,
                 "block {block} holds {found}, acknowledged was {known}, asked for {since:?}"
             );
+        }
+    }
+
+    /// Waits for the answers that `write_some` left open. The version of a block that was asked for
+    /// last is the one that stays, as no two writes of a block were in flight together.
+    pub(crate) fn finish(&mut self, client: &mut Client) {
+        while client.waiting() > 0 {
+            assert_eq!(client.reply().unwrap().error, 0);
+        }
+        for (block, versions) in std::mem::take(&mut self.possible) {
+            self.acknowledged
+                .extend(versions.last().map(|last| (block, *last)));
         }
     }
 

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
@@ -24,6 +26,7 @@ pub(crate) struct Client {
     next: u64,
     /// Requests not answered, with the length of what a read brings.
     waiting: HashMap<u64, usize>,
+    answered: Arc<AtomicU64>,
 }
 
 /// An answer.
@@ -81,6 +84,7 @@ impl Client {
             size_bytes: 0,
             next: 0,
             waiting: HashMap::new(),
+            answered: Arc::default(),
         })
     }
 
@@ -148,6 +152,11 @@ impl Client {
         self.waiting.len()
     }
 
+    /// The number of answers, for whoever watches from another thread.
+    pub(crate) fn answered(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.answered)
+    }
+
     /// The next answer.
     pub(crate) fn reply(&mut self) -> io::Result<Reply> {
         let mut header = [0; 16];
@@ -161,6 +170,7 @@ impl Client {
             .expect("an answer to a request");
         let mut data = vec![0; if error == 0 { len } else { 0 }];
         self.stream.read_exact(&mut data)?;
+        self.answered.fetch_add(1, Ordering::Relaxed);
         Ok(Reply {
             cookie,
             error,

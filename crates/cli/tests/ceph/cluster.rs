@@ -1,0 +1,229 @@
+//! A cluster of one monitor and one OSD on loopback, in a directory of its own, without
+//! authentication.
+
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{Scratch, installed, text, try_run, until};
+
+/// The pool of all images.
+pub(crate) const POOL: &str = "pool";
+
+/// The time for which a killed client keeps the exclusive lock of its image. It is 30 seconds where
+/// nobody has changed it, which is most of what a test of many kills would take.
+const WATCH_TIMEOUT_S: u32 = 5;
+
+/// A process that ends with its test.
+#[derive(Debug)]
+pub(crate) struct Process(Child);
+
+impl Process {
+    /// Sends SIGKILL and waits for the end.
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().expect("a process that runs");
+        self.0.wait().expect("its end");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A cluster that ends with its test.
+pub(crate) struct Cluster {
+    osd: Option<Process>,
+    _monitor: Process,
+    pub(crate) scratch: Scratch,
+}
+
+impl Cluster {
+    /// Starts a cluster with an empty pool; None, and a line that says why, where that cannot be.
+    pub(crate) fn start() -> Option<Cluster> {
+        if is_something_missing() {
+            return None;
+        }
+        // The OSD wants direct I/O, which /dev/shm does not have.
+        let scratch = Scratch::below(&std::env::temp_dir());
+        let id = uuid();
+        let address = free_address();
+        write_configuration(&scratch, &id, &address);
+        let tool = |program: &str, arguments: &[&str]| run(&scratch, program, arguments);
+        let (map, keys) = (scratch.text("map"), scratch.text("keyring"));
+        let place = format!("[v2:{address}]");
+        tool(
+            "monmaptool",
+            &["--create", "--fsid", &id, "--addv", "a", &place, &map],
+        );
+        let new_key = ["--create-keyring", &keys, "--gen-key", "-n", "mon."];
+        tool(
+            "ceph-authtool",
+            &[&new_key[..], &["--cap", "mon", "allow *"]].concat(),
+        );
+        let first = ["--mkfs", "-i", "a", "--monmap", &map, "--keyring", &keys];
+        tool("ceph-mon", &first);
+        let monitor = daemon(&scratch, "ceph-mon", &["-f", "-i", "a"]);
+        let osd = uuid();
+        tool("ceph", &["osd", "new", &osd]);
+        let first = ["-i", "0", "--mkfs", "--osd-uuid", &osd, "--no-mon-config"];
+        tool("ceph-osd", &first);
+        let mut cluster = Cluster {
+            osd: None,
+            _monitor: monitor,
+            scratch,
+        };
+        cluster.start_osd();
+        cluster.run("ceph", &["osd", "pool", "create", POOL, "8"]);
+        Some(cluster)
+    }
+
+    /// Starts the OSD. Clients wait until it serves.
+    pub(crate) fn start_osd(&mut self) {
+        self.osd = Some(daemon(&self.scratch, "ceph-osd", &["-f", "-i", "0"]));
+    }
+
+    /// Kills the OSD with SIGKILL.
+    pub(crate) fn kill_osd(&mut self) {
+        self.osd.take().expect("an OSD that runs").kill();
+    }
+
+    /// Runs a tool of Ceph, which must succeed; returns what it prints.
+    pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> String {
+        run(&self.scratch, program, arguments)
+    }
+
+    /// Serves an image on a unix socket, as the manual's recipe does it.
+    pub(crate) fn serve(&self, image: &str, socket: &Path) -> Process {
+        // A killed server leaves it behind.
+        let _ = std::fs::remove_file(socket);
+        let mut command = on_this(&self.scratch, "setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "qemu-nbd"])
+            .args(["--persistent", "--format", "raw", "--export-name", image])
+            .args(["--cache", "writeback", "--discard", "unmap", "--socket"])
+            .arg(socket)
+            .arg(format!("rbd:{POOL}/{image}"));
+        let server = spawn(&self.scratch, &mut command, "qemu-nbd");
+        until("qemu-nbd to listen", || UnixStream::connect(socket).is_ok());
+        server
+    }
+
+    /// The bytes of an image, read by Ceph's own tool.
+    pub(crate) fn export(&self, image: &str) -> Vec<u8> {
+        let file = self.scratch.text("export");
+        let _ = std::fs::remove_file(&file);
+        let name = format!("{POOL}/{image}");
+        self.run("rbd", &["export", "--no-progress", &name, &file]);
+        std::fs::read(file).unwrap()
+    }
+}
+
+/// Whether the test cannot be run here; says why.
+fn is_something_missing() -> bool {
+    let programs = [
+        "ceph-mon", "ceph-osd", "ceph", "rbd", "qemu-nbd", "qemu-img", "mke2fs", "setpriv",
+    ];
+    if !programs.iter().all(|program| installed(program)) {
+        return true;
+    }
+    let said = text(&try_run(
+        "qemu-img",
+        &["info", "rbd:no/image:conf=/dev/null"],
+    ));
+    let is_missing = said.contains("Unknown protocol");
+    if is_missing {
+        println!("skipped: qemu has no driver for RBD (package qemu-block-extra)");
+    }
+    is_missing
+}
+
+fn configuration(scratch: &Scratch) -> PathBuf {
+    scratch.path("ceph.conf")
+}
+
+fn write_configuration(scratch: &Scratch, id: &str, address: &str) {
+    let here = scratch.text("");
+    let here = here.trim_end_matches('/');
+    for directory in ["mon", "osd"] {
+        std::fs::create_dir(scratch.path(directory)).unwrap();
+    }
+    let text = format!(
+        "[global]\n\
+         fsid = {id}\n\
+         mon host = v2:{address}\n\
+         public network = 127.0.0.0/8\n\
+         auth cluster required = none\n\
+         auth service required = none\n\
+         auth client required = none\n\
+         mon allow pool size one = true\n\
+         osd pool default size = 1\n\
+         osd pool default min size = 1\n\
+         osd pool default pg autoscale mode = off\n\
+         osd crush chooseleaf type = 0\n\
+         osd client watch timeout = {WATCH_TIMEOUT_S}\n\
+         admin socket =\n\
+         log file = {here}/$name.log\n\
+         run dir = {here}\n\
+         mon data = {here}/mon\n\
+         osd data = {here}/osd\n\
+         osd objectstore = bluestore\n\
+         bluestore block size = 2147483648\n\
+         osd memory target = 939524096\n"
+    );
+    std::fs::write(configuration(scratch), text).unwrap();
+}
+
+/// A port of loopback that nobody has.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn uuid() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap();
+    text.trim().to_owned()
+}
+
+/// A command whose cluster is this one.
+fn on_this(scratch: &Scratch, program: &str) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env("CEPH_CONF", configuration(scratch))
+        .stdin(Stdio::null());
+    command
+}
+
+fn run(scratch: &Scratch, program: &str, arguments: &[&str]) -> String {
+    let output = on_this(scratch, "timeout")
+        .args(["120", program])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = text(&output);
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Starts a daemon of Ceph. The kernel ends it if the test is killed.
+fn daemon(scratch: &Scratch, program: &str, arguments: &[&str]) -> Process {
+    let mut command = on_this(scratch, "setpriv");
+    command
+        .args(["--pdeathsig", "KILL", program])
+        .args(arguments);
+    spawn(scratch, &mut command, program)
+}
+
+fn spawn(scratch: &Scratch, command: &mut Command, name: &str) -> Process {
+    let said = std::fs::File::create(scratch.path(&format!("said-{name}"))).unwrap();
+    let child = command
+        .stdout(said.try_clone().unwrap())
+        .stderr(said)
+        .spawn()
+        .unwrap();
+    Process(child)
+}
