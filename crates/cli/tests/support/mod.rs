@@ -10,6 +10,7 @@ pub(crate) mod model;
 pub(crate) mod nbd;
 pub(crate) mod openmetrics;
 pub(crate) mod power;
+pub(crate) mod server;
 pub(crate) mod smartctl;
 pub(crate) mod versions;
 

@@ -1,0 +1,197 @@
+//! Network origins whose server answers with errors, shuts the host out, or breaks off in the middle
+//! of an answer.
+
+mod support;
+
+use std::process::{Child, Command};
+
+use support::nbd::Client;
+use support::server::{Answer, FLUSH, READ, Server, WRITE};
+use support::{Daemon, MIB, Scratch, installed, until};
+
+const BLOCK: u64 = 4096;
+const SIZE: u64 = 32 * MIB;
+/// A host that was shut out gets it from librbd, through `qemu-nbd`.
+const ESHUTDOWN: u32 = 108;
+const EIO: u32 = 5;
+
+fn contents(block: u64) -> Vec<u8> {
+    (block + 1).to_le_bytes().repeat(BLOCK as usize / 8)
+}
+
+/// An image of which each block tells its place.
+fn image() -> Vec<u8> {
+    (0..SIZE / BLOCK).flat_map(contents).collect()
+}
+
+fn daemon(scratch: &Scratch, mode: &str) -> Daemon {
+    scratch.file("cache", 64 * MIB);
+    let origin = format!("nbd+unix:///disk?socket={}", scratch.text("server"));
+    let arguments = [
+        "--origin", &origin, "--cache", "cache", "--create", "--mode", mode,
+    ];
+    Daemon::start(scratch, &arguments)
+}
+
+fn error_of_read(client: &mut Client, block: u64) -> u32 {
+    client.begin_read(block * BLOCK, BLOCK as u32).unwrap();
+    client.reply().unwrap().error
+}
+
+/// Processes that end with their test.
+struct Processes(Vec<Child>);
+
+impl Processes {
+    fn start(&mut self, program: &str, arguments: &[&str]) {
+        let child = Command::new(program).args(arguments).spawn();
+        self.0.push(child.expect(program));
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// In answer to a structured read `qemu-nbd` 7.2 closes the connection when its image has an error
+/// there. A client that then reads the same again never comes to an end.
+#[test]
+fn a_read_error_of_qemu_nbd_is_the_clients_read_error() {
+    if !(installed("qemu-nbd") && installed("nbdkit")) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut servers = Processes(Vec::new());
+    let (image, socket) = (scratch.text("image"), scratch.text("server"));
+    let now = format!("error-file={}", scratch.text("now"));
+    let failing = ["--foreground", "--unix", &image, "--filter=error", "memory"];
+    let how = ["32M", "error=EIO", "error-pread-rate=100%", &now];
+    servers.start("nbdkit", &[&failing[..], &how].concat());
+    until("the image", || scratch.path("image").exists());
+    let image = format!("nbd:unix:{image}");
+    let serving = ["--persistent", "--format", "raw", "--export-name", "disk"];
+    let how = ["--socket", &socket, &image];
+    servers.start("qemu-nbd", &[&serving[..], &how].concat());
+    until("the server", || scratch.path("server").exists());
+    let daemon = daemon(&scratch, "writethrough");
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    client.write(0, &contents(0));
+    std::fs::File::create(scratch.path("now")).unwrap();
+    assert_eq!(error_of_read(&mut client, 4000), EIO);
+    std::fs::remove_file(scratch.path("now")).unwrap();
+    assert_eq!(error_of_read(&mut client, 4000), 0);
+    assert!(!daemon.log().contains("is gone"), "{}", daemon.log());
+    daemon.stop();
+}
+
+/// Waits for the word that the daemon has for a host that was shut out.
+fn until_shut_out(daemon: &Daemon) {
+    until("the daemon to know", || {
+        daemon.log().contains("has shut this host out")
+    });
+}
+
+/// A host that was shut out stays so, whatever the server says later: another host may have
+/// written to the image.
+fn stays_shut_out(scratch: &Scratch, server: &Server, daemon: &Daemon) {
+    let before = server.contents();
+    let clients = server.clients();
+    server.answer_by(|_| Answer::Right);
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    assert_ne!(error_of_read(&mut client, 4001), 0);
+    client.begin_write(9 * BLOCK, &contents(99)).unwrap();
+    // In write-back the cache takes it.
+    client.reply().unwrap();
+    let output = daemon.begin(scratch, &["drain"]).wait_with_output();
+    assert!(!output.unwrap().status.success(), "there is no origin");
+    assert_eq!(server.clients(), clients, "it connected again");
+    assert!(server.contents() == before, "it wrote");
+}
+
+/// In each of the requests, the number of a host that was shut out is final.
+#[test]
+fn a_host_that_was_shut_out_writes_nothing_any_more() {
+    for command in [READ, WRITE, FLUSH] {
+        let scratch = Scratch::new();
+        let server = Server::start(&scratch.path("server"), image());
+        let daemon = daemon(&scratch, "writethrough");
+        let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+        client.write(0, &contents(7));
+        server.answer_by(move |request| {
+            let is_it = request.command == command;
+            if is_it {
+                Answer::Error(ESHUTDOWN)
+            } else {
+                Answer::Right
+            }
+        });
+        client.begin_read(4000 * BLOCK, BLOCK as u32).unwrap();
+        client.begin_write(BLOCK, &contents(8)).unwrap();
+        client.begin_flush().unwrap();
+        for _ in 0..3 {
+            client.reply().unwrap();
+        }
+        until_shut_out(&daemon);
+        stays_shut_out(&scratch, &server, &daemon);
+    }
+}
+
+/// The first thing that a host does when its server returns is to read.
+#[test]
+fn a_host_that_was_shut_out_while_its_server_was_away_learns_it() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch.path("server"), image());
+    let daemon = daemon(&scratch, "writeback");
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    client.write(0, &contents(7));
+    let mut is_cut = false;
+    server.answer_by(move |request| {
+        if !is_cut && request.command == READ {
+            is_cut = true;
+            return Answer::Cut(0);
+        }
+        match request.command {
+            READ => Answer::Error(ESHUTDOWN),
+            _ => Answer::Right,
+        }
+    });
+    assert_ne!(error_of_read(&mut client, 4000), 0);
+    until_shut_out(&daemon);
+    stays_shut_out(&scratch, &server, &daemon);
+}
+
+/// Cut in each part of a reply: before it, in its header, behind it, in its data.
+#[test]
+fn an_answer_that_breaks_off_is_asked_for_again() {
+    for command in [READ, WRITE, FLUSH] {
+        for at in [0, 3, 4, 9, 15, 16, 17, 2000] {
+            let scratch = Scratch::new();
+            let server = Server::start(&scratch.path("server"), image());
+            let daemon = daemon(&scratch, "passthrough");
+            let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+            let mut is_cut = false;
+            server.answer_by(move |request| {
+                let cuts = !is_cut && request.command == command;
+                is_cut |= cuts;
+                if cuts { Answer::Cut(at) } else { Answer::Right }
+            });
+            client.write(BLOCK, &contents(8));
+            client.flush();
+            let what = format!("{command} cut at {at}");
+            let found = client.read(3000 * BLOCK, 4 * BLOCK as u32);
+            let expected: Vec<u8> = (3000..3004).flat_map(contents).collect();
+            assert!(found == expected, "{what}");
+            assert!(client.read(BLOCK, BLOCK as u32) == contents(8), "{what}");
+            until("the daemon to notice", || daemon.log().contains("is gone"));
+            let written = server.contents();
+            assert!(written[BLOCK as usize..][..BLOCK as usize] == contents(8));
+            assert!(written[..BLOCK as usize] == contents(0), "{what}");
+            drop(client);
+            daemon.stop();
+        }
+    }
+}
