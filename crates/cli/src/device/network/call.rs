@@ -12,6 +12,9 @@ use super::stream::Stream;
 /// The longest range of a request without data, in bytes.
 pub(super) const LONGEST_RANGE_BYTES: u32 = 128 << 20;
 
+/// The protocol's number for a server that shuts down, and librbd's for a client that was shut out.
+pub(super) const NBD_ESHUTDOWN: u32 = 108;
+
 /// The error of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
@@ -26,6 +29,8 @@ pub(super) struct Caller<'a> {
     pub(super) stream: &'a mut Stream,
     pub(super) answers: &'a mut Answers,
     pub(super) export: OpenExport,
+    /// The server has answered that this host is shut out.
+    pub(super) is_shut_out: bool,
 }
 
 impl Caller<'_> {
@@ -94,7 +99,10 @@ impl Caller<'_> {
             .map_err(|_| Failed::Lost)?;
         match self.answer(into).map_err(|_| Failed::Lost)? {
             0 => Ok(()),
-            error => Err(Failed::Refused(error)),
+            error => {
+                self.is_shut_out |= error == NBD_ESHUTDOWN;
+                Err(Failed::Refused(error))
+            }
         }
     }
 

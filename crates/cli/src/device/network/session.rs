@@ -16,7 +16,7 @@ use forebay_io::{Event, RealDevice, Remote, RemoteFacts, RemoteJob, RemoteKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::call::{Caller, Failed};
+use super::call::{Caller, Failed, NBD_ESHUTDOWN};
 use super::connect::connect;
 use super::jobs::{Answered, Jobs, change_of};
 use super::samples::Samples;
@@ -85,8 +85,8 @@ pub(crate) fn is_there(path: &Path) -> bool {
 /// Opens an export, with every check that comes before anything is written.
 pub(crate) fn open(path: &Path, name: &str, read_only: bool) -> Result<Arc<RealDevice>> {
     let uri = ExportUri::parse(name)?;
-    let (mut stream, export) = connect(&uri, true, ANSWER_LIMIT)
-        .with_context(|| format!("cannot open the export {name}"))?;
+    let (mut stream, export) =
+        connect(&uri, ANSWER_LIMIT).with_context(|| format!("cannot open the export {name}"))?;
     check(&uri, &export, read_only).with_context(|| format!("cannot use the export {name}"))?;
     stream.set_limit(Some(ANSWER_LIMIT.max(uri.timeout)))?;
     let mut answers = Answers::default();
@@ -94,6 +94,7 @@ pub(crate) fn open(path: &Path, name: &str, read_only: bool) -> Result<Arc<RealD
         stream: &mut stream,
         answers: &mut answers,
         export,
+        is_shut_out: false,
     };
     let samples = Samples::take(&mut caller, export.block_bytes)
         .with_context(|| format!("cannot read the export {name}"))?;
@@ -472,7 +473,7 @@ impl Session {
     /// Connects, compares the export with the earlier one, and sends again what it
     /// may have forgotten (I26).
     fn reconnected(&mut self) -> Result<Link> {
-        let (mut stream, export) = connect(&self.uri, true, ANSWER_LIMIT)?;
+        let (mut stream, export) = connect(&self.uri, ANSWER_LIMIT)?;
         check(&self.uri, &export, false)?;
         let before = &self.facts;
         if export.size_bytes < before.size_bytes || export.block_bytes > before.block_bytes {
@@ -494,34 +495,40 @@ impl Session {
             stream: &mut stream,
             answers: &mut answers,
             export: of_samples,
+            is_shut_out: false,
         };
-        let fits = self.samples.fit(&mut caller);
-        if !fits.context("cannot read the export")? {
-            bail!("the export is another one, or somebody else wrote to it");
-        }
-        let mut is_fenced = false;
-        let mut is_doubtful = false;
-        for change in self.resend.to_send() {
-            match caller.send_again(change) {
-                Ok(()) => {}
-                Err(Failed::Lost) => bail!("the connection broke while changes were sent again"),
-                Err(Failed::Refused(NBD_ESHUTDOWN)) => is_fenced = true,
-                Err(Failed::Refused(_)) => is_doubtful = true,
-            }
-            if is_fenced {
-                break;
-            }
-        }
-        if is_fenced {
+        let sent_again = self.check_and_send_again(&mut caller);
+        if caller.is_shut_out {
             self.fence();
             bail!("the server has shut this host out");
         }
+        let is_doubtful = sent_again?;
         if is_doubtful {
             self.resend.doubt();
         }
         stream.set_limit(None)?;
         stream.set_nonblocking()?;
         Ok(Link::new(stream, answers, export))
+    }
+
+    /// Says whether the server refused a change. Ends early if it has shut this host out.
+    fn check_and_send_again(&self, caller: &mut Caller) -> Result<bool> {
+        let fits = self.samples.fit(caller);
+        if !fits.context("cannot read the export")? {
+            bail!("the export is another one, or somebody else wrote to it");
+        }
+        let mut is_doubtful = false;
+        for change in self.resend.to_send() {
+            match caller.send_again(change) {
+                Ok(()) => {}
+                Err(Failed::Lost) => bail!("the connection broke while changes were sent again"),
+                Err(Failed::Refused(_)) => is_doubtful = true,
+            }
+            if caller.is_shut_out {
+                break;
+            }
+        }
+        Ok(is_doubtful)
     }
 
     fn wait(&self) {
@@ -556,9 +563,6 @@ impl Session {
         }
     }
 }
-
-/// The protocol's number for a server that shuts down, and librbd's for a client that was shut out.
-const NBD_ESHUTDOWN: u32 = 108;
 
 /// The protocol's errors have the numbers of Linux.
 fn errno_of(error: u32) -> i32 {

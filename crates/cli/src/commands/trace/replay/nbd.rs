@@ -57,7 +57,7 @@ pub(super) fn open(uri: &str, read_only: bool, depth: u16) -> Result<Target> {
 }
 
 fn connect(place: &ExportUri) -> Result<(Stream, OpenExport)> {
-    network::connect(place, false, CONNECT_TIMEOUT)
+    network::connect(place, CONNECT_TIMEOUT)
 }
 
 struct Connection {
