@@ -113,6 +113,14 @@ impl Cluster {
         server
     }
 
+    /// Runs a command that stays, as somebody types it on a host of the cluster.
+    pub(crate) fn shell(&self, command: &str, name: &str) -> Process {
+        let mut shell = on_this(&self.scratch, "setpriv");
+        let text = format!("exec {command}");
+        shell.args(["--pdeathsig", "KILL", "bash", "-c", &text]);
+        spawn(&self.scratch, &mut shell, name)
+    }
+
     /// The bytes of an image, read by Ceph's own tool.
     pub(crate) fn export(&self, image: &str) -> Vec<u8> {
         let file = self.scratch.text("export");

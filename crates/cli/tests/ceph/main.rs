@@ -8,7 +8,9 @@ mod support;
 
 mod cluster;
 
+mod fenced;
 mod kills;
+mod recipe;
 
 /// The number of kills: `CEPH_ROUNDS`, if it is set.
 fn rounds() -> u64 {
