@@ -3,46 +3,14 @@
 
 mod support;
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use support::nbd::Client;
+use support::nbdkit::Server;
 use support::{Daemon, MIB, Scratch, forebay_says, installed, until};
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 32 * MIB;
-
-/// A server that ends with its test.
-struct Server(Child);
-
-impl Server {
-    fn nbdkit(scratch: &Scratch, arguments: &[&str]) -> Server {
-        let socket = scratch.path("server");
-        // What a killed server leaves behind.
-        let _ = std::fs::remove_file(&socket);
-        let child = Command::new("nbdkit")
-            .args(["--foreground", "--exit-with-parent", "--unix"])
-            .arg(&socket)
-            .args(arguments)
-            .current_dir(scratch.path("."))
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("nbdkit");
-        until("the server to listen", || socket.exists());
-        Server(child)
-    }
-
-    fn kill(&mut self) {
-        self.0.kill().expect("a server that runs");
-        self.0.wait().expect("its end");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn uri(scratch: &Scratch, more: &str) -> String {
     format!("nbd+unix:///disk?socket={}{more}", scratch.text("server"))
@@ -278,7 +246,7 @@ fn qemu_nbd_is_a_server_too() {
         .arg(scratch.path("image"))
         .spawn()
         .expect("qemu-nbd");
-    let _server = Server(child);
+    let _server = Server::of(child);
     until("the server to listen", || socket.exists());
     let daemon = daemon(&scratch, "writeback", "");
     let mut client = Client::connect(&scratch.path("nbd")).unwrap();

@@ -2,12 +2,14 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod browser;
+pub(crate) mod certificates;
 pub(crate) mod fio;
 pub(crate) mod http;
 pub(crate) mod machine;
 pub(crate) mod manager;
 pub(crate) mod model;
 pub(crate) mod nbd;
+pub(crate) mod nbdkit;
 pub(crate) mod openmetrics;
 pub(crate) mod power;
 pub(crate) mod server;
