@@ -165,7 +165,7 @@ fn a_host_that_was_shut_out_while_its_server_was_away_learns_it() {
     stays_shut_out(&scratch, &server);
 }
 
-/// Cut in each part of a reply: before it, in its header, behind it, in its data.
+/// I26, cut in each part of a reply: before it, in its header, behind it, in its data.
 #[test]
 fn an_answer_that_breaks_off_is_asked_for_again() {
     for command in [READ, WRITE, FLUSH] {
