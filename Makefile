@@ -88,9 +88,8 @@ power-cuts: packages
 
 # A cluster of Ceph on loopback, which the test starts and ends. 200 MB of packages.
 CEPH_PACKAGES := ceph-mon ceph-osd ceph-common qemu-utils qemu-block-extra e2fsprogs
-ceph: packages
-	dpkg -s $(CEPH_PACKAGES) > /dev/null 2>&1 || { apt-get update -q && \
-		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $(CEPH_PACKAGES); }
+ceph:
+	@ci/packages $(CEPH_PACKAGES)
 	CEPH_ROUNDS=$(or $(ROUNDS),100) cargo test --locked -p forebay --test ceph -- --nocapture --test-threads=1
 
 # Everything that takes bytes from outside, one surface after the other.
