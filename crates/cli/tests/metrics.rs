@@ -101,11 +101,11 @@ fn metrics_say_what_clients_did() {
         let counted = volume(&format!("count{}}}", of_volume(labels)));
         assert_eq!(counted, count, "{labels}: {metrics}");
     }
-    // A read of a disk takes longer than half a millisecond.
-    let quick = volume(&format!("bucket{},le=\"0.000524288\"}}", of_volume(miss)));
+    // A disk takes 50 µs for the command alone, and hardly more where the sector comes by just then.
+    let quick = volume(&format!("bucket{},le=\"0.000032768\"}}", of_volume(miss)));
     assert_eq!(quick, 0.0, "{metrics}");
     let sum = volume(&format!("sum{}}}", of_volume(miss)));
-    assert!((0.0005..60.0).contains(&sum), "{sum}");
+    assert!((0.00005..60.0).contains(&sum), "{sum}");
 
     let exported: BTreeSet<String> = metrics
         .lines()
