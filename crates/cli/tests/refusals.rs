@@ -94,7 +94,7 @@ fn values_that_make_no_sense_are_wrong_usage() {
         (&[], "--ublk"),
         (
             &["--nbd", "unix:x", "--dirty-low", "90", "--cache", "c"],
-            "dirty limits",
+            "must be at most dirty-high",
         ),
         (&["--nbd", "unix:x", "--memory", "1M"], "32 MiB"),
         (&["--nbd", "unix:x", "--threads", "0"], "threads"),
@@ -150,8 +150,8 @@ fn configuration_errors_point_at_their_line() {
             &["line 6", "two volumes are called `a`"],
         ),
         (
-            "[cache]\ndevice = \"c\"\n[settings]\ndirty-low = 80\n[nbd]\nlisten = []\n[[volume]]\norigin = \"a\"\n",
-            &["line 4", "dirty limits"],
+            "[cache]\ndevice = \"c\"\n[settings]\ndirty-low = 88\n[nbd]\nlisten = []\n[[volume]]\norigin = \"a\"\n",
+            &["line 4", "must be at most dirty-high"],
         ),
         (
             "[cache]\ndevice = \"c\"\n[nbd]\nlisten = []\n[[volume]]\norigin = \"a\"\nmode = \"fast\"\n",
