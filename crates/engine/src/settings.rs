@@ -205,7 +205,7 @@ pub struct Settings {
     /// The longest time that an entry may stay in memory.
     pub record_delay: Nanos,
     /// The number of write-back operations that may be in flight when the origin has nothing else
-    /// to do.
+    /// to do. Together they have the bytes of a quarter as many of the longest runs.
     pub writeback_depth: u16,
     /// The longest run written back in one operation, in bytes.
     pub writeback_run_bytes: u32,
@@ -258,7 +258,18 @@ impl Default for Settings {
     }
 }
 
+/// Of the longest runs so many fewer are in flight. More bytes make no disk faster, and a client that
+/// comes back finds them in the disk's own cache: 32 MiB for a fifth of a second.
+pub const FEWER_LONG_RUNS: u16 = 4;
+
 impl Settings {
+    /// The bytes of write-back that may be in flight: one run at least.
+    #[must_use]
+    pub fn writeback_most_bytes(&self) -> usize {
+        let runs = usize::from((self.writeback_depth / FEWER_LONG_RUNS).max(1));
+        runs * self.writeback_run_bytes as usize
+    }
+
     /// Checks that the values make sense together.
     ///
     /// # Errors

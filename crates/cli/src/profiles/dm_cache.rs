@@ -32,7 +32,7 @@ pub(super) const PROFILE: Profile = Profile {
             "`cleaner` is mode `passthrough` and write-back policy `cleaner`: all that is dirty is written back and nothing new comes in. The others change nothing: smq and mq rank blocks in many queues, for which a block would be written again at each step; `replacement` says what there is instead.";
         "migration_threshold": "sectors of 512 bytes; 0 is not possible here", Taken("2048"),
             number(1, MOST).times(512).sets("writeback-bytes={}"),
-            "Write-back in flight, 64 KiB to 256 MiB. Promotions are not limited: they cost no read of the origin that was not asked for.";
+            "Write-back in flight, 64 KiB to 64 MiB. Promotions are not limited: they cost no read of the origin that was not asked for.";
         "sequential_threshold": "a number of requests", IGNORED_THERE;
         "random_threshold": "a number of requests", IGNORED_THERE;
         "read_promote_adjustment": "a number", IGNORED_THERE;

@@ -25,8 +25,8 @@ pub(super) const PROFILE: Profile = Profile {
             "Write-back begins above it.";
         "low_watermark": "percent, 0 to 100", "write-back ends at the share of dirty data at which it begins; there is no second mark";
         "writeback_jobs": "blocks of 4 KiB; 0 for any number", Taken("0"),
-            number(0, MOST).zero("writeback-bytes=268435456").times(4096).sets("writeback-bytes={}"),
-            "Write-back in flight, 64 KiB to 256 MiB.";
+            number(0, MOST).zero("writeback-bytes=67108864").times(4096).sets("writeback-bytes={}"),
+            "Write-back in flight, 64 KiB to 64 MiB.";
         "autocommit_time": "milliseconds, 1 to 3600000", Taken("1000"),
             number(1, 3_600_000).sets("record-delay={}ms"),
             "An entry waits no longer in memory unless a flush comes first, as there.";

@@ -42,7 +42,7 @@ pub(super) const PROFILE: Profile = Profile {
             "Data that is dirty for so long is written back. flashcache counts from the last use of a block, Forebay from when it was written.";
         "max_clean_ios_total": "writes of 4 KiB", Left("4"),
             number(1, MOST).times(4096).sets("writeback-bytes={}"),
-            "Write-back in flight, 64 KiB to 256 MiB; the profile leaves that to Forebay.";
+            "Write-back in flight, 64 KiB to 64 MiB; the profile leaves that to Forebay.";
         "lru_promote_thresh": "hits", Left("2"),
             number(1, 65_535).within(1, 3, "{} hits are taken as {}").sets("promotion-hits={}"),
             "So many hits move a block to the stream of those that proved themselves, 3 at most; the profile leaves that to Forebay.";

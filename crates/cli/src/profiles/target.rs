@@ -1,6 +1,6 @@
 //! The target of foreign settings.
 
-use forebay_engine::{Mode, Settings};
+use forebay_engine::{FEWER_LONG_RUNS, Mode, Settings};
 
 use crate::settings;
 
@@ -112,14 +112,15 @@ impl Target {
     pub(super) fn set_writeback_bytes(&mut self, bytes: u64) {
         let (least, most) = WRITEBACK_RUN_BYTES;
         let run = bytes.clamp(least, most) / least * least;
-        let depth = (bytes / run).clamp(WRITEBACK_DEPTH.0, WRITEBACK_DEPTH.1);
+        let depth = (bytes / run * u64::from(FEWER_LONG_RUNS)).clamp(WRITEBACK_DEPTH.0, WRITEBACK_DEPTH.1);
         self.settings.writeback_run_bytes = run as u32;
         self.settings.writeback_depth = depth as u16;
-        if bytes < run || bytes > run * WRITEBACK_DEPTH.1 {
+        let taken = self.settings.writeback_most_bytes() as u64;
+        if bytes < run || bytes >= taken + run {
             self.notes.push(format!(
                 "{} of write-back at once are taken as {}",
                 crate::units::size(bytes),
-                crate::units::size(run * depth)
+                crate::units::size(taken)
             ));
         }
     }

@@ -153,7 +153,7 @@ fn units_are_those_of_the_other_cache() {
             sectors.settings.writeback_depth,
             sectors.settings.writeback_run_bytes
         ),
-        (4, 1 << 20)
+        (16, 1 << 20)
     );
     let millis = applied(
         "dm-writecache",
@@ -168,7 +168,7 @@ fn units_are_those_of_the_other_cache() {
             millis.settings.writeback_depth,
             millis.settings.writeback_run_bytes
         ),
-        (1, 256 << 10)
+        (4, 256 << 10)
     );
     let kib = applied(
         "open-cas",

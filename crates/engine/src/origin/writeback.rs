@@ -259,6 +259,7 @@ impl Origin {
         let mut looked = false;
         // Stripes are longer than runs; together they take no more memory.
         let most_bytes = depth as usize * store.settings.writeback_run_bytes as usize;
+        let most_bytes = most_bytes.min(store.settings.writeback_most_bytes());
         while self.writeback.in_flight < depth
             && self.writeback.in_flight_bytes < most_bytes
             && self.pressure_allows(pressure)
