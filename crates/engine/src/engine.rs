@@ -209,6 +209,7 @@ impl Engine {
             } => self.store.seal_done(segment, which, buf, result, memory),
             Op::CacheFlush => self.cache_flushed(now, result, memory),
             Op::OriginFlush(volume) => self.origin_flush_done(now, volume, result, memory),
+            Op::HitFromOrigin(read) => self.hit_from_origin_done(now, read, result, memory),
             Op::MissRead(read) => self.miss_read_done(now, read, result, memory),
             Op::DoubtfulRead(read) => self.doubtful_read_done(now, *read, memory),
             Op::PromoteOneRead(promotion, reader) => {

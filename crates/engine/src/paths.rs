@@ -5,6 +5,7 @@ pub(crate) mod buffered;
 mod counts;
 pub(crate) mod flush;
 mod held;
+pub(crate) mod hit_from_origin;
 pub(crate) mod promote;
 pub(crate) mod promote_one;
 pub(crate) mod read;

@@ -109,6 +109,8 @@ pub enum Bug {
     FrozenEarly,
     /// I26: an origin that returned is believed to have kept what was written to it.
     ReconnectBelieved,
+    /// I1: what the origin brings for a hit counts, whether or not it has the cached blocks.
+    OriginBelieved,
 }
 
 impl Bug {
@@ -136,7 +138,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 51] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 52] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -188,6 +190,7 @@ impl Bug {
         (Bug::AwayWritten, "I25", "away-written"),
         (Bug::FrozenEarly, "I27", "frozen-early"),
         (Bug::ReconnectBelieved, "I26", "reconnect-believed"),
+        (Bug::OriginBelieved, "I1", "origin-believed"),
     ];
 }
 

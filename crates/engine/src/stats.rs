@@ -124,6 +124,8 @@ pub struct Stats {
     pub evicted_blocks: u64,
     /// Evicted blocks that were read where they had been, and are among the hits.
     pub victim_reads: u64,
+    /// Clean blocks that were read from the origin, which answered sooner; they are among the hits.
+    pub blocks_hit_on_origin: u64,
     /// Blocks read from the cache device before anyone asked for them.
     pub blocks_read_ahead: u64,
     /// Of these, how many were asked for then; they are among the hits.

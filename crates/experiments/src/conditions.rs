@@ -7,6 +7,7 @@ use crate::invisible::InvisibleResult;
 use crate::jobs::JobResult;
 use crate::limit::LimitResult;
 use crate::memory::MemoryResult;
+use crate::reads::ReadsResult;
 use crate::through::ThroughResult;
 
 /// Cached reads while dirty data is written back, as a share of the same reads before.
@@ -22,6 +23,9 @@ const SORTED: f64 = 2.0;
 
 /// A burst into a cache full of clean blocks, as a share of the SSD's own speed.
 const BURST: f64 = 0.9;
+
+/// Long reads from both devices, as a share of those from the cache device alone.
+const BOTH: f64 = 0.98;
 
 /// A phase of a day, as a share of what the disk alone moves.
 const DAY_PHASE: f64 = 0.97;
@@ -65,6 +69,18 @@ pub fn missed_by_burst(result: &BurstResult) -> Option<String> {
     (ratio < BURST).then(|| {
         format!(
             "a burst into {mib} MiB of clean blocks, {load}, at {ratio:.3} of the SSD, not {BURST}"
+        )
+    })
+}
+
+/// The condition that long reads from both devices do not meet, in words.
+#[must_use]
+pub fn missed_by_reads(result: &ReadsResult) -> Option<String> {
+    let ratio = result.ratio();
+    (ratio < BOTH).then(|| {
+        let (name, kib, depth) = (result.origin_name, result.request_kib, result.depth);
+        format!(
+            "cached reads of {kib} KiB at depth {depth} over a {name} at {ratio:.3} of the cache device alone, not {BOTH}"
         )
     })
 }

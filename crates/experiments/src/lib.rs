@@ -23,12 +23,13 @@ pub mod published;
 mod quantile;
 pub mod raid;
 mod random;
+pub mod reads;
 pub mod report;
 pub mod through;
 pub mod writeback;
 
 pub use conditions::{
     missed_by_after, missed_by_burst, missed_by_day, missed_by_invisible, missed_by_jobs,
-    missed_by_limit, missed_by_memory, missed_by_through,
+    missed_by_limit, missed_by_memory, missed_by_reads, missed_by_through,
 };
 pub use load::{Limit, Load, Order, Outcome, Side};

@@ -7,7 +7,7 @@ use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{
     Limit, Load, Order, after, arrays, burst, day, invisible, limit, mail, memory, missed_by_after,
     missed_by_burst, missed_by_day, missed_by_invisible, missed_by_limit, missed_by_memory,
-    missed_by_through, raid, through,
+    missed_by_reads, missed_by_through, raid, reads, through,
 };
 use forebay_model::{Disk, DiskParameters, Ssd, SsdParameters};
 use forebay_virtual::{Cached, CpuCost, Setup};
@@ -125,6 +125,18 @@ fn a_burst_lands_on_the_ssd_where_the_cache_is_full_of_clean_blocks() {
     let results = burst::run(CpuCost::ENGINE, &[512 << 20], |_| ()).expect("a cache");
     let missed: Vec<_> = results.iter().filter_map(missed_by_burst).collect();
     assert_eq!(missed, Vec::<String>::new());
+}
+
+#[test]
+fn long_cached_reads_are_never_slower_from_both_devices_and_faster_with_many_in_flight() {
+    let results = reads::run(CpuCost::ENGINE, |_| ()).expect("a cache of 4 GiB");
+    let missed: Vec<_> = results.iter().filter_map(missed_by_reads).collect();
+    assert_eq!(missed, Vec::<String>::new());
+    let best = results
+        .iter()
+        .max_by(|a, b| a.ratio().total_cmp(&b.ratio()));
+    let best = best.expect("loads");
+    assert!(best.ratio() > 1.5, "{best:?}");
 }
 
 #[test]

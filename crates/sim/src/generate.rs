@@ -51,6 +51,11 @@ pub fn plan(seed: u64) -> Plan {
     if seed > UNFROZEN {
         freezes(&config, &mut steps, &mut Rng::of(seed, FREEZE_SALT));
     }
+    if seed > CACHE_ALONE {
+        config.origins_answer_hits = true;
+        let each = Rng::of(seed, HITS_SALT).percent(50);
+        config.settings.laboratory.each_hit_from_origin = each;
+    }
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -70,7 +75,12 @@ const STEADY: u64 = 18_000_000;
 /// The last seed of runs whose volumes are never frozen, likewise.
 const UNFROZEN: u64 = 19_000_000;
 
+/// The last seed of runs in which the cache alone answers hits, likewise.
+const CACHE_ALONE: u64 = 20_000_000;
+
 const GROWTH_SALT: u64 = 25;
+
+const HITS_SALT: u64 = 28;
 
 const FREEZE_SALT: u64 = 27;
 
@@ -388,6 +398,7 @@ fn config(rng: &mut Rng) -> Config {
         leftover: rng.percent(10),
         away_percent: 0,
         reconnects: 0,
+        origins_answer_hits: false,
         own_percent: 0,
         creation_cuts: (0..if rng.percent(10) {
             rng.between(1, 3)

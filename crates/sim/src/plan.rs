@@ -116,6 +116,8 @@ pub struct Config {
     pub away_percent: u64,
     /// Operations of an origin before which its server is started again, in ten thousand.
     pub reconnects: u32,
+    /// Origins may answer long reads of clean cached blocks.
+    pub origins_answer_hits: bool,
     /// Share of volumes with settings of their own, in percent.
     pub own_percent: u64,
     /// Creation is cut short after this many device operations, and tried again.
@@ -169,6 +171,7 @@ impl Default for Config {
             leftover: false,
             away_percent: 0,
             reconnects: 0,
+            origins_answer_hits: false,
             own_percent: 0,
             creation_cuts: Vec::new(),
             forgive_rot: true,

@@ -26,6 +26,7 @@ pub(crate) fn collect(counts: &mut Counts, engine: &Engine) {
     counts.add("throttled requests", stats.throttled_requests);
     counts.add("promotions overtaken", stats.promotions_overtaken);
     counts.add("victim reads", stats.victim_reads);
+    counts.add("blocks hit on the origin", stats.blocks_hit_on_origin);
     counts.add("blocks read ahead", stats.blocks_read_ahead);
     counts.add("blocks served ahead", stats.blocks_served_ahead);
     counts.add("fast writes requeued", stats.fast_writes_requeued);

@@ -79,6 +79,8 @@ fn every_planted_bug_is_found() {
                 Bug::ReconnectBelieved => 18_000_001,
                 // Volumes are frozen from here on.
                 Bug::FrozenEarly => 19_000_001,
+                // Origins answer hits from here on.
+                Bug::OriginBelieved => 20_000_001,
                 _ if bug.is_between_threads() => FIRST_WITH_THREADS,
                 _ => 1,
             };

@@ -101,6 +101,7 @@ impl Cached {
         let (mut engine, volume, mut memory) =
             new_shard(geometry, setup.settings, setup.origin_bytes, setup.mode)?;
         engine.set_stripe(volume, setup.stripe);
+        engine.set_origin_answers_hits(volume, true);
         let data = memory
             .alloc(MAX_REQUEST_BYTES as usize)
             .ok_or("no memory for requests")?;
@@ -147,6 +148,11 @@ impl Cached {
             self.engine.cache_times(),
             self.engine.origin_times(self.volume),
         )
+    }
+
+    /// Says whether the origin may answer hits; it may at first, as a block device's in the daemon.
+    pub fn set_origin_answers_hits(&mut self, may: bool) {
+        self.engine.set_origin_answers_hits(self.volume, may);
     }
 
     /// Starts or stops the drain of the volume.

@@ -112,7 +112,8 @@ impl Target {
     pub(super) fn set_writeback_bytes(&mut self, bytes: u64) {
         let (least, most) = WRITEBACK_RUN_BYTES;
         let run = bytes.clamp(least, most) / least * least;
-        let depth = (bytes / run * u64::from(FEWER_LONG_RUNS)).clamp(WRITEBACK_DEPTH.0, WRITEBACK_DEPTH.1);
+        let depth =
+            (bytes / run * u64::from(FEWER_LONG_RUNS)).clamp(WRITEBACK_DEPTH.0, WRITEBACK_DEPTH.1);
         self.settings.writeback_run_bytes = run as u32;
         self.settings.writeback_depth = depth as u16;
         let taken = self.settings.writeback_most_bytes() as u64;

@@ -229,6 +229,15 @@ impl Engine {
         }
     }
 
+    /// Says whether a volume's origin may answer long reads of clean cached blocks where it does so
+    /// sooner (docs/decisions/0038). Not before this is called: hits do not wait for a network.
+    pub fn set_origin_answers_hits(&mut self, slot: VolumeSlot, may: bool) {
+        let volume = self.store.volumes.get_mut(usize::from(slot.0));
+        if let Some(volume) = volume.and_then(Option::as_mut) {
+            volume.origin_answers_hits = may;
+        }
+    }
+
     fn renew_admission(&mut self) {
         let own = self.store.own_admissions();
         let slots = self.store.log.usable_slots();

@@ -69,7 +69,7 @@ impl Engine {
         self.finish_part(now, reader.request, Ok(()));
     }
 
-    fn read_where_it_is(
+    pub(super) fn read_where_it_is(
         &mut self,
         now: Nanos,
         volume: VolumeSlot,

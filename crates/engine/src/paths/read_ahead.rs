@@ -40,7 +40,12 @@ impl Engine {
         let first = run.key;
         let whole = run.skip_bytes == 0
             && run.dest.len_bytes as usize == usize::from(run.count) * self.store.block_bytes();
-        if !whole || !self.serve_ahead(now, index, request.volume, run, slot, memory) {
+        let is_ahead = whole && self.serve_ahead(now, index, request.volume, run, slot, memory);
+        let from_origin =
+            !is_ahead && whole && self.ends_sooner_on_origin(request.volume, &run, slot);
+        if from_origin {
+            self.read_hit_from_origin(now, index, request.volume, run, slot);
+        } else if !is_ahead {
             self.read_hit(now, index, request.volume, run, slot, memory);
         }
         if !whole || !is_first {
@@ -55,7 +60,7 @@ impl Engine {
         // With more than one request in progress the client keeps the device busy itself. Past the
         // cache, clean blocks there serve nobody.
         let is_due = self.ahead.in_row >= LEAST_IN_ROW && self.requests.len() <= 1;
-        if is_due && !reading.passthrough {
+        if is_due && !reading.passthrough && !from_origin {
             self.read_ahead(now, end, blocks, memory);
         }
     }
@@ -198,7 +203,7 @@ impl Engine {
         self.start_hit_read(read);
     }
 
-    fn is_what_is_stored(&self, slot: Slot, bytes: &[u8]) -> bool {
+    pub(super) fn is_what_is_stored(&self, slot: Slot, bytes: &[u8]) -> bool {
         let mut blocks = bytes.chunks_exact(self.store.block_bytes()).zip(slot.0..);
         blocks.all(|(block, slot)| crc32c::crc32c(block) == self.store.index.checksum(Slot(slot)))
     }

@@ -13,6 +13,8 @@ pub struct Laboratory {
     pub steady: bool,
     /// `adaptive` may be eager.
     pub eager: bool,
+    /// Origins that may answer hits answer each of several clean blocks, sooner or not.
+    pub each_hit_from_origin: bool,
     /// The number of misses that another variant has to save before `adaptive` takes it.
     pub margin_misses: u32,
 }
@@ -24,6 +26,7 @@ impl Default for Laboratory {
             renewals_below: true,
             steady: true,
             eager: true,
+            each_hit_from_origin: false,
             margin_misses: 16,
         }
     }

@@ -4,6 +4,7 @@
 //! A figure forgets: each new one counts a fixed share of it. Short transfers are sampled, so that
 //! a hit pays next to nothing for it.
 
+mod long_reads;
 mod long_run;
 
 use long_run::LongRun;
@@ -99,6 +100,8 @@ struct Window {
     bytes: u64,
     /// When a transfer last ended.
     ended_at: Nanos,
+    /// When the rate was last taken.
+    rated_at: Option<Nanos>,
 }
 
 impl Window {
@@ -128,7 +131,13 @@ impl Window {
         let seconds = self.busy.0.max(1) as f64 / 1e9;
         let rate = (self.bytes as f64 / seconds) as u64;
         (self.bytes, self.busy) = (0, Nanos(0));
+        self.rated_at = Some(now);
         Some(rate.max(1))
+    }
+
+    /// Whether the rate was taken lately.
+    fn rate_is_fresh(&self, now: Nanos) -> bool {
+        self.rated_at.is_some_and(|at| now.since(at) <= STALE)
     }
 }
 
@@ -198,6 +207,9 @@ struct Known {
     long_run: LongRun,
     /// Bytes of long transfers in flight.
     queued_bytes: u64,
+    /// The time by which a long read takes longer that finds the device idle, as an average: a disk
+    /// seeks, and the rate of a stream does not show it.
+    seek: Nanos,
 }
 
 impl Known {
@@ -228,6 +240,8 @@ struct Timed {
     len_bytes: u64,
     device: Device,
     transfer: Transfer,
+    /// No other of its kind was in flight.
+    was_idle: bool,
 }
 
 /// The devices of a shard.
@@ -271,8 +285,10 @@ impl Times {
         if transfer == Transfer::Flush {
             self.known(device).flushes.begins(now);
         }
+        let mut was_idle = false;
         if is_long(transfer) {
             let known = self.known(device);
+            was_idle = known.windows[transfer as usize].in_flight == 0;
             known.queued_bytes += len_bytes;
             known.windows[transfer as usize].begins(now);
         }
@@ -285,6 +301,7 @@ impl Times {
             len_bytes,
             device,
             transfer,
+            was_idle,
         });
         OpId(op.0 | OpId::TIMED)
     }
@@ -342,6 +359,9 @@ impl Times {
             return;
         }
         known.queued_bytes -= timed.len_bytes;
+        if timed.transfer == Transfer::LongRead && timed.was_idle {
+            known.note_seek(Nanos(took), timed.len_bytes);
+        }
         let is_first = known.times.kinds[kind].bytes_per_second == 0;
         if let Some(rate) = known.windows[kind].ends(now, timed.len_bytes, is_first) {
             let times = &mut known.times.kinds[kind];

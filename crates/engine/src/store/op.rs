@@ -21,6 +21,8 @@ pub(crate) enum Op {
     CacheFlush,
     OriginFlush(VolumeSlot),
     HitRead(HitRead),
+    /// Of clean blocks, which the origin answers sooner.
+    HitFromOrigin(HitRead),
     MissRead(MissRead),
     /// A read whose answer does not count, with its former purpose.
     DoubtfulRead(Box<Op>),

@@ -66,6 +66,8 @@ pub(crate) struct Volume {
     waited_at: Option<Nanos>,
     /// The stripe of its origin, if that has one.
     stripe: Option<Stripe>,
+    /// Its origin may answer hits.
+    pub(crate) origin_answers_hits: bool,
     /// When a client last wrote to the origin.
     wrote_at: Option<Nanos>,
     pub(crate) foreground_reads: u32,
@@ -129,6 +131,7 @@ impl Volume {
             writes: SequentialDetector::default(),
             waited_at: None,
             stripe: None,
+            origin_answers_hits: false,
             wrote_at: None,
             foreground_reads: 0,
             foreground_writes: 0,

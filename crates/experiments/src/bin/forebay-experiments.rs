@@ -8,12 +8,12 @@ use forebay_experiments::jobs::{self, JobResult, JobsOptions};
 use forebay_experiments::report::{self, Everything};
 use forebay_experiments::{
     after, arrays, burst, crossvalidate, day, invisible, limit, mail, memory, policies, raid,
-    through, writeback,
+    reads, through, writeback,
 };
 use forebay_virtual::CpuCost;
 
 const USAGE: &str =
-    "usage: forebay-experiments [jobs] [limit] [burst] [after] [invisible] [through] [memory] [mail] [raid] [arrays] [writeback] [day] [options]
+    "usage: forebay-experiments [jobs] [limit] [burst] [reads] [after] [invisible] [through] [memory] [mail] [raid] [arrays] [writeback] [day] [options]
        forebay-experiments policies --help
   which to run; all without a name
   --markdown FILE  replace the tables in this document, between its marks
@@ -94,8 +94,8 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
-            "jobs" | "limit" | "burst" | "after" | "invisible" | "through" | "memory" | "mail"
-            | "raid" | "arrays" | "writeback" | "day" => arguments.names.push(word),
+            "jobs" | "limit" | "burst" | "reads" | "after" | "invisible" | "through" | "memory"
+            | "mail" | "raid" | "arrays" | "writeback" | "day" => arguments.names.push(word),
             "--markdown" => arguments.markdown = Some(value()?),
             "--minutes" => arguments.minutes = Some(value()?),
             "--scale" => {
@@ -162,6 +162,10 @@ fn execute(arguments: &Arguments) -> Result<Vec<String>, String> {
     if wanted("burst") {
         let say = |result: &_| say(report::burst_line(result));
         all.burst = burst::run(CpuCost::ENGINE, &burst::CACHE_BYTES, say)?;
+    }
+    if wanted("reads") {
+        let say = |result: &_| say(report::reads_line(result));
+        all.reads = reads::run(CpuCost::ENGINE, say)?;
     }
     if wanted("after") {
         let result = after::run(CpuCost::NBD)?;

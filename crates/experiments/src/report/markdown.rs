@@ -63,6 +63,7 @@ pub fn markdown(all: &Everything) -> Result<String, String> {
         );
     }
     burst(&mut text, &all.burst);
+    super::reads::table(&mut text, &all.reads);
     after(&mut text, all.after.as_ref());
     super::invisible::table(&mut text, &all.invisible);
     through(&mut text, &all.through);

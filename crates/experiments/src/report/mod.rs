@@ -4,18 +4,20 @@ mod arrays;
 mod day;
 mod invisible;
 mod markdown;
+mod reads;
 mod writeback;
 
 pub use day::{day_line, day_minutes};
 pub use invisible::invisible_line;
 pub use markdown::{between_marks, markdown};
+pub use reads::reads_line;
 
 use crate::after::AfterResult;
 use crate::arrays::ArrayResult;
 use crate::burst::BurstResult;
 use crate::conditions::{
     missed_by_after, missed_by_burst, missed_by_day, missed_by_invisible, missed_by_jobs,
-    missed_by_limit, missed_by_memory, missed_by_through,
+    missed_by_limit, missed_by_memory, missed_by_reads, missed_by_through,
 };
 use crate::day::DayResult;
 use crate::invisible::InvisibleResult;
@@ -24,6 +26,7 @@ use crate::limit::LimitResult;
 use crate::mail::MailResult;
 use crate::memory::MemoryResult;
 use crate::raid::RaidResult;
+use crate::reads::ReadsResult;
 use crate::through::ThroughResult;
 use crate::writeback::PolicyResult;
 use forebay_virtual::CpuCost;
@@ -37,6 +40,8 @@ pub struct Everything {
     pub limit: Option<LimitResult>,
     /// Bursts into a cache full of clean blocks.
     pub burst: Vec<BurstResult>,
+    /// Long reads from both devices.
+    pub reads: Vec<ReadsResult>,
     /// A long write after random ones.
     pub after: Option<AfterResult>,
     /// Write-through beside the disk.
@@ -67,6 +72,7 @@ pub fn missed(all: &Everything) -> Vec<String> {
         .collect();
     missed.extend(all.limit.iter().flat_map(missed_by_limit));
     missed.extend(all.burst.iter().filter_map(missed_by_burst));
+    missed.extend(all.reads.iter().filter_map(missed_by_reads));
     missed.extend(all.after.iter().filter_map(missed_by_after));
     missed.extend(all.through.iter().filter_map(missed_by_through));
     missed.extend(all.invisible.iter().flat_map(missed_by_invisible));

@@ -323,6 +323,8 @@ impl World<'_> {
             }
             for engine in self.hosts.iter_mut().flat_map(|host| host.engines()) {
                 engine.set_stripe(VolumeSlot(at), stripes[usize::from(at)]);
+                engine
+                    .set_origin_answers_hits(VolumeSlot(at), self.plan.config.origins_answer_hits);
             }
             let is_away = away[usize::from(at)];
             let slot = if is_away {

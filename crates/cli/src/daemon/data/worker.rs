@@ -21,7 +21,8 @@ use forebay_engine::{
 };
 use forebay_frontend::nbd::ExportTable;
 use forebay_io::{
-    Arena, Carried, Completion, Done, Driver, DriverDevice, DriverError, Token, Uring, UringError,
+    Arena, Carried, Completion, DeviceKind, Done, Driver, DriverDevice, DriverError, Token, Uring,
+    UringError,
 };
 
 use super::adaptive_polling::AdaptivePolling;
@@ -257,8 +258,11 @@ impl Worker {
     fn route_volume(&mut self, slot: VolumeSlot, volume: ServedVolume) {
         let TimedDevice { device, emulation } = &volume.origin;
         let stripe = device.stripe();
-        self.engines()
-            .for_each(|engine| engine.set_stripe(slot, stripe));
+        let is_disk = device.kind() == DeviceKind::Block;
+        for engine in self.engines() {
+            engine.set_stripe(slot, stripe);
+            engine.set_origin_answers_hits(slot, is_disk);
+        }
         let device = self
             .driver
             .add_device(&mut self.ring, Arc::clone(device), emulation.as_ref());

@@ -90,6 +90,8 @@ counters! {
         evicted_blocks = evicted_blocks;
     victim_read_bytes, Blocks, "Hits that had been evicted and were still where they had been.":
         victim_blocks = victim_reads;
+    hit_on_origin_bytes, Blocks, "Hits that were clean and came from the origin, which ended sooner.":
+        blocks_hit_on_origin = blocks_hit_on_origin;
     read_ahead_bytes, Blocks, "Cached data that was read before anyone asked for it.":
         blocks_read_ahead = blocks_read_ahead;
     served_ahead_bytes, Blocks, "Hits that had been read before anyone asked for them.":
