@@ -13,6 +13,7 @@
 //! | [`same_device`] | which paths lead to the same device |
 //! | [`image_format`] | refusing image files that grow |
 //! | [`health`] | what a device says of its own life |
+//! | [`members`] | the members of an array |
 //! | [`holder`] | which daemon has a device that is in use |
 //! | [`network`] | origins behind a server of the NBD protocol |
 //! | [`shared_memory`] | crash journals and memory buffers, as files |
@@ -28,6 +29,7 @@ pub(crate) mod image_format;
 pub(crate) mod inspection;
 pub(crate) mod looked;
 pub(crate) mod lost;
+pub(crate) mod members;
 pub(crate) mod network;
 pub(crate) mod run_dir;
 pub(crate) mod same_device;

@@ -13,6 +13,8 @@ same "the service" active $(state forebay@ssd)
 same "the service at the next boot" enabled $(systemctl is-enabled forebay@ssd)
 is_served srv
 forebay status | grep -q 'stripe of the origin: 1 MiB' || fail "no stripe is shown: $(forebay status | tr '\n' ' ')"
+members_shown() { forebay status | grep -c '^    .* % busy, .* in flight, reads '; }
+until_is "members of the array in the status" 3 members_shown
 block recipes/mdadm.md 2 /etc/fstab
 check systemctl daemon-reload
 check mount /srv

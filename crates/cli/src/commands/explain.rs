@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::args::ControlArgs;
 use crate::client::Client;
-use crate::report::device_speed;
 use crate::report::status::{Bypass, Status};
+use crate::report::{device_speed, members};
 use crate::units;
 
 pub(crate) fn run(args: &ControlArgs) -> Result<()> {
@@ -112,6 +112,7 @@ fn write_page(page: &mut String, status: &Status) -> std::fmt::Result {
             )?;
         }
     }
+    write_slowest_members(page, status)?;
     let mut any = false;
     for (bypass, reason) in reasons(status) {
         any = true;
@@ -137,6 +138,26 @@ fn write_page(page: &mut String, status: &Status) -> std::fmt::Result {
     }
     if !any {
         writeln!(page, "Nothing bypassed the cache.")?;
+    }
+    Ok(())
+}
+
+/// Names members that hold up the arrays that they are in.
+fn write_slowest_members(page: &mut String, status: &Status) -> std::fmt::Result {
+    let origins = status.volumes.iter().map(|volume| {
+        let whole = format!("the origin of {}", volume.name);
+        (whole, &volume.origin_members)
+    });
+    let devices = status.cache.iter().flat_map(|cache| &cache.devices);
+    let devices = devices.map(|device| (device.path.clone(), &device.members));
+    for (whole, members) in origins.chain(devices) {
+        if let Some(slowest) = members::slowest(members) {
+            writeln!(
+                page,
+                "The members of {whole} wait for {}: the others have time to spare.",
+                slowest.in_words(),
+            )?;
+        }
     }
     Ok(())
 }

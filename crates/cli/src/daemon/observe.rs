@@ -6,6 +6,7 @@
 //! | [`history`], [`events`] | the last hour, in memory |
 //! | [`sampler`] | a sample for the history each second |
 //! | [`health`] | what the cache's devices say of their life |
+//! | [`members`] | what the members of arrays do |
 //! | [`hook`] | an administrator's program that hears of each event |
 //! | [`failing`], [`shortened`] | devices that fail, and files that are not what they were |
 //! | [`taps`] | taps in all threads |
@@ -23,6 +24,7 @@ mod heat;
 pub(super) mod history;
 pub(super) mod hook;
 pub(super) mod http;
+pub(super) mod members;
 mod record;
 pub(super) mod recordings;
 mod report;

@@ -23,6 +23,7 @@ use super::observe::followed::Advisers;
 use super::observe::health::Health;
 use super::observe::history::History;
 use super::observe::http::address::Dashboard;
+use super::observe::members::Members;
 use super::observe::recordings::Recordings;
 use crate::config::Plan;
 use crate::device::attach::{Origin, Surroundings};
@@ -174,6 +175,8 @@ pub(in crate::daemon) struct Daemon {
     pub(in crate::daemon) failing: Arc<Failing>,
     /// Of the cache's devices.
     pub(in crate::daemon) health: Health,
+    /// Of the arrays among all devices.
+    pub(in crate::daemon) members: Members,
     /// The cache's name among those of this machine.
     pub(in crate::daemon) name: String,
     pub(in crate::daemon) dashboard: Dashboard,

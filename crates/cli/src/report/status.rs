@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::profiles::Profile;
 use crate::report::device_speed::DeviceSpeed;
 use crate::report::health::DeviceHealth;
+use crate::report::members::MemberLoad;
 use crate::report::trouble::Trouble;
 use crate::settings;
 use crate::units::{duration, share, size};
@@ -176,6 +177,9 @@ pub(crate) struct CacheDeviceStatus {
     /// Null if it is not known.
     #[serde(default)]
     pub(crate) health: Option<DeviceHealth>,
+    /// Its members, if it is an array.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) members: Vec<MemberLoad>,
 }
 
 /// The cache.
@@ -273,6 +277,9 @@ pub(crate) struct VolumeStatus {
     /// The speed of its origin, learnt from its operations.
     #[serde(default)]
     pub(crate) origin_speed: DeviceSpeed,
+    /// The members of its origin, if that is an array.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) origin_members: Vec<MemberLoad>,
     /// Durations of its requests since it is served.
     #[serde(default)]
     pub(crate) read_latency: Latency,
@@ -494,6 +501,7 @@ pub(crate) fn example() -> Status {
             dirty_bytes: 8 << 20,
             stripe_bytes: None,
             origin_speed: DeviceSpeed::new(),
+            origin_members: Vec::new(),
             read_latency: Latency::default(),
             read_hit_latency: Latency::default(),
             read_miss_latency: Latency::default(),

@@ -28,6 +28,7 @@ use crate::daemon::observe::followed::Advisers;
 use crate::daemon::observe::health::Health;
 use crate::daemon::observe::history::History;
 use crate::daemon::observe::http::address::Dashboard;
+use crate::daemon::observe::members::Members;
 use crate::daemon::observe::recordings::Recordings;
 use crate::daemon::observe::{advice, health, hook, http, sampler};
 use crate::daemon::state::{Admin, AwayVolume, Daemon};
@@ -239,6 +240,7 @@ fn start_serving(plan: Plan, saves: bool) -> Result<Serving> {
         events,
         failing,
         health: Health::default(),
+        members: Members::default(),
         name: plan.cache_name(),
         dashboard: Dashboard::default(),
         control_path,

@@ -9,7 +9,6 @@ use super::shortened;
 use crate::daemon::control::block_devices::whole_blocks_bytes;
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
-use crate::daemon::observe::health::Health;
 use crate::daemon::state::{AwayVolume, CacheSide, Daemon};
 use crate::device::cache_storage;
 use crate::report::device_speed::{self, DeviceSpeed};
@@ -92,7 +91,7 @@ fn count<'a>(names: impl Iterator<Item = &'a &'static str>) -> BTreeMap<String, 
 }
 
 /// The devices of a cache, and how much of each it uses.
-fn devices_of(cache: &CacheSide, health: &Health) -> Vec<CacheDeviceStatus> {
+fn devices_of(daemon: &Daemon, cache: &CacheSide) -> Vec<CacheDeviceStatus> {
     let superblock = cache.superblock();
     let geometry = &superblock.geometry;
     let devices = cache.storage.devices().map(|(number, storage)| {
@@ -105,7 +104,8 @@ fn devices_of(cache: &CacheSide, health: &Health) -> Vec<CacheDeviceStatus> {
             path: storage.device().path().display().to_string(),
             size_bytes: storage.device().size_bytes(),
             used_bytes: used.sum(),
-            health: health.of(storage.device().path()),
+            health: daemon.health.of(storage.device().path()),
+            members: daemon.members.of(storage.device().path()),
         }
     });
     devices.collect()
@@ -149,6 +149,7 @@ fn away(volume: &AwayVolume, parts: &[Part], block_bytes: u64) -> VolumeStatus {
         dirty_bytes: own().map(|part| part.dirty_blocks).sum::<u64>() * block_bytes,
         stripe_bytes: None,
         origin_speed: DeviceSpeed::new(),
+        origin_members: Vec::new(),
         read_latency: Latency::default(),
         read_hit_latency: Latency::default(),
         read_miss_latency: Latency::default(),
@@ -183,6 +184,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
             VolumeStatus {
                 stripe_bytes: volume.device.stripe().map(|stripe| stripe.len_bytes()),
                 origin_speed: origin_speed(&parts, volume.slot),
+                origin_members: daemon.members.of(volume.device.path()),
                 read_latency: Latency::of(&times.read()),
                 read_hit_latency: Latency::of(&times.read_hit),
                 read_miss_latency: Latency::of(&times.read_miss),
@@ -220,7 +222,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         .collect();
     let cache = admin.cache.as_ref().map(|cache| CacheStatus {
         device: cache_storage::names(&cache.storage),
-        devices: devices_of(cache, &daemon.health),
+        devices: devices_of(daemon, cache),
         id: cache.superblock().id.to_string(),
         epoch: cache.superblock().epoch,
         block_bytes: cache.superblock().geometry.block_bytes,

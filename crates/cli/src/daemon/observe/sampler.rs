@@ -1,5 +1,6 @@
 //! A sample for the history each second, and what a status has from it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,16 @@ impl Daemon {
         Ok(self.complete(report::measured(self)?.0))
     }
 
+    /// The paths of all origins and cache devices.
+    fn device_paths(&self) -> impl Iterator<Item = PathBuf> {
+        let admin = self.admin();
+        let origins = admin.volumes.iter().map(|volume| &*volume.device);
+        let caches = admin.cache.iter().flat_map(|cache| cache.storage.devices());
+        let caches = caches.map(|(_, storage)| &**storage.device());
+        let paths = origins.chain(caches).map(|device| device.path().to_owned());
+        paths.collect::<Vec<_>>().into_iter()
+    }
+
     fn complete(&self, mut status: Status) -> Status {
         status.lately = self.history.lately(&status);
         status.trouble = trouble::of(&status);
@@ -37,6 +48,7 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
         // It ends with the workers that it asks.
         while let Ok((status, times)) = report::measured(&daemon) {
             let began = Instant::now();
+            daemon.members.look(began, daemon.device_paths());
             let status = daemon.complete(status);
             let earlier = before
                 .as_ref()

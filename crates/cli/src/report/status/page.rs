@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{Latency, Status, Traffic};
+use crate::report::members::MemberLoad;
 use crate::report::{device_speed, health};
 use crate::units::{duration, latency, share, size};
 
@@ -48,6 +49,7 @@ impl Status {
                 } else {
                     writeln!(out, "  health: {health}")?;
                 }
+                write_members(out, &device.members)?;
             }
             if let Some(speed) = device_speed::in_words(&cache.speed) {
                 writeln!(out, "  speed: {speed}")?;
@@ -86,6 +88,7 @@ impl Status {
             if let Some(speed) = device_speed::in_words(&volume.origin_speed) {
                 writeln!(out, "  speed of the origin: {speed}")?;
             }
+            write_members(out, &volume.origin_members)?;
         }
         for export in &self.exports {
             writeln!(out, "  {export}")?;
@@ -194,8 +197,15 @@ impl Status {
     }
 }
 
+fn write_members(out: &mut String, members: &[MemberLoad]) -> std::fmt::Result {
+    members
+        .iter()
+        .try_for_each(|member| writeln!(out, "    {}", member.in_words()))
+}
+
 #[cfg(test)]
 mod tests {
+    use crate::report::members::MemberLoad;
     use crate::report::status::example;
 
     #[test]
@@ -223,6 +233,16 @@ mod tests {
             page.contains("\n  stripe of the origin: 1.5 MiB\n"),
             "{page}"
         );
+        status.volumes[0].origin_members = ["sda", "sdc"]
+            .map(|name| MemberLoad {
+                name: name.to_owned(),
+                busy_percent: 40,
+                ..MemberLoad::default()
+            })
+            .to_vec();
+        let page = status.page(None);
+        let members = "\n    sda 40 % busy, 0 in flight, reads 0 B/s, writes 0 B/s\n    sdc 40";
+        assert!(page.contains(members), "{page}");
         status.lately.failed_requests = 7;
         status.trouble = crate::report::trouble::of(&status);
         let page = status.page(None);
