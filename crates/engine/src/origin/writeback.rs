@@ -212,6 +212,7 @@ impl Origin {
             self.writeback.hurry = Hurry::No;
             return;
         }
+        store.guess_slack();
         if self.writeback.only_under_pressure && !self.is_pressed(store) {
             self.writeback.next_check = None;
             return;

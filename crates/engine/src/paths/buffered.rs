@@ -45,7 +45,35 @@ impl Engine {
             });
             return true;
         }
-        self.may_buffer(request) && self.write_buffered(now, request, first, memory)
+        self.buffer_or_wait(now, request, first, end, memory)
+    }
+
+    /// Answers a write from memory, or has it wait for room there. False if the buffer does not take
+    /// it. A write that went past a full buffer would be before those in it: a stream would come to
+    /// the origin in two places in turn, and be none.
+    fn buffer_or_wait(
+        &mut self,
+        now: Nanos,
+        request: &Request,
+        first: BlockKey,
+        end: BlockKey,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        if !self.may_buffer(request) {
+            return false;
+        }
+        if self.write_buffered(now, request, first, memory) {
+            return true;
+        }
+        let comes_free = !self.buffer.parts.is_empty();
+        if comes_free {
+            self.buffer.parked.push(Parked {
+                request: *request,
+                first,
+                end,
+            });
+        }
+        comes_free
     }
 
     /// Whether a write may be answered from memory.
@@ -330,10 +358,15 @@ impl Engine {
             }
         }
         for parked in std::mem::take(&mut self.buffer.parked) {
-            if self.buffer.holds_unfinished(parked.first, parked.end) {
+            let Parked {
+                request,
+                first,
+                end,
+            } = parked;
+            if self.buffer.holds_unfinished(first, end) {
                 self.buffer.parked.push(parked);
-            } else {
-                self.serve(now, parked.request, memory);
+            } else if !self.buffer_or_wait(now, &request, first, end, memory) {
+                self.serve(now, request, memory);
             }
         }
     }

@@ -16,6 +16,7 @@
 
 use crate::format::{Sequence, Stream};
 use crate::settings::Settings;
+use crate::stats::Stats;
 use crate::store::Store;
 
 /// Up to the first the settings hold, in percent of the sweep. From the second on the marks are at
@@ -30,6 +31,9 @@ const HIGHEST: (u64, u64) = (90, 94);
 /// leaves to it.
 const MOST_PROBATION: u64 = 10;
 
+/// Before the first sweep: writes of so many blocks on average, of 4 KiB, leave little slack.
+const LONG_WRITE_BLOCKS: u64 = 16;
+
 /// Numbers of dirty blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DirtyMarks {
@@ -43,9 +47,10 @@ pub(crate) struct DirtyMarks {
 
 /// Places whose block is not dirty, in those segments of a sweep of write-back that still have a dirty
 /// one: the most during the sweep, in percent of its blocks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Slack {
-    last_sweep_percent: u64,
+    /// Of the sweep before, if there was one.
+    last_sweep_percent: Option<u64>,
     this_sweep: Option<Sweep>,
 }
 
@@ -57,21 +62,17 @@ struct Sweep {
     slack_percent: u64,
 }
 
-impl Default for Slack {
-    /// Much, until a sweep has shown that there is little.
-    fn default() -> Slack {
-        Slack {
-            last_sweep_percent: 100,
-            this_sweep: None,
-        }
-    }
-}
-
 impl Slack {
-    fn percent(&self) -> u64 {
+    /// The slack, or a guess by the length of writes as long as no sweep has shown any.
+    fn percent(&self, stats: &Stats) -> u64 {
         let this = self.this_sweep.as_ref();
         let this = this.map_or(0, |sweep| sweep.slack_percent);
-        self.last_sweep_percent.max(this)
+        let last = self.last_sweep_percent.unwrap_or_else(|| {
+            let blocks = stats.write_blocks_hit + stats.write_blocks_missed;
+            let are_long = blocks > stats.write_requests * LONG_WRITE_BLOCKS;
+            if are_long { 0 } else { 100 }
+        });
+        last.max(this)
     }
 }
 
@@ -91,7 +92,7 @@ impl Store {
     /// Reckons the marks anew: the settings, the room that they give shares of, or the slack is
     /// another.
     pub(super) fn reckon_marks(&mut self) {
-        let tight = SLACK.1 - self.slack.percent().clamp(SLACK.0, SLACK.1);
+        let tight = SLACK.1 - self.slack.percent(&self.stats).clamp(SLACK.0, SLACK.1);
         let read = self.read_percent();
         let mark = |set: u8, lowest: u64, highest: u64| {
             let set = u64::from(set);
@@ -122,6 +123,15 @@ impl Store {
         percent(Stream::Main) + percent(Stream::Probation).min(MOST_PROBATION)
     }
 
+    /// Reckons the marks by the writes so far, where dirty data reaches them and no sweep has shown
+    /// any slack yet: a long write that then bypasses the cache would keep write-back from it.
+    #[inline]
+    pub(crate) fn guess_slack(&mut self) {
+        if self.slack.last_sweep_percent.is_none() && self.dirty_is_high() {
+            self.reckon_marks();
+        }
+    }
+
     /// Looks at the slack when a flush of an origin has made blocks clean.
     pub(super) fn notice_slack(&mut self) {
         let Some(sweep) = &mut self.slack.this_sweep else {
@@ -145,7 +155,7 @@ impl Store {
     pub(crate) fn sweep_begins(&mut self, is_of_tail: bool, blocks: usize, youngest: Sequence) {
         let slack = &mut self.slack;
         if is_of_tail {
-            (slack.last_sweep_percent, slack.this_sweep) = (100, None);
+            (slack.last_sweep_percent, slack.this_sweep) = (Some(100), None);
         } else if blocks > 0 {
             let next = Sweep {
                 blocks: blocks as u64,
@@ -153,7 +163,7 @@ impl Store {
                 slack_percent: 0,
             };
             if let Some(ended) = slack.this_sweep.replace(next) {
-                slack.last_sweep_percent = ended.slack_percent;
+                slack.last_sweep_percent = Some(ended.slack_percent);
             }
         }
         self.reckon_marks();
@@ -232,6 +242,22 @@ mod tests {
         assert_eq!(percents(&rig.store), (60, 70, 90), "it has not ended");
         sweep(&mut rig, 0);
         assert_eq!(percents(&rig.store), (85, 90, 90));
+    }
+
+    #[test]
+    fn long_writes_alone_raise_the_marks_before_the_first_sweep() {
+        let mut rig = rig(Settings::default());
+        let stats = &mut rig.store.stats;
+        (stats.write_requests, stats.write_blocks_missed) = (10, 320);
+        rig.store.guess_slack();
+        assert_eq!(percents(&rig.store), (60, 70, 90), "there is room");
+        let high = rig.store.dirty_marks().high;
+        let dirty = std::mem::replace(&mut rig.store.stats.dirty_blocks, high);
+        rig.store.guess_slack();
+        assert_eq!(percents(&rig.store), (85, 90, 90));
+        rig.store.stats.dirty_blocks = dirty;
+        sweep(&mut rig, 1);
+        assert_eq!(percents(&rig.store), (60, 70, 90), "a sweep knows better");
     }
 
     #[test]
