@@ -1,7 +1,8 @@
 //! The index: the slot of each block, and the properties of each slot.
 //!
 //! Two structures share the 16 bytes a cached block may cost. Arrays by slot hold the block's key
-//! (5 bytes), its CRC32C (4) and flags (1); an open-addressed table finds the slot of a key in 32
+//! (5 bytes), its CRC32C (4) and flags (1), those together that are looked at together; an
+//! open-addressed table finds the slot of a key in 32
 //! bits an entry, of which those the slot number does not need carry a tag, so that a probe of the
 //! wrong entry seldom touches the arrays. A key has two buckets of eight places, one cache line
 //! each at most, and goes to the emptier (Azar, Broder, Karlin, Upfal 1994); when both are full
@@ -11,6 +12,8 @@
 //!
 //! An evicted block keeps its entry until its segment is used again. Its slot is not live, so the
 //! block is not cached; but its copy on the device is known (see `departed`).
+
+use wide::{CmpEq, i32x8};
 
 use crate::format::{BlockKey, Slot, Stream};
 use crate::map::locks::KeyMap;
@@ -85,13 +88,25 @@ impl SlotFlags {
     }
 }
 
+/// What a slot holds, but for its [`Property`]: together they would be padded by two bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Content {
+    key_low: u32,
+    checksum: u32,
+}
+
+/// The rest of what a slot holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Property {
+    key_high: u8,
+    flags: SlotFlags,
+}
+
 /// The index of one shard.
 #[derive(Debug)]
 pub(crate) struct Index {
-    key_low: Box<[u32]>,
-    key_high: Box<[u8]>,
-    checksum: Box<[u32]>,
-    flags: Box<[SlotFlags]>,
+    contents: Box<[Content]>,
+    properties: Box<[Property]>,
     table: Box<[[u32; BUCKET]]>,
     /// Entries for which no bucket could make room: 1 in 10,000 when the table is full, thousands
     /// in a large cache.
@@ -110,10 +125,8 @@ impl Index {
         // nine tenths full at most.
         let buckets = (slots_usize * 12 / 11).div_ceil(BUCKET) + 2;
         Index {
-            key_low: vec![0; slots_usize].into(),
-            key_high: vec![0; slots_usize].into(),
-            checksum: vec![0; slots_usize].into(),
-            flags: vec![SlotFlags::default(); slots_usize].into(),
+            contents: vec![Content::default(); slots_usize].into(),
+            properties: vec![Property::default(); slots_usize].into(),
             table: vec![[0; BUCKET]; buckets].into(),
             spilled: KeyMap::default(),
             slot_mask: u32::MAX
@@ -128,11 +141,9 @@ impl Index {
     /// too.
     pub(crate) fn grow(&mut self, slots: u32) {
         let old = std::mem::replace(self, Index::new(slots));
-        let kept = old.flags.len();
-        self.key_low[..kept].copy_from_slice(&old.key_low);
-        self.key_high[..kept].copy_from_slice(&old.key_high);
-        self.checksum[..kept].copy_from_slice(&old.checksum);
-        self.flags[..kept].copy_from_slice(&old.flags);
+        let kept = old.contents.len();
+        self.contents[..kept].copy_from_slice(&old.contents);
+        self.properties[..kept].copy_from_slice(&old.properties);
         self.live = old.live;
         for (bucket, values) in old.table.iter().enumerate() {
             for value in values.iter().filter(|value| **value != 0) {
@@ -180,15 +191,18 @@ impl Index {
     }
 
     /// Where in the table a key is.
-    #[inline]
+    #[inline(always)]
     fn place_of(&self, key: BlockKey, hash: u64) -> Option<(usize, usize)> {
-        let tag_mask = !self.slot_mask;
         let wanted = self.tag(hash);
         for bucket in self.homes(hash) {
-            for (at, value) in self.table[bucket].iter().enumerate() {
-                if (value ^ wanted) & tag_mask == 0 && self.holds(*value, key) {
+            let entries = &self.table[bucket];
+            let mut places = matching(entries, wanted, !self.slot_mask);
+            while places != 0 {
+                let at = places.trailing_zeros() as usize % BUCKET;
+                if self.holds(entries[at], key) {
                     return Some((bucket, at));
                 }
+                places &= places - 1;
             }
         }
         None
@@ -198,13 +212,13 @@ impl Index {
     #[inline]
     fn holds(&self, value: u32, key: BlockKey) -> bool {
         let at = (value & self.slot_mask).wrapping_sub(1) as usize;
-        self.key_low.get(at) == Some(&(key.0 as u32))
-            && self.key_high.get(at) == Some(&((key.0 >> 32) as u8))
+        let same_low = (self.contents.get(at)).is_some_and(|of| of.key_low == key.0 as u32);
+        same_low && self.properties[at].key_high == (key.0 >> 32) as u8
     }
 
     /// The number of slots.
     pub(crate) fn slots(&self) -> u32 {
-        self.flags.len() as u32
+        self.contents.len() as u32
     }
 
     /// The key last stored at a slot.
@@ -212,27 +226,33 @@ impl Index {
     #[must_use]
     pub(crate) fn key(&self, slot: Slot) -> BlockKey {
         let at = slot.0 as usize;
-        BlockKey(u64::from(self.key_low[at]) | u64::from(self.key_high[at]) << 32)
+        let (low, high) = (self.contents[at].key_low, self.properties[at].key_high);
+        BlockKey(u64::from(low) | u64::from(high) << 32)
     }
 
     /// The flags of a slot; not live if the index does not name it.
     #[inline]
     #[must_use]
     pub(crate) fn flags(&self, slot: Slot) -> SlotFlags {
-        self.flags[slot.0 as usize]
+        self.properties[slot.0 as usize].flags
+    }
+
+    #[inline]
+    fn flags_mut(&mut self, slot: Slot) -> &mut SlotFlags {
+        &mut self.properties[slot.0 as usize].flags
     }
 
     /// The CRC32C of the block in a slot.
     #[inline]
     #[must_use]
     pub(crate) fn checksum(&self, slot: Slot) -> u32 {
-        self.checksum[slot.0 as usize]
+        self.contents[slot.0 as usize].checksum
     }
 
     /// Counts a hit.
     #[inline]
     pub(crate) fn hit(&mut self, slot: Slot) {
-        let flags = &mut self.flags[slot.0 as usize];
+        let flags = self.flags_mut(slot);
         if flags.hits() < MAX_HITS {
             *flags = SlotFlags(flags.0 + (1 << HITS_SHIFT));
         }
@@ -240,7 +260,7 @@ impl Index {
 
     /// Sets the count of hits.
     pub(crate) fn set_hits(&mut self, slot: Slot, hits: u8) {
-        let flags = &mut self.flags[slot.0 as usize];
+        let flags = self.flags_mut(slot);
         *flags = flags.with_hits(hits);
     }
 
@@ -249,7 +269,7 @@ impl Index {
     /// # Panics
     /// If the slot is not live and dirty.
     pub(crate) fn set_clean(&mut self, slot: Slot) {
-        let flags = &mut self.flags[slot.0 as usize];
+        let flags = self.flags_mut(slot);
         assert!(
             flags.live() && flags.dirty(),
             "only a dirty block becomes clean"
@@ -259,7 +279,7 @@ impl Index {
 
     /// Adds streams to the shadows of a live slot.
     pub(crate) fn add_shadows(&mut self, slot: Slot, shadows: u8) {
-        let flags = &mut self.flags[slot.0 as usize];
+        let flags = self.flags_mut(slot);
         *flags = SlotFlags(flags.0 | (shadows << SHADOW_SHIFT & SHADOW_MASK));
     }
 
@@ -293,10 +313,13 @@ impl Index {
         checksum: u32,
     ) -> Option<(Slot, SlotFlags)> {
         let at = slot.0 as usize;
-        assert!(!self.flags[at].live(), "a slot is filled once a generation");
-        self.key_low[at] = key.0 as u32;
-        self.key_high[at] = (key.0 >> 32) as u8;
-        self.checksum[at] = checksum;
+        let property = &mut self.properties[at];
+        assert!(!property.flags.live(), "a slot is filled once a generation");
+        property.key_high = (key.0 >> 32) as u8;
+        self.contents[at] = Content {
+            key_low: key.0 as u32,
+            checksum,
+        };
         let hash = hash(key);
         let value = self.value(self.tag(hash), slot);
         if let Some((bucket, at)) = self.place_of(key, hash) {
@@ -317,7 +340,7 @@ impl Index {
     /// Clears the slot that an entry named before, and returns it with its flags.
     #[inline]
     fn leave(&mut self, old: Slot) -> Option<(Slot, SlotFlags)> {
-        let flags = std::mem::take(&mut self.flags[old.0 as usize]);
+        let flags = std::mem::take(self.flags_mut(old));
         self.live += u32::from(!flags.live());
         Some((old, flags))
     }
@@ -325,15 +348,12 @@ impl Index {
     /// Enters a key that is not in the table.
     #[inline(always)]
     fn place(&mut self, key: BlockKey, hash: u64, value: u32, slot: Slot) {
-        let [first, second] = self.homes(hash);
-        let bucket = if self.free_places(first) >= self.free_places(second) {
-            first
-        } else {
-            second
-        };
-        let found = match self.free_place(bucket) {
-            None => self.make_room([first, second]),
-            found => found,
+        let homes = self.homes(hash);
+        let free = homes.map(|bucket| matching(&self.table[bucket], 0, u32::MAX));
+        let second = usize::from(free[0].count_ones() < free[1].count_ones());
+        let found = match free[second] {
+            0 => self.make_room(homes),
+            places => Some((homes[second], places.trailing_zeros() as usize)),
         };
         match found {
             Some((bucket, at)) => self.table[bucket][at] = value,
@@ -364,13 +384,7 @@ impl Index {
         self.spilled.remove(&key)
     }
 
-    fn free_places(&self, bucket: usize) -> usize {
-        self.table[bucket]
-            .iter()
-            .filter(|value| **value == 0)
-            .count()
-    }
-
+    #[inline]
     fn free_place(&self, bucket: usize) -> Option<(usize, usize)> {
         position(&self.table[bucket], 0).map(|at| (bucket, at))
     }
@@ -398,7 +412,7 @@ impl Index {
     /// If the flags are not those of a live slot.
     pub(crate) fn set_flags(&mut self, slot: Slot, flags: SlotFlags) {
         assert!(flags.live(), "what is inserted is live");
-        self.flags[slot.0 as usize] = flags;
+        *self.flags_mut(slot) = flags;
     }
 
     /// Forgets a block, whether cached or evicted. Returns its slot and flags, if it was cached.
@@ -410,7 +424,7 @@ impl Index {
             }
             None => self.take_spilled(key)?,
         };
-        let flags = std::mem::take(&mut self.flags[slot.0 as usize]);
+        let flags = std::mem::take(self.flags_mut(slot));
         if !flags.live() {
             return None;
         }
@@ -423,7 +437,7 @@ impl Index {
     /// # Panics
     /// If the slot is not live.
     pub(crate) fn evict(&mut self, slot: Slot) {
-        let flags = &mut self.flags[slot.0 as usize];
+        let flags = self.flags_mut(slot);
         assert!(flags.live(), "only what is cached is evicted");
         *flags = SlotFlags(flags.0 & ZERO);
         self.live -= 1;
@@ -431,7 +445,7 @@ impl Index {
 
     /// Hides the contents of an evicted block's slot from reads.
     pub(crate) fn hide_evicted(&mut self, slot: Slot) {
-        let flags = &mut self.flags[slot.0 as usize];
+        let flags = self.flags_mut(slot);
         assert!(!flags.live(), "what is cached is not hidden");
         *flags = SlotFlags(ZERO);
     }
@@ -485,11 +499,21 @@ impl Index {
     }
 }
 
-/// Where in a bucket an entry is. Over the places, not over the entries: that loop is made without
-/// a counter.
+/// The places of a bucket whose entries have the bits of `mask` as in `wanted`, a bit each. All
+/// places are compared at once, in two vectors on any processor of 64 bits.
+#[inline(always)]
+fn matching(entries: &[u32; BUCKET], wanted: u32, mask: u32) -> u8 {
+    let splat = |value: u32| i32x8::splat(value.cast_signed());
+    let entries = i32x8::new(entries.map(u32::cast_signed));
+    let differ = (entries ^ splat(wanted)) & splat(mask);
+    differ.cmp_eq(i32x8::ZERO).move_mask() as u8
+}
+
+/// Where in a bucket an entry is.
 #[inline]
 fn position(entries: &[u32; BUCKET], wanted: u32) -> Option<usize> {
-    (0..BUCKET).find(|at| entries[*at] == wanted)
+    let places = matching(entries, wanted, u32::MAX);
+    (places != 0).then_some(places.trailing_zeros() as usize)
 }
 
 /// The streams other than `own` that `flags` says hold shadows.
