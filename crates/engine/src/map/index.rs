@@ -88,14 +88,14 @@ impl SlotFlags {
     }
 }
 
-/// What a slot holds, but for its [`Property`]: together they would be padded by two bytes.
+/// The contents of a slot, but for its [`Property`]: together they would be padded by two bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Content {
     key_low: u32,
     checksum: u32,
 }
 
-/// The rest of what a slot holds.
+/// The rest of a slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Property {
     key_high: u8,

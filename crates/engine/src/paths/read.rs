@@ -82,7 +82,7 @@ impl Engine {
         let sequential = self.reads_in_sequence(&request);
         let block_bytes = self.store.block_bytes();
         let first = self.store.key_at(request.volume, request.offset_bytes);
-        let skip_bytes = request.offset_bytes as usize % block_bytes;
+        let skip_bytes = request.offset_bytes as usize & (block_bytes - 1);
         let passthrough = self.bypasses_reads(request.volume);
         let reading = Reading {
             index,
@@ -209,9 +209,9 @@ impl Engine {
             (None, None) => true,
             (Some(first), Some(next)) => {
                 let flags = self.store.index.flags(first);
+                let per_segment = self.store.log.per_segment;
                 next.0 == first.0 + u32::from(count)
-                    && self.store.log.geometry.segment_of(first)
-                        == self.store.log.geometry.segment_of(next)
+                    && per_segment.segment_of(first) == per_segment.segment_of(next)
                     && flags.live()
                     && self.store.index.flags(next).live()
                     && flags.zero() == self.store.index.flags(next).zero()

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::format::header::{ENTRY_BYTES, State};
 use crate::format::{
     CacheId, DurablePosition, EntryList, Geometry, Link, SegmentId, SegmentMap, Sequence, Slot,
-    Stream, Superblock,
+    SlotsPerSegment, Stream, Superblock,
 };
 use crate::ids::RecordId;
 use crate::interface::{Buf, Nanos};
@@ -203,6 +203,8 @@ pub(crate) struct Log {
     pub(crate) id: CacheId,
     pub(crate) shard: u16,
     pub(crate) geometry: Geometry,
+    /// Of its geometry.
+    pub(crate) per_segment: SlotsPerSegment,
     pub(crate) map: SegmentMap,
     pub(crate) epoch: u32,
     /// The next number to give (I1).
@@ -231,6 +233,7 @@ impl Log {
             id: superblock.id,
             shard,
             geometry,
+            per_segment: SlotsPerSegment::of(&geometry),
             map,
             epoch: superblock.epoch,
             next_number: 1,
@@ -277,13 +280,13 @@ impl Log {
     }
 
     pub(crate) fn segment_of(&mut self, slot: Slot) -> &mut Segment {
-        let id = self.geometry.segment_of(slot);
+        let id = self.per_segment.segment_of(slot);
         self.segment(id)
     }
 
     /// The version that a slot holds now.
     pub(crate) fn version(&self, slot: Slot) -> Version {
-        let generation = self.segments[self.geometry.segment_of(slot).0 as usize].generation;
+        let generation = self.segments[self.per_segment.segment_of(slot).0 as usize].generation;
         Version { slot, generation }
     }
 
@@ -293,13 +296,13 @@ impl Log {
     }
 
     pub(crate) fn stream_of(&self, slot: Slot) -> Stream {
-        self.segments[self.geometry.segment_of(slot).0 as usize].stream
+        self.segments[self.per_segment.segment_of(slot).0 as usize].stream
     }
 
     /// Whether the entry of a live block is durable, so that it may be written back (I4).
     pub(crate) fn is_durable(&self, slot: Slot) -> bool {
-        let segment = &self.segments[self.geometry.segment_of(slot).0 as usize];
-        self.geometry.slot_in_segment(slot) < segment.durable_slots
+        let segment = &self.segments[self.per_segment.segment_of(slot).0 as usize];
+        self.per_segment.slot_in_segment(slot) < segment.durable_slots
     }
 
     /// The state of the shard for headers and summaries of a segment with this link.

@@ -168,7 +168,9 @@ impl Volume {
 
     /// The block that holds this byte.
     pub(crate) fn key_at(&self, offset_bytes: u64, block_bytes: usize) -> BlockKey {
-        self.config.base.plus(offset_bytes / block_bytes as u64)
+        // Block sizes are powers of two.
+        let before = offset_bytes >> block_bytes.trailing_zeros();
+        self.config.base.plus(before)
     }
 
     /// The first key set aside for it and the one after the last.
