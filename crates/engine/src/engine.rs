@@ -167,13 +167,14 @@ impl Engine {
             .end(op, result.is_ok())
             .expect("an operation in flight");
         let stirs = match op {
-            Op::HitRead(_) => false,
+            Op::WholeHit(_) | Op::HitRead(_) => false,
             Op::FastWrite(_) => !self.looks.steady,
             _ => true,
         };
         self.store.stir_if(stirs);
         match op {
             Op::FastWrite(write) => self.fast_write_done(now, write, result, memory),
+            Op::WholeHit(hit) => self.whole_hit_done(now, hit, result, memory),
             Op::HitRead(read) => self.hit_read_done(now, read, result, memory),
             op => self.end_operation(now, op, result, memory),
         }
@@ -193,6 +194,7 @@ impl Engine {
         match op {
             // Moved out: a check whether it is to be dropped would be made for every operation.
             Op::FastWrite(write) => unreachable!("{write:?} has ended already"),
+            Op::WholeHit(hit) => unreachable!("{hit:?} has ended already"),
             Op::HitRead(read) => unreachable!("{read:?} has ended already"),
             Op::AppendData(placed) => {
                 self.store.append_data_done(now, *placed, result, memory);

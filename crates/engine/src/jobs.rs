@@ -31,6 +31,8 @@ pub(crate) struct Jobs {
     pub(crate) table: Slab<JobId, Job>,
     /// Writes and promotions in progress that have no job.
     pub(crate) without_job: usize,
+    /// Reads of one block in progress that have no request state.
+    pub(crate) hits_alone: usize,
     pub(crate) runnable: VecDeque<Turn>,
     pub(crate) ended_promotions: Vec<JobId>,
     /// Write jobs that wait for a free segment, for memory or for the abandonment to be durable.

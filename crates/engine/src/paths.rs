@@ -11,6 +11,7 @@ pub(crate) mod promote_one;
 pub(crate) mod read;
 pub(crate) mod read_again;
 pub(crate) mod read_ahead;
+pub(crate) mod read_one;
 mod turns;
 pub(crate) mod victim;
 pub(crate) mod write;

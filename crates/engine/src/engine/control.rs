@@ -85,6 +85,7 @@ impl Engine {
         // this place, which began before that volume's writes (I6).
         let busy = self.requests.len()
             + self.jobs.without_job
+            + self.jobs.hits_alone
             + self.jobs.table.len()
             + self.origin.runs()
             + self.space.jobs()

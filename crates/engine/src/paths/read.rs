@@ -78,32 +78,58 @@ impl ReadRun {
 impl Engine {
     pub(crate) fn read(&mut self, now: Nanos, request: Request, memory: &mut dyn Memory) {
         self.store.stats.read_requests += 1;
-        let index = self.begin_request(now, request);
         let sequential = self.reads_in_sequence(&request);
         let block_bytes = self.store.block_bytes();
         let first = self.store.key_at(request.volume, request.offset_bytes);
         let skip_bytes = request.offset_bytes as usize & (block_bytes - 1);
         let passthrough = self.bypasses_reads(request.volume);
-        let reading = Reading {
-            index,
-            request: &request,
-            passthrough,
-            sequential,
-        };
         if skip_bytes + request.len_bytes as usize > block_bytes {
+            let index = self.begin_request(now, request);
+            let reading = Reading {
+                index,
+                request: &request,
+                passthrough,
+                sequential,
+            };
             self.read_several(now, &reading, first, skip_bytes, memory);
             return self.finish_part(now, index, Ok(()));
         }
+        let found = self.servable_slot(first, passthrough, || !sequential);
+        let is_hit = found.is_some_and(|slot| self.store.index.flags(slot).live());
+        if is_hit && found.is_some_and(|slot| self.read_whole(now, &request, first, slot)) {
+            return;
+        }
+        self.read_block(
+            now,
+            &request,
+            (first, skip_bytes),
+            (found, is_hit),
+            sequential,
+            memory,
+        );
+    }
+
+    /// Reads one block that is not cached, or a part of one, or zeroes.
+    // On its own, as above.
+    #[inline(never)]
+    fn read_block(
+        &mut self,
+        now: Nanos,
+        request: &Request,
+        (key, skip_bytes): (BlockKey, usize),
+        (found, is_hit): (Option<Slot>, bool),
+        sequential: bool,
+        memory: &mut dyn Memory,
+    ) {
+        let index = self.begin_request(now, *request);
         let run = ReadRun {
-            key: first,
+            key,
             count: 1,
             skip_bytes,
             dest: request.buf,
         };
-        match reading.slot_of(self, first) {
-            Some(slot) if self.store.index.flags(slot).live() => {
-                self.read_hit(now, index, request.volume, run, slot, memory);
-            }
+        match found {
+            Some(slot) if is_hit => self.read_hit(now, index, request.volume, run, slot, memory),
             Some(slot) => self.read_victim(now, index, request.volume, run, slot, memory),
             None => self.read_miss(now, index, request.volume, run, sequential, memory),
         }
@@ -209,7 +235,7 @@ impl Engine {
             (None, None) => true,
             (Some(first), Some(next)) => {
                 let flags = self.store.index.flags(first);
-                let per_segment = self.store.log.per_segment;
+                let per_segment = self.store.log.per_segment();
                 next.0 == first.0 + u32::from(count)
                     && per_segment.segment_of(first) == per_segment.segment_of(next)
                     && flags.live()

@@ -59,7 +59,8 @@ impl Engine {
         }
         // With more than one request in progress the client keeps the device busy itself. Past the
         // cache, clean blocks there serve nobody.
-        let is_due = self.ahead.in_row >= LEAST_IN_ROW && self.requests.len() <= 1;
+        let in_progress = self.requests.len() + self.jobs.hits_alone;
+        let is_due = self.ahead.in_row >= LEAST_IN_ROW && in_progress <= 1;
         if is_due && !reading.passthrough && !from_origin {
             self.read_ahead(now, end, blocks, memory);
         }

@@ -404,7 +404,7 @@ impl Store {
     }
 
     fn data_entry(&self, zero: bool, dirty: bool, key: BlockKey, slot: Slot, count: u16) -> Entry {
-        let slot = self.log.per_segment.slot_in_segment(slot);
+        let slot = self.log.per_segment().slot_in_segment(slot);
         if zero {
             Entry::Zero {
                 key,

@@ -82,7 +82,7 @@ impl Store {
     /// durable first; `None` if it is gone for good.
     pub(crate) fn departed(&self, key: BlockKey) -> Option<(u8, u64)> {
         let evicted = self.evicted_slot(key).map_or((0, 0), |slot| {
-            let segment = self.log.per_segment.segment_of(slot);
+            let segment = self.log.per_segment().segment_of(slot);
             self.log.segments[segment.0 as usize].survives()
         });
         if evicted.0 != 0 {

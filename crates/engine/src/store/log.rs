@@ -204,7 +204,7 @@ pub(crate) struct Log {
     pub(crate) shard: u16,
     pub(crate) geometry: Geometry,
     /// Of its geometry.
-    pub(crate) per_segment: SlotsPerSegment,
+    per_segment: SlotsPerSegment,
     pub(crate) map: SegmentMap,
     pub(crate) epoch: u32,
     /// The next number to give (I1).
@@ -273,6 +273,12 @@ impl Log {
     /// Slots of the segments there are, all included.
     pub(crate) fn usable_slots(&self) -> usize {
         self.usable * self.geometry.slots_per_segment() as usize
+    }
+
+    /// The number of slots of a segment, to divide slots by.
+    #[inline(always)]
+    pub(crate) fn per_segment(&self) -> SlotsPerSegment {
+        self.per_segment
     }
 
     pub(crate) fn segment(&mut self, id: SegmentId) -> &mut Segment {

@@ -23,6 +23,7 @@ pub(crate) enum Op {
     HitRead(HitRead),
     /// Of clean blocks, which the origin answers sooner.
     HitFromOrigin(HitRead),
+    WholeHit(WholeHit),
     MissRead(MissRead),
     /// A read whose answer does not count, with its former purpose.
     DoubtfulRead(Box<Op>),
@@ -113,6 +114,19 @@ pub(crate) struct PlacedRun {
     pub(crate) record: RecordId,
     /// Of the first block.
     pub(crate) slot: Slot,
+}
+
+/// A read of one whole block in flight that is all of its request, which has no state besides. Not
+/// `Copy`: it is moved out of the table of operations, and nothing is left to be dropped.
+#[derive(Debug)]
+pub(crate) struct WholeHit {
+    pub(crate) id: RequestId,
+    pub(crate) volume: VolumeSlot,
+    pub(crate) started: Nanos,
+    pub(crate) key: BlockKey,
+    pub(crate) slot: Slot,
+    /// Where the client wants the data.
+    pub(crate) dest: Buf,
 }
 
 /// A read of consecutive slots in flight.

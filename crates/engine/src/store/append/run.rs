@@ -21,11 +21,11 @@ impl Store {
             return None;
         }
         let id = log.streams[stream as usize].open?;
-        let slots = log.per_segment.get() as u16;
+        let per_segment = log.per_segment();
         let filling = log.segments[id.0 as usize].filling.as_deref_mut()?;
         let record_id = filling.record?;
         let record = log.records.at(record_id);
-        let has_room = filling.next_slot + count <= slots
+        let has_room = u32::from(filling.next_slot + count) <= per_segment.get()
             && filling.room_bytes() >= cost_bytes
             && record.has_room(usize::from(count), cost_bytes);
         if !has_room {
@@ -34,7 +34,7 @@ impl Store {
         if let Some(page) = &mut record.journal {
             page.reserve(usize::from(count));
         }
-        let slot = log.per_segment.slot(id, filling.next_slot);
+        let slot = per_segment.slot(id, filling.next_slot);
         filling.next_slot += count;
         filling.reserved_bytes += cost_bytes;
         record.blocks += count;
@@ -73,7 +73,7 @@ impl Store {
         let log = &mut self.log;
         let number = log.next_number;
         log.next_number += u64::from(count);
-        let in_segment = log.per_segment.slot_in_segment(run.slot);
+        let in_segment = log.per_segment().slot_in_segment(run.slot);
         let entry = RunEntry::new(run.key, in_segment, count, dirty);
         let record = log.records.at(run.record);
         record.reserved_bytes -= cost_bytes;
