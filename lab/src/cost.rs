@@ -46,7 +46,7 @@ impl Costs {
             Ok(())
         })?;
         let checksum = each(|| {
-            black_box(crc32c::crc32c(black_box(&from)));
+            black_box(forebay_engine::checksum::crc32c(black_box(&from)));
             Ok(())
         })?;
         let mut zeroes = std::fs::File::open("/dev/zero").context("there is no /dev/zero")?;

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::buffer::shared::{SharedBuffer, StoredWrite};
+use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot};
 use crate::ids::PartId;
 use crate::interface::{Buf, Failure, Memory, Nanos, Request, RequestId};
@@ -404,7 +405,7 @@ impl MemoryBuffer {
     pub(crate) fn checksum(&self, key: BlockKey, memory: &mut dyn Memory) -> u32 {
         let shared = self.shared.expect("there is a buffer");
         let at = self.place_of(key);
-        crc32c::crc32c(shared.data(memory.buffer_mut(self.shard), at, 1))
+        crc32c(shared.data(memory.buffer_mut(self.shard), at, 1))
     }
 
     /// The id of the request that logs a part.

@@ -11,6 +11,7 @@
 mod ahead;
 mod buffer;
 mod bypass;
+pub mod checksum;
 mod engine;
 pub mod format;
 mod ids;

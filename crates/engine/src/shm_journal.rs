@@ -6,6 +6,7 @@
 //! ours, and a half-written entry ends the list. An entry is complete before its request is
 //! acknowledged.
 
+use crate::checksum::{crc32c, crc32c_append};
 use crate::format::codec::{Reader, Writer, checksum};
 use crate::format::{CacheId, Entry, EntryList, SegmentId, Sequence, Stream};
 use crate::planted::{self, Bug};
@@ -95,7 +96,7 @@ impl JournalPage {
         out.u8(0);
         record.generation.encode(&mut out);
         out.u64(use_count);
-        let seed = crc32c::crc32c_append(identity, &bytes[4..PAGE_SEEDED_BYTES]);
+        let seed = crc32c_append(identity, &bytes[4..PAGE_SEEDED_BYTES]);
         bytes[PAGE_SEEDED_BYTES..PAGE_SEEDED_BYTES + 4].copy_from_slice(&seed.to_le_bytes());
         bytes[..4].copy_from_slice(&PAGE_MAGIC.to_le_bytes());
         JournalPage {
@@ -227,7 +228,7 @@ pub fn replay(journal: &[u8], identity: ShmIdentity) -> Vec<ReplayedRecord> {
 /// the same place, generation and count.
 fn identity_sum(journal: &[u8]) -> u32 {
     // Without the head's own checksum, which would make the sum of any head of a cache the same.
-    crc32c::crc32c(&journal[..44])
+    crc32c(&journal[..44])
 }
 
 fn replay_page(page: &[u8], identity: u32) -> Option<ReplayedRecord> {
@@ -240,7 +241,7 @@ fn replay_page(page: &[u8], identity: u32) -> Option<ReplayedRecord> {
     let stream = Stream::from_number(input.u8())?;
     input.u8();
     let generation = Sequence::decode(&mut input);
-    let seed = crc32c::crc32c_append(identity, &page[4..PAGE_SEEDED_BYTES]);
+    let seed = crc32c_append(identity, &page[4..PAGE_SEEDED_BYTES]);
     if page[PAGE_SEEDED_BYTES..PAGE_SEEDED_BYTES + 4] != seed.to_le_bytes() {
         return None;
     }

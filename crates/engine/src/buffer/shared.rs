@@ -7,6 +7,7 @@
 
 use std::ops::RangeInclusive;
 
+use crate::checksum::{crc32c, crc32c_append};
 use crate::format::codec::{Reader, Writer};
 use crate::format::{BlockKey, CacheId};
 use crate::shm_journal::ShmIdentity;
@@ -87,13 +88,13 @@ impl Head {
         out.u32(self.layout.block_bytes as u32);
         out.bytes(&self.identity.cache.0);
         out.bytes(&self.identity.boot_id);
-        let sum = crc32c::crc32c(&bytes[..HEAD_BYTES - 4]);
+        let sum = crc32c(&bytes[..HEAD_BYTES - 4]);
         bytes[HEAD_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8], len_bytes: usize) -> Option<Head> {
-        let sum = crc32c::crc32c(&bytes[..HEAD_BYTES - 4]);
+        let sum = crc32c(&bytes[..HEAD_BYTES - 4]);
         let mut input = Reader::new(bytes);
         if input.u32() != MAGIC || bytes[HEAD_BYTES - 4..HEAD_BYTES] != sum.to_le_bytes() {
             return None;
@@ -127,7 +128,7 @@ impl Head {
         let mut unstamped = *self;
         unstamped.identity.epoch = 0;
         // Without its own checksum: with it, the sum of any head is the same.
-        crc32c::crc32c(&unstamped.encode()[..HEAD_BYTES - 4])
+        crc32c(&unstamped.encode()[..HEAD_BYTES - 4])
     }
 }
 
@@ -197,7 +198,7 @@ impl SharedBuffer {
     /// Notes a write whose data is in its place already. It counts from here on.
     pub(crate) fn enter(&self, buffer: &mut [u8], write: StoredWrite) {
         let data = self.data(buffer, write.at, write.count);
-        let data_sum = crc32c::crc32c(data);
+        let data_sum = crc32c(data);
         let at = Layout::entry_offset(write.at);
         let bytes = &mut buffer[at..at + ENTRY_BYTES];
         let mut out = Writer::new(bytes);
@@ -208,7 +209,7 @@ impl SharedBuffer {
         out.u64(write.key.0);
         out.u32(write.at);
         out.u32(data_sum);
-        let sum = crc32c::crc32c_append(self.seed, &bytes[4..32]);
+        let sum = crc32c_append(self.seed, &bytes[4..32]);
         bytes[32..36].copy_from_slice(&sum.to_le_bytes());
         bytes[..4].copy_from_slice(&ENTRY_MAGIC.to_le_bytes());
     }
@@ -246,10 +247,10 @@ impl SharedBuffer {
         let key = BlockKey(input.u64());
         let stored_at = input.u32();
         let data_sum = input.u32();
-        let sum = crc32c::crc32c_append(self.seed, &bytes[4..32]);
+        let sum = crc32c_append(self.seed, &bytes[4..32]);
         let fits = u32::from(count) <= self.layout.blocks - at;
         let sound = bytes[32..36] == sum.to_le_bytes() && stored_at == at && count > 0 && fits;
-        (sound && crc32c::crc32c(self.data(buffer, at, count)) == data_sum).then_some(StoredWrite {
+        (sound && crc32c(self.data(buffer, at, count)) == data_sum).then_some(StoredWrite {
             order,
             key,
             count,

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::buffer::MemoryBuffer;
+use crate::checksum::crc32c;
 use crate::format::{CacheId, Geometry, Slot, Superblock};
 use crate::interface::{Memory, VolumeSlot};
 use crate::parts::Engine;
@@ -30,7 +31,7 @@ impl DirtyBlock {
     /// Whether these are its contents.
     #[must_use]
     pub fn is(&self, contents: &[u8]) -> bool {
-        crc32c::crc32c(contents) == self.checksum
+        crc32c(contents) == self.checksum
     }
 }
 

@@ -19,7 +19,7 @@ impl CacheId {
     /// The seed of this cache's checksums.
     #[must_use]
     pub fn seed(self) -> u32 {
-        crc32c::crc32c(&self.0)
+        crate::checksum::crc32c(&self.0)
     }
 }
 

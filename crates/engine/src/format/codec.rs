@@ -141,5 +141,5 @@ impl<'a> Reader<'a> {
 /// the device never look like ours.
 #[must_use]
 pub fn checksum(id: CacheId, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(id.seed(), bytes)
+    crate::checksum::crc32c_append(id.seed(), bytes)
 }

@@ -54,7 +54,7 @@ impl SlotsPerSegment {
     /// The segment that a slot is in.
     #[inline(always)]
     pub(crate) fn segment_of(self, slot: Slot) -> SegmentId {
-        SegmentId((u128::from(self.inverse) * u128::from(slot.0) >> 64) as u32)
+        SegmentId(((u128::from(self.inverse) * u128::from(slot.0)) >> 64) as u32)
     }
 
     /// The place of a slot in its segment.

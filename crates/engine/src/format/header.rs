@@ -3,6 +3,7 @@
 use super::cache_id::CacheId;
 use super::codec::{Reader, Writer, checksum};
 use super::{EntryList, PAGE_BYTES, SegmentId, Sequence, Stream};
+use crate::checksum::crc32c_append;
 use crate::planted::{self, Bug};
 use crate::storage::SECTOR_BYTES;
 
@@ -234,8 +235,8 @@ fn stamp(page: &mut [u8], epoch: u32, first_number: u64) {
 /// The checksum of a page whose four checksum bytes are at `at` and count as zero.
 pub(crate) fn page_checksum(id: CacheId, page: &[u8], at: usize) -> u32 {
     let sum = checksum(id, &page[..at]);
-    let sum = crc32c::crc32c_append(sum, &[0; 4]);
-    crc32c::crc32c_append(sum, &page[at + 4..])
+    let sum = crc32c_append(sum, &[0; 4]);
+    crc32c_append(sum, &page[at + 4..])
 }
 
 #[cfg(test)]

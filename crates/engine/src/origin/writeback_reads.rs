@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use crate::buffer::MemoryBuffer;
+use crate::checksum::crc32c;
 use crate::format::Slot;
 use crate::ids::WritebackId;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
@@ -176,7 +177,7 @@ impl Origin {
         for (i, version) in versions.iter().enumerate() {
             let at = usize::from(first) + i;
             let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
-            if result.is_err() || crc32c::crc32c(block) != store.index.checksum(version.slot) {
+            if result.is_err() || crc32c(block) != store.index.checksum(version.slot) {
                 store.stats.checksum_errors += u64::from(result.is_ok());
                 self.writeback_job(id).unreadable.push(at as u16);
             }

@@ -3,6 +3,7 @@
 
 use smallvec::smallvec;
 
+use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot, Stream};
 use crate::ids::RecordId;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
@@ -111,7 +112,7 @@ impl Engine {
             // Nobody waits for a promotion.
             return self.end_promotion_of_one(promotion, memory);
         };
-        let checksum = crc32c::crc32c(memory.bytes(buf));
+        let checksum = crc32c(memory.bytes(buf));
         let run = PlacedRun {
             key,
             count: 1,

@@ -1,6 +1,7 @@
 //! Read: hits from the cache, misses from the origin, promoted on the way if admitted.
 
 use crate::bypass::{BypassReason, Bypassed, Direction};
+use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot};
 use crate::ids::RequestIndex;
 use crate::interface::{
@@ -360,7 +361,7 @@ impl Engine {
         self.store.unpin(read.slot);
         if read.count == 1 && result.is_ok() {
             let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
-            if crc32c::crc32c(memory.bytes(buf)) == self.store.index.checksum(read.slot) {
+            if crc32c(memory.bytes(buf)) == self.store.index.checksum(read.slot) {
                 return self.deliver_hit(now, read, memory);
             }
         }
@@ -397,8 +398,7 @@ impl Engine {
         let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
         let mut bad = smallvec::SmallVec::new();
         for (index, block) in memory.bytes(buf).chunks_exact(block_bytes).enumerate() {
-            if crc32c::crc32c(block) != self.store.index.checksum(Slot(read.slot.0 + index as u32))
-            {
+            if crc32c(block) != self.store.index.checksum(Slot(read.slot.0 + index as u32)) {
                 self.store.stats.checksum_errors += 1;
                 bad.push(index as u16);
             }

@@ -8,6 +8,7 @@
 //! client asks, and no write has to know of blocks read ahead (I1).
 
 use crate::ahead::{AheadRun, LEAST_IN_ROW, MOST_BYTES, MOST_REQUESTS, TIMEOUT};
+use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot};
 use crate::ids::{AheadId, RequestIndex};
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
@@ -206,6 +207,6 @@ impl Engine {
 
     pub(super) fn is_what_is_stored(&self, slot: Slot, bytes: &[u8]) -> bool {
         let mut blocks = bytes.chunks_exact(self.store.block_bytes()).zip(slot.0..);
-        blocks.all(|(block, slot)| crc32c::crc32c(block) == self.store.index.checksum(Slot(slot)))
+        blocks.all(|(block, slot)| crc32c(block) == self.store.index.checksum(Slot(slot)))
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::buffer::MemoryBuffer;
 use crate::bypass::Direction;
+use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot};
 use crate::interface::{
     Ack, Device, DeviceError, Memory, Nanos, Operation, Request, RequestKind, one_buf,
@@ -60,8 +61,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) {
         self.jobs.hits_alone -= 1;
-        let is_sound =
-            || crc32c::crc32c(memory.bytes(hit.dest)) == self.store.index.checksum(hit.slot);
+        let is_sound = || crc32c(memory.bytes(hit.dest)) == self.store.index.checksum(hit.slot);
         if result.is_err() || !is_sound() {
             return self.whole_hit_goes_on(now, hit, result, memory);
         }

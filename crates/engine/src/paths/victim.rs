@@ -11,6 +11,7 @@
 //! meanwhile has another generation, and the origin is read instead.
 
 use crate::bypass::BypassReason;
+use crate::checksum::crc32c;
 use crate::format::Slot;
 use crate::ids::RequestIndex;
 use crate::interface::{Device, DeviceError, Memory, Nanos, Operation, VolumeSlot, one_buf};
@@ -102,7 +103,7 @@ impl Engine {
             return false;
         }
         match result {
-            Ok(()) if crc32c::crc32c(memory.bytes(read.promotion.buf)) == read.checksum => {
+            Ok(()) if crc32c(memory.bytes(read.promotion.buf)) == read.checksum => {
                 return true;
             }
             Ok(()) => self.store.stats.checksum_errors += 1,

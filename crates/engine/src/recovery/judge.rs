@@ -10,6 +10,7 @@
 //! | any other, and the data cannot be read at all | yes: the reader gets an error, never something old |
 
 use super::{Found, RecoveryError};
+use crate::checksum::crc32c;
 use crate::format::entry::NumberedEntry;
 use crate::format::{Entry, EntryList, Geometry, SegmentId, SegmentMap, Superblock};
 use crate::interface::{DeviceError, Storage};
@@ -82,7 +83,7 @@ fn judge_data(
         *bytes_read += block.len() as u64;
         let read = device.read(offset_bytes, &mut block);
         let sound = match read.or_else(|_| device.read(offset_bytes, &mut block)) {
-            Ok(()) => crc32c::crc32c(&block) == checksum,
+            Ok(()) => crc32c(&block) == checksum,
             Err(DeviceError::Gone) => return Err(DeviceError::Gone.into()),
             Err(_) => true,
         };

@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
+use crate::checksum::crc32c;
 use crate::format::{BlockKey, SegmentId, Sequence, Slot, Stream};
 use crate::ids::RetainId;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
@@ -511,7 +512,7 @@ impl Space {
             let flags = store.index.flags(slot);
             store.index.find(key) == Some(slot) && flags.dirty() && !flags.zero() && {
                 let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
-                crc32c::crc32c(block) != store.index.checksum(slot)
+                crc32c(block) != store.index.checksum(slot)
             }
         };
         let places = batch.iter().enumerate();
@@ -625,7 +626,7 @@ impl Space {
             }
             let flags = store.index.flags(slot);
             let block = memory.bytes(buf.slice(at * block_bytes, block_bytes));
-            let sound = flags.zero() || crc32c::crc32c(block) == store.index.checksum(slot);
+            let sound = flags.zero() || crc32c(block) == store.index.checksum(slot);
             if !sound {
                 store.stats.checksum_errors += 1;
                 if !flags.dirty() {

@@ -24,6 +24,7 @@ mod seals;
 
 use smallvec::SmallVec;
 
+use crate::checksum::crc32c;
 use crate::format::entry::{CHECKSUM_BYTES, HEAD_BYTES};
 use crate::format::header::ENTRY_BYTES;
 use crate::format::{BlockKey, Entry, EntryList, Slot, Stream};
@@ -235,7 +236,7 @@ impl Store {
             checksums.extend(copies.iter().map(|(_, checksum)| *checksum));
         } else if !run.zero {
             let blocks = memory.bytes(run.buf).chunks_exact(block_bytes);
-            checksums.extend(blocks.map(crc32c::crc32c));
+            checksums.extend(blocks.map(crc32c));
         }
         let cost_bytes = run.keys.cost_bytes(granted);
         (

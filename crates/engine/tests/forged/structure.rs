@@ -37,8 +37,8 @@ fn fields(places: impl IntoIterator<Item = (usize, usize)>) -> Vec<Field> {
 pub(crate) fn sign(bytes: &mut [u8], signed: Signed) {
     let Signed { sum_at, id_at } = signed;
     bytes[sum_at..sum_at + 4].fill(0);
-    let seed = crc32c::crc32c(&bytes[id_at..id_at + 16]);
-    let sum = crc32c::crc32c_append(seed, bytes);
+    let seed = forebay_engine::checksum::crc32c(&bytes[id_at..id_at + 16]);
+    let sum = forebay_engine::checksum::crc32c_append(seed, bytes);
     bytes[sum_at..sum_at + 4].copy_from_slice(&sum.to_le_bytes());
 }
 

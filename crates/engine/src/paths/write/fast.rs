@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::WriteJob;
 use crate::buffer::MemoryBuffer;
 use crate::bypass::Direction;
+use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot, Stream, entry::MAX_COUNT};
 use crate::interface::{
     Ack, Device, DeviceError, Memory, Nanos, Operation, Request, RequestKind, one_buf,
@@ -63,10 +64,10 @@ impl Engine {
         self.store.stats.cache_data_written_bytes += u64::from(request.len_bytes);
         let data = memory.bytes(request.buf);
         let (checksum, checksums) = if count == 1 {
-            (crc32c::crc32c(data), None)
+            (crc32c(data), None)
         } else {
             let blocks = data.chunks_exact(self.store.block_bytes());
-            let checksums: Box<[u32]> = blocks.map(crc32c::crc32c).collect();
+            let checksums: Box<[u32]> = blocks.map(crc32c).collect();
             (checksums[0], Some(Box::new(checksums)))
         };
         let write = FastWrite {

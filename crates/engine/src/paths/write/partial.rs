@@ -1,6 +1,7 @@
 //! Writes that cover a block only in part: the rest of it is read first, from the cache or the
 //! origin.
 
+use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot};
 use crate::ids::JobId;
 use crate::interface::{Buf, Device, DeviceError, Failure, Memory, Nanos, Operation, one_buf};
@@ -116,8 +117,7 @@ impl Engine {
         let state = self.write_job(job);
         state.outstanding -= 1;
         let Edge { key, buf, attempts } = state.edges[usize::from(edge)].expect("an edge");
-        let sound =
-            result.is_ok() && crc32c::crc32c(memory.bytes(buf)) == self.store.index.checksum(slot);
+        let sound = result.is_ok() && crc32c(memory.bytes(buf)) == self.store.index.checksum(slot);
         if !sound {
             self.store.stats.cache_read_errors += u64::from(result.is_err());
             self.store.stats.checksum_errors += u64::from(result.is_ok());
