@@ -306,6 +306,7 @@ impl Index {
     ///
     /// # Panics
     /// If `slot` is live already.
+    #[inline(always)]
     pub(crate) fn put(
         &mut self,
         key: BlockKey,

@@ -23,8 +23,21 @@ pub(crate) struct BlockKind {
 impl Store {
     /// Makes `slot` the newest version of a block in the index, with the shadows of the version it
     /// replaces (I3). True if it replaces a version.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn index_block(
+        &mut self,
+        key: BlockKey,
+        slot: Slot,
+        checksum: u32,
+        kind: BlockKind,
+    ) -> bool {
+        self.index_here(key, slot, checksum, kind)
+    }
+
+    /// [`Store::index_block`] for the path of most blocks, where their properties are known as it
+    /// is compiled.
+    #[inline(always)]
+    pub(crate) fn index_here(
         &mut self,
         key: BlockKey,
         slot: Slot,

@@ -177,7 +177,7 @@ impl Engine {
         };
         for (i, checksum) in (0..).zip(checksums) {
             let (key, slot) = (run.key.plus(u64::from(i)), Slot(run.slot.0 + i));
-            let was_cached = self.store.index_block(key, slot, *checksum, kind);
+            let was_cached = self.store.index_here(key, slot, *checksum, kind);
             self.count_write(key, was_cached);
         }
         if ends {
