@@ -45,6 +45,7 @@ impl Store {
 
     /// Gives blocks their numbers and adds them to their record, the segment's summary and the
     /// crash journal. Returns whether the record's header can go out.
+    #[inline(always)]
     pub(crate) fn publish_run(
         &mut self,
         run: &PlacedRun,
