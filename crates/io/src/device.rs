@@ -311,6 +311,12 @@ impl RealDevice {
         }
     }
 
+    /// Whether the device's server has shut this host out: nothing is written to it any more.
+    #[must_use]
+    pub fn has_shut_out(&self) -> bool {
+        self.as_remote().is_some_and(|remote| remote.has_shut_out())
+    }
+
     /// Has everything that changes the device from now on recorded, whoever asks for it.
     ///
     /// # Errors

@@ -15,6 +15,9 @@ pub trait Remote: Send + Sync + Debug {
     /// Takes a job over. It may answer at once, later, and from any thread; jobs of which a write
     /// overlaps another are carried out one after the other.
     fn submit(&self, job: RemoteJob);
+
+    /// Whether the origin belongs to another host now, for ever: every job fails.
+    fn has_shut_out(&self) -> bool;
 }
 
 /// Facts about a remote origin.

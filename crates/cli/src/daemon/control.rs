@@ -20,6 +20,7 @@
 //! | [`running_config`] | the present state as a configuration file |
 //! | [`reload`] | a changed configuration, applied as far as that is possible live |
 //! | [`served_storage`] | superblocks written while the cache is served |
+//! | [`shut_out`] | commands of a volume whose server has shut this host out |
 
 pub(super) mod answer;
 pub(super) mod away;
@@ -38,6 +39,7 @@ mod resize;
 mod running_config;
 pub(super) mod served_storage;
 mod settings;
+mod shut_out;
 pub(super) mod socket;
 mod volume_settings;
 mod volumes;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use forebay_cache::control::Command;
+use forebay_engine::VolumeSlot;
 use serde_json::{Value, json};
 
 use super::who::Who;
@@ -64,9 +65,14 @@ impl Daemon {
     }
 
     pub(super) fn dirty_bytes_of(&self, away: &AwayVolume) -> Result<u64> {
-        let Some((slot, _)) = away.kept else {
-            return Ok(0);
-        };
+        match away.kept {
+            Some((slot, _)) => self.dirty_bytes_in(slot),
+            None => Ok(0),
+        }
+    }
+
+    /// Bytes of a volume that are newer in the cache.
+    pub(super) fn dirty_bytes_in(&self, slot: VolumeSlot) -> Result<u64> {
         let mut blocks = 0;
         for link in &self.links {
             blocks += link.call(move |worker| worker.host.backlog(slot).dirty_blocks)?;

@@ -12,6 +12,7 @@ use forebay_engine::{Device, DeviceError, Storage, SuperblockError, VolumeSlot};
 use forebay_io::BlockingStorage;
 
 use super::served_storage::{ServedStorage, failures_of, flush_served};
+use super::shut_out;
 use crate::daemon::data::served::{ServedVolume, TimedDevice};
 use crate::daemon::data::worker::Worker;
 use crate::daemon::state::{Admin, CacheSide, Daemon};
@@ -79,6 +80,8 @@ pub(in crate::daemon) struct Done {
 struct Run<'a, 'b> {
     daemon: &'a Daemon,
     id: u32,
+    /// The volume that it writes back.
+    writes_back: Option<VolumeSlot>,
     hooks: Hooks<'b>,
     began: Instant,
     looks: u32,
@@ -102,10 +105,12 @@ impl Daemon {
 
     /// Carries a command out.
     pub(in crate::daemon) fn carry_out(&self, command: Command, hooks: Hooks<'_>) -> Result<Done> {
+        let writes_back = shut_out::written_back_by(&command);
         let begun = cache_of(&mut self.admin())?.control.begin(command);
         let mut run = Run {
             daemon: self,
             id: begun.map_err(|why| self.explain(why))?,
+            writes_back,
             hooks,
             began: Instant::now(),
             looks: 0,
@@ -123,7 +128,12 @@ impl Daemon {
         if let Some(error) = run.in_use {
             return Err(error);
         }
-        result?.map_err(|why| self.explain(why))?;
+        if let Err(why) = result? {
+            if let Some(volume) = writes_back.and_then(|slot| self.shut_out_volume(slot)) {
+                self.refuse_shut_out(&volume)?;
+            }
+            return Err(self.explain(why));
+        }
         Ok(Done {
             slot: run.slot,
             progress: run.progress(),
@@ -203,18 +213,30 @@ impl Run<'_, '_> {
     /// Says how far it is, and waits a while.
     fn listen(&mut self) -> Result<()> {
         self.looks += 1;
+        let shut_out = (self.writes_back).and_then(|slot| self.daemon.shut_out_volume(slot));
+        if shut_out.is_some() {
+            self.interrupt()?;
+        }
         if self.looks == 1 {
             // Nothing is known yet, and it may be done at once.
             return Ok(());
         }
         let progress = self.progress();
         let goes_on = (self.hooks.tell)(progress);
-        if !goes_on && !self.is_final {
-            let mut admin = self.daemon.admin();
-            cache_of(&mut admin)?.control.interrupt(self.id);
+        if !goes_on {
+            self.interrupt()?;
         }
         let short = self.looks < FIRST_LOOKS;
         std::thread::sleep(if short { FIRST_LOOK } else { LOOK });
+        Ok(())
+    }
+
+    /// Has the command end where that can be without harm.
+    fn interrupt(&self) -> Result<()> {
+        if !self.is_final {
+            let mut admin = self.daemon.admin();
+            cache_of(&mut admin)?.control.interrupt(self.id);
+        }
         Ok(())
     }
 

@@ -48,6 +48,14 @@ struct Inbox {
     jobs: Mutex<Vec<RemoteJob>>,
     event: Event,
     is_closed: AtomicBool,
+    /// Another host has the origin now: nothing is ever sent again.
+    is_fenced: AtomicBool,
+}
+
+impl Inbox {
+    fn is_fenced(&self) -> bool {
+        self.is_fenced.load(Ordering::Acquire)
+    }
 }
 
 /// Ends the session when the device is let go.
@@ -63,6 +71,10 @@ impl Remote for Handle {
         if is_first {
             self.0.event.notify();
         }
+    }
+
+    fn has_shut_out(&self) -> bool {
+        self.0.is_fenced()
     }
 }
 
@@ -104,6 +116,7 @@ pub(crate) fn open(path: &Path, name: &str, read_only: bool) -> Result<Arc<RealD
         jobs: Mutex::default(),
         event,
         is_closed: AtomicBool::new(false),
+        is_fenced: AtomicBool::new(false),
     });
     let session = Session {
         name: path.to_owned(),
@@ -114,7 +127,6 @@ pub(crate) fn open(path: &Path, name: &str, read_only: bool) -> Result<Arc<RealD
         resend: Resend::default(),
         samples,
         own_flush: None,
-        is_fenced: false,
         away: Away::default(),
         uri: uri.clone(),
     };
@@ -248,8 +260,6 @@ struct Session {
     samples: Samples,
     /// The flush that frees memory, if it is on its way.
     own_flush: Option<u64>,
-    /// Another host has the origin now: nothing is ever sent again.
-    is_fenced: bool,
     away: Away,
 }
 
@@ -277,7 +287,7 @@ impl Session {
 
     /// Does what can be done now; says whether there is more.
     fn turn(&mut self) -> Result<bool> {
-        if self.is_fenced {
+        if self.inbox.is_fenced() {
             return Ok(self.refuse_all());
         }
         if self.link.is_none() {
@@ -417,10 +427,11 @@ impl Session {
     fn fence(&mut self) {
         tracing::error!(
             "the server of {} has shut this host out (error {NBD_ESHUTDOWN}): nothing is written to it any more. \
-             If no other host uses it now, detach and attach the volume, or start the daemon again",
+             Dirty data stays in the cache. Start the daemon again if no other host uses the export; if one does, \
+             see `forebay rescue`",
             self.name.display()
         );
-        self.is_fenced = true;
+        self.inbox.is_fenced.store(true, Ordering::Release);
         self.link = None;
         self.jobs.lost();
     }
@@ -459,7 +470,7 @@ impl Session {
             }
             Err(why) => {
                 let why = describe(&why);
-                if self.away.told != why && !self.is_fenced {
+                if self.away.told != why && !self.inbox.is_fenced() {
                     tracing::warn!("{} is still away: {why}", self.name.display());
                     self.away.told = why;
                 }
@@ -535,7 +546,7 @@ impl Session {
         let mut limit = LOOK;
         if let (None, Some(next)) = (&self.link, self.away.next) {
             limit = limit.min(next.saturating_duration_since(Instant::now()));
-        } else if self.link.is_none() && !self.is_fenced {
+        } else if self.link.is_none() && !self.inbox.is_fenced() {
             limit = Duration::ZERO;
         }
         let limit = Timespec {
