@@ -19,8 +19,8 @@ use serde_json::{Map, Value};
 use crate::nearest::suggestion;
 pub(crate) use given::GivenSettings;
 pub(crate) use own::{
-    OwnSettings, Rates, change_own, check_kept, check_own_name, in_force, is_of_cache_alone,
-    own_differences, own_names, shown_own,
+    OwnSettings, Rates, change_own, check_kept, check_origin, check_own_name, in_force_over,
+    is_of_cache_alone, own_differences, own_names, shown_own,
 };
 use table::SETTINGS;
 pub(crate) use table::{NAMES, Setting};

@@ -317,6 +317,19 @@ impl RealDevice {
         self.as_remote().is_some_and(|remote| remote.has_shut_out())
     }
 
+    /// The longest time that operations wait for the device's server; `None` without one.
+    #[must_use]
+    pub fn server_timeout(&self) -> Option<std::time::Duration> {
+        self.as_remote().map(|remote| remote.timeout())
+    }
+
+    /// Changes that time; `None` is as the device's name says.
+    pub fn set_server_timeout(&self, timeout: Option<std::time::Duration>) {
+        if let Some(remote) = self.as_remote() {
+            remote.set_timeout(timeout);
+        }
+    }
+
     /// Has everything that changes the device from now on recorded, whoever asks for it.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::time::Duration;
 
 use forebay_engine::{Bufs, DeviceError};
 
@@ -18,6 +19,12 @@ pub trait Remote: Send + Sync + Debug {
 
     /// Whether the origin belongs to another host now, for ever: every job fails.
     fn has_shut_out(&self) -> bool;
+
+    /// The longest time that a job waits for a server that is away or silent.
+    fn timeout(&self) -> Duration;
+
+    /// Changes that time, also of jobs that wait now; `None` is as it was at first.
+    fn set_timeout(&self, timeout: Option<Duration>);
 }
 
 /// Facts about a remote origin.

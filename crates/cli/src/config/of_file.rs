@@ -16,9 +16,10 @@ use super::merged;
 use super::plan::{CachePlan, Plan, VolumePlan};
 use super::profile::{self, Chosen};
 use crate::args::ServeArgs;
+use crate::device::network::uri;
 use crate::device::same_device::Identity;
 use crate::failure::{Faults, describe};
-use crate::settings::check_kept;
+use crate::settings::{check_kept, check_origin};
 
 /// The plan, and what the file claims for itself.
 ///
@@ -119,6 +120,10 @@ fn wrong_settings(file: &File) -> Vec<(std::ops::Range<usize>, String)> {
         let (name, span) = volume.called();
         if file.cache.is_none() && own.engine != VolumeSettings::default() {
             found.push((span, format!("settings of volume `{name}` need a [cache]")));
+        }
+        let is_network = uri::as_uri(volume.origin.get_ref()).is_some();
+        if let Err(why) = check_origin(&own, is_network) {
+            found.push((volume.origin.span(), why));
         }
         all.push(own);
     }

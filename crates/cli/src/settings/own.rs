@@ -1,12 +1,14 @@
 //! Settings of one volume: some in place of those of its cache, some that only a volume has.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use forebay_engine::{MOST_KEPT_PERCENT, Settings, VolumeSettings};
 
 use super::kind::{count, percent, size};
 use super::table::Setting;
 use super::{DEFAULT, Difference};
+use crate::device::network::uri;
 use crate::nearest::suggestion;
 use crate::units;
 
@@ -17,6 +19,8 @@ pub(crate) struct OwnSettings {
     pub(crate) engine: VolumeSettings,
     /// Limits for its clients.
     pub(crate) rates: Rates,
+    /// The longest wait for the server of its network origin.
+    pub(crate) origin_timeout: Option<Duration>,
 }
 
 /// The most that clients of a volume are served, in a second.
@@ -32,10 +36,12 @@ pub(crate) struct Rates {
 const BYTES: RangeInclusive<u64> = 64 << 10..=1 << 40;
 const OPERATIONS: RangeInclusive<u64> = 1..=1_000_000_000;
 
-/// A setting that only volumes have. It is off unless it is given.
+/// A setting that only volumes have.
 struct Limit {
     name: &'static str,
     values: &'static str,
+    /// The word for a volume without it.
+    unset: &'static str,
     read: fn(&str) -> Result<u64, String>,
     show: fn(u64) -> String,
     get: fn(&OwnSettings) -> Option<u64>,
@@ -43,11 +49,13 @@ struct Limit {
 }
 
 const OFF: &str = "off";
+const ORIGIN_TIMEOUT: &str = "origin-timeout";
 
-static LIMITS: [Limit; 4] = [
+static LIMITS: [Limit; 5] = [
     Limit {
         name: "share-min",
         values: "percent of the cache, 0 to 50; off",
+        unset: OFF,
         read: |text| percent(text, 0..=MOST_KEPT_PERCENT),
         show: |percent| format!("{percent} %"),
         get: |own| own.engine.least_share_percent.map(u64::from),
@@ -56,6 +64,7 @@ static LIMITS: [Limit; 4] = [
     Limit {
         name: "share-max",
         values: "percent of the cache, 0 to 100; off",
+        unset: OFF,
         read: |text| percent(text, 0..=100),
         show: |percent| format!("{percent} %"),
         get: |own| own.engine.most_share_percent.map(u64::from),
@@ -64,6 +73,7 @@ static LIMITS: [Limit; 4] = [
     Limit {
         name: "bytes-per-second",
         values: "a size of at least 64K, such as 100M; off",
+        unset: OFF,
         read: |text| size(text, BYTES),
         show: units::size,
         get: |own| own.rates.bytes,
@@ -72,10 +82,20 @@ static LIMITS: [Limit; 4] = [
     Limit {
         name: "operations-per-second",
         values: "a number, at least 1; off",
+        unset: OFF,
         read: |text| count(text, OPERATIONS),
         show: |operations| operations.to_string(),
         get: |own| own.rates.operations,
         put: |own, value| own.rates.operations = value,
+    },
+    Limit {
+        name: ORIGIN_TIMEOUT,
+        values: "seconds that requests wait for the server of a network origin, such as 90 s",
+        unset: DEFAULT,
+        read: |text| uri::timeout(text).map(|timeout| timeout.as_secs()),
+        show: |seconds| format!("{seconds} s"),
+        get: |own| own.origin_timeout.map(|timeout| timeout.as_secs()),
+        put: |own, value| own.origin_timeout = value.map(Duration::from_secs),
     },
 ];
 
@@ -127,7 +147,8 @@ pub(crate) fn change_own(own: &mut OwnSettings, name: &str, value: &str) -> Resu
     check_own_name(name)?;
     if let Some(limit) = LIMITS.iter().find(|limit| limit.name == name) {
         let given = match value {
-            DEFAULT | OFF => None,
+            DEFAULT => None,
+            _ if value == limit.unset => None,
             _ => Some((limit.read)(value).map_err(|why| {
                 format!(
                     "{name} {value}: {why} ({name} is {}; or default)",
@@ -199,7 +220,7 @@ fn is_given(own: &OwnSettings, name: &str) -> bool {
 }
 
 /// The settings in force for a volume, by name: its own, or else its cache's.
-pub(crate) fn in_force(own: &OwnSettings, cache: &Settings) -> Vec<(&'static str, String)> {
+fn in_force(own: &OwnSettings, cache: &Settings) -> Vec<(&'static str, String)> {
     let settings = over(own, cache);
     let inherited = INHERITED.iter();
     let inherited = inherited.filter_map(|inherited| {
@@ -210,9 +231,35 @@ pub(crate) fn in_force(own: &OwnSettings, cache: &Settings) -> Vec<(&'static str
     });
     let limits = LIMITS.iter().map(|limit| {
         let value = (limit.get)(own);
-        (limit.name, value.map_or(OFF.to_owned(), limit.show))
+        (limit.name, value.map_or(limit.unset.to_owned(), limit.show))
     });
     inherited.chain(limits).collect()
+}
+
+/// The settings in force for a volume whose requests wait for a server for `timeout`, if it has one.
+pub(crate) fn in_force_over(
+    own: &OwnSettings,
+    cache: &Settings,
+    timeout: Option<Duration>,
+) -> Vec<(&'static str, String)> {
+    let mut shown = in_force(own, cache);
+    for (_, value) in shown.iter_mut().filter(|(name, _)| *name == ORIGIN_TIMEOUT) {
+        *value = timeout.map_or(OFF.to_owned(), |timeout| format!("{} s", timeout.as_secs()));
+    }
+    shown
+}
+
+/// Refuses settings that mean nothing on an origin of this host.
+///
+/// # Errors
+/// Says which.
+pub(crate) fn check_origin(own: &OwnSettings, is_network: bool) -> Result<(), String> {
+    if own.origin_timeout.is_some() && !is_network {
+        return Err(format!(
+            "{ORIGIN_TIMEOUT} is for network origins, and this origin is a device of this host; leave it out"
+        ));
+    }
+    Ok(())
 }
 
 /// The settings in force that differ.
@@ -289,6 +336,7 @@ mod tests {
             ("share-max", "20 %"),
             ("bytes-per-second", "100 MiB"),
             ("operations-per-second", "500"),
+            ("origin-timeout", "90 s"),
         ];
         for (name, value) in given {
             change_own(&mut own, name, value).unwrap();
@@ -297,6 +345,12 @@ mod tests {
         assert_eq!(shown_own(&own), given);
         assert_eq!(value_of(in_force(&own, &cache), "sequential-cutoff"), "off");
         assert_eq!(value_of(in_force(&own, &cache), "share-min"), "off");
+        assert_eq!(check_origin(&own, true), Ok(()));
+        let said = check_origin(&own, false).unwrap_err();
+        assert!(said.contains("origin-timeout is for network"), "{said}");
+        let timeout = own.origin_timeout;
+        let shown = |timeout| value_of(in_force_over(&own, &cache, timeout), "origin-timeout");
+        assert_eq!((&*shown(timeout), &*shown(None)), ("90 s", "off"));
         for name in own_names() {
             assert!(change_own(&mut own, name, "-5").is_err(), "{name}");
             change_own(&mut own, name, DEFAULT).unwrap();

@@ -229,7 +229,7 @@ const KEYS: [&str; 13] = [
     "writeback-depth",
     "none-of-them",
 ];
-const OWN: [&str; 10] = [
+const OWN: [&str; 11] = [
     "sequential-cutoff",
     "admission",
     "write-admission",
@@ -238,6 +238,7 @@ const OWN: [&str; 10] = [
     "share-max",
     "bytes-per-second",
     "operations-per-second",
+    "origin-timeout",
     "commit",
     "none-of-them",
 ];

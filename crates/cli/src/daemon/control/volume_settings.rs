@@ -60,8 +60,10 @@ impl Daemon {
     }
 
     fn in_force(&self, name: &str) -> Result<Vec<(&'static str, String)>> {
-        let own = self.find_volume(Some(name))?.own;
-        Ok(settings::in_force(&own, &self.admin().settings))
+        let volume = self.find_volume(Some(name))?;
+        let timeout = volume.device.server_timeout();
+        let cache = &self.admin().settings;
+        Ok(settings::in_force_over(&volume.own, cache, timeout))
     }
 
     /// Gives a volume settings of its own in all shards, and says in the log which changed, and by
@@ -85,10 +87,13 @@ impl Daemon {
         let volume = volumes
             .find(|volume| volume.name == name)
             .context("the volume was detached or renamed meanwhile")?;
+        let is_network = volume.device.server_timeout().is_some();
+        settings::check_origin(&own, is_network).map_err(Usage)?;
         let slot = volume.slot;
         for link in &self.links {
             link.call(move |worker| worker.set_volume_settings(slot, own))?;
         }
+        volume.device.set_server_timeout(own.origin_timeout);
         let before = std::mem::replace(&mut volume.own, own);
         for changed in settings::own_differences(&before, &own, &cache) {
             let said = format!(

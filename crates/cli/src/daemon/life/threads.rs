@@ -166,6 +166,8 @@ pub(super) fn start_workers(
         for link in &links {
             link.call(move |worker| worker.set_volume_settings(slot, own))?;
         }
+        let device = &origin.opened.device;
+        device.set_server_timeout(own.origin_timeout);
         volumes.push(VolumeSide {
             own,
             ..VolumeSide::new(origin, slot)

@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -50,9 +50,20 @@ struct Inbox {
     is_closed: AtomicBool,
     /// Another host has the origin now: nothing is ever sent again.
     is_fenced: AtomicBool,
+    /// The timeout that the name of the export says.
+    named_timeout: Duration,
+    /// The timeout in its place, in seconds; zero without one.
+    timeout_s: AtomicU64,
 }
 
 impl Inbox {
+    fn timeout(&self) -> Duration {
+        match self.timeout_s.load(Ordering::Relaxed) {
+            0 => self.named_timeout,
+            seconds => Duration::from_secs(seconds),
+        }
+    }
+
     fn is_fenced(&self) -> bool {
         self.is_fenced.load(Ordering::Acquire)
     }
@@ -75,6 +86,16 @@ impl Remote for Handle {
 
     fn has_shut_out(&self) -> bool {
         self.0.is_fenced()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.0.timeout()
+    }
+
+    fn set_timeout(&self, timeout: Option<Duration>) {
+        let seconds = timeout.map_or(0, |timeout| timeout.as_secs());
+        self.0.timeout_s.store(seconds, Ordering::Relaxed);
+        self.0.event.notify();
     }
 }
 
@@ -117,6 +138,8 @@ pub(crate) fn open(path: &Path, name: &str, read_only: bool) -> Result<Arc<RealD
         event,
         is_closed: AtomicBool::new(false),
         is_fenced: AtomicBool::new(false),
+        named_timeout: uri.timeout,
+        timeout_s: AtomicU64::new(0),
     });
     let session = Session {
         name: path.to_owned(),
@@ -292,7 +315,7 @@ impl Session {
         }
         if self.link.is_none() {
             self.connect_again();
-            for job in self.jobs.take_expired(self.uri.timeout) {
+            for job in self.jobs.take_expired(self.inbox.timeout()) {
                 job.answer(Errno::TIMEDOUT.raw_os_error());
             }
         }
@@ -308,8 +331,11 @@ impl Session {
             if !owes {
                 link.heard = Instant::now();
             }
-            if link.heard.elapsed() >= self.uri.timeout {
-                bail!("it has not answered for {} s", self.uri.timeout.as_secs());
+            if link.heard.elapsed() >= self.inbox.timeout() {
+                bail!(
+                    "it has not answered for {} s",
+                    self.inbox.timeout().as_secs()
+                );
             }
             link.send()?;
         }
@@ -449,7 +475,7 @@ impl Session {
             "the server of {} is gone ({}); requests wait up to {} s for it, and {unsaved} changes will be sent again",
             self.name.display(),
             describe(why),
-            self.uri.timeout.as_secs()
+            self.inbox.timeout().as_secs()
         );
         self.link = None;
         self.own_flush = None;
@@ -500,7 +526,7 @@ impl Session {
             size_bytes: before.size_bytes,
             ..export
         };
-        stream.set_limit(Some(ANSWER_LIMIT.max(self.uri.timeout)))?;
+        stream.set_limit(Some(ANSWER_LIMIT.max(self.inbox.timeout())))?;
         let mut answers = Answers::default();
         let mut caller = Caller {
             stream: &mut stream,

@@ -1,6 +1,7 @@
 //! Names of exports: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, and both with
 //! TLS as `nbds`.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::failure::{Usage, wrong_usage};
 
 /// The time that requests wait for a server that is away, unless the name says another.
 const TIMEOUT: Duration = Duration::from_secs(30);
-const LONGEST_TIMEOUT_S: u64 = 24 * 3600;
+const TIMEOUTS_S: RangeInclusive<u64> = 1..=24 * 3600;
 
 /// The socket of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,14 +164,8 @@ impl Options {
                 "tls-certificates" => options.certificates = Some(value.into()),
                 "tls-hostname" => options.tls_host = Some(value),
                 "origin-timeout" => {
-                    let seconds = value.strip_suffix('s').unwrap_or(&value).parse().ok();
-                    let allowed = seconds.filter(|s| (1..=LONGEST_TIMEOUT_S).contains(s));
-                    let Some(seconds) = allowed else {
-                        wrong_usage!(
-                            "origin-timeout in `{uri}` is a number of seconds from 1 to {LONGEST_TIMEOUT_S}"
-                        );
-                    };
-                    options.timeout = Duration::from_secs(seconds);
+                    options.timeout = timeout(&value)
+                        .map_err(|why| Usage(format!("origin-timeout in `{uri}`: {why}")))?;
                 }
                 "flush" if value == "none" => options.believes_writes = true,
                 _ => wrong_usage!(
@@ -181,6 +176,20 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+/// Reads an `origin-timeout`.
+///
+/// # Errors
+/// Says what it may be.
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
+    let number = text.strip_suffix('s').unwrap_or(text).trim_end();
+    let seconds = number.parse().ok();
+    let seconds = seconds.filter(|seconds| TIMEOUTS_S.contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        let (least, most) = TIMEOUTS_S.into_inner();
+        format!("`{text}` is not a number of seconds from {least} to {most}")
+    })
 }
 
 /// Text with `%41` for `A`.
