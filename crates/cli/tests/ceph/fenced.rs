@@ -193,8 +193,7 @@ fn take_over(cluster: &Cluster, way: Way, round: u64) {
         );
     }
     writer.ends.store(true, Ordering::SeqCst);
-    drain.kill().unwrap();
-    drain.wait().unwrap();
+    assert_eq!(drain.wait().unwrap().code(), Some(3), "the drain");
     first.daemon.kill();
     writer.thread.join().unwrap();
     drop(client);
