@@ -5,8 +5,7 @@
 
 use forebay_frontend::nbd::client::{Answers, Event, Negotiation, Progress};
 use forebay_frontend::nbd::wire::{
-    CHUNK_BYTES, chunk, command, data_chunk, error_chunk, greeting, info_block_size, info_export,
-    none_chunk, option, option_reply, simple_reply,
+    command, greeting, info_block_size, info_export, none_chunk, option, option_reply, simple_reply,
 };
 use forebay_fuzz::mutate::mutate;
 use forebay_fuzz::{Counting, Outcome, SplitMix64, Surface, run};
@@ -34,35 +33,22 @@ fn reply(into: &mut Vec<u8>, option: u32, kind: u32, data: &[u8]) {
     into.extend_from_slice(data);
 }
 
-fn converse(random: &mut SplitMix64, structured: bool, into: &mut Vec<u8>) {
+fn converse(random: &mut SplitMix64, into: &mut Vec<u8>) {
     into.extend(greeting());
-    if structured {
-        let kinds = [option_reply::ACK, option_reply::ERR_UNSUP];
-        let kind = kinds[random.below(2) as usize];
-        reply(into, option::STRUCTURED_REPLY, kind, &[]);
-    }
     let size = info_export(1 << (10 + random.below(30)), random.bits() as u16 | 1);
     reply(into, option::GO, option_reply::INFO, &size);
     let sizes = info_block_size(1 << random.below(13), 4096, 32 << 20);
     reply(into, option::GO, option_reply::INFO, &sizes);
     reply(into, option::GO, option_reply::ACK, &[]);
     for cookie in 1..=REQUESTS {
-        let offset = cookie * u64::from(READ_BYTES);
-        match random.below(5) {
-            0 => into.extend(simple_reply(random.below(2) as u32 * 5, cookie)),
-            1 => into.extend(none_chunk(cookie)),
-            2 => into.extend(error_chunk(cookie, 5, 0)),
-            3 => {
-                into.extend(data_chunk(cookie, offset, READ_BYTES));
-                into.resize(into.len() + READ_BYTES as usize, 7);
-            }
+        match random.below(8) {
+            0 => into.extend(simple_reply(5, cookie)),
+            1 => into.extend(simple_reply(0, random.below(2 * REQUESTS))),
+            // Nobody asked for structured replies.
+            2 => into.extend(none_chunk(cookie)),
             _ => {
-                let mut hole = none_chunk(cookie);
-                hole[7] = chunk::OFFSET_HOLE as u8;
-                hole[CHUNK_BYTES - 1] = 12;
-                into.extend(hole);
-                into.extend(offset.to_be_bytes());
-                into.extend(READ_BYTES.to_be_bytes());
+                into.extend(simple_reply(0, cookie));
+                into.resize(into.len() + READ_BYTES as usize, 7);
             }
         }
     }
@@ -80,7 +66,7 @@ impl Surface for NbdClient {
     fn forge(&mut self, random: &mut SplitMix64, input: &mut Vec<u8>) {
         let manner = random.bits() as u8;
         input.push(manner);
-        converse(random, manner & 1 != 0, input);
+        converse(random, input);
         let words: [&[u8]; 2] = [&[0x67, 0x44, 0x66, 0x98], &[0x66, 0x8e, 0x33, 0xef]];
         mutate(input, &words, random);
     }
@@ -89,8 +75,8 @@ impl Surface for NbdClient {
         let Some((&manner, said)) = input.split_first() else {
             return Outcome::Rejected("nothing");
         };
-        let mut negotiation = Negotiation::new("disk", manner & 0x30 == 0x30, manner & 1 != 0)
-            .expect("a name of four bytes");
+        let mut negotiation =
+            Negotiation::new("disk", manner & 0x30 == 0x30).expect("a name of four bytes");
         let rest = match negotiation.receive(said) {
             Err(_) => return Outcome::Rejected("negotiation"),
             Ok((_, Progress::More)) => return Outcome::Rejected("cut short"),
@@ -135,14 +121,6 @@ impl NbdClient {
                 Some(Event::Data { at_bytes, .. }) => {
                     assert!(at_bytes as usize + step.taken <= READ_BYTES as usize);
                     self.filled_bytes += step.taken as u64;
-                }
-                Some(Event::Zeroes {
-                    at_bytes,
-                    len_bytes,
-                    ..
-                }) => {
-                    assert!(at_bytes + len_bytes <= READ_BYTES);
-                    self.filled_bytes += u64::from(len_bytes);
                 }
                 Some(Event::Done { .. }) => self.answered += 1,
             }

@@ -157,8 +157,6 @@ pub mod chunk {
     pub const NONE: u16 = 0;
     /// Data at an offset.
     pub const OFFSET_DATA: u16 = 1;
-    /// Zeroes at an offset.
-    pub const OFFSET_HOLE: u16 = 2;
     /// Extents of one metadata context.
     pub const BLOCK_STATUS: u16 = 5;
     /// Set in the type of every chunk that is an error.

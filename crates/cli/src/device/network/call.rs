@@ -120,15 +120,6 @@ impl Caller<'_> {
                     let place = place.ok_or(ErrorKind::InvalidData)?;
                     place.copy_from_slice(&bytes[..step.taken]);
                 }
-                Some(Event::Zeroes {
-                    at_bytes,
-                    len_bytes,
-                    ..
-                }) => {
-                    let at = at_bytes as usize;
-                    let place = into.get_mut(at..at + len_bytes as usize);
-                    place.ok_or(ErrorKind::InvalidData)?.fill(0);
-                }
                 None if step.taken == 0 => {
                     let count = self.stream.read(&mut piece)?;
                     if count == 0 {

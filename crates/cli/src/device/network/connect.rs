@@ -12,10 +12,7 @@ use super::uri::ExportUri;
 /// Opens an export. Each transfer of the negotiation takes at most `limit`.
 pub(crate) fn connect(uri: &ExportUri, limit: Duration) -> Result<(Stream, OpenExport)> {
     let plain = Plain::connect(&uri.socket, limit)?;
-    // With structured replies `qemu-nbd` 7.2 closes the connection where a read fails. Nobody would
-    // learn the error then, nor that this host was shut out.
-    let wants_structured = false;
-    let mut negotiation = Negotiation::new(&uri.export, uri.tls.is_some(), wants_structured)?;
+    let mut negotiation = Negotiation::new(&uri.export, uri.tls.is_some())?;
     let mut stream = Stream::Plain(plain);
     loop {
         match advance(&mut stream, &mut negotiation).context("the server does not agree")? {

@@ -404,14 +404,6 @@ impl Session {
                     link.heard = Instant::now();
                     self.jobs.fill(cookie, at_bytes, bytes);
                 }
-                Some(Answer::Zeroes {
-                    cookie,
-                    at_bytes,
-                    len_bytes,
-                }) => {
-                    let zeroes = vec![0; len_bytes as usize];
-                    self.jobs.fill(cookie, at_bytes, &zeroes);
-                }
                 Some(Answer::Done { cookie, error }) => {
                     link.heard = Instant::now();
                     self.answered(cookie, error);

@@ -1,5 +1,6 @@
-//! Fixed newstyle negotiation from the client's side: `NBD_OPT_STARTTLS` if TLS is wanted,
-//! `NBD_OPT_STRUCTURED_REPLY`, `NBD_OPT_GO` with the block sizes.
+//! Fixed newstyle negotiation from the client's side: `NBD_OPT_STARTTLS` if TLS is wanted, and
+//! `NBD_OPT_GO` with the block sizes. Replies stay simple ones
+//! (docs/decisions/0034-one-connection-for-a-network-origin.md).
 
 use super::super::wire::{
     CLIENT_FIXED_NEWSTYLE, CLIENT_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, GREETING_BYTES,
@@ -31,8 +32,6 @@ pub struct OpenExport {
     pub preferred_bytes: Option<u32>,
     /// The longest read or write, in bytes; whole blocks.
     pub longest_bytes: u32,
-    /// Whether answers are structured.
-    pub has_structured_replies: bool,
 }
 
 impl OpenExport {
@@ -102,7 +101,6 @@ enum State {
 pub struct Negotiation {
     name: String,
     wants_tls: bool,
-    wants_structured: bool,
     state: State,
     answers: u32,
     has_export: bool,
@@ -115,14 +113,13 @@ impl Negotiation {
     ///
     /// # Errors
     /// If the protocol has no place for such a name.
-    pub fn new(name: &str, wants_tls: bool, wants_structured: bool) -> Result<Self, Refusal> {
+    pub fn new(name: &str, wants_tls: bool) -> Result<Self, Refusal> {
         if name.len() > MAX_STRING_BYTES {
             return Err(Refusal::Nonsense("the export's name is too long"));
         }
         Ok(Negotiation {
             name: name.to_owned(),
             wants_tls,
-            wants_structured,
             state: State::Greeting,
             answers: 0,
             has_export: false,
@@ -132,7 +129,6 @@ impl Negotiation {
                 block_bytes: SECTOR_BYTES,
                 preferred_bytes: None,
                 longest_bytes: LONGEST_BYTES,
-                has_structured_replies: false,
             },
             output: Vec::new(),
         })
@@ -191,9 +187,6 @@ impl Negotiation {
     }
 
     fn ask_for_export(&mut self) {
-        if self.wants_structured {
-            return self.ask(option::STRUCTURED_REPLY, &[]);
-        }
         let name = self.name.as_bytes();
         let mut data = (name.len() as u32).to_be_bytes().to_vec();
         data.extend(name);
@@ -242,7 +235,6 @@ impl Negotiation {
             number: reply,
             message: data.to_vec(),
         };
-        let is_error = reply & (1 << 31) != 0;
         match (option, reply) {
             (option::STARTTLS, option_reply::ACK) => {
                 self.wants_tls = false;
@@ -251,17 +243,6 @@ impl Negotiation {
             }
             (option::STARTTLS, _) => Err(Refusal::NoTls),
             (_, option_reply::ERR_TLS_REQD) => Err(Refusal::WantsTls),
-            (option::STRUCTURED_REPLY, option_reply::ACK) => {
-                self.export.has_structured_replies = true;
-                self.wants_structured = false;
-                self.ask_for_export();
-                Ok(Progress::More)
-            }
-            (option::STRUCTURED_REPLY, _) if is_error => {
-                self.wants_structured = false;
-                self.ask_for_export();
-                Ok(Progress::More)
-            }
             (option::GO, option_reply::INFO) => {
                 self.take_info(data)?;
                 Ok(Progress::More)
