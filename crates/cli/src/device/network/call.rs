@@ -5,12 +5,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use forebay_cache::Change;
 use forebay_engine::{DeviceError, Storage};
 use forebay_frontend::nbd::client::{Answers, Event, OpenExport};
-use forebay_frontend::nbd::wire::{command, transmission_flag};
+use forebay_frontend::nbd::wire::command;
+use forebay_io::RemoteKind;
 
+use super::jobs::way_of;
 use super::stream::Stream;
-
-/// The longest range of a request without data, in bytes.
-pub(super) const LONGEST_RANGE_BYTES: u32 = 128 << 20;
 
 /// The protocol's number for a server that shuts down, and librbd's for a client that was shut out.
 pub(super) const NBD_ESHUTDOWN: u32 = 108;
@@ -34,52 +33,36 @@ pub(super) struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Sends a change again.
+    /// Sends a change again, cut as a job is.
     pub(super) fn send_again(&mut self, change: &Change) -> Result<(), Failed> {
-        match change {
-            Change::Write { offset_bytes, data } => self.write(*offset_bytes, data),
+        let (kind, offset_bytes, len_bytes) = match change {
+            Change::Write { offset_bytes, data } => {
+                (RemoteKind::Write, *offset_bytes, data.len() as u64)
+            }
             Change::Zeroes {
                 offset_bytes,
                 len_bytes,
-            } => self.zero(*offset_bytes, *len_bytes),
+            } => (RemoteKind::WriteZeroes, *offset_bytes, *len_bytes),
             Change::Discard {
                 offset_bytes,
                 len_bytes,
-            } => self.range(command::TRIM, *offset_bytes, *len_bytes),
-        }
-    }
-
-    fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), Failed> {
-        let mut at = offset_bytes;
-        for piece in data.chunks(self.export.longest_bytes as usize) {
-            self.call(command::WRITE, at, piece.len() as u32, piece, &mut [])?;
-            at += piece.len() as u64;
-        }
-        Ok(())
-    }
-
-    fn zero(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), Failed> {
-        if self.export.can(transmission_flag::SEND_WRITE_ZEROES) {
-            return self.range(command::WRITE_ZEROES, offset_bytes, len_bytes);
-        }
-        let zeroes = vec![0; len_bytes.min(1 << 20) as usize];
-        let end = offset_bytes + len_bytes;
-        let mut at = offset_bytes;
-        while at < end {
-            let piece = (end - at).min(zeroes.len() as u64) as usize;
-            self.write(at, &zeroes[..piece])?;
-            at += piece as u64;
-        }
-        Ok(())
-    }
-
-    fn range(&mut self, command: u16, offset_bytes: u64, len_bytes: u64) -> Result<(), Failed> {
-        let end = offset_bytes + len_bytes;
-        let mut at = offset_bytes;
-        while at < end {
-            let piece = (end - at).min(u64::from(LONGEST_RANGE_BYTES)) as u32;
-            self.call(command, at, piece, &[], &mut [])?;
-            at += u64::from(piece);
+            } => (RemoteKind::Discard, *offset_bytes, *len_bytes),
+        };
+        let (command, longest, has_data) = way_of(kind, &self.export);
+        let zeroes = match kind {
+            RemoteKind::WriteZeroes if has_data => vec![0; longest as usize],
+            _ => Vec::new(),
+        };
+        let mut at = 0;
+        while at < len_bytes {
+            let piece_bytes = (len_bytes - at).min(u64::from(longest)) as u32;
+            let from = match change {
+                Change::Write { data, .. } => &data[at as usize..],
+                Change::Zeroes { .. } | Change::Discard { .. } => &zeroes,
+            };
+            let piece = &from[..from.len().min(piece_bytes as usize)];
+            self.call(command, offset_bytes + at, piece_bytes, piece, &mut [])?;
+            at += u64::from(piece_bytes);
         }
         Ok(())
     }

@@ -10,8 +10,8 @@ use forebay_frontend::nbd::client::{Answers, OpenExport};
 use forebay_frontend::nbd::wire::{command, transmission_flag};
 use forebay_io::{RemoteJob, RemoteKind};
 
-use super::call::LONGEST_RANGE_BYTES;
-
+/// The longest range of a request without data, in bytes.
+const LONGEST_RANGE_BYTES: u32 = 128 << 20;
 /// Bytes on their way to the server beyond which no request is made.
 const OUTPUT_BYTES: usize = 4 << 20;
 /// Jobs that the server has at a time.
@@ -200,7 +200,7 @@ fn must_wait(job: &RemoteJob, other: &RemoteJob) -> bool {
 }
 
 /// The command of a job, the longest request of it in bytes, and whether data follow.
-fn way_of(kind: RemoteKind, export: &OpenExport) -> (u16, u32, bool) {
+pub(super) fn way_of(kind: RemoteKind, export: &OpenExport) -> (u16, u32, bool) {
     match kind {
         RemoteKind::Read => (command::READ, export.longest_bytes, false),
         RemoteKind::Write => (command::WRITE, export.longest_bytes, true),
