@@ -262,3 +262,35 @@ fn qemu_nbd_is_a_server_too() {
     assert!(client.read(0, BLOCK as u32).iter().all(|byte| *byte == 0));
     daemon.stop();
 }
+
+/// A server that ends with its first client is not asked whether it is there: it is opened.
+#[test]
+fn a_volume_comes_back_with_a_server_that_takes_one_client() {
+    if skips() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.file("cache", 64 * MIB);
+    scratch.file("disk", SIZE);
+    let text = format!(
+        "[cache]\ndevice = \"cache\"\ncreate = true\n[[volume]]\norigin = \"{}\"\n",
+        uri(&scratch, "")
+    );
+    std::fs::write(scratch.path("file.toml"), text).unwrap();
+    let serve = ["--config", "file.toml"];
+    {
+        let _server = Server::nbdkit(&scratch, &["file", "disk"]);
+        Daemon::start(&scratch, &serve).stop();
+    }
+    let daemon = Daemon::start_without_volumes(&scratch, &serve);
+    let once = ["--filter=exitlast", "file", "disk"];
+    let _server = Server::nbdkit(&scratch, &once);
+    until("the volume to be served", || {
+        daemon.log().contains("volume disk is attached")
+    });
+    let mut client = Client::connect(&scratch.path("nbd")).unwrap();
+    client.write(0, &contents(0, 1));
+    client.flush();
+    drop(client);
+    daemon.stop();
+}

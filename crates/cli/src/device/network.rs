@@ -14,6 +14,10 @@
 //! | [`jobs`] | operations cut into requests, and in order where they overlap |
 //! | [`session`] | the thread |
 
+use std::path::Path;
+
+use stream::Unreachable;
+
 mod call;
 mod connect;
 mod jobs;
@@ -23,4 +27,18 @@ pub(crate) mod stream;
 pub(crate) mod uri;
 
 pub(crate) use connect::connect;
-pub(crate) use session::{is_there, open};
+pub(crate) use session::open;
+
+/// Whether an origin may be there, to be opened. A server is not asked for that: some end with
+/// their first client.
+pub(crate) fn may_be_there(path: &Path) -> bool {
+    uri::as_uri(path).is_some() || path.exists()
+}
+
+/// Whether an origin that could not be opened is there, so that it was refused.
+pub(crate) fn was_refused(path: &Path, why: &anyhow::Error) -> bool {
+    match uri::as_uri(path) {
+        Some(_) => !why.is::<Unreachable>(),
+        None => path.exists(),
+    }
+}

@@ -98,9 +98,11 @@ impl Daemon {
         };
         for planned in missing
             .iter()
-            .filter(|planned| network::is_there(&planned.origin))
+            .filter(|planned| network::may_be_there(&planned.origin))
         {
-            if let Err(error) = self.bring_back(planned) {
+            if let Err(error) = self.bring_back(planned)
+                && network::was_refused(&planned.origin, &error)
+            {
                 self.refuse_for_now(&planned.called(), &error);
             }
         }

@@ -191,7 +191,7 @@ pub(super) fn start_workers(
             is_refused: missing
                 .origin
                 .as_ref()
-                .is_none_or(|origin| network::is_there(origin)),
+                .is_none_or(|origin| network::was_refused(origin, &missing.why)),
             kept,
         });
     }

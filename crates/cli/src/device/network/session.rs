@@ -20,8 +20,8 @@ use super::call::{Caller, Failed, NBD_ESHUTDOWN};
 use super::connect::connect;
 use super::jobs::{Answered, Jobs, change_of};
 use super::samples::Samples;
-use super::stream::{Plain, Stream};
-use super::uri::{self, ExportUri};
+use super::stream::Stream;
+use super::uri::ExportUri;
 use crate::failure::{describe, refuse};
 use crate::lock::lock;
 use crate::thread;
@@ -103,15 +103,6 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.0.is_closed.store(true, Ordering::Release);
         self.0.event.notify();
-    }
-}
-
-/// Whether a server listens where a path names one.
-pub(crate) fn is_there(path: &Path) -> bool {
-    match uri::as_uri(path).map(ExportUri::parse) {
-        None => path.exists(),
-        Some(Ok(uri)) => Plain::connect(&uri.socket, ANSWER_LIMIT).is_ok(),
-        Some(Err(_)) => false,
     }
 }
 

@@ -13,6 +13,11 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::uri::{Socket, TlsNames};
 
+/// Nobody listens where the name of an export says, at the moment.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot reach {0}")]
+pub(crate) struct Unreachable(String);
+
 /// A socket without TLS.
 #[derive(Debug)]
 pub(crate) enum Plain {
@@ -35,13 +40,13 @@ impl Plain {
             Socket::Tcp(address) => {
                 let mut addresses = address
                     .to_socket_addrs()
-                    .with_context(|| format!("cannot find {address}"))?;
+                    .with_context(|| Unreachable(address.clone()))?;
                 let address_now = addresses.next();
                 let Some(found) = address_now else {
                     bail!("{address} has no address");
                 };
                 let stream = TcpStream::connect_timeout(&found, limit)
-                    .with_context(|| format!("cannot reach {address}"))?;
+                    .with_context(|| Unreachable(address.clone()))?;
                 stream.set_nodelay(true)?;
                 Plain::Tcp(stream)
             }
@@ -71,7 +76,7 @@ impl Plain {
 }
 
 fn connect_unix(path: &str, limit: Duration) -> Result<UnixStream> {
-    let unreachable = || format!("cannot reach {path}");
+    let unreachable = || Unreachable(path.to_owned());
     let family = AddressFamily::UNIX;
     let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // A server that takes nobody in at the moment would have the caller wait without an end.
