@@ -294,3 +294,26 @@ fn a_volume_comes_back_with_a_server_that_takes_one_client() {
     drop(client);
     daemon.stop();
 }
+
+/// Samples are of an orderly stop. After a crash the daemon says that it has none.
+#[test]
+fn a_daemon_says_after_a_crash_that_nothing_tells_of_another_host() {
+    if skips() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.file("disk", SIZE);
+    let _server = Server::nbdkit(&scratch, &["file", "disk"]);
+    let words = "nothing tells whether another host wrote";
+    let first = daemon(&scratch, "writeback", "");
+    assert!(!first.log().contains(words));
+    first.kill();
+    let origin = uri(&scratch, "");
+    let again = ["--origin", &origin, "--cache", "cache"];
+    let second = Daemon::start(&scratch, &again);
+    assert!(second.log().contains(words), "{}", second.log());
+    second.stop();
+    let third = Daemon::start(&scratch, &again);
+    assert!(!third.log().contains(words), "{}", third.log());
+    third.stop();
+}

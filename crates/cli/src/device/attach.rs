@@ -528,6 +528,14 @@ pub(crate) fn check_origin(
         );
     }
     if volume.fingerprint_at == 0 {
+        if origin.opened.device.kind() == DeviceKind::Remote {
+            tracing::warn!(
+                "volume {} was not let go in order, so nothing tells whether another host wrote to {} meanwhile; if one \
+                 did, stop this daemon, and make the cache anew with `forebay create --force`",
+                volume.name,
+                path.display()
+            );
+        }
         return Ok(());
     }
     let now = fingerprint::take(&mut origin.opened.storage, marks, volume.size_bytes)
