@@ -78,3 +78,19 @@ stop_sampling() {
     wait $SAMPLER
     cp /tmp/dirty /lab/out/dirty
 }
+
+# Two disks in memory, for guests that count instructions. A place of such a disk is allocated when it is first written,
+# which is not to be counted.
+disks_in_memory() {
+    rmmod brd
+    insmod /modules/brd.ko rd_nr=2 rd_size=$((768 * 1024)) || give_up "no disks in memory"
+    for disk in ram0 ram1; do
+        wipe $disk
+    done
+}
+wipe() { dd if=/dev/zero of=/dev/$1 bs=1M count=768 conv=fsync 2> /dev/null; }
+
+# count NAME KIB DEPTH OFFSET_MIB SIZE_MIB REQUESTS WARM ARGUMENTS...
+count() {
+    forebay-lab count $1 $TARGET --kib $2 --depth $3 --offset-mib $4 --size-mib $5 --requests $6 --warm $7 $8 2> /tmp/said || fail "count $1: $(said)"
+}

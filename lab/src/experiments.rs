@@ -164,6 +164,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..USUAL
     },
     Experiment {
+        name: "network",
+        summary: "instructions of the whole guest for each 4 KiB from an NBD server: by the kernel's client, by Forebay over it, by Forebay's own",
+        script: include_str!("../guest/experiments/network.sh"),
+        systems: "forebay-ublk",
+        ssd_mib: 64,
+        disks: (1, 64),
+        counts_instructions: true,
+        ..USUAL
+    },
+    Experiment {
         name: "boot",
         summary: "a file system on a volume in fstab: booted after a power cut, beside a cache without its device, and without the cache's device",
         script: include_str!("../guest/experiments/boot.sh"),

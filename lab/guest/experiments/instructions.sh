@@ -1,18 +1,9 @@
 # Instructions of the whole guest for each request: this guest's clock moves by a nanosecond for each. The devices are
 # memory, so that nobody waits. What `hdd` takes is the client's and the block layer's share.
-rmmod brd
-insmod /modules/brd.ko rd_nr=2 rd_size=$((768 * 1024)) || give_up "no disks in memory"
-# A place of such a disk is allocated when it is first written, which is not to be counted.
-for disk in ram0 ram1; do
-    dd if=/dev/zero of=/dev/$disk bs=1M count=768 conv=fsync 2> /dev/null
-done
+disks_in_memory
 use_devices ram0 ram1
 start
 
-# count NAME KIB DEPTH OFFSET_MIB SIZE_MIB REQUESTS WARM ARGUMENTS...
-count() {
-    forebay-lab count $1 $TARGET --kib $2 --depth $3 --offset-mib $4 --size-mib $5 --requests $6 --warm $7 $8 2> /tmp/said || fail "count $1: $(said)"
-}
 # Whatever the caches let in only when it comes again.
 fill() {
     for pass in 1 2 3 4; do
