@@ -114,7 +114,8 @@ settings! {
         "The longest time an entry may wait in memory for its record, where no flush comes first";
     "writeback-depth" as writeback_depth: Count(writeback_depth, 1..=256),
         "a number, 1 to 256",
-        "Write-back operations in flight while the origin has nothing else to do";
+        "Write-back operations in flight while the origin has nothing else to do; a quarter as many where each is as \
+         long as `writeback-run`";
     "writeback-run" as writeback_run_bytes: Size(writeback_run_bytes, 64 << 10..=1 << 20),
         "a size, 64K to 1M",
         "The most that a write-back operation writes, but for a longer stripe of the origin";
