@@ -99,15 +99,26 @@ impl Cluster {
 
     /// Serves an image on a unix socket, as the manual's recipe does it.
     pub(crate) fn serve(&self, image: &str, socket: &Path) -> Process {
+        self.serve_with(image, socket, "writeback", "")
+    }
+
+    /// Serves an image with a cache of QEMU's kinds and these options of librbd.
+    pub(crate) fn serve_with(
+        &self,
+        image: &str,
+        socket: &Path,
+        cache: &str,
+        options: &str,
+    ) -> Process {
         // A killed server leaves it behind.
         let _ = std::fs::remove_file(socket);
         let mut command = on_this(&self.scratch, "setpriv");
         command
             .args(["--pdeathsig", "KILL", "qemu-nbd"])
             .args(["--persistent", "--format", "raw", "--export-name", image])
-            .args(["--cache", "writeback", "--discard", "unmap", "--socket"])
+            .args(["--cache", cache, "--discard", "unmap", "--socket"])
             .arg(socket)
-            .arg(format!("rbd:{POOL}/{image}"));
+            .arg(format!("rbd:{POOL}/{image}{options}"));
         let server = spawn(&self.scratch, &mut command, "qemu-nbd");
         until("qemu-nbd to listen", || UnixStream::connect(socket).is_ok());
         server

@@ -9,6 +9,7 @@ mod support;
 mod cluster;
 
 mod fenced;
+mod hits;
 mod kills;
 mod recipe;
 
