@@ -129,7 +129,8 @@ impl Daemon {
             return Err(error);
         }
         if let Err(why) = result? {
-            if let Some(volume) = writes_back.and_then(|slot| self.shut_out_volume(slot)) {
+            let volume = writes_back.and_then(|slot| self.shut_out_volume(slot));
+            if let (Refusal::Interrupted | Refusal::Flush(_), Some(volume)) = (&why, volume) {
                 self.refuse_shut_out(&volume)?;
             }
             return Err(self.explain(why));
@@ -215,6 +216,7 @@ impl Run<'_, '_> {
         self.looks += 1;
         let shut_out = (self.writes_back).and_then(|slot| self.daemon.shut_out_volume(slot));
         if shut_out.is_some() {
+            // After its users let go too: as after a failed flush, it is served again without them.
             self.interrupt()?;
         }
         if self.looks == 1 {
@@ -223,7 +225,7 @@ impl Run<'_, '_> {
         }
         let progress = self.progress();
         let goes_on = (self.hooks.tell)(progress);
-        if !goes_on {
+        if !goes_on && !self.is_final {
             self.interrupt()?;
         }
         let short = self.looks < FIRST_LOOKS;
@@ -233,10 +235,8 @@ impl Run<'_, '_> {
 
     /// Has the command end where that can be without harm.
     fn interrupt(&self) -> Result<()> {
-        if !self.is_final {
-            let mut admin = self.daemon.admin();
-            cache_of(&mut admin)?.control.interrupt(self.id);
-        }
+        let mut admin = self.daemon.admin();
+        cache_of(&mut admin)?.control.interrupt(self.id);
         Ok(())
     }
 
