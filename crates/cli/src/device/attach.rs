@@ -531,9 +531,11 @@ pub(crate) fn check_origin(
         if origin.opened.device.kind() == DeviceKind::Remote {
             tracing::warn!(
                 "volume {} was not let go in order, so nothing tells whether another host wrote to {} meanwhile; if one \
-                 did, stop this daemon, and make the cache anew with `forebay create --force`",
+                 did, stop this daemon, and give up what the cache holds of it with `forebay detach {} --offline \
+                 --cache DEVICE --force`: other volumes keep theirs",
                 volume.name,
-                path.display()
+                path.display(),
+                in_shell(&volume.name)
             );
         }
         return Ok(());
