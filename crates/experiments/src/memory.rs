@@ -78,12 +78,14 @@ pub fn run(cpu: CpuCost) -> Result<Vec<MemoryResult>, String> {
     results.into_iter().collect()
 }
 
-/// Runs a load; a load that reads finds its span written.
+/// Runs a load; a load that reads finds its span written, and cached: with more requests in flight
+/// parts of a long write go to the origin, where they end sooner.
 fn filled(load: &Load, system: &mut dyn System) -> Outcome {
     let mut began_ns = 0;
     if load.read_percent > 0 {
         let fill = Load {
             request_bytes: 128 << 10,
+            depth: 1,
             read_percent: 0,
             order: Order::Sequential,
             ..load.clone()
