@@ -2,8 +2,9 @@
 //! mapper and bcache stack.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use super::whole_disk::entry_of;
 
 const SECTOR_BYTES: u64 = 512;
 /// Stacks are not higher: a tree that is would be a loop.
@@ -26,18 +27,8 @@ pub(crate) struct MemberCounters {
 /// The counters of each member of a block device, by name. Empty for a single disk, a file, and what
 /// the kernel does not tell.
 pub(crate) fn members_of(device: &Path) -> Vec<MemberCounters> {
-    let Ok(found) = std::fs::metadata(device) else {
-        return Vec::new();
-    };
-    if !found.file_type().is_block_device() {
-        return Vec::new();
-    }
-    let (major, minor) = (
-        rustix::fs::major(found.rdev()),
-        rustix::fs::minor(found.rdev()),
-    );
-    let entry = format!("/sys/dev/block/{major}:{minor}");
-    std::fs::canonicalize(entry).map_or_else(|_| Vec::new(), |entry| members_of_entry(&entry))
+    let entry = entry_of(device);
+    entry.map_or_else(Vec::new, |entry| members_of_entry(&entry))
 }
 
 /// Likewise, from the directory of a disk or of a partition, which is inside its disk's.

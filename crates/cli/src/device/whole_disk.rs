@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 
 /// The disk that a block device is or is a part of, by the node that the kernel gives it.
 pub(crate) fn whole_disk(device: &Path) -> Option<PathBuf> {
+    disk_of_entry(&entry_of(device)?)
+}
+
+/// The directory in which the kernel describes a block device.
+pub(super) fn entry_of(device: &Path) -> Option<PathBuf> {
     let found = std::fs::metadata(device).ok()?;
     if !found.file_type().is_block_device() {
         return None;
@@ -13,8 +18,7 @@ pub(crate) fn whole_disk(device: &Path) -> Option<PathBuf> {
         rustix::fs::major(found.rdev()),
         rustix::fs::minor(found.rdev()),
     );
-    let entry = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    disk_of_entry(&entry)
+    std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
 }
 
 /// From the directory of a disk or of a partition, which is inside its disk's.

@@ -180,6 +180,8 @@ fn write_configuration(scratch: &Scratch, id: &str, address: &str) {
          auth service required = none\n\
          auth client required = none\n\
          mon allow pool size one = true\n\
+         mon data avail warn = 2\n\
+         mon data avail crit = 1\n\
          osd pool default size = 1\n\
          osd pool default min size = 1\n\
          osd pool default pg autoscale mode = off\n\

@@ -1,7 +1,6 @@
 //! The short way of a read: one whole block that is cached, into the request's buffer. It makes no
 //! request state. A read that fails, or brings other contents, gets one then (`read`).
 
-use crate::buffer::MemoryBuffer;
 use crate::bypass::Direction;
 use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot};
@@ -69,9 +68,6 @@ impl Engine {
         let took = now.since(hit.started);
         if self.policy.gate.watches {
             self.policy.gate.answered(Direction::Read, now, took);
-        }
-        if let Some(part) = MemoryBuffer::part_of(hit.id) {
-            return self.buffer_request_ended(part, Ok(()));
         }
         self.acks.push_back(Ack {
             id: hit.id,
