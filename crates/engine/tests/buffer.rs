@@ -110,6 +110,26 @@ fn more_than_fits_waits_for_room() {
 }
 
 #[test]
+fn a_long_write_that_waits_for_room_is_not_overtaken() {
+    let mut rig = rig();
+    let (capacity, _) = rig.engine.buffer_occupancy();
+    for at in 0..capacity {
+        rig.write(at * BLOCK, &block(1), false);
+    }
+    let kind = RequestKind::Write { fua: false };
+    let waiting = [(4000, 64), (5000, 1)].map(|(at, blocks)| {
+        let buf = rig.ram.alloc(blocks * BLOCK as usize).unwrap();
+        rig.start(kind, at * BLOCK, buf.len_bytes, buf)
+    });
+    let mut answered = Vec::new();
+    while answered.len() < waiting.len() && rig.turn() {
+        let acks = std::iter::from_fn(|| rig.engine.next_ack());
+        answered.extend(acks.map(|ack| ack.id).filter(|id| waiting.contains(id)));
+    }
+    assert_eq!(answered, waiting);
+}
+
+#[test]
 fn write_back_reads_from_memory() {
     let mut rig = rig();
     for at in 0..64 {
