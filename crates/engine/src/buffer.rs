@@ -86,12 +86,14 @@ pub(crate) struct Newest {
     pub(crate) logged: Option<Slot>,
 }
 
-/// A request that waits for buffered writes of its blocks.
+/// A request that waits for buffered writes of its blocks, or for room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parked {
     pub(crate) request: Request,
     pub(crate) first: BlockKey,
     pub(crate) end: BlockKey,
+    /// Later writes take no room before it: a long one would find none beside short ones.
+    pub(crate) wants_room: bool,
 }
 
 impl Parked {
@@ -183,6 +185,17 @@ impl MemoryBuffer {
             failed: false,
             stuck: false,
         });
+    }
+
+    /// Whether so many blocks fit where nothing else is in the buffer.
+    pub(crate) fn can_hold(&self, blocks: u64) -> bool {
+        self.shared
+            .is_some_and(|shared| blocks <= u64::from(shared.layout.blocks))
+    }
+
+    /// Whether a write waits for room.
+    pub(crate) fn is_room_wanted(&self) -> bool {
+        self.parked.iter().any(|parked| parked.wants_room)
     }
 
     /// Whether there is memory for it.

@@ -130,6 +130,20 @@ fn a_long_write_that_waits_for_room_is_not_overtaken() {
 }
 
 #[test]
+fn a_write_that_never_fits_does_not_wait_for_room() {
+    let mut rig = rig();
+    let (capacity, _) = rig.engine.buffer_occupancy();
+    for at in 0..capacity {
+        rig.write(at * BLOCK, &block(1), false);
+    }
+    let long: Vec<u8> = (0..=capacity).flat_map(|at| block(at as u8)).collect();
+    rig.write(4000 * BLOCK, &long, false);
+    rig.write(5000 * BLOCK, &block(2), false);
+    assert_eq!(rig.engine.stats().buffered_writes, capacity + 1);
+    assert_eq!(rig.read(4000 * BLOCK, long.len() as u32), long);
+}
+
+#[test]
 fn write_back_reads_from_memory() {
     let mut rig = rig();
     for at in 0..64 {

@@ -42,6 +42,7 @@ impl Engine {
                 request: *request,
                 first,
                 end,
+                wants_room: false,
             });
             return true;
         }
@@ -59,10 +60,10 @@ impl Engine {
         end: BlockKey,
         memory: &mut dyn Memory,
     ) -> bool {
-        if !self.may_buffer(request) {
+        if !self.may_buffer(request) || !self.buffer.can_hold(end.0 - first.0) {
             return false;
         }
-        if self.write_buffered(now, request, first, memory) {
+        if !self.buffer.is_room_wanted() && self.write_buffered(now, request, first, memory) {
             return true;
         }
         let comes_free = !self.buffer.parts.is_empty();
@@ -71,6 +72,7 @@ impl Engine {
                 request: *request,
                 first,
                 end,
+                wants_room: true,
             });
         }
         comes_free
@@ -362,6 +364,7 @@ impl Engine {
                 request,
                 first,
                 end,
+                ..
             } = parked;
             if self.buffer.holds_unfinished(first, end) {
                 self.buffer.parked.push(parked);
