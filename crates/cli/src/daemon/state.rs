@@ -142,6 +142,13 @@ impl AwayVolume {
 }
 
 impl Admin {
+    /// All devices in use: the origins of served volumes, and the cache's.
+    pub(in crate::daemon) fn devices(&self) -> impl Iterator<Item = &RealDevice> {
+        let origins = self.volumes.iter().map(|volume| &*volume.device);
+        let caches = self.cache.iter().flat_map(|cache| cache.storage.devices());
+        origins.chain(caches.map(|(_, storage)| &**storage.device()))
+    }
+
     /// The numbers of all volumes that the cache may hold blocks of.
     pub(in crate::daemon) fn counted_slots(&self) -> Vec<VolumeSlot> {
         let served = self.volumes.iter().map(|volume| volume.slot);

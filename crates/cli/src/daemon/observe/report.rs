@@ -212,10 +212,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
                 .map(|volume| away(volume, &parts, block_bytes)),
         )
         .collect();
-    let origins = admin.volumes.iter().map(|volume| &*volume.device);
-    let caches = admin.cache.iter().flat_map(|cache| cache.storage.devices());
-    let caches = caches.map(|(_, storage)| &**storage.device());
-    let altered_files = origins.chain(caches).filter_map(shortened::look).collect();
+    let altered_files = admin.devices().filter_map(shortened::look).collect();
     let stats: Vec<Stats> = parts
         .iter()
         .flat_map(|part| part.stats.iter().cloned())

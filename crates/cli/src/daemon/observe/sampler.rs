@@ -22,14 +22,13 @@ impl Daemon {
         Ok(self.complete(report::measured(self)?.0))
     }
 
-    /// The paths of all origins and cache devices.
-    fn device_paths(&self) -> impl Iterator<Item = PathBuf> {
+    /// Copied, so that nothing is asked of the kernel under the lock.
+    fn device_paths(&self) -> Vec<PathBuf> {
         let admin = self.admin();
-        let origins = admin.volumes.iter().map(|volume| &*volume.device);
-        let caches = admin.cache.iter().flat_map(|cache| cache.storage.devices());
-        let caches = caches.map(|(_, storage)| &**storage.device());
-        let paths = origins.chain(caches).map(|device| device.path().to_owned());
-        paths.collect::<Vec<_>>().into_iter()
+        admin
+            .devices()
+            .map(|device| device.path().to_owned())
+            .collect()
     }
 
     fn complete(&self, mut status: Status) -> Status {
@@ -48,7 +47,9 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
         // It ends with the workers that it asks.
         while let Ok((status, times)) = report::measured(&daemon) {
             let began = Instant::now();
-            daemon.members.look(began, daemon.device_paths());
+            daemon
+                .members
+                .look(began, daemon.device_paths().into_iter());
             let status = daemon.complete(status);
             let earlier = before
                 .as_ref()
