@@ -114,6 +114,7 @@ pub(crate) fn measure() -> Vec<Figure> {
     let options = AttachOptions {
         boot_id: [1; 16],
         accept_damage: false,
+        without_missing: false,
     };
     let began = std::time::Instant::now();
     let attached = attach(&mut device, &mut [], &options).expect("a sound cache");

@@ -97,6 +97,7 @@ impl Rig {
         let options = AttachOptions {
             boot_id: BOOT,
             accept_damage: false,
+            without_missing: false,
         };
         let mut attached = attach(&mut device, &mut [], &options).expect("just created");
         let mut ram = Ram::new(4096, 48);

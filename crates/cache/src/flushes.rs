@@ -12,6 +12,7 @@ use crate::message::Message;
 use crate::shard::Shard;
 use crate::shared::Shared;
 use forebay_engine::Slots;
+use smallvec::SmallVec;
 
 /// The party that wants a flush.
 #[derive(Clone, Copy, Debug)]
@@ -139,15 +140,23 @@ impl<T> Host<T> {
             let group = None;
             return self.queue_flush(device, FlushFor::Shard { shard, op, group });
         };
-        let count = self.flushes.cache_devices.len();
+        // A lost device is asked nothing: nothing on it counts any more (I28).
+        let devices: SmallVec<[u8; 4]> = (self.flushes.cache_devices.iter().copied())
+            .filter(|number| !self.has_lost(*number))
+            .take(if planted::is(Bug::FlushOfOne) {
+                1
+            } else {
+                usize::MAX
+            })
+            .collect();
+        let count = devices.len();
         let group = (count > 1).then(|| {
             self.flushes.groups.insert(Group {
                 left: count,
                 result: Ok(()),
             })
         });
-        for at in 0..count {
-            let number = self.flushes.cache_devices[at];
+        for number in devices {
             let wanted = FlushFor::Shard { shard, op, group };
             self.queue_flush(Device::Cache(number), wanted);
         }
@@ -217,6 +226,10 @@ impl<T> Host<T> {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        let result = match device {
+            Device::Cache(number) => self.unless_lost(now, number, result, memory),
+            Device::Origin(_) => result,
+        };
         let failed = result.is_err();
         let Left {
             failures,
@@ -357,8 +370,13 @@ impl<T> Host<T> {
                 ended.expect("just seen").result
             }
         };
-        if let Some(shard) = self.shards[usize::from(shard)].as_mut() {
-            Shard::complete(shard, now, op, result, memory);
+        match device {
+            Device::Cache(_) => self.end_of_cache_write(now, shard, op, result, memory),
+            Device::Origin(_) => {
+                if let Some(shard) = self.shards[usize::from(shard)].as_mut() {
+                    Shard::complete(shard, now, op, result, memory);
+                }
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::join::{Join, Joined};
 use crate::message::Message;
 use crate::shard::Shard;
 use crate::shared::Shared;
+use crate::two_copies::TwoCopies;
 use forebay_engine::Slots;
 
 /// Something for a device to do.
@@ -49,6 +50,7 @@ pub struct Host<T> {
     pub(crate) flushes: Flushes,
     pub(crate) failure: Failure<T>,
     pub(crate) frozen: Frozen<T>,
+    pub(crate) two: TwoCopies,
     pub(crate) orders: VecDeque<Order>,
     pub(crate) outbox: VecDeque<(u16, Message)>,
     pub(crate) answers: VecDeque<Joined<T>>,
@@ -77,6 +79,7 @@ impl<T> Host<T> {
             flushes: Flushes::default(),
             failure: Failure::default(),
             frozen: Frozen::default(),
+            two: TwoCopies::default(),
             orders: VecDeque::new(),
             outbox: VecDeque::new(),
             answers: VecDeque::new(),
@@ -145,12 +148,21 @@ impl<T> Host<T> {
     /// A device of the cache that is flushed with the others from now on.
     pub fn add_cache_device(&mut self, number: u8) {
         self.flushes.add_cache_device(number, &self.shared);
+        self.shared.use_device(number);
     }
 
     /// A device of the cache that holds nothing any more; false as long as a flush of it is
     /// wanted.
     pub fn remove_cache_device(&mut self, number: u8) -> bool {
-        self.flushes.remove_cache_device(number)
+        if self.hears_of_loss(number) {
+            return false;
+        }
+        let is_removed = self.flushes.remove_cache_device(number);
+        if is_removed {
+            self.shared.forget_device(number);
+            self.forget_lost(number);
+        }
+        is_removed
     }
 
     /// Serves a volume from now on, under this number, which is free.
@@ -209,6 +221,9 @@ impl<T> Host<T> {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        if self.took_part(now, op, result, memory) {
+            return;
+        }
         if let Some(shard) = &mut self.shards[usize::from(shard)] {
             shard.complete(now, op, result, memory);
         }
@@ -228,6 +243,7 @@ impl<T> Host<T> {
             Message::FlushFailed { device, failures } => {
                 self.note_failures(now, device, failures, &[], memory);
             }
+            Message::DeviceLeaves(device, loss) => self.device_leaves(now, device, loss, memory),
             Message::CacheFailed(reason) => self.fail_cache(reason),
         }
     }
@@ -235,6 +251,13 @@ impl<T> Host<T> {
     /// Does what became possible or due on every shard here, and takes what they want done.
     pub fn advance(&mut self, now: Nanos, memory: &mut dyn Memory) {
         self.submit_thawed(now, memory);
+        self.advance_shards(now, memory);
+        while self.end_unasked(now, memory) {
+            self.advance_shards(now, memory);
+        }
+    }
+
+    fn advance_shards(&mut self, now: Nanos, memory: &mut dyn Memory) {
         for at in 0..self.own.len() {
             let number = self.own[at];
             if let Some(shard) = &mut self.shards[usize::from(number)] {
@@ -258,7 +281,7 @@ impl<T> Host<T> {
     fn take_action(&mut self, shard: u16, action: Action) {
         match action.operation {
             Operation::Flush => self.want_flush(shard, action.op, action.device),
-            _ => self.orders.push_back(Order::Transfer(shard, action)),
+            _ => self.order_transfer(shard, action),
         }
     }
 

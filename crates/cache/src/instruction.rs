@@ -40,7 +40,8 @@ pub enum Instruction {
     AddDevice(u8),
     /// Let a cache device go that holds nothing; [`Answer::Left`] as long as it is flushed.
     RemoveDevice(u8),
-    /// Use the space that this superblock names, which is on record.
+    /// Use the space that this superblock names, and keep as many copies of dirty data as it says: it
+    /// is on record.
     UseExtents(Arc<Superblock>),
     /// Begin to empty these segments of every shard; [`Answer::Refused`] if too little would stay.
     Empty(Vec<Range<u32>>),
@@ -137,6 +138,9 @@ impl<T> Host<T> {
                 return Answer::Left(u64::from(!self.remove_cache_device(*number)));
             }
             Instruction::UseExtents(superblock) => {
+                if superblock.membership > 0 {
+                    self.keep_two(0);
+                }
                 self.engines()
                     .for_each(|engine| engine.set_extents(superblock));
             }

@@ -12,6 +12,7 @@
 //! | `requests`, `join` | a request cut into pieces, and joined |
 //! | `flushes`, `gate` | flushes of devices, one at a time |
 //! | `failure`, `abandonment` | the failure of the whole cache, and its record |
+//! | `two_copies` | dirty data on two devices, and the loss of one |
 //! | `resend` | changes that an origin forgets when it returns, and their way there again |
 //! | `shared`, `message` | what hosts see at once, and what they tell each other |
 //! | [`control`] | what commands do to volumes and space, step by step |
@@ -35,6 +36,7 @@ mod requests;
 mod resend;
 mod shard;
 mod shared;
+mod two_copies;
 
 pub use abandonment::{Abandonment, Reports};
 pub use failure::Report;
@@ -48,3 +50,4 @@ pub use requests::ClientRequest;
 pub use resend::{Change, Resend};
 pub use shard::Shard;
 pub use shared::Shared;
+pub use two_copies::{Loss, LossReport, LossReports};

@@ -28,6 +28,9 @@ pub enum Message {
         /// Failures of the device's flushes up to this one.
         failures: u64,
     },
+    /// The cache goes on without this device (I28), and which loss that is: a host that has heard of
+    /// it hears nothing new, even if the device is another by then.
+    DeviceLeaves(u8, u64),
     /// A shard failed for this reason: all do (I22).
     CacheFailed(&'static str),
 }

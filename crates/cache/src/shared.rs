@@ -20,6 +20,18 @@ pub struct Shared {
     heard: [AtomicU64; 64],
     /// Some shard failed: read before every answer that relies on the cache (I22).
     has_failed: AtomicBool,
+    cache_devices: Mutex<CacheDevices>,
+}
+
+/// Devices of the cache: a bit for each number.
+#[derive(Debug, Default)]
+struct CacheDevices {
+    in_use: u16,
+    lost: u16,
+    /// Losses so far.
+    losses: u64,
+    /// By number: which of them was that of the device.
+    loss_of: [u64; 16],
 }
 
 impl Default for Shared {
@@ -29,6 +41,7 @@ impl Default for Shared {
             failed: [const { AtomicU64::new(0) }; 64],
             heard: [const { AtomicU64::new(0) }; 64],
             has_failed: AtomicBool::new(false),
+            cache_devices: Mutex::default(),
         }
     }
 }
@@ -78,6 +91,46 @@ impl Shared {
     /// The mark up to which clients have heard of failures.
     pub(crate) fn heard(&self, volume: VolumeSlot) -> u64 {
         self.heard[usize::from(volume.0) % self.heard.len()].load(Ordering::SeqCst)
+    }
+
+    fn cache_devices(&self) -> MutexGuard<'_, CacheDevices> {
+        let devices = self.cache_devices.lock();
+        devices.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A device of the cache is used, unless another host has lost it already.
+    pub(crate) fn use_device(&self, device: u8) {
+        let mut devices = self.cache_devices();
+        devices.in_use |= 1 << device & !devices.lost;
+    }
+
+    /// Whether a host has lost a device that is still in the cache.
+    pub(crate) fn has_lost(&self, device: u8) -> bool {
+        self.cache_devices().lost & 1 << device != 0
+    }
+
+    /// A device is in the cache no more.
+    pub(crate) fn forget_device(&self, device: u8) {
+        let mut devices = self.cache_devices();
+        devices.in_use &= !(1 << device);
+        devices.lost &= !(1 << device);
+    }
+
+    /// The cache goes on without a device, unless it is the last (I28): hosts that find two devices
+    /// failing at the same time must not lose both. Returns which loss it is, the same to all hosts.
+    pub(crate) fn lose(&self, device: u8) -> Option<u64> {
+        let mut devices = self.cache_devices();
+        if devices.lost & 1 << device == 0 {
+            let left = devices.in_use & !(1 << device);
+            if left == 0 {
+                return None;
+            }
+            devices.in_use = left;
+            devices.lost |= 1 << device;
+            devices.losses += 1;
+            devices.loss_of[usize::from(device)] = devices.losses;
+        }
+        Some(devices.loss_of[usize::from(device)])
     }
 
     pub(crate) fn fail(&self) {

@@ -66,6 +66,7 @@ impl Engine {
             acks: VecDeque::new(),
         };
         engine.store.keep_spare_pages(memory);
+        engine.space.begin_mirroring(&engine.store);
         engine.adopt_buffer(memory);
         engine
     }
@@ -248,6 +249,7 @@ impl Engine {
                 self.tell_appended(now, memory);
             }
             Op::Renewal(segment) => self.store.renewal_done(segment, result, memory),
+            Op::Mend { slot, buf } => self.store.mended(slot, buf, memory),
             Op::SegmentDiscard(segment) => self.space.segment_discarded(&mut self.store, segment),
         }
     }

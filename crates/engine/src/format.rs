@@ -15,6 +15,7 @@ pub mod entry;
 pub mod extents;
 pub mod geometry;
 pub mod header;
+mod places;
 pub(crate) mod plausible;
 pub mod sequence;
 pub mod summary;
@@ -30,6 +31,7 @@ pub use geometry::{
     BlockKey, DATA_OFFSET_BYTES, Geometry, GeometryError, MIN_SEGMENTS, SegmentId, Slot,
 };
 pub use header::{DurablePosition, Header, Link};
+pub(crate) use places::Places;
 pub use sequence::Sequence;
 pub use summary::{Summary, SummaryKind};
 pub use superblock::{
@@ -46,6 +48,10 @@ pub const EXTENTS_VERSION: u16 = 2;
 /// The version of the superblock of a cache that failed: no earlier program may take its
 /// contents for the newest there are.
 pub const ABANDONED_VERSION: u16 = 3;
+
+/// The version of the superblock of a cache that keeps two copies of dirty data, or did: an
+/// earlier program would take the second copies for free space.
+pub const COPIES_VERSION: u16 = 4;
 
 /// The unit of every metadata structure and the smallest block, in bytes.
 pub const PAGE_BYTES: usize = 4096;

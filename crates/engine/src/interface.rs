@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use crate::planted::{self, Bug};
+
 pub use crate::storage::{DeviceError, ReadAt, SECTOR_BYTES, Storage};
 use smallvec::SmallVec;
 
@@ -250,6 +252,15 @@ pub(crate) fn one_buf(buf: Buf) -> Bufs {
     Bufs::from_buf_and_len([buf, Buf::EMPTY, Buf::EMPTY, Buf::EMPTY], 1)
 }
 
+/// Two writes of the same data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TwoWrites {
+    /// Addresses from which on it is written, in bytes.
+    pub offsets_bytes: [u64; 2],
+    /// The data, in order.
+    pub bufs: Bufs,
+}
+
 /// An operation on a device, for the driver to carry out. Offsets and lengths are in bytes and
 /// multiples of 512 (of 4096 on the cache device).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,6 +279,8 @@ pub enum Operation {
         /// The data.
         bufs: Bufs,
     },
+    /// Write to two devices (I28). Drivers get it as two writes. Boxed, so that operations stay small.
+    WriteTwice(Box<TwoWrites>),
     /// Make durable every write that completed before this action was handed out. The driver may
     /// serve several flushes of one device with one that starts after all of them.
     Flush,
@@ -285,6 +298,20 @@ pub enum Operation {
         /// Length, in bytes.
         len_bytes: u64,
     },
+}
+
+impl Operation {
+    /// A write to one address, or to two.
+    #[inline(always)]
+    pub(crate) fn write_at((offset_bytes, second): (u64, Option<u64>), bufs: Bufs) -> Operation {
+        match second.filter(|_| !planted::is(Bug::SecondForgotten)) {
+            None => Operation::Write { offset_bytes, bufs },
+            Some(second) => Operation::WriteTwice(Box::new(TwoWrites {
+                offsets_bytes: [offset_bytes, second],
+                bufs,
+            })),
+        }
+    }
 }
 
 /// An operation that the driver must carry out and answer with [`crate::Engine::complete`].

@@ -50,7 +50,7 @@ pub use recovery::attach::{
     AttachError, AttachOptions, Attached, RecoveryReport, Surviving, attach, attach_promised,
     create, inspect,
 };
-pub use recovery::joined::{IdentifyError, Joined, identify};
+pub use recovery::joined::{Identified, IdentifyError, Joined, identify, identify_those_given};
 pub use recovery::{Recovered, RecoveryError, ShardReport};
 pub use settings::laboratory::Laboratory;
 pub use settings::replacement::Replacement;

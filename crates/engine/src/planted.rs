@@ -109,6 +109,24 @@ pub enum Bug {
     FrozenEarly,
     /// I26: an origin that returned is believed to have kept what was written to it.
     ReconnectBelieved,
+    /// I28: a write of dirty data goes to one device alone.
+    SecondForgotten,
+    /// I28: shards are told of writes and flushes before the loss of a device is on record.
+    LossUnrecorded,
+    /// I28: after the loss of a device its cache's clean data counts as before.
+    LostDropsBelieved,
+    /// I28: recovery leaves two copies as different as a crash left them.
+    CopiesDiffer,
+    /// I28: the tail of the write stream counts although one device alone says it.
+    TailOnOne,
+    /// I28: a flush does not wait for the second device.
+    FlushOfOne,
+    /// I28: a place that holds a second copy is used again while that counts.
+    LentReused,
+    /// I28: a device that is out is believed when it comes back.
+    OutBelieved,
+    /// I28: the cache goes on with devices that it was attached without.
+    LeftBehindBelieved,
     /// I1: what the origin brings for a hit counts, whether or not it has the cached blocks.
     OriginBelieved,
 }
@@ -128,6 +146,23 @@ impl Bug {
         )
     }
 
+    /// Whether it is about dirty data on two devices, which runs from 21,000,001 on have.
+    #[must_use]
+    pub fn is_of_two_copies(self) -> bool {
+        matches!(
+            self,
+            Bug::SecondForgotten
+                | Bug::LossUnrecorded
+                | Bug::LostDropsBelieved
+                | Bug::CopiesDiffer
+                | Bug::TailOnOne
+                | Bug::FlushOfOne
+                | Bug::LentReused
+                | Bug::OutBelieved
+                | Bug::LeftBehindBelieved
+        )
+    }
+
     /// Whether it breaks a promise about reporting alone: a run forgives what it loses to rot.
     #[must_use]
     pub fn is_about_damage(self) -> bool {
@@ -138,7 +173,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 52] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 61] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -191,6 +226,15 @@ impl Bug {
         (Bug::FrozenEarly, "I27", "frozen-early"),
         (Bug::ReconnectBelieved, "I26", "reconnect-believed"),
         (Bug::OriginBelieved, "I1", "origin-believed"),
+        (Bug::SecondForgotten, "I28", "second-forgotten"),
+        (Bug::LossUnrecorded, "I28", "loss-unrecorded"),
+        (Bug::LostDropsBelieved, "I28", "lost-drops-believed"),
+        (Bug::CopiesDiffer, "I28", "copies-differ"),
+        (Bug::TailOnOne, "I28", "tail-on-one"),
+        (Bug::FlushOfOne, "I28", "flush-of-one"),
+        (Bug::LentReused, "I28", "lent-reused"),
+        (Bug::OutBelieved, "I28", "out-believed"),
+        (Bug::LeftBehindBelieved, "I28", "left-behind-believed"),
     ];
 }
 

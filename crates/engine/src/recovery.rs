@@ -10,6 +10,7 @@ mod damage;
 pub(crate) mod joined;
 mod judge;
 mod numbers;
+mod pairs;
 #[cfg(test)]
 mod promised;
 mod rebuild;
@@ -17,6 +18,7 @@ mod scan;
 mod tails;
 mod verdict;
 mod void;
+mod watched;
 
 use crate::format::entry::NumberedEntry;
 use crate::format::header::State;
@@ -160,8 +162,14 @@ impl Found {
         }
     }
 
-    pub(crate) fn learn_of_summary(&mut self, state: &State) {
-        raise(&mut self.summary_tails, state.tails);
+    /// A summary of a segment of stream `by` says this. Where dirty data is on two devices the
+    /// write stream's own summaries say its tail, and are on two (I28).
+    pub(crate) fn learn_of_summary(&mut self, state: &State, by: Stream, keeps_two: bool) {
+        let mut tails = state.tails;
+        if keeps_two && by != Stream::Write {
+            tails[Stream::Write as usize] = Sequence::ZERO;
+        }
+        raise(&mut self.summary_tails, tails);
         self.learn(state);
     }
 
@@ -178,6 +186,19 @@ impl Found {
         {
             Some(known) => *known = (*known).max(state.known_durable),
             None => self.known_durable.push(state.known_durable),
+        }
+    }
+
+    /// I28: nothing of the clean streams counts that was there when a device was lost. `Drop`s may
+    /// have been on that device alone.
+    fn leave_lost_behind(&mut self, superblock: &Superblock, shard: u16) {
+        if planted::is(Bug::LostDropsBelieved) {
+            return;
+        }
+        if let Some(from) = superblock.clean_from.get(usize::from(shard)) {
+            let mut tails = [*from; Stream::COUNT];
+            tails[Stream::Write as usize] = Sequence::ZERO;
+            raise(&mut self.tails, tails);
         }
     }
 
@@ -200,7 +221,10 @@ pub(crate) fn recover(
 ) -> Result<Recovered, RecoveryError> {
     // An attach has written nothing in its own epoch yet.
     let epoch_end = superblock.epoch + u32::from(!options.write);
-    let mut found = scan::scan(device, superblock, shard, journal, epoch_end)?;
+    let mut map = superblock.segment_map(shard);
+    let ids = pairs::find(device, superblock, shard, &journal, &mut map, options.write)?;
+    let mut found = scan::scan(device, superblock, (&map, &ids), shard, journal, epoch_end)?;
+    found.leave_lost_behind(superblock, shard);
     if let Some(promise) = options.promise {
         found.learn(&State {
             durable: promise.durable,
@@ -216,11 +240,11 @@ pub(crate) fn recover(
         segment.generation >= tails[segment.stream as usize] || planted::is(Bug::TailsIgnored)
     });
     if !lost.is_empty() && options.write {
-        void::void(device, superblock, shard, &mut found)?;
+        void::void(device, superblock, &map, &mut found)?;
         void::take_promises_back(&mut found);
     }
-    let rejected_blocks = judge::judge(device, superblock, shard, &mut found, daemon_crash)?;
-    let rebuilt = rebuild::rebuild(superblock, shard, &mut found)?;
+    let rejected_blocks = judge::judge(device, superblock, &map, &mut found, daemon_crash)?;
+    let rebuilt = rebuild::rebuild(superblock, shard, map, &mut found)?;
     let lists = found.segments.iter().flat_map(|segment| &segment.lists);
     let replayed = lists
         .filter(|list| list.replayed)
@@ -253,6 +277,7 @@ pub(crate) fn recover(
     } = rebuilt;
     let mut tail_move = None;
     if options.write {
+        pairs::copy_single(device, &found, &mut log, superblock.decided_epoch)?;
         verdict::write(device, &mut found, &mut log, &missing_drops)?;
         tail_move = tails::plan(superblock, &found, &mut log, &mut index);
     }

@@ -229,7 +229,7 @@ impl Rig {
 
 fn with_free_segments(mut log: Log) -> Log {
     let free = (0..log.geometry.segments_per_shard).map(crate::format::SegmentId);
-    log.free.extend(free.filter(|id| log.map.has(*id)));
+    log.free.ids.extend(free.filter(|id| log.map.has(*id)));
     log
 }
 
@@ -237,7 +237,7 @@ fn with_free_segments(mut log: Log) -> Log {
 pub(crate) fn shape(action: &Action) -> (&'static str, bool) {
     let kind = match action.operation {
         Operation::Read { .. } => "read",
-        Operation::Write { .. } => "write",
+        Operation::Write { .. } | Operation::WriteTwice { .. } => "write",
         Operation::Flush => "flush",
         Operation::Discard { .. } | Operation::WriteZeroes { .. } => "range",
     };

@@ -96,6 +96,7 @@ impl JournalPage {
         out.u8(0);
         record.generation.encode(&mut out);
         out.u64(use_count);
+        out.u32(record.second.map_or(0, |second| second.0 + 1));
         let seed = crc32c_append(identity, &bytes[4..PAGE_SEEDED_BYTES]);
         bytes[PAGE_SEEDED_BYTES..PAGE_SEEDED_BYTES + 4].copy_from_slice(&seed.to_le_bytes());
         bytes[..4].copy_from_slice(&PAGE_MAGIC.to_le_bytes());
@@ -188,6 +189,8 @@ pub struct JournalRecord {
     pub stream: Stream,
     /// The segment's generation.
     pub generation: Sequence,
+    /// The segment whose place holds its second copy (I28). Earlier versions left the field zero.
+    pub second: Option<SegmentId>,
 }
 
 /// A record as the crash journal tells it.
@@ -241,6 +244,8 @@ fn replay_page(page: &[u8], identity: u32) -> Option<ReplayedRecord> {
     let stream = Stream::from_number(input.u8())?;
     input.u8();
     let generation = Sequence::decode(&mut input);
+    input.fixed::<8>();
+    let second = input.u32().checked_sub(1).map(SegmentId);
     let seed = crc32c_append(identity, &page[4..PAGE_SEEDED_BYTES]);
     if page[PAGE_SEEDED_BYTES..PAGE_SEEDED_BYTES + 4] != seed.to_le_bytes() {
         return None;
@@ -265,6 +270,7 @@ fn replay_page(page: &[u8], identity: u32) -> Option<ReplayedRecord> {
         slot,
         stream,
         generation,
+        second,
     };
     Some(ReplayedRecord {
         record,
@@ -328,6 +334,7 @@ mod tests {
             slot: 8,
             stream: Stream::Write,
             generation: Sequence::new(4, 100),
+            second: Some(SegmentId(8)),
         };
         let mut page = JournalPage::begin(&mut journal, 2, 1, record);
         for i in 0..10u64 {

@@ -2,12 +2,14 @@
 
 mod choice;
 mod demand;
+pub(crate) mod lost_device;
 pub(crate) mod reclaim;
 mod renew;
 pub(crate) mod shrink;
 #[cfg(test)]
 mod tests;
 
+use crate::format::Sequence;
 use crate::ids::RetainId;
 use crate::interface::Memory;
 use crate::slab::Slab;
@@ -25,6 +27,8 @@ pub(crate) struct Space {
     /// Segments that are being emptied.
     jobs: Slab<RetainId, Box<RetainJob>>,
     spare: Spare,
+    /// Segments of the write stream below this are emptied until all that are left have two copies.
+    pub(crate) mirror_below: Option<Sequence>,
 }
 
 impl Space {
@@ -36,6 +40,7 @@ impl Space {
             demand: Demand::default(),
             jobs: Slab::default(),
             spare: Spare::new(block_bytes, memory),
+            mirror_below: None,
         }
     }
 

@@ -148,6 +148,8 @@ pub struct Stats {
     pub cache_read_errors: u64,
     pub cache_write_errors: u64,
     pub checksum_errors: u64,
+    /// Blocks that one of two devices gave wrong or not at all, and that were written there again.
+    pub mended_blocks: u64,
     pub unreadable_dirty_blocks: u64,
     pub origin_read_errors: u64,
     pub origin_write_errors: u64,

@@ -48,6 +48,13 @@ pub trait Storage {
     /// # Errors
     /// If the device fails; unflushed writes are then uncertain for ever (I10).
     fn flush(&mut self) -> Result<(), DeviceError>;
+    /// Makes every completed write to one of a cache's devices durable.
+    ///
+    /// # Errors
+    /// As [`Storage::flush`].
+    fn flush_of(&mut self, _number: u8) -> Result<(), DeviceError> {
+        self.flush()
+    }
     /// Reads many places at once, as far as the device can overlap them; each with its own
     /// result.
     fn read_many(&mut self, reads: &mut [ReadAt<'_>]) -> Vec<Result<(), DeviceError>> {
@@ -77,6 +84,9 @@ impl<S: Storage + ?Sized> Storage for &mut S {
     }
     fn flush(&mut self) -> Result<(), DeviceError> {
         (**self).flush()
+    }
+    fn flush_of(&mut self, number: u8) -> Result<(), DeviceError> {
+        (**self).flush_of(number)
     }
     fn read_many(&mut self, reads: &mut [ReadAt<'_>]) -> Vec<Result<(), DeviceError>> {
         (**self).read_many(reads)

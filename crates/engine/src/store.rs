@@ -12,7 +12,10 @@ pub(crate) mod device_times;
 pub(crate) mod dirty_marks;
 pub(crate) mod durability;
 pub(crate) mod failed;
+pub(crate) mod free_segments;
 pub(crate) mod log;
+mod log_devices;
+mod mending;
 pub(crate) mod op;
 mod operations;
 pub(crate) mod renewal;
@@ -188,6 +191,7 @@ impl Store {
                 }
                 self.operations.times.wants(len_bytes)
             }
+            Operation::WriteTwice(two) => self.operations.times.wants(total_bytes(&two.bufs)),
             Operation::Write { bufs, .. } => {
                 let len_bytes = total_bytes(bufs);
                 if matches!(device, Device::Origin(_)) {
@@ -288,9 +292,21 @@ impl Store {
         self.stirred = true;
     }
 
-    /// A share of the shard's capacity, in blocks, without the room of volumes that are away.
+    /// A share of the blocks that could be dirty, if all were, without the room of volumes that are
+    /// away. Where each is on two devices that is half as many.
+    pub(crate) fn dirty_share(&self, percent: u8) -> u64 {
+        self.dirty_room() * u64::from(percent) / 100
+    }
+
+    fn dirty_room(&self) -> u64 {
+        self.shared_blocks >> u32::from(self.log.keeps_two())
+    }
+
+    /// A share of the shard's capacity, in blocks, without the room of volumes that are away and of
+    /// second copies.
     pub(crate) fn share(&self, percent: u8) -> u64 {
-        self.shared_blocks * u64::from(percent) / 100
+        let room = self.shared_blocks.saturating_sub(self.log.lent_blocks());
+        room * u64::from(percent) / 100
     }
 
     #[inline(always)]

@@ -26,6 +26,7 @@ fn a_volume_that_is_not_there_yet_holds_up_nobody() {
     let options = AttachOptions {
         boot_id: BOOT,
         accept_damage: false,
+        without_missing: false,
     };
     let mut attached = attach(&mut rig.cache, &mut [], &options).unwrap();
     let record = attached.superblock.volumes[0].clone();
@@ -55,6 +56,7 @@ fn what_is_unsaved_is_not_listed_before_its_volume_is_there() {
     let options = AttachOptions {
         boot_id: BOOT,
         accept_damage: false,
+        without_missing: false,
     };
     let mut attached = attach(&mut rig.cache, &mut [], &options).unwrap();
     let record = attached.superblock.volumes[0].clone();
@@ -83,6 +85,7 @@ fn a_verdict_that_rots_is_missed() {
     let options = AttachOptions {
         boot_id: BOOT,
         accept_damage: false,
+        without_missing: false,
     };
     for _ in 0..2 {
         attach(&mut rig.cache, &mut [], &options).expect("what was decided is there");

@@ -56,6 +56,7 @@ fn is_missed_or_harmless(cache: &Disk) -> bool {
     let options = AttachOptions {
         boot_id: BOOT,
         accept_damage: false,
+        without_missing: false,
     };
     // The power was cut: there is no ring.
     match attach(&mut cache.clone(), &mut [], &options) {

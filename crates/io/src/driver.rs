@@ -208,6 +208,8 @@ impl Driver {
         let (task, offset_bytes, len_bytes, bufs) = match operation {
             // A part above this decides which flush of a device serves which shards (I21).
             Operation::Flush => return refuse(Err(DeviceError::Unsupported)),
+            // It hands out two writes in its place (I28).
+            Operation::WriteTwice { .. } => return refuse(Err(DeviceError::Unsupported)),
             Operation::Read { offset_bytes, bufs } => {
                 (Task::Read, offset_bytes, total_bytes(&bufs), bufs)
             }
@@ -571,7 +573,7 @@ fn placed(name: Device, mut operation: Operation) -> (Device, Operation) {
         return (name, operation);
     };
     let offset_bytes = match &mut operation {
-        Operation::Flush => return (name, operation),
+        Operation::Flush | Operation::WriteTwice { .. } => return (name, operation),
         Operation::Read { offset_bytes, .. }
         | Operation::Write { offset_bytes, .. }
         | Operation::Discard { offset_bytes, .. }

@@ -599,6 +599,14 @@ impl Storage for Control<'_> {
         self.device.write(offset_bytes, from, fate, self.rng)
     }
 
+    fn flush_of(&mut self, number: u8) -> Result<(), DeviceError> {
+        if self.device.device_count() == 1 {
+            return self.flush();
+        }
+        self.device.settle_zombies(true, self.rng);
+        self.flush_device(number)
+    }
+
     fn flush(&mut self) -> Result<(), DeviceError> {
         self.step()?;
         self.device.settle_zombies(true, self.rng);

@@ -56,6 +56,9 @@ pub fn plan(seed: u64) -> Plan {
         let each = Rng::of(seed, HITS_SALT).percent(50);
         config.settings.laboratory.each_hit_from_origin = each;
     }
+    if seed > ONE_COPY {
+        two_copies(&mut config, &mut steps, &mut Rng::of(seed, COPIES_SALT));
+    }
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -77,6 +80,11 @@ const UNFROZEN: u64 = 19_000_000;
 
 /// The last seed of runs in which the cache alone answers hits, likewise.
 const CACHE_ALONE: u64 = 20_000_000;
+
+/// The last seed of runs with one copy of dirty data, likewise.
+const ONE_COPY: u64 = 21_000_000;
+
+const COPIES_SALT: u64 = 29;
 
 const GROWTH_SALT: u64 = 25;
 
@@ -149,6 +157,63 @@ fn freezes(config: &Config, steps: &mut Vec<Step>, rng: &mut Rng) {
         let step = match rng.below(10) {
             0..7 => Step::Freeze { volume },
             _ => Step::HandOver { volume, cut },
+        };
+        steps.insert(at, step);
+    }
+}
+
+/// Dirty data on two devices, of which one fails, is gone for a while, and is replaced.
+fn two_copies(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    config.copies = 2;
+    config.cache_devices = rng.pick(&[2, 2, 2, 3]) as u8;
+    config.geometry.segments_per_shard = rng.pick(&[20, 24, 32, 48]);
+    config.spare_bytes = 0;
+    config.alternates = true;
+    config.leftover = false;
+    config.returns_old = false;
+    config.creation_cuts.clear();
+    config.origin_faults = FaultRates::NONE;
+    config.reconnects = 0;
+    config.failing_device = Some(rng.below(u64::from(config.cache_devices)) as u8);
+    config.missing_percent = rng.pick(&[0, 0, 20, 50]);
+    let rate = rng.pick(&[0, 10, 100, 1000]);
+    config.cache_faults = FaultRates {
+        read: rng.pick(&[0, 10, 300]),
+        write: rate,
+        flush: rng.pick(&[0, 10, 300]),
+        flush_loss_percent: 50,
+        sticky_percent: rng.pick(&[0, 50]),
+        ..FaultRates::NONE
+    };
+    let concerns_more_devices = |step: &Step| {
+        matches!(
+            step,
+            Step::Grow { .. }
+                | Step::Shrink { .. }
+                | Step::Keep
+                | Step::CacheGone
+                | Step::DeviceGone { .. }
+                | Step::Rot { .. }
+                | Step::Harm { .. }
+        )
+    };
+    steps.retain(|step| !concerns_more_devices(step));
+    let failing = config.failing_device.unwrap_or(0);
+    for _ in 0..rng.pick(&[1, 2, 4, 8]) {
+        let at = rng.below(steps.len() as u64 + 1) as usize;
+        let cut = rng.percent(15).then(|| rng.below(16) as u32);
+        let step = match rng.below(10) {
+            0..5 => Step::DeviceGone { device: failing },
+            5..8 => Step::Shrink {
+                device: failing,
+                keep: 0,
+                cut,
+            },
+            _ => Step::Grow {
+                device: failing,
+                segments: 100,
+                cut,
+            },
         };
         steps.insert(at, step);
     }
@@ -372,6 +437,8 @@ fn config(rng: &mut Rng) -> Config {
         spare_bytes: 0,
         cache_devices: 1,
         failing_device: None,
+        copies: 1,
+        missing_percent: 0,
         returns_old: false,
         volume_sectors,
         modes,

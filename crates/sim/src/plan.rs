@@ -80,6 +80,11 @@ pub struct Config {
     pub cache_devices: u8,
     /// Of several cache devices, the only one that fails.
     pub failing_device: Option<u8>,
+    /// The number of devices that hold each dirty block: 2 only with several devices, of which one
+    /// at a time fails and origins that do not.
+    pub copies: u8,
+    /// Share of starts at which the failing device is missing, in percent, if there are two copies.
+    pub missing_percent: u64,
     /// After crashes one of several cache devices is put back as it was before an attach.
     pub returns_old: bool,
     /// Sizes of the volumes, in sectors.
@@ -153,6 +158,8 @@ impl Default for Config {
             spare_bytes: 0,
             cache_devices: 1,
             failing_device: None,
+            copies: 1,
+            missing_percent: 0,
             returns_old: false,
             volume_sectors: vec![64],
             modes: vec![Mode::Writeback],

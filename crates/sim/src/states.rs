@@ -23,6 +23,7 @@ pub(crate) fn collect(counts: &mut Counts, engine: &Engine) {
         stats.unreadable_dirty_blocks,
     );
     counts.add("checksum errors", stats.checksum_errors);
+    counts.add("blocks mended", stats.mended_blocks);
     counts.add("throttled requests", stats.throttled_requests);
     counts.add("promotions overtaken", stats.promotions_overtaken);
     counts.add("victim reads", stats.victim_reads);

@@ -258,6 +258,7 @@ impl Cached {
                 Command::write(*offset_bytes, *len_bytes)
             }
             Operation::Flush => Command::flush(),
+            Operation::WriteTwice { .. } => unreachable!("its cache keeps one copy"),
             Operation::Discard {
                 offset_bytes,
                 len_bytes,

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use forebay_engine::format::VolumeState;
+use forebay_engine::format::{Sequence, VolumeState};
 use forebay_engine::{Mode, Superblock, SuperblockError, VolumeRecord};
 
 /// A volume that is to be served from now on.
@@ -81,6 +81,10 @@ pub enum Change {
     AddDevice(u64),
     /// Segments that every shard has emptied leave.
     Shrink(Vec<Range<u32>>),
+    /// The cache goes on without a device; by shard, what clean data below counts no more (I28).
+    LoseDevice(u8, Vec<(u16, Sequence)>),
+    /// Dirty data is on so many devices, 1 or 2.
+    Copies(u8),
 }
 
 impl Change {
@@ -119,6 +123,8 @@ impl Change {
                 changed.grow(number, *size_bytes)?;
             }
             Change::Shrink(gone) => changed.shrink(gone),
+            Change::LoseDevice(number, clean_from) => changed.lose_device(*number, clean_from),
+            Change::Copies(copies) => changed.set_copies(*copies),
         }
         Ok(changed)
     }

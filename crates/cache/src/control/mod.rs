@@ -15,6 +15,7 @@
 //! that fails too.
 
 mod change;
+mod copies;
 mod detach;
 mod drain;
 mod forget;
@@ -30,6 +31,7 @@ use forebay_engine::{
 
 use crate::instruction::{Answer, Backlog, Instruction};
 pub use change::{Change, Fingerprint, NewVolume};
+use copies::Copies;
 use detach::Detach;
 use drain::Drain;
 use forebay_engine::Slots;
@@ -247,6 +249,7 @@ enum Procedure {
     Forget(Forget),
     Grow(Grow),
     Shrink(Shrink),
+    Copies(Copies),
     Stop(Stop),
 }
 
@@ -362,11 +365,27 @@ impl Control {
                 Procedure::Stop(Stop::default())
             }
         };
-        Ok(self.commands.insert(Running {
+        Ok(self.run(procedure))
+    }
+
+    /// Begins to have dirty data on so many devices, 1 or 2, as [`Control::begin`] does.
+    ///
+    /// # Errors
+    /// If it cannot be begun now, or the cache has too few devices.
+    pub fn begin_copies(&mut self, copies: u8) -> Result<u32, Refusal> {
+        if self.books.stops {
+            return Err(Refusal::Stopping);
+        }
+        let procedure = Procedure::Copies(Copies::new(&mut self.books, copies)?);
+        Ok(self.run(procedure))
+    }
+
+    fn run(&mut self, procedure: Procedure) -> u32 {
+        self.commands.insert(Running {
             procedure,
             progress: Progress::default(),
             interrupted: false,
-        }))
+        })
     }
 
     /// Tells a command what happened; says what is to be done next for it.
@@ -393,6 +412,7 @@ impl Control {
             Procedure::Forget(on) => on.go_on(books, happened),
             Procedure::Grow(on) => on.go_on(books, happened),
             Procedure::Shrink(on) => on.go_on(books, happened, gives_way, progress),
+            Procedure::Copies(on) => on.go_on(books, happened),
             Procedure::Stop(on) => on.go_on(books, happened, *interrupted, others),
         };
         if matches!(step, Step::Ended(_)) {

@@ -8,14 +8,14 @@ use forebay_engine::SuperblockError;
 use super::{Books, Change, Happened, Progress, Refusal, Step, left, refusal};
 use crate::instruction::{Answer, Instruction};
 
-fn claim(books: &mut Books) -> Result<(), Refusal> {
+pub(super) fn claim(books: &mut Books) -> Result<(), Refusal> {
     if std::mem::replace(&mut books.space_changes, true) {
         return Err(Refusal::SpaceIsChanging);
     }
     Ok(())
 }
 
-fn ended(books: &mut Books, result: Result<(), Refusal>) -> Step {
+pub(super) fn ended(books: &mut Books, result: Result<(), Refusal>) -> Step {
     books.space_changes = false;
     Step::Ended(result)
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::buffer::MemoryBuffer;
 use crate::checksum::crc32c;
-use crate::format::{CacheId, Geometry, Slot, Superblock};
-use crate::interface::{Memory, VolumeSlot};
+use crate::format::{CacheId, Geometry, Sequence, Slot, Superblock};
+use crate::interface::{Memory, Nanos, VolumeSlot};
 use crate::parts::Engine;
 use crate::policy::trials::Trials;
 use crate::settings::replacement::Replacement;
@@ -462,6 +462,32 @@ impl Engine {
     #[must_use]
     pub fn shrinking(&self) -> Option<(u32, u32)> {
         self.space.shrinking(&self.store)
+    }
+
+    /// A device of the cache is being lost (I28): nothing is opened on it any more. Returns the
+    /// number that goes on record, below which clean data counts no more. Until that is durable
+    /// ([`Engine::device_lost`]) the driver tells the engine of the end of no write and no flush.
+    pub fn device_leaves(&mut self, now: Nanos, number: u8, memory: &mut dyn Memory) -> Sequence {
+        // An orderly stop has come to its end: what is open stays as it is on record.
+        let may_close = !self.looks.held;
+        (self.space).device_leaves(&mut self.store, now, number, may_close, memory)
+    }
+
+    /// The cache goes on without the devices that left, and that is on record.
+    pub fn device_lost(&mut self) {
+        self.space.device_lost(&mut self.store);
+    }
+
+    /// The number of dirty blocks that are on one device, where they are to be on two.
+    #[must_use]
+    pub fn exposed_blocks(&self) -> u64 {
+        self.store.exposed_blocks()
+    }
+
+    /// Whether dirty data is being copied so that all of it is on two devices.
+    #[must_use]
+    pub fn is_mirroring(&self) -> bool {
+        self.space.mirror_below.is_some()
     }
 
     /// Uses the segments that were to leave as before.

@@ -8,7 +8,7 @@
 use super::cache_id::CacheId;
 use super::codec::{Reader, Writer};
 use super::geometry::{DATA_OFFSET_BYTES, Geometry, GeometryError, MIN_SEGMENTS_FORMAT};
-use super::{PAGE_BYTES, SegmentId, Slot};
+use super::{PAGE_BYTES, Places, SegmentId, Slot};
 
 /// The most extents a cache can have.
 pub const MAX_EXTENTS: usize = 64;
@@ -306,6 +306,8 @@ pub(crate) struct SegmentMap {
     /// The extent with segment 0.
     first: Stretch,
     others: Vec<Stretch>,
+    /// Of a cache that keeps two copies of dirty data, or did.
+    places: Option<Box<Places>>,
 }
 
 /// The segments of one shard in one extent.
@@ -362,10 +364,28 @@ impl SegmentMap {
             near_start: first.start,
             first,
             others: stretches,
+            places: None,
         }
     }
 
-    /// Where a block is: an address.
+    /// Has segments in places of others too.
+    pub(crate) fn keep_places(&mut self, places: Places) {
+        // The short way knows own places alone.
+        self.near_slots = 0;
+        self.places = Some(Box::new(places));
+    }
+
+    /// Where segments are besides their own places, if any can be.
+    pub(crate) fn places(&self) -> Option<&Places> {
+        self.places.as_deref()
+    }
+
+    /// Likewise, to change.
+    pub(crate) fn places_mut(&mut self) -> Option<&mut Places> {
+        self.places.as_deref_mut()
+    }
+
+    /// Where a block is to be read: an address.
     #[inline(always)]
     pub(crate) fn slot_address(&self, slot: Slot) -> u64 {
         if slot.0 < self.near_slots {
@@ -384,10 +404,62 @@ impl SegmentMap {
 
     #[inline(never)]
     fn far_address(&self, slot: Slot) -> u64 {
+        self.address_at(slot, 0)
+    }
+
+    /// Where a block is to be read after so many attempts that failed: an address. Two copies take
+    /// turns.
+    pub(crate) fn address_at(&self, slot: Slot, attempt: u8) -> u64 {
+        let Some(places) = &self.places else {
+            return self.own_address(slot);
+        };
+        let (segment, in_segment) = (
+            slot.0 / self.slots_per_segment,
+            slot.0 % self.slots_per_segment,
+        );
+        let place = places.to_read(segment, in_segment, attempt);
+        self.own_address(Slot(place * self.slots_per_segment + in_segment))
+    }
+
+    fn own_address(&self, slot: Slot) -> u64 {
         let stretch = self
             .stretch_of(slot)
             .expect("a slot of a segment that is there");
         self.address_in(stretch, slot)
+    }
+
+    /// The device of a segment's own place.
+    pub(crate) fn device_of(&self, segment: SegmentId) -> u8 {
+        let stretch = self.stretch_of(self.slot(segment));
+        stretch.map_or(0, |stretch| place_of(stretch.start).0)
+    }
+
+    /// Where a segment is written from `offset_bytes` of it on: an address, and a second one where
+    /// there are two copies.
+    pub(crate) fn written_at(&self, segment: SegmentId, offset_bytes: u64) -> (u64, Option<u64>) {
+        let of_place = |place: SegmentId| self.own_address(self.slot(place)) + offset_bytes;
+        match &self.places {
+            None => (of_place(segment), None),
+            Some(places) => (
+                of_place(places.home(segment)),
+                places.second(segment).map(of_place),
+            ),
+        }
+    }
+
+    /// Where the header of a record begins in its segment, in bytes.
+    pub(crate) fn header_offset(&self, in_segment: u16) -> u64 {
+        (u64::from(in_segment) + 1) * u64::from(self.block_bytes) - PAGE_BYTES as u64
+    }
+
+    /// Where a summary slot begins in its segment, in bytes.
+    pub(crate) fn summary_offset(&self, which: u8) -> u64 {
+        u64::from(which) * u64::from(self.summary_bytes)
+    }
+
+    /// Where a block begins in its segment, in bytes.
+    pub(crate) fn block_offset(&self, in_segment: u16) -> u64 {
+        u64::from(in_segment) * u64::from(self.block_bytes)
     }
 
     fn stretch_of(&self, slot: Slot) -> Option<&Stretch> {
@@ -426,20 +498,32 @@ impl SegmentMap {
         stretch.map_or(self.id, |stretch| stretch.id)
     }
 
-    /// Where a segment starts: an address.
+    /// Where a segment's own place starts: an address.
+    pub(crate) fn place_address(&self, segment: SegmentId) -> u64 {
+        self.own_address(self.slot(segment))
+    }
+
+    /// Where a segment starts that is read for its beginning: an address.
     pub(crate) fn segment_address(&self, segment: SegmentId) -> u64 {
         self.slot_address(self.slot(segment))
     }
 
     /// Where one of a segment's two summary slots starts: an address.
+    #[cfg(test)]
     pub(crate) fn summary_address(&self, segment: SegmentId, which: u8) -> u64 {
         self.segment_address(segment) + u64::from(which) * u64::from(self.summary_bytes)
     }
 
     /// Where the header of a record is whose first slot is `slot`: its last 4 KiB, so that header
     /// and blocks are one contiguous write at every block size.
+    #[cfg(test)]
     pub(crate) fn header_address(&self, slot: Slot) -> u64 {
-        self.slot_address(slot) + u64::from(self.block_bytes) - PAGE_BYTES as u64
+        self.header_address_at(slot, 0)
+    }
+
+    /// Where the header of a record is, to be read after so many attempts that failed: an address.
+    pub(crate) fn header_address_at(&self, slot: Slot, attempt: u8) -> u64 {
+        self.address_at(slot, attempt) + u64::from(self.block_bytes) - PAGE_BYTES as u64
     }
 }
 

@@ -156,6 +156,16 @@ impl Header {
         page[8..12].copy_from_slice(&sum.to_le_bytes());
     }
 
+    /// The segment that a header says it is of, if these bytes can be one.
+    pub(crate) fn segment_in(bytes: &[u8]) -> Option<SegmentId> {
+        let mut input = Reader::new(bytes.get(..34)?);
+        if input.u32() != MAGIC {
+            return None;
+        }
+        input.fixed::<26>();
+        Some(SegmentId(input.u32()))
+    }
+
     /// Reads a header that was written for this place, or `None` if the page holds anything
     /// else: something older, another cache's, another place's, or a torn one.
     #[must_use]

@@ -86,6 +86,16 @@ impl Summary {
         into[8..12].copy_from_slice(&sum.to_le_bytes());
     }
 
+    /// The segment that a summary says it is of, if these bytes can be one.
+    pub(crate) fn segment_in(bytes: &[u8]) -> Option<SegmentId> {
+        let mut input = Reader::new(bytes.get(..34)?);
+        if input.u32() != MAGIC {
+            return None;
+        }
+        input.fixed::<26>();
+        Some(SegmentId(input.u32()))
+    }
+
     /// Reads a summary that was written for this place; `bytes` is the whole summary slot. `None`
     /// if it holds anything else.
     #[must_use]

@@ -5,7 +5,8 @@ use super::codec::{Reader, Writer, checksum};
 use super::extents::{Extent, Extents, MAX_DEVICES, MAX_EXTENTS, SegmentMap, address};
 use super::geometry::{BlockKey, Geometry, GeometryError};
 use super::header::page_checksum;
-use super::{ABANDONED_VERSION, EXTENTS_VERSION, FORMAT_VERSION};
+use super::{ABANDONED_VERSION, COPIES_VERSION, EXTENTS_VERSION, FORMAT_VERSION, Places, Sequence};
+use crate::planted::{self, Bug};
 use crate::storage::{DeviceError, Storage};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FOREBAY1");
@@ -27,11 +28,19 @@ const VOLUME_BYTES: usize = 4 + 2 + NAME_BYTES + 8 + 8 + 8 + 1 + 1 + 32 + 8 + 4;
 const TABLE_OFFSET: usize = 40 << 10;
 const TABLE_FIXED_BYTES: usize = 1 + 1 + 2 + 4 + 4;
 const DEVICE_BYTES: usize = 1 + 3 + 4 + 8;
+/// Where the table of a cache that keeps two copies of dirty data starts in a copy.
+const COPIES_OFFSET: usize = 48 << 10;
+const COPIES_FIXED_BYTES: usize = 1 + 1 + 2 + 4;
+const MAX_SHARDS: usize = 256;
+/// The flag of a cache that failed, in a superblock of [`COPIES_VERSION`].
+const ABANDONED_FLAG: u16 = 1;
 const _: () = assert!(FIXED_BYTES + MAX_VOLUMES * VOLUME_BYTES <= TABLE_OFFSET);
 const _: () = assert!(
     TABLE_OFFSET + TABLE_FIXED_BYTES + MAX_DEVICES * DEVICE_BYTES + MAX_EXTENTS * Extent::BYTES
-        <= COPY_BYTES
+        <= COPIES_OFFSET
 );
+const _: () =
+    assert!(COPIES_OFFSET + COPIES_FIXED_BYTES + MAX_SHARDS * Sequence::BYTES <= COPY_BYTES);
 
 /// A device of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +51,8 @@ pub struct CacheDevice {
     pub serial: u32,
     /// Its size when it was added or last resized, in bytes.
     pub size_bytes: u64,
+    /// The cache goes on without it: nothing on it counts, and nothing is written to it (I28).
+    pub out: bool,
     /// Which half of its copies of the superblock is known to be whole: 0 the even, 1 the odd
     /// ones. The others are written first. Not on the device.
     pub(crate) whole_half: u64,
@@ -112,6 +123,13 @@ pub struct Superblock {
     pub next_serial: u32,
     /// Attached and detached volumes; detached ones whose data may still be in the log stay.
     pub volumes: Vec<VolumeRecord>,
+    /// The number of devices that hold each dirty block: 1 or 2.
+    pub copies: u8,
+    /// Counts the changes of which devices are in the cache and of `copies`; 0 for a cache that
+    /// never kept two copies.
+    pub membership: u32,
+    /// By shard: nothing of probation and main counts below this (I28). Empty if no device was lost.
+    pub clean_from: Vec<Sequence>,
 }
 
 /// Why a device cannot be used as a cache.
@@ -128,7 +146,7 @@ pub enum SuperblockError {
     Blank,
     /// A newer program wrote it.
     #[error(
-        "the cache has format version {found}, this program knows version {ABANDONED_VERSION}: use a newer forebay"
+        "the cache has format version {found}, this program knows version {COPIES_VERSION}: use a newer forebay"
     )]
     Newer {
         /// Its version.
@@ -150,6 +168,24 @@ pub enum SuperblockError {
     Stale {
         /// Its number.
         number: u8,
+    },
+    /// The cache goes on without this device.
+    #[error(
+        "it is out of the cache: it failed or was missing, and the cache went on without it (device number {number}). Leave it out, or erase it and add it as a new device (`forebay cache add`)"
+    )]
+    Out {
+        /// Its number.
+        number: u8,
+    },
+    /// Two devices went on, each without the other.
+    #[error(
+        "devices number {one} and {other} both went on, each without the other: what was written to one of them is not on the other. Decide which of them counts, give that one alone, and erase the other before it is added again"
+    )]
+    Split {
+        /// The number of the first.
+        one: u8,
+        /// The number of the second.
+        other: u8,
     },
     /// The device shrank.
     #[error(
@@ -190,6 +226,7 @@ impl Superblock {
                 number: 0,
                 serial: 0,
                 size_bytes: device_bytes,
+                out: false,
                 whole_half: 0,
             }],
             next_volume_id: 1,
@@ -199,6 +236,9 @@ impl Superblock {
             next_serial: 1,
             abandoned: false,
             volumes: Vec::new(),
+            copies: 1,
+            membership: 0,
+            clean_from: Vec::new(),
         }
     }
 
@@ -207,9 +247,32 @@ impl Superblock {
     /// # Errors
     /// Says what is there instead, or that a device fails or is too small.
     pub fn read(device: &mut dyn Storage) -> Result<Superblock, SuperblockError> {
+        let superblock = Superblock::read_of_those_given(device)?;
+        let missing = superblock.missing(&device.device_numbers()).next();
+        match missing {
+            None => Ok(superblock),
+            Some(number) => Err(SuperblockError::Incomplete {
+                number,
+                count: superblock.devices.len(),
+            }),
+        }
+    }
+
+    /// The numbers of the devices of the cache that are not among these.
+    pub(crate) fn missing(&self, given: &[u8]) -> impl Iterator<Item = u8> {
+        let numbers = self.devices.iter().filter(|on| !on.out);
+        let numbers = numbers.map(|on| on.number);
+        numbers.filter(|number| !given.contains(number))
+    }
+
+    /// [`Superblock::read`], whatever devices are missing.
+    pub(crate) fn read_of_those_given(
+        device: &mut dyn Storage,
+    ) -> Result<Superblock, SuperblockError> {
         let mut best: Option<Superblock> = None;
         let mut whole_halves = Vec::new();
         let mut epochs = Vec::new();
+        let mut left_out: Vec<(u8, u8)> = Vec::new();
         for number in device.device_numbers() {
             let (found, on) = Superblock::of_device(device, number)?;
             if on.number != number {
@@ -219,23 +282,31 @@ impl Superblock {
             }
             whole_halves.push((number, on.whole_half));
             epochs.push((number, found.epoch));
+            let out = found.devices.iter().filter(|on| on.out);
+            left_out.extend(out.map(|on| (number, on.number)));
             if best.as_ref().is_none_or(|best| found.is_newer_than(best)) {
                 best = Some(found);
             }
         }
         let mut best = best.ok_or(SuperblockError::Blank)?;
-        let given = device.device_numbers();
-        let missing = |on: &&CacheDevice| !given.contains(&on.number);
-        if let Some(on) = best.devices.iter().find(missing) {
-            return Err(SuperblockError::Incomplete {
-                number: on.number,
-                count: best.devices.len(),
+        let by_each_other = |(by, of): &&(u8, u8)| left_out.contains(&(*of, *by));
+        if let Some((one, other)) = left_out.iter().find(by_each_other) {
+            return Err(SuperblockError::Split {
+                one: *one,
+                other: *other,
             });
+        }
+        let given = device.device_numbers();
+        let mut out = best.devices.iter().filter(|on| on.out);
+        if let Some(on) = out.find(|on| given.contains(&on.number))
+            && !planted::is(Bug::OutBelieved)
+        {
+            return Err(SuperblockError::Out { number: on.number });
         }
         if let Some((number, _)) = epochs.iter().find(|(_, epoch)| best.makes_stale(*epoch)) {
             return Err(SuperblockError::Stale { number: *number });
         }
-        best.check_sizes(device)?;
+        best.check_sizes(device, &given)?;
         for (number, half) in whole_halves {
             for on in best.devices.iter_mut().filter(|on| on.number == number) {
                 on.whole_half = half;
@@ -246,9 +317,11 @@ impl Superblock {
 
     /// True if this superblock counts and not the other. A cache that was attached without a device
     /// has a higher epoch than the superblock on that device, whatever was still written to it
-    /// before.
+    /// before. A higher membership counts first: an attach of all devices that was cut short may have
+    /// left its epoch on one of them, and that of the next attach, without that device, is the same.
     pub(crate) fn is_newer_than(&self, other: &Superblock) -> bool {
-        (self.epoch, self.sequence) > (other.epoch, other.sequence)
+        let rank = |of: &Superblock| (of.membership, of.epoch, of.sequence);
+        rank(self) > rank(other)
     }
 
     /// Whether a device whose newest copy is of this epoch was not there at the last attach: that
@@ -257,8 +330,8 @@ impl Superblock {
         epoch < self.decided_epoch
     }
 
-    fn check_sizes(&self, device: &dyn Storage) -> Result<(), SuperblockError> {
-        for record in &self.devices {
+    fn check_sizes(&self, device: &dyn Storage, given: &[u8]) -> Result<(), SuperblockError> {
+        for record in self.devices.iter().filter(|on| given.contains(&on.number)) {
             let found_bytes = device.size_of(record.number);
             if found_bytes < self.extents.end_bytes(record.number, &self.geometry) {
                 return Err(SuperblockError::Truncated {
@@ -352,7 +425,7 @@ impl Superblock {
         let pages: Vec<(CacheDevice, Vec<u8>)> = self
             .devices
             .iter()
-            .filter(|on| wanted(on))
+            .filter(|on| !on.out && wanted(on))
             .map(|on| (*on, self.encode(on)))
             .collect();
         for is_second in [0, 1] {
@@ -381,7 +454,8 @@ impl Superblock {
     pub fn abandon(&mut self, device: &mut dyn Storage) -> usize {
         self.abandoned = true;
         self.sequence += 1;
-        let numbers: Vec<u8> = self.devices.iter().map(|on| on.number).collect();
+        let devices = self.devices.iter().filter(|on| !on.out);
+        let numbers: Vec<u8> = devices.map(|on| on.number).collect();
         let mut taken = 0;
         for number in numbers {
             let written = self.write_on(|on| on.number == number, device);
@@ -451,7 +525,25 @@ impl Superblock {
 
     /// Where a shard's segments are.
     pub(crate) fn segment_map(&self, shard: u16) -> SegmentMap {
-        SegmentMap::new(self.id, shard, &self.geometry, &self.extents)
+        let mut map = SegmentMap::new(self.id, shard, &self.geometry, &self.extents);
+        if self.membership > 0 {
+            map.keep_places(Places::own(self.geometry.segments_per_shard));
+        }
+        map
+    }
+
+    /// Whether dirty data is on two devices, of those that are there.
+    #[must_use]
+    pub fn keeps_two(&self) -> bool {
+        let in_use = self.devices.iter().filter(|on| !on.out);
+        self.copies > 1 && in_use.count() > 1
+    }
+
+    /// Whether a device is in the cache, and not lost.
+    #[must_use]
+    pub fn has_device(&self, number: u8) -> bool {
+        let mut devices = self.devices.iter();
+        devices.any(|on| on.number == number && (!on.out || planted::is(Bug::OutBelieved)))
     }
 
     /// The number of segments that a shard would gain from a stretch of a device.
@@ -518,11 +610,37 @@ impl Superblock {
             number,
             serial: self.next_serial,
             size_bytes,
+            out: false,
             whole_half: 0,
         });
         self.devices.sort_by_key(|on| on.number);
         self.next_serial += 1;
         Ok(number)
+    }
+
+    /// Has each dirty block on so many devices, 1 or 2, from the next write of this superblock on.
+    pub fn set_copies(&mut self, copies: u8) {
+        assert!((1..=2).contains(&copies), "one copy or two");
+        if self.copies != copies {
+            self.copies = copies;
+            self.membership += 1;
+        }
+    }
+
+    /// The cache goes on without a device, once this superblock is written: what its clean streams
+    /// hold below these numbers, by shard, counts no more (I28). A `Drop` may have been on that
+    /// device alone.
+    pub fn lose_device(&mut self, number: u8, clean_from: &[(u16, Sequence)]) {
+        for on in self.devices.iter_mut().filter(|on| on.number == number) {
+            on.out = true;
+        }
+        self.membership += 1;
+        let shards = usize::from(self.geometry.shards);
+        self.clean_from.resize(shards, Sequence::ZERO);
+        for (shard, from) in clean_from {
+            let known = &mut self.clean_from[usize::from(*shard)];
+            *known = (*known).max(*from);
+        }
     }
 
     /// Takes segments away that every shard has emptied, and devices that hold none then.
@@ -622,13 +740,16 @@ impl Superblock {
         let mut page = vec![0; COPY_BYTES];
         let mut out = Writer::new(&mut page);
         out.u64(MAGIC);
-        let has_table = self.abandoned || !self.is_as_created();
-        out.u16(match (self.abandoned, has_table) {
-            (true, _) => ABANDONED_VERSION,
-            (false, true) => EXTENTS_VERSION,
-            (false, false) => FORMAT_VERSION,
+        let has_copies = self.membership > 0;
+        let has_table = self.abandoned || has_copies || !self.is_as_created();
+        out.u16(match (has_copies, self.abandoned, has_table) {
+            (true, ..) => COPIES_VERSION,
+            (false, true, _) => ABANDONED_VERSION,
+            (false, false, true) => EXTENTS_VERSION,
+            (false, false, false) => FORMAT_VERSION,
         });
-        out.u16(0);
+        let is_flagged = has_copies && self.abandoned;
+        out.u16(if is_flagged { ABANDONED_FLAG } else { 0 });
         out.u32(0); // checksum, below
         out.bytes(&self.id.0);
         out.u64(self.sequence);
@@ -662,6 +783,9 @@ impl Superblock {
         if has_table {
             self.encode_table(on, &mut page[TABLE_OFFSET..]);
         }
+        if has_copies {
+            self.encode_copies(&mut page[COPIES_OFFSET..]);
+        }
         let sum = checksum(self.id, &page);
         page[12..16].copy_from_slice(&sum.to_le_bytes());
         page
@@ -676,12 +800,24 @@ impl Superblock {
         out.u32(self.next_serial);
         for device in &self.devices {
             out.u8(device.number);
-            out.bytes(&[0; 3]);
+            out.u8(u8::from(device.out));
+            out.bytes(&[0; 2]);
             out.u32(device.serial);
             out.u64(device.size_bytes);
         }
         for extent in self.extents.iter() {
             extent.encode(&mut out);
+        }
+    }
+
+    fn encode_copies(&self, table: &mut [u8]) {
+        let mut out = Writer::new(table);
+        out.u8(self.copies);
+        out.u8(0);
+        out.u16(self.clean_from.len() as u16);
+        out.u32(self.membership);
+        for from in &self.clean_from {
+            from.encode(&mut out);
         }
     }
 
@@ -692,13 +828,13 @@ impl Superblock {
             return Err(not_ours());
         }
         let version = input.u16();
-        input.u16();
+        let flags = input.u16();
         let sum = input.u32();
         let id = CacheId(input.fixed());
         if sum != page_checksum(id, page, 12) {
             return Err(not_ours());
         }
-        if version > ABANDONED_VERSION {
+        if version > COPIES_VERSION {
             return Err(SuperblockError::Newer { found: version });
         }
         let sequence = input.u64();
@@ -727,12 +863,19 @@ impl Superblock {
             let malformed = SuperblockError::Malformed("its table of devices and extents");
             Table::decode(&page[TABLE_OFFSET..]).ok_or(malformed)?
         };
+        let copies = if version == COPIES_VERSION {
+            let malformed = SuperblockError::Malformed("its table of copies");
+            CopiesTable::decode(&page[COPIES_OFFSET..]).ok_or(malformed)?
+        } else {
+            CopiesTable::of_one_copy()
+        };
+        let is_flagged = version == COPIES_VERSION && flags & ABANDONED_FLAG != 0;
         let superblock = Superblock {
             id,
             sequence,
             epoch,
             decided_epoch,
-            abandoned: version == ABANDONED_VERSION,
+            abandoned: version == ABANDONED_VERSION || is_flagged,
             devices: table.devices,
             next_volume_id,
             next_base,
@@ -740,11 +883,49 @@ impl Superblock {
             extents: Extents::listed(table.extents, &geometry)?,
             next_serial: table.next_serial,
             volumes,
+            copies: copies.copies,
+            membership: copies.membership,
+            clean_from: copies.clean_from,
         };
         match superblock.fault() {
             Some(fault) => Err(SuperblockError::Malformed(fault)),
             None => Ok((superblock, table.on)),
         }
+    }
+}
+
+/// The table of a cache that keeps two copies of dirty data, or did.
+struct CopiesTable {
+    copies: u8,
+    membership: u32,
+    clean_from: Vec<Sequence>,
+}
+
+impl CopiesTable {
+    fn of_one_copy() -> CopiesTable {
+        CopiesTable {
+            copies: 1,
+            membership: 0,
+            clean_from: Vec::new(),
+        }
+    }
+
+    /// `None` if it makes no sense.
+    fn decode(table: &[u8]) -> Option<CopiesTable> {
+        let mut input = Reader::new(table);
+        let copies = input.u8();
+        input.u8();
+        let count = usize::from(input.u16());
+        let membership = input.u32();
+        if count > MAX_SHARDS {
+            return None;
+        }
+        let clean_from = (0..count).map(|_| Sequence::decode(&mut input)).collect();
+        Some(CopiesTable {
+            copies,
+            membership,
+            clean_from,
+        })
     }
 }
 
@@ -763,6 +944,7 @@ impl Table {
             number: 0,
             serial: 0,
             size_bytes,
+            out: false,
             whole_half: 0,
         };
         Table {
@@ -787,11 +969,13 @@ impl Table {
         let mut devices = Vec::new();
         for _ in 0..device_count {
             let number = input.u8();
-            input.fixed::<3>();
+            let is_out = input.u8() != 0;
+            input.fixed::<2>();
             devices.push(CacheDevice {
                 number,
                 serial: input.u32(),
                 size_bytes: input.u64(),
+                out: is_out,
                 whole_half: 0,
             });
         }

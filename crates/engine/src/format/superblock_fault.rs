@@ -3,7 +3,7 @@
 
 use super::extents::MAX_DEVICES;
 use super::plausible::EPOCH_END;
-use super::{BlockKey, Superblock, VolumeRecord, VolumeState};
+use super::{BlockKey, Sequence, Superblock, VolumeRecord, VolumeState};
 
 /// The number after the highest serial and the highest id of a volume.
 const ID_END: u32 = 1 << 31;
@@ -21,7 +21,30 @@ impl Superblock {
         if self.next_serial >= ID_END || self.next_volume_id >= ID_END {
             return Some("it had more volumes, devices or extents than can be");
         }
-        self.fault_of_devices().or_else(|| self.fault_of_volumes())
+        self.fault_of_devices()
+            .or_else(|| self.fault_of_copies())
+            .or_else(|| self.fault_of_volumes())
+    }
+
+    fn fault_of_copies(&self) -> Option<&'static str> {
+        if !(1..=2).contains(&self.copies) || self.membership >= ID_END {
+            return Some(
+                "it keeps neither one copy nor two, or changed that more often than can be",
+            );
+        }
+        if self.devices.iter().all(|on| on.out) {
+            return Some("it goes on without any device");
+        }
+        let shards = usize::from(self.geometry.shards);
+        if !self.clean_from.is_empty() && self.clean_from.len() != shards {
+            return Some("its shards are more or fewer than its shape says");
+        }
+        let can_be =
+            |from: &Sequence| from.epoch <= self.epoch && from.number < Sequence::NUMBER_END;
+        if !self.clean_from.iter().all(can_be) {
+            return Some("a device was lost after the last attach");
+        }
+        None
     }
 
     fn fault_of_devices(&self) -> Option<&'static str> {

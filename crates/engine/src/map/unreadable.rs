@@ -40,6 +40,14 @@ impl Unreadable {
         }
     }
 
+    /// The number of reads of a block that failed, from this slot.
+    pub(crate) fn tries(&self, key: BlockKey, slot: Slot) -> u8 {
+        match self.tries.get(&key) {
+            Some((bad, tries)) if *bad == slot => *tries,
+            _ => 0,
+        }
+    }
+
     /// Forgets failed reads of these blocks.
     pub(crate) fn forget(&mut self, first: BlockKey, end: BlockKey) {
         let is_other = |key: &BlockKey| !(first..end).contains(key);

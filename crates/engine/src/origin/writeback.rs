@@ -191,7 +191,7 @@ fn allowance(store: &Store, pressure: Pressure) -> usize {
 
 /// Whether dirty data is nearer to the low mark than to the high one.
 fn has_much_room(store: &Store) -> bool {
-    let low = store.share(store.settings.dirty_low_percent);
+    let low = store.dirty_share(store.settings.dirty_low_percent);
     store.present_dirty() < low.midpoint(store.dirty_marks().high)
 }
 
@@ -231,7 +231,7 @@ impl Origin {
         }
         let pressure = self.pressure(store, now);
         if pressure == Pressure::Paced {
-            let target = store.share(store.settings.dirty_low_percent);
+            let target = store.dirty_share(store.settings.dirty_low_percent);
             self.writeback
                 .pace
                 .advance(now, store.present_dirty(), target);
@@ -448,7 +448,9 @@ impl Origin {
             || self.writeback.hurry != Hurry::No
             || !self.throttle.is_empty();
         let due_anyway = match store.settings.writeback_policy {
-            WritebackPolicy::Threshold => dirty > store.share(store.settings.dirty_low_percent),
+            WritebackPolicy::Threshold => {
+                dirty > store.dirty_share(store.settings.dirty_low_percent)
+            }
             WritebackPolicy::Timed => dirty > store.dirty_marks().high,
             WritebackPolicy::Rate | WritebackPolicy::Cleaner => true,
         };

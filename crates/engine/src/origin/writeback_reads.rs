@@ -69,8 +69,16 @@ impl Origin {
                 continue;
             }
             let segment = store.log.geometry.segment_of(slot);
+            // Of two copies, that of a block that could not be read is tried by itself.
+            let is_on_two = store.log.is_on_two(segment);
+            let tries = |at: usize| {
+                let key = key.plus((first + at) as u64);
+                store.unreadable.tries(key, slots[first + at])
+            };
             let follows = |(at, other): &(usize, &Slot)| {
-                other.0 == slot.0 + *at as u32 && store.log.geometry.segment_of(**other) == segment
+                other.0 == slot.0 + *at as u32
+                    && store.log.geometry.segment_of(**other) == segment
+                    && (!is_on_two || *at == 0 || tries(0) + tries(*at) == 0)
             };
             let rest = slots[first..].iter().enumerate();
             let count = rest.take_while(follows).count();
@@ -105,7 +113,12 @@ impl Origin {
                 first: piece.first,
                 count: piece.count,
             });
-            let offset_bytes = store.log.map.slot_address(piece.slot);
+            let key = self
+                .writeback_job(piece.job)
+                .key
+                .plus(u64::from(piece.first));
+            let tries = store.unreadable.tries(key, piece.slot);
+            let offset_bytes = store.log.map.address_at(piece.slot, tries);
             let bufs = one_buf(piece.buf);
             store.issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
         }
@@ -115,7 +128,7 @@ impl Origin {
     /// comes first: no client is there, or clients will soon have to wait for it.
     fn longest_piece(&self, store: &Store, now: Nanos) -> Option<u16> {
         let (low, high) = (
-            store.share(store.settings.dirty_low_percent),
+            store.dirty_share(store.settings.dirty_low_percent),
             store.dirty_marks().high,
         );
         let end = low + high.saturating_sub(low) / 4 * 3;

@@ -121,7 +121,7 @@ impl Engine {
         };
         self.store.stats.cache_data_written_bytes += u64::from(buf.len_bytes);
         let operation = Operation::Write {
-            offset_bytes: self.store.log.map.slot_address(slot),
+            offset_bytes: self.store.log.block_written_at(slot).0,
             bufs: one_buf(buf),
         };
         self.store.issue(

@@ -339,7 +339,10 @@ impl Engine {
 
     pub(super) fn start_hit_read(&mut self, read: HitRead) {
         self.store.log.segment_of(read.slot).pins += 1;
-        let offset_bytes = self.store.log.map.slot_address(read.slot);
+        let offset_bytes = match read.attempts {
+            0 => self.store.log.map.slot_address(read.slot),
+            attempts => self.store.log.map.address_at(read.slot, attempts),
+        };
         let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
         let bufs = one_buf(buf);
         self.store.stats.cache_data_read_bytes += u64::from(buf.len_bytes);
@@ -362,6 +365,7 @@ impl Engine {
         if read.count == 1 && result.is_ok() {
             let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
             if crc32c(memory.bytes(buf)) == self.store.index.checksum(read.slot) {
+                self.store.mend(read.slot, read.attempts, buf, memory);
                 return self.deliver_hit(now, read, memory);
             }
         }
@@ -373,10 +377,13 @@ impl Engine {
             }
         };
         if bad.is_empty() {
+            let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
+            self.store.mend(read.slot, read.attempts, buf, memory);
             return self.deliver_hit(now, read, memory);
         }
         read.attempts += 1;
-        if read.attempts < READ_ATTEMPTS && self.store.index.find(read.key) == Some(read.slot) {
+        let attempts = self.attempts_to_read(read.slot);
+        if read.attempts < attempts && self.store.index.find(read.key) == Some(read.slot) {
             return self.start_hit_read(read);
         }
         if let Some((buf, _)) = read.bounce {
@@ -445,14 +452,17 @@ impl Engine {
             Some(now_at) if now_at != slot => {
                 self.read_hit(now, read.request, read.volume, run, now_at, memory)
             }
-            // Other blocks of the transfer moved meanwhile; this one has another try of its own.
-            Some(_) if read.attempts < READ_ATTEMPTS && read.bounce.is_none() => {
+            // Other blocks of the transfer moved meanwhile, or each of its two copies has another bad
+            // block: this one has a try of its own.
+            Some(_) if read.bounce.is_none() && self.may_try_alone(read) => {
+                let attempts = read.attempts % READ_ATTEMPTS;
                 self.add_part(read.request);
                 self.start_hit_read(HitRead {
                     key,
                     slot,
                     count: 1,
                     dest,
+                    attempts,
                     ..read.clone()
                 });
             }
@@ -465,6 +475,20 @@ impl Engine {
                 self.read_origin(now, read.request, read.volume, run);
             }
             None => self.read_origin(now, read.request, read.volume, run),
+        }
+    }
+
+    fn may_try_alone(&self, read: &HitRead) -> bool {
+        let segment = self.store.log.per_segment().segment_of(read.slot);
+        read.attempts < READ_ATTEMPTS || (read.count > 1 && self.store.log.is_on_two(segment))
+    }
+
+    /// Reads of a slot, from each of its places, before its block is taken from elsewhere.
+    fn attempts_to_read(&self, slot: Slot) -> u8 {
+        let segment = self.store.log.per_segment().segment_of(slot);
+        match self.store.log.is_on_two(segment) {
+            true => 2 * READ_ATTEMPTS,
+            false => READ_ATTEMPTS,
         }
     }
 

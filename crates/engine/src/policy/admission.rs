@@ -324,7 +324,7 @@ impl Policy {
 /// went into the log each time a few blocks became clean would have to be written back between the
 /// others.
 fn is_below_mark(store: &Store) -> bool {
-    let low = store.share(store.settings.dirty_low_percent);
+    let low = store.dirty_share(store.settings.dirty_low_percent);
     let high = store.dirty_marks().high;
     store.dirty_blocks_to_come() < high - high.saturating_sub(low) / 8
 }

@@ -5,8 +5,10 @@ use std::ops::RangeInclusive;
 
 use crate::buffer;
 use crate::format::plausible::EPOCH_END;
-use crate::format::{CacheId, Geometry, Superblock, SuperblockError};
+use crate::format::{CacheId, Geometry, Sequence, Superblock, SuperblockError};
 use crate::interface::{DeviceError, Storage};
+use crate::planted::{self, Bug};
+use crate::recovery::watched::Watched;
 use crate::recovery::{self, RecoverOptions, Recovered, RecoveryError, ShardReport};
 use crate::shm_journal::{self, ReplayedRecord, ShmIdentity};
 use crate::store::failed::Promise;
@@ -18,6 +20,10 @@ pub struct AttachOptions {
     pub boot_id: [u8; 16],
     /// Go on although something durable is missing (I14): entries that it superseded may come back.
     pub accept_damage: bool,
+    /// Go on without devices that are missing, or without the only one that fails, if dirty data is
+    /// on two (I28): they are out of the cache from then on ([`Superblock::devices`] says which). The
+    /// caller knows that the cache did not go on without those that are there.
+    pub without_missing: bool,
 }
 
 /// Memory of a shard that outlived the daemon, as far as it is there.
@@ -153,12 +159,54 @@ pub fn attach_promised(
     options: &AttachOptions,
     promises: &[Promise],
 ) -> Result<Attached, AttachError> {
-    let mut superblock = Superblock::read(device)?;
+    if !options.without_missing {
+        return attach_to(device, surviving, options, promises);
+    }
+    let mut watched = Watched::new(device, None);
+    let result = attach_to(&mut watched, surviving, options, promises);
+    let failing = watched.only_failed();
+    match (result, failing) {
+        (Err(error), Some(failing)) if is_of_device(&error) => {
+            let mut without = Watched::new(device, Some(failing));
+            // The first error tells more, where there is no second copy.
+            attach_to(&mut without, surviving, options, promises).map_err(|_| error)
+        }
+        (result, _) => result,
+    }
+}
+
+/// Whether what failed is worth another attempt without the device that failed it.
+fn is_of_device(error: &AttachError) -> bool {
+    match error {
+        AttachError::Superblock(SuperblockError::Device(_)) | AttachError::Device(_) => true,
+        AttachError::Shard { source, .. } => {
+            matches!(source, RecoveryError::Device(_) | RecoveryError::Damaged(_))
+        }
+        AttachError::Superblock(_) | AttachError::Epochs => false,
+    }
+}
+
+fn attach_to(
+    device: &mut dyn Storage,
+    surviving: &mut [Surviving<'_>],
+    options: &AttachOptions,
+    promises: &[Promise],
+) -> Result<Attached, AttachError> {
+    let mut superblock = Superblock::read_of_those_given(device)?;
+    let missing: Vec<u8> = superblock.missing(&device.device_numbers()).collect();
+    let goes_on = options.without_missing && superblock.copies > 1;
+    if let Some(number) = missing.first().copied().filter(|_| !goes_on) {
+        let count = superblock.devices.len();
+        return Err(SuperblockError::Incomplete { number, count }.into());
+    }
     // I12: writes of an earlier life are durable or gone before anything is decided.
     device.flush()?;
     superblock.epoch += 1;
     if superblock.epoch >= EPOCH_END {
         return Err(AttachError::Epochs);
+    }
+    for number in missing {
+        superblock.lose_device(number, &all_before(&superblock));
     }
     superblock.write(device)?;
     let recover_options = RecoverOptions {
@@ -189,6 +237,17 @@ pub fn attach_promised(
         shards,
         report,
     })
+}
+
+/// The number of each shard below which everything is from before this epoch.
+fn all_before(superblock: &Superblock) -> Vec<(u16, Sequence)> {
+    if planted::is(Bug::LeftBehindBelieved) {
+        return Vec::new();
+    }
+    let first = Sequence::new(superblock.epoch, 0);
+    (0..superblock.geometry.shards)
+        .map(|shard| (shard, first))
+        .collect()
 }
 
 /// Moves tails where free segments are short, now that the verdicts are durable (I18).

@@ -37,6 +37,14 @@ pub enum IdentifyError {
         /// Which.
         given: usize,
     },
+    /// The cache goes on without this device.
+    #[error(
+        "it is out of the cache: it failed or was missing, and the cache went on without it. Leave it out, or erase it and add it as a new device (`forebay cache add`)"
+    )]
+    Out {
+        /// Which.
+        given: usize,
+    },
     /// A device is given twice.
     #[error("it is given twice, or is a copy of another of the cache's devices")]
     Twice {
@@ -66,6 +74,7 @@ impl IdentifyError {
             | IdentifyError::Foreign { given, .. }
             | IdentifyError::Removed { given }
             | IdentifyError::Stale { given }
+            | IdentifyError::Out { given }
             | IdentifyError::Twice { given } => Some(*given),
             IdentifyError::Missing { .. } => None,
         }
@@ -77,54 +86,122 @@ impl IdentifyError {
 /// # Errors
 /// If they are not all devices of one cache.
 pub fn identify(devices: &mut [&mut dyn Storage]) -> Result<Vec<u8>, IdentifyError> {
-    let mut found: Vec<(Superblock, CacheDevice)> = Vec::new();
-    for (given, device) in devices.iter_mut().enumerate() {
-        let one = Superblock::of_device(*device, 0);
-        found.push(one.map_err(|source| IdentifyError::Superblock { given, source })?);
-    }
-    let mut newest = 0;
-    for given in 1..found.len() {
-        if found[given].0.is_newer_than(&found[newest].0) {
-            newest = given;
-        }
-    }
-    let Some((superblock, _)) = found.get(newest) else {
+    if devices.is_empty() {
         return Ok(Vec::new());
-    };
-    let mut numbers: Vec<u8> = Vec::new();
-    for (given, (one, on)) in found.iter().enumerate() {
-        if one.id != superblock.id {
-            return Err(IdentifyError::Foreign {
-                given,
-                found: one.id,
-                expected: superblock.id,
-            });
-        }
-        let named =
-            |device: &&CacheDevice| (device.number, device.serial) == (on.number, on.serial);
-        if !superblock.devices.iter().any(|device| named(&device)) {
-            return Err(IdentifyError::Removed { given });
-        }
-        if numbers.contains(&on.number) {
-            return Err(IdentifyError::Twice { given });
-        }
-        numbers.push(on.number);
     }
-    // After all else: of two copies of one device the newer makes the older stale.
-    if let Some(given) = found
-        .iter()
-        .position(|(one, _)| superblock.makes_stale(one.epoch))
-    {
-        return Err(IdentifyError::Stale { given });
-    }
-    let mut named = superblock.devices.iter();
-    match named.find(|device| !numbers.contains(&device.number)) {
+    let found = identify_those_given(devices, &mut |_, _| false)?;
+    let numbers = found.given.into_iter().collect::<Result<Vec<_>, _>>()?;
+    match found.missing.first() {
         Some(missing) => Err(IdentifyError::Missing {
             number: missing.number,
             size_bytes: missing.size_bytes,
-            count: superblock.devices.len(),
+            count: found.superblock.devices.len(),
         }),
         None => Ok(numbers),
+    }
+}
+
+/// Devices of one cache, told apart.
+#[derive(Clone, Debug)]
+pub struct Identified {
+    /// The newest superblock of those that are believed. It is read again by an attach, and is not
+    /// for writing.
+    pub superblock: Superblock,
+    /// Of each device as it was given: its number, or why it is left out.
+    pub given: Vec<Result<u8, IdentifyError>>,
+    /// Devices of the cache that are in use and not among those given.
+    pub missing: Vec<CacheDevice>,
+}
+
+/// Finds out which of these devices are in use in their cache, and which are missing. `is_out` knows
+/// of devices that the cache went on without, whatever they say themselves. Nothing is written.
+///
+/// A device that cannot be read or is out is left out where dirty data is or was on two devices;
+/// whether the cache may go on without those that are missing then is the caller's to know (I28).
+///
+/// # Errors
+/// If they are not devices of one cache, or none of them can be read.
+pub fn identify_those_given(
+    devices: &mut [&mut dyn Storage],
+    is_out: &mut dyn FnMut(&Superblock, &CacheDevice) -> bool,
+) -> Result<Identified, IdentifyError> {
+    let mut found: Vec<Result<(Superblock, CacheDevice), IdentifyError>> = Vec::new();
+    for (given, device) in devices.iter_mut().enumerate() {
+        found.push(match Superblock::of_device(*device, 0) {
+            Ok((one, on)) if is_out(&one, &on) => Err(IdentifyError::Out { given }),
+            Ok(one) => Ok(one),
+            Err(source) => Err(IdentifyError::Superblock { given, source }),
+        });
+    }
+    let mut newest: Option<&Superblock> = None;
+    for (one, _) in found.iter().flatten() {
+        if newest.is_none_or(|newest| one.is_newer_than(newest)) {
+            newest = Some(one);
+        }
+    }
+    let Some(superblock) = newest.cloned() else {
+        let none = IdentifyError::Superblock {
+            given: 0,
+            source: SuperblockError::Blank,
+        };
+        return Err(found.into_iter().find_map(Result::err).unwrap_or(none));
+    };
+    // One that never kept two copies needs all of its devices.
+    let may_lack = superblock.membership > 0;
+    let mut given = Vec::new();
+    let mut numbers: Vec<u8> = Vec::new();
+    for (at, one) in found.iter().enumerate() {
+        let place = match one {
+            Ok((one, on)) => place_in(&superblock, at, one, on),
+            Err(why) => Err(why.clone()),
+        };
+        match place {
+            Ok(number) if numbers.contains(&number) => {
+                return Err(IdentifyError::Twice { given: at });
+            }
+            Ok(number) => numbers.push(number),
+            Err(IdentifyError::Out { .. }) => {}
+            Err(IdentifyError::Superblock { .. }) if may_lack => {}
+            Err(why) => return Err(why),
+        }
+        given.push(place);
+    }
+    // After all else: of two copies of one device the newer makes the older stale.
+    for (at, one) in found.iter().enumerate() {
+        if let (Ok((one, _)), Ok(_)) = (one, &given[at])
+            && superblock.makes_stale(one.epoch)
+        {
+            return Err(IdentifyError::Stale { given: at });
+        }
+    }
+    let in_use = superblock.devices.iter().filter(|on| !on.out);
+    let missing = in_use.filter(|on| !numbers.contains(&on.number)).copied();
+    Ok(Identified {
+        missing: missing.collect(),
+        superblock,
+        given,
+    })
+}
+
+/// The number of a device in the cache of this superblock, which counts.
+fn place_in(
+    superblock: &Superblock,
+    given: usize,
+    one: &Superblock,
+    on: &CacheDevice,
+) -> Result<u8, IdentifyError> {
+    if one.id != superblock.id {
+        return Err(IdentifyError::Foreign {
+            given,
+            found: one.id,
+            expected: superblock.id,
+        });
+    }
+    let named = |device: &&CacheDevice| (device.number, device.serial) == (on.number, on.serial);
+    match superblock.devices.iter().find(named) {
+        None => Err(IdentifyError::Removed { given }),
+        Some(known) if known.out => Err(IdentifyError::Out { given }),
+        Some(_) => Ok(on.number),
     }
 }
 
@@ -211,6 +288,10 @@ impl<S: Storage> Storage for Joined<S> {
             result = result.and(device.flush());
         }
         result
+    }
+
+    fn flush_of(&mut self, number: u8) -> Result<(), DeviceError> {
+        self.device_mut(number).ok_or(DeviceError::Gone)?.flush()
     }
 
     fn read_many(&mut self, reads: &mut [ReadAt<'_>]) -> Vec<Result<(), DeviceError>> {

@@ -1,7 +1,7 @@
 //! The newest accepted version of each block (I1), and where older ones survive (I3).
 
 use super::{Found, FoundSegment, MissingDrop, RecoveryError};
-use crate::format::{BlockKey, Entry, Geometry, Sequence, Slot, Stream, Superblock};
+use crate::format::{BlockKey, Entry, Geometry, SegmentMap, Sequence, Slot, Stream, Superblock};
 use crate::map::index::{Index, SlotFlags};
 use crate::map::locks::{KeyMap, KeySet};
 use crate::planted::{self, Bug};
@@ -47,10 +47,12 @@ impl Ranks {
 pub(super) fn rebuild(
     superblock: &Superblock,
     shard: u16,
+    map: SegmentMap,
     found: &mut Found,
 ) -> Result<Rebuilt, RecoveryError> {
     let geometry = superblock.geometry;
     let mut log = Log::new(superblock, shard);
+    log.map = map;
     log.tails = found.tails;
     let ranks = Ranks::new(found)?;
     let drops = newest_drops(geometry, found, &ranks);
@@ -98,6 +100,7 @@ pub(super) fn rebuild(
     let missing_drops = note_dropped(&mut index, &drops, shadowed);
     apply_cleans(geometry, found, &mut index);
     fill_log(&mut log, found, &index, geometry);
+    log.pair_free();
     Ok(Rebuilt {
         log,
         index,
@@ -262,6 +265,7 @@ fn fill_log(log: &mut Log, found: &mut Found, index: &Index, geometry: Geometry)
         segment.durable_slots = geometry.slots_per_segment() as u16;
         log.streams[found.stream as usize].order.push_back(found.id);
     }
+    log.take_back_places();
     for id in 0..geometry.segments_per_shard {
         let id = crate::format::SegmentId(id);
         let mut live = 0;

@@ -18,15 +18,15 @@ const BATCH: usize = 128;
 pub(super) fn scan(
     device: &mut dyn Storage,
     superblock: &Superblock,
+    (map, ids): (&SegmentMap, &[SegmentId]),
     shard: u16,
     journal: Vec<ReplayedRecord>,
     epoch_end: u32,
 ) -> Result<Found, RecoveryError> {
     let geometry = superblock.geometry;
-    let map = superblock.segment_map(shard);
     let context = Context {
         superblock,
-        map: &map,
+        map,
         shard,
         journal: &journal,
         bounds: Bounds {
@@ -41,10 +41,6 @@ pub(super) fn scan(
         ..Found::default()
     };
     let lead_bytes = lead_bytes(&geometry);
-    let ids: Vec<SegmentId> = (0..geometry.segments_per_shard)
-        .map(SegmentId)
-        .filter(|id| map.has(*id))
-        .collect();
     for ids in ids.chunks(BATCH) {
         let mut leads = vec![0u8; lead_bytes * ids.len()];
         let mut reads: Vec<ReadAt<'_>> = leads
@@ -62,7 +58,8 @@ pub(super) fn scan(
             if result.is_err() {
                 // Once more, alone: a passing error must not cost a segment.
                 let mut again = vec![0u8; lead_bytes];
-                match device.read(map.segment_address(id), &mut again) {
+                let first = geometry.slot(id, 0);
+                match device.read(map.address_at(first, 1), &mut again) {
                     Ok(()) => scan_segment(device, context, id, &again, &mut found)?,
                     Err(crate::interface::DeviceError::Gone) => {
                         return Err(crate::interface::DeviceError::Gone.into());
@@ -157,7 +154,8 @@ fn scan_segment(
     };
     found.summary_slots[id.0 as usize] = best.as_ref().map(|best| best.which);
     if let Some(best) = &best {
-        found.learn_of_summary(&best.state);
+        let keeps_two = context.superblock.keeps_two();
+        found.learn_of_summary(&best.state, best.stream, keeps_two);
     }
     let first_slot = geometry.first_slot() as u16;
     let header = context.header(id, first_slot, &lead[lead.len() - PAGE_BYTES..], found);
@@ -351,10 +349,11 @@ fn scan_records(
                 replayed.record.generation,
             ) == (id, at, generation)
         });
-        let offset_bytes = context.map.header_address(geometry.slot(id, at));
+        let slot = geometry.slot(id, at);
+        let addresses = [0, 1].map(|attempt| context.map.header_address_at(slot, attempt));
         if let Err(error) = device
-            .read(offset_bytes, &mut page)
-            .or_else(|_| device.read(offset_bytes, &mut page))
+            .read(addresses[0], &mut page)
+            .or_else(|_| device.read(addresses[1], &mut page))
         {
             if error == crate::interface::DeviceError::Gone {
                 return Err(error.into());

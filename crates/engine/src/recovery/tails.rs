@@ -81,8 +81,11 @@ pub(super) fn plan(
             };
         }
     }
-    let stays = |segment: &&FoundSegment| !passed.contains(&segment.id);
-    let carrier = found.segments.iter().find(stays)?;
+    // I28: the write stream's tail is on two devices.
+    let says = |segment: &&FoundSegment| {
+        !passed.contains(&segment.id) && (!log.keeps_two() || log.is_on_two(segment.id))
+    };
+    let carrier = found.segments.iter().find(says)?;
     let which = other_slot(log.segments[carrier.id.0 as usize].summary);
     let carrier = restated(carrier, log, which, tails);
     Some(TailMove {
@@ -125,12 +128,20 @@ impl TailMove {
             stream.order.retain(|id| !self.passed.contains(id));
         }
         for id in self.passed {
-            let summary = log.segment(id).summary;
-            *log.segment(id) = crate::store::log::Segment::fresh(true);
-            let segment = log.segment(id);
-            // Its summary slots keep their contents until they are written again.
-            (segment.summary, segment.state) = (summary, SegmentState::Free);
-            log.free.push_back(id);
+            for place in log.places_of(id) {
+                let (summary, lost) = (log.segment(place).summary, log.segment(place).lost);
+                *log.segment(place) = crate::store::log::Segment::fresh(true);
+                let segment = log.segment(place);
+                // Its summary slots keep their contents until they are written again.
+                (segment.summary, segment.lost) = (summary, lost);
+                if lost {
+                    segment.state = SegmentState::Removed;
+                } else {
+                    segment.state = SegmentState::Free;
+                    log.free.push_back(place);
+                }
+            }
+            log.lend(id, None);
         }
     }
 }

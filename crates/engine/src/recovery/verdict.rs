@@ -46,7 +46,8 @@ pub(super) fn write(
         .collect();
     let are_tails_unsaid = found.summary_tails != found.tails && !planted::is(Bug::TailsUnsaid);
     if to_decide.is_empty() && are_tails_unsaid {
-        match found.segments.last() {
+        let says = |segment: &&FoundSegment| !log.keeps_two() || log.is_on_two(segment.id);
+        match found.segments.iter().rev().find(says) {
             Some(last) => to_decide.push(last),
             None => write_drops(device, log, Stream::Write, &[])?,
         }
@@ -223,9 +224,10 @@ fn write_drops(
     stream: Stream,
     keys: &[BlockKey],
 ) -> Result<(), RecoveryError> {
-    let Some(segment) = log.free.pop_front() else {
+    if log.free.len() == 0 {
         return Err(RecoveryError::Full);
-    };
+    }
+    let segment = log.take_free(stream);
     let previous = log.link_to_youngest(stream);
     let generation = Sequence::new(log.epoch, log.next_number);
     log.next_number += 1;
@@ -285,9 +287,10 @@ pub(super) fn put(
         "a segment's entries fit its summary"
     );
     summary.encode(log.map.id_in(summary.segment), &mut bytes);
-    device.write(
-        log.map.summary_address(summary.segment, summary.which),
-        &bytes,
-    )?;
+    let (first, second) = log.summary_written_at(summary.segment, summary.which);
+    device.write(first, &bytes)?;
+    if let Some(second) = second {
+        device.write(second, &bytes)?;
+    }
     Ok(())
 }

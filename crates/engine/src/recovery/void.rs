@@ -3,7 +3,7 @@
 //! shard is served, whatever was not found is made absent for good.
 
 use super::{Found, RecoveryError};
-use crate::format::{DurablePosition, SegmentId, Sequence, Stream, Superblock};
+use crate::format::{DurablePosition, SegmentId, SegmentMap, Sequence, Stream, Superblock};
 use crate::interface::Storage;
 
 /// Overwrites the summaries and the first header of every segment that was not found; without
@@ -11,19 +11,23 @@ use crate::interface::Storage;
 pub(super) fn void(
     device: &mut dyn Storage,
     superblock: &Superblock,
-    shard: u16,
+    map: &SegmentMap,
     found: &mut Found,
 ) -> Result<(), RecoveryError> {
     let geometry = superblock.geometry;
     let mut is_there = vec![false; geometry.segments_per_shard as usize];
     for segment in &found.segments {
         is_there[segment.id.0 as usize] = true;
+        if let Some(places) = map.places() {
+            let others = std::iter::once(places.home(segment.id)).chain(places.second(segment.id));
+            others.for_each(|place| is_there[place.0 as usize] = true);
+        }
     }
     let zeroes = vec![0; super::scan::lead_bytes(&geometry)];
-    let map = superblock.segment_map(shard);
     let missing = (0..geometry.segments_per_shard).filter(|id| !is_there[*id as usize]);
-    for id in missing.filter(|id| map.has(SegmentId(*id))) {
-        device.write(map.segment_address(SegmentId(id)), &zeroes)?;
+    let is_device_there = |id: SegmentId| superblock.has_device(map.device_of(id));
+    for id in missing.filter(|id| map.has(SegmentId(*id)) && is_device_there(SegmentId(*id))) {
+        device.write(map.place_address(SegmentId(id)), &zeroes)?;
         found.summary_slots[id as usize] = None;
     }
     Ok(())

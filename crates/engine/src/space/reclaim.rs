@@ -161,6 +161,7 @@ impl Space {
         let mut below_tail = self.reclaim.below_tail.iter();
         self.reclaim.active == [None; Stream::COUNT]
             && !self.shrink.is_active()
+            && self.mirror_below.is_none()
             && free > RECLAIM_RESERVE + 1
             && free + self.reclaim.on_their_way() >= self.free_target(store)
             && oldest_waiting.all(|emptied| emptied.needs > durable)
@@ -181,7 +182,8 @@ impl Space {
         self.demand.advance(now, store, policy);
         let target = self.free_target(store);
         let shrinking = self.shrink.is_active();
-        let at_rest = store.log.free.len() >= target && !self.reclaim.is_working() && !shrinking;
+        let emptying = shrinking || self.mirror_below.is_some();
+        let at_rest = store.log.free.len() >= target && !self.reclaim.is_working() && !emptying;
         if store.failed_cache() {
             return self.end_reclaim(memory);
         }
@@ -210,6 +212,7 @@ impl Space {
             }
             self.start_reclaim(store, policy, origin, now, stream, memory);
         }
+        self.advance_mirroring(store, policy, origin, now, memory);
         if shrinking {
             let least = store.log.least_free();
             self.advance_shrink(store, policy, origin, now, least, memory);
@@ -220,10 +223,10 @@ impl Space {
         let short = store.log.free.len() <= RECLAIM_RESERVE + 1 || !store.has_placed_all();
         // Long writes bypass a log with so little room, and bring no header either.
         let turned_away = short || !store.log.has_room_again();
-        if (short || self.free_runs_low(store) || shrinking) && !store.is_flushing() {
+        if (short || self.free_runs_low(store) || emptying) && !store.is_flushing() {
             if self.partial_flush_helps_reclaim(store) {
                 store.want_partial_flush();
-            } else if (turned_away || shrinking) && self.reclaim_waits_for_flush(store) {
+            } else if (turned_away || emptying) && self.reclaim_waits_for_flush(store) {
                 store.force_flush();
             }
         }
@@ -544,9 +547,11 @@ impl Space {
         buf: Buf,
     ) {
         let block_bytes = store.block_bytes();
-        self.retain_job(job).reads += 1;
+        let state = self.retain_job(job);
+        state.reads += 1;
+        let attempts = state.attempts;
         store.log.segment_of(slot).pins += 1;
-        let offset_bytes = store.log.map.slot_address(slot);
+        let offset_bytes = store.log.map.address_at(slot, attempts);
         let bufs = one_buf(buf.slice(first * block_bytes, count * block_bytes));
         let op = Op::RetainRead(ReadPart {
             job,
@@ -800,9 +805,23 @@ impl Space {
     }
 
     fn free_segment(&mut self, store: &mut Store, id: SegmentId) {
+        let places = store.log.places_of(id);
+        if !store.log.is_at_home(id) {
+            store.forget_evicted(id);
+        }
+        store.log.lend(id, None);
+        for place in places {
+            self.free_place(store, place);
+        }
+    }
+
+    fn free_place(&mut self, store: &mut Store, id: SegmentId) {
+        if store.log.segments[id.0 as usize].lost {
+            return self.segment_discarded(store, id);
+        }
         if store.settings.discard_freed_segments {
             store.forget_evicted(id);
-            let offset_bytes = store.log.map.segment_address(id);
+            let offset_bytes = store.log.map.place_address(id);
             let len_bytes = u64::from(store.log.geometry.segment_bytes);
             store.issue(
                 Op::SegmentDiscard(id),
@@ -818,7 +837,7 @@ impl Space {
     }
 
     pub(crate) fn segment_discarded(&mut self, store: &mut Store, id: SegmentId) {
-        if self.shrink.is_active() {
+        if self.shrink.is_active() || store.log.segments[id.0 as usize].lost {
             return self.shrink_or_free(store, id);
         }
         store.log.segment(id).state = SegmentState::Free;

@@ -58,7 +58,15 @@ impl Shrink {
 impl Space {
     /// See [`Engine::set_extents`](crate::Engine::set_extents).
     pub(crate) fn set_extents(&mut self, store: &mut Store, superblock: &Superblock) {
-        let map = superblock.segment_map(store.log.shard);
+        let mut map = superblock.segment_map(store.log.shard);
+        if let Some(places) = store.log.map.places()
+            && superblock.membership > 0
+        {
+            let mut places = places.clone();
+            places.grow(superblock.geometry.segments_per_shard);
+            map.keep_places(places);
+        }
+        store.log.free.pair(None);
         let before = store.log.segments.len();
         let end = before.max(superblock.extents.end_segment() as usize);
         store.log.segments.reserve_exact(end - before);
@@ -82,6 +90,9 @@ impl Space {
             }
         }
         store.log.map = map;
+        store.log.note_devices(superblock);
+        store.log.pair_free();
+        self.begin_mirroring(store);
         store.log.geometry.segments_per_shard = end as u32;
         if end > before {
             let slots = store.log.geometry.slots();
@@ -109,6 +120,11 @@ impl Space {
             assert!(segment.state != SegmentState::Absent, "it is there");
             segment.removing = true;
         }
+        store.log.leave_devices();
+        if !store.log.has_pairs_to_stay(MIN_SEGMENTS_FORMAT) {
+            self.end_shrink(store);
+            return Err(MIN_SEGMENTS_FORMAT);
+        }
         store.forget_renewal_answer();
         self.prefer_what_stays(store);
         store.reckon_capacity();
@@ -134,7 +150,7 @@ impl Space {
     pub(crate) fn cancel_shrink(&mut self, store: &mut Store) {
         for id in self.shrink.segments() {
             let segment = &mut store.log.segments[id];
-            if segment.state == SegmentState::Removed {
+            if segment.state == SegmentState::Removed && !segment.lost {
                 segment.state = SegmentState::Free;
                 store.log.free.push_back(SegmentId(id as u32));
             }
@@ -157,6 +173,7 @@ impl Space {
             store.log.segments[id].removing = false;
         }
         self.shrink = Shrink::default();
+        store.log.leave_devices();
         store.forget_renewal_answer();
         store.reckon_capacity();
         store.stir();
@@ -164,14 +181,14 @@ impl Space {
 
     fn prefer_what_stays(&mut self, store: &mut Store) {
         let segments = &store.log.segments;
-        let free = store.log.free.make_contiguous();
+        let free = store.log.free.ids.make_contiguous();
         free.sort_by_key(|id| segments[id.0 as usize].removing);
     }
 
     /// Takes a segment that has become free. A segment that is being removed is not used again.
     pub(crate) fn shrink_or_free(&mut self, store: &mut Store, id: SegmentId) {
         let segment = store.log.segment(id);
-        if segment.removing && self.shrink.are_closed {
+        if segment.lost || (segment.removing && self.shrink.are_closed) {
             segment.state = SegmentState::Removed;
             return store.forget_evicted(id);
         }
@@ -188,7 +205,7 @@ impl Space {
         if !self.shrink.is_active() || self.shrink.are_closed {
             return store.log.free.len();
         }
-        self.stay(store, store.log.free.iter().copied())
+        self.stay(store, store.log.free.ids.iter().copied())
     }
 
     fn stay(&self, store: &Store, ids: impl Iterator<Item = SegmentId>) -> usize {
@@ -218,7 +235,8 @@ impl Space {
         let done = self.shrinking(store).is_some_and(|(left, _)| left == 0);
         self.shrink.next_look = (!done).then(|| now.after(TICK));
         if !self.shrink.are_closed {
-            if self.free_that_stay(store) < target {
+            // A device that leaves whole is half of no pair any more; each other has its reserve.
+            if self.free_that_stay(store) < target && !store.log.has_leaving_device() {
                 return origin.writeback.hurry(now);
             }
             self.close_removing(store, now, memory);
@@ -250,11 +268,11 @@ impl Space {
             }
         }
         let segments = &store.log.segments;
-        let is_free = |id: &SegmentId| segments[id.0 as usize].state == SegmentState::Free;
+        let is_free = |id: SegmentId| segments[id.0 as usize].state == SegmentState::Free;
         store.log.free.retain(is_free);
         for stream in Stream::ALL {
             if let Some(open) = store.log.streams[stream as usize].open
-                && store.log.segments[open.0 as usize].removing
+                && store.log.is_removing(open)
             {
                 store.fill_segment(now, open, memory);
             }
@@ -265,7 +283,6 @@ impl Space {
     fn holds_removing(&self, store: &Store, stream: Stream) -> bool {
         let order = &store.log.streams[stream as usize].order;
         let rest = order.iter().skip(self.reclaim.emptying_or_waiting(stream));
-        rest.into_iter()
-            .any(|id| store.log.segments[id.0 as usize].removing)
+        rest.into_iter().any(|id| store.log.is_removing(*id))
     }
 }

@@ -106,14 +106,14 @@ fn clean_blocks_that_nobody_used_leave_the_oldest_segment_first() {
     let mut cleaner = Cleaner::new();
     let next = cleaner.fill(Stream::Probation, 0, 3);
     let oldest = cleaner.rig.store.log.streams[Stream::Probation as usize].order[0];
-    cleaner.rig.store.log.free.truncate(5);
+    cleaner.rig.store.log.free.ids.truncate(5);
     cleaner.reclaim(200);
     assert!(cleaner.rig.store.index.find(BlockKey(0)).is_none());
     let youngest = BlockKey(next - 1);
     assert!(cleaner.rig.store.index.find(youngest).is_some());
     let state = cleaner.rig.store.log.segments[oldest.0 as usize].state;
     assert!(
-        cleaner.rig.store.log.free.contains(&oldest) || state == SegmentState::Open,
+        cleaner.rig.store.log.free.ids.contains(&oldest) || state == SegmentState::Open,
         "{oldest:?} is {state:?}"
     );
 }
@@ -124,7 +124,7 @@ fn a_segment_with_dirty_blocks_is_not_free_before_they_have_a_copy() {
     cleaner.fill(Stream::Write, 0, 2);
     let dirty = cleaner.rig.store.stats.dirty_blocks;
     cleaner.rig.flush();
-    cleaner.rig.store.log.free.truncate(5);
+    cleaner.rig.store.log.free.ids.truncate(5);
     cleaner.reclaim(200);
     assert_eq!(
         cleaner.rig.store.stats.dirty_blocks, dirty,
@@ -141,7 +141,7 @@ fn a_few_dirty_blocks_do_not_cost_the_read_ones_their_place() {
     cleaner.make_clean(3..next);
     let read = next + 8;
     cleaner.fill(Stream::Probation, read, 2);
-    cleaner.rig.store.log.free.truncate(RECLAIM_RESERVE + 2);
+    cleaner.rig.store.log.free.ids.truncate(RECLAIM_RESERVE + 2);
     cleaner.reclaim(200);
     assert!(!cleaner.holds(3), "clean, and the oldest");
     assert!(cleaner.holds(0) && cleaner.holds(read));
@@ -156,7 +156,7 @@ fn a_dirty_tail_is_copied_where_appends_would_wait_and_the_stream_is_mostly_clea
     cleaner.rig.flush();
     cleaner.make_clean(first..next);
     let dirty = cleaner.rig.store.stats.dirty_blocks;
-    cleaner.rig.store.log.free.truncate(RECLAIM_RESERVE);
+    cleaner.rig.store.log.free.ids.truncate(RECLAIM_RESERVE);
     cleaner.reclaim(200);
     assert_eq!(cleaner.rig.store.stats.dirty_blocks, dirty, "I5");
     assert!(cleaner.holds(0));

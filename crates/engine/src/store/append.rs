@@ -253,13 +253,13 @@ impl Store {
     }
 
     fn write_run(&mut self, placed: PlacedAppend) {
-        let offset_bytes = self.log.map.slot_address(placed.slot);
+        let places = self.log.block_written_at(placed.slot);
         self.stats.cache_data_written_bytes += u64::from(placed.run.buf.len_bytes);
-        let bufs = one_buf(placed.run.buf);
+        let operation = Operation::write_at(places, one_buf(placed.run.buf));
         self.issue(
             Op::AppendData(Box::new(placed)),
             Device::Cache(0),
-            Operation::Write { offset_bytes, bufs },
+            operation,
         );
     }
 

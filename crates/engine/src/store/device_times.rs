@@ -9,7 +9,7 @@ mod long_run;
 
 use long_run::LongRun;
 
-use crate::interface::{Device, Nanos, OpId, Operation, VolumeSlot, total_bytes};
+use crate::interface::{Buf, Device, Nanos, OpId, Operation, VolumeSlot, total_bytes};
 use crate::slab::SlabId;
 
 /// From this length on the rate of a device decides about a transfer, not its latency.
@@ -271,10 +271,8 @@ impl Times {
                 len_bytes @ LONG_BYTES.. => (Transfer::LongRead, len_bytes),
                 len_bytes => (Transfer::ShortRead, len_bytes),
             },
-            Operation::Write { bufs, .. } => match total_bytes(bufs) {
-                len_bytes @ LONG_BYTES.. => (Transfer::LongWrite, len_bytes),
-                len_bytes => (Transfer::ShortWrite, len_bytes),
-            },
+            Operation::Write { bufs, .. } => written(bufs),
+            Operation::WriteTwice(two) => written(&two.bufs),
             Operation::Flush => (Transfer::Flush, 0),
             Operation::Discard { .. } | Operation::WriteZeroes { .. } => return op,
         };
@@ -438,6 +436,14 @@ fn counts_in_the_long_run(transfer: Transfer) -> bool {
 
 fn is_long(transfer: Transfer) -> bool {
     matches!(transfer, Transfer::LongRead | Transfer::LongWrite)
+}
+
+/// The kind of a write, and its length in bytes.
+fn written(bufs: &[Buf]) -> (Transfer, u64) {
+    match total_bytes(bufs) {
+        len_bytes @ LONG_BYTES.. => (Transfer::LongWrite, len_bytes),
+        len_bytes => (Transfer::ShortWrite, len_bytes),
+    }
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl Store {
             let set = u64::from(set);
             let highest = highest.saturating_sub(read).max(lowest);
             let most = lowest + (highest - lowest) * tight / (SLACK.1 - SLACK.0);
-            self.shared_blocks * most.min(set) / 100
+            self.dirty_room() * most.min(set) / 100
         };
         let (high, limit) = (
             self.settings.dirty_high_percent,
@@ -108,7 +108,7 @@ impl Store {
         self.marks = DirtyMarks {
             high: mark(high, LOWEST.0, HIGHEST.0).min(limit_now),
             limit: limit_now,
-            most: self.share(limit),
+            most: self.dirty_share(limit),
         };
         self.stats.dirty_high_blocks = self.marks.high;
         self.stats.dirty_limit_blocks = self.marks.limit;

@@ -153,12 +153,29 @@ impl Store {
         }
     }
 
-    pub(crate) fn newest_encoded_tails(&mut self, tails: [Sequence; Stream::COUNT]) {
+    /// A header or seal of a segment of this stream says these tails, and is on its way.
+    pub(crate) fn newest_encoded_tails(&mut self, by: Stream, tails: [Sequence; Stream::COUNT]) {
+        let tails = self.tails_that_stay(by, tails);
         raise(&mut self.durability.encoded_tails, tails);
     }
 
-    pub(crate) fn newest_complete_tails(&mut self, tails: [Sequence; Stream::COUNT]) {
+    /// That header or seal is on the device.
+    pub(crate) fn newest_complete_tails(&mut self, by: Stream, tails: [Sequence; Stream::COUNT]) {
+        let tails = self.tails_that_stay(by, tails);
         raise(&mut self.durability.complete_tails, tails);
+    }
+
+    /// I28: the tail of the write stream counts as said where it is on two devices. Said by another
+    /// stream it would be lost with that one's device, and entries below it would count again.
+    fn tails_that_stay(
+        &self,
+        by: Stream,
+        mut tails: [Sequence; Stream::COUNT],
+    ) -> [Sequence; Stream::COUNT] {
+        if by != Stream::Write && self.log.keeps_two() && !planted::is(Bug::TailOnOne) {
+            tails[Stream::Write as usize] = Sequence::ZERO;
+        }
+        tails
     }
 
     /// Starts a cycle if one is wanted and none is running; closes records that waited long
@@ -340,9 +357,14 @@ impl Store {
         let is_news = |stream: Stream| {
             tails[stream as usize] > self.durability.encoded_tails[stream as usize]
         };
+        let writes_only_in = self.log.keeps_two().then_some(Stream::Write);
+        let writes_only_in = writes_only_in.filter(|_| is_news(Stream::Write));
+        let mains_only_in = mains_only_in.filter(|_| is_news(Stream::Main));
         if Stream::ALL.into_iter().any(is_news) {
-            let only_in = mains_only_in.filter(|_| is_news(Stream::Main));
-            self.write_empty_record(now, only_in, memory);
+            self.write_empty_record(now, writes_only_in.or(mains_only_in), memory);
+            if writes_only_in.is_some() && mains_only_in.is_some() {
+                self.write_empty_record(now, mains_only_in, memory);
+            }
         }
         let upto = self.last_number();
         self.await_headers(now, upto, true);

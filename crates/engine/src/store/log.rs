@@ -14,6 +14,7 @@ use crate::planted::{self, Bug};
 use crate::shm_journal::{JournalPage, PAGES};
 use crate::slab::Slab;
 use crate::store::append::PlacedAppend;
+use crate::store::free_segments::FreeSegments;
 use crate::store::renewal_below::Below;
 
 /// Free segments that only reclaim may use: as many as streams, and one more (I18).
@@ -86,6 +87,8 @@ pub(crate) enum SegmentState {
     Removed,
     /// In no extent: only its id is there.
     Absent,
+    /// Holds nothing itself: its place holds another segment, or the second copy of one (I28).
+    Lent,
 }
 
 #[derive(Debug)]
@@ -115,6 +118,8 @@ pub(crate) struct Segment {
     pub(crate) opened_at: Nanos,
     /// Its extent is being removed (see `shrink`).
     pub(crate) removing: bool,
+    /// Its place is on a device that was lost.
+    pub(crate) lost: bool,
     /// State that only segments being filled need.
     pub(crate) filling: Option<Box<Filling>>,
 }
@@ -211,7 +216,7 @@ pub(crate) struct Log {
     pub(crate) next_number: u64,
     pub(crate) segments: Vec<Segment>,
     pub(crate) streams: [StreamState; Stream::COUNT],
-    pub(crate) free: VecDeque<SegmentId>,
+    pub(crate) free: FreeSegments,
     pub(crate) tails: [Sequence; Stream::COUNT],
     /// Every number up to this one is durable.
     pub(crate) durable_number: u64,
@@ -220,6 +225,13 @@ pub(crate) struct Log {
     pub(crate) journal_pages: Vec<usize>,
     pub(crate) journal_uses: u64,
     usable: usize,
+    /// The number of devices that hold each dirty block.
+    pub(super) copies: u8,
+    /// Devices that are out, and those that are not: a bit for each number.
+    pub(super) lost_devices: u16,
+    pub(super) in_use: u16,
+    /// Devices that are to be removed whole.
+    pub(super) leaving: u16,
 }
 
 impl Log {
@@ -239,7 +251,7 @@ impl Log {
             next_number: 1,
             segments,
             streams: Default::default(),
-            free: VecDeque::new(),
+            free: FreeSegments::default(),
             tails: [Sequence::ZERO; Stream::COUNT],
             durable_number: 0,
             durable: [DurablePosition::default(); Stream::COUNT],
@@ -247,8 +259,12 @@ impl Log {
             journal_pages: (0..PAGES).collect(),
             journal_uses: 0,
             usable: 0,
+            copies: superblock.copies,
+            lost_devices: 0,
+            in_use: 0,
+            leaving: 0,
         };
-        log.reckon_usable();
+        log.note_devices(superblock);
         log
     }
 
@@ -259,7 +275,7 @@ impl Log {
 
     pub(crate) fn reckon_usable(&mut self) {
         let usable =
-            |segment: &&Segment| segment.state != SegmentState::Absent && !segment.removing;
+            |segment: &&Segment| segment.state != SegmentState::Absent && !segment.is_leaving();
         self.usable = self.segments.iter().filter(usable).count();
     }
 
@@ -361,10 +377,7 @@ impl Log {
 
     /// Opens a free segment for a stream that has none open.
     pub(crate) fn open_segment(&mut self, stream: Stream, now: Nanos) -> SegmentId {
-        let id = self
-            .free
-            .pop_front()
-            .expect("the caller saw a free segment");
+        let id = self.take_free(stream);
         let previous = self.link_to_youngest(stream);
         let below = self.set_aside_below(stream);
         let generation = Sequence::new(self.epoch, self.next_number);
@@ -409,6 +422,11 @@ impl Log {
 }
 
 impl Segment {
+    /// Whether its place is not used again once it is free.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.removing || self.lost
+    }
+
     /// An empty segment: free if an extent has it, absent otherwise.
     pub(crate) fn fresh(is_there: bool) -> Segment {
         Segment {
@@ -430,6 +448,7 @@ impl Segment {
             summary: None,
             opened_at: Nanos(0),
             removing: false,
+            lost: false,
             filling: None,
         }
     }

@@ -53,6 +53,11 @@ pub(crate) enum Op {
     },
     RetainRead(ReadPart<RetainId>),
     Renewal(SegmentId),
+    /// Of blocks that could not be read there.
+    Mend {
+        slot: Slot,
+        buf: Buf,
+    },
     SegmentDiscard(SegmentId),
 }
 

@@ -118,7 +118,8 @@ impl Store {
         let geometry = &self.log.geometry;
         let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
         let sealed = segment.state == SegmentState::Sealed && segment.summary.is_some();
-        let stays = sealed && !segment.removing;
+        // Nothing on a lost device counts, and a renewal would say that it does (I28).
+        let stays = sealed && !segment.is_leaving();
         if !stays || segment.durable_slots < segment.end_slot || segment.live == 0 {
             return false;
         }
@@ -281,13 +282,12 @@ impl Store {
         renewal.phase = Phase::Writing;
         let (segment, which) = (renewal.segment, renewal.which);
         let buf = renewal.buf.expect("encoded");
-        let offset_bytes = self.log.map.summary_address(segment, which);
+        let places = self.log.summary_written_at(segment, which);
         self.stats.cache_metadata_written_bytes += u64::from(buf.len_bytes);
-        let bufs = one_buf(buf);
         self.issue(
             Op::Renewal(segment),
             Device::Cache(0),
-            Operation::Write { offset_bytes, bufs },
+            Operation::write_at(places, one_buf(buf)),
         );
     }
 

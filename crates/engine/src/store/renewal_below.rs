@@ -177,7 +177,7 @@ impl Store {
         {
             let mut tails = [Sequence::ZERO; Stream::COUNT];
             tails[Stream::Main as usize] = unpromised.tail;
-            self.newest_complete_tails(tails);
+            self.newest_complete_tails(Stream::Main, tails);
             // The next renewal waits for it.
             self.want_partial_flush();
         }
@@ -240,7 +240,7 @@ mod tests {
         };
         let superblock = Superblock::new(CacheId([7; 16]), geometry, 4 << 20);
         let mut log = Log::new(&superblock, 0);
-        log.free.extend((0..8).map(SegmentId));
+        log.free.ids.extend((0..8).map(SegmentId));
         log
     }
 

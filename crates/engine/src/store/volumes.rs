@@ -418,7 +418,7 @@ impl Store {
     fn origin_flushes_may_wait(&self, volume: &Volume) -> bool {
         let is_through = volume.config.mode.writes().are_through();
         let most = if is_through {
-            self.share(self.settings.dirty_low_percent)
+            self.dirty_share(self.settings.dirty_low_percent)
         } else {
             self.dirty_marks().high
         };

@@ -160,6 +160,7 @@ impl Rig {
         let options = AttachOptions {
             boot_id: BOOT,
             accept_damage: false,
+            without_missing: false,
         };
         let surviving = Surviving {
             journal: Some(&ram.journals[0]),
@@ -289,6 +290,7 @@ impl Rig {
                 })
             }
             Operation::Flush => Ok(()),
+            Operation::WriteTwice { .. } => unreachable!("the cache keeps one copy"),
             Operation::Discard {
                 offset_bytes,
                 len_bytes,

@@ -165,6 +165,7 @@ impl Served {
         let options = AttachOptions {
             boot_id: BOOT,
             accept_damage,
+            without_missing: false,
         };
         let attached = attach(&mut devices, &mut surviving, &options).map_err(Refusal::Attach)?;
         let mut volumes = attached.superblock.volumes.iter();
@@ -229,6 +230,7 @@ impl Served {
                 }
             }
             Operation::Flush => {}
+            Operation::WriteTwice { .. } => unreachable!("the cache keeps one copy"),
             Operation::Discard {
                 offset_bytes,
                 len_bytes,

@@ -25,7 +25,12 @@ impl World<'_> {
             (DeviceName::Origin(_), Operation::Read { .. }) => Target::OriginRead,
             (DeviceName::Origin(_), Operation::Write { .. }) => Target::OriginWrite,
             (DeviceName::Origin(_), Operation::Flush) => Target::OriginFlush,
-            (_, Operation::Discard { .. } | Operation::WriteZeroes { .. }) => {
+            (
+                _,
+                Operation::Discard { .. }
+                | Operation::WriteZeroes { .. }
+                | Operation::WriteTwice { .. },
+            ) => {
                 return (fate, Nanos(0));
             }
         };

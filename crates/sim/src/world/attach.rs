@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_cache::{Host, Instruction, Reports, Shard};
+use forebay_cache::{Host, Instruction, LossReports, Reports, Shard};
 use forebay_engine::{
     AttachError, AttachOptions, Attached, CacheId, DeviceError, Engine, Extents, Mode, Superblock,
     SuperblockError, VolumeConfig, VolumeSlot, attach_promised, create,
@@ -139,7 +139,7 @@ impl World<'_> {
     ) -> Check<Option<Attached>> {
         let mut boot_id = [0; 16];
         boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
-        self.cache.numbers = self.devices_named();
+        self.cache.numbers = self.devices_at_start();
         let mut accept_damage = false;
         let mut last = String::new();
         for attempt in 0..8 {
@@ -147,6 +147,7 @@ impl World<'_> {
             let options = AttachOptions {
                 boot_id,
                 accept_damage,
+                without_missing: self.keeps_two(),
             };
             let reads_before = self.cache.tally.reads;
             let mut surviving = self.memory.surviving();
@@ -194,6 +195,7 @@ impl World<'_> {
                         }
                     }
                     self.settled_faults = Some(faults_before);
+                    self.cache.numbers = self.devices_in_use();
                     return Ok(Some(attached));
                 }
                 Err(_) if was_cut => return Ok(None),
@@ -216,18 +218,23 @@ impl World<'_> {
                     self.damage_is_explained(&error.to_string())?;
                     self.mend_after(attempt);
                 }
-                Err(AttachError::Superblock(error @ SuperblockError::Incomplete { .. }))
-                    if self.cache.tally.reads > reads_before =>
-                {
-                    // The copies that say that the device has left could not be read.
+                Err(AttachError::Superblock(SuperblockError::Out { .. })) if self.keeps_two() => {
+                    // An attempt before has gone on without it, and failed later.
+                    self.cache.numbers = self.devices_in_use();
+                }
+                Err(AttachError::Superblock(
+                    error @ (SuperblockError::Incomplete { .. } | SuperblockError::Stale { .. }),
+                )) if self.cache.tally.reads > reads_before => {
+                    // The copies that say that the device has left, or that it has come, could not
+                    // be read.
                     self.tell(|_| format!("attach says: {error}"));
                     self.mend_after(attempt);
                 }
                 Err(AttachError::Superblock(
                     SuperblockError::NotACache { .. } | SuperblockError::Blank,
-                )) if self.cache.numbers != self.devices_named() => {
+                )) if self.cache.numbers != self.devices_in_use() => {
                     // Everything that named a device went with it.
-                    self.cache.numbers = self.devices_named();
+                    self.cache.numbers = self.devices_in_use();
                 }
                 Err(error) => return Err(format!("attach failed: {error}")),
             }
@@ -247,6 +254,11 @@ impl World<'_> {
 
     fn damage_is_explained(&mut self, what: &str) -> Check {
         self.counts().add("damage reported", 1);
+        if self.keeps_two() {
+            return Err(format!(
+                "recovery reports damage although the other device was sound: {what}"
+            ));
+        }
         if self.cache.tally.total() == 0 && self.options.fail_at.is_none() {
             return Err(format!(
                 "recovery reports damage and nothing was damaged: {what}"
@@ -284,12 +296,20 @@ impl World<'_> {
         self.touched.another_life();
         self.shared = Arc::default();
         self.failure_reports = Reports::new(usize::from(threads));
-        self.served_devices = superblock.devices.iter().map(|on| on.number).collect();
+        let in_use = superblock.devices.iter().filter(|on| !on.out);
+        self.served_devices = in_use.map(|on| on.number).collect();
+        self.devices_served_at_start = self.served_devices.len();
+        self.loss_reports = LossReports::new(threads);
+        self.losses_due.clear();
         for index in 0..threads {
             let shared = Arc::clone(&self.shared);
             let mut host = Host::new((index, threads), owners.clone(), geometry, shared);
             for number in &self.served_devices {
                 host.add_cache_device(*number);
+            }
+            if superblock.membership > 0 {
+                let out = superblock.devices.iter().filter(|on| on.out);
+                host.keep_two(out.map(|on| 1 << on.number).sum());
             }
             self.hosts.push(host);
         }
@@ -394,6 +414,8 @@ impl World<'_> {
         self.free_in_flight.clear();
         self.due.clear();
         self.record_due = None;
+        self.stopped = None;
+        self.losses_due.clear();
         self.requests.clear();
         self.memory.reset_buffers();
         Ok(())
@@ -415,6 +437,14 @@ fn create_with_volumes(
     }
     for (at, sectors) in plan.config.volume_sectors.iter().enumerate() {
         superblock.add_volume(&name(at), sectors * 512, plan.config.modes[at] as u8)?;
+    }
+    if plan.config.copies > 1 {
+        let size_bytes = plan.config.geometry.device_bytes() + plan.config.spare_bytes;
+        for _ in 1..plan.config.cache_devices {
+            let added = superblock.add_device(size_bytes)?;
+            superblock.grow(added, size_bytes)?;
+        }
+        superblock.set_copies(plan.config.copies);
     }
     superblock.write(control)?;
     Ok(superblock)

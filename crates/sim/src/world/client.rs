@@ -277,6 +277,9 @@ impl World<'_> {
     }
 
     fn explanation(&self, pending: &Pending) -> Option<&'static str> {
+        if self.keeps_two() {
+            return None;
+        }
         let touched = &self.touched;
         let blocks = self.blocks_of(pending.range);
         let faults = &touched.faults[pending.since..];

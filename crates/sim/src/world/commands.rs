@@ -59,6 +59,15 @@ impl Commands {
         self.control.as_mut().expect("the cache is attached")
     }
 
+    /// The superblock, to be changed; none while a command writes it.
+    pub(super) fn take_superblock(&mut self) -> Option<Superblock> {
+        self.control().take_superblock()
+    }
+
+    pub(super) fn give_superblock(&mut self, superblock: Superblock) {
+        self.control().give_superblock(superblock);
+    }
+
     /// Whether hosts forget a volume just now.
     pub(super) fn remove(&self) -> bool {
         !self.removing.is_empty()
@@ -231,7 +240,8 @@ impl World<'_> {
             }
         };
         let mut numbers = self.cache.numbers.clone();
-        numbers.extend(changed.devices.iter().map(|on| on.number));
+        let in_use = changed.devices.iter().filter(|on| !on.out);
+        numbers.extend(in_use.map(|on| on.number));
         numbers.sort_unstable();
         numbers.dedup();
         self.cache.numbers = numbers;
@@ -262,8 +272,8 @@ impl World<'_> {
         }
         if let (Ok(()), Change::Shrink(_) | Change::Again) = (&result, &change) {
             let superblock = self.superblock();
-            let numbers = superblock.devices.iter().map(|on| on.number).collect();
-            self.cache.numbers = numbers;
+            let in_use = superblock.devices.iter().filter(|on| !on.out);
+            self.cache.numbers = in_use.map(|on| on.number).collect();
         }
         self.goes_on(id, Happened::Recorded(result))
     }
@@ -537,9 +547,15 @@ impl World<'_> {
     /// After an orderly stop the daemon takes its crash journals away: a shard that begins
     /// something by itself would find none.
     fn nothing_more_begins(&mut self) -> Check {
-        let before = self.submissions;
+        let before = self.transfers;
+        let submitted = self.submissions;
+        let loses = |world: &World<'_>| world.hosts.iter().any(forebay_cache::Host::is_losing);
+        let mut has_lost = loses(self);
         self.pass(AFTER_STOP_MS)?;
-        if self.submissions > before {
+        has_lost |= loses(self) || self.served_devices.len() < self.devices_served_at_start;
+        // A device that is lost while the stop is put on record is put on record itself.
+        let flushed = self.submissions > submitted && !has_lost;
+        if self.transfers > before || flushed {
             return Err("a shard began something after an orderly stop".to_owned());
         }
         Ok(())

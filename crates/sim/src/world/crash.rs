@@ -29,6 +29,7 @@ impl World<'_> {
         }
         // A device that was gone is back after the restart, as it was.
         self.cache.gone.clear();
+        self.an_out_device_is_refused()?;
         self.an_old_device_is_refused()?;
         self.attach(&crash.recoveries)?;
         let strict = !crash.power
@@ -49,6 +50,10 @@ impl World<'_> {
     /// A life of the daemon ends: losses and lies of the cache device may show from now on.
     pub(super) fn forgive_the_device(&mut self) {
         self.model.killed();
+        if self.keeps_two() {
+            self.cache.lost = false;
+            return;
+        }
         if std::mem::take(&mut self.cache.lost) {
             // The cache device lost what it had not flushed, as in a power cut.
             self.model.power_cut();

@@ -15,6 +15,8 @@ pub(super) enum Delivery {
     FromHost(Message),
     /// The control plane: the host's report is on record.
     Recorded(u64),
+    /// The control plane: the loss of a device is on record, or cannot be put there.
+    LossRecorded(u8, bool),
     /// The control plane: a command wants this of the host.
     Instruction(u32, Instruction),
     /// To the control plane, as the ones below: a host's answer.
@@ -94,6 +96,9 @@ impl World<'_> {
         match delivery {
             Delivery::FromHost(message) => host.receive(self.now, message, &mut self.memory),
             Delivery::Recorded(serial) => host.recorded(serial),
+            Delivery::LossRecorded(device, well) => {
+                host.loss_recorded(self.now, device, well, &mut self.memory);
+            }
             Delivery::Instruction(id, instruction) => self.instructed(to, id, &instruction)?,
             other => return Err(format!("a thread is sent {other:?}")),
         }

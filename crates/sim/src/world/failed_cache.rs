@@ -15,6 +15,12 @@ impl World<'_> {
     /// A thread says what is to be on record.
     pub(super) fn reported(&mut self, host: u16, report: Report) -> Check {
         self.tell(|_| format!("thread {host} reports its failure: {report:?}"));
+        if self.keeps_two() {
+            let reason = report.reason;
+            return Err(format!(
+                "the cache failed although a device is sound: {reason}"
+            ));
+        }
         if self.cache.tally.total() == 0
             && self.cache.gone.is_empty()
             && self.options.fail_at.is_none()

@@ -19,13 +19,14 @@ mod served;
 mod steps;
 mod stripes;
 mod touched;
+mod two_copies;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use std::sync::Arc;
 
-use forebay_cache::{ControlFlush, Host, Order, Reports, Shared};
+use forebay_cache::{ControlFlush, Host, Loss, LossReports, Order, Reports, Shared};
 use forebay_engine::format::extents::place_of;
 use forebay_engine::{
     Action, BlockKey, Buf, CacheId, Device as DeviceName, Engine, Memory, Mode, Nanos, OpId,
@@ -195,6 +196,10 @@ pub(crate) struct World<'a> {
     free_in_flight: Vec<usize>,
     due: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
     submissions: u64,
+    /// Of these, transfers of shards.
+    transfers: u64,
+    /// Cache devices at the start of this life.
+    devices_served_at_start: usize,
     requests: BTreeMap<u64, Pending>,
     next_request: u64,
     next_value: Value,
@@ -206,6 +211,10 @@ pub(crate) struct World<'a> {
     abandoned: Option<failed_cache::Record>,
     /// The reports of this life's hosts.
     failure_reports: Reports,
+    /// Likewise, of devices that are being lost.
+    loss_reports: LossReports,
+    /// Losses that are to be put on record, and when.
+    losses_due: Vec<(Nanos, Loss)>,
     /// A device of the cache as it was before an attach.
     old: Option<old_device::OldDevice>,
     /// Blocks that faults touched.
@@ -295,6 +304,8 @@ impl<'a> World<'a> {
             free_in_flight: Vec::new(),
             due: BinaryHeap::new(),
             submissions: 0,
+            transfers: 0,
+            devices_served_at_start: 0,
             requests: BTreeMap::new(),
             next_request: 1,
             next_value: INITIAL + 1,
@@ -302,6 +313,8 @@ impl<'a> World<'a> {
             buffered: BTreeSet::new(),
             abandoned: None,
             failure_reports: Reports::new(0),
+            loss_reports: LossReports::default(),
+            losses_due: Vec::new(),
             old: None,
             touched: touched::Touched::default(),
             held_at_rest: 0,
@@ -423,6 +436,9 @@ impl<'a> World<'a> {
             if let Some(report) = self.hosts[host].next_report() {
                 self.reported(host as u16, report)?;
             }
+            while let Some(report) = self.hosts[host].next_loss() {
+                self.loss_reported(report)?;
+            }
             if idle {
                 return Ok(());
             }
@@ -442,6 +458,7 @@ impl<'a> World<'a> {
             }
         };
         self.submissions += 1;
+        self.transfers += u64::from(shard.is_some());
         self.outcome.operations += 1;
         self.check_is_there(&action)?;
         let (is_cache, latency) = match action.device {
@@ -461,7 +478,9 @@ impl<'a> World<'a> {
         let fate = match &action.operation {
             Operation::Read { offset_bytes, .. } => device.read_fate(*offset_bytes, &mut rng),
             Operation::Write { offset_bytes, .. } => device.write_fate(*offset_bytes, &mut rng),
-            Operation::Flush => device.plain_fate(number, device.rates.flush, &mut rng),
+            Operation::Flush | Operation::WriteTwice { .. } => {
+                device.plain_fate(number, device.rates.flush, &mut rng)
+            }
             Operation::Discard { offset_bytes, .. }
             | Operation::WriteZeroes { offset_bytes, .. } => {
                 let (number, _) = place_of(*offset_bytes);
@@ -537,7 +556,8 @@ impl<'a> World<'a> {
         let landing = self.due.peek().map(|Reverse((due, ..))| *due);
         let deadline = self.next_deadline().map(|at| at.max(self.now));
         let record = self.record_due.as_ref().map(|(due, _)| *due);
-        let Some(next) = [landing, deadline, record, self.deliveries.next_due()]
+        let loss = self.loss_due();
+        let Some(next) = [landing, deadline, record, loss, self.deliveries.next_due()]
             .into_iter()
             .flatten()
             .min()
@@ -559,6 +579,8 @@ impl<'a> World<'a> {
         self.now = next;
         if record == Some(next) {
             self.put_on_record()?;
+        } else if loss == Some(next) {
+            self.put_loss_on_record()?;
         } else if self.deliveries.next_due() == Some(next) {
             self.deliver()?;
         } else if landing == Some(next) {
@@ -689,6 +711,7 @@ impl<'a> World<'a> {
                     &mut rng,
                 )
             }
+            Operation::WriteTwice { .. } => return Err(forebay_engine::DeviceError::Unsupported),
             Operation::Flush => match operation.action.device {
                 DeviceName::Origin(volume) => self.flush_origin(volume, operation, &mut rng),
                 DeviceName::Cache(number) => {
@@ -867,6 +890,7 @@ fn shape(operation: &Operation) -> (u64, u64, u64) {
         Operation::Read { offset_bytes, bufs } => (1, *offset_bytes, bufs.len() as u64),
         Operation::Write { offset_bytes, bufs } => (2, *offset_bytes, bufs.len() as u64),
         Operation::Flush => (3, 0, 0),
+        Operation::WriteTwice { .. } => (6, 0, 0),
         Operation::Discard {
             offset_bytes,
             len_bytes,
@@ -888,6 +912,7 @@ fn describe(operation: &Operation) -> String {
             format!("write {offset_bytes:#x} +{:#x}", total(bufs))
         }
         Operation::Flush => "flush".to_owned(),
+        Operation::WriteTwice { .. } => "write twice".to_owned(),
         Operation::Discard {
             offset_bytes,
             len_bytes,

@@ -10,7 +10,7 @@ use crate::disk::Disk;
 impl World<'_> {
     fn may_resize(&self) -> bool {
         let failed = self.engines().any(|engine| engine.failure().is_some());
-        !failed && self.cache.gone.is_empty()
+        !failed && (self.cache.gone.is_empty() || self.keeps_two())
     }
 
     /// Adds so many segments to each shard, on a device that is in the cache or not.
@@ -32,6 +32,8 @@ impl World<'_> {
             return Ok(());
         }
         let size_bytes = (DATA_OFFSET_BYTES + more_bytes).min(span);
+        // Another one is in its place.
+        self.cache.gone.remove(&device);
         self.command(Command::AddDevice(size_bytes), cut).map(drop)
     }
 
@@ -56,17 +58,21 @@ impl World<'_> {
 
     /// The devices of the cache, as the newest superblock of all names them.
     pub(super) fn devices_named(&self) -> Vec<u8> {
-        let newest = (0..self.cache.device_count())
+        self.newest_superblock().map_or(vec![0], |superblock| {
+            superblock.devices.iter().map(|on| on.number).collect()
+        })
+    }
+
+    /// The newest superblock on any device.
+    pub(super) fn newest_superblock(&self) -> Option<Superblock> {
+        (0..self.cache.device_count())
             .filter_map(|number| {
                 let start = self.cache.place(u64::from(number) << 56);
                 let mut view = View(&self.cache.disk, start, self.cache.span_bytes());
                 Superblock::of_device(&mut view, 0).ok()
             })
             .map(|(superblock, _)| superblock)
-            .max_by_key(|superblock| (superblock.epoch, superblock.sequence));
-        newest.map_or(vec![0], |superblock| {
-            superblock.devices.iter().map(|on| on.number).collect()
-        })
+            .max_by_key(|superblock| (superblock.membership, superblock.epoch, superblock.sequence))
     }
 }
 

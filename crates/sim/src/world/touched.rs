@@ -258,6 +258,9 @@ impl World<'_> {
     /// Damage was accepted, or cannot be told from what was never there: every block that it
     /// touched may hold anything it ever held.
     pub(super) fn forget_touched(&mut self) {
+        if self.keeps_two() {
+            return;
+        }
         let segment_bytes = u64::from(self.plan.config.geometry.segment_bytes);
         let mut blocks = self.touched.lasting.clone();
         for segment in self.touched.segments.clone() {

@@ -82,10 +82,8 @@ impl Engine {
             checksum,
             checksums,
         };
-        let operation = Operation::Write {
-            offset_bytes: self.store.log.map.slot_address(slot),
-            bufs: one_buf(request.buf),
-        };
+        let places = self.store.log.block_written_at(slot);
+        let operation = Operation::write_at(places, one_buf(request.buf));
         let len_bytes = request.len_bytes;
         self.store
             .issue_quietly(Op::FastWrite(write), Device::Cache(0), operation, len_bytes);

@@ -65,13 +65,14 @@ impl Engine {
 
     fn start_fill(&mut self, now: Nanos, job: JobId, edge: u8, memory: &mut dyn Memory) {
         let volume = self.write_job(job).request.volume;
-        let Edge { key, buf, .. } = self.write_job(job).edges[usize::from(edge)].expect("an edge");
+        let Edge { key, buf, attempts } =
+            self.write_job(job).edges[usize::from(edge)].expect("an edge");
         match self.store.index.find(key) {
             Some(slot) if self.store.index.flags(slot).zero() => memory.bytes_mut(buf).fill(0),
             Some(slot) => {
                 self.write_job(job).outstanding += 1;
                 self.store.log.segment_of(slot).pins += 1;
-                let offset_bytes = self.store.log.map.slot_address(slot);
+                let offset_bytes = self.store.log.map.address_at(slot, attempts);
                 let bufs = one_buf(buf);
                 self.store.issue(
                     Op::FillFromCache { job, edge, slot },
@@ -121,7 +122,9 @@ impl Engine {
         if !sound {
             self.store.stats.cache_read_errors += u64::from(result.is_err());
             self.store.stats.checksum_errors += u64::from(result.is_ok());
-            if attempts + 1 < FILL_ATTEMPTS {
+            let segment = self.store.log.per_segment().segment_of(slot);
+            let is_on_two = self.store.log.is_on_two(segment);
+            if attempts + 1 < FILL_ATTEMPTS << u8::from(is_on_two) {
                 self.write_job(job).edges[usize::from(edge)] = Some(Edge {
                     key,
                     buf,

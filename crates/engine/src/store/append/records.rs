@@ -33,6 +33,9 @@ impl Store {
                 }
                 let opened = self.log.open_segment(stream, now);
                 self.forget_evicted(opened);
+                if let Some(lent) = self.log.second_of(opened) {
+                    self.forget_evicted(lent);
+                }
                 continue;
             };
             if let Some(record) = self.log.filling(segment).record {
@@ -49,6 +52,7 @@ impl Store {
             self.log.filling(segment).next_slot += 1;
             self.log.journal_uses += 1;
             let generation = self.log.segment(segment).generation;
+            let second = self.log.second_of(segment);
             let journal = JournalPage::begin(
                 memory.journal_mut(self.log.shard),
                 page,
@@ -58,6 +62,7 @@ impl Store {
                     slot,
                     stream,
                     generation,
+                    second,
                 },
             );
             let record = self.log.records.insert(Record {
@@ -190,15 +195,14 @@ impl Store {
         header.encode(cache_id, memory.bytes_mut(page));
         record.entries = header.entries;
         record.tails = state.tails;
-        self.newest_encoded_tails(state.tails);
+        let stream = record.stream;
+        self.newest_encoded_tails(stream, state.tails);
         self.durable_is_said();
     }
 
     fn issue_header(&mut self, id: RecordId) {
-        let geometry = self.log.geometry;
         let record = self.log.records.at(id);
-        let slot = geometry.slot(record.segment, record.slot);
-        let offset_bytes = self.log.map.header_address(slot);
+        let (segment, slot) = (record.segment, record.slot);
         let mut bufs = Bufs::new();
         bufs.push(record.header.expect("the header is encoded"));
         let mut data_bytes = 0;
@@ -208,10 +212,11 @@ impl Store {
         }
         self.stats.cache_data_written_bytes += data_bytes;
         self.stats.cache_metadata_written_bytes += PAGE_BYTES as u64;
+        let places = self.log.header_written_at(segment, slot);
         self.issue(
             Op::Header(id),
             Device::Cache(0),
-            Operation::Write { offset_bytes, bufs },
+            Operation::write_at(places, bufs),
         );
     }
 
@@ -294,7 +299,7 @@ impl Store {
             let record = self.log.records.remove(front).expect("listed");
             self.log.filling(segment).complete_slots = record.slot + 1 + record.blocks;
             self.unflushed_segment(segment);
-            self.newest_complete_tails(record.tails);
+            self.newest_complete_tails(record.stream, record.tails);
             if record.awaited {
                 self.awaited_record_done(now);
             }

@@ -66,9 +66,8 @@ impl Store {
             self.waiting.seals.push(id);
             return;
         };
-        let offset_bytes = self.log.map.summary_address(id, which);
+        let places = self.log.summary_written_at(id, which);
         self.stats.cache_metadata_written_bytes += u64::from(buf.len_bytes);
-        let bufs = one_buf(buf);
         self.issue(
             Op::Seal {
                 segment: id,
@@ -76,7 +75,7 @@ impl Store {
                 buf,
             },
             Device::Cache(0),
-            Operation::Write { offset_bytes, bufs },
+            Operation::write_at(places, one_buf(buf)),
         );
     }
 

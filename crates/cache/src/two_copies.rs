@@ -1,0 +1,459 @@
+//! Dirty data on two devices, and the loss of one of them (I28).
+//!
+//! Writes of the write stream go to two devices. A device that fails a write or a flush, or is gone,
+//! is lost, unless it is the last one. The cache goes on without it. An example:
+//!
+//! 1. A write goes to devices 0 and 1. Device 1 fails it.
+//! 2. Every host opens nothing on device 1 any more, and reports the number of each of its shards.
+//!    From then on no end of a write or flush of the cache reaches a shard: the ends are held.
+//! 3. The driver puts on record, on device 0 and in the state directory, that device 1 is out.
+//! 4. Every host is told. Shards forget what was on device 1 alone. The ends that were held are told,
+//!    those of device 1 as if it had done everything: nothing on it counts any more.
+//!
+//! Between 2 and 3 a crash finds device 1 in the cache, perhaps back and without the failed write. No
+//! acknowledgement and no write to an origin relies on anything that it lacks.
+
+use std::collections::VecDeque;
+
+use forebay_engine::format::Sequence;
+use forebay_engine::format::extents::place_of;
+use forebay_engine::planted::{self, Bug};
+use forebay_engine::{
+    Action, Device, DeviceError, Memory, Nanos, OpId, Operation, Slots, TwoWrites,
+};
+
+use crate::host::{Host, Order};
+use crate::message::Message;
+use crate::shard::Shard;
+
+/// In the names of operations that a host knows by its own table.
+const OF_TABLE: u32 = 1 << 30;
+/// Reads of a device that fail before it counts as lost.
+const MOST_READ_ERRORS: u32 = 128;
+
+/// An operation of a shard, or one of the two writes that it is to the driver.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    shard: u16,
+    op: OpId,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Of an origin.
+    Origin,
+    Read(u8),
+    Write(u8),
+    Discard,
+    /// A write to this device that is one of two, and the place of both in the table of pairs.
+    OneOfTwo(u8, u32),
+}
+
+/// Two writes that are one to a shard.
+#[derive(Clone, Copy, Debug)]
+struct Two {
+    left: u8,
+    went_well: bool,
+}
+
+/// The end of an operation that a shard is told of later.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    shard: u16,
+    op: OpId,
+    result: Result<(), DeviceError>,
+}
+
+/// A host's report of a device that is being lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LossReport {
+    /// The device.
+    pub device: u8,
+    /// The number of each shard of the host, below which its clean data counts no more.
+    pub clean_from: Vec<(u16, Sequence)>,
+}
+
+/// The reports of all hosts of one lost device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The device.
+    pub device: u8,
+    /// As in [`LossReport`], of all shards.
+    pub clean_from: Vec<(u16, Sequence)>,
+}
+
+/// Gathers the reports of all hosts.
+#[derive(Clone, Debug, Default)]
+pub struct LossReports {
+    hosts: u16,
+    reports: Vec<LossReport>,
+}
+
+impl LossReports {
+    /// For a cache with so many hosts.
+    #[must_use]
+    pub fn new(hosts: u16) -> LossReports {
+        LossReports {
+            hosts,
+            reports: Vec::new(),
+        }
+    }
+
+    /// Takes the report of a host. If every host has reported that device now, the loss is to be put
+    /// on record, and then every host is told ([`Host::loss_recorded`]).
+    pub fn take(&mut self, report: LossReport) -> Option<Loss> {
+        let device = report.device;
+        self.reports.push(report);
+        let of_it = |report: &&LossReport| report.device == device;
+        if self.reports.iter().filter(of_it).count() < usize::from(self.hosts) {
+            return None;
+        }
+        let reports = self.reports.iter().filter(of_it);
+        let clean_from = reports.flat_map(|report| report.clean_from.clone());
+        let loss = Loss {
+            device,
+            clean_from: clean_from.collect(),
+        };
+        self.reports.retain(|report| report.device != device);
+        Some(loss)
+    }
+}
+
+/// A host's part of it.
+#[derive(Debug, Default)]
+pub(crate) struct TwoCopies {
+    /// The cache keeps two copies, or did.
+    is_on: bool,
+    parts: Slots<Part>,
+    twos: Slots<Two>,
+    /// Devices that are lost: a bit for each number.
+    lost: u16,
+    /// Of these, those whose loss is not on record yet.
+    unrecorded: u16,
+    /// By number of the device: the last loss of it that this host has heard of.
+    heard: [u64; 16],
+    read_errors: [u32; 16],
+    held: VecDeque<Held>,
+    /// Ends that shards have not been told of, since a device is asked nothing any more.
+    ended: VecDeque<Held>,
+    reports: VecDeque<LossReport>,
+}
+
+impl TwoCopies {
+    fn is_lost(&self, device: u8) -> bool {
+        self.lost & 1 << device != 0
+    }
+
+    /// Whether ends of writes and flushes are held.
+    fn holds(&self) -> bool {
+        self.unrecorded != 0 && !planted::is(Bug::LossUnrecorded)
+    }
+}
+
+impl<T> Host<T> {
+    /// The cache keeps two copies of dirty data, or did, and goes on without the devices in this
+    /// mask, of a bit for each number.
+    pub fn keep_two(&mut self, lost: u16) {
+        self.two.is_on = true;
+        self.two.lost |= lost;
+    }
+
+    /// Whether the cache goes on without a device.
+    #[must_use]
+    pub fn has_lost(&self, device: u8) -> bool {
+        self.two.is_lost(device)
+    }
+
+    /// Whether the loss of a device is not over for this host: it has not heard of it, or the record
+    /// is not made.
+    pub(crate) fn hears_of_loss(&self, device: u8) -> bool {
+        let is_known = self.two.is_lost(device);
+        (self.shared.has_lost(device) && !is_known) || self.two.unrecorded & 1 << device != 0
+    }
+
+    /// A device is in the cache no more: its number may be another's.
+    pub(crate) fn forget_lost(&mut self, device: u8) {
+        self.two.lost &= !(1 << device);
+        self.two.read_errors[usize::from(device)] = 0;
+    }
+
+    /// Returns what is to be put on record of a device that is lost. The driver answers with
+    /// [`Host::loss_recorded`] once it is there for all hosts.
+    pub fn next_loss(&mut self) -> Option<LossReport> {
+        self.two.reports.pop_front()
+    }
+
+    /// It is on record, everywhere where the next start looks, that the cache goes on without a
+    /// device; or it could not be put there (`false`), and the cache fails.
+    pub fn loss_recorded(&mut self, now: Nanos, device: u8, well: bool, memory: &mut dyn Memory) {
+        self.two.unrecorded &= !(1 << device);
+        if well {
+            self.engines().for_each(|engine| engine.device_lost());
+        }
+        if self.two.holds() {
+            return;
+        }
+        for Held { shard, op, result } in std::mem::take(&mut self.two.held) {
+            let result = if well { result } else { Err(DeviceError::Io) };
+            self.tell_end(now, shard, op, result, memory);
+        }
+    }
+
+    fn tell_end(
+        &mut self,
+        now: Nanos,
+        shard: u16,
+        op: OpId,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        if let Some(shard) = self.shards[usize::from(shard)].as_mut() {
+            Shard::complete(shard, now, op, result, memory);
+        }
+    }
+
+    /// The end of a write or flush of the cache: a shard is told now, or when the loss of a device is
+    /// on record.
+    pub(crate) fn end_of_cache_write(
+        &mut self,
+        now: Nanos,
+        shard: u16,
+        op: OpId,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        if self.two.holds() {
+            self.two.held.push_back(Held { shard, op, result });
+        } else {
+            self.tell_end(now, shard, op, result, memory);
+        }
+    }
+
+    /// Hands an action out, under a name of the host's own where it may become two.
+    pub(crate) fn order_transfer(&mut self, shard: u16, action: Action) {
+        if !self.two.is_on {
+            return self.orders.push_back(Order::Transfer(shard, action));
+        }
+        let Action {
+            op,
+            device,
+            operation,
+        } = action;
+        let Device::Cache(_) = device else {
+            return self.order_part(shard, op, Kind::Origin, device, operation);
+        };
+        let number_of = |address: u64| place_of(address).0;
+        match operation {
+            Operation::WriteTwice(both) => {
+                let TwoWrites {
+                    offsets_bytes,
+                    bufs,
+                } = *both;
+                let two = self.two.twos.insert(Two {
+                    left: 2,
+                    went_well: false,
+                });
+                for offset_bytes in offsets_bytes {
+                    let kind = Kind::OneOfTwo(number_of(offset_bytes), two);
+                    let bufs = bufs.clone();
+                    let write = Operation::Write { offset_bytes, bufs };
+                    self.order_part(shard, op, kind, device, write);
+                }
+            }
+            Operation::Read { offset_bytes, .. } => {
+                let kind = Kind::Read(number_of(offset_bytes));
+                self.order_part(shard, op, kind, device, operation);
+            }
+            Operation::Write { offset_bytes, .. } => {
+                let kind = Kind::Write(number_of(offset_bytes));
+                self.order_part(shard, op, kind, device, operation);
+            }
+            Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Flush => {
+                self.order_part(shard, op, Kind::Discard, device, operation);
+            }
+        }
+    }
+
+    fn order_part(
+        &mut self,
+        shard: u16,
+        op: OpId,
+        kind: Kind,
+        device: Device,
+        operation: Operation,
+    ) {
+        let part = self.two.parts.insert(Part { shard, op, kind });
+        let name = OpId(part | OF_TABLE);
+        let number = match kind {
+            Kind::Read(number) | Kind::Write(number) | Kind::OneOfTwo(number, _) => Some(number),
+            Kind::Origin | Kind::Discard => None,
+        };
+        if number.is_some_and(|number| self.two.is_lost(number)) {
+            let result = Err(DeviceError::Gone);
+            let held = Held {
+                shard,
+                op: name,
+                result,
+            };
+            return self.two.ended.push_back(held);
+        }
+        let action = Action {
+            op: name,
+            device,
+            operation,
+        };
+        self.orders.push_back(Order::Transfer(shard, action));
+    }
+
+    /// Tells shards of operations that lost devices were not asked for. Returns whether there were
+    /// any: shards may want something else now.
+    pub(crate) fn end_unasked(&mut self, now: Nanos, memory: &mut dyn Memory) -> bool {
+        let mut some = false;
+        while let Some(Held { op, result, .. }) = self.two.ended.pop_front() {
+            some = true;
+            self.part_ended(now, op, result, memory);
+        }
+        some
+    }
+
+    /// Takes the end of an operation if it has a name of the host's own.
+    pub(crate) fn took_part(
+        &mut self,
+        now: Nanos,
+        op: OpId,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) -> bool {
+        let is_own = self.two.is_on && op.0 & OF_TABLE != 0;
+        if is_own {
+            self.part_ended(now, op, result, memory);
+        }
+        is_own
+    }
+
+    fn part_ended(
+        &mut self,
+        now: Nanos,
+        name: OpId,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let part = self.two.parts.remove(name.0 & !OF_TABLE);
+        let Part { shard, op, kind } = part.expect("a part ends once");
+        match kind {
+            Kind::Origin | Kind::Discard => self.tell_end(now, shard, op, result, memory),
+            Kind::Read(device) => {
+                self.read_ended(now, device, result, memory);
+                self.tell_end(now, shard, op, result, memory);
+            }
+            Kind::Write(device) => {
+                let result = self.unless_lost(now, device, result, memory);
+                self.end_of_cache_write(now, shard, op, result, memory);
+            }
+            Kind::OneOfTwo(device, two) => {
+                // Data that the other device has: this one is lost, if it lacks it.
+                let _ = self.unless_lost(now, device, result, memory);
+                let both = self.two.twos.get_mut(two).expect("until both have ended");
+                both.left -= 1;
+                both.went_well |= result.is_ok();
+                let (left, went_well) = (both.left, both.went_well);
+                if left > 0 {
+                    return;
+                }
+                self.two.twos.remove(two);
+                let result = if went_well {
+                    Ok(())
+                } else {
+                    Err(DeviceError::Io)
+                };
+                self.end_of_cache_write(now, shard, op, result, memory);
+            }
+        }
+    }
+
+    fn read_ended(
+        &mut self,
+        now: Nanos,
+        device: u8,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) {
+        let Err(error) = result else { return };
+        let errors = &mut self.two.read_errors[usize::from(device)];
+        *errors += 1;
+        if error == DeviceError::Gone || *errors >= MOST_READ_ERRORS {
+            self.device_fails(now, device, memory);
+        }
+    }
+
+    /// The result of a write or flush of a device: a failure is none if the cache goes on without
+    /// that device.
+    pub(crate) fn unless_lost(
+        &mut self,
+        now: Nanos,
+        device: u8,
+        result: Result<(), DeviceError>,
+        memory: &mut dyn Memory,
+    ) -> Result<(), DeviceError> {
+        if result.is_err() && self.two.is_on && self.device_fails(now, device, memory) {
+            return Ok(());
+        }
+        result
+    }
+
+    /// A device failed. Returns whether the cache goes on without it: not if it is the last, or the
+    /// cache has failed.
+    fn device_fails(&mut self, now: Nanos, device: u8, memory: &mut dyn Memory) -> bool {
+        if self.two.is_lost(device) {
+            return true;
+        }
+        if self.shared.has_failed() {
+            return false;
+        }
+        let Some(loss) = self.shared.lose(device) else {
+            return false;
+        };
+        self.device_leaves(now, device, loss, memory);
+        for host in self.other_hosts() {
+            self.send(host, Message::DeviceLeaves(device, loss));
+        }
+        true
+    }
+
+    /// This host or another has found that a device is lost.
+    pub(crate) fn device_leaves(
+        &mut self,
+        now: Nanos,
+        device: u8,
+        loss: u64,
+        memory: &mut dyn Memory,
+    ) {
+        let heard = &mut self.two.heard[usize::from(device)];
+        if *heard >= loss {
+            return;
+        }
+        *heard = loss;
+        self.two.lost |= 1 << device;
+        self.two.unrecorded |= 1 << device;
+        let mut clean_from = Vec::new();
+        for at in 0..self.own.len() {
+            let number = self.own[at];
+            if let Some(engine) = self.shards[usize::from(number)]
+                .as_mut()
+                .and_then(Shard::engine)
+            {
+                clean_from.push((number, engine.device_leaves(now, device, memory)));
+            }
+        }
+        self.two
+            .reports
+            .push_back(LossReport { device, clean_from });
+    }
+
+    /// Whether the loss of a device is not on record yet.
+    #[must_use]
+    pub fn is_losing(&self) -> bool {
+        self.two.unrecorded != 0
+    }
+}

@@ -1,0 +1,188 @@
+//! Free segments, and which of them the next one is. Where dirty data is kept on two devices the
+//! write stream opens a segment with a second place (`format::places`), and room is counted in
+//! segments of that kind: the number of pairs on two devices each. An example with 3 devices:
+//!
+//! 1. Devices 0, 1 and 2 have 9, 6 and 1 free segments: 7 pairs, since 9 have only 7 partners.
+//! 2. The write stream takes a pair from the devices with most, 0 and 1: 8, 5, 1 and 6 pairs.
+//! 3. Main takes one from the device with most, 0: 7, 5, 1 and still 6 pairs.
+//!
+//! So an opening takes one pair at most, and reclaim's reserve (I18) is there on any two devices, or
+//! on the last one that is left.
+
+use std::collections::VecDeque;
+
+use crate::format::SegmentId;
+use crate::format::extents::MAX_DEVICES;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct FreeSegments {
+    /// In the order in which they became free.
+    pub(crate) ids: VecDeque<SegmentId>,
+    /// Of a cache that keeps two copies.
+    devices: Option<Box<Devices>>,
+}
+
+#[derive(Debug)]
+struct Devices {
+    /// By segment: the device of its place.
+    of: Vec<u8>,
+    /// Free segments of each.
+    free: [usize; MAX_DEVICES],
+    /// Devices that are in the cache and not lost.
+    in_use: u16,
+}
+
+impl Devices {
+    fn with_most(&self, other_than: Option<u8>) -> Option<u8> {
+        let numbers = (0..MAX_DEVICES as u8).filter(|number| Some(*number) != other_than);
+        let most = numbers.max_by_key(|number| (self.free[usize::from(*number)], !*number))?;
+        (self.free[usize::from(most)] > 0).then_some(most)
+    }
+
+    fn pairs(&self) -> usize {
+        let total: usize = self.free.iter().sum();
+        if self.in_use.count_ones() < 2 {
+            return total;
+        }
+        let most = self.free.iter().copied().max().unwrap_or(0);
+        (total / 2).min(total - most)
+    }
+}
+
+impl FreeSegments {
+    /// Segments that can be opened, whatever their streams.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        match &self.devices {
+            None => self.ids.len(),
+            Some(devices) => devices.pairs(),
+        }
+    }
+
+    /// Keeps two copies from now on, or one (`None`): `of` says the device of each segment, and
+    /// `in_use` which devices are not lost.
+    pub(crate) fn pair(&mut self, of: Option<(Vec<u8>, u16)>) {
+        self.devices = of.map(|(of, in_use)| {
+            let mut free = [0; MAX_DEVICES];
+            for id in &self.ids {
+                free[usize::from(of[id.0 as usize])] += 1;
+            }
+            Box::new(Devices { of, free, in_use })
+        });
+    }
+
+    fn count(&mut self, id: SegmentId, more: bool) {
+        if let Some(devices) = &mut self.devices {
+            let on = &mut devices.free[usize::from(devices.of[id.0 as usize])];
+            *on = if more { *on + 1 } else { *on - 1 };
+        }
+    }
+
+    pub(crate) fn push_back(&mut self, id: SegmentId) {
+        self.ids.push_back(id);
+        self.count(id, true);
+    }
+
+    pub(crate) fn push_front(&mut self, id: SegmentId) {
+        self.ids.push_front(id);
+        self.count(id, true);
+    }
+
+    /// Leaves out those for which this is false.
+    pub(crate) fn retain(&mut self, stays: impl Fn(SegmentId) -> bool) {
+        for id in std::mem::take(&mut self.ids) {
+            if stays(id) {
+                self.ids.push_back(id);
+            } else {
+                self.count(id, false);
+            }
+        }
+    }
+
+    /// Takes the next segment to be opened.
+    pub(crate) fn take(&mut self) -> Option<SegmentId> {
+        let Some(devices) = &self.devices else {
+            return self.ids.pop_front();
+        };
+        let device = devices.with_most(None)?;
+        self.take_on(device)
+    }
+
+    /// Takes the next segment to be opened for dirty data, and the one whose place holds its second
+    /// copy: on another device, if there are two with room.
+    pub(crate) fn take_pair(&mut self) -> Option<(SegmentId, Option<SegmentId>)> {
+        let Some(devices) = &self.devices else {
+            return self.ids.pop_front().map(|id| (id, None));
+        };
+        let first = devices.with_most(None)?;
+        let second = devices.with_most(Some(first));
+        let id = self.take_on(first)?;
+        Some((id, second.and_then(|second| self.take_on(second))))
+    }
+
+    /// Takes a segment whose place is on another device than that of `id`, if there are two copies.
+    pub(crate) fn take_for_second(&mut self, id: SegmentId) -> Option<SegmentId> {
+        let devices = self.devices.as_ref()?;
+        let second = devices.with_most(Some(devices.of[id.0 as usize]))?;
+        self.take_on(second)
+    }
+
+    fn take_on(&mut self, device: u8) -> Option<SegmentId> {
+        let of = &self.devices.as_ref()?.of;
+        let at = self.ids.iter().position(|id| of[id.0 as usize] == device)?;
+        let id = self.ids.remove(at)?;
+        self.count(id, false);
+        Some(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many free segments on each device.
+    fn free(counts: &[u32]) -> FreeSegments {
+        let mut free = FreeSegments::default();
+        let mut of = Vec::new();
+        for (device, count) in (0..).zip(counts) {
+            for _ in 0..*count {
+                free.push_back(SegmentId(of.len() as u32));
+                of.push(device);
+            }
+        }
+        free.pair(Some((of, (1 << counts.len()) - 1)));
+        free
+    }
+
+    #[test]
+    fn an_opening_takes_one_pair_at_most() {
+        let mut free = free(&[9, 6, 1]);
+        assert_eq!(free.len(), 7);
+        let (first, second) = free.take_pair().expect("there is room");
+        assert_eq!((first, second), (SegmentId(0), Some(SegmentId(9))));
+        assert_eq!(free.len(), 6);
+        assert_eq!(free.take(), Some(SegmentId(1)));
+        assert_eq!(free.len(), 6);
+        for left in (0..6).rev() {
+            let (first, second) = free.take_pair().expect("there is room");
+            assert_ne!(free.devices.as_ref().unwrap().of[first.0 as usize], {
+                free.devices.as_ref().unwrap().of[second.expect("a pair").0 as usize]
+            });
+            assert_eq!(free.len(), left);
+        }
+    }
+
+    #[test]
+    fn the_last_device_goes_on_alone() {
+        let mut free = free(&[4]);
+        assert_eq!(free.len(), 4);
+        assert_eq!(free.take_pair(), Some((SegmentId(0), None)));
+        free.push_front(SegmentId(0));
+        free.retain(|id| id.0 > 1);
+        assert_eq!(free.len(), 2);
+        free.pair(None);
+        assert_eq!(free.take_pair(), Some((SegmentId(2), None)));
+        assert_eq!(free.len(), 1);
+    }
+}

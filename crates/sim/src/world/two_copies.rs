@@ -1,0 +1,137 @@
+//! Dirty data on two devices (I28): one of them fails, is lost, and comes back old. Nothing that was
+//! acknowledged may be lost or fail by that, so no fault of a device explains anything here.
+
+use forebay_cache::control::Change;
+use forebay_cache::{Loss, LossReport};
+use forebay_engine::{Nanos, Superblock, SuperblockError};
+
+use super::deliveries::{CONTROL, Delivery};
+use super::served::Served;
+use super::{Check, World};
+use crate::device::Control;
+use crate::rng::Rng;
+
+/// Time before the control plane tries again, while a command writes the superblock.
+const AGAIN: Nanos = Nanos(200_000);
+/// Attempts to put a loss on record.
+const ATTEMPTS: u32 = 8;
+
+impl World<'_> {
+    /// Whether dirty data is on two devices, of which one at a time fails.
+    pub(super) fn keeps_two(&self) -> bool {
+        self.plan.config.copies > 1
+    }
+
+    /// A thread says that a device is being lost.
+    pub(super) fn loss_reported(&mut self, report: LossReport) -> Check {
+        self.tell(|_| format!("a thread loses device {}", report.device));
+        if self.cache.tally.total() == 0 && self.cache.gone.is_empty() {
+            return Err(format!("device {} is lost without a fault", report.device));
+        }
+        if let Some(loss) = self.loss_reports.take(report) {
+            let due = self.now.after(self.plan.config.record_delay);
+            self.losses_due.push((due, loss));
+        }
+        Ok(())
+    }
+
+    /// When the next loss is put on record.
+    pub(super) fn loss_due(&self) -> Option<Nanos> {
+        self.losses_due.iter().map(|(due, _)| *due).min()
+    }
+
+    /// Puts a loss on record, on the other devices, and tells all threads.
+    pub(super) fn put_loss_on_record(&mut self) -> Check {
+        let (_, loss) = self.losses_due.remove(0);
+        let Some(mut superblock) = self.commands.take_superblock() else {
+            self.losses_due.push((self.now.after(AGAIN), loss));
+            return Ok(());
+        };
+        let Loss { device, clean_from } = loss;
+        let change = Change::LoseDevice(device, clean_from);
+        self.cache.numbers.retain(|number| *number != device);
+        self.served_devices.retain(|number| *number != device);
+        let cut = self.rng.percent(15).then(|| self.rng.below(12) as u32);
+        // What is watched after an orderly stop is the shards.
+        let cut = cut.filter(|_| self.stopped.is_none());
+        let life = self.boot_of_daemon;
+        let mut result = Ok(());
+        for attempt in 0..ATTEMPTS {
+            let changed = change.of(&superblock).map_err(|error| error.to_string())?;
+            let mut served = Served::new(self, cut.filter(|_| attempt == 0));
+            result = superblock.replace(changed, &mut served);
+            let (was_cut, trouble) = (served.cut, served.trouble.take());
+            trouble.map_or(Ok(()), Err)?;
+            if self.boot_of_daemon != life {
+                return Ok(());
+            }
+            if was_cut {
+                self.commands.give_superblock(superblock);
+                self.counts().add("loss of a device cut short", 1);
+                let power = self.rng.percent(50);
+                return self.crash_here(power);
+            }
+            if result.is_ok() {
+                break;
+            }
+        }
+        self.commands.give_superblock(superblock);
+        self.tell(|_| format!("on record: device {device} is out: {result:?}"));
+        self.counts().add("cache devices lost", 1);
+        for host in 0..self.hosts.len() {
+            let told = Delivery::LossRecorded(device, result.is_ok());
+            self.post(CONTROL, host, told);
+        }
+        Ok(())
+    }
+
+    /// A machine starts without the device that fails, if the plan says so. Returns the devices that
+    /// are there.
+    pub(super) fn devices_at_start(&mut self) -> Vec<u8> {
+        let mut named = self.devices_in_use();
+        let misses = self.keeps_two() && self.rng.percent(self.plan.config.missing_percent);
+        if misses
+            && named.len() > 1
+            && let Some(failing) = self.plan.config.failing_device
+            && named.contains(&failing)
+        {
+            self.counts().add("starts without a cache device", 1);
+            self.tell(|_| format!("device {failing} is missing at this start"));
+            named.retain(|number| *number != failing);
+        }
+        named
+    }
+
+    /// The devices that are in the cache and not out, as the newest superblock says.
+    pub(super) fn devices_in_use(&self) -> Vec<u8> {
+        let newest = self.newest_superblock();
+        newest.map_or(vec![0], |superblock| {
+            let in_use = superblock.devices.iter().filter(|on| !on.out);
+            in_use.map(|on| on.number).collect()
+        })
+    }
+
+    /// Has somebody try to use the cache with a device that is out, as it was or as it is.
+    pub(super) fn an_out_device_is_refused(&mut self) -> Check {
+        let Some(superblock) = self.newest_superblock() else {
+            return Ok(());
+        };
+        if !superblock.devices.iter().any(|on| on.out) {
+            return Ok(());
+        }
+        let (faulty, numbers) = (
+            std::mem::take(&mut self.cache.faulty),
+            std::mem::take(&mut self.cache.numbers),
+        );
+        let gone = std::mem::take(&mut self.cache.gone);
+        self.cache.numbers = superblock.devices.iter().map(|on| on.number).collect();
+        let mut rng = Rng::new(1);
+        let found = Superblock::read(&mut Control::new(&mut self.cache, None, &mut rng));
+        (self.cache.faulty, self.cache.numbers, self.cache.gone) = (faulty, numbers, gone);
+        self.counts().add("devices that are out, and back", 1);
+        match found {
+            Err(SuperblockError::Out { .. } | SuperblockError::Device(_)) => Ok(()),
+            other => Err(format!("a device that is out is believed: {other:?}")),
+        }
+    }
+}
