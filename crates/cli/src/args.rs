@@ -14,7 +14,7 @@ use crate::network::access::{Group, SocketMode, User};
 use crate::settings::{self, GivenSettings};
 use crate::units::{Age, WrittenSize, parse_size, parse_size_with_unit};
 
-pub(crate) use cache::{AddArgs, CacheCommand, RemoveArgs, ResizeArgs, WantedSize};
+pub(crate) use cache::{AddArgs, CacheCommand, RemoveArgs, ReplaceArgs, ResizeArgs, WantedSize};
 pub(crate) use fault::fault;
 pub(crate) use trace::{
     AdviseArgs, RecordArgs, ReplayArgs, SimulateArgs, TraceArgs, TraceCommand, TraceFileArgs,
@@ -209,6 +209,18 @@ pub(crate) struct ServeArgs {
     /// Make a cache on the cache device if it is blank.
     #[arg(long, requires = "cache")]
     pub(crate) create: bool,
+    /// Cache devices that each dirty block is on: 2 so that any one of them may die [default:
+    /// the number last used, 1 at first].
+    #[arg(long, value_name = "N", value_parser = crate::settings::copies)]
+    pub(crate) copies: Option<u8>,
+    /// With --copies 2, what volumes in write-back do while the cache has one device: continue, or
+    /// writethrough until there are two [default: continue].
+    #[arg(long, value_name = "WORD")]
+    pub(crate) on_degraded: Option<crate::settings::OnDegraded>,
+    /// Go on without a cache device that is not there, though nothing tells that the cache did not
+    /// go on without the others. Needs --copies 2 of before.
+    #[arg(long)]
+    pub(crate) without_missing: bool,
     /// The mode: writeback, writethrough, writearound, readonly or passthrough [default: the one
     /// last used, writethrough at first].
     #[arg(long, value_name = "MODE", requires = "cache")]

@@ -19,6 +19,8 @@
 //! | [`shared_memory`] | crash journals and memory buffers, as files |
 //! | [`run_dir`] | where control sockets are, and whether that can be trusted |
 //! | [`state_dir`] | what must be remembered outside the cache device (I15) |
+//! | [`witness`] | which devices a cache goes on without (I28) |
+//! | [`present`] | which devices of a cache are there, and whether it may go on without the others (I28) |
 
 pub(crate) mod attach;
 pub(crate) mod cache_storage;
@@ -31,9 +33,11 @@ pub(crate) mod looked;
 pub(crate) mod lost;
 pub(crate) mod members;
 pub(crate) mod network;
+pub(crate) mod present;
 pub(crate) mod run_dir;
 pub(crate) mod same_device;
 pub(crate) mod shared_memory;
 pub(crate) mod signature;
 pub(crate) mod state_dir;
 pub(crate) mod whole_disk;
+pub(crate) mod witness;

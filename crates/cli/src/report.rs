@@ -2,6 +2,7 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | [`copies`] | which device of a cache may die now |
 //! | [`dirty_page`] | where dirty blocks are, for `forebay rescue` |
 //! | [`status`] | all of it, as JSON and for people |
 //! | [`health`] | the health of a cache device |
@@ -10,6 +11,7 @@
 //! | [`grafana`] | a dashboard over those |
 //! | [`trouble`] | what is wrong, in plain words |
 
+pub(crate) mod copies;
 pub(crate) mod device_speed;
 pub(crate) mod dirty_page;
 pub(crate) mod grafana;

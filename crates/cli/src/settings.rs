@@ -5,11 +5,15 @@
 //! |---|---|
 //! | [`table`] | a row for each setting |
 //! | [`kind`] | how values are read and shown |
+//! | [`on_degraded`] | what happens while they cannot be on two |
 //! | [`own`] | settings of one volume |
+//! | [`copies`] | on how many devices dirty data is |
 //! | [`given`] | settings that somebody gave, as options or in a file |
 
+mod copies;
 mod given;
 mod kind;
+mod on_degraded;
 mod own;
 mod table;
 
@@ -17,7 +21,9 @@ use forebay_engine::Settings;
 use serde_json::{Map, Value};
 
 use crate::nearest::suggestion;
+pub(crate) use copies::{COPIES, copies};
 pub(crate) use given::GivenSettings;
+pub(crate) use on_degraded::{ON_DEGRADED, OnDegraded};
 pub(crate) use own::{
     OwnSettings, Rates, change_own, check_kept, check_origin, check_own_name, in_force_over,
     is_of_cache_alone, own_differences, own_names, shown_own,

@@ -16,6 +16,8 @@ pub(crate) enum CacheCommand {
     Add(AddArgs),
     /// Empty a device of a running cache and let it go.
     Remove(RemoveArgs),
+    /// Put another device in the place of one, sound or lost.
+    Replace(ReplaceArgs),
 }
 
 /// Where the cache is to end on its device.
@@ -80,6 +82,26 @@ pub(crate) struct RemoveArgs {
     /// The device.
     #[arg(value_name = "DEVICE")]
     pub(crate) device: PathBuf,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: forebay cache replace /dev/nvme1n1 /dev/nvme2n1\n\nThe new device is added, \
+unwritten data is copied until it is on two devices if `copies` is 2, and the old one leaves. An old one that is \
+lost is not needed for that. Volumes stay in use. Ctrl-C leaves both in the cache."
+)]
+pub(crate) struct ReplaceArgs {
+    /// The device that leaves.
+    #[arg(value_name = "OLD")]
+    pub(crate) old: PathBuf,
+    /// The device that takes its place.
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+    /// Overwrite what is on the new device.
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
 }

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::absolute::absolute;
 use super::progress;
-use crate::args::{AddArgs, CacheCommand, ControlArgs, RemoveArgs, ResizeArgs, WantedSize};
+use crate::args::{
+    AddArgs, CacheCommand, ControlArgs, RemoveArgs, ReplaceArgs, ResizeArgs, WantedSize,
+};
 use crate::client::Client;
 use crate::units::{duration, size};
 
@@ -16,6 +18,7 @@ pub(crate) fn run(command: &CacheCommand) -> Result<()> {
         CacheCommand::Resize(args) => resize(args),
         CacheCommand::Add(args) => add(args),
         CacheCommand::Remove(args) => remove(args),
+        CacheCommand::Replace(args) => replace(args),
     }
 }
 
@@ -77,6 +80,26 @@ fn remove(args: &RemoveArgs) -> Result<()> {
     )?;
     let what = format!("{} is no longer in the cache", args.device.display());
     say_changed(&args.control, &answer, &what, "take it out of");
+    Ok(())
+}
+
+fn replace(args: &ReplaceArgs) -> Result<()> {
+    let (old, new) = (device_path(&args.old)?, device_path(&args.new)?);
+    let parameters = json!({ "device": old, "new_device": new, "force": args.force });
+    let answer = progress::call(
+        &args.control,
+        Client::connect(args.control.control.as_deref())?,
+        "ReplaceCacheDevice",
+        &parameters,
+        "the cache has both devices, or the old one alone: see `forebay status`",
+        &words,
+    )?;
+    let what = format!(
+        "{} is in the cache in the place of {}",
+        args.new.display(),
+        args.old.display()
+    );
+    say_changed(&args.control, &answer, &what, "name it in its place in");
     Ok(())
 }
 

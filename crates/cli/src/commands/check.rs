@@ -75,6 +75,14 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
                 "  abandoned: its volumes went on without it, so what it holds is old, but for what `forebay drain --offline` writes out"
             ));
         }
+        if found.copies > 1 {
+            crate::output::line(format_args!("  {} copies of dirty data", found.copies));
+        }
+        for number in &found.devices_out {
+            crate::output::line(format_args!(
+                "  goes on without its device number {number}, on which nothing counts"
+            ));
+        }
         let recovery = &found.recovery;
         crate::output::line(format_args!(
             "  {} of {} segments used, {} to be scanned, {} read",

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &DetachArgs) -> Result<()> {
         state: StateDir::open(args.devices.state_dir.as_deref())?,
         recording: None,
     };
-    let (mut storage, mut superblock) = attach::open_cache(&args.cache, None, &surroundings)?;
+    let (mut storage, mut superblock) = attach::open_cache(&args.cache, &surroundings)?;
     let cannot = || format!("cannot write the superblock of the cache on {names}");
     let changed = Change::Detach(volume.id)
         .of(&superblock)

@@ -110,6 +110,9 @@ fn offline(args: &DrainArgs, origin: &Path, cache: &[PathBuf]) -> Result<()> {
             devices: cache.to_owned(),
             create: false,
             emulate: None,
+            copies: None,
+            on_degraded: crate::settings::OnDegraded::default(),
+            without_missing: false,
         }),
         volumes: vec![VolumePlan {
             origin: origin.to_owned(),

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::check::open_to_read;
 use crate::args::RepairArgs;
-use crate::device::attach::{self, Surroundings};
+use crate::device::attach::{self, Accepted, Surroundings};
 use crate::device::cache_storage;
 use crate::device::inspection::{Inspection, inspect};
 use crate::device::state_dir::StateDir;
@@ -35,8 +35,12 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
         state: StateDir::open(args.devices.state_dir.as_deref())?,
         recording: None,
     };
-    let (storage, superblock) = attach::open_cache(&args.cache, None, &surroundings)?;
-    let attached = attach::attach(storage, &superblock, true, &Settings::default(), None)?;
+    let (storage, superblock) = attach::open_cache(&args.cache, &surroundings)?;
+    let accepted = Accepted {
+        damage: true,
+        lack: false,
+    };
+    let attached = attach::attach(storage, &superblock, accepted, &Settings::default(), None)?;
     let recovery = Recovery::of(&attached.report);
     // Recovery's decisions are durable: the crash journals have nothing to add. Memory buffers may.
     for memory in attached.memory {

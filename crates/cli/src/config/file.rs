@@ -13,6 +13,7 @@ use super::profile::FileProfile;
 use crate::network::access::{Group, SocketMode, User};
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Address;
+use crate::settings::OnDegraded;
 use crate::units::parse_size_with_unit;
 
 /// A value written as a string.
@@ -109,6 +110,23 @@ pub(super) struct FileCache {
     #[serde(default)]
     pub(super) create: bool,
     pub(super) emulate: Option<Text<Model>>,
+    pub(super) copies: Option<FileCopies>,
+    pub(super) on_degraded: Option<Text<OnDegraded>>,
+}
+
+/// The number of devices that each dirty block is on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileCopies(pub(super) u8);
+
+impl<'de> Deserialize<'de> for FileCopies {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(from)?;
+        let copies = crate::settings::copies(&match &value {
+            toml::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        });
+        copies.map(FileCopies).map_err(serde::de::Error::custom)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -21,6 +21,11 @@ pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
     if chosen.profile.is_some() && args.cache.is_empty() {
         return Err(Usage("a profile needs a cache: --cache SSD".to_owned()).into());
     }
+    if (args.copies.is_some() || args.on_degraded.is_some()) && args.cache.is_empty() {
+        return Err(
+            Usage("--copies and --on-degraded need a cache: --cache SSD".to_owned()).into(),
+        );
+    }
     let volume = VolumePlan {
         origin: origin.clone(),
         name: args.name.clone(),
@@ -34,6 +39,9 @@ pub(super) fn plan(args: ServeArgs) -> Result<Plan> {
         devices: args.cache.clone(),
         create: args.create,
         emulate: cache_emulation,
+        copies: args.copies,
+        on_degraded: args.on_degraded.unwrap_or_default(),
+        without_missing: args.without_missing,
     });
     let file = File::default();
     let settings = args.settings.over(chosen.settings.clone());

@@ -62,7 +62,7 @@ pub(super) fn plan(path: &Path, text: &str, args: &ServeArgs) -> Result<(Plan, V
         return Err(Faults(found).into());
     }
     let (tls, http) = network.map_err(|error| error.context(path.display().to_string()))?;
-    let (cache, volumes) = devices(file, &chosen);
+    let (cache, volumes) = devices(file, args, &chosen);
     let plan = Plan {
         cache,
         volumes,
@@ -168,7 +168,7 @@ fn limits_line(text: &str, settings: &FileSettings) -> String {
     settings.dirty_limit_at().map_or_else(String::new, line)
 }
 
-fn devices(file: File, chosen: &Chosen) -> (Option<CachePlan>, Vec<VolumePlan>) {
+fn devices(file: File, args: &ServeArgs, chosen: &Chosen) -> (Option<CachePlan>, Vec<VolumePlan>) {
     let volume = |volume: FileVolume| VolumePlan {
         own: volume.own().0,
         format: volume.format.as_ref().map(|format| format.0),
@@ -186,6 +186,11 @@ fn devices(file: File, chosen: &Chosen) -> (Option<CachePlan>, Vec<VolumePlan>) 
             .collect(),
         create: cache.create,
         emulate: cache.emulate.map(|model| model.0.0),
+        on_degraded: (args.on_degraded)
+            .or(cache.on_degraded.map(|word| word.0))
+            .unwrap_or_default(),
+        copies: args.copies.or(cache.copies.map(|copies| copies.0)),
+        without_missing: args.without_missing,
     });
     (cache, file.volume.into_iter().map(volume).collect())
 }

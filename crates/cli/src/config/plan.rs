@@ -14,7 +14,7 @@ use crate::network::access::{Group, SocketAccess};
 use crate::network::http::HttpPlan;
 use crate::network::nbd::{Address, Tls};
 use crate::profiles::Profile;
-use crate::settings::OwnSettings;
+use crate::settings::{OnDegraded, OwnSettings};
 
 pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 /// The least with which a thread can serve.
@@ -140,6 +140,13 @@ pub(crate) struct CachePlan {
     pub(crate) devices: Vec<PathBuf>,
     pub(crate) create: bool,
     pub(crate) emulate: Option<ModelOptions>,
+    /// The number of devices that each dirty block is to be on, if it is given. It can change while
+    /// the cache is served, so that it is not compared.
+    pub(crate) copies: Option<u8>,
+    /// Conduct while dirty data is to be on two devices and can be on one alone. As `copies`.
+    pub(crate) on_degraded: OnDegraded,
+    /// A device may be missing that nobody vouches for.
+    pub(crate) without_missing: bool,
 }
 
 impl PartialEq for CachePlan {

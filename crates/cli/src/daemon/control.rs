@@ -14,6 +14,8 @@
 //! | [`dirty`] | where dirty blocks of a volume are that is away |
 //! | [`rename`] | another name for a volume |
 //! | [`settings`] | settings changed live |
+//! | [`copies`] | dirty data on one device or on two |
+//! | [`replace`] | another device in the place of one |
 //! | [`volume_settings`] | settings of one volume, changed live |
 //! | [`who`] | who gives a command |
 //! | [`resize`] | the cache's space, changed live |
@@ -27,6 +29,7 @@ pub(super) mod away;
 pub(super) mod block_devices;
 mod call;
 pub(super) mod commands;
+pub(super) mod copies;
 mod dirty;
 mod freeze;
 #[cfg(test)]
@@ -35,6 +38,7 @@ mod growth;
 mod methods;
 mod reload;
 mod rename;
+mod replace;
 mod resize;
 mod running_config;
 pub(super) mod served_storage;

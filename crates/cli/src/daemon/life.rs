@@ -7,11 +7,13 @@
 //! | [`threads`] | the threads of the data path |
 //! | [`abandonment`] | what is to be on record of a cache that failed |
 //! | [`failed_cache`] | putting it there |
+//! | [`lost_devices`] | devices that the cache goes on without, and putting that on record |
 //! | [`shutdown`] | the orderly stop |
 //! | [`watchdog`] | telling the service manager that the daemon lives |
 
 pub(super) mod abandonment;
 mod failed_cache;
+pub(super) mod lost_devices;
 mod opening;
 mod shutdown;
 pub(super) mod start;

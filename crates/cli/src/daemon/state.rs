@@ -16,6 +16,7 @@ use super::data::link::Link;
 use super::data::listener::Listening;
 use super::data::served::Clock;
 use super::life::abandonment::FailureRecord;
+use super::life::lost_devices::LostDevice;
 use super::notice::Notice;
 use super::observe::events::Events;
 use super::observe::failing::Failing;
@@ -32,7 +33,7 @@ use crate::failure::refuse;
 use crate::lock::lock;
 use crate::profiles::Profile;
 use crate::report::status::{PLAIN_BLOCK_BYTES, Recovery};
-use crate::settings::OwnSettings;
+use crate::settings::{OnDegraded, OwnSettings};
 
 /// The cache as the control plane knows it.
 pub(in crate::daemon) struct CacheSide {
@@ -44,6 +45,9 @@ pub(in crate::daemon) struct CacheSide {
     /// It has the timing of another device.
     pub(in crate::daemon) emulated: bool,
     pub(in crate::daemon) recovery: Recovery,
+    pub(in crate::daemon) on_degraded: OnDegraded,
+    /// Devices that the cache goes on without. None of them is in `storage`.
+    pub(in crate::daemon) lost: Vec<LostDevice>,
 }
 
 impl CacheSide {

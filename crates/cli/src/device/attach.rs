@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use forebay_cache::control::NewVolume;
 use forebay_engine::format::{NAME_BYTES, VolumeState};
 use forebay_engine::{
-    AttachOptions, Attached, BlockKey, CacheId, Geometry, Mode, Recovered, RecoveryReport,
+    AttachOptions, Attached, BlockKey, CacheId, Geometry, Joined, Mode, Recovered, RecoveryReport,
     Settings, Storage, Superblock, SuperblockError, VolumeConfig, VolumeRecord,
 };
 use forebay_io::{
@@ -26,6 +26,7 @@ use crate::device::fingerprint::{self, Marks};
 use crate::device::holder;
 use crate::device::image_format::{OriginFormat, check_not_growing};
 use crate::device::network;
+use crate::device::present::{self, Given, Present};
 use crate::device::shared_memory::{self, Left, ShardMemory};
 use crate::device::signature::{self, Contents};
 use crate::device::state_dir::{Abandonment, DurableShard, StateDir};
@@ -234,30 +235,74 @@ pub(crate) struct AttachedCache {
     pub(crate) memory: Vec<ShardMemory>,
 }
 
-/// Opens the devices of a cache and reads its superblock. With `may_create` a cache is made first
-/// if the only device is blank and nothing speaks against its volumes.
+/// Opens the devices of a cache and reads its superblock. All that are in use must be there.
 pub(crate) fn open_cache(
+    paths: &[PathBuf],
+    surroundings: &Surroundings,
+) -> Result<(CacheStorage, Superblock)> {
+    let mut storage = open_present(paths, None, surroundings, false)?.storage;
+    let names = cache_storage::names(&storage);
+    let superblock = Superblock::read(&mut storage).with_context(|| {
+        format!(
+            "cannot use the cache device {names}; a cache that goes on without a device must be served once before"
+        )
+    })?;
+    Ok((storage, superblock))
+}
+
+/// Opens the devices of a cache, as far as they must be there, and reads its superblock. With
+/// `may_create` a cache is made first if all are blank and nothing speaks against its volumes.
+pub(crate) fn open_present(
     paths: &[PathBuf],
     may_create: Option<&mut dyn FnMut() -> Result<()>>,
     surroundings: &Surroundings,
-) -> Result<(CacheStorage, Superblock)> {
-    let mut opened = paths
-        .iter()
-        .map(|path| surroundings.open(path))
-        .collect::<Result<Vec<_>>>()?;
-    if let ([only], Some(check)) = (opened.as_mut_slice(), may_create)
-        && let Err(SuperblockError::Blank) = Superblock::of_device(&mut only.storage, 0)
+    without_missing: bool,
+) -> Result<Present> {
+    let mut given = Given::open(paths, surroundings)?;
+    if let Some(check) = may_create
+        && given.opened.len() == paths.len()
+        && given.opened.iter_mut().all(holds_no_cache)
     {
         check()?;
-        create_on_blank(only, &NewCache::default())
-            .with_context(|| format!("cannot make a cache on {}", only.device.path().display()))?;
+        create_on_all(&mut given.opened)?;
     }
-    let mut storage = cache_storage::join(opened)?;
-    let names = cache_storage::names(&storage);
-    let superblock = Superblock::read(&mut storage)
-        .with_context(|| format!("cannot use the cache device {names}"))?;
-    check_abandonment(&superblock, surroundings, &names)?;
-    Ok((storage, superblock))
+    let present = present::find(given, &surroundings.state, without_missing)?;
+    let names = cache_storage::names(&present.storage);
+    check_abandonment(&present.superblock, surroundings, &names)?;
+    Ok(present)
+}
+
+fn holds_no_cache(opened: &mut Opened) -> bool {
+    let found = Superblock::of_device(&mut opened.storage, 0);
+    matches!(found, Err(SuperblockError::Blank))
+}
+
+/// Makes a cache on blank devices.
+fn create_on_all(opened: &mut [Opened]) -> Result<()> {
+    let on = |opened: &Opened| format!("cannot make a cache on {}", opened.device.path().display());
+    for other in opened.iter_mut().skip(1) {
+        check_blank(other).with_context(|| on(other))?;
+    }
+    let Some((first, others)) = opened.split_first_mut() else {
+        return Ok(());
+    };
+    let mut superblock = create_on_blank(first, &NewCache::default()).with_context(|| on(first))?;
+    if others.is_empty() {
+        return Ok(());
+    }
+    let mut changed = superblock.clone();
+    let mut joined = Joined::new(vec![(0, &mut first.storage)]);
+    for other in others {
+        let size_bytes = other.device.size_bytes();
+        let number = changed.add_device(size_bytes)?;
+        changed
+            .grow(number, size_bytes)
+            .with_context(|| on(other))?;
+        joined.add(number, &mut other.storage);
+    }
+    superblock
+        .replace(changed, &mut joined)
+        .context("cannot make a cache on several devices")
 }
 
 /// Refuses a cache that failed, whoever remembers it.
@@ -312,18 +357,16 @@ fn volumes_of(note: &Abandonment) -> String {
 pub(crate) fn open_to_save(
     paths: &[PathBuf],
     surroundings: &Surroundings,
-) -> Result<(CacheStorage, Superblock, Option<Abandonment>)> {
-    let opened = paths.iter().map(|path| surroundings.open(path));
-    let mut storage = cache_storage::join(opened.collect::<Result<Vec<_>>>()?)?;
-    let names = cache_storage::names(&storage);
-    let superblock = Superblock::read(&mut storage)
-        .with_context(|| format!("cannot use the cache device {names}"))?;
-    let note = surroundings.state.abandonment(superblock.id)?;
+) -> Result<(Present, Option<Abandonment>)> {
+    let given = Given::open(paths, surroundings)?;
+    let present = present::find(given, &surroundings.state, false)?;
+    let names = cache_storage::names(&present.storage);
+    let note = surroundings.state.abandonment(present.superblock.id)?;
     let has_unsaved = note.as_ref().is_some_and(|note| note.unsaved_bytes() > 0);
     if !has_unsaved {
-        check_abandonment(&superblock, surroundings, &names)?;
+        check_abandonment(&present.superblock, surroundings, &names)?;
     }
-    Ok((storage, superblock, note))
+    Ok((present, note))
 }
 
 /// The blocks that a note says are newer in the log of the cache than on their origins.
@@ -368,8 +411,13 @@ impl Default for NewCache {
 
 /// Makes a cache on a device that holds nothing.
 pub(crate) fn create_on_blank(opened: &mut Opened, shape: &NewCache) -> Result<Superblock> {
+    check_blank(opened)?;
+    make_cache(opened, shape)
+}
+
+fn check_blank(opened: &mut Opened) -> Result<()> {
     match signature::examine(&mut opened.storage)? {
-        Contents::Blank => {}
+        Contents::Blank => Ok(()),
         Contents::Known(what) => {
             refuse!("the device holds {what}; to overwrite it, use `forebay create --force`")
         }
@@ -377,7 +425,6 @@ pub(crate) fn create_on_blank(opened: &mut Opened, shape: &NewCache) -> Result<S
             "the device holds data of an unknown kind; to overwrite it, use `forebay create --force`"
         ),
     }
-    make_cache(opened, shape)
 }
 
 /// Makes a cache, whatever the device holds.
@@ -555,18 +602,28 @@ pub(crate) fn check_origin(
     Ok(())
 }
 
+/// Faults that an attach may go on with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Accepted {
+    /// Something durable is missing.
+    pub(crate) damage: bool,
+    /// A device is missing or fails, and dirty data is on two (I28).
+    pub(crate) lack: bool,
+}
+
 /// Recovers the cache, in a new epoch. Of one that was abandoned the note says how far it was
 /// durable.
 pub(crate) fn attach(
     mut storage: CacheStorage,
     superblock: &Superblock,
-    accept_damage: bool,
+    accepted: Accepted,
     settings: &Settings,
     note: Option<&Abandonment>,
 ) -> Result<AttachedCache> {
     let options = AttachOptions {
         boot_id: boot_id()?,
-        accept_damage,
+        accept_damage: accepted.damage,
+        without_missing: accepted.lack,
     };
     let mut left = shared_memory::open(superblock)?;
     let mut surviving: Vec<_> = left.iter_mut().map(Left::surviving).collect();
@@ -581,6 +638,10 @@ pub(crate) fn attach(
         shards,
         report,
     } = attached;
+    for lost in superblock.devices.iter().filter(|on| on.out) {
+        // The attach went on without one that was given, because it failed.
+        storage.remove(lost.number);
+    }
     let held = report.shards.iter().map(|shard| shard.buffered_blocks);
     let left = left.into_iter().zip(held).collect();
     let memory = shared_memory::complete(superblock.id, left, settings)?;

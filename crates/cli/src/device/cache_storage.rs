@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use forebay_engine::{IdentifyError, Joined, Storage, SuperblockError, identify};
+use forebay_engine::{
+    CacheDevice, Identified, IdentifyError, Joined, Storage, Superblock, SuperblockError,
+    identify_those_given,
+};
 use forebay_io::BlockingStorage;
 
 use crate::device::attach::Opened;
@@ -15,23 +18,52 @@ use crate::units::size;
 pub(crate) type CacheStorage = Joined<BlockingStorage>;
 
 /// Takes devices that were opened for those of one cache; each gets the number it says it has.
-/// Nothing is written.
+/// Devices that are out are left out (I28). Nothing is written.
 pub(crate) fn join(mut opened: Vec<Opened>) -> Result<CacheStorage> {
+    let found = identify(&mut opened, &mut |_, _| false)?;
+    if let Some(missing) = found.missing.first() {
+        // A device that is there and cannot be read says more.
+        let mut unreadable = found.given.into_iter().filter_map(Result::err);
+        let unreadable = unreadable.find(|why| !matches!(why, IdentifyError::Out { .. }));
+        let missing = IdentifyError::Missing {
+            number: missing.number,
+            size_bytes: missing.size_bytes,
+            count: found.superblock.devices.len(),
+        };
+        return Err(explain(unreadable.unwrap_or(missing), &mut opened));
+    }
+    let mut devices = Vec::new();
+    for (place, opened) in found.given.into_iter().zip(opened) {
+        match place {
+            Ok(number) => devices.push((number, opened.storage)),
+            Err(_) => tracing::warn!("{}", not_used(opened.device.path())),
+        }
+    }
+    Ok(Joined::new(devices))
+}
+
+/// Says that a device was given which is out.
+pub(crate) fn not_used(path: &Path) -> String {
+    format!(
+        "{} is out of the cache, which went on without it: it is not used, whatever it holds",
+        path.display()
+    )
+}
+
+/// Tells devices apart. `is_out` is as in [`identify_those_given`].
+pub(crate) fn identify(
+    opened: &mut [Opened],
+    is_out: &mut dyn FnMut(&Superblock, &CacheDevice) -> bool,
+) -> Result<Identified> {
     let mut storages: Vec<&mut dyn Storage> = opened
         .iter_mut()
         .map(|opened| &mut opened.storage as &mut dyn Storage)
         .collect();
-    match identify(&mut storages) {
-        Ok(numbers) => {
-            let storages = opened.into_iter().map(|opened| opened.storage);
-            Ok(Joined::new(numbers.into_iter().zip(storages).collect()))
-        }
-        Err(error) => Err(explain(error, &mut opened)),
-    }
+    identify_those_given(&mut storages, is_out).map_err(|error| explain(error, opened))
 }
 
 /// Which device an error is about, and what to do.
-fn explain(error: IdentifyError, opened: &mut [Opened]) -> anyhow::Error {
+pub(crate) fn explain(error: IdentifyError, opened: &mut [Opened]) -> anyhow::Error {
     let all = joined(opened.iter().map(|opened| opened.device.path()), ", ");
     if let IdentifyError::Missing {
         number,
@@ -45,9 +77,14 @@ fn explain(error: IdentifyError, opened: &mut [Opened]) -> anyhow::Error {
         );
         return Refused(told).into();
     }
-    let Some(opened) = error.given().and_then(|given| opened.get_mut(given)) else {
-        return anyhow::Error::from(error).context(format!("cannot use the cache on {all}"));
-    };
+    match error.given().and_then(|given| opened.get_mut(given)) {
+        Some(opened) => explain_of(error, opened),
+        None => anyhow::Error::from(error).context(format!("cannot use the cache on {all}")),
+    }
+}
+
+/// Says what is wrong with a device, and what to do.
+pub(crate) fn explain_of(error: IdentifyError, opened: &mut Opened) -> anyhow::Error {
     let path = opened.device.path().display().to_string();
     match error {
         IdentifyError::Superblock {

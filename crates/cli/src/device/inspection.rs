@@ -30,6 +30,10 @@ pub(crate) struct Inspection {
     pub(crate) segment_bytes: u32,
     pub(crate) shards: u16,
     pub(crate) segments_per_shard: u32,
+    /// On how many devices each dirty block is to be.
+    pub(crate) copies: u8,
+    /// Numbers of the devices that it goes on without.
+    pub(crate) devices_out: Vec<u8>,
     pub(crate) recovery: Recovery,
     pub(crate) volumes: Vec<InspectedVolume>,
 }
@@ -107,6 +111,11 @@ pub(crate) fn engines(
     engines.collect()
 }
 
+fn devices_out(superblock: &Superblock) -> Vec<u8> {
+    let out = superblock.devices.iter().filter(|on| on.out);
+    out.map(|on| on.number).collect()
+}
+
 /// Reads a cache through, changing nothing.
 pub(crate) fn inspect(storage: &mut dyn Storage, names: &str) -> Result<Inspection> {
     let (attached, boot_id) = read_through(storage, names)?;
@@ -152,6 +161,8 @@ pub(crate) fn inspect(storage: &mut dyn Storage, names: &str) -> Result<Inspecti
         segment_bytes: geometry.segment_bytes,
         shards: geometry.shards,
         segments_per_shard: superblock.extents.segments(),
+        copies: superblock.copies,
+        devices_out: devices_out(&superblock),
         recovery,
         volumes: volumes.collect(),
     })

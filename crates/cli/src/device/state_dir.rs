@@ -1,5 +1,5 @@
-//! Records outside the cache device: that a cache was abandoned (I15), and where the origins of its
-//! volumes are.
+//! Records outside the cache device: that a cache was abandoned (I15), and which of its devices it
+//! goes on without ([`super::witness`], I28).
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -157,14 +157,8 @@ impl StateDir {
 
     /// Whether the cache was abandoned.
     pub(crate) fn abandonment(&self, cache: CacheId) -> Result<Option<Abandonment>> {
-        let directory = self.in_memory.as_ref().unwrap_or(&self.path);
-        let path = directory.join(note_name(cache));
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => {
-                return Err(error).with_context(|| format!("cannot read {}", path.display()));
-            }
+        let Some((path, text)) = self.record(&note_name(cache))? else {
+            return Ok(None);
         };
         // A file that cannot be understood still says that something happened.
         let found = serde_json::from_slice(&text).with_context(|| {
@@ -178,11 +172,26 @@ impl StateDir {
 
     /// Remembers durably that a cache failed; only then may its volumes go on without it.
     pub(crate) fn abandon(&self, cache: CacheId, abandonment: &Abandonment) -> Result<()> {
-        let path = self.path.join(note_name(cache));
-        let text = serde_json::to_vec(abandonment)?;
+        self.keep(&note_name(cache), &serde_json::to_vec(abandonment)?)
+    }
+
+    /// A record as it is now, and its path.
+    pub(super) fn record(&self, name: &str) -> Result<Option<(PathBuf, Vec<u8>)>> {
+        let directory = self.in_memory.as_ref().unwrap_or(&self.path);
+        let path = directory.join(name);
+        match fs::read(&path) {
+            Ok(text) => Ok(Some((path, text))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    /// Writes a record durably.
+    pub(super) fn keep(&self, name: &str, text: &[u8]) -> Result<()> {
+        let path = self.path.join(name);
         let failed = || format!("cannot write {}", path.display());
         let Some(in_memory) = &self.in_memory else {
-            return self.write_durably(&path, &text).with_context(failed);
+            return self.write_durably(&path, text).with_context(failed);
         };
         if is_on_root(&self.path)? {
             refuse!(
@@ -192,15 +201,20 @@ impl StateDir {
         }
         // First, and for good as soon as the other may be there: a daemon that takes this one's
         // place must not know less than the next boot.
-        let copy = in_memory.join(note_name(cache));
+        let copy = in_memory.join(name);
         create_for_owner(&copy)
-            .and_then(|mut file| file.write_all(&text))
+            .and_then(|mut file| file.write_all(text))
             .with_context(|| format!("cannot write {}", copy.display()))?;
-        let written = self.write_durably(&path, &text);
+        let written = self.write_durably(&path, text);
         if written.is_err() && fs::symlink_metadata(&path).is_err() {
             fs::remove_file(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
         }
         written.with_context(failed)
+    }
+
+    /// Whether records are read from memory, as a daemon does that the root file system is on.
+    pub(super) fn is_of_root_storage(&self) -> bool {
+        self.in_memory.is_some()
     }
 
     /// Where it is remembered that a cache was abandoned.
@@ -210,12 +224,14 @@ impl StateDir {
 
     /// The cache was made anew: nothing old is left of it.
     pub(crate) fn forget(&self, cache: CacheId) -> Result<()> {
+        let names = [note_name(cache), super::witness::file_name(cache)];
         for directory in self.in_memory.iter().chain([&self.path]) {
-            let path = directory.join(note_name(cache));
-            if let Err(error) = fs::remove_file(&path)
-                && error.kind() != std::io::ErrorKind::NotFound
-            {
-                return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+            for path in names.iter().map(|name| directory.join(name)) {
+                if let Err(error) = fs::remove_file(&path)
+                    && error.kind() != std::io::ErrorKind::NotFound
+                {
+                    return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+                }
             }
         }
         Ok(())

@@ -205,6 +205,21 @@ fn of_cache(page: &mut Page, cache: &CacheStatus) {
         cache.unstored_bytes,
     );
     page.gauge(
+        "cache_copies",
+        "Devices that each block of dirty data is to be on.",
+        cache.copies,
+    );
+    page.gauge(
+        "cache_exposed_bytes",
+        "Dirty data that is on one device and is to be on two.",
+        cache.exposed_bytes,
+    );
+    page.gauge(
+        "cache_devices_lost",
+        "Devices that the cache goes on without.",
+        cache.lost.len() as u32,
+    );
+    page.gauge(
         "cache_failed",
         "1 if the cache failed.",
         u8::from(cache.failure.is_some()),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::profiles::Profile;
+use crate::report::copies::LostDeviceStatus;
 use crate::report::device_speed::DeviceSpeed;
 use crate::report::health::DeviceHealth;
 use crate::report::members::MemberLoad;
@@ -205,6 +206,18 @@ pub(crate) struct CacheStatus {
     /// Acknowledged, and in memory alone because storing it failed.
     #[serde(default)]
     pub(crate) unstored_bytes: u64,
+    /// On how many devices each dirty block is to be.
+    #[serde(default)]
+    pub(crate) copies: u8,
+    /// Dirty data that is on one device, where it is to be on two.
+    #[serde(default)]
+    pub(crate) exposed_bytes: u64,
+    /// Dirty data is being copied, so that all of it is on two devices.
+    #[serde(default)]
+    pub(crate) is_copying: bool,
+    /// Devices that the cache goes on without.
+    #[serde(default)]
+    pub(crate) lost: Vec<LostDeviceStatus>,
     /// The variants that `adaptive` replacement is in just now, and how many shards are in each.
     #[serde(default)]
     pub(crate) variants: BTreeMap<String, u16>,
@@ -485,6 +498,10 @@ pub(crate) fn example() -> Status {
             dirty_bytes: 8 << 20,
             dirty_high_bytes: 60 << 20,
             dirty_limit_bytes: 70 << 20,
+            copies: 1,
+            exposed_bytes: 0,
+            is_copying: false,
+            lost: Vec::new(),
             unstored_bytes: 0,
             variants: BTreeMap::from([("steady".to_owned(), 1)]),
             speed: DeviceSpeed::new(),

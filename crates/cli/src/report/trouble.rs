@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::quoting::in_shell;
+use crate::report::copies::Copies;
 use crate::report::health::DeviceHealth;
 use crate::report::status::{
     AlteredFile, CacheStatus, FailingDevice, Lately, Status, VolumeStatus,
@@ -38,6 +39,7 @@ pub(crate) fn of(status: &Status) -> Vec<Trouble> {
     let mut found = Found::default();
     if let Some(cache) = &status.cache {
         failed_cache(&mut found, cache);
+        copies(&mut found, cache);
         buffer(&mut found, cache);
     }
     away(&mut found, status);
@@ -102,6 +104,28 @@ fn failed_cache(found: &mut Found, cache: &CacheStatus) {
             ),
         );
     }
+}
+
+/// A cache that is to keep two copies of dirty data, and has one device for them.
+fn copies(found: &mut Found, cache: &CacheStatus) {
+    if cache.copies() != Copies::Alone || cache.failure.is_some() {
+        return;
+    }
+    let lost = cache.lost_in_words().unwrap_or_default();
+    let then = match cache.lost.first() {
+        Some(first) => format!(
+            "the cache goes on without {lost}. Put another in its place with `forebay cache replace {} NEW`",
+            in_shell(&first.in_words())
+        ),
+        None => "add another with `forebay cache add`".to_owned(),
+    };
+    found.add(
+        "one-copy",
+        format!(
+            "dirty data is on {} alone, which may not die now: {then}",
+            cache.device
+        ),
+    );
 }
 
 fn away(found: &mut Found, status: &Status) {

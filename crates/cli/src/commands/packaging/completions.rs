@@ -121,7 +121,8 @@ fn with_volumes(command: Command) -> Command {
 fn with_values(command: Command) -> Command {
     let modes: Vec<_> = Mode::NAMES.iter().map(|(_, name)| *name).collect();
     let profiles: Vec<_> = profiles::ALL.iter().map(|profile| profile.name).collect();
-    let keys = settings::NAMES.to_vec();
+    let of_cache = [settings::COPIES, settings::ON_DEGRADED];
+    let keys = [settings::NAMES, &of_cache].concat();
     let serve = |mut serve: Command| {
         for (name, values) in settings::words() {
             serve = words(serve, name, &values);

@@ -70,7 +70,9 @@ fn head_lines(recent: &Recent, view: &View) -> Vec<Line<'static>> {
         lines.push("no cache".into());
         return lines;
     };
-    lines.push(format!("cache {}: {}", cache.device, cache.occupancy()).into());
+    let may_die = cache.may_die().map(|words| format!("; {words}"));
+    let words = format!("cache {}: {}", cache.device, cache.occupancy());
+    lines.push(format!("{words}{}", may_die.unwrap_or_default()).into());
     lines.push(status.lately.hit_ratios().into());
     lines
 }

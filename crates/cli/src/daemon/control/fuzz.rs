@@ -15,7 +15,7 @@ use crate::output;
 use crate::settings::{self, OwnSettings, change_own};
 
 /// Valid calls: of each method, with each parameter.
-const CALLS: [&str; 22] = [
+const CALLS: [&str; 23] = [
     r#"{"method":"org.forebay.DirtyBlocks","parameters":{"name":"disk","shard":1,"from":4096}}"#,
     r#"{"method":"org.forebay.Status","parameters":{}}"#,
     r#"{"method":"org.forebay.History","parameters":{"since_unix_seconds":1.5}}"#,
@@ -35,6 +35,7 @@ const CALLS: [&str; 22] = [
     r#"{"method":"org.forebay.Rename","parameters":{"name":"disk","new_name":"other"}}"#,
     r#"{"method":"org.forebay.Resize","parameters":{"device":"/dev/sdc","size_bytes":1}}"#,
     r#"{"method":"org.forebay.AddCacheDevice","parameters":{"device":"/dev/sdc","force":false}}"#,
+    r#"{"method":"org.forebay.ReplaceCacheDevice","parameters":{"device":"/dev/sdc","new_device":"/dev/sdd","force":true}}"#,
     r#"{"method":"org.forebay.Record","parameters":{"name":"disk"},"upgrade":true}"#,
     r#"{"method":"org.forebay.Reload","parameters":null}"#,
     r#"{"method":"org.forebay.Stop","parameters":{"drain":true,"keep_devices":true}}"#,

@@ -40,6 +40,7 @@ pub(super) struct Parameters {
     pub(super) after: Option<u64>,
     pub(super) value: Option<String>,
     pub(super) device: Option<String>,
+    pub(super) new_device: Option<String>,
     pub(super) shard: u16,
     pub(super) from: u32,
     pub(super) force: bool,
@@ -129,7 +130,8 @@ impl MethodCall<'_> {
             }
             "org.forebay.Resize"
             | "org.forebay.AddCacheDevice"
-            | "org.forebay.RemoveCacheDevice" => self.change_space(method),
+            | "org.forebay.RemoveCacheDevice"
+            | "org.forebay.ReplaceCacheDevice" => self.change_space(method),
             "org.forebay.Reload" => daemon.reload(&self.who()),
             "org.forebay.Stop" => self.stop(),
             other => Err(Usage(format!("there is no method `{other}`")).into()),
@@ -217,10 +219,13 @@ impl MethodCall<'_> {
         }
         daemon.check_may_leave_file()?;
         let device = Path::new(need(&given.device, "device")?);
-        let changed = if method == "org.forebay.AddCacheDevice" {
-            daemon.add_cache_device(device, given.force)?
-        } else {
-            daemon.remove_cache_device(device, &mut tell)?
+        let changed = match method {
+            "org.forebay.AddCacheDevice" => daemon.add_cache_device(device, given.force)?,
+            "org.forebay.RemoveCacheDevice" => daemon.remove_cache_device(device, &mut tell)?,
+            _ => {
+                let new = Path::new(need(&given.new_device, "new_device")?);
+                daemon.replace_cache_device(device, new, given.force, &mut tell)?
+            }
         };
         Ok(resized(&changed))
     }

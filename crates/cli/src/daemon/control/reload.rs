@@ -17,13 +17,16 @@ use crate::failure::{self, wrong_usage};
 use crate::lock::lock;
 use crate::profiles::Profile;
 use crate::root_storage;
-use crate::settings::OwnSettings;
+use crate::settings::{OnDegraded, OwnSettings};
 
 /// Changes of a file that can be had now, and those that wait for a restart. They are checked as
 /// far as that goes without changing anything.
 struct Changes {
     profile: Option<&'static Profile>,
     settings: Option<Settings>,
+    /// On how many devices dirty data is to be.
+    copies: Option<u8>,
+    on_degraded: Option<OnDegraded>,
     new_volumes: Vec<(Origin, VolumePlan)>,
     modes: Vec<(String, Mode)>,
     own_settings: Vec<(String, OwnSettings)>,
@@ -77,6 +80,8 @@ impl Daemon {
         let mut changes = Changes {
             profile: new.profile,
             settings: None,
+            copies: None,
+            on_degraded: None,
             new_volumes: Vec::new(),
             modes: Vec::new(),
             own_settings: Vec::new(),
@@ -94,6 +99,10 @@ impl Daemon {
             (admin.cache.is_some(), admin.settings.clone())
         };
         changes.settings = (served_cache && settings != new.settings).then(|| new.settings.clone());
+        let planned = |plan: &Plan| plan.cache.as_ref().and_then(|cache| cache.copies);
+        changes.copies = planned(new).filter(|_| planned(current) != planned(new));
+        let planned = |plan: &Plan| plan.cache.as_ref().map(|cache| cache.on_degraded);
+        changes.on_degraded = planned(new).filter(|_| planned(current) != planned(new));
         for volume in &new.volumes {
             self.changes_of_volume(current, new, volume, served_cache, &mut changes)?;
         }
@@ -203,6 +212,22 @@ impl Daemon {
         }
         admin.profile = changes.profile;
         drop(admin);
+        if let Some(copies) = changes.copies {
+            if self.set_copies(copies, who)? {
+                changed.push("copies".to_owned());
+            }
+            if let Some(cache) = &mut current.cache {
+                cache.copies = Some(copies);
+            }
+        }
+        if let Some(on_degraded) = changes.on_degraded {
+            if self.set_on_degraded(on_degraded, who)? {
+                changed.push("on-degraded".to_owned());
+            }
+            if let Some(cache) = &mut current.cache {
+                cache.on_degraded = on_degraded;
+            }
+        }
         if let Some(hook) = changes.hook {
             self.events.hook.set(hook.clone());
             current.hook = hook;

@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use forebay_cache::control::Command;
-use forebay_engine::{MIN_SEGMENTS, Superblock};
+use forebay_engine::{MIN_SEGMENTS, Storage, Superblock};
 
 use super::commands::{Hooks, Progress, cache_of};
 use crate::daemon::data::served::TimedDevice;
+use crate::daemon::life::lost_devices::LostDevice;
 use crate::daemon::state::{CacheSide, Daemon};
 use crate::device::cache_storage;
 use crate::device::lost::what_is_lost;
@@ -117,6 +118,16 @@ impl Daemon {
         self.resized(number, before_bytes, began)
     }
 
+    /// Refuses a path that is no device of the cache, in use or lost.
+    pub(super) fn check_is_of_cache(&self, path: &Path) -> Result<()> {
+        let mut admin = self.admin();
+        let cache = cache_of(&mut admin)?;
+        if cache.lost_device_on(path).is_none() {
+            device_of(cache, Some(path))?;
+        }
+        Ok(())
+    }
+
     /// Empties a device of the cache and lets it go.
     pub(super) fn remove_cache_device(
         &self,
@@ -126,12 +137,22 @@ impl Daemon {
         let began = Instant::now();
         let mut admin = self.admin();
         let cache = cache_of(&mut admin)?;
-        let number = device_of(cache, Some(path))?;
+        // One that is out is not needed for that, nor looked at.
+        let lost = cache.lost_device_on(path);
+        let number = lost.map_or_else(|| device_of(cache, Some(path)), Ok)?;
         let superblock = cache.superblock();
         let before_bytes = space_bytes(superblock);
-        if superblock.devices.len() == 1 {
+        let in_use = cache.storage.device_numbers().len();
+        if lost.is_none() && in_use == 1 {
             refuse!(
                 "{} is the only device of the cache; add another first, or stop serving with a cache",
+                path.display()
+            );
+        }
+        if lost.is_none() && in_use == 2 && superblock.copies > 1 {
+            refuse!(
+                "without {0} dirty data would be on one device: put another in its place with `forebay cache replace {0} NEW`, \
+                 or `forebay set copies 1` first",
                 path.display()
             );
         }
@@ -140,13 +161,18 @@ impl Daemon {
             refuse!(
                 "without {} the cache would be too small: {} remain, and it needs {}",
                 path.display(),
-                size(space_bytes(superblock) - space_of(superblock, segments_in(&gone))),
+                size(
+                    space_bytes(superblock)
+                        .saturating_sub(space_of(superblock, segments_in(&gone)))
+                ),
                 size(space_of(superblock, MIN_SEGMENTS)),
             );
         }
         drop(admin);
         self.shrink(gone, tell)?;
-        self.close(number)?;
+        if lost.is_none() {
+            self.close(number)?;
+        }
         self.change_planned_devices(|devices| devices.retain(|known| !is_same(known, path)));
         self.resized(number, before_bytes, began)
     }
@@ -224,21 +250,51 @@ fn is_same(one: &Path, other: &Path) -> bool {
 /// The number of the device that is meant; without a path the only one.
 fn device_of(cache: &CacheSide, path: Option<&Path>) -> Result<u8> {
     let Some(path) = path else {
-        let [only] = cache.superblock().devices.as_slice() else {
+        let [only] = cache.storage.device_numbers()[..] else {
             wrong_usage!(
                 "the cache has several devices; say which with --device: {}",
                 cache_storage::names(&cache.storage)
             )
         };
-        return Ok(only.number);
+        return Ok(only);
     };
     match cache.device_on(&Identity::of(path)) {
         Some(number) => Ok(number),
         None => wrong_usage!(
             "{} is no device of the cache; it has {}",
             path.display(),
-            cache_storage::names(&cache.storage)
+            cache.names_with_lost()
         ),
+    }
+}
+
+impl CacheSide {
+    /// The number of the device on this path if the cache goes on without it. Of one that nobody
+    /// knows the path of, any that is none of the others.
+    fn lost_device_on(&self, path: &Path) -> Option<u8> {
+        let wanted = Identity::of(path);
+        let is_it = |known: &Path| known == path || Identity::of(known) == wanted;
+        let mut lost = self.lost.iter();
+        if let Some(found) = lost.find(|lost| lost.path.as_deref().is_some_and(is_it)) {
+            return Some(found.number);
+        }
+        if self.device_on(&wanted).is_some() {
+            return None;
+        }
+        let mut unknown = self.lost.iter().filter(|lost| lost.path.is_none());
+        match (unknown.next(), unknown.next()) {
+            (Some(only), None) => Some(only.number),
+            _ => None,
+        }
+    }
+
+    fn names_with_lost(&self) -> String {
+        let names = cache_storage::names(&self.storage);
+        if self.lost.is_empty() {
+            return names;
+        }
+        let lost: Vec<String> = self.lost.iter().map(LostDevice::in_words).collect();
+        format!("{names}, and goes on without {}", lost.join(", "))
     }
 }
 
@@ -255,9 +311,14 @@ fn segments_in(ids: &[Range<u32>]) -> u32 {
     ids.iter().map(|ids| ids.end - ids.start).sum()
 }
 
-/// Bytes of all segments.
+/// Bytes of all segments, but for those on devices that the cache goes on without.
 fn space_bytes(superblock: &Superblock) -> u64 {
-    space_of(superblock, superblock.extents.segments())
+    let geometry = &superblock.geometry;
+    let extents = superblock.extents.iter();
+    let in_use = extents.filter(|extent| superblock.has_device(extent.device));
+    in_use
+        .map(|extent| extent.end_bytes(geometry) - extent.start_bytes)
+        .sum()
 }
 
 /// Bytes of so many segments of each shard.

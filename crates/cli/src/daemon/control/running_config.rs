@@ -14,7 +14,7 @@ use crate::device::image_format::OriginFormat;
 use crate::lock::lock;
 use crate::network::http::HttpPlan;
 use crate::network::nbd::Address;
-use crate::settings::{self, OwnSettings};
+use crate::settings::{self, ON_DEGRADED, OnDegraded, OwnSettings};
 use crate::units;
 
 impl Daemon {
@@ -66,7 +66,19 @@ fn table(plan: &Plan, admin: &Admin) -> Result<Table> {
             1 => paths.remove(0).into(),
             _ => paths.into(),
         };
-        sections.insert("cache".to_owned(), section([("device", Some(device))]));
+        let copies = cache.superblock().copies;
+        let copies = (copies > 1).then(|| i64::from(copies).into());
+        let on_degraded = cache.on_degraded;
+        let is_default = on_degraded == OnDegraded::default();
+        let keys = section([
+            ("device", Some(device)),
+            ("copies", copies),
+            (
+                ON_DEGRADED,
+                (!is_default).then(|| on_degraded.name().into()),
+            ),
+        ]);
+        sections.insert("cache".to_owned(), keys);
     }
     put(&mut sections, "nbd", nbd(plan)?);
     let enabled = plan.ublk.then(|| true.into());

@@ -8,6 +8,7 @@ use super::who::Who;
 use crate::daemon::state::{Admin, Daemon};
 use crate::failure::{Usage, wrong_usage};
 use crate::settings::Difference;
+use crate::settings::{COPIES, ON_DEGRADED, OnDegraded};
 use crate::{profiles, settings};
 
 impl Daemon {
@@ -17,6 +18,14 @@ impl Daemon {
         let mut answer = json!({ "key": key, "value": value });
         if key.contains('.') {
             self.set_foreign(key, value, who, &mut answer)?;
+        } else if key == COPIES {
+            let copies = settings::copies(value).map_err(Usage)?;
+            self.set_copies(copies, who)?;
+            answer["in_force"] = copies.to_string().into();
+        } else if key == ON_DEGRADED {
+            let word: OnDegraded = value.parse().map_err(Usage)?;
+            self.set_on_degraded(word, who)?;
+            answer["in_force"] = word.name().into();
         } else {
             let mut admin = self.admin();
             let mut changed = admin.settings.clone();
@@ -30,8 +39,28 @@ impl Daemon {
 
     /// The settings in force, or one of them, in words.
     pub(in crate::daemon) fn get(&self, key: Option<&str>) -> Result<Value> {
-        let shown = settings::shown_as_json(&self.admin().settings, key).map_err(Usage)?;
+        let of_cache = self.shown_of_cache();
+        if let Some((name, value)) = of_cache.iter().find(|(name, _)| Some(*name) == key) {
+            return Ok(json!({ "settings": { *name: value } }));
+        }
+        let mut shown = settings::shown_as_json(&self.admin().settings, key).map_err(Usage)?;
+        if key.is_none() {
+            let of_cache = of_cache.into_iter();
+            shown.extend(of_cache.map(|(name, value)| (name.to_owned(), value.into())));
+        }
         Ok(json!({ "settings": shown }))
+    }
+
+    /// Settings that are the cache's and not an engine's.
+    fn shown_of_cache(&self) -> Vec<(&'static str, String)> {
+        let admin = self.admin();
+        let Some(cache) = &admin.cache else {
+            return Vec::new();
+        };
+        vec![
+            (COPIES, cache.superblock().copies.to_string()),
+            (ON_DEGRADED, cache.on_degraded.name().to_owned()),
+        ]
     }
 
     fn set_foreign(&self, key: &str, value: &str, who: &Who, answer: &mut Value) -> Result<()> {

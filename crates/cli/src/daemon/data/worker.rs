@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use forebay_cache::{Answer, ControlFlush, Host, Instruction, Order, Shard, Shared};
+use forebay_cache::{Answer, ControlFlush, Host, Instruction, LossReport, Order, Shard, Shared};
 use forebay_engine::{
     Commit, Device, DeviceError, Engine, Geometry, Nanos, Settings, Slots, Stats, VolumeSlot,
 };
@@ -64,6 +64,7 @@ pub(in crate::daemon) struct Worker {
     pub(in crate::daemon) inlet: Arena,
     inbox: Receiver<Message>,
     notices: Sender<Notice>,
+    losses: Sender<LossReport>,
     pub(in crate::daemon) peers: Vec<Link>,
     /// This thread's part of the cache.
     pub(in crate::daemon) host: Host<InFlight>,
@@ -111,6 +112,7 @@ pub(in crate::daemon) struct WorkerParts {
     pub(in crate::daemon) inlet: Arena,
     pub(in crate::daemon) inbox: Receiver<Message>,
     pub(in crate::daemon) notices: Sender<Notice>,
+    pub(in crate::daemon) losses: Sender<LossReport>,
     /// Which worker has each shard.
     pub(in crate::daemon) owners: Vec<u16>,
     pub(in crate::daemon) workers: u16,
@@ -135,6 +137,7 @@ impl Worker {
             inlet: parts.inlet,
             inbox: parts.inbox,
             notices: parts.notices,
+            losses: parts.losses,
             peers: Vec::new(),
             host,
             cache_devices: Vec::new(),
@@ -455,6 +458,7 @@ impl Worker {
             }
         }
         self.report_failure();
+        self.report_losses();
         self.answer_control();
         Ok(())
     }
@@ -622,6 +626,19 @@ impl Worker {
         self.adaptive_polling.heed(&times);
         if self.index == 0 {
             seldom::catch_up();
+        }
+    }
+
+    /// It is on record that the cache goes on without a device, or could not be put there.
+    pub(in crate::daemon) fn loss_recorded(&mut self, device: u8, well: bool) {
+        let memory = &mut self.arena;
+        self.host.loss_recorded(self.now, device, well, memory);
+    }
+
+    fn report_losses(&mut self) {
+        while let Some(report) = self.host.next_loss() {
+            // Without a daemon to put it on record the ends of writes stay held.
+            let _ = self.losses.send(report);
         }
     }
 

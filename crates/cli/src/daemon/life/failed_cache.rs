@@ -35,7 +35,7 @@ impl Daemon {
     }
 
     /// Says what is left in a cache that failed, and what to do; `None` of one that is not.
-    pub(super) fn after_failure(&self) -> Option<String> {
+    pub(in crate::daemon) fn after_failure(&self) -> Option<String> {
         {
             let record = lock(&self.failure_record);
             record.was_told.then_some(())?;

@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use forebay_engine::{BlockKey, Superblock, VolumeConfig};
+use forebay_engine::{BlockKey, Storage, Superblock, VolumeConfig};
 use forebay_io::{BlockingStorage, Emulation};
 
-use crate::config::{Plan, VolumePlan};
+use super::lost_devices::{LostDevice, needs_two, witness_of};
+use crate::config::{CachePlan, Plan, VolumePlan};
 use crate::daemon::data::served::TimedDevice;
-use crate::device::attach::{self, AttachedCache, Origin, Surroundings};
-use crate::device::cache_storage;
-use crate::failure::Usage;
+use crate::device::attach::{self, Accepted, AttachedCache, Origin, Surroundings};
+use crate::device::cache_storage::{self, CacheStorage};
+use crate::device::present::{Present, path_of};
+use crate::failure::{Usage, wrong_usage};
 use crate::profiles;
 use crate::units;
 
@@ -173,7 +175,7 @@ pub(super) fn open_cache(
         origins.check_new(None)?;
         return Ok(None);
     };
-    let (storage, superblock, note) = if saves {
+    let (present, note) = if saves {
         attach::open_to_save(&wanted.devices, surroundings)?
     } else {
         let mut check = || {
@@ -181,15 +183,43 @@ pub(super) fn open_cache(
             origins.check_new(None)
         };
         let may_create = wanted.create.then_some(&mut check as &mut dyn FnMut() -> _);
-        let (storage, superblock) = attach::open_cache(&wanted.devices, may_create, surroundings)?;
-        (storage, superblock, None)
+        let without = wanted.without_missing;
+        let present = attach::open_present(&wanted.devices, may_create, surroundings, without)?;
+        (present, None)
     };
+    let Present {
+        storage,
+        superblock,
+        left_out,
+        may_lack,
+        witness,
+    } = present;
+    check_copies(wanted, &superblock, &storage)?;
     let unsaved = note
         .as_ref()
         .map(|note| attach::unsaved_blocks(&superblock, note));
     origins.check(&superblock, plan, saves)?;
     origins.check_new(Some(&superblock))?;
-    let mut attached = attach::attach(storage, &superblock, false, &plan.settings, note.as_ref())?;
+    let accepted = Accepted {
+        damage: false,
+        lack: may_lack,
+    };
+    let mut attached = attach::attach(
+        storage,
+        &superblock,
+        accepted,
+        &plan.settings,
+        note.as_ref(),
+    )?;
+    let was_in_use = |number: u8| superblock.has_device(number);
+    let lost = attached.superblock.devices.iter().filter(|on| on.out);
+    let lost: Vec<LostDevice> = lost
+        .map(|on| LostDevice {
+            number: on.number,
+            path: path_of(&left_out, witness.as_ref(), on).map(Path::to_owned),
+            lately: was_in_use(on.number),
+        })
+        .collect();
     let report = &attached.report;
     tracing::info!(
         "cache {} attached: {} blocks cached, {} dirty, {} read to recover",
@@ -213,6 +243,7 @@ pub(super) fn open_cache(
         .superblock
         .write(&mut attached.storage)
         .with_context(|| format!("cannot write the superblock of the cache on {names}"))?;
+    write_witness(&attached, &lost, surroundings)?;
     let timed = |(number, storage): (u8, &BlockingStorage)| {
         let device = Arc::clone(storage.device());
         let emulate = wanted.emulate.as_ref();
@@ -226,7 +257,39 @@ pub(super) fn open_cache(
         configs,
         kept,
         devices,
+        lost,
     }))
+}
+
+/// Refuses two copies of dirty data in a cache that has one device.
+fn check_copies(wanted: &CachePlan, superblock: &Superblock, storage: &CacheStorage) -> Result<()> {
+    let is_new = wanted.copies == Some(2) && superblock.copies < 2;
+    if is_new && storage.device_numbers().len() < 2 {
+        wrong_usage!("{}", needs_two(&cache_storage::names(storage)));
+    }
+    Ok(())
+}
+
+/// Puts on record, before anything is served, which devices the cache has now.
+fn write_witness(
+    attached: &AttachedCache,
+    lost: &[LostDevice],
+    surroundings: &Surroundings,
+) -> Result<()> {
+    let superblock = &attached.superblock;
+    if superblock.membership == 0 {
+        return Ok(());
+    }
+    let witness = witness_of(superblock, &attached.storage, lost);
+    let state = &surroundings.state;
+    let written = state.write_witness(superblock.id, &witness);
+    // An older one is never wrong, but for the devices of which it does not know that they are out.
+    if state.keeps_witness_at_start() || lost.iter().any(|lost| lost.lately) {
+        return written.context(
+            "it cannot be put on record which devices the cache has, so that one that was left behind would be believed",
+        );
+    }
+    Ok(())
 }
 
 /// The cache of a plan, recovered.
@@ -239,4 +302,6 @@ pub(super) struct OpenCache {
     /// Of each volume that is away the same, if the cache holds data of it.
     pub(super) kept: Vec<Option<(u32, VolumeConfig)>>,
     pub(super) devices: Vec<(u8, TimedDevice)>,
+    /// Devices that the cache goes on without.
+    pub(super) lost: Vec<LostDevice>,
 }

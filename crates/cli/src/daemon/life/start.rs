@@ -13,8 +13,8 @@ use signal_hook::iterator::Signals;
 
 use super::abandonment::FailureRecord;
 use super::opening::{open_cache, open_origins};
-use super::threads::{Started, clients_of_each, start_workers};
-use super::{shutdown, watchdog};
+use super::threads::{Started, Told, clients_of_each, start_workers};
+use super::{lost_devices, shutdown, watchdog};
 use crate::config::Plan;
 use crate::daemon::control::{answer, away, socket};
 use crate::daemon::data::entrance::{Entrance, EntranceParts};
@@ -184,6 +184,12 @@ fn start_serving(plan: Plan, saves: bool) -> Result<Serving> {
     let cache = open_cache(&plan, saves, &mut origins, &surroundings)?;
     let clock = Clock(Instant::now());
     let failing = Arc::new(Failing::default());
+    let (losses, of_losses) = channel();
+    let told = Told {
+        notices: &notices,
+        losses: &losses,
+        failing: &failing,
+    };
     let Started {
         links,
         threads,
@@ -192,7 +198,7 @@ fn start_serving(plan: Plan, saves: bool) -> Result<Serving> {
         away,
         limits,
         exports,
-    } = start_workers(&plan, cache, &origins, clock, &notices, &failing)?;
+    } = start_workers(&plan, cache, &origins, clock, told)?;
     let listening: Vec<Listening> = listeners
         .iter()
         .map(|listener| listener.listening(&plan.tls))
@@ -251,6 +257,13 @@ fn start_serving(plan: Plan, saves: bool) -> Result<Serving> {
         plan: Mutex::new(plan),
         origin_look: Mutex::new(()),
     });
+    drop(losses);
+    lost_devices::watch(&daemon, of_losses)?;
+    daemon.note_lost_at_start();
+    if let Err(error) = daemon.copies_as_planned() {
+        let _ = shutdown::stop(&daemon, &to_main, threads, Devices::KeepUsed);
+        return Err(error);
+    }
     advice::start(&daemon)?;
     socket::start(Arc::clone(&daemon), control)?;
     guard.0 = None;

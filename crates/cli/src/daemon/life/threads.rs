@@ -7,13 +7,14 @@ use std::thread::JoinHandle;
 
 use anyhow::Result;
 use forebay_cache::control::Control;
-use forebay_cache::{Instruction, Plain, Shard, Shared};
+use forebay_cache::{Instruction, LossReport, Plain, Shard, Shared};
 use forebay_engine::{
     BlockKey, Engine, Geometry, Recovered, Settings, Superblock, VolumeConfig, VolumeSlot,
 };
 use forebay_frontend::nbd::Limits;
 use forebay_io::{Arena, Emulation, Pool};
 
+use super::lost_devices::LostDevice;
 use super::opening::{OpenCache, Origins};
 use crate::config::{LEAST_MEMORY_BYTES, Plan, VolumePlan};
 use crate::daemon::data::client::INLET_BYTES;
@@ -30,6 +31,7 @@ use crate::device::network;
 use crate::device::shared_memory::ShardMemory;
 use crate::failure::{self, wrong_usage};
 use crate::report::status::Recovery;
+use crate::settings::OnDegraded;
 use crate::thread;
 
 /// The most clients of all threads, if those are few.
@@ -51,6 +53,8 @@ struct Share {
     parts: WorkerParts,
     shards: Vec<(u16, Option<(Recovered, ShardMemory)>)>,
     cache: Vec<(u8, TimedDevice)>,
+    /// Of a cache that keeps two copies of dirty data, or did: a bit for each device that is out.
+    lost: Option<u16>,
     unsaved: Option<Vec<Range<BlockKey>>>,
     settings: Settings,
     boot_id: [u8; 16],
@@ -58,6 +62,15 @@ struct Share {
     sender: Sender<Message>,
     /// The thread will serve block devices.
     storage: bool,
+}
+
+/// Receivers of what the threads have to tell.
+#[derive(Clone, Copy)]
+pub(super) struct Told<'a> {
+    pub(super) notices: &'a Sender<Notice>,
+    /// Of devices that are being lost.
+    pub(super) losses: &'a Sender<LossReport>,
+    pub(super) failing: &'a Arc<Failing>,
 }
 
 /// Division of the data path.
@@ -93,17 +106,20 @@ struct CachePart {
     storage: CacheStorage,
     emulated: bool,
     recovery: Recovery,
+    lost: Vec<LostDevice>,
 }
 
 impl CachePart {
     /// `link` is of a worker, which flushes the devices for whoever writes superblocks.
-    fn side(self, link: Link) -> CacheSide {
+    fn side(self, link: Link, on_degraded: OnDegraded) -> CacheSide {
         CacheSide {
             control: Control::new(self.superblock),
             storage: self.storage,
             link,
             emulated: self.emulated,
             recovery: self.recovery,
+            lost: self.lost,
+            on_degraded,
         }
     }
 }
@@ -114,18 +130,11 @@ pub(super) fn start_workers(
     cache: Option<OpenCache>,
     origins: &Origins,
     clock: Clock,
-    notices: &Sender<Notice>,
-    failing: &Arc<Failing>,
+    told: Told<'_>,
 ) -> Result<Started> {
     let shape = Shape::of(plan, cache.as_ref())?;
     let (started, all_started) = channel();
-    let mut shares = shares(
-        plan,
-        cache.as_ref(),
-        shape,
-        (clock, notices, failing),
-        started,
-    )?;
+    let mut shares = shares(plan, cache.as_ref(), shape, (clock, told), started)?;
     let plain = |(origin, _): &(Origin, VolumePlan)| (0, plain_config(origin.size_bytes()));
     let (cache, configs, kept) = match cache {
         Some(cache) => deal(cache, &mut shares),
@@ -146,7 +155,9 @@ pub(super) fn start_workers(
         let peers = links.clone();
         link.call(move |worker| worker.peers = peers)?;
     }
-    let mut cache = cache.map(|cache| cache.side(links[0].clone()));
+    let planned = plan.cache.as_ref();
+    let on_degraded = planned.map_or_else(OnDegraded::default, |cache| cache.on_degraded);
+    let mut cache = cache.map(|cache| cache.side(links[0].clone(), on_degraded));
     let exports = Arc::new(Exports::default());
     let mut volumes = Vec::new();
     for ((origin, planned), (id, config)) in origins.there.iter().zip(configs) {
@@ -211,7 +222,7 @@ fn shares(
     plan: &Plan,
     cache: Option<&OpenCache>,
     shape: Shape,
-    (clock, notices, failing): (Clock, &Sender<Notice>, &Arc<Failing>),
+    (clock, told): (Clock, Told<'_>),
     started: Sender<Result<(usize, Link)>>,
 ) -> Result<Vec<Share>> {
     let Shape {
@@ -225,6 +236,11 @@ fn shares(
         None => vec![worker as u16],
     };
     let shared = Arc::new(Shared::default());
+    let Told {
+        notices,
+        losses,
+        failing,
+    } = told;
     let failing = Arc::clone(failing);
     let arenas = divide_memory(plan.memory_bytes, threads)?;
     let share = |(index, (arena, inlet))| {
@@ -237,6 +253,7 @@ fn shares(
                 inlet,
                 inbox,
                 notices: notices.clone(),
+                losses: losses.clone(),
                 owners: owners(index),
                 workers: threads as u16,
                 shared: Arc::clone(&shared),
@@ -245,6 +262,7 @@ fn shares(
             },
             shards: cache.is_none().then_some((0, None)).into_iter().collect(),
             cache: cache.map_or_else(Vec::new, |cache| cache.devices.clone()),
+            lost: cache.and_then(lost_mask),
             unsaved: cache.and_then(|cache| cache.unsaved.clone()),
             settings: plan.settings.clone(),
             boot_id: attach::boot_id()?,
@@ -256,6 +274,13 @@ fn shares(
     arenas.into_iter().enumerate().map(share).collect()
 }
 
+fn lost_mask(cache: &OpenCache) -> Option<u16> {
+    let superblock = &cache.attached.superblock;
+    let lost = superblock.devices.iter().filter(|on| on.out);
+    let mask = lost.fold(0, |mask, on| mask | 1 << on.number);
+    (superblock.membership > 0).then_some(mask)
+}
+
 /// Gives each thread its shards of the cache. Also says how each volume is served, and how those
 /// would be that are away.
 fn deal(cache: OpenCache, shares: &mut [Share]) -> Dealt {
@@ -264,6 +289,7 @@ fn deal(cache: OpenCache, shares: &mut [Share]) -> Dealt {
         configs,
         kept,
         devices,
+        lost,
         ..
     } = cache;
     let shards = attached.shards.into_iter().zip(attached.memory);
@@ -276,6 +302,7 @@ fn deal(cache: OpenCache, shares: &mut [Share]) -> Dealt {
         storage: attached.storage,
         emulated: devices.iter().any(|(_, device)| device.emulation.is_some()),
         recovery: Recovery::of(&attached.report),
+        lost,
     };
     (Some(part), configs, kept)
 }
@@ -313,6 +340,7 @@ fn run_worker(share: Share) {
         parts,
         shards,
         cache,
+        lost,
         unsaved,
         settings,
         boot_id,
@@ -335,6 +363,9 @@ fn run_worker(share: Share) {
     worker.set_polling(settings.polling_percent);
     for (number, _) in &cache {
         worker.host.add_cache_device(*number);
+    }
+    if let Some(lost) = lost {
+        worker.host.keep_two(lost);
     }
     for (number, cached) in shards {
         let shard = match cached {

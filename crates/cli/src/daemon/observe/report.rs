@@ -9,6 +9,7 @@ use super::shortened;
 use crate::daemon::control::block_devices::whole_blocks_bytes;
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
+use crate::daemon::life::lost_devices::LostDevice;
 use crate::daemon::state::{AwayVolume, CacheSide, Daemon};
 use crate::device::cache_storage;
 use crate::report::device_speed::{self, DeviceSpeed};
@@ -36,6 +37,8 @@ struct Part {
     cached_blocks: u64,
     capacity_blocks: u64,
     unstored_blocks: u64,
+    exposed_blocks: u64,
+    is_copying: bool,
     clients: usize,
     variants: Vec<&'static str>,
     failure: Option<&'static str>,
@@ -55,6 +58,8 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
         cached_blocks: 0,
         capacity_blocks: 0,
         unstored_blocks: 0,
+        exposed_blocks: 0,
+        is_copying: false,
         clients: worker.client_count(),
         variants: Vec::new(),
         failure: None,
@@ -66,6 +71,8 @@ fn part_of(worker: &mut Worker, slots: &[VolumeSlot]) -> Part {
         part.capacity_blocks += capacity;
         part.cache_times.push(engine.cache_times());
         part.unstored_blocks += engine.buffer_stuck_blocks();
+        part.exposed_blocks += engine.exposed_blocks();
+        part.is_copying |= engine.is_mirroring();
         part.variants.extend(engine.variant());
         part.failure = part.failure.or(engine.failure());
         for &slot in slots {
@@ -238,6 +245,10 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
             .sum::<u64>()
             * block_bytes,
         unstored_bytes: parts.iter().map(|part| part.unstored_blocks).sum::<u64>() * block_bytes,
+        copies: cache.superblock().copies,
+        exposed_bytes: parts.iter().map(|part| part.exposed_blocks).sum::<u64>() * block_bytes,
+        is_copying: parts.iter().any(|part| part.is_copying),
+        lost: cache.lost.iter().map(LostDevice::status).collect(),
         variants: count(parts.iter().flat_map(|part| &part.variants)),
         speed: device_speed::of_shards(parts.iter().flat_map(|part| &part.cache_times)),
         failure: parts

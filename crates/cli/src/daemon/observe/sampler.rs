@@ -10,7 +10,8 @@ use super::history::sample;
 use super::hook::Phase;
 use super::report;
 use crate::daemon::state::Daemon;
-use crate::report::status::{Lately, Status, Times};
+use crate::report::copies::Copies;
+use crate::report::status::{CacheStatus, Lately, Status, Times};
 use crate::report::trouble::{self, Trouble};
 use crate::thread;
 
@@ -55,7 +56,11 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
                 .as_ref()
                 .map_or(&[][..], |(earlier, _)| &earlier.trouble);
             note_troubles(&daemon, earlier, &status.trouble);
+            if daemon.heed_degraded(&status).is_err() {
+                return;
+            }
             if let Some((earlier, earlier_times)) = &before {
+                note_whole(&daemon, earlier, &status);
                 let counters = Lately::whole(&status);
                 let sample = sample((earlier, earlier_times), (&status, &times));
                 daemon.history.push(sample, counters);
@@ -65,6 +70,17 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// All dirty data is on two devices, where some was not.
+fn note_whole(daemon: &Daemon, before: &Status, now: &Status) {
+    let copies = |status: &Status| status.cache.as_ref().map(CacheStatus::copies);
+    let was_exposed = matches!(copies(before), Some(Copies::Alone | Copies::Copying));
+    if was_exposed && copies(now) == Some(Copies::Two) {
+        let said = "all dirty data is on two devices: any one of them may die now";
+        tracing::info!("{said}");
+        daemon.events.note("copies-whole", said);
+    }
 }
 
 /// Trouble that comes and goes is an event.

@@ -33,6 +33,12 @@ impl Status {
                 cache.device, cache.id, cache.epoch, cache.shards
             )?;
             writeln!(out, "  {}", cache.occupancy())?;
+            if let Some(may_die) = cache.may_die() {
+                writeln!(out, "  {may_die}")?;
+            }
+            if let Some(lost) = cache.lost_in_words() {
+                writeln!(out, "  LOST: {lost}")?;
+            }
             if let Some(replacement) = cache.replacement() {
                 writeln!(out, "  {replacement}")?;
             }

@@ -216,6 +216,11 @@ function drawStatus(status) {
     tiles.push(
       tile("cached", "Cached", bytes(cache.cached_bytes), `of ${bytes(cache.capacity_bytes)}`),
       tile("dirty", "Dirty", bytes(cache.dirty_bytes), `${rate(latest("written_back_bytes_per_second"))} written back`));
+    if (cache.copies > 1) {
+      const copying = cache.exposed_bytes > 0 || cache.is_copying;
+      const said = cache.devices.length < 2 ? "no device may die" : copying ? `${bytes(cache.exposed_bytes)} on one device` : "any one device may die";
+      tiles.push(tile("copies", "Copies of dirty data", cache.devices.length < 2 ? "1 of 2" : "2", said));
+    }
   }
   const origin = past.origin_read_bytes + past.origin_written_bytes;
   const ssd = past.cache_read_bytes + past.cache_data_written_bytes + past.cache_metadata_written_bytes;
