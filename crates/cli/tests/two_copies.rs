@@ -440,6 +440,31 @@ fn volumes_write_through_while_one_device_is_left_if_that_is_wanted() {
     );
 }
 
+/// A device whose data may be on it alone is not left behind: the cache fails, and says what is lost.
+#[test]
+fn a_device_that_has_dirty_data_alone_takes_the_cache_with_it() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let daemon = with_dirty_data(&mut world);
+    daemon.command(&world.scratch, &["set", "copies", "1"]);
+    let mut client = world.client();
+    world.write(&mut client, 300);
+    world.model.finish(&mut client);
+    world.break_device("two", &[Operation::Write, Operation::Flush]);
+    client.begin_flush().unwrap();
+    until("the cache to fail", || {
+        daemon.log().contains("the cache failed")
+    });
+    assert!(
+        daemon.log().contains("may be on it alone"),
+        "{}",
+        daemon.log()
+    );
+    let status = daemon.status(&world.scratch);
+    assert_eq!(status["cache"]["lost"], serde_json::json!([]), "{status}");
+}
+
 /// A device that dies between two daemons is found at the start.
 fn a_start_finds_a_device_dead(operations: &[Operation]) {
     let Some(mut world) = World::new() else {

@@ -7,7 +7,7 @@ use forebay_engine::{Mode, Storage, VolumeSlot};
 use super::commands::{Hooks, cache_of};
 use super::who::Who;
 use crate::daemon::life::lost_devices::{LostDevice, needs_two};
-use crate::daemon::state::Daemon;
+use crate::daemon::state::{CacheSide, Daemon};
 use crate::device::cache_storage;
 use crate::failure::wrong_usage;
 use crate::lock::lock;
@@ -49,11 +49,22 @@ impl Daemon {
             wrong_usage!("{}", needs_two(&cache_storage::names(&cache.storage)));
         }
         drop(admin);
-        self.carry_out_begun(None, |control| control.begin_copies(copies), Hooks::quiet())?;
+        self.note_sole();
+        let done =
+            self.carry_out_begun(None, |control| control.begin_copies(copies), Hooks::quiet());
+        // Threads begin to copy only now.
+        self.note_sole();
+        done?;
         tracing::info!("copies is now {copies}, was {before}: by {who}");
         let said = format!("copies is now {copies}, was {before}");
         self.events.note("settings", said);
         Ok(true)
+    }
+
+    fn note_sole(&self) {
+        if let Some(cache) = &mut self.admin().cache {
+            cache.note_sole();
+        }
     }
 
     /// Sets the conduct of volumes in write-back while there is one device for dirty data that is to
@@ -92,7 +103,9 @@ impl Daemon {
                 continue;
             }
             let instruction = Instruction::SetMode(slot, wanted);
-            self.each_worker(move |worker| drop(worker.host.instruct(&instruction)))?;
+            self.each_worker(move |worker| {
+                worker.host.instruct(&instruction);
+            })?;
             let said = format!(
                 "volume {} is now in mode {}, while {}",
                 volume.name,
@@ -153,8 +166,22 @@ impl Daemon {
         }
     }
 
+    /// Looks whether dirty data is on one device alone, and remembers if none is: any one device may
+    /// be lost then.
+    pub(in crate::daemon) fn look_at_copies(&self) -> Result<Exposed> {
+        let notes = self.admin().cache.as_ref().map(CacheSide::sole_notes);
+        let exposed = self.exposed()?;
+        if let (Some(notes), Some(cache)) = (notes, &mut self.admin().cache) {
+            let keeps_two = cache.superblock().keeps_two();
+            if exposed.is_none() && keeps_two {
+                cache.is_whole(notes);
+            }
+        }
+        Ok(exposed)
+    }
+
     /// Dirty data that is on one device alone, where it is to be on two.
-    pub(in crate::daemon) fn exposed(&self) -> Result<Exposed> {
+    fn exposed(&self) -> Result<Exposed> {
         let block_bytes = self.admin().block_bytes();
         let mut all = Exposed::default();
         for link in &self.links {

@@ -44,7 +44,7 @@ impl Daemon {
         let began = Instant::now();
         let mut most = 0;
         loop {
-            let exposed = self.exposed()?;
+            let exposed = self.look_at_copies()?;
             if exposed.is_none() {
                 return Ok(());
             }

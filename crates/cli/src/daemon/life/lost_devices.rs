@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use forebay_cache::control::Change;
 use forebay_cache::{Loss, LossReport, LossReports};
-use forebay_engine::{Superblock, SuperblockError};
+use forebay_engine::Superblock;
 
 use crate::daemon::control::served_storage::ServedStorage;
 use crate::daemon::state::{Admin, CacheSide, Daemon};
@@ -87,7 +87,7 @@ pub(super) fn watch(daemon: &Arc<Daemon>, reports: Receiver<LossReport>) -> Resu
         // The daemon's threads hold the senders.
         while let Ok(report) = reports.recv() {
             if let Some(loss) = known.take(report) {
-                daemon.put_losses_on_record(loss, &reports, &mut known);
+                daemon.put_loss_on_record(&loss);
             }
         }
     })?;
@@ -95,45 +95,54 @@ pub(super) fn watch(daemon: &Arc<Daemon>, reports: Receiver<LossReport>) -> Resu
 }
 
 impl Daemon {
-    /// Puts on record that a device is lost, and others that are lost meanwhile.
-    fn put_losses_on_record(
-        &self,
-        loss: Loss,
-        reports: &Receiver<LossReport>,
-        known: &mut LossReports,
-    ) {
+    fn put_loss_on_record(&self, loss: &Loss) {
         let began = Instant::now();
-        let mut losses = vec![loss];
+        let well = self.may_lose(loss.device) && self.write_loss(loss);
+        let number = loss.device;
+        for link in &self.links {
+            if let Err(error) = link.call(move |worker| worker.loss_recorded(number, well)) {
+                tracing::error!("{error}");
+            }
+        }
+        if well {
+            if let Some(cache) = &mut self.admin().cache {
+                cache.note_sole();
+            }
+            self.say_lost(number, began);
+        }
+    }
+
+    /// Whether no dirty data is on this device alone. Else the cache fails: a start without the
+    /// device would not know what it lacks.
+    fn may_lose(&self, number: u8) -> bool {
+        let admin = self.admin();
+        let cache = admin.cache.as_ref();
+        let may =
+            cache.is_some_and(|cache| cache.superblock().copies > 1 && !cache.is_sole(number));
+        if !may {
+            tracing::error!(
+                "device number {number} of the cache failed, and dirty data may be on it alone: the cache cannot go on without it"
+            );
+        }
+        may
+    }
+
+    /// Puts a loss on record: on the other devices, then in the state directory.
+    fn write_loss(&self, loss: &Loss) -> bool {
         let mut result = Ok(());
         for _ in 0..ATTEMPTS {
-            let more = reports.try_iter().filter_map(|report| known.take(report));
-            losses.extend(more);
-            result = self.write_losses(&losses);
+            result = self.write_superblock_without(loss);
             if result.is_ok() {
-                break;
+                return self.witness_until_written();
             }
         }
-        let well = match &result {
-            Ok(()) => self.witness_until_written(),
-            Err(error) => {
-                tracing::error!(
-                    "that a device of the cache is lost cannot be written to the others: {}",
-                    describe(error)
-                );
-                false
-            }
-        };
-        for loss in &losses {
-            let number = loss.device;
-            for link in &self.links {
-                if let Err(error) = link.call(move |worker| worker.loss_recorded(number, well)) {
-                    tracing::error!("{error}");
-                }
-            }
-            if well {
-                self.say_lost(number, began);
-            }
+        if let Err(error) = result {
+            tracing::error!(
+                "that a device of the cache is lost cannot be written to the others: {}",
+                describe(&error)
+            );
         }
+        false
     }
 
     fn say_lost(&self, number: u8, began: Instant) {
@@ -149,27 +158,26 @@ impl Daemon {
         self.events.note("device-lost", said);
     }
 
-    /// Writes to the other devices that some are out. Under the lock that all who change the
+    /// Writes to the other devices that one is out. Under the lock that all who change the
     /// superblock take.
-    fn write_losses(&self, losses: &[Loss]) -> Result<()> {
+    fn write_superblock_without(&self, loss: &Loss) -> Result<()> {
         let mut admin = self.admin();
         let Some(cache) = &mut admin.cache else {
             return Ok(());
         };
-        for loss in losses {
-            // It is neither written nor flushed any more. Its threads have it until it is removed.
-            if let Some(storage) = cache.storage.remove(loss.device) {
-                cache.lost.push(LostDevice {
-                    number: loss.device,
-                    path: Some(storage.device().path().to_owned()),
-                    lately: true,
-                });
-            }
+        // It is neither written nor flushed any more. Its threads have it until it is removed.
+        if let Some(storage) = cache.storage.remove(loss.device) {
+            cache.lost.push(LostDevice {
+                number: loss.device,
+                path: Some(storage.device().path().to_owned()),
+                lately: true,
+            });
         }
+        cache.note_sole();
         let superblock = cache.control.take_superblock();
         let mut superblock = superblock.context("the superblock is being written")?;
-        let changed = changed(&superblock, losses);
-        let result = changed.and_then(|changed| {
+        let change = Change::LoseDevice(loss.device, loss.clean_from.clone());
+        let result = change.of(&superblock).and_then(|changed| {
             let mut storage = ServedStorage::new(&mut cache.storage, &cache.link);
             superblock.replace(changed, &mut storage)
         });
@@ -225,12 +233,36 @@ impl Daemon {
     }
 }
 
-/// The superblock without devices. One of them may be on record already.
-fn changed(superblock: &Superblock, losses: &[Loss]) -> Result<Superblock, SuperblockError> {
-    let mut changed = superblock.clone();
-    for loss in losses {
-        let change = Change::LoseDevice(loss.device, loss.clean_from.clone());
-        changed = change.of(&changed)?;
+/// Devices on each of which dirty data may be alone, as far as it is known: a bit for each number.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::daemon) struct Sole {
+    devices: u16,
+    /// Counts how often they were noted, so that an older look at the data does not take that back.
+    notes: u64,
+}
+
+impl CacheSide {
+    /// Dirty data may be on any of the devices alone from now on, until [`CacheSide::is_whole`].
+    pub(in crate::daemon) fn note_sole(&mut self) {
+        for (number, _) in self.storage.devices() {
+            self.sole.devices |= 1 << number;
+        }
+        self.sole.notes += 1;
     }
-    Ok(changed)
+
+    /// Returns the number of such notes, for a look at the data that begins now.
+    pub(in crate::daemon) fn sole_notes(&self) -> u64 {
+        self.sole.notes
+    }
+
+    /// A look at the data that began after so many notes found all of it on two devices.
+    pub(in crate::daemon) fn is_whole(&mut self, notes: u64) {
+        if self.sole.notes == notes {
+            self.sole.devices = 0;
+        }
+    }
+
+    fn is_sole(&self, number: u8) -> bool {
+        self.sole.devices & 1 << number != 0
+    }
 }
