@@ -110,7 +110,16 @@ impl World {
 
 /// A cache of two devices that keeps two copies, with dirty data.
 fn with_dirty_data(world: &mut World) -> Daemon {
-    let daemon = world.start(&["one", "two"], &["--create", "--copies", "2"]);
+    // On two threads, each of which reports the loss, or on one.
+    let daemon = if seed() % 2 == 1 {
+        forebay_ok(&world.scratch, &["create", "devices/one", "--shards", "2"]);
+        let daemon = world.start(&["one"], &[]);
+        daemon.command(&world.scratch, &["cache", "add", "devices/two"]);
+        daemon.stop();
+        world.start(&["one", "two"], &["--copies", "2"])
+    } else {
+        world.start(&["one", "two"], &["--create", "--copies", "2"])
+    };
     assert_eq!(copies(&daemon, &world.scratch), "2");
     let mut client = world.client();
     world.write(&mut client, 500);
