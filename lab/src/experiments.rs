@@ -122,6 +122,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..USUAL
     },
     Experiment {
+        name: "two-ssds",
+        summary: "dirty data on two SSDs, pulled in turns 100 times under verified load on ext4 and xfs, and power cuts meanwhile",
+        script: include_str!("../guest/experiments/two-ssds.sh"),
+        systems: "forebay-ublk",
+        ssd_mib: 512,
+        ssds: 2,
+        disks: (1, 4096),
+        cuts: 3,
+        ..USUAL
+    },
+    Experiment {
         name: "raid",
         summary: "random reads and writes of 64 KiB to 4 MiB on one disk and on RAID0 and RAID10 of four, with one SSD and four",
         script: include_str!("../guest/experiments/raid.sh"),

@@ -4,6 +4,7 @@
 #[path = "../../engine/tests/forged/structure.rs"]
 mod structure;
 
+use forebay_engine::format::Sequence;
 use forebay_engine::{CacheId, DeviceError, Geometry, Storage, Superblock, SuperblockError};
 use forebay_fuzz::mutate::{change_number, pick};
 use forebay_fuzz::{Counting, Outcome, SplitMix64, Surface, run};
@@ -70,7 +71,8 @@ impl Storage for Kept {
 }
 
 struct Forged {
-    /// Valid copies: of a new cache, of one with volumes, of one that grew, of one abandoned.
+    /// Valid copies: of a new cache, of one with volumes, of one that grew, of one abandoned, of one that
+    /// keeps dirty data on two devices and goes on without one, of one with 256 volumes.
     valid: Vec<Vec<u8>>,
     fields: Vec<Vec<Field>>,
     kept: Kept,
@@ -104,12 +106,18 @@ impl Forged {
         grown.decided_epoch = 8;
         let mut abandoned = grown.clone();
         abandoned.abandoned = true;
+        let mut lone = some.clone();
+        let second = lone.add_device(2 << 30).expect("there is room");
+        lone.grow(second, 2 << 30).expect("there is room");
+        lone.set_copies(2);
+        let clean_from = [0, 1, 2].map(|shard| (shard, Sequence::new(9, 1000)));
+        lone.lose_device(second, &clean_from);
         let mut full = blank.clone();
         for number in 0..256 {
             let added = full.add_volume(&number.to_string(), 1 << 20, 2);
             added.expect("there is room");
         }
-        let valid: Vec<Vec<u8>> = [blank, some, grown, abandoned, full]
+        let valid: Vec<Vec<u8>> = [blank, some, grown, abandoned, lone, full]
             .iter_mut()
             .map(encoded)
             .collect();
@@ -134,6 +142,9 @@ impl Forged {
         assert_eq!(read.volumes, taken.volumes, "volumes are kept");
         assert_eq!(read.extents, taken.extents, "extents are kept");
         assert_eq!(read.geometry, taken.geometry, "the geometry is kept");
+        assert_eq!(read.copies, taken.copies, "the copies are kept");
+        assert_eq!(read.membership, taken.membership, "the membership is kept");
+        assert_eq!(read.clean_from, taken.clean_from, "what counts is kept");
         self.written_back += 1;
     }
 }
@@ -167,7 +178,7 @@ impl Surface for Forged {
                     input[at..at + len].copy_from_slice(&other[at..at + len]);
                 }
                 2 => {
-                    let at = random.below(44 << 10) as usize;
+                    let at = random.below(50 << 10) as usize;
                     change_number(input, at, 1 << random.below(4), random);
                 }
                 _ => {
@@ -194,7 +205,9 @@ impl Surface for Forged {
                 if self.fed.is_multiple_of(WRITTEN_BACK) {
                     self.write_back(&taken);
                 }
-                if taken.abandoned {
+                if taken.devices.iter().any(|on| on.out) {
+                    Outcome::Accepted("a cache that goes on without a device")
+                } else if taken.abandoned {
                     Outcome::Accepted("a cache that failed")
                 } else if taken.volumes.is_empty() {
                     Outcome::Accepted("a cache without volumes")
@@ -209,6 +222,8 @@ impl Surface for Forged {
                 SuperblockError::Newer { .. } => "a newer version",
                 SuperblockError::Incomplete { .. } => "a device is missing",
                 SuperblockError::Stale { .. } => "an old copy",
+                SuperblockError::Out { .. } => "of a device that the cache goes on without",
+                SuperblockError::Split { .. } => "two devices that went on alone",
                 SuperblockError::Truncated { .. } => "larger than the device",
                 SuperblockError::Malformed(what) => what,
                 SuperblockError::Geometry(_) => "an impossible geometry",

@@ -34,6 +34,7 @@ impl Space {
         memory: &mut dyn Memory,
     ) -> Sequence {
         store.log.device_leaves(number);
+        store.forget_evicted_on_lost_devices();
         for stream in Stream::ALL {
             if let Some(open) = store.log.streams[stream as usize].open
                 && store.log.is_partly_lost(open)
@@ -83,6 +84,11 @@ impl Space {
         {
             store.fill_segment(now, open, memory);
         }
+        // Also where the stream has nothing that could be reclaimed.
+        if !has_single(store, below) {
+            self.mirror_below = None;
+            return;
+        }
         while store.log.free.len() > RECLAIM_RESERVE + 1 && self.can_reclaim(store, Stream::Write) {
             let oldest = self.oldest(store, Stream::Write).expect("there is one");
             if store.log.segments[oldest.0 as usize].generation >= below
@@ -121,6 +127,16 @@ fn forget_clean(store: &mut Store, id: SegmentId) {
 }
 
 impl Store {
+    /// Nobody reads an evicted block where it was, if its segment was free and is on a lost device.
+    pub(crate) fn forget_evicted_on_lost_devices(&mut self) {
+        for id in (0..self.log.segments.len() as u32).map(SegmentId) {
+            let segment = &self.log.segments[id.0 as usize];
+            if segment.lost && segment.state == SegmentState::Removed {
+                self.forget_evicted(id);
+            }
+        }
+    }
+
     /// The number of dirty blocks that are on one device, where they are to be on two.
     pub(crate) fn exposed_blocks(&self) -> u64 {
         if !self.log.has_two_copies() {

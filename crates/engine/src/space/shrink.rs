@@ -80,7 +80,10 @@ impl Space {
                     segment.state = SegmentState::Free;
                     store.log.free.push_back(id);
                 }
-                (false, SegmentState::Removed) => segment.state = SegmentState::Absent,
+                (false, SegmentState::Removed) => {
+                    assert!(!segment.evicted, "segment {} would be read once more", id.0);
+                    segment.state = SegmentState::Absent;
+                }
                 (false, SegmentState::Absent) | (true, _) => {}
                 (false, state) => assert!(
                     planted::is(Bug::RetiredEarly) || planted::is(Bug::RetiredOpened),
@@ -91,6 +94,7 @@ impl Space {
         }
         store.log.map = map;
         store.log.note_devices(superblock);
+        store.forget_evicted_on_lost_devices();
         store.log.pair_free();
         self.begin_mirroring(store);
         store.log.geometry.segments_per_shard = end as u32;

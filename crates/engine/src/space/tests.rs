@@ -118,6 +118,22 @@ fn clean_blocks_that_nobody_used_leave_the_oldest_segment_first() {
     );
 }
 
+/// Nobody reads an evicted block where it was once that is on a lost device.
+#[test]
+fn blocks_that_were_evicted_are_forgotten_with_their_device() {
+    let mut cleaner = Cleaner::new();
+    cleaner.fill(Stream::Probation, 0, 3);
+    cleaner.rig.store.log.free.ids.truncate(5);
+    cleaner.reclaim(200);
+    let evicted = cleaner.rig.store.evicted_slot(BlockKey(0));
+    assert!(evicted.is_some(), "its segment is free, and holds it still");
+    let Rig {
+        store, ram, now, ..
+    } = &mut cleaner.rig;
+    cleaner.space.device_leaves(store, *now, 0, false, ram);
+    assert_eq!(store.evicted_slot(BlockKey(0)), None);
+}
+
 #[test]
 fn a_segment_with_dirty_blocks_is_not_free_before_they_have_a_copy() {
     let mut cleaner = Cleaner::new();

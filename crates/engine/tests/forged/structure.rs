@@ -96,10 +96,11 @@ pub(crate) fn fields_of_summary() -> Vec<Field> {
 
 /// Fields of a copy of a superblock, with those of its first volumes, devices and extents.
 pub(crate) fn fields_of_superblock(copy: &[u8]) -> Vec<Field> {
-    /// Where the volumes and the table of devices and extents begin, and the bytes of a volume.
+    /// Where the volumes and the tables begin, and the bytes of a volume.
     const VOLUMES: usize = 88;
     const VOLUME: usize = 140;
     const TABLE: usize = 40 << 10;
+    const COPIES: usize = 48 << 10;
     let half = |at: usize| usize::from(u16::from_le_bytes([copy[at], copy[at + 1]]));
     let mut places = vec![(8, 2), (32, 8), (40, 4), (44, 4), (48, 8), (56, 4), (60, 8)];
     places.extend([(68, 2), (70, 4), (74, 4), (78, 2), (80, 4), (84, 4)]);
@@ -119,7 +120,7 @@ pub(crate) fn fields_of_superblock(copy: &[u8]) -> Vec<Field> {
     let devices = usize::from(copy[TABLE + 1]);
     for device in 0..devices.min(3) {
         let at = TABLE + 12 + 16 * device;
-        places.extend([(at, 1), (at + 4, 4), (at + 8, 8)]);
+        places.extend([(at, 1), (at + 1, 1), (at + 4, 4), (at + 8, 8)]);
     }
     for extent in 0..half(TABLE + 2).min(3) {
         let at = TABLE + 12 + 16 * devices + 24 * extent;
@@ -132,5 +133,11 @@ pub(crate) fn fields_of_superblock(copy: &[u8]) -> Vec<Field> {
             (at + 20, 4),
         ]);
     }
+    places.extend([
+        (COPIES, 1),
+        (COPIES + 2, 2),
+        (COPIES + 4, 4),
+        (COPIES + 8, 8),
+    ]);
     fields(places)
 }
