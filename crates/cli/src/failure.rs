@@ -169,7 +169,7 @@ fn hint_on(kernel: &io::Error, device: bool) -> Option<&'static str> {
         ErrorKind::NotFound => "is the path right?",
         ErrorKind::PermissionDenied => "run this as root, or as a user who may do it",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "make room (`df` shows where there is none)"
+            "make room (`df` shows where there is none); of a block device: it is gone, or was cut short"
         }
         ErrorKind::ReadOnlyFilesystem => {
             "choose another place, or mount it so that it can be written"
@@ -208,7 +208,9 @@ mod tests {
             "cannot read x: Permission denied; run this as root, or as a user who may do it"
         );
         assert!(
-            of(28).ends_with("No space left on device; make room (`df` shows where there is none)")
+            of(28).ends_with("; of a block device: it is gone, or was cut short"),
+            "{}",
+            of(28)
         );
         assert_eq!(of(5), "cannot read x: Input/output error");
     }

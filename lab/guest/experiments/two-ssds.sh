@@ -89,7 +89,9 @@ pull_and_replace() {
     until_is "the number of lost SSDs" 1 lost
     still_going "after pull $pulls of $ssd"
     put_back $ssd
+    began=$(now)
     check ask cache replace /dev/$OUT /dev/$BACK --force
+    say "value replace_seconds $(awk -v from=$began -v to=$(now) 'BEGIN { print to - from }')"
     still_going "after $ssd was replaced"
     same "data on one SSD" 0 "$(exposed)"
     pulls=$((pulls + 1))
@@ -104,10 +106,17 @@ else
 fi
 say "started $SYSTEM $TARGET $(now)"
 use_files
-# The daemon came up without one: put another in its place, as at any other time.
+# The daemon came up without one. It knows which if that one is there; after a cut in a replacement its device is the
+# new one already, and the lost one has no path any more.
 if [ "$(lost)" = 1 ]; then
     out=$(ask status --json | tr -d '\n' | sed -n 's/.*"lost": *\[[^]]*"path": *"\([^"]*\)".*/\1/p')
-    check ask cache replace $out $out --force
+    if [ -n "$out" ]; then
+        check ask cache replace $out $out --force
+    else
+        until_is "data on one SSD" 0 exposed
+        check ask cache remove /dev/gone
+    fi
+    same "the number of lost SSDs" 0 "$(lost)"
 fi
 load
 while [ $pulls -lt $PULLS ]; do
