@@ -5,7 +5,7 @@
 //! memory and I/O are arguments, so that the daemon and the simulator drive the same code.
 //! [`create`], [`attach`] and [`inspect`] are the control plane.
 //!
-//! The invariants I1 to I25 are in docs/INVARIANTS.md, and cited where they are enforced.
+//! The invariants I1 to I28 are in docs/INVARIANTS.md, and cited where they are enforced.
 #![forbid(unsafe_code)]
 
 mod ahead;
