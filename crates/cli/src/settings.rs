@@ -5,9 +5,9 @@
 //! |---|---|
 //! | [`table`] | a row for each setting |
 //! | [`kind`] | how values are read and shown |
+//! | [`mod@copies`] | on how many devices dirty data is |
 //! | [`on_degraded`] | what happens while they cannot be on two |
 //! | [`own`] | settings of one volume |
-//! | [`copies`] | on how many devices dirty data is |
 //! | [`given`] | settings that somebody gave, as options or in a file |
 
 mod copies;
