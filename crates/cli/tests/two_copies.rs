@@ -352,6 +352,8 @@ fn two_copies_need_two_devices_and_are_set_while_clients_write() {
         .err()
         .unwrap();
     assert!(said.contains("forebay cache add"), "{said}");
+    let untouched = world.devices.device("one").contents(0..MIB);
+    assert!(untouched.iter().all(|byte| *byte == 0), "a cache was made");
     let daemon = world.start(&["one"], &["--create"]);
     let set = ["set", "copies", "2"];
     daemon.says(&world.scratch, &set, 2, &["cannot be on two devices"]);

@@ -179,6 +179,9 @@ pub(super) fn open_cache(
         attach::open_to_save(&wanted.devices, surroundings)?
     } else {
         let mut check = || {
+            if let ([only], Some(2)) = (wanted.devices.as_slice(), wanted.copies) {
+                wrong_usage!("{}", needs_two(&only.display().to_string()));
+            }
             origins.check_any(None)?;
             origins.check_new(None)
         };
