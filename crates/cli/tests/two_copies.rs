@@ -3,12 +3,12 @@
 
 mod support;
 
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use forebay_faulty::{Fault, FaultyDevices, Operation};
 use forebay_random::SplitMix64;
 use serde_json::Value;
+use support::faulty_devices::faulty_devices;
 use support::model::{Model, ORIGIN_BYTES, write_some};
 use support::nbd::Client;
 use support::{Daemon, MIB, Scratch, forebay, forebay_ok, forebay_says, send_signal, text, until};
@@ -36,22 +36,10 @@ impl World {
     /// None where devices that fail cannot be had.
     fn new() -> Option<World> {
         let scratch = Scratch::new();
-        let directory = scratch.path("devices");
-        std::fs::create_dir_all(&directory).unwrap();
         let names = ["one", "two", "three"];
         let caches = names.map(|name| (name, CACHE_BYTES));
         let devices = [[("origin", ORIGIN_BYTES)].as_slice(), &caches].concat();
-        let devices = match forebay_faulty::mount(&directory, &devices) {
-            Ok(devices) => devices,
-            Err(error) => {
-                // Past the test harness's capture: a reader of good news sees it too.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "skipped: devices that fail need FUSE (/dev/fuse, and root): {error}"
-                );
-                return None;
-            }
-        };
+        let devices = faulty_devices(&scratch, &devices)?;
         Some(World {
             devices,
             scratch,
@@ -96,6 +84,18 @@ impl World {
         write_some(client, model, random, version, replies);
     }
 
+    /// Waits for what the client was not told of yet, and makes it durable.
+    fn settle(&mut self, client: &mut Client) {
+        self.model.finish(client);
+        client.flush();
+    }
+
+    /// Kills the daemon and takes its memory away, as a power cut does.
+    fn cut_power(&self, daemon: Daemon) {
+        daemon.kill();
+        self.scratch.remove_shared_memory();
+    }
+
     /// Fails what a dead device fails.
     fn break_device(&self, name: &str, operations: &[Operation]) {
         for operation in operations {
@@ -123,8 +123,7 @@ fn with_dirty_data(world: &mut World) -> Daemon {
     assert_eq!(copies(&daemon, &world.scratch), "2");
     let mut client = world.client();
     world.write(&mut client, 500);
-    world.model.finish(&mut client);
-    client.flush();
+    world.settle(&mut client);
     daemon
 }
 
@@ -132,6 +131,12 @@ fn copies(daemon: &Daemon, scratch: &Scratch) -> String {
     let said = daemon.command(scratch, &["get", "copies", "--json"]);
     let said: Value = serde_json::from_str(&said).unwrap();
     said["settings"]["copies"].as_str().unwrap().to_owned()
+}
+
+fn until_on_two(daemon: &Daemon, scratch: &Scratch) {
+    until("dirty data to be on two devices", || {
+        daemon.status(scratch)["cache"]["exposed_bytes"] == 0
+    });
 }
 
 fn last(output: &str) -> Value {
@@ -168,8 +173,7 @@ fn a_device_dies_under_load(operations: &[Operation]) {
         daemon.log().contains("goes on without it")
     });
     world.write(&mut client, 500);
-    world.model.finish(&mut client);
-    client.flush();
+    world.settle(&mut client);
     println!("the longest wait for an answer was {longest:?}");
     world.model.check(&mut client);
     let status = daemon.status(&world.scratch);
@@ -187,8 +191,7 @@ fn a_device_dies_under_load(operations: &[Operation]) {
     let page = daemon.command(&world.scratch, &["status"]);
     assert!(page.contains("it may not die now"), "{page}");
     drop(client);
-    daemon.kill();
-    world.scratch.remove_shared_memory();
+    world.cut_power(daemon);
 
     // The device is as it was when it died, and readable again.
     world.devices.device("two").heal();
@@ -202,8 +205,7 @@ fn a_device_dies_under_load(operations: &[Operation]) {
     let daemon = world.start(&["one", "two"], &[]);
     assert!(daemon.log().contains("it is not used"), "{}", daemon.log());
     world.model.check(&mut world.client());
-    daemon.kill();
-    world.scratch.remove_shared_memory();
+    world.cut_power(daemon);
     let paths = world.paths(&["one", "two"]);
     let checked = forebay_ok(&world.scratch, &["check", &paths[0], &paths[1]]);
     assert!(checked.contains("2 copies of dirty data"), "{checked}");
@@ -251,12 +253,10 @@ fn each_device_dies_and_is_replaced() {
     world.break_device("one", &[Operation::Write, Operation::Flush]);
     world.write(&mut client, 300);
     client.flush();
-    world.model.finish(&mut client);
-    client.flush();
+    world.settle(&mut client);
     world.model.check(&mut client);
     drop(client);
-    daemon.kill();
-    world.scratch.remove_shared_memory();
+    world.cut_power(daemon);
     one_device_has_all(&mut world, "three");
 }
 
@@ -274,11 +274,9 @@ fn a_sound_device_is_replaced() {
     daemon.command(&world.scratch, &["cache", "replace", one, three]);
     let mut client = world.client();
     world.write(&mut client, 300);
-    world.model.finish(&mut client);
-    client.flush();
+    world.settle(&mut client);
     drop(client);
-    daemon.kill();
-    world.scratch.remove_shared_memory();
+    world.cut_power(daemon);
     world.devices.device("two").lose();
     one_device_has_all(&mut world, "three");
 }
@@ -291,8 +289,7 @@ fn a_start_goes_on_without_a_device_that_the_witness_vouches_for() {
         return;
     };
     let daemon = with_dirty_data(&mut world);
-    daemon.kill();
-    world.scratch.remove_shared_memory();
+    world.cut_power(daemon);
     let states = world.scratch.path("state");
     let away = world.scratch.path("away");
     // Another host, or a state directory that was lost.
@@ -310,11 +307,9 @@ fn a_start_goes_on_without_a_device_that_the_witness_vouches_for() {
     let mut client = world.client();
     world.model.check(&mut client);
     world.write(&mut client, 300);
-    world.model.finish(&mut client);
-    client.flush();
+    world.settle(&mut client);
     drop(client);
-    daemon.kill();
-    world.scratch.remove_shared_memory();
+    world.cut_power(daemon);
     // The other was left behind, and is not believed even where both are there.
     let said = world
         .try_start(&["two"], &["--without-missing"])
@@ -364,22 +359,16 @@ fn two_copies_need_two_devices_and_are_set_while_clients_write() {
     world.write(&mut client, 500);
     daemon.command(&world.scratch, &set);
     world.write(&mut client, 500);
-    until("dirty data to be on two devices", || {
-        daemon.status(&world.scratch)["cache"]["exposed_bytes"] == 0
-    });
-    world.model.finish(&mut client);
-    client.flush();
+    until_on_two(&daemon, &world.scratch);
+    world.settle(&mut client);
     let config = daemon.command(&world.scratch, &["config"]);
     assert!(config.contains("copies = 2"), "{config}");
     daemon.command(&world.scratch, &["set", "copies", "1"]);
     assert_eq!(copies(&daemon, &world.scratch), "1");
     daemon.command(&world.scratch, &set);
-    until("dirty data to be on two devices again", || {
-        daemon.status(&world.scratch)["cache"]["exposed_bytes"] == 0
-    });
+    until_on_two(&daemon, &world.scratch);
     drop(client);
-    daemon.kill();
-    world.scratch.remove_shared_memory();
+    world.cut_power(daemon);
     world.devices.device("one").lose();
     one_device_has_all(&mut world, "two");
 }
@@ -406,8 +395,7 @@ fn a_replacement_that_is_interrupted_loses_nothing() {
     world.devices.device("three").heal();
     let mut client = world.client();
     world.write(&mut client, 100);
-    world.model.finish(&mut client);
-    client.flush();
+    world.settle(&mut client);
     drop(client);
     daemon.stop();
     let daemon = world.start(&["one", "two", "three"], &[]);
@@ -482,15 +470,13 @@ fn a_start_finds_a_device_dead(operations: &[Operation]) {
         return;
     };
     let daemon = with_dirty_data(&mut world);
-    daemon.kill();
-    world.scratch.remove_shared_memory();
+    world.cut_power(daemon);
     world.break_device("two", operations);
     let daemon = world.start(&["one", "two"], &[]);
     let mut client = world.client();
     world.model.check(&mut client);
     world.write(&mut client, 300);
-    world.model.finish(&mut client);
-    client.flush();
+    world.settle(&mut client);
     let status = daemon.status(&world.scratch);
     assert_eq!(status["cache"]["lost"][0]["number"], 1, "{status}");
     drop(client);

@@ -1,12 +1,12 @@
 //! A daemon with two shards on two threads, over devices that fail when a scenario says so.
 
-use std::io::Write as _;
 use std::process::Output;
 
 use forebay_faulty::{Fault, FaultyDevice, FaultyDevices, Operation};
 use forebay_random::SplitMix64;
 
 use crate::ledger::{Kept, Ledger, value_of};
+use crate::support::faulty_devices::faulty_devices;
 use crate::support::nbd::Client;
 use crate::support::{Daemon, MIB, Scratch, forebay_ok, start, text, until};
 
@@ -73,8 +73,6 @@ pub(crate) struct World {
 impl World {
     fn new(case: Case, count: usize) -> Option<World> {
         let scratch = Scratch::new();
-        let directory = scratch.path("devices");
-        std::fs::create_dir_all(&directory).unwrap();
         let names = ["cache", "second"];
         let sizes = [
             ("origin", ORIGIN_BYTES),
@@ -82,17 +80,7 @@ impl World {
             (names[1], CACHE_BYTES),
             ("other", ORIGIN_BYTES),
         ];
-        let devices = match forebay_faulty::mount(&directory, &sizes) {
-            Ok(devices) => devices,
-            Err(error) => {
-                // Past the test harness's capture: a reader of good news sees it too.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "skipped: devices that fail need FUSE (/dev/fuse, and root): {error}"
-                );
-                return None;
-            }
-        };
+        let devices = faulty_devices(&scratch, &sizes)?;
         let options = [
             "--mode",
             case.mode,
