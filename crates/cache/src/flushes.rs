@@ -9,7 +9,6 @@ use forebay_engine::{Device, DeviceError, Memory, Nanos, OpId, VolumeSlot};
 use crate::gate::Left;
 use crate::host::{Host, Order};
 use crate::message::Message;
-use crate::shard::Shard;
 use crate::shared::Shared;
 use forebay_engine::Slots;
 use smallvec::SmallVec;
@@ -372,11 +371,7 @@ impl<T> Host<T> {
         };
         match device {
             Device::Cache(_) => self.end_of_cache_write(now, shard, op, result, memory),
-            Device::Origin(_) => {
-                if let Some(shard) = self.shards[usize::from(shard)].as_mut() {
-                    Shard::complete(shard, now, op, result, memory);
-                }
-            }
+            Device::Origin(_) => self.tell_end(now, shard, op, result, memory),
         }
     }
 }

@@ -224,9 +224,7 @@ impl<T> Host<T> {
         if self.took_part(now, op, result, memory) {
             return;
         }
-        if let Some(shard) = &mut self.shards[usize::from(shard)] {
-            shard.complete(now, op, result, memory);
-        }
+        self.tell_end(now, shard, op, result, memory);
     }
 
     /// Takes a message of another host.

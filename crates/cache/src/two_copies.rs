@@ -41,11 +41,8 @@ struct Part {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Of an origin.
-    Origin,
     Read(u8),
     Write(u8),
-    Discard,
     /// A write to this device that is one of two, and the place of both in the table of pairs.
     OneOfTwo(u8, u32),
 }
@@ -135,8 +132,8 @@ pub(crate) struct TwoCopies {
     heard: [u64; 16],
     read_errors: [u32; 16],
     held: VecDeque<Held>,
-    /// Ends that shards have not been told of, since a device is asked nothing any more.
-    ended: VecDeque<Held>,
+    /// Operations that a lost device was not asked for, by their names here. They fail.
+    unasked: VecDeque<OpId>,
     reports: VecDeque<LossReport>,
 }
 
@@ -200,7 +197,8 @@ impl<T> Host<T> {
         }
     }
 
-    fn tell_end(
+    /// Tells a shard of the end of an operation.
+    pub(crate) fn tell_end(
         &mut self,
         now: Nanos,
         shard: u16,
@@ -230,79 +228,48 @@ impl<T> Host<T> {
         }
     }
 
-    /// Hands an action out, under a name of the host's own where it may become two.
+    /// Hands an action out: a read or write of the cache under a name of the host's own, so that the
+    /// host knows which device ends it.
     pub(crate) fn order_transfer(&mut self, shard: u16, action: Action) {
-        if !self.two.is_on {
+        let is_of_cache = matches!(action.device, Device::Cache(_));
+        if !self.two.is_on || !is_of_cache {
             return self.orders.push_back(Order::Transfer(shard, action));
         }
-        let Action {
-            op,
-            device,
-            operation,
-        } = action;
-        let Device::Cache(_) = device else {
-            return self.order_part(shard, op, Kind::Origin, device, operation);
-        };
         let number_of = |address: u64| place_of(address).0;
-        match operation {
-            Operation::WriteTwice(both) => {
-                let TwoWrites {
-                    offsets_bytes,
-                    bufs,
-                } = *both;
-                let two = self.two.twos.insert(Two {
-                    left: 2,
-                    went_well: false,
-                });
-                for offset_bytes in offsets_bytes {
-                    let kind = Kind::OneOfTwo(number_of(offset_bytes), two);
-                    let bufs = bufs.clone();
-                    let write = Operation::Write { offset_bytes, bufs };
-                    self.order_part(shard, op, kind, device, write);
-                }
-            }
-            Operation::Read { offset_bytes, .. } => {
-                let kind = Kind::Read(number_of(offset_bytes));
-                self.order_part(shard, op, kind, device, operation);
-            }
-            Operation::Write { offset_bytes, .. } => {
-                let kind = Kind::Write(number_of(offset_bytes));
-                self.order_part(shard, op, kind, device, operation);
-            }
+        let kind = match &action.operation {
+            Operation::Read { offset_bytes, .. } => Kind::Read(number_of(*offset_bytes)),
+            Operation::Write { offset_bytes, .. } => Kind::Write(number_of(*offset_bytes)),
+            Operation::WriteTwice(both) => return self.order_both(shard, &action, both),
             Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Flush => {
-                self.order_part(shard, op, Kind::Discard, device, operation);
+                return self.orders.push_back(Order::Transfer(shard, action));
             }
+        };
+        self.order_part(shard, kind, action);
+    }
+
+    fn order_both(&mut self, shard: u16, action: &Action, both: &TwoWrites) {
+        let two = self.two.twos.insert(Two {
+            left: 2,
+            went_well: false,
+        });
+        for offset_bytes in both.offsets_bytes {
+            let bufs = both.bufs.clone();
+            let write = Action {
+                operation: Operation::Write { offset_bytes, bufs },
+                ..*action
+            };
+            self.order_part(shard, Kind::OneOfTwo(place_of(offset_bytes).0, two), write);
         }
     }
 
-    fn order_part(
-        &mut self,
-        shard: u16,
-        op: OpId,
-        kind: Kind,
-        device: Device,
-        operation: Operation,
-    ) {
-        let part = self.two.parts.insert(Part { shard, op, kind });
-        let name = OpId(part | OF_TABLE);
-        let number = match kind {
-            Kind::Read(number) | Kind::Write(number) | Kind::OneOfTwo(number, _) => Some(number),
-            Kind::Origin | Kind::Discard => None,
-        };
-        if number.is_some_and(|number| self.two.is_lost(number)) {
-            let result = Err(DeviceError::Gone);
-            let held = Held {
-                shard,
-                op: name,
-                result,
-            };
-            return self.two.ended.push_back(held);
+    fn order_part(&mut self, shard: u16, kind: Kind, action: Action) {
+        let op = action.op;
+        let name = OpId(self.two.parts.insert(Part { shard, op, kind }) | OF_TABLE);
+        let (Kind::Read(device) | Kind::Write(device) | Kind::OneOfTwo(device, _)) = kind;
+        if self.two.is_lost(device) {
+            return self.two.unasked.push_back(name);
         }
-        let action = Action {
-            op: name,
-            device,
-            operation,
-        };
+        let action = Action { op: name, ..action };
         self.orders.push_back(Order::Transfer(shard, action));
     }
 
@@ -310,9 +277,9 @@ impl<T> Host<T> {
     /// any: shards may want something else now.
     pub(crate) fn end_unasked(&mut self, now: Nanos, memory: &mut dyn Memory) -> bool {
         let mut some = false;
-        while let Some(Held { op, result, .. }) = self.two.ended.pop_front() {
+        while let Some(name) = self.two.unasked.pop_front() {
             some = true;
-            self.part_ended(now, op, result, memory);
+            self.part_ended(now, name, Err(DeviceError::Gone), memory);
         }
         some
     }
@@ -342,7 +309,6 @@ impl<T> Host<T> {
         let part = self.two.parts.remove(name.0 & !OF_TABLE);
         let Part { shard, op, kind } = part.expect("a part ends once");
         match kind {
-            Kind::Origin | Kind::Discard => self.tell_end(now, shard, op, result, memory),
             Kind::Read(device) => {
                 self.read_ended(now, device, result, memory);
                 self.tell_end(now, shard, op, result, memory);

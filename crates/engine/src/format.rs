@@ -21,6 +21,7 @@ pub mod sequence;
 pub mod summary;
 pub mod superblock;
 mod superblock_fault;
+mod superblock_tables;
 
 pub use cache_id::CacheId;
 pub use entry::{Entry, EntryList, RunEntry};

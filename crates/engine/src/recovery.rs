@@ -9,6 +9,7 @@ pub(crate) mod attach;
 mod damage;
 pub(crate) mod joined;
 mod judge;
+mod leads;
 mod numbers;
 mod pairs;
 #[cfg(test)]

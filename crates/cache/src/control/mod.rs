@@ -15,7 +15,6 @@
 //! that fails too.
 
 mod change;
-mod copies;
 mod detach;
 mod drain;
 mod forget;
@@ -31,7 +30,6 @@ use forebay_engine::{
 
 use crate::instruction::{Answer, Backlog, Instruction};
 pub use change::{Change, Fingerprint, NewVolume};
-use copies::Copies;
 use detach::Detach;
 use drain::Drain;
 use forebay_engine::Slots;
@@ -69,6 +67,8 @@ pub enum Command {
     Grow(u8, u64),
     /// Take in another device, of this size in bytes.
     AddDevice(u64),
+    /// Have dirty data on so many devices, 1 or 2.
+    Copies(u8),
     /// Empty these segments and give them back, and the devices that hold no others.
     Shrink(Vec<std::ops::Range<u32>>),
     /// End in order.
@@ -249,7 +249,6 @@ enum Procedure {
     Forget(Forget),
     Grow(Grow),
     Shrink(Shrink),
-    Copies(Copies),
     Stop(Stop),
 }
 
@@ -359,33 +358,18 @@ impl Control {
             Command::AddDevice(size_bytes) => {
                 Procedure::Grow(Grow::new(books, Change::AddDevice(size_bytes))?)
             }
+            Command::Copies(copies) => Procedure::Grow(Grow::copies(books, copies)?),
             Command::Shrink(gone) => Procedure::Shrink(Shrink::new(books, gone)?),
             Command::Stop => {
                 books.stops = true;
                 Procedure::Stop(Stop::default())
             }
         };
-        Ok(self.run(procedure))
-    }
-
-    /// Begins to have dirty data on so many devices, 1 or 2, as [`Control::begin`] does.
-    ///
-    /// # Errors
-    /// If it cannot be begun now, or the cache has too few devices.
-    pub fn begin_copies(&mut self, copies: u8) -> Result<u32, Refusal> {
-        if self.books.stops {
-            return Err(Refusal::Stopping);
-        }
-        let procedure = Procedure::Copies(Copies::new(&mut self.books, copies)?);
-        Ok(self.run(procedure))
-    }
-
-    fn run(&mut self, procedure: Procedure) -> u32 {
-        self.commands.insert(Running {
+        Ok(self.commands.insert(Running {
             procedure,
             progress: Progress::default(),
             interrupted: false,
-        })
+        }))
     }
 
     /// Tells a command what happened; says what is to be done next for it.
@@ -412,7 +396,6 @@ impl Control {
             Procedure::Forget(on) => on.go_on(books, happened),
             Procedure::Grow(on) => on.go_on(books, happened),
             Procedure::Shrink(on) => on.go_on(books, happened, gives_way, progress),
-            Procedure::Copies(on) => on.go_on(books, happened),
             Procedure::Stop(on) => on.go_on(books, happened, *interrupted, others),
         };
         if matches!(step, Step::Ended(_)) {

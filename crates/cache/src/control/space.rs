@@ -1,4 +1,4 @@
-//! More space for the cache, or less of it, on one or several devices.
+//! More space for the cache, or less of it, on one or several devices, and another use of it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use forebay_engine::SuperblockError;
 use super::{Books, Change, Happened, Progress, Refusal, Step, left, refusal};
 use crate::instruction::{Answer, Instruction};
 
-pub(super) fn claim(books: &mut Books) -> Result<(), Refusal> {
+fn claim(books: &mut Books) -> Result<(), Refusal> {
     if std::mem::replace(&mut books.space_changes, true) {
         return Err(Refusal::SpaceIsChanging);
     }
     Ok(())
 }
 
-pub(super) fn ended(books: &mut Books, result: Result<(), Refusal>) -> Step {
+fn ended(books: &mut Books, result: Result<(), Refusal>) -> Step {
     books.space_changes = false;
     Step::Ended(result)
 }
@@ -67,6 +67,9 @@ enum Growing {
 
 /// 1. The superblock names the space. 2. Hosts flush the device it is on with the others. 3. Shards
 ///    use it: what they write there is found again from 1 on.
+///
+/// Another number of copies goes the same way, without 2. A crash between 1 and 3 leaves a cache that
+/// keeps more copies than it has to, or copies at its next start.
 #[derive(Debug)]
 pub(super) struct Grow {
     change: Change,
@@ -85,6 +88,16 @@ impl Grow {
             settling: Settling::default(),
             at: Growing::Begun,
         })
+    }
+
+    /// Has dirty data on so many devices, 1 or 2.
+    pub(super) fn copies(books: &mut Books, copies: u8) -> Result<Grow, Refusal> {
+        if copies > 1 && books.superblock.devices_in_use().count() < 2 {
+            return Err(Refusal::Refused(
+                "dirty data cannot be on two devices: the cache has one",
+            ));
+        }
+        Grow::new(books, Change::Copies(copies))
     }
 
     pub(super) fn go_on(&mut self, books: &mut Books, happened: Happened) -> Step {

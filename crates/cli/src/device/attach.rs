@@ -638,7 +638,7 @@ pub(crate) fn attach(
         shards,
         report,
     } = attached;
-    for lost in superblock.devices.iter().filter(|on| on.out) {
+    for lost in superblock.devices_out() {
         // The attach went on without one that was given, because it failed.
         storage.remove(lost.number);
     }

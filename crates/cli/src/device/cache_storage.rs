@@ -21,15 +21,10 @@ pub(crate) type CacheStorage = Joined<BlockingStorage>;
 /// Devices that are out are left out (I28). Nothing is written.
 pub(crate) fn join(mut opened: Vec<Opened>) -> Result<CacheStorage> {
     let found = identify(&mut opened, &mut |_, _| false)?;
-    if let Some(missing) = found.missing.first() {
+    if let Some(missing) = found.error_of_missing() {
         // A device that is there and cannot be read says more.
         let mut unreadable = found.given.into_iter().filter_map(Result::err);
         let unreadable = unreadable.find(|why| !matches!(why, IdentifyError::Out { .. }));
-        let missing = IdentifyError::Missing {
-            number: missing.number,
-            size_bytes: missing.size_bytes,
-            count: found.superblock.devices.len(),
-        };
         return Err(explain(unreadable.unwrap_or(missing), &mut opened));
     }
     let mut devices = Vec::new();

@@ -111,11 +111,6 @@ pub(crate) fn engines(
     engines.collect()
 }
 
-fn devices_out(superblock: &Superblock) -> Vec<u8> {
-    let out = superblock.devices.iter().filter(|on| on.out);
-    out.map(|on| on.number).collect()
-}
-
 /// Reads a cache through, changing nothing.
 pub(crate) fn inspect(storage: &mut dyn Storage, names: &str) -> Result<Inspection> {
     let (attached, boot_id) = read_through(storage, names)?;
@@ -162,7 +157,7 @@ pub(crate) fn inspect(storage: &mut dyn Storage, names: &str) -> Result<Inspecti
         shards: geometry.shards,
         segments_per_shard: superblock.extents.segments(),
         copies: superblock.copies,
-        devices_out: devices_out(&superblock),
+        devices_out: superblock.devices_out().map(|on| on.number).collect(),
         recovery,
         volumes: volumes.collect(),
     })

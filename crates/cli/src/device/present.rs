@@ -122,18 +122,17 @@ pub(crate) fn find(given: Given, state: &StateDir, without_missing: bool) -> Res
         whys.push(why);
         left_out.push(LeftOut { path, number: None });
     }
-    if !whys.is_empty() && (superblock.membership == 0 || missing.is_empty()) {
-        if superblock.membership == 0 {
-            return Err(whys.swap_remove(0));
-        }
+    if superblock.membership == 0 && !whys.is_empty() {
+        return Err(whys.swap_remove(0));
+    }
+    if missing.is_empty() {
         for why in &whys {
             tracing::warn!(
                 "{}: the cache does without it",
                 crate::failure::describe(why)
             );
         }
-    }
-    if !missing.is_empty() {
+    } else {
         let lack = Lack {
             all: &all,
             superblock: &superblock,

@@ -82,7 +82,7 @@ impl Witness {
     /// Compares it with the newest superblock of the devices that are there.
     pub(crate) fn on(&self, superblock: &Superblock) -> Testimony {
         use std::cmp::Ordering;
-        let mut out = superblock.devices.iter().filter(|on| on.out);
+        let mut out = superblock.devices_out();
         match self.membership.cmp(&superblock.membership) {
             Ordering::Greater => Testimony::Contradicts,
             Ordering::Less => Testimony::Silent,

@@ -1,6 +1,7 @@
 //! Reading and writing fixed-width little-endian fields. Structures are small and read once, so
 //! plain cursors over a page are enough; sizes are asserted where each structure is defined.
 
+use super::SegmentId;
 use super::cache_id::CacheId;
 
 /// Writes fields one after the other into a page.
@@ -142,4 +143,15 @@ impl<'a> Reader<'a> {
 #[must_use]
 pub fn checksum(id: CacheId, bytes: &[u8]) -> u32 {
     crate::checksum::crc32c_append(id.seed(), bytes)
+}
+
+/// The segment that a header or a summary says it is of, if these bytes can be one. Both begin
+/// alike: magic, version, two bytes of their own, checksum, cache, shard, segment.
+pub(super) fn segment_in(magic: u32, bytes: &[u8]) -> Option<SegmentId> {
+    let mut input = Reader::new(bytes.get(..34)?);
+    if input.u32() != magic {
+        return None;
+    }
+    input.fixed::<26>();
+    Some(SegmentId(input.u32()))
 }

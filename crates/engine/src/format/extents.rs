@@ -503,25 +503,9 @@ impl SegmentMap {
         self.own_address(self.slot(segment))
     }
 
-    /// Where a segment starts that is read for its beginning: an address.
-    pub(crate) fn segment_address(&self, segment: SegmentId) -> u64 {
-        self.slot_address(self.slot(segment))
-    }
-
-    /// Where one of a segment's two summary slots starts: an address.
-    #[cfg(test)]
-    pub(crate) fn summary_address(&self, segment: SegmentId, which: u8) -> u64 {
-        self.segment_address(segment) + u64::from(which) * u64::from(self.summary_bytes)
-    }
-
-    /// Where the header of a record is whose first slot is `slot`: its last 4 KiB, so that header
-    /// and blocks are one contiguous write at every block size.
-    #[cfg(test)]
-    pub(crate) fn header_address(&self, slot: Slot) -> u64 {
-        self.header_address_at(slot, 0)
-    }
-
-    /// Where the header of a record is, to be read after so many attempts that failed: an address.
+    /// Where the header of a record is whose first slot is `slot`, to be read after so many attempts
+    /// that failed: its last 4 KiB, so that header and blocks are one contiguous write at every block
+    /// size.
     pub(crate) fn header_address_at(&self, slot: Slot, attempt: u8) -> u64 {
         self.address_at(slot, attempt) + u64::from(self.block_bytes) - PAGE_BYTES as u64
     }
@@ -558,7 +542,7 @@ mod tests {
             let ids = (0..extents.end_segment()).map(SegmentId);
             places.extend(
                 ids.filter(|id| map.has(*id))
-                    .map(|id| map.segment_address(id)),
+                    .map(|id| map.place_address(id)),
             );
         }
         places.sort_unstable();
@@ -592,7 +576,7 @@ mod tests {
         let map = SegmentMap::new(CacheId([7; 16]), 2, &geometry, &extents);
         let segment_bytes = u64::from(geometry.segment_bytes);
         assert_eq!(
-            map.segment_address(SegmentId(5)),
+            map.place_address(SegmentId(5)),
             DATA_OFFSET_BYTES + (2 * 64 + 5) * segment_bytes
         );
         assert_eq!(map.id_in(SegmentId(5)), CacheId([7; 16]));

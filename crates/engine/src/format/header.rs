@@ -1,7 +1,7 @@
 //! Record headers: a page that lists the entries of a record and the state of its shard.
 
 use super::cache_id::CacheId;
-use super::codec::{Reader, Writer, checksum};
+use super::codec::{Reader, Writer, checksum, segment_in};
 use super::{EntryList, PAGE_BYTES, SegmentId, Sequence, Stream};
 use crate::checksum::crc32c_append;
 use crate::planted::{self, Bug};
@@ -158,12 +158,7 @@ impl Header {
 
     /// The segment that a header says it is of, if these bytes can be one.
     pub(crate) fn segment_in(bytes: &[u8]) -> Option<SegmentId> {
-        let mut input = Reader::new(bytes.get(..34)?);
-        if input.u32() != MAGIC {
-            return None;
-        }
-        input.fixed::<26>();
-        Some(SegmentId(input.u32()))
+        segment_in(MAGIC, bytes)
     }
 
     /// Reads a header that was written for this place, or `None` if the page holds anything

@@ -1,7 +1,7 @@
 //! Summaries: all entries of a segment at a known place, in one of two slots.
 
 use super::cache_id::CacheId;
-use super::codec::{Reader, Writer, checksum};
+use super::codec::{Reader, Writer, checksum, segment_in};
 use super::header::{State, page_checksum};
 use super::{EntryList, FORMAT_VERSION, PAGE_BYTES, SegmentId, Sequence, Stream};
 use crate::planted::{self, Bug};
@@ -88,12 +88,7 @@ impl Summary {
 
     /// The segment that a summary says it is of, if these bytes can be one.
     pub(crate) fn segment_in(bytes: &[u8]) -> Option<SegmentId> {
-        let mut input = Reader::new(bytes.get(..34)?);
-        if input.u32() != MAGIC {
-            return None;
-        }
-        input.fixed::<26>();
-        Some(SegmentId(input.u32()))
+        segment_in(MAGIC, bytes)
     }
 
     /// Reads a summary that was written for this place; `bytes` is the whole summary slot. `None`

@@ -5,6 +5,7 @@ use super::codec::{Reader, Writer, checksum};
 use super::extents::{Extent, Extents, MAX_DEVICES, MAX_EXTENTS, SegmentMap, address};
 use super::geometry::{BlockKey, Geometry, GeometryError};
 use super::header::page_checksum;
+use super::superblock_tables::{COPIES_OFFSET, CopiesTable, TABLE_OFFSET, Table};
 use super::{ABANDONED_VERSION, COPIES_VERSION, EXTENTS_VERSION, FORMAT_VERSION, Places, Sequence};
 use crate::planted::{self, Bug};
 use crate::storage::{DeviceError, Storage};
@@ -18,30 +19,17 @@ pub const COPIES: u64 = 4;
 pub const COPY_STRIDE_BYTES: u64 = 256 << 10;
 /// The message about a device that was left behind.
 pub(crate) const OLD_COPY: &str = "it is an old copy of one of the cache's devices: the cache was attached since, with what was in its place then. Give that device, or a copy of all of them from one moment; nothing was changed";
+/// The message about a device that the cache went on without.
+pub(crate) const OUT: &str = "it is out of the cache: it failed or was missing, and the cache went on without it. Leave it out, or erase it and add it as a new device (`forebay cache add`)";
 /// The longest name of a volume, in bytes.
 pub const NAME_BYTES: usize = 64;
 /// The most volumes a cache can have.
 pub const MAX_VOLUMES: usize = 256;
 const FIXED_BYTES: usize = 8 + 2 + 2 + 4 + 16 + 8 + 4 + 4 + 8 + 4 + 8 + 2 + Geometry::BYTES;
 const VOLUME_BYTES: usize = 4 + 2 + NAME_BYTES + 8 + 8 + 8 + 1 + 1 + 32 + 8 + 4;
-/// Where the table of devices and extents starts in a copy.
-const TABLE_OFFSET: usize = 40 << 10;
-const TABLE_FIXED_BYTES: usize = 1 + 1 + 2 + 4 + 4;
-const DEVICE_BYTES: usize = 1 + 3 + 4 + 8;
-/// Where the table of a cache that keeps two copies of dirty data starts in a copy.
-const COPIES_OFFSET: usize = 48 << 10;
-const COPIES_FIXED_BYTES: usize = 1 + 1 + 2 + 4;
-const MAX_SHARDS: usize = 256;
 /// The flag of a cache that failed, in a superblock of [`COPIES_VERSION`].
 const ABANDONED_FLAG: u16 = 1;
 const _: () = assert!(FIXED_BYTES + MAX_VOLUMES * VOLUME_BYTES <= TABLE_OFFSET);
-const _: () = assert!(
-    TABLE_OFFSET + TABLE_FIXED_BYTES + MAX_DEVICES * DEVICE_BYTES + MAX_EXTENTS * Extent::BYTES
-        <= COPIES_OFFSET
-);
-const _: () =
-    assert!(COPIES_OFFSET + COPIES_FIXED_BYTES + MAX_SHARDS * Sequence::BYTES <= COPY_BYTES);
-
 /// A device of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheDevice {
@@ -170,9 +158,7 @@ pub enum SuperblockError {
         number: u8,
     },
     /// The cache goes on without this device.
-    #[error(
-        "it is out of the cache: it failed or was missing, and the cache went on without it (device number {number}). Leave it out, or erase it and add it as a new device (`forebay cache add`)"
-    )]
+    #[error("{} (device number {number})", super::superblock::OUT)]
     Out {
         /// Its number.
         number: u8,
@@ -248,21 +234,35 @@ impl Superblock {
     /// Says what is there instead, or that a device fails or is too small.
     pub fn read(device: &mut dyn Storage) -> Result<Superblock, SuperblockError> {
         let superblock = Superblock::read_of_those_given(device)?;
-        let missing = superblock.missing(&device.device_numbers()).next();
-        match missing {
-            None => Ok(superblock),
-            Some(number) => Err(SuperblockError::Incomplete {
-                number,
-                count: superblock.devices.len(),
+        superblock.check_complete(&device.device_numbers())?;
+        Ok(superblock)
+    }
+
+    /// Refuses a cache of which not all devices in use are among these.
+    pub(crate) fn check_complete(&self, given: &[u8]) -> Result<(), SuperblockError> {
+        match self.missing(given).next() {
+            None => Ok(()),
+            Some(on) => Err(SuperblockError::Incomplete {
+                number: on.number,
+                count: self.devices.len(),
             }),
         }
     }
 
-    /// The numbers of the devices of the cache that are not among these.
-    pub(crate) fn missing(&self, given: &[u8]) -> impl Iterator<Item = u8> {
-        let numbers = self.devices.iter().filter(|on| !on.out);
-        let numbers = numbers.map(|on| on.number);
-        numbers.filter(|number| !given.contains(number))
+    /// Devices that are in the cache and not lost.
+    pub fn devices_in_use(&self) -> impl Iterator<Item = &CacheDevice> {
+        self.devices.iter().filter(|on| !on.out)
+    }
+
+    /// Devices that the cache goes on without.
+    pub fn devices_out(&self) -> impl Iterator<Item = &CacheDevice> {
+        self.devices.iter().filter(|on| on.out)
+    }
+
+    /// The devices in use that are not among these.
+    pub(crate) fn missing(&self, given: &[u8]) -> impl Iterator<Item = &CacheDevice> {
+        self.devices_in_use()
+            .filter(|on| !given.contains(&on.number))
     }
 
     /// [`Superblock::read`], whatever devices are missing.
@@ -282,8 +282,7 @@ impl Superblock {
             }
             whole_halves.push((number, on.whole_half));
             epochs.push((number, found.epoch));
-            let out = found.devices.iter().filter(|on| on.out);
-            left_out.extend(out.map(|on| (number, on.number)));
+            left_out.extend(found.devices_out().map(|on| (number, on.number)));
             if best.as_ref().is_none_or(|best| found.is_newer_than(best)) {
                 best = Some(found);
             }
@@ -297,8 +296,7 @@ impl Superblock {
             });
         }
         let given = device.device_numbers();
-        let mut out = best.devices.iter().filter(|on| on.out);
-        if let Some(on) = out.find(|on| given.contains(&on.number))
+        if let Some(on) = best.devices_out().find(|on| given.contains(&on.number))
             && !planted::is(Bug::OutBelieved)
         {
             return Err(SuperblockError::Out { number: on.number });
@@ -423,9 +421,8 @@ impl Superblock {
         device: &mut dyn Storage,
     ) -> Result<(), SuperblockError> {
         let pages: Vec<(CacheDevice, Vec<u8>)> = self
-            .devices
-            .iter()
-            .filter(|on| !on.out && wanted(on))
+            .devices_in_use()
+            .filter(|on| wanted(on))
             .map(|on| (*on, self.encode(on)))
             .collect();
         for is_second in [0, 1] {
@@ -454,8 +451,7 @@ impl Superblock {
     pub fn abandon(&mut self, device: &mut dyn Storage) -> usize {
         self.abandoned = true;
         self.sequence += 1;
-        let devices = self.devices.iter().filter(|on| !on.out);
-        let numbers: Vec<u8> = devices.map(|on| on.number).collect();
+        let numbers: Vec<u8> = self.devices_in_use().map(|on| on.number).collect();
         let mut taken = 0;
         for number in numbers {
             let written = self.write_on(|on| on.number == number, device);
@@ -535,8 +531,7 @@ impl Superblock {
     /// Whether dirty data is on two devices, of those that are there.
     #[must_use]
     pub fn keeps_two(&self) -> bool {
-        let in_use = self.devices.iter().filter(|on| !on.out);
-        self.copies > 1 && in_use.count() > 1
+        self.copies > 1 && self.devices_in_use().count() > 1
     }
 
     /// Whether a device is in the cache, and not lost.
@@ -791,36 +786,6 @@ impl Superblock {
         page
     }
 
-    fn encode_table(&self, on: &CacheDevice, table: &mut [u8]) {
-        let mut out = Writer::new(table);
-        out.u8(on.number);
-        out.u8(self.devices.len() as u8);
-        out.u16(self.extents.iter().count() as u16);
-        out.u32(on.serial);
-        out.u32(self.next_serial);
-        for device in &self.devices {
-            out.u8(device.number);
-            out.u8(u8::from(device.out));
-            out.bytes(&[0; 2]);
-            out.u32(device.serial);
-            out.u64(device.size_bytes);
-        }
-        for extent in self.extents.iter() {
-            extent.encode(&mut out);
-        }
-    }
-
-    fn encode_copies(&self, table: &mut [u8]) {
-        let mut out = Writer::new(table);
-        out.u8(self.copies);
-        out.u8(0);
-        out.u16(self.clean_from.len() as u16);
-        out.u32(self.membership);
-        for from in &self.clean_from {
-            from.encode(&mut out);
-        }
-    }
-
     fn decode(page: &[u8]) -> Result<(Superblock, CacheDevice), SuperblockError> {
         let not_ours = || SuperblockError::NotACache { detail: "" };
         let mut input = Reader::new(page);
@@ -891,110 +856,6 @@ impl Superblock {
             Some(fault) => Err(SuperblockError::Malformed(fault)),
             None => Ok((superblock, table.on)),
         }
-    }
-}
-
-/// The table of a cache that keeps two copies of dirty data, or did.
-struct CopiesTable {
-    copies: u8,
-    membership: u32,
-    clean_from: Vec<Sequence>,
-}
-
-impl CopiesTable {
-    fn of_one_copy() -> CopiesTable {
-        CopiesTable {
-            copies: 1,
-            membership: 0,
-            clean_from: Vec::new(),
-        }
-    }
-
-    /// `None` if it makes no sense.
-    fn decode(table: &[u8]) -> Option<CopiesTable> {
-        let mut input = Reader::new(table);
-        let copies = input.u8();
-        input.u8();
-        let count = usize::from(input.u16());
-        let membership = input.u32();
-        if count > MAX_SHARDS {
-            return None;
-        }
-        let clean_from = (0..count).map(|_| Sequence::decode(&mut input)).collect();
-        Some(CopiesTable {
-            copies,
-            membership,
-            clean_from,
-        })
-    }
-}
-
-/// The table of devices and extents of a copy.
-struct Table {
-    /// The device that the copy is on.
-    on: CacheDevice,
-    next_serial: u32,
-    devices: Vec<CacheDevice>,
-    extents: Vec<Extent>,
-}
-
-impl Table {
-    fn of_version_1(geometry: &Geometry, size_bytes: u64) -> Table {
-        let on = CacheDevice {
-            number: 0,
-            serial: 0,
-            size_bytes,
-            out: false,
-            whole_half: 0,
-        };
-        Table {
-            on,
-            next_serial: 1,
-            devices: vec![on],
-            extents: Extents::of_version_1(geometry).iter().copied().collect(),
-        }
-    }
-
-    /// `None` if it makes no sense.
-    fn decode(table: &[u8]) -> Option<Table> {
-        let mut input = Reader::new(table);
-        let number = input.u8();
-        let device_count = input.u8();
-        let extent_count = input.u16();
-        let serial = input.u32();
-        let next_serial = input.u32();
-        if usize::from(device_count) > MAX_DEVICES || usize::from(extent_count) > MAX_EXTENTS {
-            return None;
-        }
-        let mut devices = Vec::new();
-        for _ in 0..device_count {
-            let number = input.u8();
-            let is_out = input.u8() != 0;
-            input.fixed::<2>();
-            devices.push(CacheDevice {
-                number,
-                serial: input.u32(),
-                size_bytes: input.u64(),
-                out: is_out,
-                whole_half: 0,
-            });
-        }
-        let extents: Vec<Extent> = (0..extent_count)
-            .map(|_| Extent::decode(&mut input))
-            .collect();
-        let known = |number: u8| devices.iter().any(|device| device.number == number);
-        if input.overran() || !extents.iter().all(|extent| known(extent.device)) {
-            return None;
-        }
-        let on = *devices
-            .iter()
-            .find(|on| (on.number, on.serial) == (number, serial))?;
-        Some(Table {
-            on,
-            next_serial,
-            devices,
-            extents,
-        })
     }
 }
 

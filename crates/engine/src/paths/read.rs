@@ -343,7 +343,7 @@ impl Engine {
             0 => self.store.log.map.slot_address(read.slot),
             attempts => self.store.log.map.address_at(read.slot, attempts),
         };
-        let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
+        let buf = read.buf();
         let bufs = one_buf(buf);
         self.store.stats.cache_data_read_bytes += u64::from(buf.len_bytes);
         self.store.issue_quietly(
@@ -363,7 +363,7 @@ impl Engine {
     ) {
         self.store.unpin(read.slot);
         if read.count == 1 && result.is_ok() {
-            let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
+            let buf = read.buf();
             if crc32c(memory.bytes(buf)) == self.store.index.checksum(read.slot) {
                 self.store.mend(read.slot, read.attempts, buf, memory);
                 return self.deliver_hit(now, read, memory);
@@ -377,7 +377,7 @@ impl Engine {
             }
         };
         if bad.is_empty() {
-            let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
+            let buf = read.buf();
             self.store.mend(read.slot, read.attempts, buf, memory);
             return self.deliver_hit(now, read, memory);
         }
@@ -402,7 +402,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) -> smallvec::SmallVec<[u16; 4]> {
         let block_bytes = self.store.block_bytes();
-        let buf = read.bounce.map_or(read.dest, |(buf, _)| buf);
+        let buf = read.buf();
         let mut bad = smallvec::SmallVec::new();
         for (index, block) in memory.bytes(buf).chunks_exact(block_bytes).enumerate() {
             if crc32c(block) != self.store.index.checksum(Slot(read.slot.0 + index as u32)) {

@@ -193,12 +193,11 @@ fn attach_to(
     promises: &[Promise],
 ) -> Result<Attached, AttachError> {
     let mut superblock = Superblock::read_of_those_given(device)?;
-    let missing: Vec<u8> = superblock.missing(&device.device_numbers()).collect();
-    let goes_on = options.without_missing && superblock.copies > 1;
-    if let Some(number) = missing.first().copied().filter(|_| !goes_on) {
-        let count = superblock.devices.len();
-        return Err(SuperblockError::Incomplete { number, count }.into());
+    let given = device.device_numbers();
+    if !options.without_missing || superblock.copies < 2 {
+        superblock.check_complete(&given)?;
     }
+    let missing: Vec<u8> = superblock.missing(&given).map(|on| on.number).collect();
     // I12: writes of an earlier life are durable or gone before anything is decided.
     device.flush()?;
     superblock.epoch += 1;

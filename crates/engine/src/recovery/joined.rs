@@ -38,9 +38,7 @@ pub enum IdentifyError {
         given: usize,
     },
     /// The cache goes on without this device.
-    #[error(
-        "it is out of the cache: it failed or was missing, and the cache went on without it. Leave it out, or erase it and add it as a new device (`forebay cache add`)"
-    )]
+    #[error("{}", crate::format::superblock::OUT)]
     Out {
         /// Which.
         given: usize,
@@ -90,15 +88,9 @@ pub fn identify(devices: &mut [&mut dyn Storage]) -> Result<Vec<u8>, IdentifyErr
         return Ok(Vec::new());
     }
     let found = identify_those_given(devices, &mut |_, _| false)?;
+    let missing = found.error_of_missing();
     let numbers = found.given.into_iter().collect::<Result<Vec<_>, _>>()?;
-    match found.missing.first() {
-        Some(missing) => Err(IdentifyError::Missing {
-            number: missing.number,
-            size_bytes: missing.size_bytes,
-            count: found.superblock.devices.len(),
-        }),
-        None => Ok(numbers),
-    }
+    missing.map_or(Ok(numbers), Err)
 }
 
 /// Devices of one cache, told apart.
@@ -111,6 +103,18 @@ pub struct Identified {
     pub given: Vec<Result<u8, IdentifyError>>,
     /// Devices of the cache that are in use and not among those given.
     pub missing: Vec<CacheDevice>,
+}
+
+impl Identified {
+    /// The error where a device in use is not there; `None` if all are.
+    #[must_use]
+    pub fn error_of_missing(&self) -> Option<IdentifyError> {
+        self.missing.first().map(|missing| IdentifyError::Missing {
+            number: missing.number,
+            size_bytes: missing.size_bytes,
+            count: self.superblock.devices.len(),
+        })
+    }
 }
 
 /// Finds out which of these devices are in use in their cache, and which are missing. `is_out` knows
@@ -174,10 +178,8 @@ pub fn identify_those_given(
             return Err(IdentifyError::Stale { given: at });
         }
     }
-    let in_use = superblock.devices.iter().filter(|on| !on.out);
-    let missing = in_use.filter(|on| !numbers.contains(&on.number)).copied();
     Ok(Identified {
-        missing: missing.collect(),
+        missing: superblock.missing(&numbers).copied().collect(),
         superblock,
         given,
     })

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::scan::lead_bytes;
+use super::leads::read_leads;
 use super::{Found, RecoveryError};
 use crate::checksum::crc32c;
 use crate::format::entry::NumberedEntry;
@@ -20,7 +20,7 @@ use crate::format::header::State;
 use crate::format::{
     Entry, Header, PAGE_BYTES, Places, SegmentId, SegmentMap, Sequence, Stream, Summary, Superblock,
 };
-use crate::interface::{DeviceError, ReadAt, Storage};
+use crate::interface::{DeviceError, Storage};
 use crate::planted::{self, Bug};
 use crate::shm_journal::ReplayedRecord;
 use crate::store::durability::raise;
@@ -28,8 +28,6 @@ use crate::store::log::Log;
 
 /// Reads of a page of a copy before its contents count as gone.
 const READ_ATTEMPTS: u32 = 3;
-/// Places that are looked into at a time.
-const BATCH: usize = 128;
 
 /// The occupant of a place, as its beginning tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,32 +144,17 @@ impl Look<'_> {
         &mut self,
         device: &mut dyn Storage,
     ) -> Result<BTreeMap<SegmentId, Occupant>, RecoveryError> {
-        let lead_bytes = lead_bytes(&self.superblock.geometry);
-        let ids = (0..self.superblock.geometry.segments_per_shard).map(SegmentId);
+        let (geometry, map) = (&self.superblock.geometry, self.map);
+        let ids = (0..geometry.segments_per_shard).map(SegmentId);
         let ids: Vec<SegmentId> = ids.filter(|id| self.is_there(*id)).collect();
         let mut occupants = BTreeMap::new();
-        for ids in ids.chunks(BATCH) {
-            let mut leads = vec![0u8; lead_bytes * ids.len()];
-            let mut reads: Vec<ReadAt<'_>> = leads
-                .chunks_exact_mut(lead_bytes)
-                .zip(ids)
-                .map(|(into, id)| ReadAt {
-                    offset_bytes: self.map.place_address(*id),
-                    into,
-                })
-                .collect();
-            let results = device.read_many(&mut reads);
-            for ((lead, place), result) in leads.chunks_exact_mut(lead_bytes).zip(ids).zip(results)
-            {
-                // The scan says what cannot be read.
-                let mut again = || device.read(self.map.place_address(*place), lead);
-                match result.or_else(|_| again()) {
-                    Ok(()) => occupants.extend(self.occupant(lead).map(|found| (*place, found))),
-                    Err(DeviceError::Gone) => return Err(DeviceError::Gone.into()),
-                    Err(_) => {}
-                }
-            }
-        }
+        let address = |place: SegmentId, _| map.place_address(place);
+        read_leads(device, geometry, &ids, address, |_, place, lead| {
+            // The scan says what cannot be read.
+            let occupant = lead.and_then(|lead| self.occupant(lead));
+            occupants.extend(occupant.map(|found| (place, found)));
+            Ok(())
+        })?;
         Ok(occupants)
     }
 

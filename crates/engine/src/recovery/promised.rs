@@ -123,7 +123,7 @@ impl Device {
         let mut bytes = vec![0; summary.encoded_bytes()];
         let map = self.superblock.segment_map(0);
         summary.encode(map.id_in(segment), &mut bytes);
-        let at = map.summary_address(segment, which);
+        let at = map.place_address(segment) + map.summary_offset(which);
         self.disk.write(at, &bytes).unwrap();
     }
 
@@ -155,7 +155,7 @@ impl Device {
         let mut page = vec![0; 4096];
         let map = self.superblock.segment_map(0);
         header.encode(map.id_in(OPEN), &mut page);
-        let at = map.header_address(self.superblock.geometry.slot(OPEN, slot));
+        let at = map.header_address_at(self.superblock.geometry.slot(OPEN, slot), 0);
         self.disk.write(at, &page).unwrap();
     }
 }
@@ -236,7 +236,7 @@ fn a_zeroed_first_header_is_damage_if_others_vouch_for_it() {
             device.record(nth, Says::Before);
         }
         let first = device.superblock.geometry.slot(OPEN, device.first_slot());
-        let at = device.superblock.segment_map(0).header_address(first);
+        let at = device.superblock.segment_map(0).header_address_at(first, 0);
         device.disk.write(at, &[0; 4096]).unwrap();
         let options = RecoverOptions {
             accept_damage: false,

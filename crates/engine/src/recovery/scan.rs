@@ -1,19 +1,17 @@
 //! The scan: reads of each segment its summary that counts, or its headers one after the other.
 
+use super::leads::{lead_bytes, read_leads};
 use super::numbers::{Numbers, drop_twins};
 use super::{Found, FoundList, FoundSegment, RecoveryError};
 use crate::format::header::State;
 use crate::format::plausible::Bounds;
 use crate::format::{
-    EntryList, Geometry, Header, Link, PAGE_BYTES, SegmentId, SegmentMap, Sequence, Stream,
-    Summary, SummaryKind, Superblock,
+    EntryList, Header, Link, PAGE_BYTES, SegmentId, SegmentMap, Sequence, Stream, Summary,
+    SummaryKind, Superblock,
 };
-use crate::interface::{ReadAt, Storage};
+use crate::interface::Storage;
 use crate::planted::{self, Bug};
 use crate::shm_journal::ReplayedRecord;
-
-/// Segments whose summaries are read at a time.
-const BATCH: usize = 128;
 
 pub(super) fn scan(
     device: &mut dyn Storage,
@@ -40,39 +38,18 @@ pub(super) fn scan(
         summary_slots: vec![None; geometry.segments_per_shard as usize],
         ..Found::default()
     };
-    let lead_bytes = lead_bytes(&geometry);
-    for ids in ids.chunks(BATCH) {
-        let mut leads = vec![0u8; lead_bytes * ids.len()];
-        let mut reads: Vec<ReadAt<'_>> = leads
-            .chunks_exact_mut(lead_bytes)
-            .zip(ids)
-            .map(|(into, id)| ReadAt {
-                offset_bytes: map.segment_address(*id),
-                into,
-            })
-            .collect();
-        let results = device.read_many(&mut reads);
-        found.bytes_read += leads.len() as u64;
-        for ((lead, id), result) in leads.chunks_exact(lead_bytes).zip(ids).zip(results) {
-            let id = *id;
-            if result.is_err() {
-                // Once more, alone: a passing error must not cost a segment.
-                let mut again = vec![0u8; lead_bytes];
-                let first = geometry.slot(id, 0);
-                match device.read(map.address_at(first, 1), &mut again) {
-                    Ok(()) => scan_segment(device, context, id, &again, &mut found)?,
-                    Err(crate::interface::DeviceError::Gone) => {
-                        return Err(crate::interface::DeviceError::Gone.into());
-                    }
-                    Err(_) => found
-                        .unreadable
-                        .push(format!("segment {} of shard {shard} cannot be read", id.0)),
-                }
-            } else {
-                scan_segment(device, context, id, lead, &mut found)?;
-            }
+    // Of two copies the second attempt asks the other.
+    let address = |id: SegmentId, attempt: u8| map.address_at(geometry.slot(id, 0), attempt);
+    read_leads(device, &geometry, ids, address, |device, id, lead| {
+        found.bytes_read += lead_bytes(&geometry) as u64;
+        match lead {
+            Some(lead) => scan_segment(device, context, id, lead, &mut found)?,
+            None => found
+                .unreadable
+                .push(format!("segment {} of shard {shard} cannot be read", id.0)),
         }
-    }
+        Ok(())
+    })?;
     look_behind_zeroes(device, context, &mut found)?;
     found
         .segments
@@ -124,11 +101,6 @@ impl Context<'_> {
         ));
         None
     }
-}
-
-/// Bytes from the start of a segment to the end of its first header.
-pub(super) fn lead_bytes(geometry: &Geometry) -> usize {
-    ((geometry.first_slot() + 1) * geometry.block_bytes) as usize
 }
 
 fn scan_segment(

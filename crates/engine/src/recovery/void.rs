@@ -23,7 +23,7 @@ pub(super) fn void(
             others.for_each(|place| is_there[place.0 as usize] = true);
         }
     }
-    let zeroes = vec![0; super::scan::lead_bytes(&geometry)];
+    let zeroes = vec![0; super::leads::lead_bytes(&geometry)];
     let missing = (0..geometry.segments_per_shard).filter(|id| !is_there[*id as usize]);
     let is_device_there = |id: SegmentId| superblock.has_device(map.device_of(id));
     for id in missing.filter(|id| map.has(SegmentId(*id)) && is_device_there(SegmentId(*id))) {

@@ -84,21 +84,18 @@ impl Space {
         {
             store.fill_segment(now, open, memory);
         }
-        // Also where the stream has nothing that could be reclaimed.
-        if !has_single(store, below) {
-            self.mirror_below = None;
-            return;
-        }
-        while store.log.free.len() > RECLAIM_RESERVE + 1 && self.can_reclaim(store, Stream::Write) {
-            let oldest = self.oldest(store, Stream::Write).expect("there is one");
-            if store.log.segments[oldest.0 as usize].generation >= below
-                || !has_single(store, below)
-            {
-                self.mirror_below = None;
+        while has_single(store, below) {
+            let has_room = store.log.free.len() > RECLAIM_RESERVE + 1;
+            if !has_room || !self.can_reclaim(store, Stream::Write) {
                 return;
+            }
+            let oldest = self.oldest(store, Stream::Write).expect("there is one");
+            if store.log.segments[oldest.0 as usize].generation >= below {
+                break;
             }
             self.start_reclaim(store, policy, origin, now, Stream::Write, memory);
         }
+        self.mirror_below = None;
     }
 }
 

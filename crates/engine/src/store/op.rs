@@ -149,6 +149,14 @@ pub(crate) struct HitRead {
     pub(crate) attempts: u8,
 }
 
+impl HitRead {
+    /// Where the device puts the data.
+    #[inline(always)]
+    pub(crate) fn buf(&self) -> Buf {
+        self.bounce.map_or(self.dest, |(buf, _)| buf)
+    }
+}
+
 /// A read from the origin straight into the request's buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MissRead {

@@ -296,8 +296,7 @@ impl World<'_> {
         self.touched.another_life();
         self.shared = Arc::default();
         self.failure_reports = Reports::new(usize::from(threads));
-        let in_use = superblock.devices.iter().filter(|on| !on.out);
-        self.served_devices = in_use.map(|on| on.number).collect();
+        self.served_devices = superblock.devices_in_use().map(|on| on.number).collect();
         self.devices_served_at_start = self.served_devices.len();
         self.loss_reports = LossReports::new(threads);
         self.losses_due.clear();
@@ -308,7 +307,7 @@ impl World<'_> {
                 host.add_cache_device(*number);
             }
             if superblock.membership > 0 {
-                let out = superblock.devices.iter().filter(|on| on.out);
+                let out = superblock.devices_out();
                 host.keep_two(out.map(|on| 1 << on.number).sum());
             }
             self.hosts.push(host);

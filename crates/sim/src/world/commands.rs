@@ -240,8 +240,7 @@ impl World<'_> {
             }
         };
         let mut numbers = self.cache.numbers.clone();
-        let in_use = changed.devices.iter().filter(|on| !on.out);
-        numbers.extend(in_use.map(|on| on.number));
+        numbers.extend(changed.devices_in_use().map(|on| on.number));
         numbers.sort_unstable();
         numbers.dedup();
         self.cache.numbers = numbers;
@@ -272,8 +271,7 @@ impl World<'_> {
         }
         if let (Ok(()), Change::Shrink(_) | Change::Again) = (&result, &change) {
             let superblock = self.superblock();
-            let in_use = superblock.devices.iter().filter(|on| !on.out);
-            self.cache.numbers = in_use.map(|on| on.number).collect();
+            self.cache.numbers = superblock.devices_in_use().map(|on| on.number).collect();
         }
         self.goes_on(id, Happened::Recorded(result))
     }
@@ -366,7 +364,7 @@ impl World<'_> {
                     self.volumes[usize::from(slot.0)].hidden = 0;
                 }
             }
-            Command::Drain(_) => {}
+            Command::Drain(_) | Command::Copies(_) => {}
             Command::Detach(slot) => self.detach_ended(slot.0, result)?,
             Command::HandOver(slot) => {
                 self.counts().add("handed over", u64::from(result.is_ok()));

@@ -106,8 +106,7 @@ impl World<'_> {
     pub(super) fn devices_in_use(&self) -> Vec<u8> {
         let newest = self.newest_superblock();
         newest.map_or(vec![0], |superblock| {
-            let in_use = superblock.devices.iter().filter(|on| !on.out);
-            in_use.map(|on| on.number).collect()
+            superblock.devices_in_use().map(|on| on.number).collect()
         })
     }
 
@@ -116,7 +115,7 @@ impl World<'_> {
         let Some(superblock) = self.newest_superblock() else {
             return Ok(());
         };
-        if !superblock.devices.iter().any(|on| on.out) {
+        if superblock.devices_out().next().is_none() {
             return Ok(());
         }
         let (faulty, numbers) = (

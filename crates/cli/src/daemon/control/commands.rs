@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use forebay_cache::control::{Change, Command, Control, Fingerprint, Happened, Refusal, Step};
+use forebay_cache::control::{Change, Command, Fingerprint, Happened, Refusal, Step};
 use forebay_cache::{Answer, Instruction};
 use forebay_engine::{Device, DeviceError, Storage, SuperblockError, VolumeSlot};
 use forebay_io::BlockingStorage;
@@ -106,17 +106,7 @@ impl Daemon {
     /// Carries a command out.
     pub(in crate::daemon) fn carry_out(&self, command: Command, hooks: Hooks<'_>) -> Result<Done> {
         let writes_back = shut_out::written_back_by(&command);
-        self.carry_out_begun(writes_back, |control| control.begin(command), hooks)
-    }
-
-    /// Carries out a command that `begin` begins, and which writes this volume back.
-    pub(super) fn carry_out_begun(
-        &self,
-        writes_back: Option<VolumeSlot>,
-        begin: impl FnOnce(&mut Control) -> Result<u32, Refusal>,
-        hooks: Hooks<'_>,
-    ) -> Result<Done> {
-        let begun = begin(&mut cache_of(&mut self.admin())?.control);
+        let begun = cache_of(&mut self.admin())?.control.begin(command);
         let mut run = Run {
             daemon: self,
             id: begun.map_err(|why| self.explain(why))?,

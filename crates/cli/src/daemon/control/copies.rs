@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use forebay_cache::Instruction;
+use forebay_cache::control::Command;
 use forebay_engine::{Mode, Storage, VolumeSlot};
 
-use super::commands::{Hooks, cache_of};
+use super::commands::cache_of;
 use super::who::Who;
 use crate::daemon::life::lost_devices::{LostDevice, needs_two};
 use crate::daemon::state::{CacheSide, Daemon};
@@ -50,8 +51,7 @@ impl Daemon {
         }
         drop(admin);
         self.note_sole();
-        let done =
-            self.carry_out_begun(None, |control| control.begin_copies(copies), Hooks::quiet());
+        let done = self.carry_out_at_once(Command::Copies(copies));
         // Threads begin to copy only now.
         self.note_sole();
         done?;

@@ -21,6 +21,7 @@ use forebay_engine::Superblock;
 use crate::daemon::control::served_storage::ServedStorage;
 use crate::daemon::state::{Admin, CacheSide, Daemon};
 use crate::device::cache_storage::CacheStorage;
+use crate::device::state_dir::StateDir;
 use crate::device::witness::Witness;
 use crate::failure::describe;
 use crate::report::copies::LostDeviceStatus;
@@ -57,19 +58,24 @@ impl LostDevice {
     }
 }
 
-/// The witness for a superblock on record.
-pub(in crate::daemon) fn witness_of(
+/// Writes the witness for a superblock on record, if the cache keeps two copies or did.
+pub(super) fn write_witness(
+    state: &StateDir,
     superblock: &Superblock,
     storage: &CacheStorage,
     lost: &[LostDevice],
-) -> Witness {
-    Witness::of(superblock, |number| {
+) -> Result<()> {
+    if superblock.membership == 0 {
+        return Ok(());
+    }
+    let witness = Witness::of(superblock, |number| {
         let mut devices = storage.devices();
         let served = devices.find(|(known, _)| *known == number);
         let mut lost = lost.iter().filter(|lost| lost.number == number);
         let served = served.map(|(_, device)| device.device().path().to_owned());
         served.or_else(|| lost.next()?.path.clone())
-    })
+    });
+    state.write_witness(superblock.id, &witness)
 }
 
 /// Why there cannot be two copies of dirty data.
@@ -221,15 +227,9 @@ impl Daemon {
         }
     }
 
-    /// Writes the witness for the superblock on record, if the cache keeps two copies or did.
     fn write_witness(&self, cache: &CacheSide) -> Result<()> {
-        let superblock = cache.superblock();
-        if superblock.membership == 0 {
-            return Ok(());
-        }
-        let witness = witness_of(superblock, &cache.storage, &cache.lost);
         let state = &self.surroundings.state;
-        state.write_witness(superblock.id, &witness)
+        write_witness(state, cache.superblock(), &cache.storage, &cache.lost)
     }
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use forebay_engine::{BlockKey, Storage, Superblock, VolumeConfig};
 use forebay_io::{BlockingStorage, Emulation};
 
-use super::lost_devices::{LostDevice, needs_two, witness_of};
+use super::lost_devices::{self, LostDevice, needs_two};
 use crate::config::{CachePlan, Plan, VolumePlan};
 use crate::daemon::data::served::TimedDevice;
 use crate::device::attach::{self, Accepted, AttachedCache, Origin, Surroundings};
@@ -215,7 +215,7 @@ pub(super) fn open_cache(
         note.as_ref(),
     )?;
     let was_in_use = |number: u8| superblock.has_device(number);
-    let lost = attached.superblock.devices.iter().filter(|on| on.out);
+    let lost = attached.superblock.devices_out();
     let lost: Vec<LostDevice> = lost
         .map(|on| LostDevice {
             number: on.number,
@@ -279,13 +279,13 @@ fn write_witness(
     lost: &[LostDevice],
     surroundings: &Surroundings,
 ) -> Result<()> {
-    let superblock = &attached.superblock;
-    if superblock.membership == 0 {
-        return Ok(());
-    }
-    let witness = witness_of(superblock, &attached.storage, lost);
+    let AttachedCache {
+        superblock,
+        storage,
+        ..
+    } = attached;
     let state = &surroundings.state;
-    let written = state.write_witness(superblock.id, &witness);
+    let written = lost_devices::write_witness(state, superblock, storage, lost);
     // An older one is never wrong, but for the devices of which it does not know that they are out.
     if state.keeps_witness_at_start() || lost.iter().any(|lost| lost.lately) {
         return written.context(

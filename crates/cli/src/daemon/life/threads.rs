@@ -280,8 +280,7 @@ fn shares(
 
 fn lost_mask(cache: &OpenCache) -> Option<u16> {
     let superblock = &cache.attached.superblock;
-    let lost = superblock.devices.iter().filter(|on| on.out);
-    let mask = lost.fold(0, |mask, on| mask | 1 << on.number);
+    let mask = superblock.devices_out().map(|on| 1 << on.number).sum();
     (superblock.membership > 0).then_some(mask)
 }
 
