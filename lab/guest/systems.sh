@@ -69,6 +69,14 @@ dmcache_start() {
     dmcache_assemble $1
 }
 
+# As one would have dirty data on two SSDs with it: both hold all of the cache.
+dmcache_md_start() {
+    mdadm --create /dev/md0 --run --metadata=1.2 --assume-clean --level=1 --raid-devices=2 /dev/$SSD /dev/$(device_named ssd2) > /tmp/said 2>&1 ||
+        give_up "mdadm: $(tail -1 /tmp/said)"
+    use_devices $HDD md0
+    dmcache_start $1
+}
+
 # ---- dm-writecache ----
 writecache_assemble() {
     dm_table cached "0 $HDD_SECTORS writecache s /dev/$HDD /dev/$SSD 4096 0"
@@ -134,12 +142,15 @@ start() {
     bcache-wt) bcache_start writethrough; bcache_everything ;;
     dm-cache) dmcache_start writeback ;;
     dm-cache-wt) dmcache_start writethrough ;;
+    dm-cache-md) dmcache_md_start writeback ;;
     dm-writecache) writecache_start ;;
     nbdkit-cache) nbdkit_start ;;
     forebay-nbd) forebay_nbd --create --mode ${MODE:-writeback} ;;
     forebay-nbd-wt) forebay_nbd --create --mode writethrough ;;
     forebay-ublk|forebay-ublk-memory) forebay_ublk --create --mode ${MODE:-writeback} ;;
     forebay-ublk-wt) forebay_ublk --create --mode writethrough ;;
+    forebay-ublk-two) forebay_ublk --create --cache /dev/$(device_named ssd2) ;;
+    forebay-ublk-copies) forebay_ublk --create --cache /dev/$(device_named ssd2) --copies 2 ;;
     *) give_up "no system is called $SYSTEM" ;;
     esac
     say "started $SYSTEM $TARGET $(now)"

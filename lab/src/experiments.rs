@@ -133,6 +133,18 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..USUAL
     },
     Experiment {
+        name: "mirrors",
+        summary: "the 22 jobs and hits of 4 KiB with dirty data on two SSDs, beside one SSD, two without copies, and dm-cache on a mirror",
+        script: concat!(
+            include_str!("../guest/experiments/jobs22.sh"),
+            include_str!("../guest/experiments/mirrors.sh")
+        ),
+        systems: "dm-cache-md,forebay-ublk,forebay-ublk-two,forebay-ublk-copies",
+        ssds: 2,
+        seconds_per_job: 2.5,
+        ..USUAL
+    },
+    Experiment {
         name: "raid",
         summary: "random reads and writes of 64 KiB to 4 MiB on one disk and on RAID0 and RAID10 of four, with one SSD and four",
         script: include_str!("../guest/experiments/raid.sh"),

@@ -39,6 +39,11 @@ pub const SYSTEMS: &[System] = &[
         true,
         "dm-cache, smq, write-back, blocks of 256 KiB",
     ),
+    system(
+        "dm-cache-md",
+        true,
+        "dm-cache, smq, write-back, on md RAID1 of two SSDs",
+    ),
     system("dm-cache-wt", false, "dm-cache, smq, write-through"),
     system("dm-writecache", true, "dm-writecache (caches writes only)"),
     system(
@@ -66,6 +71,16 @@ pub const SYSTEMS: &[System] = &[
         "forebay-ublk-memory",
         true,
         "Forebay, write-back, commit = memory, as /dev/ublkb0",
+    ),
+    system(
+        "forebay-ublk-two",
+        true,
+        "Forebay, write-back, on two SSDs, dirty data on one of them, as /dev/ublkb0",
+    ),
+    system(
+        "forebay-ublk-copies",
+        true,
+        "Forebay, write-back, on two SSDs, copies = 2, as /dev/ublkb0",
     ),
 ];
 
