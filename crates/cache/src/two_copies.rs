@@ -299,6 +299,15 @@ impl<T> Host<T> {
         is_own
     }
 
+    /// Whether an operation that is in flight is one of two writes of the same data, for simulators.
+    #[must_use]
+    pub fn is_one_of_two(&self, op: OpId) -> bool {
+        let is_own = self.two.is_on && op.0 & OF_TABLE != 0;
+        let part = is_own.then(|| self.two.parts.get(op.0 & !OF_TABLE));
+        part.flatten()
+            .is_some_and(|part| matches!(part.kind, Kind::OneOfTwo(..)))
+    }
+
     fn part_ended(
         &mut self,
         now: Nanos,

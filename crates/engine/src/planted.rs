@@ -127,6 +127,10 @@ pub enum Bug {
     OutBelieved,
     /// I28: the cache goes on with devices that it was attached without.
     LeftBehindBelieved,
+    /// I28: dirty data counts as copied before the tail above its emptied segments is durable.
+    MirroredEarly,
+    /// I28: a place on the same device counts as the second of a segment.
+    ThirdBelieved,
     /// I1: what the origin brings for a hit counts, whether or not it has the cached blocks.
     OriginBelieved,
 }
@@ -160,6 +164,8 @@ impl Bug {
                 | Bug::LentReused
                 | Bug::OutBelieved
                 | Bug::LeftBehindBelieved
+                | Bug::MirroredEarly
+                | Bug::ThirdBelieved
         )
     }
 
@@ -173,7 +179,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 61] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 63] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -235,6 +241,8 @@ impl Bug {
         (Bug::LentReused, "I28", "lent-reused"),
         (Bug::OutBelieved, "I28", "out-believed"),
         (Bug::LeftBehindBelieved, "I28", "left-behind-believed"),
+        (Bug::MirroredEarly, "I28", "mirrored-early"),
+        (Bug::ThirdBelieved, "I28", "third-believed"),
     ];
 }
 

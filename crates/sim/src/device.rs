@@ -111,6 +111,8 @@ pub struct Device {
     pub gone: BTreeSet<u8>,
     /// Of several, the only one that fails.
     pub only: Option<u8>,
+    /// No fault of that one reaches another: it writes and reads elsewhere on itself.
+    pub is_apart: bool,
     /// Counts of its failures.
     pub tally: Tally,
     bad_pages: BTreeSet<u64>,
@@ -148,6 +150,7 @@ impl Device {
             faulty: false,
             gone: BTreeSet::new(),
             only: None,
+            is_apart: false,
             tally: Tally::default(),
             bad_pages: BTreeSet::new(),
             unreadable_pages: BTreeSet::new(),
@@ -161,6 +164,12 @@ impl Device {
     #[must_use]
     pub fn failing(self, only: Option<u8>) -> Device {
         Device { only, ..self }
+    }
+
+    /// Keeps the faults of that one from the others.
+    #[must_use]
+    pub fn apart(self, is_apart: bool) -> Device {
+        Device { is_apart, ..self }
     }
 
     /// The size of each of the devices on the disk.
@@ -254,11 +263,34 @@ impl Device {
         }
     }
 
+    /// A place among the data: a bad copy of the superblock, of four, is no interesting damage.
     fn some_page(&self, rng: &mut Rng) -> u64 {
-        // Not among the superblocks: a bad copy of four is no interesting damage.
-        let first = DATA_OFFSET_BYTES / PAGE_BYTES as u64;
-        let pages = self.disk.size_bytes() / PAGE_BYTES as u64;
+        let data = self.rotting_data();
+        let pages = data.end / PAGE_BYTES as u64;
+        let first = data.start / PAGE_BYTES as u64;
         rng.between(first.min(pages - 1), pages - 1) * PAGE_BYTES as u64
+    }
+
+    /// The places on the disk where data lies that may be damaged: of one device where that one alone
+    /// fails and no fault of it may reach another.
+    #[must_use]
+    pub fn rotting_data(&self) -> std::ops::Range<u64> {
+        match self.only.filter(|_| self.is_apart) {
+            Some(only) => {
+                let start = u64::from(only) * self.span_bytes;
+                start + DATA_OFFSET_BYTES..start + self.span_bytes
+            }
+            None => DATA_OFFSET_BYTES..self.disk.size_bytes(),
+        }
+    }
+
+    /// The places of data on the disk that no damage reaches, by device.
+    pub fn data_of_others(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
+        let others = (0..self.device_count()).filter(|number| Some(*number) != self.only);
+        others.map(|number| {
+            let start = u64::from(number) * self.span_bytes;
+            start + DATA_OFFSET_BYTES..start + self.span_bytes
+        })
     }
 
     fn pages(offset_bytes: u64, len_bytes: u64) -> std::ops::Range<u64> {

@@ -59,6 +59,10 @@ pub fn plan(seed: u64) -> Plan {
     if seed > ONE_COPY {
         two_copies(&mut config, &mut steps, &mut Rng::of(seed, COPIES_SALT));
     }
+    if seed > FAILS_IN_WORDS {
+        silent_faults(&mut config, &mut steps, &mut Rng::of(seed, SILENT_SALT));
+        number_of_copies(&mut config, &mut steps, &mut Rng::of(seed, CHANGE_SALT));
+    }
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -84,7 +88,15 @@ const CACHE_ALONE: u64 = 20_000_000;
 /// The last seed of runs with one copy of dirty data, likewise.
 const ONE_COPY: u64 = 21_000_000;
 
+/// The last seed of runs whose failing device says so, and that keep two copies from the beginning,
+/// likewise.
+const FAILS_IN_WORDS: u64 = 22_000_000;
+
 const COPIES_SALT: u64 = 29;
+
+const SILENT_SALT: u64 = 30;
+
+const CHANGE_SALT: u64 = 31;
 
 const GROWTH_SALT: u64 = 25;
 
@@ -164,7 +176,7 @@ fn freezes(config: &Config, steps: &mut Vec<Step>, rng: &mut Rng) {
 
 /// Dirty data on two devices, of which one fails, is gone for a while, and is replaced.
 fn two_copies(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
-    config.copies = 2;
+    (config.copies, config.first_copies) = (2, 2);
     config.cache_devices = rng.pick(&[2, 2, 2, 3]) as u8;
     config.geometry.segments_per_shard = rng.pick(&[20, 24, 32, 48]);
     config.spare_bytes = 0;
@@ -216,6 +228,69 @@ fn two_copies(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
             },
         };
         steps.insert(at, step);
+    }
+}
+
+/// The failing device of several loses writes, writes and reads elsewhere, returns what was before,
+/// and rots, on four fifths of the seeds.
+fn silent_faults(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    if rng.percent(25) {
+        config.cache_devices = 4;
+    }
+    if rng.percent(20) {
+        return;
+    }
+    let faults = &mut config.cache_faults;
+    for rate in [
+        &mut faults.stale_read,
+        &mut faults.misdirected_read,
+        &mut faults.misdirected_write,
+        &mut faults.lost_write,
+    ] {
+        *rate = rng.pick(&[0, 0, 10, 100, 1000]);
+    }
+    for _ in 0..rng.pick(&[0, 1, 4, 16]) {
+        let at = rng.below(steps.len() as u64 + 1) as usize;
+        let (place, metadata) = (rng.bits(), rng.percent(50));
+        steps.insert(at, Step::Rot { place, metadata });
+    }
+}
+
+/// Dirty data begins on one device, or is on one for a while, on two fifths of the seeds. No device
+/// fails before all of it is on two.
+fn number_of_copies(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    if !rng.percent(40) {
+        return;
+    }
+    let cut_percent = rng.pick(&[0, 10, 40]);
+    let mut cut = || rng.percent(cut_percent).then(|| rng.below(16) as u32);
+    let (first, second, third) = (cut(), cut(), cut());
+    config.first_copies = rng.pick(&[1, 1, 2]) as u8;
+    config.changes_copies = true;
+    let mut at = rng.below(steps.len() as u64 / 2 + 1) as usize;
+    let mut changes = vec![
+        Step::Copies {
+            copies: 2,
+            cut: first,
+        },
+        Step::CopiesWhole,
+    ];
+    if rng.percent(50) {
+        let down = [
+            Step::Copies {
+                copies: 1,
+                cut: second,
+            },
+            Step::Copies {
+                copies: 2,
+                cut: third,
+            },
+        ];
+        changes.splice(1..1, down);
+    }
+    for step in changes {
+        steps.insert(at, step);
+        at = rng.between(at as u64 + 1, (at as u64 + 40).min(steps.len() as u64)) as usize;
     }
 }
 
@@ -438,6 +513,8 @@ fn config(rng: &mut Rng) -> Config {
         cache_devices: 1,
         failing_device: None,
         copies: 1,
+        first_copies: 1,
+        changes_copies: false,
         missing_percent: 0,
         returns_old: false,
         volume_sectors,

@@ -83,6 +83,10 @@ pub struct Config {
     /// The number of devices that hold each dirty block: 2 only with several devices, of which one
     /// at a time fails and origins that do not.
     pub copies: u8,
+    /// The number at the creation of the cache.
+    pub first_copies: u8,
+    /// The number changes: no device fails before [`Step::CopiesWhole`].
+    pub changes_copies: bool,
     /// Share of starts at which the failing device is missing, in percent, if there are two copies.
     pub missing_percent: u64,
     /// After crashes one of several cache devices is put back as it was before an attach.
@@ -159,6 +163,8 @@ impl Default for Config {
             cache_devices: 1,
             failing_device: None,
             copies: 1,
+            first_copies: 1,
+            changes_copies: false,
             missing_percent: 0,
             returns_old: false,
             volume_sectors: vec![64],
@@ -407,6 +413,15 @@ pub enum Step {
     },
     /// Segments on their way out stay after all.
     Keep,
+    /// The number of devices that hold each dirty block changes, live.
+    Copies {
+        /// The number, 1 or 2.
+        copies: u8,
+        /// The superblock's write is cut short after this many device operations.
+        cut: Option<u32>,
+    },
+    /// Dirty data is on two devices before anything else happens; devices may fail from then on.
+    CopiesWhole,
     /// A volume is frozen, and thawed a while later.
     Freeze {
         /// The volume.

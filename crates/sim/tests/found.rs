@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 75] = [
+const FOUND: [(u64, &str); 79] = [
     (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
@@ -262,6 +262,23 @@ const FOUND: [(u64, &str); 75] = [
         15_943_480,
         "a write whose flush had failed ended what was unknown of its sector after accepted damage \
          (the oracle)",
+    ),
+    (
+        22_000_852,
+        "all free segments were on one device when a cache began to keep two copies, and reclaim \
+         waited for a pair",
+    ),
+    (
+        22_001_217,
+        "clean blocks were damaged, and the device failed a read too (I28)",
+    ),
+    (
+        22_001_675,
+        "dirty data counted as copied before the tail above its old segments was durable (I28)",
+    ),
+    (
+        22_011_526,
+        "a write that went elsewhere on its device made a third place of a segment (I28)",
     ),
     (
         30_060_763,

@@ -34,6 +34,7 @@ fn config(missing_percent: u64) -> Config {
         volume_sectors: vec![96],
         cache_devices: 2,
         copies: 2,
+        first_copies: 2,
         alternates: true,
         failing_device: Some(DYING),
         missing_percent,
@@ -150,25 +151,45 @@ fn recoveries_without_the_device_cut_short_at_every_operation() {
     }
 }
 
-/// Random runs with two or three devices: at least these many, or as many as fit.
-#[test]
-fn random_runs_lose_nothing_with_a_device() {
-    const FIRST: u64 = 21_000_001;
+/// The first runs from `first` on, as many as fit: they must show each of these states.
+fn random_runs(first: u64, states: &[&str]) {
     const SEEDS: u64 = 2_000;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let limit = std::time::Duration::from_secs(300);
-    let report = search(FIRST, FIRST + SEEDS - 1, limit, 1, false, threads);
+    let report = search(first, first + SEEDS - 1, limit, 1, false, threads);
     print!("{}", report.counts);
     if let Some((seed, violation)) = report.failures.first() {
         panic!("seed {seed}: step {}: {}", violation.step, violation.what);
     }
-    for state in [
-        "blocks mended",
-        "cache devices lost",
-        "devices that are out, and back",
-        "loss of a device cut short",
-        "starts without a cache device",
-    ] {
+    for state in states {
         assert!(report.counts.get(state) > 0, "no run has: {state}");
     }
+}
+
+#[test]
+fn random_runs_lose_nothing_with_a_device() {
+    random_runs(
+        21_000_001,
+        &[
+            "blocks mended",
+            "cache devices lost",
+            "devices that are out, and back",
+            "loss of a device cut short",
+            "starts without a cache device",
+        ],
+    );
+}
+
+#[test]
+fn random_runs_lose_nothing_with_a_device_that_lies() {
+    random_runs(
+        22_000_001,
+        &[
+            "clean blocks forgotten for damage",
+            "dirty data copied to a second device",
+            "fault: cache read returned else",
+            "rot in data",
+            "rot in metadata",
+        ],
+    );
 }

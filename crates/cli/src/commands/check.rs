@@ -98,6 +98,11 @@ pub(crate) fn check(args: &CheckArgs) -> Result<()> {
             size(recovery.dirty_blocks * block_bytes),
             size(recovery.rejected_blocks * block_bytes),
         ));
+        if let Some(why) = &recovery.clean_left {
+            crate::output::line(format_args!(
+                "  damaged where it is clean: {why}. The next start forgets the clean blocks; dirty data is on two devices"
+            ));
+        }
         if recovery.buffered_blocks > 0 {
             crate::output::line(format_args!(
                 "  {} acknowledged from memory and not in the log yet: serve the cache before this machine is restarted",

@@ -270,6 +270,9 @@ pub(crate) struct Recovery {
     #[serde(default)]
     pub(crate) buffered_blocks: u64,
     pub(crate) damage: Vec<String>,
+    /// Damage for which all clean blocks were forgotten, with two copies of dirty data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) clean_left: Option<String>,
 }
 
 /// A volume.
@@ -459,6 +462,7 @@ impl Recovery {
             buffered_blocks: report.buffered_blocks(),
             replayed_entries: sum(|shard| shard.replayed_entries),
             damage: report.damage().into_iter().map(str::to_owned).collect(),
+            clean_left: report.clean_left.clone(),
         }
     }
 }

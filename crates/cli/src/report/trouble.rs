@@ -39,6 +39,7 @@ pub(crate) fn of(status: &Status) -> Vec<Trouble> {
     let mut found = Found::default();
     if let Some(cache) = &status.cache {
         failed_cache(&mut found, cache);
+        forgotten(&mut found, cache);
         copies(&mut found, cache);
         buffer(&mut found, cache);
     }
@@ -104,6 +105,19 @@ fn failed_cache(found: &mut Found, cache: &CacheStatus) {
             ),
         );
     }
+}
+
+/// Clean blocks that were forgotten at the start, since a device has returned what it was not given.
+fn forgotten(found: &mut Found, cache: &CacheStatus) {
+    let Some(why) = &cache.recovery.clean_left else {
+        return;
+    };
+    found.add(
+        "clean-forgotten",
+        format!(
+            "the clean blocks of the cache were forgotten at its start: {why}. Nothing is lost: they are on their              origins, and dirty data is on two devices. One of the SSDs has damaged data without an error; look at              them (smartctl) and replace it with `forebay cache replace`"
+        ),
+    );
 }
 
 /// A cache that is to keep two copies of dirty data, and has one device for them.

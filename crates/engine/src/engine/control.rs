@@ -487,7 +487,7 @@ impl Engine {
     /// Whether dirty data is being copied so that all of it is on two devices.
     #[must_use]
     pub fn is_mirroring(&self) -> bool {
-        self.space.mirror_below.is_some()
+        self.space.is_mirroring(&self.store)
     }
 
     /// Uses the segments that were to leave as before.

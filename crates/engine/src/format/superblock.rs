@@ -630,6 +630,11 @@ impl Superblock {
             on.out = true;
         }
         self.membership += 1;
+        self.leave_clean_behind(clean_from);
+    }
+
+    /// Has nothing count that the clean streams hold below these numbers, by shard.
+    pub(crate) fn leave_clean_behind(&mut self, clean_from: &[(u16, Sequence)]) {
         let shards = usize::from(self.geometry.shards);
         self.clean_from.resize(shards, Sequence::ZERO);
         for (shard, from) in clean_from {

@@ -52,6 +52,8 @@ pub struct Attached {
 pub struct RecoveryReport {
     /// By shard.
     pub shards: Vec<ShardReport>,
+    /// The damage for which all clean blocks were forgotten, in words, if there was any (I28).
+    pub clean_left: Option<String>,
 }
 
 impl RecoveryReport {
@@ -160,37 +162,57 @@ pub fn attach_promised(
     promises: &[Promise],
 ) -> Result<Attached, AttachError> {
     if !options.without_missing {
-        return attach_to(device, surviving, options, promises);
+        return attach_to(device, surviving, options, promises, None);
     }
-    let mut watched = Watched::new(device, None);
-    let result = attach_to(&mut watched, surviving, options, promises);
-    let failing = watched.only_failed();
-    match (result, failing) {
-        (Err(error), Some(failing)) if is_of_device(&error) => {
-            let mut without = Watched::new(device, Some(failing));
+    let mut without = None;
+    let mut left: Option<AttachError> = None;
+    let mut first = None;
+    loop {
+        let mut watched = Watched::new(device, without);
+        let error = match attach_to(&mut watched, surviving, options, promises, left.as_ref()) {
+            Ok(attached) => return Ok(attached),
+            Err(error) => error,
+        };
+        let failing = watched.only_failed().filter(|_| is_of_device(&error));
+        if without.is_none() && failing.is_some() {
+            without = failing;
+        } else if left.is_none() && is_damage(&error) {
+            left = Some(error.clone());
+        } else {
             // The first error tells more, where there is no second copy.
-            attach_to(&mut without, surviving, options, promises).map_err(|_| error)
+            return Err(first.unwrap_or(error));
         }
-        (result, _) => result,
+        first.get_or_insert(error);
     }
+}
+
+fn is_damage(error: &AttachError) -> bool {
+    let AttachError::Shard { source, .. } = error else {
+        return false;
+    };
+    matches!(source, RecoveryError::Damaged(_))
 }
 
 /// Whether what failed is worth another attempt without the device that failed it.
 fn is_of_device(error: &AttachError) -> bool {
     match error {
         AttachError::Superblock(SuperblockError::Device(_)) | AttachError::Device(_) => true,
-        AttachError::Shard { source, .. } => {
-            matches!(source, RecoveryError::Device(_) | RecoveryError::Damaged(_))
-        }
-        AttachError::Superblock(_) | AttachError::Epochs => false,
+        AttachError::Shard {
+            source: RecoveryError::Device(_),
+            ..
+        } => true,
+        _ => is_damage(error),
     }
 }
 
+/// `clean_left` says what is damaged, where the clean streams are to count no more: with two copies
+/// nothing that matters is there alone (I28).
 fn attach_to(
     device: &mut dyn Storage,
     surviving: &mut [Surviving<'_>],
     options: &AttachOptions,
     promises: &[Promise],
+    clean_left: Option<&AttachError>,
 ) -> Result<Attached, AttachError> {
     let mut superblock = Superblock::read_of_those_given(device)?;
     let given = device.device_numbers();
@@ -205,7 +227,13 @@ fn attach_to(
         return Err(AttachError::Epochs);
     }
     for number in missing {
-        superblock.lose_device(number, &all_before(&superblock));
+        superblock.lose_device(number, &all_before(&superblock, superblock.epoch));
+    }
+    if let Some(error) = clean_left {
+        if superblock.copies < 2 {
+            return Err(error.clone());
+        }
+        superblock.leave_clean_behind(&all_before(&superblock, superblock.epoch));
     }
     superblock.write(device)?;
     let recover_options = RecoverOptions {
@@ -213,7 +241,7 @@ fn attach_to(
         write: true,
         promise: None,
     };
-    let (mut shards, report) = recover_all(
+    let (mut shards, mut report) = recover_all(
         device,
         &superblock,
         surviving,
@@ -221,6 +249,7 @@ fn attach_to(
         recover_options,
         promises,
     )?;
+    report.clean_left = clean_left.map(AttachError::to_string);
     device.flush()?;
     for (shard, surviving) in surviving.iter_mut().enumerate() {
         if let Some(buffer) = &mut surviving.buffer {
@@ -238,12 +267,12 @@ fn attach_to(
     })
 }
 
-/// The number of each shard below which everything is from before this epoch.
-fn all_before(superblock: &Superblock) -> Vec<(u16, Sequence)> {
+/// The number of each shard below which everything is from before an epoch.
+fn all_before(superblock: &Superblock, epoch: u32) -> Vec<(u16, Sequence)> {
     if planted::is(Bug::LeftBehindBelieved) {
         return Vec::new();
     }
-    let first = Sequence::new(superblock.epoch, 0);
+    let first = Sequence::new(epoch, 0);
     (0..superblock.geometry.shards)
         .map(|shard| (shard, first))
         .collect()
@@ -276,12 +305,36 @@ fn move_tails(device: &mut dyn Storage, shards: &mut [Recovered]) -> Result<(), 
 ///
 /// # Errors
 /// As [`attach`], except that damage is reported and not refused.
+///
+/// Where an attach would forget the clean blocks (I28), so does this.
 pub fn inspect(
     device: &mut dyn Storage,
     surviving: &[Surviving<'_>],
     boot_id: [u8; 16],
 ) -> Result<Attached, AttachError> {
     let superblock = Superblock::read(device)?;
+    let found = inspect_as(device, superblock.clone(), surviving, boot_id)?;
+    if found.report.damage().is_empty() || superblock.copies < 2 {
+        return Ok(found);
+    }
+    let mut without_clean = superblock.clone();
+    without_clean.leave_clean_behind(&all_before(&superblock, superblock.epoch + 1));
+    let mut rest = inspect_as(device, without_clean, surviving, boot_id)?;
+    if !rest.report.damage().is_empty() {
+        return Ok(found);
+    }
+    rest.report.clean_left = Some(found.report.damage().join("; "));
+    rest.superblock = superblock;
+    Ok(rest)
+}
+
+/// Looks at a cache as this superblock says.
+fn inspect_as(
+    device: &mut dyn Storage,
+    superblock: Superblock,
+    surviving: &[Surviving<'_>],
+    boot_id: [u8; 16],
+) -> Result<Attached, AttachError> {
     let options = RecoverOptions {
         accept_damage: true,
         write: false,

@@ -83,14 +83,19 @@ pub(super) fn find(
         // The newest first, and of those the own place.
         copies.sort_by_key(|(place, copy)| (std::cmp::Reverse(copy.generation), *place != segment));
         let (home, first) = copies[0];
-        let second = copies
-            .get(1)
-            .filter(|(_, copy)| copy.generation == first.generation);
+        copies.retain(|(_, copy)| copy.generation == first.generation);
+        let is_elsewhere = |place: SegmentId| {
+            let on_another = look.map.device_of(place) != look.map.device_of(home);
+            on_another || (place != home && planted::is(Bug::ThirdBelieved))
+        };
+        let second = copies.iter().find(|(place, _)| is_elsewhere(*place));
         let Some((other, second)) = second else {
             places.set(segment, home, None);
             continue;
         };
-        let differ = first != *second || look.may_differ(first.generation);
+        // A write that a device sent to another place makes a third, which may lack all the rest.
+        let is_doubtful = copies.len() > 2;
+        let differ = is_doubtful || first != *second || look.may_differ(first.generation);
         if differ && write && !planted::is(Bug::CopiesDiffer) {
             merged |= look.merge(device, segment, first.generation, [home, *other])?;
         }

@@ -18,6 +18,7 @@
 use crate::format::{SegmentId, Sequence, Slot, Stream};
 use crate::interface::{Memory, Nanos};
 use crate::origin::Origin;
+use crate::planted::{self, Bug};
 use crate::policy::Policy;
 use crate::space::Space;
 use crate::store::Store;
@@ -66,6 +67,11 @@ impl Space {
         self.mirror_below = store.log.keeps_two().then_some(next);
     }
 
+    /// Whether dirty data may be on one device, and is to be on two.
+    pub(crate) fn is_mirroring(&self, store: &Store) -> bool {
+        self.mirror_below.is_some() || store.log.has_opened_alone()
+    }
+
     /// Empties the oldest segments of the write stream, as long as one is left that has one copy.
     pub(crate) fn advance_mirroring(
         &mut self,
@@ -75,6 +81,9 @@ impl Space {
         now: Nanos,
         memory: &mut dyn Memory,
     ) {
+        if store.log.take_opened_alone() {
+            self.begin_mirroring(store);
+        }
         let Some(below) = self.mirror_below else {
             return;
         };
@@ -95,7 +104,11 @@ impl Space {
             }
             self.start_reclaim(store, policy, origin, now, Stream::Write, memory);
         }
-        self.mirror_below = None;
+        // Until the tail is durable a start without that device would miss an emptied segment.
+        let is_durable = !self.reclaim.holds_of_write_below(below);
+        if is_durable || planted::is(Bug::MirroredEarly) {
+            self.mirror_below = None;
+        }
     }
 }
 

@@ -79,6 +79,16 @@ impl Reclaim {
         self.waiting[stream as usize].len()
     }
 
+    /// Whether an emptied segment of the write stream below this generation is not free yet.
+    pub(crate) fn holds_of_write_below(&self, below: Sequence) -> bool {
+        let is_of_write = |emptied: &&Emptied| emptied.stream == Stream::Write;
+        let below_tail = self.below_tail.iter().filter(is_of_write);
+        let waiting = self.waiting[Stream::Write as usize].iter();
+        waiting
+            .chain(below_tail)
+            .any(|emptied| emptied.generation < below)
+    }
+
     /// The number of segments of this stream that are being emptied or wait.
     pub(crate) fn emptying_or_waiting(&self, stream: Stream) -> usize {
         self.waiting(stream) + usize::from(self.active[stream as usize].is_some())
@@ -161,7 +171,7 @@ impl Space {
         let mut below_tail = self.reclaim.below_tail.iter();
         self.reclaim.active == [None; Stream::COUNT]
             && !self.shrink.is_active()
-            && self.mirror_below.is_none()
+            && !self.is_mirroring(store)
             && free > RECLAIM_RESERVE + 1
             && free + self.reclaim.on_their_way() >= self.free_target(store)
             && oldest_waiting.all(|emptied| emptied.needs > durable)
@@ -182,7 +192,7 @@ impl Space {
         self.demand.advance(now, store, policy);
         let target = self.free_target(store);
         let shrinking = self.shrink.is_active();
-        let emptying = shrinking || self.mirror_below.is_some();
+        let emptying = shrinking || self.is_mirroring(store);
         let at_rest = store.log.free.len() >= target && !self.reclaim.is_working() && !emptying;
         if store.failed_cache() {
             return self.end_reclaim(memory);

@@ -7,7 +7,8 @@
 //! 3. Main takes one from the device with most, 0: 7, 5, 1 and still 6 pairs.
 //!
 //! So an opening takes one pair at most, and reclaim's reserve (I18) is there on any two devices, or
-//! on the last one that is left.
+//! on the last one that is left. Where a device was lost or added, or one copy was kept until now, no
+//! pair may be left. Then reclaim opens segments on one device, and copies their dirty data later.
 
 use std::collections::VecDeque;
 
@@ -51,12 +52,14 @@ impl Devices {
 }
 
 impl FreeSegments {
-    /// Segments that can be opened, whatever their streams.
+    /// Segments that can be opened, whatever their streams. Where no pair is left, a segment on one
+    /// device counts: after a change of devices or copies all free segments may be on one, and
+    /// reclaim, which frees some of another, must not wait for itself.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         match &self.devices {
             None => self.ids.len(),
-            Some(devices) => devices.pairs(),
+            Some(devices) => devices.pairs().max(usize::from(!self.ids.is_empty())),
         }
     }
 
@@ -171,6 +174,15 @@ mod tests {
             });
             assert_eq!(free.len(), left);
         }
+    }
+
+    #[test]
+    fn reclaim_does_not_wait_for_a_pair_that_it_has_to_free_itself() {
+        let mut free = free(&[0, 3]);
+        assert_eq!(free.len(), 1, "for reclaim, not for clients");
+        assert_eq!(free.take_pair(), Some((SegmentId(0), None)));
+        let mut none = self::free(&[0, 0]);
+        assert_eq!((none.len(), none.take_pair()), (0, None));
     }
 
     #[test]

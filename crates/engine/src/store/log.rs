@@ -230,6 +230,8 @@ pub(crate) struct Log {
     /// Devices that are out, and those that are not: a bit for each number.
     pub(super) lost_devices: u16,
     pub(super) in_use: u16,
+    /// A segment of the write stream was opened on one device, since no pair was left.
+    pub(super) opened_alone: bool,
     /// Devices that are to be removed whole.
     pub(super) leaving: u16,
 }
@@ -261,6 +263,7 @@ impl Log {
             usable: 0,
             copies: superblock.copies,
             lost_devices: 0,
+            opened_alone: false,
             in_use: 0,
             leaving: 0,
         };

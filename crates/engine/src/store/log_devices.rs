@@ -202,11 +202,23 @@ impl Log {
             _ => (self.free.take().expect(SEEN), None),
         };
         self.lend(id, second);
+        self.opened_alone |= stream == Stream::Write && second.is_none() && self.keeps_two();
         if let Some(second) = second.filter(|_| planted::is(Bug::LentReused)) {
             self.segment(second).state = SegmentState::Free;
             self.free.push_back(second);
         }
         id
+    }
+
+    /// Whether a segment of the write stream was opened on one device since the last
+    /// [`Log::take_opened_alone`], where there are to be two.
+    pub(crate) fn has_opened_alone(&self) -> bool {
+        self.opened_alone
+    }
+
+    /// Whether one was, and forgets it.
+    pub(crate) fn take_opened_alone(&mut self) -> bool {
+        std::mem::take(&mut self.opened_alone)
     }
 
     /// A free segment is in its own place, and in that of `second` too.

@@ -187,6 +187,9 @@ impl World<'_> {
                         .iter()
                         .map(|what| (*what).to_owned())
                         .collect();
+                    if let Some(left) = &attached.report.clean_left {
+                        self.clean_left(left)?;
+                    }
                     if !damage.is_empty() {
                         self.damage_is_explained(&damage.join("; "))?;
                         if accept_damage {
@@ -252,6 +255,16 @@ impl World<'_> {
         }
     }
 
+    /// A cache that keeps two copies has forgotten its clean blocks: some were damaged.
+    fn clean_left(&mut self, why: &str) -> Check {
+        self.tell(|_| format!("clean blocks are forgotten: {why}"));
+        self.counts().add("clean blocks forgotten for damage", 1);
+        if self.cache.tally.total() == 0 {
+            return Err(format!("clean blocks are forgotten without a fault: {why}"));
+        }
+        Ok(())
+    }
+
     fn damage_is_explained(&mut self, what: &str) -> Check {
         self.counts().add("damage reported", 1);
         if self.keeps_two() {
@@ -297,7 +310,6 @@ impl World<'_> {
         self.shared = Arc::default();
         self.failure_reports = Reports::new(usize::from(threads));
         self.served_devices = superblock.devices_in_use().map(|on| on.number).collect();
-        self.devices_served_at_start = self.served_devices.len();
         self.loss_reports = LossReports::new(threads);
         self.losses_due.clear();
         for index in 0..threads {
@@ -443,7 +455,7 @@ fn create_with_volumes(
             let added = superblock.add_device(size_bytes)?;
             superblock.grow(added, size_bytes)?;
         }
-        superblock.set_copies(plan.config.copies);
+        superblock.set_copies(plan.config.first_copies);
     }
     superblock.write(control)?;
     Ok(superblock)

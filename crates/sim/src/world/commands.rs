@@ -375,9 +375,11 @@ impl World<'_> {
             Command::Forget(slot) => self.forget_ended(slot.0, result)?,
             Command::Attach(volume) => self.attach_ended(&volume, result)?,
             Command::Grow(..) | Command::AddDevice(_) => {
+                self.devices_are_served();
                 self.counts().add("grown", u64::from(result.is_ok()));
             }
             Command::Shrink(_) => {
+                self.devices_are_served();
                 let what = match result {
                     Ok(()) => "shrunk",
                     Err(_) => "shrinking taken back",
@@ -387,6 +389,12 @@ impl World<'_> {
             Command::Stop => self.stopped = Some(result.is_ok()),
         }
         Ok(())
+    }
+
+    /// Devices have come or gone: flushes of those that hosts write to go through their gates.
+    fn devices_are_served(&mut self) {
+        let superblock = self.superblock();
+        self.served_devices = superblock.devices_in_use().map(|on| on.number).collect();
     }
 
     fn detach_ended(&mut self, volume: u16, result: Result<(), Refusal>) -> Check {
@@ -500,6 +508,7 @@ impl World<'_> {
         // The driver takes no more requests before it stops.
         self.quiesce()?;
         self.stopped = None;
+        self.devices_before_stop = self.served_devices.len();
         let life = self.boot_of_daemon;
         self.command(Command::Stop, None)?;
         self.wait_for("the stop to end", |world| world.stopped.is_some())?;
@@ -550,7 +559,7 @@ impl World<'_> {
         let loses = |world: &World<'_>| world.hosts.iter().any(forebay_cache::Host::is_losing);
         let mut has_lost = loses(self);
         self.pass(AFTER_STOP_MS)?;
-        has_lost |= loses(self) || self.served_devices.len() < self.devices_served_at_start;
+        has_lost |= loses(self) || self.served_devices.len() < self.devices_before_stop;
         // A device that is lost while the stop is put on record is put on record itself.
         let flushed = self.submissions > submitted && !has_lost;
         if self.transfers > before || flushed {

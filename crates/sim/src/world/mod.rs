@@ -198,8 +198,8 @@ pub(crate) struct World<'a> {
     submissions: u64,
     /// Of these, transfers of shards.
     transfers: u64,
-    /// Cache devices at the start of this life.
-    devices_served_at_start: usize,
+    /// Cache devices before the last orderly stop.
+    devices_before_stop: usize,
     requests: BTreeMap<u64, Pending>,
     next_request: u64,
     next_value: Value,
@@ -226,6 +226,8 @@ pub(crate) struct World<'a> {
     /// The number of faults of the cache's devices before the last attach that succeeded began: it
     /// has found and settled their damage.
     settled_faults: Option<u64>,
+    /// No cache device may fail yet: dirty data may be on one.
+    is_sound: bool,
     /// Faults that wait for their operation.
     traps: Vec<Trap>,
     /// The next record, and its time.
@@ -277,7 +279,9 @@ impl<'a> World<'a> {
             rng,
             now: Nanos(0),
             cache: Device::several(cache, span_bytes, config.cache_faults)
-                .failing(config.failing_device),
+                .failing(config.failing_device)
+                .apart(config.copies > 1),
+            is_sound: config.changes_copies,
             origins: origins.collect(),
             connections: Vec::new(),
             memory: SimMemory::new(
@@ -305,7 +309,7 @@ impl<'a> World<'a> {
             due: BinaryHeap::new(),
             submissions: 0,
             transfers: 0,
-            devices_served_at_start: 0,
+            devices_before_stop: 0,
             requests: BTreeMap::new(),
             next_request: 1,
             next_value: INITIAL + 1,
@@ -500,6 +504,7 @@ impl<'a> World<'a> {
             fate
         };
         let (fate, slower) = self.spring(action.device, &action.operation, fate);
+        let fate = self.confined(host, &action, fate);
         duration += slower.0;
         if is_cache
             && matches!(fate, Fate::Lost | Fate::Elsewhere { .. })
@@ -704,12 +709,9 @@ impl<'a> World<'a> {
                     Some(data) => data.clone(),
                     None => self.gather(bufs),
                 };
-                self.device(operation.action.device).write(
-                    *offset_bytes,
-                    &data,
-                    operation.fate,
-                    &mut rng,
-                )
+                let fate = self.landing_of(operation.fate, data.len() as u64);
+                self.device(operation.action.device)
+                    .write(*offset_bytes, &data, fate, &mut rng)
             }
             Operation::WriteTwice { .. } => return Err(forebay_engine::DeviceError::Unsupported),
             Operation::Flush => match operation.action.device {
@@ -878,7 +880,7 @@ impl<'a> World<'a> {
     }
 
     fn faults(&mut self, on: bool) {
-        self.cache.faulty = on && self.cache.rates != FaultRates::NONE;
+        self.cache.faulty = on && self.cache.rates != FaultRates::NONE && !self.is_sound;
         for origin in &mut self.origins {
             origin.faulty = on && origin.rates != FaultRates::NONE;
         }

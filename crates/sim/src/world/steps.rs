@@ -1,7 +1,6 @@
 //! The steps of a plan.
 
 use forebay_cache::control::Command;
-use forebay_engine::format::geometry::DATA_OFFSET_BYTES;
 use forebay_engine::{Memory, Nanos, Settings, VolumeSlot};
 
 use super::{Check, Kind, Life, World};
@@ -117,6 +116,7 @@ impl World<'_> {
                 self.counts().add("cache device gone", 1);
                 Ok(())
             }
+            Step::DeviceGone { .. } if self.is_sound => Ok(()),
             Step::DeviceGone { device } => {
                 self.tell(|_| format!("device {device} of the cache is gone"));
                 self.cache.gone.insert(*device);
@@ -130,6 +130,8 @@ impl World<'_> {
                 cut,
             } => self.grow(*device, *segments, *cut),
             Step::Shrink { device, keep, cut } => self.shrink(*device, *keep, *cut),
+            Step::Copies { copies, cut } => self.command(Command::Copies(*copies), *cut).map(drop),
+            Step::CopiesWhole => self.copies_whole(),
             Step::Keep => {
                 self.interrupt(|what| matches!(what, Command::Shrink(_)));
                 Ok(())
@@ -199,14 +201,21 @@ impl World<'_> {
 
     /// Flips a bit of a page that is in use.
     fn rot(&mut self, place: u64, metadata: bool) {
+        if self.is_sound {
+            return;
+        }
         let mut rng = Rng::new(place);
-        let pages = (self.cache.disk.size_bytes() - DATA_OFFSET_BYTES) / PAGE_BYTES as u64;
+        let data = self.cache.rotting_data();
+        let pages = (data.end - data.start) / PAGE_BYTES as u64;
         for _ in 0..200 {
-            let offset_bytes = DATA_OFFSET_BYTES + rng.below(pages) * PAGE_BYTES as u64;
+            let offset_bytes = data.start + rng.below(pages) * PAGE_BYTES as u64;
             let mut page = [0; PAGE_BYTES];
             self.cache.disk.read(offset_bytes, &mut page);
             let is_metadata = page.starts_with(b"FBRH") || page.starts_with(b"FBSM");
-            if page.iter().all(|byte| *byte == 0) || is_metadata != metadata {
+            if page.iter().all(|byte| *byte == 0)
+                || is_metadata != metadata
+                || !self.damage_may_be_at(offset_bytes)
+            {
                 continue;
             }
             self.cache

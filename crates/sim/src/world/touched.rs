@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use forebay_engine::format::geometry::DATA_OFFSET_BYTES;
-use forebay_engine::format::{Entry, EntryList, Header, SegmentId, Sequence, Stream, Summary};
+use forebay_engine::format::{
+    DurablePosition, Entry, EntryList, Header, SegmentId, Sequence, Stream, Summary,
+};
 use forebay_engine::{BlockKey, CacheId, VolumeSlot};
 
 use super::World;
-use crate::device::{Harmed, How};
+use crate::device::{Device, Harmed, How};
 use crate::disk::{Disk, PAGE_BYTES};
 use crate::payload::{self, SECTOR_BYTES};
 
@@ -330,7 +332,7 @@ impl World<'_> {
 }
 
 /// The page at a place, and what a summary that starts with it has behind it.
-fn page_at(disk: &Disk, place: u64) -> Vec<u8> {
+pub(super) fn page_at(disk: &Disk, place: u64) -> Vec<u8> {
     let start = place - place % PAGE_BYTES as u64;
     let left = disk.size_bytes().saturating_sub(start) as usize;
     let mut bytes = vec![0; SUMMARY_BYTES.min(left)];
@@ -340,6 +342,26 @@ fn page_at(disk: &Disk, place: u64) -> Vec<u8> {
 
 fn field<const N: usize>(page: &[u8], at: usize) -> [u8; N] {
     page[at..at + N].try_into().expect("inside the page")
+}
+
+/// Whether damage of what begins with these bytes shows by itself. Blocks have checksums, and the write
+/// stream has two copies. A header or summary of another stream is there once: that it is missing
+/// shows where a page on another device says that it was durable.
+pub(super) fn damage_shows(device: &Device, bytes: &[u8]) -> bool {
+    let Some(said) = Said::of(bytes).filter(|said| said.stream != Stream::Write) else {
+        return true;
+    };
+    let place = DurablePosition {
+        generation: said.generation,
+        end_slot: said.end_slot,
+    };
+    let others = device.data_of_others();
+    let mut pages = others.flat_map(|data| data.step_by(PAGE_BYTES));
+    pages.any(|at| {
+        Said::of(&page_at(&device.disk, at)).is_some_and(|other| {
+            other.shard == said.shard && other.durable[said.stream as usize] >= place
+        })
+    })
 }
 
 /// Whether a page starts a header or a summary, sound or not.
@@ -352,6 +374,9 @@ struct Said {
     shard: u16,
     stream: Stream,
     generation: Sequence,
+    /// The slot after all that it tells of.
+    end_slot: u16,
+    durable: [DurablePosition; Stream::COUNT],
     tails: [Sequence; Stream::COUNT],
     entries: EntryList,
 }
@@ -372,6 +397,8 @@ impl Said {
                 shard,
                 stream: header.stream,
                 generation: header.generation,
+                end_slot: slot + 1 + header.blocks,
+                durable: header.state.durable,
                 tails: header.state.tails,
                 entries: header.entries,
             })
@@ -381,6 +408,8 @@ impl Said {
                 shard,
                 stream: summary.stream,
                 generation: summary.generation,
+                end_slot: summary.end_slot,
+                durable: summary.state.durable,
                 tails: summary.state.tails,
                 entries: summary.entries,
             })

@@ -1,14 +1,15 @@
 //! Dirty data on two devices (I28): one of them fails, is lost, and comes back old. Nothing that was
 //! acknowledged may be lost or fail by that, so no fault of a device explains anything here.
 
-use forebay_cache::control::Change;
+use forebay_cache::control::{Change, Command};
 use forebay_cache::{Loss, LossReport};
-use forebay_engine::{Nanos, Superblock, SuperblockError};
+use forebay_engine::{Action, Nanos, Operation, Superblock, SuperblockError};
 
 use super::deliveries::{CONTROL, Delivery};
 use super::served::Served;
-use super::{Check, World};
-use crate::device::Control;
+use super::{Check, World, touched};
+use crate::device::{Control, Fate};
+use crate::disk::PAGE_BYTES;
 use crate::rng::Rng;
 
 /// Time before the control plane tries again, while a command writes the superblock.
@@ -20,6 +21,68 @@ impl World<'_> {
     /// Whether dirty data is on two devices, of which one at a time fails.
     pub(super) fn keeps_two(&self) -> bool {
         self.plan.config.copies > 1
+    }
+
+    /// The fate of an operation where one device alone fails: a write that the device lies about is
+    /// one of two. A cache cannot know of any other (MODEL.md).
+    pub(super) fn confined(&self, host: usize, action: &Action, fate: Fate) -> Fate {
+        let is_lie = matches!(fate, Fate::Lost | Fate::Elsewhere { .. })
+            && matches!(action.operation, Operation::Write { .. });
+        if self.keeps_two() && is_lie && !self.hosts[host].is_one_of_two(action.op) {
+            Fate::Good
+        } else {
+            fate
+        }
+    }
+
+    /// The fate of a write that lands now, likewise: one that would spoil what cannot be missed is lost.
+    pub(super) fn landing_of(&self, fate: Fate, len_bytes: u64) -> Fate {
+        let Fate::Elsewhere { offset_bytes } = fate else {
+            return fate;
+        };
+        let mut pages = (offset_bytes..offset_bytes + len_bytes).step_by(PAGE_BYTES);
+        if pages.all(|at| self.damage_may_be_at(at)) {
+            fate
+        } else {
+            Fate::Lost
+        }
+    }
+
+    /// Whether the page at a place on the disk may be damaged.
+    pub(super) fn damage_may_be_at(&self, place: u64) -> bool {
+        !self.keeps_two()
+            || touched::damage_shows(&self.cache, &touched::page_at(&self.cache.disk, place))
+    }
+
+    /// Waits until all dirty data is on two devices, and lets devices fail from then on.
+    pub(super) fn copies_whole(&mut self) -> Check {
+        if !self.is_sound {
+            return Ok(());
+        }
+        let mut life = None;
+        while life != Some(self.boot_of_daemon) {
+            life = Some(self.boot_of_daemon);
+            self.finish_commands()?;
+            if life != Some(self.boot_of_daemon) {
+                continue;
+            }
+            if !self.superblock().keeps_two() && self.command(Command::Copies(2), None)?.is_none() {
+                self.counts().add("one device left, and no second copy", 1);
+                return Ok(());
+            }
+            // A thread looks at its shards when it starts.
+            self.pump_all()?;
+            self.wait_for("two copies of dirty data", Self::is_whole)?;
+        }
+        self.counts().add("dirty data copied to a second device", 1);
+        self.is_sound = false;
+        self.faults(true);
+        Ok(())
+    }
+
+    fn is_whole(&self) -> bool {
+        !self.commands_run_of(|what| matches!(what, Command::Copies(_)))
+            && self.engines().all(|engine| !engine.is_mirroring())
     }
 
     /// A thread says that a device is being lost.
@@ -89,7 +152,9 @@ impl World<'_> {
     /// are there.
     pub(super) fn devices_at_start(&mut self) -> Vec<u8> {
         let mut named = self.devices_in_use();
-        let misses = self.keeps_two() && self.rng.percent(self.plan.config.missing_percent);
+        let misses = self.keeps_two()
+            && !self.is_sound
+            && self.rng.percent(self.plan.config.missing_percent);
         if misses
             && named.len() > 1
             && let Some(failing) = self.plan.config.failing_device
