@@ -162,11 +162,17 @@ pub(crate) enum Direct {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: forebay create /dev/nvme0n1p3")]
+#[command(
+    after_help = "Example: forebay create /dev/nvme0n1p3\n         forebay create /dev/nvme0n1p3 /dev/nvme1n1p3 --copies 2"
+)]
 pub(crate) struct CreateArgs {
-    /// The block device or file; a file is made if --size is given.
-    pub(crate) device: PathBuf,
-    /// The size of a file to make.
+    /// The block device or file, or all devices of the cache; files are made if --size is given.
+    #[arg(required = true, value_name = "DEVICE")]
+    pub(crate) devices_of_cache: Vec<PathBuf>,
+    /// Devices that each dirty block is on: 2 so that any one of them may die.
+    #[arg(long, value_name = "N", value_parser = crate::settings::copies, default_value = "1")]
+    pub(crate) copies: u8,
+    /// The size of each file to make.
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<WrittenSize>,
     /// The mapping unit, 4K to 64K.

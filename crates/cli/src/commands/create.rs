@@ -11,7 +11,9 @@ use serde_json::json;
 
 use crate::args::CreateArgs;
 use crate::device::attach::{self, NewCache, Opened};
+use crate::device::cache_storage::joined;
 use crate::device::lost::what_is_lost;
+use crate::device::same_device::Identity;
 use crate::device::state_dir::StateDir;
 use crate::failure::{Usage, refuse, wrong_usage};
 use crate::units::size;
@@ -30,8 +32,26 @@ pub(crate) fn run(args: &CreateArgs) -> Result<()> {
         };
         wrong_usage!(
             "--block-size {given} for {}: a block has a power of two from 4K to 64K",
-            args.device.display()
+            args.devices_of_cache[0].display()
         );
+    }
+    let paths = &args.devices_of_cache;
+    if args.copies > 1 && paths.len() < 2 {
+        wrong_usage!(
+            "--copies {}: dirty data cannot be on two devices if {} is the only one; name another behind it",
+            args.copies,
+            paths[0].display()
+        );
+    }
+    for (at, path) in paths.iter().enumerate() {
+        let is_same = |other: &&std::path::PathBuf| Identity::of(other) == Identity::of(path);
+        if let Some(other) = paths[..at].iter().find(is_same) {
+            wrong_usage!(
+                "{} and {} are the same device: name each device of the cache once",
+                other.display(),
+                path.display()
+            );
+        }
     }
     let shape = NewCache {
         block_bytes,
@@ -46,56 +66,79 @@ pub(crate) fn run(args: &CreateArgs) -> Result<()> {
     }
     shape
         .on(bytes)
-        .with_context(|| format!("--size {} for {}", size(bytes), args.device.display()))?;
-    make_file(&args.device, bytes)?;
-    make(args, &shape).inspect_err(|_| {
-        // The new file goes; half a cache is of no use to anybody.
-        let _ = std::fs::remove_file(&args.device);
+        .with_context(|| format!("--size {} for {}", size(bytes), paths[0].display()))?;
+    let mut made = Vec::new();
+    let result = paths
+        .iter()
+        .try_for_each(|path| make_file(path, bytes).map(|()| made.push(path)))
+        .and_then(|()| make(args, &shape));
+    result.inspect_err(|_| {
+        // New files go; half a cache is of no use to anybody.
+        for path in made {
+            let _ = std::fs::remove_file(path);
+        }
     })
 }
 
 fn make(args: &CreateArgs, shape: &NewCache) -> Result<()> {
     let direct = crate::config::direct(args.devices.direct);
-    let mut opened = Opened::new(&args.device, direct, false)?;
+    let open = |path| Opened::new(path, direct, false);
+    let paths = args.devices_of_cache.iter();
+    let mut opened: Vec<Opened> = paths.map(|path| open(path)).collect::<Result<_>>()?;
     // Before anything is asked or written.
-    shape
-        .on(opened.device.size_bytes())
-        .with_context(|| format!("cannot make a cache on {}", args.device.display()))?;
-    if let Some(lost) = what_is_lost(&mut opened)? {
-        consent(args, &lost)?;
+    shape.on(opened[0].device.size_bytes()).with_context(|| {
+        format!(
+            "cannot make a cache on {}",
+            opened[0].device.path().display()
+        )
+    })?;
+    consent(args, &mut opened)?;
+    let old: Vec<_> = opened
+        .iter_mut()
+        .filter_map(|each| Superblock::read(&mut each.storage).ok())
+        .map(|superblock| superblock.id)
+        .collect();
+    let superblock = attach::make_cache(&mut opened, shape, args.copies)?;
+    let state = StateDir::open(args.devices.state_dir.as_deref())?;
+    for old in old {
+        state.forget(old)?;
     }
-    let old = Superblock::read(&mut opened.storage)
-        .ok()
-        .map(|superblock| superblock.id);
-    let superblock = attach::make_cache(&mut opened, shape)
-        .with_context(|| format!("cannot make a cache on {}", args.device.display()))?;
-    if let Some(old) = old {
-        StateDir::open(args.devices.state_dir.as_deref())?.forget(old)?;
-    }
+    say_made(args, &opened, &superblock);
+    Ok(())
+}
+
+fn say_made(args: &CreateArgs, opened: &[Opened], superblock: &Superblock) {
     let geometry = superblock.geometry;
+    let paths = &args.devices_of_cache;
+    let size_bytes: u64 = opened.iter().map(|each| each.device.size_bytes()).sum();
     if args.json {
         crate::output::line(format_args!(
             "{}",
             json!({
-                "device": args.device,
+                "device": paths[0],
+                "devices": paths,
                 "id": superblock.id.to_string(),
-                "size_bytes": opened.device.size_bytes(),
+                "size_bytes": size_bytes,
                 "block_bytes": geometry.block_bytes,
                 "segment_bytes": geometry.segment_bytes,
                 "shards": geometry.shards,
+                "copies": superblock.copies,
             })
         ));
-    } else {
-        crate::output::line(format_args!(
-            "cache {} made on {}: {}, blocks of {}, {} shard(s)",
-            superblock.id,
-            args.device.display(),
-            size(opened.device.size_bytes()),
-            size(geometry.block_bytes.into()),
-            geometry.shards
-        ));
+        return;
     }
-    Ok(())
+    let copies = match superblock.copies {
+        1 => "",
+        _ => ", dirty data on two of them",
+    };
+    crate::output::line(format_args!(
+        "cache {} made on {}: {}, blocks of {}, {} shard(s){copies}",
+        superblock.id,
+        joined(paths, " and "),
+        size(size_bytes),
+        size(geometry.block_bytes.into()),
+        geometry.shards
+    ));
 }
 
 /// Makes a file whose space is allocated: a cache must not find its file system full later.
@@ -135,21 +178,42 @@ fn make_file(path: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-fn consent(args: &CreateArgs, lost: &str) -> Result<()> {
-    let device = args.device.display();
+/// All that the devices hold and would lose: the device, and the words for it.
+fn all_that_is_lost(opened: &mut [Opened]) -> Result<Vec<(String, String)>> {
+    let mut all = Vec::new();
+    for each in opened {
+        if let Some(lost) = what_is_lost(each)? {
+            all.push((each.device.path().display().to_string(), lost));
+        }
+    }
+    Ok(all)
+}
+
+fn consent(args: &CreateArgs, opened: &mut [Opened]) -> Result<()> {
+    let all = all_that_is_lost(opened)?;
+    let (held, lost) = match all.as_slice() {
+        [] => return Ok(()),
+        [(device, lost)] => (format!("{device} holds {lost}"), lost.clone()),
+        several => {
+            let each = |(device, lost): &(String, String)| format!("{device} holds {lost}");
+            let held: Vec<String> = several.iter().map(each).collect();
+            let lost: Vec<&str> = several.iter().map(|(_, lost)| lost.as_str()).collect();
+            (held.join(", "), lost.join(" and "))
+        }
+    };
     if !args.force {
-        refuse!("{device} holds {lost}; to overwrite it, add --force");
+        refuse!("{held}; to overwrite it, add --force");
     }
     if let Some(words) = &args.yes_lose {
-        if words == lost {
+        if *words == lost {
             return Ok(());
         }
-        refuse!("{device} holds {lost}, which is not `{words}`; nothing was changed");
+        refuse!("{held}, which is not `{words}`; nothing was changed");
     }
     if !std::io::stdin().is_terminal() {
-        refuse!("{device} holds {lost}; to lose that, add --yes-lose \"{lost}\"");
+        refuse!("{held}; to lose that, add --yes-lose \"{lost}\"");
     }
-    eprintln!("{device} holds {lost}. Type these words to lose it:\n{lost}");
+    eprintln!("{held}. Type these words to lose it:\n{lost}");
     let mut typed = String::new();
     std::io::stdin()
         .read_line(&mut typed)

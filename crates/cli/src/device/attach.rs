@@ -279,30 +279,55 @@ fn holds_no_cache(opened: &mut Opened) -> bool {
 
 /// Makes a cache on blank devices.
 fn create_on_all(opened: &mut [Opened]) -> Result<()> {
-    let on = |opened: &Opened| format!("cannot make a cache on {}", opened.device.path().display());
-    for other in opened.iter_mut().skip(1) {
-        check_blank(other).with_context(|| on(other))?;
+    for each in opened.iter_mut() {
+        check_blank(each).with_context(|| cannot_make_on(each))?;
     }
-    let Some((first, others)) = opened.split_first_mut() else {
-        return Ok(());
-    };
-    let mut superblock = create_on_blank(first, &NewCache::default()).with_context(|| on(first))?;
-    if others.is_empty() {
-        return Ok(());
-    }
-    let mut changed = superblock.clone();
-    let mut joined = Joined::new(vec![(0, &mut first.storage)]);
-    for other in others {
+    make_cache(opened, &NewCache::default(), 1).map(drop)
+}
+
+fn cannot_make_on(opened: &Opened) -> String {
+    format!("cannot make a cache on {}", opened.device.path().display())
+}
+
+/// Makes a cache of this shape on all of these devices, one at least, whatever they hold.
+///
+/// # Errors
+/// If a device is too small or fails. What the devices held is lost then as well.
+pub(crate) fn make_cache(
+    opened: &mut [Opened],
+    shape: &NewCache,
+    copies: u8,
+) -> Result<Superblock> {
+    let (first, others) = opened.split_first_mut().expect("a device is given");
+    let geometry = shape
+        .on(first.device.size_bytes())
+        .with_context(|| cannot_make_on(first))?;
+    let mut changed = Superblock::new(new_id()?, geometry, first.device.size_bytes());
+    for other in others.iter() {
         let size_bytes = other.device.size_bytes();
         let number = changed.add_device(size_bytes)?;
         changed
             .grow(number, size_bytes)
-            .with_context(|| on(other))?;
+            .with_context(|| cannot_make_on(other))?;
+    }
+    changed.set_copies(copies);
+    for other in others.iter_mut() {
+        // One that is not part of this cache yet must not look like a part of another.
+        Superblock::wipe(&mut other.storage).with_context(|| cannot_make_on(other))?;
+    }
+    let made = forebay_engine::create(&mut first.storage, changed.id, geometry);
+    let mut superblock = made.with_context(|| cannot_make_on(first))?;
+    if others.is_empty() {
+        return Ok(superblock);
+    }
+    let mut joined = Joined::new(vec![(0, &mut first.storage)]);
+    for (number, other) in (1..).zip(others) {
         joined.add(number, &mut other.storage);
     }
     superblock
         .replace(changed, &mut joined)
-        .context("cannot make a cache on several devices")
+        .context("cannot make a cache on several devices")?;
+    Ok(superblock)
 }
 
 /// Refuses a cache that failed, whoever remembers it.
@@ -409,12 +434,6 @@ impl Default for NewCache {
     }
 }
 
-/// Makes a cache on a device that holds nothing.
-pub(crate) fn create_on_blank(opened: &mut Opened, shape: &NewCache) -> Result<Superblock> {
-    check_blank(opened)?;
-    make_cache(opened, shape)
-}
-
 fn check_blank(opened: &mut Opened) -> Result<()> {
     match signature::examine(&mut opened.storage)? {
         Contents::Blank => Ok(()),
@@ -425,16 +444,6 @@ fn check_blank(opened: &mut Opened) -> Result<()> {
             "the device holds data of an unknown kind; to overwrite it, use `forebay create --force`"
         ),
     }
-}
-
-/// Makes a cache, whatever the device holds.
-pub(crate) fn make_cache(opened: &mut Opened, shape: &NewCache) -> Result<Superblock> {
-    let geometry = shape.on(opened.device.size_bytes())?;
-    Ok(forebay_engine::create(
-        &mut opened.storage,
-        new_id()?,
-        geometry,
-    )?)
 }
 
 fn new_id() -> Result<CacheId> {

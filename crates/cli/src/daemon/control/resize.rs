@@ -13,6 +13,7 @@ use super::commands::{Hooks, Progress, cache_of};
 use crate::daemon::data::served::TimedDevice;
 use crate::daemon::life::lost_devices::LostDevice;
 use crate::daemon::state::{CacheSide, Daemon};
+use crate::device::attach::Opened;
 use crate::device::cache_storage;
 use crate::device::lost::what_is_lost;
 use crate::device::same_device::Identity;
@@ -75,7 +76,7 @@ impl Daemon {
     }
 
     /// Adds a device to the cache. The device's contents are lost, which is refused without
-    /// `force`.
+    /// `force`, unless this cache has left them behind itself (I28).
     pub(super) fn add_cache_device(&self, path: &Path, force: bool) -> Result<Resized> {
         let began = Instant::now();
         self.check_new_device(path)?;
@@ -86,8 +87,10 @@ impl Daemon {
             .surroundings
             .open(path)
             .with_context(|| format!("cannot add {} to the cache", path.display()))?;
-        if let Some(lost) = what_is_lost(&mut opened)?
-            && !force
+        let is_known = self.went_on_without(&mut opened)?;
+        if !force
+            && !is_known
+            && let Some(lost) = what_is_lost(&mut opened)?
         {
             refuse!(
                 "{} holds {lost}; to overwrite it, add --force",
@@ -175,6 +178,18 @@ impl Daemon {
         }
         self.change_planned_devices(|devices| devices.retain(|known| !is_same(known, path)));
         self.resized(number, before_bytes, began)
+    }
+
+    /// Whether a device was this cache's, and nothing on it counts since the cache went on without
+    /// it. One that another host went on with says a membership that is not lower.
+    fn went_on_without(&self, opened: &mut Opened) -> Result<bool> {
+        let Ok((left, device)) = Superblock::of_device(&mut opened.storage, 0) else {
+            return Ok(false);
+        };
+        let mut admin = self.admin();
+        let now = cache_of(&mut admin)?.superblock();
+        let in_use = now.devices_in_use().any(|on| on.serial == device.serial);
+        Ok(left.id == now.id && left.membership < now.membership && !in_use)
     }
 
     fn shrink(&self, gone: Vec<Range<u32>>, tell: &mut dyn FnMut(Emptying) -> bool) -> Result<()> {
