@@ -149,8 +149,8 @@ start() {
     forebay-nbd-wt) forebay_nbd --create --mode writethrough ;;
     forebay-ublk|forebay-ublk-memory) forebay_ublk --create --mode ${MODE:-writeback} ;;
     forebay-ublk-wt) forebay_ublk --create --mode writethrough ;;
-    forebay-ublk-two) forebay_ublk --create --cache /dev/$(device_named ssd2) ;;
-    forebay-ublk-copies) forebay_ublk --create --cache /dev/$(device_named ssd2) --copies 2 ;;
+    forebay-ublk-two) forebay_ublk --create --mode writeback --cache /dev/$(device_named ssd2) ;;
+    forebay-ublk-copies) forebay_ublk --create --mode writeback --cache /dev/$(device_named ssd2) --copies 2 ;;
     *) give_up "no system is called $SYSTEM" ;;
     esac
     say "started $SYSTEM $TARGET $(now)"
