@@ -267,7 +267,7 @@ impl<T> Host<T> {
                 self.answered(now, ack, memory);
             }
             while let Some(action) = self.own_shard(number).and_then(Shard::next_action) {
-                self.take_action(number, action);
+                self.take_action(now, number, action);
             }
         }
     }
@@ -276,10 +276,10 @@ impl<T> Host<T> {
         self.shards[usize::from(number)].as_mut()
     }
 
-    fn take_action(&mut self, shard: u16, action: Action) {
+    fn take_action(&mut self, now: Nanos, shard: u16, action: Action) {
         match action.operation {
             Operation::Flush => self.want_flush(shard, action.op, action.device),
-            _ => self.order_transfer(shard, action),
+            _ => self.order_transfer(now, shard, action),
         }
     }
 

@@ -30,6 +30,7 @@ mod gate;
 mod host;
 mod instruction;
 mod join;
+mod loads;
 mod message;
 mod plain;
 mod requests;

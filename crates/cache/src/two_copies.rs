@@ -19,10 +19,11 @@ use forebay_engine::format::Sequence;
 use forebay_engine::format::extents::place_of;
 use forebay_engine::planted::{self, Bug};
 use forebay_engine::{
-    Action, Device, DeviceError, Memory, Nanos, OpId, Operation, Slots, TwoWrites,
+    Action, Device, DeviceError, Memory, Nanos, OpId, Operation, Slots, TwoPlaces,
 };
 
 use crate::host::{Host, Order};
+use crate::loads::{Begun, Loads};
 use crate::message::Message;
 use crate::shard::Shard;
 
@@ -37,6 +38,7 @@ struct Part {
     shard: u16,
     op: OpId,
     kind: Kind,
+    begun: Begun,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,11 +49,19 @@ enum Kind {
     OneOfTwo(u8, u32),
 }
 
+impl Kind {
+    fn device(self) -> u8 {
+        let (Kind::Read(device) | Kind::Write(device) | Kind::OneOfTwo(device, _)) = self;
+        device
+    }
+}
+
 /// Two writes that are one to a shard.
 #[derive(Clone, Copy, Debug)]
 struct Two {
     left: u8,
-    went_well: bool,
+    /// The devices that did it: a bit for each number.
+    done_on: u16,
 }
 
 /// The end of an operation that a shard is told of later.
@@ -69,6 +79,8 @@ pub struct LossReport {
     pub device: u8,
     /// The number of each shard of the host, below which its clean data counts no more.
     pub clean_from: Vec<(u16, Sequence)>,
+    /// Dirty data of these shards is on that device alone, or was until lately.
+    pub is_alone: bool,
 }
 
 /// The reports of all hosts of one lost device.
@@ -78,6 +90,8 @@ pub struct Loss {
     pub device: u8,
     /// As in [`LossReport`], of all shards.
     pub clean_from: Vec<(u16, Sequence)>,
+    /// As in [`LossReport`], of any shard.
+    pub is_alone: bool,
 }
 
 /// Gathers the reports of all hosts.
@@ -85,6 +99,8 @@ pub struct Loss {
 pub struct LossReports {
     hosts: u16,
     reports: Vec<LossReport>,
+    /// A loss was not put on record, so that the cache fails.
+    has_failed: bool,
 }
 
 impl LossReports {
@@ -93,12 +109,13 @@ impl LossReports {
     pub fn new(hosts: u16) -> LossReports {
         LossReports {
             hosts,
-            reports: Vec::new(),
+            ..LossReports::default()
         }
     }
 
     /// Takes the report of a host. If every host has reported that device now, the loss is to be put
-    /// on record, and then every host is told ([`Host::loss_recorded`]).
+    /// on record if [`LossReports::may_record`] says so, and then every host is told
+    /// ([`Host::loss_recorded`]).
     pub fn take(&mut self, report: LossReport) -> Option<Loss> {
         let device = report.device;
         self.reports.push(report);
@@ -107,13 +124,27 @@ impl LossReports {
             return None;
         }
         let reports = self.reports.iter().filter(of_it);
-        let clean_from = reports.flat_map(|report| report.clean_from.clone());
+        let clean_from = reports.clone().flat_map(|report| report.clean_from.clone());
         let loss = Loss {
             device,
             clean_from: clean_from.collect(),
+            is_alone: reports.clone().any(|report| report.is_alone),
         };
         self.reports.retain(|report| report.device != device);
         Some(loss)
+    }
+
+    /// Whether a loss is to be put on record now. Else the cache fails, and every host is told so:
+    /// dirty data is on the device alone, and a start would not know what it lacks; or another loss
+    /// is perhaps on some devices, and not on all: two that go on without each other are no cache.
+    #[must_use]
+    pub fn may_record(&self, loss: &Loss) -> bool {
+        !loss.is_alone && !self.has_failed
+    }
+
+    /// A loss was put on record, or was not (`well` is false).
+    pub fn recorded(&mut self, well: bool) {
+        self.has_failed |= !well;
     }
 }
 
@@ -124,10 +155,13 @@ pub(crate) struct TwoCopies {
     is_on: bool,
     parts: Slots<Part>,
     twos: Slots<Two>,
+    loads: Loads,
     /// Devices that are lost: a bit for each number.
     lost: u16,
     /// Of these, those whose loss is not on record yet.
     unrecorded: u16,
+    /// A loss was not put on record: no failure of a device is forgiven from then on.
+    has_failed: bool,
     /// By number of the device: the last loss of it that this host has heard of.
     heard: [u64; 16],
     read_errors: [u32; 16],
@@ -185,6 +219,7 @@ impl<T> Host<T> {
     /// device; or it could not be put there (`false`), and the cache fails.
     pub fn loss_recorded(&mut self, now: Nanos, device: u8, well: bool, memory: &mut dyn Memory) {
         self.two.unrecorded &= !(1 << device);
+        self.two.has_failed |= !well;
         if well {
             self.engines().for_each(|engine| engine.device_lost());
         }
@@ -192,7 +227,10 @@ impl<T> Host<T> {
             return;
         }
         for Held { shard, op, result } in std::mem::take(&mut self.two.held) {
-            let result = if well { result } else { Err(DeviceError::Io) };
+            let result = match self.two.has_failed {
+                false => result,
+                true => Err(DeviceError::Io),
+            };
             self.tell_end(now, shard, op, result, memory);
         }
     }
@@ -230,7 +268,7 @@ impl<T> Host<T> {
 
     /// Hands an action out: a read or write of the cache under a name of the host's own, so that the
     /// host knows which device ends it.
-    pub(crate) fn order_transfer(&mut self, shard: u16, action: Action) {
+    pub(crate) fn order_transfer(&mut self, now: Nanos, shard: u16, action: Action) {
         let is_of_cache = matches!(action.device, Device::Cache(_));
         if !self.two.is_on || !is_of_cache {
             return self.orders.push_back(Order::Transfer(shard, action));
@@ -239,18 +277,39 @@ impl<T> Host<T> {
         let kind = match &action.operation {
             Operation::Read { offset_bytes, .. } => Kind::Read(number_of(*offset_bytes)),
             Operation::Write { offset_bytes, .. } => Kind::Write(number_of(*offset_bytes)),
-            Operation::WriteTwice(both) => return self.order_both(shard, &action, both),
+            Operation::WriteTwice(both) => return self.order_both(now, shard, &action, both),
+            Operation::ReadEither(either) => {
+                return self.order_either(now, shard, &action, either);
+            }
             Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Flush => {
                 return self.orders.push_back(Order::Transfer(shard, action));
             }
         };
-        self.order_part(shard, kind, action);
+        self.order_part(now, shard, kind, action);
     }
 
-    fn order_both(&mut self, shard: u16, action: &Action, both: &TwoWrites) {
+    /// Asks the device that answers sooner, of those that are not lost.
+    fn order_either(&mut self, now: Nanos, shard: u16, action: &Action, either: &TwoPlaces) {
+        let devices = either.offsets_bytes.map(|address| place_of(address).0);
+        let at = match devices.map(|device| self.two.is_lost(device)) {
+            [true, false] => 1,
+            [false, true] => 0,
+            _ => self.two.loads.sooner(devices),
+        };
+        let read = Action {
+            operation: Operation::Read {
+                offset_bytes: either.offsets_bytes[at],
+                bufs: either.bufs.clone(),
+            },
+            ..*action
+        };
+        self.order_part(now, shard, Kind::Read(devices[at]), read);
+    }
+
+    fn order_both(&mut self, now: Nanos, shard: u16, action: &Action, both: &TwoPlaces) {
         let two = self.two.twos.insert(Two {
             left: 2,
-            went_well: false,
+            done_on: 0,
         });
         for offset_bytes in both.offsets_bytes {
             let bufs = both.bufs.clone();
@@ -258,14 +317,20 @@ impl<T> Host<T> {
                 operation: Operation::Write { offset_bytes, bufs },
                 ..*action
             };
-            self.order_part(shard, Kind::OneOfTwo(place_of(offset_bytes).0, two), write);
+            let kind = Kind::OneOfTwo(place_of(offset_bytes).0, two);
+            self.order_part(now, shard, kind, write);
         }
     }
 
-    fn order_part(&mut self, shard: u16, kind: Kind, action: Action) {
-        let op = action.op;
-        let name = OpId(self.two.parts.insert(Part { shard, op, kind }) | OF_TABLE);
-        let (Kind::Read(device) | Kind::Write(device) | Kind::OneOfTwo(device, _)) = kind;
+    fn order_part(&mut self, now: Nanos, shard: u16, kind: Kind, action: Action) {
+        let (op, device) = (action.op, kind.device());
+        let part = Part {
+            shard,
+            op,
+            kind,
+            begun: self.two.loads.begins(now, device),
+        };
+        let name = OpId(self.two.parts.insert(part) | OF_TABLE);
         if self.two.is_lost(device) {
             return self.two.unasked.push_back(name);
         }
@@ -316,7 +381,14 @@ impl<T> Host<T> {
         memory: &mut dyn Memory,
     ) {
         let part = self.two.parts.remove(name.0 & !OF_TABLE);
-        let Part { shard, op, kind } = part.expect("a part ends once");
+        let Part {
+            shard,
+            op,
+            kind,
+            begun,
+        } = part.expect("a part ends once");
+        let went_well = matches!(kind, Kind::Read(_)) && result.is_ok();
+        self.two.loads.ends(now, kind.device(), begun, went_well);
         match kind {
             Kind::Read(device) => {
                 self.read_ended(now, device, result, memory);
@@ -331,16 +403,16 @@ impl<T> Host<T> {
                 let _ = self.unless_lost(now, device, result, memory);
                 let both = self.two.twos.get_mut(two).expect("until both have ended");
                 both.left -= 1;
-                both.went_well |= result.is_ok();
-                let (left, went_well) = (both.left, both.went_well);
+                both.done_on |= u16::from(result.is_ok()) << device;
+                let (left, done_on) = (both.left, both.done_on);
                 if left > 0 {
                     return;
                 }
                 self.two.twos.remove(two);
-                let result = if went_well {
-                    Ok(())
-                } else {
-                    Err(DeviceError::Io)
+                // What a device did that was lost meanwhile is as good as not done.
+                let result = match done_on & !self.two.lost {
+                    0 => Err(DeviceError::Io),
+                    _ => Ok(()),
                 };
                 self.end_of_cache_write(now, shard, op, result, memory);
             }
@@ -380,6 +452,9 @@ impl<T> Host<T> {
     /// A device failed. Returns whether the cache goes on without it: not if it is the last, or the
     /// cache has failed.
     fn device_fails(&mut self, now: Nanos, device: u8, memory: &mut dyn Memory) -> bool {
+        if self.two.has_failed {
+            return false;
+        }
         if self.two.is_lost(device) {
             return true;
         }
@@ -412,18 +487,22 @@ impl<T> Host<T> {
         self.two.lost |= 1 << device;
         self.two.unrecorded |= 1 << device;
         let mut clean_from = Vec::new();
+        let mut is_alone = false;
         for at in 0..self.own.len() {
             let number = self.own[at];
             if let Some(engine) = self.shards[usize::from(number)]
                 .as_mut()
                 .and_then(Shard::engine)
             {
+                is_alone |= engine.is_alone_on(device);
                 clean_from.push((number, engine.device_leaves(now, device, memory)));
             }
         }
-        self.two
-            .reports
-            .push_back(LossReport { device, clean_from });
+        self.two.reports.push_back(LossReport {
+            device,
+            clean_from,
+            is_alone,
+        });
     }
 
     /// Whether the loss of a device is not on record yet.

@@ -318,8 +318,14 @@ fn a_start_goes_on_without_a_device_that_the_witness_vouches_for() {
     assert!(said.contains("it is out of the cache"), "{said}");
     let daemon = world.start(&["two", "one"], &[]);
     world.model.check(&mut world.client());
+    // Nothing on it counts, as the cache knows itself: it is taken as an empty one, without --force.
+    let two = world.paths(&["two"]).remove(0);
+    daemon.command(&world.scratch, &["cache", "replace", &two, &two]);
+    let status = daemon.status(&world.scratch);
+    assert_eq!(status["cache"]["lost"], serde_json::json!([]), "{status}");
+    world.model.check(&mut world.client());
     daemon.stop();
-    one_device_has_all(&mut world, "one");
+    one_device_has_all(&mut world, "two");
 }
 
 /// Without a state directory the administrator may say that nothing went on without the others.
@@ -528,4 +534,85 @@ fn a_path_that_is_gone_is_no_obstacle_after_a_loss() {
     std::fs::remove_file(scratch.path("one")).unwrap();
     let daemon = Daemon::start(&scratch, &["--origin", "origin", "--cache", "three"]);
     daemon.stop();
+}
+
+#[test]
+fn a_cache_is_made_on_two_devices_and_served_with_two_copies() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 8 * MIB);
+    scratch.file("one", 64 * MIB);
+    scratch.pattern("two", 64 * MIB);
+    let create = |more: &[&'static str]| [&["create", "one"], more].concat();
+    forebay_says(
+        &scratch,
+        &create(&["--copies", "2"]),
+        2,
+        &["only one", "name another"],
+    );
+    forebay_says(&scratch, &create(&["./one"]), 2, &["same device"]);
+    let before = std::fs::read(scratch.path("two")).unwrap();
+    let both = ["two", "--copies", "2", "--json"];
+    forebay_says(&scratch, &create(&both), 3, &["two holds", "--force"]);
+    assert!(
+        std::fs::read(scratch.path("two")).unwrap() == before,
+        "nothing was written"
+    );
+    let is_blank = |name: &str| {
+        std::fs::read(scratch.path(name))
+            .unwrap()
+            .iter()
+            .all(|byte| *byte == 0)
+    };
+    assert!(
+        is_blank("one"),
+        "nothing was written to the blank device either"
+    );
+    let words = "data of an unknown kind";
+    let forced = [&both[..], &["--force", "--yes-lose", words]].concat();
+    let made: Value = serde_json::from_str(&forebay_ok(&scratch, &create(&forced))).unwrap();
+    assert_eq!(
+        (&made["copies"], &made["size_bytes"]),
+        (&2.into(), &(128 * MIB).into())
+    );
+    let check = forebay_ok(&scratch, &["check", "one", "two"]);
+    assert!(check.contains("2 copies"), "{check}");
+    forebay_says(&scratch, &["check", "one"], 3, &["2 devices"]);
+    let serve = [
+        "--origin",
+        "origin",
+        "--cache",
+        "one",
+        "--cache",
+        "two",
+        "--mode",
+        "writeback",
+    ];
+    let daemon = Daemon::try_start(&scratch, &serve).unwrap();
+    let status: Value = serde_json::from_str(&forebay_ok(&scratch, &["status", "--json"])).unwrap();
+    assert_eq!(status["cache"]["copies"], 2, "{status}");
+    daemon.stop();
+    // Made anew over itself: both devices say what they were.
+    let held = "one of the 2 devices of a Forebay cache";
+    forebay_says(&scratch, &create(&["two", "--force"]), 3, &[held]);
+    let words = format!("{held} and {held}");
+    forebay_ok(
+        &scratch,
+        &[&create(&["two", "--force", "--yes-lose"])[..], &[&words]].concat(),
+    );
+    let check = forebay_ok(&scratch, &["check", "one", "two"]);
+    assert!(!check.contains("copies"), "{check}");
+}
+
+#[test]
+fn files_of_a_cache_that_cannot_be_made_go_again() {
+    let scratch = Scratch::new();
+    scratch.file("two", MIB);
+    let create = ["create", "one", "two", "--size", "64M", "--copies", "2"];
+    forebay_says(&scratch, &create, 3, &["two exists already"]);
+    assert!(!scratch.path("one").exists());
+    assert!(scratch.path("two").exists());
+    forebay_ok(
+        &scratch,
+        &["create", "one", "three", "--size", "64M", "--copies", "2"],
+    );
 }

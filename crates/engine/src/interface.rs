@@ -252,10 +252,10 @@ pub(crate) fn one_buf(buf: Buf) -> Bufs {
     Bufs::from_buf_and_len([buf, Buf::EMPTY, Buf::EMPTY, Buf::EMPTY], 1)
 }
 
-/// Two writes of the same data.
+/// Two places of the same data, on two cache devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TwoWrites {
-    /// Addresses from which on it is written, in bytes.
+pub struct TwoPlaces {
+    /// The address of each, in bytes.
     pub offsets_bytes: [u64; 2],
     /// The data, in order.
     pub bufs: Bufs,
@@ -280,7 +280,9 @@ pub enum Operation {
         bufs: Bufs,
     },
     /// Write to two devices (I28). Drivers get it as two writes. Boxed, so that operations stay small.
-    WriteTwice(Box<TwoWrites>),
+    WriteTwice(Box<TwoPlaces>),
+    /// Read from either of two devices (I28). Drivers get it as a read of one. Boxed likewise.
+    ReadEither(Box<TwoPlaces>),
     /// Make durable every write that completed before this action was handed out. The driver may
     /// serve several flushes of one device with one that starts after all of them.
     Flush,
@@ -301,12 +303,24 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// A read from one address, or from one of two.
+    #[inline(always)]
+    pub(crate) fn read_at((offset_bytes, second): (u64, Option<u64>), bufs: Bufs) -> Operation {
+        match second {
+            None => Operation::Read { offset_bytes, bufs },
+            Some(second) => Operation::ReadEither(Box::new(TwoPlaces {
+                offsets_bytes: [offset_bytes, second],
+                bufs,
+            })),
+        }
+    }
+
     /// A write to one address, or to two.
     #[inline(always)]
     pub(crate) fn write_at((offset_bytes, second): (u64, Option<u64>), bufs: Bufs) -> Operation {
         match second.filter(|_| !planted::is(Bug::SecondForgotten)) {
             None => Operation::Write { offset_bytes, bufs },
-            Some(second) => Operation::WriteTwice(Box::new(TwoWrites {
+            Some(second) => Operation::WriteTwice(Box::new(TwoPlaces {
                 offsets_bytes: [offset_bytes, second],
                 bufs,
             })),

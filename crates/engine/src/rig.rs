@@ -236,7 +236,7 @@ fn with_free_segments(mut log: Log) -> Log {
 /// The kind of the operation, and whether it is of the cache device.
 pub(crate) fn shape(action: &Action) -> (&'static str, bool) {
     let kind = match action.operation {
-        Operation::Read { .. } => "read",
+        Operation::Read { .. } | Operation::ReadEither { .. } => "read",
         Operation::Write { .. } | Operation::WriteTwice { .. } => "write",
         Operation::Flush => "flush",
         Operation::Discard { .. } | Operation::WriteZeroes { .. } => "range",

@@ -208,8 +208,10 @@ impl Driver {
         let (task, offset_bytes, len_bytes, bufs) = match operation {
             // A part above this decides which flush of a device serves which shards (I21).
             Operation::Flush => return refuse(Err(DeviceError::Unsupported)),
-            // It hands out two writes in its place (I28).
-            Operation::WriteTwice { .. } => return refuse(Err(DeviceError::Unsupported)),
+            // It hands out two writes or one read in their place (I28).
+            Operation::WriteTwice { .. } | Operation::ReadEither { .. } => {
+                return refuse(Err(DeviceError::Unsupported));
+            }
             Operation::Read { offset_bytes, bufs } => {
                 (Task::Read, offset_bytes, total_bytes(&bufs), bufs)
             }
@@ -573,7 +575,9 @@ fn placed(name: Device, mut operation: Operation) -> (Device, Operation) {
         return (name, operation);
     };
     let offset_bytes = match &mut operation {
-        Operation::Flush | Operation::WriteTwice { .. } => return (name, operation),
+        Operation::Flush | Operation::WriteTwice { .. } | Operation::ReadEither { .. } => {
+            return (name, operation);
+        }
         Operation::Read { offset_bytes, .. }
         | Operation::Write { offset_bytes, .. }
         | Operation::Discard { offset_bytes, .. }

@@ -63,6 +63,9 @@ pub fn plan(seed: u64) -> Plan {
         silent_faults(&mut config, &mut steps, &mut Rng::of(seed, SILENT_SALT));
         number_of_copies(&mut config, &mut steps, &mut Rng::of(seed, CHANGE_SALT));
     }
+    if seed > ONE_AT_A_TIME {
+        second_device(&mut config, &mut steps, &mut Rng::of(seed, SECOND_SALT));
+    }
     Plan {
         config,
         steps: (0..).zip(steps).collect(),
@@ -91,6 +94,11 @@ const ONE_COPY: u64 = 21_000_000;
 /// The last seed of runs whose failing device says so, and that keep two copies from the beginning,
 /// likewise.
 const FAILS_IN_WORDS: u64 = 22_000_000;
+
+/// The last seed of runs in which one device alone fails, likewise.
+const ONE_AT_A_TIME: u64 = 23_000_000;
+
+const SECOND_SALT: u64 = 32;
 
 const COPIES_SALT: u64 = 29;
 
@@ -253,6 +261,37 @@ fn silent_faults(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
         let at = rng.below(steps.len() as u64 + 1) as usize;
         let (place, metadata) = (rng.bits(), rng.percent(50));
         steps.insert(at, Step::Rot { place, metadata });
+    }
+}
+
+/// A second device goes after the one that fails, where dirty data is on two others by then.
+fn second_device(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    config.cache_devices = rng.pick(&[3, 3, 4]) as u8;
+    let failing = rng.below(u64::from(config.cache_devices)) as u8;
+    config.failing_device = Some(failing);
+    for step in &mut *steps {
+        match step {
+            Step::DeviceGone { device }
+            | Step::Shrink { device, .. }
+            | Step::Grow { device, .. } => *device = failing,
+            _ => {}
+        }
+    }
+    for _ in 0..rng.pick(&[1, 1, 2]) {
+        let is_gone = |step: &Step| matches!(step, Step::DeviceGone { .. });
+        let first = steps.iter().position(is_gone).filter(|_| rng.percent(60));
+        let from = first.map_or(0, |at| at as u64 + 1);
+        let until = steps.len() as u64;
+        let near = if rng.percent(50) {
+            (from + 10).min(until)
+        } else {
+            until
+        };
+        let at = rng.between(from, near) as usize;
+        let others = (0..config.cache_devices).filter(|other| *other != failing);
+        let others: Vec<u64> = others.map(u64::from).collect();
+        let device = rng.pick(&others) as u8;
+        steps.insert(at, Step::SecondGone { device });
     }
 }
 

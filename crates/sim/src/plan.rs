@@ -393,6 +393,12 @@ pub enum Step {
         /// The device.
         device: u8,
     },
+    /// Another device than the one that fails answers nothing any more, of a cache that keeps two
+    /// copies.
+    SecondGone {
+        /// The device.
+        device: u8,
+    },
     /// The cache grows, live.
     Grow {
         /// On which device; it is added if it is not in the cache.

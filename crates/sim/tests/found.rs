@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 79] = [
+const FOUND: [(u64, &str); 81] = [
     (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
@@ -279,6 +279,14 @@ const FOUND: [(u64, &str); 79] = [
     (
         22_011_526,
         "a write that went elsewhere on its device made a third place of a segment (I28)",
+    ),
+    (
+        22_002_692,
+        "a device was lost between two reads of a block, and the other was not asked (I28)",
+    ),
+    (
+        22_003_719,
+        "a write that went elsewhere lent the place of a living segment at the next start (I28)",
     ),
     (
         30_060_763,

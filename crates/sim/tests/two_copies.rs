@@ -193,3 +193,11 @@ fn random_runs_lose_nothing_with_a_device_that_lies() {
         ],
     );
 }
+
+#[test]
+fn random_runs_lose_nothing_with_two_devices_in_turn() {
+    random_runs(
+        23_000_001,
+        &["cache devices lost", "two cache devices gone in turn"],
+    );
+}

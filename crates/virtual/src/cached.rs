@@ -258,7 +258,9 @@ impl Cached {
                 Command::write(*offset_bytes, *len_bytes)
             }
             Operation::Flush => Command::flush(),
-            Operation::WriteTwice { .. } => unreachable!("its cache keeps one copy"),
+            Operation::WriteTwice { .. } | Operation::ReadEither { .. } => {
+                unreachable!("its cache keeps one copy")
+            }
             Operation::Discard {
                 offset_bytes,
                 len_bytes,

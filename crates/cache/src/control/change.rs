@@ -122,11 +122,27 @@ impl Change {
                 let number = changed.add_device(*size_bytes)?;
                 changed.grow(number, *size_bytes)?;
             }
-            Change::Shrink(gone) => changed.shrink(gone),
-            Change::LoseDevice(number, clean_from) => changed.lose_device(*number, clean_from),
+            Change::Shrink(gone) => {
+                changed.shrink(gone);
+                check_some_device_is_left(&changed)?;
+            }
+            Change::LoseDevice(number, clean_from) => {
+                changed.lose_device(*number, clean_from);
+                check_some_device_is_left(&changed)?;
+            }
             Change::Copies(copies) => changed.set_copies(*copies),
         }
         Ok(changed)
+    }
+}
+
+/// A device can be lost while another is being emptied.
+fn check_some_device_is_left(changed: &Superblock) -> Result<(), SuperblockError> {
+    match changed.devices_in_use().next() {
+        Some(_) => Ok(()),
+        None => Err(SuperblockError::Full(
+            "no device would be left in the cache: another was lost meanwhile",
+        )),
     }
 }
 

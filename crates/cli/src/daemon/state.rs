@@ -16,7 +16,7 @@ use super::data::link::Link;
 use super::data::listener::Listening;
 use super::data::served::Clock;
 use super::life::abandonment::FailureRecord;
-use super::life::lost_devices::{LostDevice, Sole};
+use super::life::lost_devices::LostDevice;
 use super::notice::Notice;
 use super::observe::events::Events;
 use super::observe::failing::Failing;
@@ -46,8 +46,6 @@ pub(in crate::daemon) struct CacheSide {
     pub(in crate::daemon) emulated: bool,
     pub(in crate::daemon) recovery: Recovery,
     pub(in crate::daemon) on_degraded: OnDegraded,
-    /// Devices that may have dirty data alone.
-    pub(in crate::daemon) sole: Sole,
     /// Devices that the cache goes on without. None of them is in `storage`.
     pub(in crate::daemon) lost: Vec<LostDevice>,
 }

@@ -115,7 +115,9 @@ fn forgotten(found: &mut Found, cache: &CacheStatus) {
     found.add(
         "clean-forgotten",
         format!(
-            "the clean blocks of the cache were forgotten at its start: {why}. Nothing is lost: they are on their              origins, and dirty data is on two devices. One of the SSDs has damaged data without an error; look at              them (smartctl) and replace it with `forebay cache replace`"
+            "the clean blocks of the cache were forgotten at its start: {why}. Nothing is lost: they are on their \
+             origins, and dirty data is on two devices. One of the SSDs has damaged data without an error; look at \
+             them (smartctl) and replace it with `forebay cache replace`"
         ),
     );
 }

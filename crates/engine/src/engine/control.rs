@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::buffer::MemoryBuffer;
 use crate::checksum::crc32c;
-use crate::format::{CacheId, Geometry, Sequence, Slot, Superblock};
+use crate::format::{CacheId, Geometry, Sequence, Slot, Stream, Superblock};
 use crate::interface::{Memory, Nanos, VolumeSlot};
 use crate::parts::Engine;
 use crate::policy::trials::Trials;
@@ -471,6 +471,14 @@ impl Engine {
         // An orderly stop has come to its end: what is open stays as it is on record.
         let may_close = !self.looks.held;
         (self.space).device_leaves(&mut self.store, now, number, may_close, memory)
+    }
+
+    /// Whether a start without a device, and without those that are lost, would miss a segment of the
+    /// write stream (I28).
+    #[must_use]
+    pub fn is_alone_on(&self, number: u8) -> bool {
+        let tail = self.store.durable_tail(Stream::Write);
+        self.store.log.is_alone_on(number, tail)
     }
 
     /// The cache goes on without the devices that left, and that is on record.

@@ -272,7 +272,8 @@ impl Superblock {
         let mut best: Option<Superblock> = None;
         let mut whole_halves = Vec::new();
         let mut epochs = Vec::new();
-        let mut left_out: Vec<(u8, u8)> = Vec::new();
+        // By serials: the number of a device that left is another's.
+        let mut left_out: Vec<(CacheDevice, CacheDevice)> = Vec::new();
         for number in device.device_numbers() {
             let (found, on) = Superblock::of_device(device, number)?;
             if on.number != number {
@@ -282,17 +283,21 @@ impl Superblock {
             }
             whole_halves.push((number, on.whole_half));
             epochs.push((number, found.epoch));
-            left_out.extend(found.devices_out().map(|on| (number, on.number)));
+            left_out.extend(found.devices_out().map(|out| (on, *out)));
             if best.as_ref().is_none_or(|best| found.is_newer_than(best)) {
                 best = Some(found);
             }
         }
         let mut best = best.ok_or(SuperblockError::Blank)?;
-        let by_each_other = |(by, of): &&(u8, u8)| left_out.contains(&(*of, *by));
-        if let Some((one, other)) = left_out.iter().find(by_each_other) {
+        let leaves = |by: u32, of: u32| {
+            let mut all = left_out.iter();
+            all.any(|(one, other)| (one.serial, other.serial) == (by, of))
+        };
+        let mut split = left_out.iter();
+        if let Some((one, other)) = split.find(|(one, other)| leaves(other.serial, one.serial)) {
             return Err(SuperblockError::Split {
-                one: *one,
-                other: *other,
+                one: one.number,
+                other: other.number,
             });
         }
         let given = device.device_numbers();

@@ -339,9 +339,9 @@ impl Engine {
 
     pub(super) fn start_hit_read(&mut self, read: HitRead) {
         self.store.log.segment_of(read.slot).pins += 1;
-        let offset_bytes = match read.attempts {
-            0 => self.store.log.map.slot_address(read.slot),
-            attempts => self.store.log.map.address_at(read.slot, attempts),
+        let places = match read.attempts {
+            0 => self.store.log.block_read_at(read.slot),
+            attempts => (self.store.log.map.address_at(read.slot, attempts), None),
         };
         let buf = read.buf();
         let bufs = one_buf(buf);
@@ -349,7 +349,7 @@ impl Engine {
         self.store.issue_quietly(
             Op::HitRead(read),
             Device::Cache(0),
-            Operation::Read { offset_bytes, bufs },
+            Operation::read_at(places, bufs),
             buf.len_bytes,
         );
     }
@@ -382,7 +382,7 @@ impl Engine {
             return self.deliver_hit(now, read, memory);
         }
         read.attempts += 1;
-        let attempts = self.attempts_to_read(read.slot);
+        let attempts = self.attempts_to_read();
         if read.attempts < attempts && self.store.index.find(read.key) == Some(read.slot) {
             return self.start_hit_read(read);
         }
@@ -483,10 +483,10 @@ impl Engine {
         read.attempts < READ_ATTEMPTS || (read.count > 1 && self.store.log.is_on_two(segment))
     }
 
-    /// Reads of a slot, from each of its places, before its block is taken from elsewhere.
-    fn attempts_to_read(&self, slot: Slot) -> u8 {
-        let segment = self.store.log.per_segment().segment_of(slot);
-        match self.store.log.is_on_two(segment) {
+    /// Reads of a slot before its block is taken from elsewhere. Where there may be two places, each
+    /// is asked: also if the device that failed the first reads was lost meanwhile.
+    fn attempts_to_read(&self) -> u8 {
+        match self.store.log.has_two_copies() {
             true => 2 * READ_ATTEMPTS,
             false => READ_ATTEMPTS,
         }

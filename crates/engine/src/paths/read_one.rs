@@ -38,10 +38,8 @@ impl Engine {
             slot,
             dest: request.buf,
         };
-        let operation = Operation::Read {
-            offset_bytes: self.store.log.map.slot_address(slot),
-            bufs: one_buf(request.buf),
-        };
+        let places = self.store.log.block_read_at(slot);
+        let operation = Operation::read_at(places, one_buf(request.buf));
         self.store.issue_quietly(
             Op::WholeHit(hit),
             Device::Cache(0),

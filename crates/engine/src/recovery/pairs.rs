@@ -45,6 +45,8 @@ struct Look<'a> {
     shard: u16,
     /// Up to where the write stream is known durable.
     durable: [Sequence; Stream::COUNT],
+    /// The highest tails that are said.
+    tails: [Sequence; Stream::COUNT],
 }
 
 /// Finds where each segment is, and makes two copies alike if `write`. Returns the segments that may
@@ -66,12 +68,21 @@ pub(super) fn find(
         map,
         shard,
         durable: [Sequence::ZERO; Stream::COUNT],
+        tails: [Sequence::ZERO; Stream::COUNT],
     };
     let mut occupants = look.occupants(device)?;
     look.add_journal(&mut occupants, journal);
+    // A place is lent while its own segment holds nothing. Where that is alive in another place, a
+    // device has sent another segment's write here.
+    let tail = look.tails[Stream::Write as usize];
+    let away = occupants
+        .iter()
+        .filter(|(place, occupant)| occupant.segment != **place && occupant.generation >= tail);
+    let alive: BTreeSet<SegmentId> = away.map(|(_, occupant)| occupant.segment).collect();
     let in_own_place = |id: SegmentId| look.is_there(id) && !occupants.contains_key(&id);
     let mut somewhere: BTreeSet<SegmentId> = all().filter(|id| in_own_place(*id)).collect();
     somewhere.extend(occupants.values().map(|occupant| occupant.segment));
+    occupants.retain(|place, occupant| *place == occupant.segment || !alive.contains(place));
     let mut by_segment: HashMap<SegmentId, Vec<(SegmentId, Occupant)>> = HashMap::new();
     for (place, occupant) in occupants {
         let places = by_segment.entry(occupant.segment).or_default();
@@ -231,6 +242,7 @@ impl Look<'_> {
 
     fn learn(&mut self, state: &State) {
         raise(&mut self.durable, state.durable.map(|at| at.generation));
+        raise(&mut self.tails, state.tails);
     }
 
     /// A summary, of whichever segment.

@@ -100,7 +100,7 @@ pub(super) fn rebuild(
     let missing_drops = note_dropped(&mut index, &drops, shadowed);
     apply_cleans(geometry, found, &mut index);
     fill_log(&mut log, found, &index, geometry);
-    log.pair_free();
+    log.stripe_free();
     Ok(Rebuilt {
         log,
         index,

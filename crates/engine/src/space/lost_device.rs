@@ -15,6 +15,7 @@
 //! Segments of the write stream with one copy are emptied like those of an extent that leaves, oldest
 //! first: dirty blocks are appended again, to two devices.
 
+use crate::format::geometry::MIN_SEGMENTS_FORMAT;
 use crate::format::{SegmentId, Sequence, Slot, Stream};
 use crate::interface::{Memory, Nanos};
 use crate::origin::Origin;
@@ -56,6 +57,11 @@ impl Space {
             if !store.log.stays_somewhere(id) {
                 forget_clean(store, id);
             }
+        }
+        // What is to leave is all that is left. The record of the loss names it, and no later one can
+        // have it leave: no device would be left (`forebay_cache::control::Change`).
+        if self.shrinking(store).is_some() && !store.log.has_pairs_to_stay(MIN_SEGMENTS_FORMAT) {
+            self.cancel_shrink(store);
         }
         self.begin_mirroring(store);
         store.stir();

@@ -59,16 +59,18 @@ impl Space {
     /// See [`Engine::set_extents`](crate::Engine::set_extents).
     pub(crate) fn set_extents(&mut self, store: &mut Store, superblock: &Superblock) {
         let mut map = superblock.segment_map(store.log.shard);
+        let before = store.log.segments.len();
+        let end = before.max(superblock.extents.end_segment() as usize);
         if let Some(places) = store.log.map.places()
             && superblock.membership > 0
         {
-            let mut places = places.clone();
-            places.grow(superblock.geometry.segments_per_shard);
-            map.keep_places(places);
+            map.keep_places(places.clone());
         }
-        store.log.free.pair(None);
-        let before = store.log.segments.len();
-        let end = before.max(superblock.extents.end_segment() as usize);
+        // Segments that have left keep their ids.
+        if let Some(places) = map.places_mut() {
+            places.grow(end as u32);
+        }
+        store.log.free.stripe(None, false);
         store.log.segments.reserve_exact(end - before);
         store
             .log
@@ -95,7 +97,7 @@ impl Space {
         store.log.map = map;
         store.log.note_devices(superblock);
         store.forget_evicted_on_lost_devices();
-        store.log.pair_free();
+        store.log.stripe_free();
         self.begin_mirroring(store);
         store.log.geometry.segments_per_shard = end as u32;
         if end > before {

@@ -267,10 +267,8 @@ impl Times {
     #[cold]
     pub(crate) fn begins(&mut self, op: OpId, device: Device, operation: &Operation) -> OpId {
         let (transfer, len_bytes) = match operation {
-            Operation::Read { bufs, .. } => match total_bytes(bufs) {
-                len_bytes @ LONG_BYTES.. => (Transfer::LongRead, len_bytes),
-                len_bytes => (Transfer::ShortRead, len_bytes),
-            },
+            Operation::Read { bufs, .. } => read(bufs),
+            Operation::ReadEither(two) => read(&two.bufs),
             Operation::Write { bufs, .. } => written(bufs),
             Operation::WriteTwice(two) => written(&two.bufs),
             Operation::Flush => (Transfer::Flush, 0),
@@ -436,6 +434,13 @@ fn counts_in_the_long_run(transfer: Transfer) -> bool {
 
 fn is_long(transfer: Transfer) -> bool {
     matches!(transfer, Transfer::LongRead | Transfer::LongWrite)
+}
+
+fn read(bufs: &[Buf]) -> (Transfer, u64) {
+    match total_bytes(bufs) {
+        len_bytes @ LONG_BYTES.. => (Transfer::LongRead, len_bytes),
+        len_bytes => (Transfer::ShortRead, len_bytes),
+    }
 }
 
 /// The kind of a write, and its length in bytes.

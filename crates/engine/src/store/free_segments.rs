@@ -1,4 +1,5 @@
-//! Free segments, and which of them the next one is. Where dirty data is kept on two devices the
+//! Free segments, and which of them the next one is: of the device that has most of them, so that
+//! several devices work at a time. Where dirty data is kept on two devices the
 //! write stream opens a segment with a second place (`format::places`), and room is counted in
 //! segments of that kind: the number of pairs on two devices each. An example with 3 devices:
 //!
@@ -20,7 +21,7 @@ use crate::format::extents::MAX_DEVICES;
 pub(crate) struct FreeSegments {
     /// In the order in which they became free.
     pub(crate) ids: VecDeque<SegmentId>,
-    /// Of a cache that keeps two copies.
+    /// Of a cache on several devices.
     devices: Option<Box<Devices>>,
 }
 
@@ -32,6 +33,8 @@ struct Devices {
     free: [usize; MAX_DEVICES],
     /// Devices that are in the cache and not lost.
     in_use: u16,
+    /// Dirty data has a second place.
+    keeps_two: bool,
 }
 
 impl Devices {
@@ -59,19 +62,27 @@ impl FreeSegments {
     pub(crate) fn len(&self) -> usize {
         match &self.devices {
             None => self.ids.len(),
-            Some(devices) => devices.pairs().max(usize::from(!self.ids.is_empty())),
+            Some(devices) if devices.keeps_two => {
+                devices.pairs().max(usize::from(!self.ids.is_empty()))
+            }
+            Some(_) => self.ids.len(),
         }
     }
 
-    /// Keeps two copies from now on, or one (`None`): `of` says the device of each segment, and
-    /// `in_use` which devices are not lost.
-    pub(crate) fn pair(&mut self, of: Option<(Vec<u8>, u16)>) {
+    /// Takes segments of several devices in turn from now on: `of` says the device of each segment,
+    /// and `in_use` which devices are not lost. `None` if there is one device.
+    pub(crate) fn stripe(&mut self, of: Option<(Vec<u8>, u16)>, keeps_two: bool) {
         self.devices = of.map(|(of, in_use)| {
             let mut free = [0; MAX_DEVICES];
             for id in &self.ids {
                 free[usize::from(of[id.0 as usize])] += 1;
             }
-            Box::new(Devices { of, free, in_use })
+            Box::new(Devices {
+                of,
+                free,
+                in_use,
+                keeps_two,
+            })
         });
     }
 
@@ -115,8 +126,8 @@ impl FreeSegments {
     /// Takes the next segment to be opened for dirty data, and the one whose place holds its second
     /// copy: on another device, if there are two with room.
     pub(crate) fn take_pair(&mut self) -> Option<(SegmentId, Option<SegmentId>)> {
-        let Some(devices) = &self.devices else {
-            return self.ids.pop_front().map(|id| (id, None));
+        let Some(devices) = self.devices.as_ref().filter(|devices| devices.keeps_two) else {
+            return self.take().map(|id| (id, None));
         };
         let first = devices.with_most(None)?;
         let second = devices.with_most(Some(first));
@@ -126,7 +137,7 @@ impl FreeSegments {
 
     /// Takes a segment whose place is on another device than that of `id`, if there are two copies.
     pub(crate) fn take_for_second(&mut self, id: SegmentId) -> Option<SegmentId> {
-        let devices = self.devices.as_ref()?;
+        let devices = self.devices.as_ref().filter(|devices| devices.keeps_two)?;
         let second = devices.with_most(Some(devices.of[id.0 as usize]))?;
         self.take_on(second)
     }
@@ -154,7 +165,7 @@ mod tests {
                 of.push(device);
             }
         }
-        free.pair(Some((of, (1 << counts.len()) - 1)));
+        free.stripe(Some((of, (1 << counts.len()) - 1)), true);
         free
     }
 
@@ -185,6 +196,47 @@ mod tests {
         assert_eq!((none.len(), none.take_pair()), (0, None));
     }
 
+    /// Pairs that devices with so many segments can make: each takes one of two devices.
+    fn possible(counts: &[u32]) -> usize {
+        let total: u32 = counts.iter().sum();
+        let most = counts.iter().copied().max().unwrap_or(0);
+        (total / 2).min(total - most) as usize
+    }
+
+    #[test]
+    fn unequal_devices_are_used_as_far_as_pairs_can_be_made_of_them() {
+        let mut state = 1u32;
+        let mut random = |below: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) % below
+        };
+        for _ in 0..300 {
+            let devices = 2 + random(5);
+            let counts: Vec<u32> = (0..devices).map(|_| random(120)).collect();
+            let mut free = free(&counts);
+            let mut pairs = 0;
+            while let Some((_, Some(_))) = free.take_pair() {
+                pairs += 1;
+            }
+            assert_eq!(pairs, possible(&counts), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn one_copy_takes_devices_in_turn() {
+        let mut free = free(&[3, 3]);
+        let of = free.devices.take().expect("there are two").of;
+        free.stripe(Some((of, 0b11)), false);
+        assert_eq!(free.len(), 6);
+        let taken: Vec<u32> = std::iter::from_fn(|| free.take_pair())
+            .map(|(id, second)| {
+                assert_eq!(second, None);
+                id.0
+            })
+            .collect();
+        assert_eq!(taken, [0, 3, 1, 4, 2, 5]);
+    }
+
     #[test]
     fn the_last_device_goes_on_alone() {
         let mut free = free(&[4]);
@@ -193,7 +245,7 @@ mod tests {
         free.push_front(SegmentId(0));
         free.retain(|id| id.0 > 1);
         assert_eq!(free.len(), 2);
-        free.pair(None);
+        free.stripe(None, false);
         assert_eq!(free.take_pair(), Some((SegmentId(2), None)));
         assert_eq!(free.len(), 1);
     }

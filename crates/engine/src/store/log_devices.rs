@@ -3,7 +3,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use crate::format::extents::MAX_DEVICES;
-use crate::format::{CacheDevice, SegmentId, Slot, Stream, Superblock};
+use crate::format::{CacheDevice, SegmentId, Sequence, Slot, Stream, Superblock};
 use crate::planted::{self, Bug};
 use crate::store::log::{Log, SegmentState};
 
@@ -37,14 +37,15 @@ impl Log {
         self.reckon_usable();
     }
 
-    /// Counts free segments by device from now on, where there are two copies.
-    pub(crate) fn pair_free(&mut self) {
-        let pairs = (self.copies > 1).then(|| {
+    /// Counts free segments by device from now on, where there are several.
+    pub(crate) fn stripe_free(&mut self) {
+        let is_several = self.copies > 1 || self.in_use.count_ones() > 1;
+        let devices = is_several.then(|| {
             let ids = (0..self.segments.len() as u32).map(SegmentId);
             let devices = ids.map(|id| self.map.device_of(id)).collect();
             (devices, self.devices_that_stay())
         });
-        self.free.pair(pairs);
+        self.free.stripe(devices, self.copies > 1);
     }
 
     fn devices_that_stay(&self) -> u16 {
@@ -71,7 +72,7 @@ impl Log {
             }
         }
         self.leaving = leave & !stay;
-        self.pair_free();
+        self.stripe_free();
     }
 
     /// Whether so many pairs would be left without the segments that are to be removed.
@@ -103,7 +104,7 @@ impl Log {
             segments[id.0 as usize].state == SegmentState::Free && map.device_of(id) != number
         });
         self.note_lost();
-        self.pair_free();
+        self.stripe_free();
     }
 
     /// Whether a segment has a copy on a device that is lost.
@@ -118,6 +119,28 @@ impl Log {
             home || second == Some(**place)
         });
         used.any(|place| self.segments[place.0 as usize].lost)
+    }
+
+    /// Whether a segment of the write stream, from this tail on, is on this device, or on those that are
+    /// lost, and nowhere else.
+    pub(crate) fn is_alone_on(&self, number: u8, tail: Sequence) -> bool {
+        let gone = self.lost_devices | 1 << number;
+        let is_gone = |place: SegmentId| gone & 1 << self.map.device_of(place) != 0;
+        let mut segments = (0..).map(SegmentId).zip(&self.segments);
+        segments.any(|(id, segment)| {
+            let is_empty = matches!(
+                segment.state,
+                SegmentState::Free
+                    | SegmentState::Absent
+                    | SegmentState::Removed
+                    | SegmentState::Lent
+            );
+            if is_empty || segment.stream != Stream::Write || segment.generation < tail {
+                return false;
+            }
+            let home = self.map.places().map_or(id, |places| places.home(id));
+            is_gone(home) && self.second_of(id).is_none_or(is_gone)
+        })
     }
 
     /// Whether one of a segment's places is to be removed.
@@ -246,6 +269,22 @@ impl Log {
             freed.extend(lent.filter(|place| *place != id));
         }
         freed
+    }
+
+    /// Where a block is read that nothing failed to read yet.
+    #[inline(always)]
+    pub(crate) fn block_read_at(&self, slot: Slot) -> (u64, Option<u64>) {
+        if self.map.places().is_none() {
+            return (self.map.slot_address(slot), None);
+        }
+        self.block_read_at_either(slot)
+    }
+
+    #[cold]
+    fn block_read_at_either(&self, slot: Slot) -> (u64, Option<u64>) {
+        let is_on_two = self.is_on_two(self.per_segment().segment_of(slot));
+        let second = is_on_two.then(|| self.map.address_at(slot, 1));
+        (self.map.address_at(slot, 0), second)
     }
 
     /// Where a block is written.

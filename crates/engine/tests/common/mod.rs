@@ -290,7 +290,9 @@ impl Rig {
                 })
             }
             Operation::Flush => Ok(()),
-            Operation::WriteTwice { .. } => unreachable!("the cache keeps one copy"),
+            Operation::WriteTwice { .. } | Operation::ReadEither { .. } => {
+                unreachable!("the cache keeps one copy")
+            }
             Operation::Discard {
                 offset_bytes,
                 len_bytes,

@@ -230,7 +230,9 @@ impl Served {
                 }
             }
             Operation::Flush => {}
-            Operation::WriteTwice { .. } => unreachable!("the cache keeps one copy"),
+            Operation::WriteTwice { .. } | Operation::ReadEither { .. } => {
+                unreachable!("the cache keeps one copy")
+            }
             Operation::Discard {
                 offset_bytes,
                 len_bytes,

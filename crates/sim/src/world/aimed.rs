@@ -29,7 +29,8 @@ impl World<'_> {
                 _,
                 Operation::Discard { .. }
                 | Operation::WriteZeroes { .. }
-                | Operation::WriteTwice { .. },
+                | Operation::WriteTwice { .. }
+                | Operation::ReadEither { .. },
             ) => {
                 return (fate, Nanos(0));
             }

@@ -228,6 +228,8 @@ pub(crate) struct World<'a> {
     settled_faults: Option<u64>,
     /// No cache device may fail yet: dirty data may be on one.
     is_sound: bool,
+    /// A device is gone that is not the one that fails.
+    second_is_gone: bool,
     /// Faults that wait for their operation.
     traps: Vec<Trap>,
     /// The next record, and its time.
@@ -282,6 +284,7 @@ impl<'a> World<'a> {
                 .failing(config.failing_device)
                 .apart(config.copies > 1),
             is_sound: config.changes_copies,
+            second_is_gone: false,
             origins: origins.collect(),
             connections: Vec::new(),
             memory: SimMemory::new(
@@ -482,7 +485,7 @@ impl<'a> World<'a> {
         let fate = match &action.operation {
             Operation::Read { offset_bytes, .. } => device.read_fate(*offset_bytes, &mut rng),
             Operation::Write { offset_bytes, .. } => device.write_fate(*offset_bytes, &mut rng),
-            Operation::Flush | Operation::WriteTwice { .. } => {
+            Operation::Flush | Operation::WriteTwice { .. } | Operation::ReadEither { .. } => {
                 device.plain_fate(number, device.rates.flush, &mut rng)
             }
             Operation::Discard { offset_bytes, .. }
@@ -713,7 +716,9 @@ impl<'a> World<'a> {
                 self.device(operation.action.device)
                     .write(*offset_bytes, &data, fate, &mut rng)
             }
-            Operation::WriteTwice { .. } => return Err(forebay_engine::DeviceError::Unsupported),
+            Operation::WriteTwice { .. } | Operation::ReadEither { .. } => {
+                return Err(forebay_engine::DeviceError::Unsupported);
+            }
             Operation::Flush => match operation.action.device {
                 DeviceName::Origin(volume) => self.flush_origin(volume, operation, &mut rng),
                 DeviceName::Cache(number) => {
@@ -892,7 +897,7 @@ fn shape(operation: &Operation) -> (u64, u64, u64) {
         Operation::Read { offset_bytes, bufs } => (1, *offset_bytes, bufs.len() as u64),
         Operation::Write { offset_bytes, bufs } => (2, *offset_bytes, bufs.len() as u64),
         Operation::Flush => (3, 0, 0),
-        Operation::WriteTwice { .. } => (6, 0, 0),
+        Operation::WriteTwice { .. } | Operation::ReadEither { .. } => (6, 0, 0),
         Operation::Discard {
             offset_bytes,
             len_bytes,
@@ -915,6 +920,7 @@ fn describe(operation: &Operation) -> String {
         }
         Operation::Flush => "flush".to_owned(),
         Operation::WriteTwice { .. } => "write twice".to_owned(),
+        Operation::ReadEither { .. } => "read either".to_owned(),
         Operation::Discard {
             offset_bytes,
             len_bytes,

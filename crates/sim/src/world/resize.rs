@@ -18,7 +18,7 @@ impl World<'_> {
         if !self.may_resize() {
             return Ok(());
         }
-        let span = self.cache.span_bytes();
+        let (span, may_add) = (self.cache.span_bytes(), !self.second_is_gone);
         let superblock = self.superblock();
         let numbers = || superblock.devices.iter().map(|on| on.number);
         let more_bytes = u64::from(segments) * superblock.geometry.row_bytes();
@@ -28,7 +28,7 @@ impl World<'_> {
             return self.command(Command::Grow(device, end), cut).map(drop);
         }
         // The lowest number that is free is given, which may be another's.
-        if (0..device).any(|lower| numbers().all(|number| number != lower)) {
+        if !may_add || (0..device).any(|lower| numbers().all(|number| number != lower)) {
             return Ok(());
         }
         let size_bytes = (DATA_OFFSET_BYTES + more_bytes).min(span);

@@ -116,12 +116,16 @@ impl World<'_> {
                 self.counts().add("cache device gone", 1);
                 Ok(())
             }
-            Step::DeviceGone { .. } if self.is_sound => Ok(()),
+            Step::DeviceGone { .. } if self.is_sound || self.second_is_gone => Ok(()),
             Step::DeviceGone { device } => {
                 self.tell(|_| format!("device {device} of the cache is gone"));
                 self.cache.gone.insert(*device);
                 self.cache.tally.damage += 1;
                 self.counts().add("one cache device gone", 1);
+                Ok(())
+            }
+            Step::SecondGone { device } => {
+                self.second_gone(*device);
                 Ok(())
             }
             Step::Grow {

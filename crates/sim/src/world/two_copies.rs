@@ -3,7 +3,7 @@
 
 use forebay_cache::control::{Change, Command};
 use forebay_cache::{Loss, LossReport};
-use forebay_engine::{Action, Nanos, Operation, Superblock, SuperblockError};
+use forebay_engine::{Action, Engine, Nanos, Operation, Superblock, SuperblockError};
 
 use super::deliveries::{CONTROL, Delivery};
 use super::served::Served;
@@ -21,6 +21,31 @@ impl World<'_> {
     /// Whether dirty data is on two devices, of which one at a time fails.
     pub(super) fn keeps_two(&self) -> bool {
         self.plan.config.copies > 1
+    }
+
+    /// A device goes that is not the one that fails, where that one is out and dirty data is on two
+    /// others.
+    pub(super) fn second_gone(&mut self, device: u8) {
+        let failing = self.plan.config.failing_device;
+        let is_in = |number: u8| self.served_devices.contains(&number);
+        let comes = self.commands_run_of(|what| matches!(what, Command::AddDevice(_)));
+        let failing_is_in = comes || failing.is_some_and(is_in);
+        let is_alone = |engine: &Engine| engine.is_alone_on(device) || engine.is_mirroring();
+        if self.is_sound
+            || self.second_is_gone
+            || failing_is_in
+            || failing == Some(device)
+            || !is_in(device)
+            || self.served_devices.len() < 2
+            || self.engines().any(is_alone)
+        {
+            return;
+        }
+        self.tell(|_| format!("device {device} of the cache is gone too"));
+        self.counts().add("two cache devices gone in turn", 1);
+        self.second_is_gone = true;
+        self.cache.gone.insert(device);
+        self.cache.tally.damage += 1;
     }
 
     /// The fate of an operation where one device alone fails: a write that the device lies about is
@@ -106,11 +131,19 @@ impl World<'_> {
     /// Puts a loss on record, on the other devices, and tells all threads.
     pub(super) fn put_loss_on_record(&mut self) -> Check {
         let (_, loss) = self.losses_due.remove(0);
+        if !self.loss_reports.may_record(&loss) {
+            return Err(format!(
+                "the cache cannot go on without device {}, which fails alone",
+                loss.device
+            ));
+        }
         let Some(mut superblock) = self.commands.take_superblock() else {
             self.losses_due.push((self.now.after(AGAIN), loss));
             return Ok(());
         };
-        let Loss { device, clean_from } = loss;
+        let Loss {
+            device, clean_from, ..
+        } = loss;
         let change = Change::LoseDevice(device, clean_from);
         self.cache.numbers.retain(|number| *number != device);
         self.served_devices.retain(|number| *number != device);
@@ -120,7 +153,13 @@ impl World<'_> {
         let life = self.boot_of_daemon;
         let mut result = Ok(());
         for attempt in 0..ATTEMPTS {
-            let changed = change.of(&superblock).map_err(|error| error.to_string())?;
+            let changed = match change.of(&superblock) {
+                Ok(changed) => changed,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            };
             let mut served = Served::new(self, cut.filter(|_| attempt == 0));
             result = superblock.replace(changed, &mut served);
             let (was_cut, trouble) = (served.cut, served.trouble.take());
@@ -140,6 +179,7 @@ impl World<'_> {
         }
         self.commands.give_superblock(superblock);
         self.tell(|_| format!("on record: device {device} is out: {result:?}"));
+        self.loss_reports.recorded(result.is_ok());
         self.counts().add("cache devices lost", 1);
         for host in 0..self.hosts.len() {
             let told = Delivery::LossRecorded(device, result.is_ok());

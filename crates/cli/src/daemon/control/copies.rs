@@ -8,7 +8,7 @@ use forebay_engine::{Mode, Storage, VolumeSlot};
 use super::commands::cache_of;
 use super::who::Who;
 use crate::daemon::life::lost_devices::{LostDevice, needs_two};
-use crate::daemon::state::{CacheSide, Daemon};
+use crate::daemon::state::Daemon;
 use crate::device::cache_storage;
 use crate::failure::wrong_usage;
 use crate::lock::lock;
@@ -50,21 +50,11 @@ impl Daemon {
             wrong_usage!("{}", needs_two(&cache_storage::names(&cache.storage)));
         }
         drop(admin);
-        self.note_sole();
-        let done = self.carry_out_at_once(Command::Copies(copies));
-        // Threads begin to copy only now.
-        self.note_sole();
-        done?;
+        self.carry_out_at_once(Command::Copies(copies))?;
         tracing::info!("copies is now {copies}, was {before}: by {who}");
         let said = format!("copies is now {copies}, was {before}");
         self.events.note("settings", said);
         Ok(true)
-    }
-
-    fn note_sole(&self) {
-        if let Some(cache) = &mut self.admin().cache {
-            cache.note_sole();
-        }
     }
 
     /// Sets the conduct of volumes in write-back while there is one device for dirty data that is to
@@ -166,22 +156,8 @@ impl Daemon {
         }
     }
 
-    /// Looks whether dirty data is on one device alone, and remembers if none is: any one device may
-    /// be lost then.
-    pub(in crate::daemon) fn look_at_copies(&self) -> Result<Exposed> {
-        let notes = self.admin().cache.as_ref().map(CacheSide::sole_notes);
-        let exposed = self.exposed()?;
-        if let (Some(notes), Some(cache)) = (notes, &mut self.admin().cache) {
-            let keeps_two = cache.superblock().keeps_two();
-            if exposed.is_none() && keeps_two {
-                cache.is_whole(notes);
-            }
-        }
-        Ok(exposed)
-    }
-
     /// Dirty data that is on one device alone, where it is to be on two.
-    fn exposed(&self) -> Result<Exposed> {
+    pub(in crate::daemon) fn exposed(&self) -> Result<Exposed> {
         let block_bytes = self.admin().block_bytes();
         let mut all = Exposed::default();
         for link in &self.links {

@@ -44,7 +44,7 @@ impl Daemon {
         let began = Instant::now();
         let mut most = 0;
         loop {
-            let exposed = self.look_at_copies()?;
+            let exposed = self.exposed()?;
             if exposed.is_none() {
                 return Ok(());
             }

@@ -93,7 +93,8 @@ pub(super) fn watch(daemon: &Arc<Daemon>, reports: Receiver<LossReport>) -> Resu
         // The daemon's threads hold the senders.
         while let Ok(report) = reports.recv() {
             if let Some(loss) = known.take(report) {
-                daemon.put_loss_on_record(&loss);
+                let may_record = known.may_record(&loss);
+                known.recorded(daemon.put_loss_on_record(&loss, may_record));
             }
         }
     })?;
@@ -101,9 +102,16 @@ pub(super) fn watch(daemon: &Arc<Daemon>, reports: Receiver<LossReport>) -> Resu
 }
 
 impl Daemon {
-    fn put_loss_on_record(&self, loss: &Loss) {
+    /// Returns whether it is there. Else the cache fails.
+    fn put_loss_on_record(&self, loss: &Loss, may_record: bool) -> bool {
         let began = Instant::now();
-        let well = self.may_lose(loss.device) && self.write_loss(loss);
+        let well = may_record && self.may_lose() && self.write_loss(loss);
+        if loss.is_alone {
+            tracing::error!(
+                "device number {} of the cache failed, and dirty data is on it alone: the cache cannot go on without it",
+                loss.device
+            );
+        }
         let number = loss.device;
         for link in &self.links {
             if let Err(error) = link.call(move |worker| worker.loss_recorded(number, well)) {
@@ -111,26 +119,14 @@ impl Daemon {
             }
         }
         if well {
-            if let Some(cache) = &mut self.admin().cache {
-                cache.note_sole();
-            }
             self.say_lost(number, began);
         }
+        well
     }
 
-    /// Whether no dirty data is on this device alone. Else the cache fails: a start without the
-    /// device would not know what it lacks.
-    fn may_lose(&self, number: u8) -> bool {
-        let admin = self.admin();
-        let cache = admin.cache.as_ref();
-        let may =
-            cache.is_some_and(|cache| cache.superblock().copies > 1 && !cache.is_sole(number));
-        if !may {
-            tracing::error!(
-                "device number {number} of the cache failed, and dirty data may be on it alone: the cache cannot go on without it"
-            );
-        }
-        may
+    /// Whether the cache keeps two copies now.
+    fn may_lose(&self) -> bool {
+        self.copies().is_some_and(|copies| copies > 1)
     }
 
     /// Puts a loss on record: on the other devices, then in the state directory.
@@ -179,7 +175,6 @@ impl Daemon {
                 lately: true,
             });
         }
-        cache.note_sole();
         let superblock = cache.control.take_superblock();
         let mut superblock = superblock.context("the superblock is being written")?;
         let change = Change::LoseDevice(loss.device, loss.clean_from.clone());
@@ -230,39 +225,5 @@ impl Daemon {
     fn write_witness(&self, cache: &CacheSide) -> Result<()> {
         let state = &self.surroundings.state;
         write_witness(state, cache.superblock(), &cache.storage, &cache.lost)
-    }
-}
-
-/// Devices on each of which dirty data may be alone, as far as it is known: a bit for each number.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::daemon) struct Sole {
-    devices: u16,
-    /// Counts how often they were noted, so that an older look at the data does not take that back.
-    notes: u64,
-}
-
-impl CacheSide {
-    /// Dirty data may be on any of the devices alone from now on, until [`CacheSide::is_whole`].
-    pub(in crate::daemon) fn note_sole(&mut self) {
-        for (number, _) in self.storage.devices() {
-            self.sole.devices |= 1 << number;
-        }
-        self.sole.notes += 1;
-    }
-
-    /// Returns the number of such notes, for a look at the data that begins now.
-    pub(in crate::daemon) fn sole_notes(&self) -> u64 {
-        self.sole.notes
-    }
-
-    /// A look at the data that began after so many notes found all of it on two devices.
-    pub(in crate::daemon) fn is_whole(&mut self, notes: u64) {
-        if self.sole.notes == notes {
-            self.sole.devices = 0;
-        }
-    }
-
-    fn is_sole(&self, number: u8) -> bool {
-        self.sole.devices & 1 << number != 0
     }
 }

@@ -260,7 +260,6 @@ fn start_serving(plan: Plan, saves: bool) -> Result<Serving> {
     drop(losses);
     lost_devices::watch(&daemon, of_losses)?;
     daemon.note_lost_at_start();
-    daemon.look_at_copies()?;
     if let Err(error) = daemon.copies_as_planned() {
         let _ = shutdown::stop(&daemon, &to_main, threads, Devices::KeepUsed);
         return Err(error);

@@ -14,7 +14,7 @@ use forebay_engine::{
 use forebay_frontend::nbd::Limits;
 use forebay_io::{Arena, Emulation, Pool};
 
-use super::lost_devices::{LostDevice, Sole};
+use super::lost_devices::LostDevice;
 use super::opening::{OpenCache, Origins};
 use crate::config::{LEAST_MEMORY_BYTES, Plan, VolumePlan};
 use crate::daemon::data::client::INLET_BYTES;
@@ -112,7 +112,7 @@ struct CachePart {
 impl CachePart {
     /// `link` is of a worker, which flushes the devices for whoever writes superblocks.
     fn side(self, link: Link, on_degraded: OnDegraded) -> CacheSide {
-        let mut side = CacheSide {
+        CacheSide {
             control: Control::new(self.superblock),
             storage: self.storage,
             link,
@@ -120,11 +120,7 @@ impl CachePart {
             recovery: self.recovery,
             lost: self.lost,
             on_degraded,
-            sole: Sole::default(),
-        };
-        // A look at the data comes later.
-        side.note_sole();
-        side
+        }
     }
 }
 

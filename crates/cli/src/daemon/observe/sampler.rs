@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::history::sample;
 use super::hook::Phase;
 use super::report;
-use crate::daemon::state::{CacheSide, Daemon};
+use crate::daemon::state::Daemon;
 use crate::report::copies::Copies;
 use crate::report::status::{CacheStatus, Lately, Status, Times};
 use crate::report::trouble::{self, Trouble};
@@ -47,11 +47,9 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
         let mut before: Option<(Status, Times)> = None;
         // It ends with the workers that it asks.
         loop {
-            let notes = daemon.admin().cache.as_ref().map(CacheSide::sole_notes);
             let Ok((status, times)) = report::measured(&daemon) else {
                 return;
             };
-            note_two(&daemon, notes, &status);
             let began = Instant::now();
             daemon
                 .members
@@ -75,16 +73,6 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
         }
     })?;
     Ok(())
-}
-
-/// From now on any one device may be lost, if all dirty data is on two.
-fn note_two(daemon: &Daemon, notes: Option<u64>, status: &Status) {
-    let copies = status.cache.as_ref().map(CacheStatus::copies);
-    if copies == Some(Copies::Two)
-        && let (Some(notes), Some(cache)) = (notes, &mut daemon.admin().cache)
-    {
-        cache.is_whole(notes);
-    }
 }
 
 /// All dirty data is on two devices, where some was not.
