@@ -588,7 +588,7 @@ fn a_cache_is_made_on_two_devices_and_served_with_two_copies() {
         "writeback",
     ];
     let daemon = Daemon::try_start(&scratch, &serve).unwrap();
-    let status: Value = serde_json::from_str(&forebay_ok(&scratch, &["status", "--json"])).unwrap();
+    let status = daemon.status(&scratch);
     assert_eq!(status["cache"]["copies"], 2, "{status}");
     daemon.stop();
     // Made anew over itself: both devices say what they were.

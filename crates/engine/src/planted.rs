@@ -129,8 +129,6 @@ pub enum Bug {
     LeftBehindBelieved,
     /// I28: dirty data counts as copied before the tail above its emptied segments is durable.
     MirroredEarly,
-    /// I28: a place on the same device counts as the second of a segment.
-    ThirdBelieved,
     /// I1: what the origin brings for a hit counts, whether or not it has the cached blocks.
     OriginBelieved,
 }
@@ -165,7 +163,6 @@ impl Bug {
                 | Bug::OutBelieved
                 | Bug::LeftBehindBelieved
                 | Bug::MirroredEarly
-                | Bug::ThirdBelieved
         )
     }
 
@@ -179,7 +176,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 63] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 62] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -242,7 +239,6 @@ impl Bug {
         (Bug::OutBelieved, "I28", "out-believed"),
         (Bug::LeftBehindBelieved, "I28", "left-behind-believed"),
         (Bug::MirroredEarly, "I28", "mirrored-early"),
-        (Bug::ThirdBelieved, "I28", "third-believed"),
     ];
 }
 

@@ -83,8 +83,6 @@ fn every_planted_bug_is_found() {
                 Bug::OriginBelieved => 20_000_001,
                 // The number of copies changes, and a device lies, from here on.
                 Bug::MirroredEarly => 22_000_001,
-                // A write has to go to the lead of another place of its device.
-                Bug::ThirdBelieved => 22_027_001,
                 // The tail has to be said by a clean stream alone, on the device that is lost.
                 Bug::TailOnOne => 22_005_001,
                 // The device has to be back at a start before its loss is on record.

@@ -95,10 +95,7 @@ pub(super) fn find(
         copies.sort_by_key(|(place, copy)| (std::cmp::Reverse(copy.generation), *place != segment));
         let (home, first) = copies[0];
         copies.retain(|(_, copy)| copy.generation == first.generation);
-        let is_elsewhere = |place: SegmentId| {
-            let on_another = look.map.device_of(place) != look.map.device_of(home);
-            on_another || (place != home && planted::is(Bug::ThirdBelieved))
-        };
+        let is_elsewhere = |place: SegmentId| look.map.device_of(place) != look.map.device_of(home);
         let second = copies.iter().find(|(place, _)| is_elsewhere(*place));
         let Some((other, second)) = second else {
             places.set(segment, home, None);

@@ -105,13 +105,14 @@ impl Daemon {
     /// Returns whether it is there. Else the cache fails.
     fn put_loss_on_record(&self, loss: &Loss, may_record: bool) -> bool {
         let began = Instant::now();
-        let well = may_record && self.may_lose() && self.write_loss(loss);
-        if loss.is_alone {
+        let may_lose = may_record && self.may_lose();
+        if !may_lose {
             tracing::error!(
-                "device number {} of the cache failed, and dirty data is on it alone: the cache cannot go on without it",
+                "device number {} of the cache failed, and dirty data may be on it alone: the cache cannot go on without it",
                 loss.device
             );
         }
+        let well = may_lose && self.write_loss(loss);
         let number = loss.device;
         for link in &self.links {
             if let Err(error) = link.call(move |worker| worker.loss_recorded(number, well)) {
