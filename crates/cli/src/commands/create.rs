@@ -86,12 +86,9 @@ fn make(args: &CreateArgs, shape: &NewCache) -> Result<()> {
     let paths = args.devices_of_cache.iter();
     let mut opened: Vec<Opened> = paths.map(|path| open(path)).collect::<Result<_>>()?;
     // Before anything is asked or written.
-    shape.on(opened[0].device.size_bytes()).with_context(|| {
-        format!(
-            "cannot make a cache on {}",
-            opened[0].device.path().display()
-        )
-    })?;
+    shape
+        .on(opened[0].device.size_bytes())
+        .with_context(|| attach::cannot_make_on(&opened[0]))?;
     consent(args, &mut opened)?;
     let old: Vec<_> = opened
         .iter_mut()
@@ -99,9 +96,8 @@ fn make(args: &CreateArgs, shape: &NewCache) -> Result<()> {
         .map(|superblock| superblock.id)
         .collect();
     let superblock = attach::make_cache(&mut opened, shape, args.copies)?;
-    let state = StateDir::open(args.devices.state_dir.as_deref())?;
     for old in old {
-        state.forget(old)?;
+        StateDir::open(args.devices.state_dir.as_deref())?.forget(old)?;
     }
     say_made(args, &opened, &superblock);
     Ok(())

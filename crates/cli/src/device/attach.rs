@@ -285,7 +285,8 @@ fn create_on_all(opened: &mut [Opened]) -> Result<()> {
     make_cache(opened, &NewCache::default(), 1).map(drop)
 }
 
-fn cannot_make_on(opened: &Opened) -> String {
+/// The words for a cache that cannot be made on a device.
+pub(crate) fn cannot_make_on(opened: &Opened) -> String {
     format!("cannot make a cache on {}", opened.device.path().display())
 }
 

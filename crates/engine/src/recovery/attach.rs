@@ -219,6 +219,9 @@ fn attach_to(
     if !options.without_missing || superblock.copies < 2 {
         superblock.check_complete(&given)?;
     }
+    if let Some(error) = clean_left.filter(|_| superblock.copies < 2) {
+        return Err(error.clone());
+    }
     let missing: Vec<u8> = superblock.missing(&given).map(|on| on.number).collect();
     // I12: writes of an earlier life are durable or gone before anything is decided.
     device.flush()?;
@@ -229,10 +232,7 @@ fn attach_to(
     for number in missing {
         superblock.lose_device(number, &all_before(&superblock, superblock.epoch));
     }
-    if let Some(error) = clean_left {
-        if superblock.copies < 2 {
-            return Err(error.clone());
-        }
+    if clean_left.is_some() {
         superblock.leave_clean_behind(&all_before(&superblock, superblock.epoch));
     }
     superblock.write(device)?;

@@ -436,19 +436,20 @@ fn is_long(transfer: Transfer) -> bool {
     matches!(transfer, Transfer::LongRead | Transfer::LongWrite)
 }
 
+/// The kind of a read, and its length in bytes.
 fn read(bufs: &[Buf]) -> (Transfer, u64) {
-    match total_bytes(bufs) {
-        len_bytes @ LONG_BYTES.. => (Transfer::LongRead, len_bytes),
-        len_bytes => (Transfer::ShortRead, len_bytes),
-    }
+    by_length(bufs, Transfer::ShortRead, Transfer::LongRead)
 }
 
 /// The kind of a write, and its length in bytes.
 fn written(bufs: &[Buf]) -> (Transfer, u64) {
-    match total_bytes(bufs) {
-        len_bytes @ LONG_BYTES.. => (Transfer::LongWrite, len_bytes),
-        len_bytes => (Transfer::ShortWrite, len_bytes),
-    }
+    by_length(bufs, Transfer::ShortWrite, Transfer::LongWrite)
+}
+
+fn by_length(bufs: &[Buf], short: Transfer, long: Transfer) -> (Transfer, u64) {
+    let len_bytes = total_bytes(bufs);
+    let transfer = if len_bytes < LONG_BYTES { short } else { long };
+    (transfer, len_bytes)
 }
 
 #[cfg(test)]

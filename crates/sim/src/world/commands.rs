@@ -546,7 +546,6 @@ impl World<'_> {
             }
         }
         self.cache.gone.clear();
-        self.second_is_gone = false;
         self.an_old_device_is_refused()?;
         self.attach(&[])?;
         self.verify(100)

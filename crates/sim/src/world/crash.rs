@@ -29,7 +29,6 @@ impl World<'_> {
         }
         // A device that was gone is back after the restart, as it was.
         self.cache.gone.clear();
-        self.second_is_gone = false;
         self.an_out_device_is_refused()?;
         self.an_old_device_is_refused()?;
         self.attach(&crash.recoveries)?;

@@ -228,8 +228,6 @@ pub(crate) struct World<'a> {
     settled_faults: Option<u64>,
     /// No cache device may fail yet: dirty data may be on one.
     is_sound: bool,
-    /// A device is gone that is not the one that fails.
-    second_is_gone: bool,
     /// Faults that wait for their operation.
     traps: Vec<Trap>,
     /// The next record, and its time.
@@ -284,7 +282,6 @@ impl<'a> World<'a> {
                 .failing(config.failing_device)
                 .apart(config.copies > 1),
             is_sound: config.changes_copies,
-            second_is_gone: false,
             origins: origins.collect(),
             connections: Vec::new(),
             memory: SimMemory::new(

@@ -18,7 +18,7 @@ impl World<'_> {
         if !self.may_resize() {
             return Ok(());
         }
-        let (span, may_add) = (self.cache.span_bytes(), !self.second_is_gone);
+        let (span, may_add) = (self.cache.span_bytes(), !self.second_is_gone());
         let superblock = self.superblock();
         let numbers = || superblock.devices.iter().map(|on| on.number);
         let more_bytes = u64::from(segments) * superblock.geometry.row_bytes();

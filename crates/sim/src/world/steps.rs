@@ -116,7 +116,7 @@ impl World<'_> {
                 self.counts().add("cache device gone", 1);
                 Ok(())
             }
-            Step::DeviceGone { .. } if self.is_sound || self.second_is_gone => Ok(()),
+            Step::DeviceGone { .. } if self.is_sound || self.second_is_gone() => Ok(()),
             Step::DeviceGone { device } => {
                 self.tell(|_| format!("device {device} of the cache is gone"));
                 self.cache.gone.insert(*device);

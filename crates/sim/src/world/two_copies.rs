@@ -23,6 +23,13 @@ impl World<'_> {
         self.plan.config.copies > 1
     }
 
+    /// Whether a device is gone that is not the one that fails, of a cache that keeps two copies.
+    pub(super) fn second_is_gone(&self) -> bool {
+        let failing = self.plan.config.failing_device;
+        let mut gone = self.cache.gone.iter();
+        self.keeps_two() && gone.any(|number| Some(*number) != failing)
+    }
+
     /// A device goes that is not the one that fails, where that one is out and dirty data is on two
     /// others.
     pub(super) fn second_gone(&mut self, device: u8) {
@@ -32,7 +39,7 @@ impl World<'_> {
         let failing_is_in = comes || failing.is_some_and(is_in);
         let is_alone = |engine: &Engine| engine.is_alone_on(device) || engine.is_mirroring();
         if self.is_sound
-            || self.second_is_gone
+            || self.second_is_gone()
             || failing_is_in
             || failing == Some(device)
             || !is_in(device)
@@ -43,7 +50,6 @@ impl World<'_> {
         }
         self.tell(|_| format!("device {device} of the cache is gone too"));
         self.counts().add("two cache devices gone in turn", 1);
-        self.second_is_gone = true;
         self.cache.gone.insert(device);
         self.cache.tally.damage += 1;
     }

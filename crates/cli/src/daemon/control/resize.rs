@@ -87,10 +87,9 @@ impl Daemon {
             .surroundings
             .open(path)
             .with_context(|| format!("cannot add {} to the cache", path.display()))?;
-        let is_known = self.went_on_without(&mut opened)?;
         if !force
-            && !is_known
             && let Some(lost) = what_is_lost(&mut opened)?
+            && !self.went_on_without(&mut opened)?
         {
             refuse!(
                 "{} holds {lost}; to overwrite it, add --force",
