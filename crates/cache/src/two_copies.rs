@@ -277,10 +277,10 @@ impl<T> Host<T> {
         let kind = match &action.operation {
             Operation::Read { offset_bytes, .. } => Kind::Read(number_of(*offset_bytes)),
             Operation::Write { offset_bytes, .. } => Kind::Write(number_of(*offset_bytes)),
-            Operation::WriteTwice(both) => return self.order_both(now, shard, &action, both),
-            Operation::ReadEither(either) => {
-                return self.order_either(now, shard, &action, either);
+            Operation::OnTwo(two) if two.is_write => {
+                return self.order_both(now, shard, &action, two);
             }
+            Operation::OnTwo(two) => return self.order_either(now, shard, &action, two),
             Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Flush => {
                 return self.orders.push_back(Order::Transfer(shard, action));
             }

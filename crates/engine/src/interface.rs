@@ -255,6 +255,8 @@ pub(crate) fn one_buf(buf: Buf) -> Bufs {
 /// Two places of the same data, on two cache devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TwoPlaces {
+    /// The data is written to both, or read from either.
+    pub is_write: bool,
     /// The address of each, in bytes.
     pub offsets_bytes: [u64; 2],
     /// The data, in order.
@@ -279,10 +281,9 @@ pub enum Operation {
         /// The data.
         bufs: Bufs,
     },
-    /// Write to two devices (I28). Drivers get it as two writes. Boxed, so that operations stay small.
-    WriteTwice(Box<TwoPlaces>),
-    /// Read from either of two devices (I28). Drivers get it as a read of one. Boxed likewise.
-    ReadEither(Box<TwoPlaces>),
+    /// Write to two devices, or read from either (I28). Drivers get it as two writes, or as a read of
+    /// one. Boxed, so that operations stay small.
+    OnTwo(Box<TwoPlaces>),
     /// Make durable every write that completed before this action was handed out. The driver may
     /// serve several flushes of one device with one that starts after all of them.
     Flush,
@@ -303,24 +304,13 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// A read from one address, or from one of two.
-    #[inline(always)]
-    pub(crate) fn read_at((offset_bytes, second): (u64, Option<u64>), bufs: Bufs) -> Operation {
-        match second {
-            None => Operation::Read { offset_bytes, bufs },
-            Some(second) => Operation::ReadEither(Box::new(TwoPlaces {
-                offsets_bytes: [offset_bytes, second],
-                bufs,
-            })),
-        }
-    }
-
     /// A write to one address, or to two.
     #[inline(always)]
     pub(crate) fn write_at((offset_bytes, second): (u64, Option<u64>), bufs: Bufs) -> Operation {
         match second.filter(|_| !planted::is(Bug::SecondForgotten)) {
             None => Operation::Write { offset_bytes, bufs },
-            Some(second) => Operation::WriteTwice(Box::new(TwoPlaces {
+            Some(second) => Operation::OnTwo(Box::new(TwoPlaces {
+                is_write: true,
                 offsets_bytes: [offset_bytes, second],
                 bufs,
             })),

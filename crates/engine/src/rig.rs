@@ -236,8 +236,10 @@ fn with_free_segments(mut log: Log) -> Log {
 /// The kind of the operation, and whether it is of the cache device.
 pub(crate) fn shape(action: &Action) -> (&'static str, bool) {
     let kind = match action.operation {
-        Operation::Read { .. } | Operation::ReadEither { .. } => "read",
-        Operation::Write { .. } | Operation::WriteTwice { .. } => "write",
+        Operation::Read { .. } => "read",
+        Operation::Write { .. } => "write",
+        Operation::OnTwo(ref two) if two.is_write => "write",
+        Operation::OnTwo(_) => "read",
         Operation::Flush => "flush",
         Operation::Discard { .. } | Operation::WriteZeroes { .. } => "range",
     };

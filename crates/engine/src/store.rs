@@ -191,12 +191,7 @@ impl Store {
                 }
                 self.operations.times.wants(len_bytes)
             }
-            Operation::ReadEither(two) => {
-                let len_bytes = total_bytes(&two.bufs);
-                self.stats.cache_data_read_bytes += len_bytes;
-                self.operations.times.wants(len_bytes)
-            }
-            Operation::WriteTwice(two) => self.operations.times.wants(total_bytes(&two.bufs)),
+            Operation::OnTwo(two) => self.operations.times.wants(total_bytes(&two.bufs)),
             Operation::Write { bufs, .. } => {
                 let len_bytes = total_bytes(bufs);
                 if matches!(device, Device::Origin(_)) {

@@ -388,11 +388,18 @@ impl SegmentMap {
     /// Where a block is to be read: an address.
     #[inline(always)]
     pub(crate) fn slot_address(&self, slot: Slot) -> u64 {
-        if slot.0 < self.near_slots {
-            self.near_start + u64::from(slot.0) * u64::from(self.block_bytes)
-        } else {
-            self.far_address(slot)
+        match self.near_address(slot) {
+            Some(address) => address,
+            None => self.far_address(slot),
         }
+    }
+
+    /// Where a block is that is in the first extent and in its segment's own place, which takes no
+    /// look at either: an address.
+    #[inline(always)]
+    pub(crate) fn near_address(&self, slot: Slot) -> Option<u64> {
+        let offset_bytes = u64::from(slot.0) * u64::from(self.block_bytes);
+        (slot.0 < self.near_slots).then_some(self.near_start + offset_bytes)
     }
 
     fn address_in(&self, stretch: &Stretch, slot: Slot) -> u64 {

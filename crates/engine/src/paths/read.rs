@@ -339,17 +339,20 @@ impl Engine {
 
     pub(super) fn start_hit_read(&mut self, read: HitRead) {
         self.store.log.segment_of(read.slot).pins += 1;
-        let places = match read.attempts {
-            0 => self.store.log.block_read_at(read.slot),
-            attempts => (self.store.log.map.address_at(read.slot, attempts), None),
-        };
         let buf = read.buf();
         let bufs = one_buf(buf);
+        let operation = match read.attempts {
+            0 => self.store.log.read_of_block(read.slot, bufs),
+            attempts => Operation::Read {
+                offset_bytes: self.store.log.map.address_at(read.slot, attempts),
+                bufs,
+            },
+        };
         self.store.stats.cache_data_read_bytes += u64::from(buf.len_bytes);
         self.store.issue_quietly(
             Op::HitRead(read),
             Device::Cache(0),
-            Operation::read_at(places, bufs),
+            operation,
             buf.len_bytes,
         );
     }

@@ -4,9 +4,7 @@
 use crate::bypass::Direction;
 use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot};
-use crate::interface::{
-    Ack, Device, DeviceError, Memory, Nanos, Operation, Request, RequestKind, one_buf,
-};
+use crate::interface::{Ack, Device, DeviceError, Memory, Nanos, Request, RequestKind, one_buf};
 use crate::parts::Engine;
 use crate::store::op::{HitRead, Op, WholeHit};
 
@@ -38,8 +36,7 @@ impl Engine {
             slot,
             dest: request.buf,
         };
-        let places = self.store.log.block_read_at(slot);
-        let operation = Operation::read_at(places, one_buf(request.buf));
+        let operation = self.store.log.read_of_block(slot, one_buf(request.buf));
         self.store.issue_quietly(
             Op::WholeHit(hit),
             Device::Cache(0),

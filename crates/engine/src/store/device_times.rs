@@ -268,9 +268,9 @@ impl Times {
     pub(crate) fn begins(&mut self, op: OpId, device: Device, operation: &Operation) -> OpId {
         let (transfer, len_bytes) = match operation {
             Operation::Read { bufs, .. } => read(bufs),
-            Operation::ReadEither(two) => read(&two.bufs),
             Operation::Write { bufs, .. } => written(bufs),
-            Operation::WriteTwice(two) => written(&two.bufs),
+            Operation::OnTwo(two) if two.is_write => written(&two.bufs),
+            Operation::OnTwo(two) => read(&two.bufs),
             Operation::Flush => (Transfer::Flush, 0),
             Operation::Discard { .. } | Operation::WriteZeroes { .. } => return op,
         };

@@ -4,6 +4,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::format::extents::MAX_DEVICES;
 use crate::format::{CacheDevice, SegmentId, Sequence, Slot, Stream, Superblock};
+use crate::interface::{Bufs, Operation, TwoPlaces};
 use crate::planted::{self, Bug};
 use crate::store::log::{Log, SegmentState};
 
@@ -271,20 +272,26 @@ impl Log {
         freed
     }
 
-    /// Where a block is read that nothing failed to read yet.
+    /// The read of a block that nothing failed to read yet.
     #[inline(always)]
-    pub(crate) fn block_read_at(&self, slot: Slot) -> (u64, Option<u64>) {
-        if self.map.places().is_none() {
-            return (self.map.slot_address(slot), None);
+    pub(crate) fn read_of_block(&self, slot: Slot, bufs: Bufs) -> Operation {
+        match self.map.near_address(slot) {
+            Some(offset_bytes) => Operation::Read { offset_bytes, bufs },
+            None => self.read_of_far_block(slot, bufs),
         }
-        self.block_read_at_either(slot)
     }
 
-    #[cold]
-    fn block_read_at_either(&self, slot: Slot) -> (u64, Option<u64>) {
-        let is_on_two = self.is_on_two(self.per_segment().segment_of(slot));
-        let second = is_on_two.then(|| self.map.address_at(slot, 1));
-        (self.map.address_at(slot, 0), second)
+    #[inline(never)]
+    fn read_of_far_block(&self, slot: Slot, bufs: Bufs) -> Operation {
+        let offset_bytes = self.map.address_at(slot, 0);
+        match self.is_on_two(self.per_segment().segment_of(slot)) {
+            false => Operation::Read { offset_bytes, bufs },
+            true => Operation::OnTwo(Box::new(TwoPlaces {
+                is_write: false,
+                offsets_bytes: [offset_bytes, self.map.address_at(slot, 1)],
+                bufs,
+            })),
+        }
     }
 
     /// Where a block is written.

@@ -290,7 +290,7 @@ impl Rig {
                 })
             }
             Operation::Flush => Ok(()),
-            Operation::WriteTwice { .. } | Operation::ReadEither { .. } => {
+            Operation::OnTwo(_) => {
                 unreachable!("the cache keeps one copy")
             }
             Operation::Discard {

@@ -230,7 +230,7 @@ impl Served {
                 }
             }
             Operation::Flush => {}
-            Operation::WriteTwice { .. } | Operation::ReadEither { .. } => {
+            Operation::OnTwo(_) => {
                 unreachable!("the cache keeps one copy")
             }
             Operation::Discard {

@@ -27,10 +27,7 @@ impl World<'_> {
             (DeviceName::Origin(_), Operation::Flush) => Target::OriginFlush,
             (
                 _,
-                Operation::Discard { .. }
-                | Operation::WriteZeroes { .. }
-                | Operation::WriteTwice { .. }
-                | Operation::ReadEither { .. },
+                Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::OnTwo(_),
             ) => {
                 return (fate, Nanos(0));
             }
