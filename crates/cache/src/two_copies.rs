@@ -29,6 +29,8 @@ use crate::shard::Shard;
 
 /// In the names of operations that a host knows by its own table.
 const OF_TABLE: u32 = 1 << 30;
+/// Why a cache fails that cannot go on without a device.
+const CANNOT_GO_ON: &str = "a device of the cache failed, and dirty data may be on it alone";
 /// Reads of a device that fail before it counts as lost.
 const MOST_READ_ERRORS: u32 = 128;
 
@@ -222,6 +224,10 @@ impl<T> Host<T> {
         self.two.has_failed |= !well;
         if well {
             self.engines().for_each(|engine| engine.device_lost());
+        } else {
+            // Nothing need be in flight that would tell the shards by its end.
+            self.engines()
+                .for_each(|engine| engine.fail_cache(CANNOT_GO_ON));
         }
         if self.two.holds() {
             return;

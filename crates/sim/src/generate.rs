@@ -63,7 +63,11 @@ pub fn plan(seed: u64) -> Plan {
         silent_faults(&mut config, &mut steps, &mut Rng::of(seed, SILENT_SALT));
         number_of_copies(&mut config, &mut steps, &mut Rng::of(seed, CHANGE_SALT));
     }
-    if seed > ONE_AT_A_TIME {
+    if seed > NOT_REPLACED {
+        replacements(&mut config, &mut steps, &mut Rng::of(seed, SECOND_SALT));
+    } else if seed > IN_TURN {
+        devices_at_a_time(&mut config, &mut steps, &mut Rng::of(seed, SECOND_SALT));
+    } else if seed > ONE_AT_A_TIME {
         second_device(&mut config, &mut steps, &mut Rng::of(seed, SECOND_SALT));
     }
     Plan {
@@ -97,6 +101,12 @@ const FAILS_IN_WORDS: u64 = 22_000_000;
 
 /// The last seed of runs in which one device alone fails, likewise.
 const ONE_AT_A_TIME: u64 = 23_000_000;
+
+/// The last seed of runs in which a second device goes only after the first, likewise.
+const IN_TURN: u64 = 24_000_000;
+
+/// The last seed of runs whose devices leave before others come, likewise.
+const NOT_REPLACED: u64 = 25_000_000;
 
 const SECOND_SALT: u64 = 32;
 
@@ -267,16 +277,7 @@ fn silent_faults(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
 /// A second device goes after the one that fails, where dirty data is on two others by then.
 fn second_device(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
     config.cache_devices = rng.pick(&[3, 3, 4]) as u8;
-    let failing = rng.below(u64::from(config.cache_devices)) as u8;
-    config.failing_device = Some(failing);
-    for step in &mut *steps {
-        match step {
-            Step::DeviceGone { device }
-            | Step::Shrink { device, .. }
-            | Step::Grow { device, .. } => *device = failing,
-            _ => {}
-        }
-    }
+    let failing = fail_any(config, steps, rng);
     for _ in 0..rng.pick(&[1, 1, 2]) {
         let is_gone = |step: &Step| matches!(step, Step::DeviceGone { .. });
         let first = steps.iter().position(is_gone).filter(|_| rng.percent(60));
@@ -288,10 +289,71 @@ fn second_device(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
             until
         };
         let at = rng.between(from, near) as usize;
-        let others = (0..config.cache_devices).filter(|other| *other != failing);
-        let others: Vec<u64> = others.map(u64::from).collect();
-        let device = rng.pick(&others) as u8;
+        let device = another_than(failing, config, rng);
         steps.insert(at, Step::SecondGone { device });
+    }
+}
+
+fn fail_any(config: &mut Config, steps: &mut [Step], rng: &mut Rng) -> u8 {
+    let failing = rng.below(u64::from(config.cache_devices)) as u8;
+    fail_instead(config, steps, failing)
+}
+
+/// Has this device fail, in the steps too that concern one that does.
+fn fail_instead(config: &mut Config, steps: &mut [Step], failing: u8) -> u8 {
+    config.failing_device = Some(failing);
+    for step in steps {
+        match step {
+            Step::DeviceGone { device }
+            | Step::Shrink { device, .. }
+            | Step::Grow { device, .. } => *device = failing,
+            _ => {}
+        }
+    }
+    failing
+}
+
+fn another_than(failing: u8, config: &Config, rng: &mut Rng) -> u8 {
+    let others = (0..config.cache_devices).filter(|other| *other != failing);
+    let others: Vec<u64> = others.map(u64::from).collect();
+    rng.pick(&others) as u8
+}
+
+/// The device that fails, or has failed, is replaced.
+fn replacements(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    config.cache_devices = rng.pick(&[3, 3, 4]) as u8;
+    config.spare_devices = 1;
+    let last = u64::from(config.cache_devices) - 2;
+    let failing = fail_instead(config, steps, rng.between(0, last) as u8);
+    let cut_percent = rng.pick(&[0, 10, 40]);
+    for _ in 0..rng.pick(&[1, 2, 4]) {
+        let at = rng.below(steps.len() as u64 + 1) as usize;
+        let cut = rng.percent(cut_percent).then(|| rng.below(16) as u32);
+        let device = failing;
+        steps.insert(at, Step::Replace { device, cut });
+    }
+}
+
+/// Two devices go at a time, and come back as they were. The device that fails says so: what it
+/// lied about could be nowhere else.
+fn devices_at_a_time(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    config.cache_devices = rng.pick(&[2, 3, 3, 4]) as u8;
+    let failing = fail_any(config, steps, rng);
+    steps.retain(|step| !matches!(step, Step::Rot { .. }));
+    config.cache_faults = FaultRates {
+        write: config.cache_faults.write,
+        flush: config.cache_faults.flush,
+        flush_loss_percent: config.cache_faults.flush_loss_percent,
+        ..FaultRates::NONE
+    };
+    for _ in 0..rng.pick(&[1, 1, 2, 3]) {
+        let mut at = rng.below(steps.len() as u64 + 1) as usize;
+        let device = another_than(failing, config, rng);
+        steps.insert(at, Step::BothGone { device });
+        if rng.percent(80) {
+            at = (at + rng.between(1, 60) as usize).min(steps.len());
+            steps.insert(at, Step::Crash(crash(rng, 50, 20)));
+        }
     }
 }
 
@@ -550,6 +612,7 @@ fn config(rng: &mut Rng) -> Config {
         alternates: false,
         spare_bytes: 0,
         cache_devices: 1,
+        spare_devices: 0,
         failing_device: None,
         copies: 1,
         first_copies: 1,

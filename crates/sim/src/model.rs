@@ -276,6 +276,20 @@ impl Model {
         Ok(())
     }
 
+    /// The value that a sector holds, if it has held that and nothing else since `since`.
+    #[must_use]
+    pub fn settled(&self, volume: u16, sector: u64, since: Event) -> Option<Value> {
+        let sector = &self.volumes[usize::from(volume)][sector as usize];
+        let is_settled = !sector.forgotten
+            && sector.changed < since
+            && sector.flying.is_empty()
+            && sector.lost.is_empty();
+        match sector.now.as_slice() {
+            [only] if is_settled => Some(only.value),
+            _ => None,
+        }
+    }
+
     /// Checks that the contents of the origin alone, now and possibly after a power cut, satisfy
     /// the contract.
     ///

@@ -78,6 +78,8 @@ pub struct Config {
     pub spare_bytes: u64,
     /// The number of cache devices; the first is in the cache at the start.
     pub cache_devices: u8,
+    /// Of them, those that are not in a cache of two copies at its creation.
+    pub spare_devices: u8,
     /// Of several cache devices, the only one that fails.
     pub failing_device: Option<u8>,
     /// The number of devices that hold each dirty block: 2 only with several devices, of which one
@@ -161,6 +163,7 @@ impl Default for Config {
             alternates: false,
             spare_bytes: 0,
             cache_devices: 1,
+            spare_devices: 0,
             failing_device: None,
             copies: 1,
             first_copies: 1,
@@ -399,6 +402,11 @@ pub enum Step {
         /// The device.
         device: u8,
     },
+    /// The device that fails and another one answer nothing any more, at a time.
+    BothGone {
+        /// The other device.
+        device: u8,
+    },
     /// The cache grows, live.
     Grow {
         /// On which device; it is added if it is not in the cache.
@@ -414,6 +422,13 @@ pub enum Step {
         device: u8,
         /// The share of it that stays, in per mille.
         keep: u64,
+        /// The superblock's write is cut short after this many device operations.
+        cut: Option<u32>,
+    },
+    /// Another device is put in the place of one of the cache's, live.
+    Replace {
+        /// The device that leaves.
+        device: u8,
         /// The superblock's write is cut short after this many device operations.
         cut: Option<u32>,
     },

@@ -201,3 +201,59 @@ fn random_runs_lose_nothing_with_two_devices_in_turn() {
         &["cache devices lost", "two cache devices gone in turn"],
     );
 }
+
+#[test]
+fn random_runs_lose_nothing_with_devices_that_are_replaced() {
+    random_runs(
+        25_000_001,
+        &["cache devices being replaced", "cache devices lost"],
+    );
+}
+
+#[test]
+fn random_runs_lose_nothing_with_two_devices_at_a_time() {
+    random_runs(
+        24_000_001,
+        &[
+            "abandoned",
+            "losses that may not go on record",
+            "rescues",
+            "two cache devices back",
+            "two cache devices gone at a time",
+        ],
+    );
+}
+
+/// Both devices go while nothing is in flight: the cache fails, and no later request is without an
+/// answer. Both are back after the crash, and what was on record is written out.
+#[test]
+fn two_devices_gone_at_a_time_leave_no_request_without_an_answer() {
+    for power in [false, true] {
+        let steps = vec![
+            write(0, 24, true),
+            FLUSH,
+            Step::Pass { ms: 50 },
+            Step::Settle,
+            Step::BothGone { device: 0 },
+            write(48, 8, false),
+            write(8, 8, true),
+            read(0, 24),
+            FLUSH,
+            Step::Settle,
+            Step::Crash(Crash {
+                power,
+                survival: Survival::Nothing,
+                recoveries: Vec::new(),
+            }),
+            read(0, 96),
+            Step::Settle,
+        ];
+        let outcome = run(&Plan::script(config(0), steps, 7), Options::default());
+        if let Some(violation) = &outcome.violation {
+            panic!("power {power}: step {}: {}", violation.step, violation.what);
+        }
+        for state in ["two cache devices gone at a time", "abandoned", "rescues"] {
+            assert!(outcome.counts.get(state) > 0, "power {power}: {state}");
+        }
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::buffer::MemoryBuffer;
 use crate::checksum::crc32c;
 use crate::format::{CacheId, Geometry, Sequence, Slot, Stream, Superblock};
@@ -349,16 +351,16 @@ impl Engine {
         })
     }
 
-    /// Where on the cache devices the newest copy of a block is, as an address
-    /// ([`crate::format::extents`]); none if it is not cached.
+    /// Where on the cache devices the newest contents of a block are, as addresses
+    /// ([`crate::format::extents`]): two where they are on two devices, none if it is not cached.
     #[must_use]
-    pub fn address_of(&self, slot: VolumeSlot, offset_bytes: u64) -> Option<u64> {
-        let volume = self.store.find_volume(slot)?;
-        let found = self
-            .store
-            .index
-            .find(volume.key_at(offset_bytes, self.store.block_bytes()))?;
-        Some(self.store.log.map.slot_address(found))
+    pub fn addresses_of(&self, slot: VolumeSlot, offset_bytes: u64) -> SmallVec<[u64; 2]> {
+        let Some(volume) = self.store.find_volume(slot) else {
+            return SmallVec::new();
+        };
+        let key = volume.key_at(offset_bytes, self.store.block_bytes());
+        let found = self.store.index.find(key);
+        found.map_or_else(SmallVec::new, |slot| self.store.log.addresses_at(slot))
     }
 
     /// The dirty blocks of a volume in a part of the log, each with its offset in bytes: for

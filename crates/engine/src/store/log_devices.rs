@@ -294,6 +294,15 @@ impl Log {
         }
     }
 
+    /// The addresses of a block on all devices that have it.
+    pub(crate) fn addresses_at(&self, slot: Slot) -> SmallVec<[u64; 2]> {
+        let is_on_two = self.is_on_two(self.per_segment().segment_of(slot));
+        let attempts = 0..1 + u8::from(is_on_two);
+        attempts
+            .map(|attempt| self.map.address_at(slot, attempt))
+            .collect()
+    }
+
     /// Where a block is written.
     #[inline(always)]
     pub(crate) fn block_written_at(&self, slot: Slot) -> (u64, Option<u64>) {

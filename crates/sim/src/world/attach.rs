@@ -267,7 +267,7 @@ impl World<'_> {
 
     fn damage_is_explained(&mut self, what: &str) -> Check {
         self.counts().add("damage reported", 1);
-        if self.keeps_two() {
+        if self.is_strict() {
             return Err(format!(
                 "recovery reports damage although the other device was sound: {what}"
             ));
@@ -425,6 +425,7 @@ impl World<'_> {
         self.free_in_flight.clear();
         self.due.clear();
         self.record_due = None;
+        self.replacing = None;
         self.stopped = None;
         self.losses_due.clear();
         self.requests.clear();
@@ -451,7 +452,7 @@ fn create_with_volumes(
     }
     if plan.config.copies > 1 {
         let size_bytes = plan.config.geometry.device_bytes() + plan.config.spare_bytes;
-        for _ in 1..plan.config.cache_devices {
+        for _ in 1..plan.config.cache_devices - plan.config.spare_devices {
             let added = superblock.add_device(size_bytes)?;
             superblock.grow(added, size_bytes)?;
         }

@@ -68,6 +68,7 @@ impl World<'_> {
             since: self.touched.now(),
             heard: self.volumes[usize::from(range.volume)].heard,
             met_dirty: self.meets_dirty_of_failed(range, kind),
+            found_dirty: self.two_lost && self.any_dirty(&self.blocks_of(range)),
         });
         if self.plan.config.buffer_bytes > 0 && matches!(kind, Kind::Write { .. }) {
             let blocks = self.blocks_of(range);
@@ -267,7 +268,11 @@ impl World<'_> {
         };
         if let Some(explanation) = explanation {
             self.counts().add(explanation, 1);
-            return Ok(());
+            let is_read = matches!(pending.kind, Kind::Read { .. });
+            return match is_read && self.two_lost && failure == Failure::Io {
+                true => self.read_met_what_is_lost(pending),
+                false => Ok(()),
+            };
         }
         let key = BlockKey(self.block_of(pending.range.sector));
         Err(format!(
@@ -277,8 +282,12 @@ impl World<'_> {
     }
 
     fn explanation(&self, pending: &Pending) -> Option<&'static str> {
-        if self.keeps_two() {
+        if self.is_strict() {
             return None;
+        }
+        if self.two_lost && matches!(pending.kind, Kind::Read { .. }) {
+            // A device that is lost is not asked, so that no fault of it need show.
+            return Some("explained: no device that has it is left");
         }
         let touched = &self.touched;
         let blocks = self.blocks_of(pending.range);
@@ -307,6 +316,9 @@ impl World<'_> {
         if in_memory && self.any_dirty(&blocks) {
             // It was answered from memory, and what it would replace cannot be written back.
             return Some("explained: what memory holds cannot be stored");
+        }
+        if self.two_lost && self.cuts_what_is_lost(pending.range) {
+            return Some("explained: no device has the rest of its block");
         }
         match pending.kind {
             Kind::Read { .. } => None,

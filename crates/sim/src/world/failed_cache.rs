@@ -15,7 +15,7 @@ impl World<'_> {
     /// A thread says what is to be on record.
     pub(super) fn reported(&mut self, host: u16, report: Report) -> Check {
         self.tell(|_| format!("thread {host} reports its failure: {report:?}"));
-        if self.keeps_two() {
+        if self.is_strict() {
             let reason = report.reason;
             return Err(format!(
                 "the cache failed although a device is sound: {reason}"

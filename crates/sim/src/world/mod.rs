@@ -14,12 +14,14 @@ mod growth;
 mod old_device;
 mod own;
 mod reconnect;
+mod replacing;
 mod resize;
 mod served;
 mod steps;
 mod stripes;
 mod touched;
 mod two_copies;
+mod two_lost;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -104,6 +106,9 @@ struct Pending {
     heard: usize,
     /// It came upon dirty data in a cache that failed.
     met_dirty: bool,
+    /// Where two devices were lost at a time: it may have come upon dirty data, which may have become
+    /// clean since.
+    found_dirty: bool,
 }
 
 #[derive(Debug)]
@@ -228,6 +233,10 @@ pub(crate) struct World<'a> {
     settled_faults: Option<u64>,
     /// No cache device may fail yet: dirty data may be on one.
     is_sound: bool,
+    /// Two cache devices are lost at a time.
+    two_lost: bool,
+    /// A cache device is being replaced.
+    replacing: Option<replacing::Replacing>,
     /// Faults that wait for their operation.
     traps: Vec<Trap>,
     /// The next record, and its time.
@@ -282,6 +291,8 @@ impl<'a> World<'a> {
                 .failing(config.failing_device)
                 .apart(config.copies > 1),
             is_sound: config.changes_copies,
+            two_lost: false,
+            replacing: None,
             origins: origins.collect(),
             connections: Vec::new(),
             memory: SimMemory::new(
@@ -337,6 +348,8 @@ impl<'a> World<'a> {
         for (name, step) in &self.plan.steps {
             self.step = *name;
             self.rng = Rng::of(self.plan.schedule, 1000 + u64::from(*name));
+            self.replacing_goes_on()?;
+            self.look_for_both();
             self.do_step(step)?;
             let events = if self.plan.config.pace == 0 {
                 0

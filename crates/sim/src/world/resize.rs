@@ -8,9 +8,9 @@ use super::{Check, World};
 use crate::disk::Disk;
 
 impl World<'_> {
-    fn may_resize(&self) -> bool {
+    pub(super) fn may_resize(&self) -> bool {
         let failed = self.engines().any(|engine| engine.failure().is_some());
-        !failed && (self.cache.gone.is_empty() || self.keeps_two())
+        !failed && (self.cache.gone.is_empty() || self.is_strict())
     }
 
     /// Adds so many segments to each shard, on a device that is in the cache or not.

@@ -128,12 +128,17 @@ impl World<'_> {
                 self.second_gone(*device);
                 Ok(())
             }
+            Step::BothGone { device } => {
+                self.both_gone(*device);
+                Ok(())
+            }
             Step::Grow {
                 device,
                 segments,
                 cut,
             } => self.grow(*device, *segments, *cut),
             Step::Shrink { device, keep, cut } => self.shrink(*device, *keep, *cut),
+            Step::Replace { device, cut } => self.replace(*device, *cut),
             Step::Copies { copies, cut } => self.command(Command::Copies(*copies), *cut).map(drop),
             Step::CopiesWhole => self.copies_whole(),
             Step::Keep => {

@@ -174,7 +174,7 @@ impl World<'_> {
             for block in 0..(volume.sectors * 512).div_ceil(block_bytes) {
                 let mut named = self
                     .engines()
-                    .filter_map(|engine| engine.address_of(VolumeSlot(at), block * block_bytes));
+                    .flat_map(|engine| engine.addresses_of(VolumeSlot(at), block * block_bytes));
                 if named.any(|address| places.contains(&self.cache.place(address))) {
                     blocks.insert((at, block));
                 }

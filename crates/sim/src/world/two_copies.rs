@@ -111,7 +111,7 @@ impl World<'_> {
         Ok(())
     }
 
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         !self.commands_run_of(|what| matches!(what, Command::Copies(_)))
             && self.engines().all(|engine| !engine.is_mirroring())
     }
@@ -138,10 +138,7 @@ impl World<'_> {
     pub(super) fn put_loss_on_record(&mut self) -> Check {
         let (_, loss) = self.losses_due.remove(0);
         if !self.loss_reports.may_record(&loss) {
-            return Err(format!(
-                "the cache cannot go on without device {}, which fails alone",
-                loss.device
-            ));
+            return self.loss_is_not_recorded(loss.device);
         }
         let Some(mut superblock) = self.commands.take_superblock() else {
             self.losses_due.push((self.now.after(AGAIN), loss));
@@ -185,20 +182,24 @@ impl World<'_> {
         }
         self.commands.give_superblock(superblock);
         self.tell(|_| format!("on record: device {device} is out: {result:?}"));
-        self.loss_reports.recorded(result.is_ok());
         self.counts().add("cache devices lost", 1);
-        for host in 0..self.hosts.len() {
-            let told = Delivery::LossRecorded(device, result.is_ok());
-            self.post(CONTROL, host, told);
-        }
+        self.loss_told(device, result.is_ok());
         Ok(())
+    }
+
+    /// Tells all threads that a loss is on record, or could not be put there.
+    pub(super) fn loss_told(&mut self, device: u8, well: bool) {
+        self.loss_reports.recorded(well);
+        for host in 0..self.hosts.len() {
+            self.post(CONTROL, host, Delivery::LossRecorded(device, well));
+        }
     }
 
     /// A machine starts without the device that fails, if the plan says so. Returns the devices that
     /// are there.
     pub(super) fn devices_at_start(&mut self) -> Vec<u8> {
         let mut named = self.devices_in_use();
-        let misses = self.keeps_two()
+        let misses = self.is_strict()
             && !self.is_sound
             && self.rng.percent(self.plan.config.missing_percent);
         if misses

@@ -1,0 +1,158 @@
+//! Two devices of a cache that keeps two copies are lost at a time: what lay on these alone cannot be
+//! read until they are back, and nothing else is lost.
+//!
+//! From then on the cache may fail, and everything is as with one copy, but for reads: one that fails
+//! must have met a block that no device has that is left. At the next start both are back, as they
+//! were. What was on record as unsaved is written out, and nothing is missing of it.
+
+use std::ops::Range;
+
+use forebay_engine::format::extents::place_of;
+use forebay_engine::{Engine, VolumeSlot};
+
+use super::{Check, Pending, World};
+use crate::model::{self, Event};
+use crate::payload::{self, SECTOR_BYTES};
+
+/// Where a block is that a read should have returned.
+#[derive(Debug)]
+enum Left {
+    /// It is not dirty.
+    Origin,
+    /// An address on a device that is left.
+    #[expect(dead_code, reason = "read by `Debug`")]
+    Cache(u64),
+}
+
+impl World<'_> {
+    /// Whether nothing at all may fail: dirty data is on two devices, and one of them at most is lost.
+    pub(super) fn is_strict(&self) -> bool {
+        self.keeps_two() && !self.two_lost
+    }
+
+    /// The device that fails is gone, and another one with it.
+    pub(super) fn both_gone(&mut self, device: u8) {
+        let Some(failing) = self.plan.config.failing_device else {
+            return;
+        };
+        let is_in = self.served_devices.contains(&device);
+        if self.is_sound || self.two_lost || !is_in || failing == device {
+            return;
+        }
+        self.tell(|_| format!("devices {failing} and {device} of the cache are gone at a time"));
+        self.counts().add("two cache devices gone at a time", 1);
+        self.two_lost = true;
+        self.cache.gone.extend([failing, device]);
+        self.cache.tally.damage += 1;
+        for pending in self.requests.values_mut() {
+            pending.found_dirty = true;
+        }
+    }
+
+    /// A loss that is not put on record: all threads are told, and the cache fails.
+    pub(super) fn loss_is_not_recorded(&mut self, device: u8) -> Check {
+        if self.is_strict() {
+            return Err(format!(
+                "the cache cannot go on without device {device}, which fails alone"
+            ));
+        }
+        self.counts().add("losses that may not go on record", 1);
+        self.loss_told(device, false);
+        Ok(())
+    }
+
+    /// A read failed: of a block of it no copy is left.
+    pub(super) fn read_met_what_is_lost(&self, pending: &Pending) -> Check {
+        let blocks = self.blocks_of(pending.range);
+        let left = blocks
+            .iter()
+            .map(|(volume, block)| self.copy_left(*volume, *block, pending));
+        // Contents that are not certain may be nowhere.
+        let Some(left) = left.collect::<Option<Vec<_>>>() else {
+            return Ok(());
+        };
+        Err(format!(
+            "read of {:?} failed, and devices that are left have all of it: {left:x?}",
+            pending.range
+        ))
+    }
+
+    /// Whether a range begins or ends within a block that no device has that is left.
+    pub(super) fn cuts_what_is_lost(&self, range: model::Range) -> bool {
+        let end = range.sector + range.count;
+        let mut cut = self.blocks_of(range).into_iter().filter(|(volume, block)| {
+            let sectors = self.sectors_of(*volume, *block);
+            sectors.start < range.sector || sectors.end > end
+        });
+        cut.any(|(volume, block)| {
+            let mut addresses = self.addresses(volume, block).peekable();
+            addresses.peek().is_some() && addresses.all(|address| self.cache.is_gone_at(address))
+        })
+    }
+
+    fn addresses(&self, volume: u16, block: u64) -> impl Iterator<Item = u64> {
+        let offset_bytes = block * u64::from(self.plan.config.geometry.block_bytes);
+        self.engines()
+            .flat_map(move |engine| engine.addresses_of(VolumeSlot(volume), offset_bytes))
+    }
+
+    /// Where on a device that is left the newest contents of a block are, if these are certain and
+    /// have been since the read was submitted. `None` if they are not, or no device has them.
+    fn copy_left(&self, volume: u16, block: u64, pending: &Pending) -> Option<Left> {
+        let submitted = pending.submitted;
+        let block_bytes = u64::from(self.plan.config.geometry.block_bytes);
+        let slot = VolumeSlot(volume);
+        let is_dirty = |engine: &Engine| engine.block_state(slot, block * block_bytes).1;
+        if !self.engines().any(is_dirty) {
+            let was_clean = !pending.found_dirty && self.is_settled(volume, block, submitted);
+            return was_clean.then_some(Left::Origin);
+        }
+        let is_left = |address: &u64| {
+            self.served_devices.contains(&place_of(*address).0) && !self.cache.is_gone_at(*address)
+        };
+        self.addresses(volume, block)
+            .filter(is_left)
+            .find(|address| self.holds_block(*address, volume, block, submitted))
+            .map(Left::Cache)
+    }
+
+    fn is_settled(&self, volume: u16, block: u64, since: Event) -> bool {
+        let mut sectors = self.sectors_of(volume, block);
+        sectors.all(|sector| self.model.settled(volume, sector, since).is_some())
+    }
+
+    fn sectors_of(&self, volume: u16, block: u64) -> Range<u64> {
+        let sectors = u64::from(self.plan.config.geometry.block_bytes) / SECTOR_BYTES as u64;
+        let end = self.volumes[usize::from(volume)].sectors;
+        block * sectors..((block + 1) * sectors).min(end)
+    }
+
+    fn holds_block(&self, address: u64, volume: u16, block: u64, submitted: Event) -> bool {
+        let block_bytes = self.plan.config.geometry.block_bytes as usize;
+        let mut bytes = vec![0; block_bytes];
+        self.cache.disk.read(self.cache.place(address), &mut bytes);
+        let sectors = self.sectors_of(volume, block);
+        let mut sectors = sectors.zip(bytes.chunks_exact(SECTOR_BYTES));
+        sectors.all(|(sector, bytes)| {
+            let value = payload::decode(bytes, volume, sector).ok();
+            value.is_some() && value == self.model.settled(volume, sector, submitted)
+        })
+    }
+
+    /// Sees whether both devices are back, and all dirty data is on two again.
+    pub(super) fn look_for_both(&mut self) {
+        let devices = self.served_devices.clone();
+        let is_alone = |engine: &Engine| devices.iter().any(|number| engine.is_alone_on(*number));
+        let is_over = self.two_lost
+            && self.cache.gone.is_empty()
+            && self.abandoned.is_none()
+            && self.is_whole()
+            && !self
+                .engines()
+                .any(|engine| engine.failure().is_some() || is_alone(engine));
+        if is_over {
+            self.two_lost = false;
+            self.counts().add("two cache devices back", 1);
+        }
+    }
+}
