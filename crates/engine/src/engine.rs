@@ -66,7 +66,7 @@ impl Engine {
             acks: VecDeque::new(),
         };
         engine.store.keep_spare_pages(memory);
-        engine.space.begin_mirroring(&engine.store);
+        engine.space.begin_mirroring(&mut engine.store);
         engine.adopt_buffer(memory);
         engine
     }

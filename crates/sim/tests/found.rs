@@ -289,6 +289,15 @@ const FOUND: [(u64, &str); 81] = [
         "a write that went elsewhere lent the place of a living segment at the next start (I28)",
     ),
     (
+        24_001_207,
+        "a cache that could not go on without a device, with nothing in flight, did not fail (I28)",
+    ),
+    (
+        24_007_581,
+        "the tail of the write stream was on its way in another stream's header when a second device \
+         came, and was never said again (I28)",
+    ),
+    (
         30_060_763,
         "the model forgot that zeroes of a failed write may still be there, once more zeroes came",
     ),

@@ -68,7 +68,10 @@ impl Space {
     }
 
     /// Has all dirty data on two devices from now on, if there are two.
-    pub(crate) fn begin_mirroring(&mut self, store: &Store) {
+    pub(crate) fn begin_mirroring(&mut self, store: &mut Store) {
+        if store.log.keeps_two() {
+            store.say_tail_of_write_again();
+        }
         let next = Sequence::new(store.log.epoch, store.log.next_number);
         self.mirror_below = store.log.keeps_two().then_some(next);
     }

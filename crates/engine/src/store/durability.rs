@@ -178,6 +178,14 @@ impl Store {
         tails
     }
 
+    /// Has the tail of the write stream said again, if no header on the device says it. With one device
+    /// any stream's header said it; one of those that is on its way when a second device comes counts
+    /// for nothing once it is there.
+    pub(crate) fn say_tail_of_write_again(&mut self) {
+        let at = Stream::Write as usize;
+        self.durability.encoded_tails[at] = self.durability.complete_tails[at];
+    }
+
     /// Starts a cycle if one is wanted and none is running; closes records that waited long
     /// enough.
     pub(crate) fn advance_durability(&mut self, now: Nanos, memory: &mut dyn Memory) {
