@@ -67,7 +67,9 @@ fn clients_wait_while_descriptors_are_out() {
     assert!(used < Duration::from_millis(200), "{used:?} in two seconds");
     let lines = daemon.log();
     let said = lines.matches("could not be accepted").count();
-    assert!(said <= 2, "{lines}");
+    // One line for each listener: `accept` takes a descriptor before it looks whether anybody is there,
+    // so that those of the dashboard and of commands fail too.
+    assert!(said <= 3, "{lines}");
     // Those that wait are still let in when there is room again.
     drop(clients);
     drop(waiting);
