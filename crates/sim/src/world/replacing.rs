@@ -1,4 +1,4 @@
-//! `cache replace`: a device is added, dirty data is on two again, and the old one leaves, sound or
+//! `cache replace` (I28): a device is added, dirty data is on two again, and the old one leaves, sound or
 //! lost, while clients go on. A crash in between leaves one device more than before.
 
 use forebay_cache::control::Command;

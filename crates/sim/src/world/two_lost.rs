@@ -1,4 +1,4 @@
-//! Two devices of a cache that keeps two copies are lost at a time: what lay on these alone cannot be
+//! Two devices of a cache that keeps two copies (I28) are lost at a time: what lay on these alone cannot be
 //! read until they are back, and nothing else is lost.
 //!
 //! From then on the cache may fail, and everything is as with one copy, but for reads: one that fails
