@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use smallvec::SmallVec;
-
 use crate::buffer::MemoryBuffer;
 use crate::checksum::crc32c;
 use crate::format::{CacheId, Geometry, Sequence, Slot, Stream, Superblock};
@@ -353,14 +351,14 @@ impl Engine {
 
     /// Where on the cache devices the newest contents of a block are, as addresses
     /// ([`crate::format::extents`]): two where they are on two devices, none if it is not cached.
-    #[must_use]
-    pub fn addresses_of(&self, slot: VolumeSlot, offset_bytes: u64) -> SmallVec<[u64; 2]> {
-        let Some(volume) = self.store.find_volume(slot) else {
-            return SmallVec::new();
-        };
-        let key = volume.key_at(offset_bytes, self.store.block_bytes());
-        let found = self.store.index.find(key);
-        found.map_or_else(SmallVec::new, |slot| self.store.log.addresses_at(slot))
+    pub fn addresses_of(&self, slot: VolumeSlot, offset_bytes: u64) -> impl Iterator<Item = u64> {
+        let volume = self.store.find_volume(slot);
+        let key = volume.map(|volume| volume.key_at(offset_bytes, self.store.block_bytes()));
+        let found = key.and_then(|key| self.store.index.find(key));
+        let addresses = found.map(|slot| self.store.log.addresses_at(slot));
+        addresses
+            .into_iter()
+            .flat_map(|(first, second)| std::iter::once(first).chain(second))
     }
 
     /// The dirty blocks of a volume in a part of the log, each with its offset in bytes: for

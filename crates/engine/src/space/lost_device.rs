@@ -69,11 +69,12 @@ impl Space {
 
     /// Has all dirty data on two devices from now on, if there are two.
     pub(crate) fn begin_mirroring(&mut self, store: &mut Store) {
+        self.mirror_below = None;
         if store.log.keeps_two() {
+            let next = Sequence::new(store.log.epoch, store.log.next_number);
+            self.mirror_below = Some(next);
             store.say_tail_of_write_again();
         }
-        let next = Sequence::new(store.log.epoch, store.log.next_number);
-        self.mirror_below = store.log.keeps_two().then_some(next);
     }
 
     /// Whether dirty data may be on one device, and is to be on two.

@@ -283,24 +283,23 @@ impl Log {
 
     #[inline(never)]
     fn read_of_far_block(&self, slot: Slot, bufs: Bufs) -> Operation {
-        let offset_bytes = self.map.address_at(slot, 0);
-        match self.is_on_two(self.per_segment().segment_of(slot)) {
-            false => Operation::Read { offset_bytes, bufs },
-            true => Operation::OnTwo(Box::new(TwoPlaces {
+        let (offset_bytes, second) = self.addresses_at(slot);
+        match second {
+            None => Operation::Read { offset_bytes, bufs },
+            Some(second) => Operation::OnTwo(Box::new(TwoPlaces {
                 is_write: false,
-                offsets_bytes: [offset_bytes, self.map.address_at(slot, 1)],
+                offsets_bytes: [offset_bytes, second],
                 bufs,
             })),
         }
     }
 
-    /// The addresses of a block on all devices that have it.
-    pub(crate) fn addresses_at(&self, slot: Slot) -> SmallVec<[u64; 2]> {
+    /// Where a block is: one address, or two.
+    #[inline]
+    pub(crate) fn addresses_at(&self, slot: Slot) -> (u64, Option<u64>) {
         let is_on_two = self.is_on_two(self.per_segment().segment_of(slot));
-        let attempts = 0..1 + u8::from(is_on_two);
-        attempts
-            .map(|attempt| self.map.address_at(slot, attempt))
-            .collect()
+        let second = is_on_two.then(|| self.map.address_at(slot, 1));
+        (self.map.address_at(slot, 0), second)
     }
 
     /// Where a block is written.

@@ -2,7 +2,6 @@
 //! lost, while clients go on. A crash in between leaves one device more than before.
 
 use forebay_cache::control::Command;
-use forebay_engine::DATA_OFFSET_BYTES;
 
 use super::{Check, World};
 
@@ -30,10 +29,8 @@ impl World<'_> {
         let Some(new) = free.filter(|_| is_named(old)) else {
             return Ok(());
         };
-        self.cache.gone.remove(&new);
-        let size_bytes = DATA_OFFSET_BYTES + MOST_SEGMENTS * row_bytes;
-        let size_bytes = size_bytes.min(self.cache.span_bytes());
-        if self.command(Command::AddDevice(size_bytes), cut)?.is_some() {
+        let added = self.add_device(new, MOST_SEGMENTS * row_bytes, cut)?;
+        if added.is_some() {
             self.tell(|_| format!("device {old} is being replaced by {new}"));
             self.replacing = Some(Replacing { old, new });
         }

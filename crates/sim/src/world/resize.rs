@@ -31,10 +31,21 @@ impl World<'_> {
         if !may_add || (0..device).any(|lower| numbers().all(|number| number != lower)) {
             return Ok(());
         }
-        let size_bytes = (DATA_OFFSET_BYTES + more_bytes).min(span);
+        self.add_device(device, more_bytes, cut).map(drop)
+    }
+
+    /// Adds another device under the lowest number that is free, with so much room for segments, at
+    /// most. Returns the command.
+    pub(super) fn add_device(
+        &mut self,
+        number: u8,
+        room_bytes: u64,
+        cut: Option<u32>,
+    ) -> Check<Option<u32>> {
+        let size_bytes = (DATA_OFFSET_BYTES + room_bytes).min(self.cache.span_bytes());
         // Another one is in its place.
-        self.cache.gone.remove(&device);
-        self.command(Command::AddDevice(size_bytes), cut).map(drop)
+        self.cache.gone.remove(&number);
+        self.command(Command::AddDevice(size_bytes), cut)
     }
 
     /// Begins to empty what lies on a device from a per mille of its size on.

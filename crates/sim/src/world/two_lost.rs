@@ -1,9 +1,9 @@
-//! Two devices of a cache that keeps two copies (I28) are lost at a time: what lay on these alone cannot be
-//! read until they are back, and nothing else is lost.
+//! Two devices of a cache that keeps two copies (I28) are lost at a time: what lay on these alone
+//! cannot be read until they are back, and nothing else is lost.
 //!
-//! From then on the cache may fail, and everything is as with one copy, but for reads: one that fails
-//! must have met a block that no device has that is left. At the next start both are back, as they
-//! were. What was on record as unsaved is written out, and nothing is missing of it.
+//! From then on the cache may fail, and everything is as with one copy, but for reads: one that
+//! fails must have met a block that no device has that is left. At the next start both are back, as
+//! they were, and what was on record as unsaved is written out.
 
 use std::ops::Range;
 
@@ -13,16 +13,6 @@ use forebay_engine::{Engine, VolumeSlot};
 use super::{Check, Pending, World};
 use crate::model::{self, Event};
 use crate::payload::{self, SECTOR_BYTES};
-
-/// Where a block is that a read should have returned.
-#[derive(Debug)]
-enum Left {
-    /// It is not dirty.
-    Origin,
-    /// An address on a device that is left.
-    #[expect(dead_code, reason = "read by `Debug`")]
-    Cache(u64),
-}
 
 impl World<'_> {
     /// Whether nothing at all may fail: dirty data is on two devices, and one of them at most is lost.
@@ -63,16 +53,12 @@ impl World<'_> {
 
     /// A read failed: of a block of it no copy is left.
     pub(super) fn read_met_what_is_lost(&self, pending: &Pending) -> Check {
-        let blocks = self.blocks_of(pending.range);
-        let left = blocks
-            .iter()
-            .map(|(volume, block)| self.copy_left(*volume, *block, pending));
-        // Contents that are not certain may be nowhere.
-        let Some(left) = left.collect::<Option<Vec<_>>>() else {
+        let mut blocks = self.blocks_of(pending.range).into_iter();
+        if blocks.any(|(volume, block)| !self.is_left(volume, block, pending)) {
             return Ok(());
-        };
+        }
         Err(format!(
-            "read of {:?} failed, and devices that are left have all of it: {left:x?}",
+            "read of {:?} failed, and devices that are left have all of it",
             pending.range
         ))
     }
@@ -96,29 +82,22 @@ impl World<'_> {
             .flat_map(move |engine| engine.addresses_of(VolumeSlot(volume), offset_bytes))
     }
 
-    /// Where on a device that is left the newest contents of a block are, if these are certain and
-    /// have been since the read was submitted. `None` if they are not, or no device has them.
-    fn copy_left(&self, volume: u16, block: u64, pending: &Pending) -> Option<Left> {
-        let submitted = pending.submitted;
-        let block_bytes = u64::from(self.plan.config.geometry.block_bytes);
-        let slot = VolumeSlot(volume);
-        let is_dirty = |engine: &Engine| engine.block_state(slot, block * block_bytes).1;
+    /// Whether the newest contents of a block are on a device that is left, or at the origin, if these
+    /// contents are certain and have been since the read was submitted. Others may be nowhere.
+    fn is_left(&self, volume: u16, block: u64, pending: &Pending) -> bool {
+        let offset_bytes = block * u64::from(self.plan.config.geometry.block_bytes);
+        let is_dirty = |engine: &Engine| engine.block_state(VolumeSlot(volume), offset_bytes).1;
         if !self.engines().any(is_dirty) {
-            let was_clean = !pending.found_dirty && self.is_settled(volume, block, submitted);
-            return was_clean.then_some(Left::Origin);
+            let mut sectors = self.sectors_of(volume, block);
+            let settled = |sector| self.model.settled(volume, sector, pending.submitted);
+            return !pending.found_dirty && sectors.all(|sector| settled(sector).is_some());
         }
-        let is_left = |address: &u64| {
-            self.served_devices.contains(&place_of(*address).0) && !self.cache.is_gone_at(*address)
-        };
-        self.addresses(volume, block)
-            .filter(is_left)
-            .find(|address| self.holds_block(*address, volume, block, submitted))
-            .map(Left::Cache)
-    }
-
-    fn is_settled(&self, volume: u16, block: u64, since: Event) -> bool {
-        let mut sectors = self.sectors_of(volume, block);
-        sectors.all(|sector| self.model.settled(volume, sector, since).is_some())
+        self.addresses(volume, block).any(|address| {
+            let (number, _) = place_of(address);
+            self.served_devices.contains(&number)
+                && !self.cache.gone.contains(&number)
+                && self.holds_block(address, volume, block, pending.submitted)
+        })
     }
 
     fn sectors_of(&self, volume: u16, block: u64) -> Range<u64> {
@@ -141,16 +120,14 @@ impl World<'_> {
 
     /// Sees whether both devices are back, and all dirty data is on two again.
     pub(super) fn look_for_both(&mut self) {
-        let devices = self.served_devices.clone();
-        let is_alone = |engine: &Engine| devices.iter().any(|number| engine.is_alone_on(*number));
-        let is_over = self.two_lost
-            && self.cache.gone.is_empty()
-            && self.abandoned.is_none()
-            && self.is_whole()
-            && !self
-                .engines()
-                .any(|engine| engine.failure().is_some() || is_alone(engine));
-        if is_over {
+        if !self.two_lost || !self.cache.gone.is_empty() || self.abandoned.is_some() {
+            return;
+        }
+        let is_sound = |engine: &Engine| {
+            let mut devices = self.served_devices.iter();
+            engine.failure().is_none() && !devices.any(|number| engine.is_alone_on(*number))
+        };
+        if self.is_whole() && self.engines().all(is_sound) {
             self.two_lost = false;
             self.counts().add("two cache devices back", 1);
         }
