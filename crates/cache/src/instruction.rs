@@ -43,6 +43,9 @@ pub enum Instruction {
     /// Use the space that this superblock names, and keep as many copies of dirty data as it says: it
     /// is on record.
     UseExtents(Arc<Superblock>),
+    /// Say how many shards have dirty data on one device alone: [`Answer::Left`], or
+    /// [`Answer::Refused`] if a shard failed.
+    CountAlone,
     /// Begin to empty these segments of every shard; [`Answer::Refused`] if too little would stay.
     Empty(Vec<Range<u32>>),
     /// Use what was to be emptied as before.
@@ -144,6 +147,7 @@ impl<T> Host<T> {
                 self.engines()
                     .for_each(|engine| engine.set_extents(superblock));
             }
+            Instruction::CountAlone => return self.alone(),
             Instruction::Empty(ids) => {
                 if self
                     .engines()
@@ -172,6 +176,20 @@ impl<T> Host<T> {
             backlog.unreadable_blocks += engine.unreadable_blocks(slot);
         }
         backlog
+    }
+
+    fn alone(&mut self) -> Answer {
+        if self.is_losing() {
+            return Answer::Refused("the cache is losing a device");
+        }
+        let mut alone = 0;
+        for engine in self.engines() {
+            if let Some(reason) = engine.failure() {
+                return Answer::Refused(reason);
+            }
+            alone += u64::from(engine.is_alone_somewhere());
+        }
+        Answer::Left(alone)
     }
 
     fn emptying(&mut self) -> Answer {

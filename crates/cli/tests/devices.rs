@@ -306,3 +306,66 @@ fn a_state_directory_that_does_not_do_is_named_with_what_to_do() {
     let said = text(&support::forebay(&scratch, &["check", "cache"]));
     assert!(!said.contains("abandoned"), "{said}");
 }
+
+/// As after the loss of another device, before dirty data was on two again.
+fn has_dirty_data_alone(scratch: &Scratch, paths: [&str; 2]) {
+    let mut storages = paths.map(|path| {
+        let how = forebay_io::OpenHow {
+            direct: forebay_io::DirectIo::IfPossible,
+            read_only: false,
+        };
+        let device = forebay_io::RealDevice::open(&scratch.path(path), how).unwrap();
+        device.storage().unwrap()
+    });
+    let storages = (0..).zip(storages.iter_mut()).collect();
+    let mut joined = forebay_engine::Joined::new(storages);
+    let mut superblock = forebay_engine::Superblock::read(&mut joined).unwrap();
+    assert!(superblock.is_all_on_two());
+    superblock.leave_two(|_| true);
+    superblock.write(&mut joined).unwrap();
+}
+
+#[test]
+fn a_missing_device_that_may_have_dirty_data_alone_is_waited_for_until_it_is_given_up() {
+    let scratch = Scratch::new();
+    scratch.file("origin", 64 * MIB);
+    scratch.file("cache", 32 * MIB);
+    scratch.file("second", 32 * MIB);
+    let daemon = serve(
+        &scratch,
+        &[&BOTH[..], &["--create", "--copies", "2"]].concat(),
+    )
+    .unwrap();
+    write(&scratch, 0);
+    write(&scratch, 1000);
+    daemon.stop();
+
+    let one = ["--cache", "cache"];
+    let undamaged = ["can do without", "--without-missing"];
+    let repair = ["repair", "cache", "--accept-damage"];
+    forebay_says(&scratch, &repair, REFUSED, &undamaged);
+
+    has_dirty_data_alone(&scratch, ["cache", "second"]);
+    let words = [
+        "number 1",
+        "may be on it alone",
+        "repair cache --accept-damage",
+    ];
+    let before = std::fs::read(scratch.path("cache")).unwrap();
+    let said = serve(&scratch, &one).err().unwrap();
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in: {said}");
+    }
+    forebay_says(&scratch, &["repair", "cache"], REFUSED, &words);
+    let after = std::fs::read(scratch.path("cache")).unwrap();
+    assert!(before == after, "something was written");
+    is_whole(&scratch, &BOTH, 1000);
+
+    has_dirty_data_alone(&scratch, ["cache", "second"]);
+    let said = forebay_ok(&scratch, &repair);
+    assert!(said.contains("usable again"), "{said}");
+    is_whole(&scratch, &one, 1000);
+    // What was given up is not taken back.
+    let said = serve(&scratch, &["--cache", "second"]).err().unwrap();
+    assert!(said.contains("went on without"), "{said}");
+}

@@ -124,6 +124,7 @@ fn with_dirty_data(world: &mut World) -> Daemon {
     let mut client = world.client();
     world.write(&mut client, 500);
     world.settle(&mut client);
+    until_on_two(&daemon, &world.scratch);
     daemon
 }
 
@@ -133,9 +134,11 @@ fn copies(daemon: &Daemon, scratch: &Scratch) -> String {
     said["settings"]["copies"].as_str().unwrap().to_owned()
 }
 
+/// It is, and that is on record.
 fn until_on_two(daemon: &Daemon, scratch: &Scratch) {
     until("dirty data to be on two devices", || {
-        daemon.status(scratch)["cache"]["exposed_bytes"] == 0
+        let cache = &daemon.status(scratch)["cache"];
+        cache["exposed_bytes"] == 0 && cache["is_copying"] == false
     });
 }
 

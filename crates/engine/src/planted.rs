@@ -127,6 +127,8 @@ pub enum Bug {
     OutBelieved,
     /// I28: the cache goes on with devices that it was attached without.
     LeftBehindBelieved,
+    /// I28: a start goes on without a device that dirty data may be on alone.
+    AloneBelieved,
     /// I28: dirty data counts as copied before the tail above its emptied segments is durable.
     MirroredEarly,
     /// I1: what the origin brings for a hit counts, whether or not it has the cached blocks.
@@ -162,6 +164,7 @@ impl Bug {
                 | Bug::LentReused
                 | Bug::OutBelieved
                 | Bug::LeftBehindBelieved
+                | Bug::AloneBelieved
                 | Bug::MirroredEarly
         )
     }
@@ -176,7 +179,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 62] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 63] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -238,6 +241,7 @@ impl Bug {
         (Bug::LentReused, "I28", "lent-reused"),
         (Bug::OutBelieved, "I28", "out-believed"),
         (Bug::LeftBehindBelieved, "I28", "left-behind-believed"),
+        (Bug::AloneBelieved, "I28", "alone-believed"),
         (Bug::MirroredEarly, "I28", "mirrored-early"),
     ];
 }

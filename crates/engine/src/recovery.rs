@@ -24,7 +24,7 @@ mod watched;
 use crate::format::entry::NumberedEntry;
 use crate::format::header::State;
 use crate::format::{
-    BlockKey, DurablePosition, EntryList, Link, SegmentId, Sequence, Stream, Superblock,
+    BlockKey, DurablePosition, EntryList, Link, SegmentId, SegmentMap, Sequence, Stream, Superblock,
 };
 use crate::interface::{DeviceError, Storage};
 use crate::map::index::Index;
@@ -210,16 +210,24 @@ impl Found {
     }
 }
 
-/// Recovers one shard. `superblock` carries the new epoch, durable already; `decided_epoch` is
-/// still the old one. With `write` false nothing is written (inspection).
-pub(crate) fn recover(
+/// Places of a shard's segments and the records in them, with what is damaged.
+struct Looked {
+    map: SegmentMap,
+    found: Found,
+    lost: Vec<String>,
+}
+
+/// Reads the metadata of one shard. With `write`, two copies of a segment that differ are made alike.
+///
+/// # Errors
+/// [`RecoveryError::Damaged`] unless damage is accepted, and what the device fails.
+fn look(
     device: &mut dyn Storage,
     superblock: &Superblock,
     shard: u16,
     journal: Vec<ReplayedRecord>,
-    daemon_crash: bool,
     options: RecoverOptions,
-) -> Result<Recovered, RecoveryError> {
+) -> Result<Looked, RecoveryError> {
     // An attach has written nothing in its own epoch yet.
     let epoch_end = superblock.epoch + u32::from(!options.write);
     let mut map = superblock.segment_map(shard);
@@ -232,11 +240,45 @@ pub(crate) fn recover(
             ..State::default()
         });
     }
-    let tails = found.tails;
     let lost = damage::damage(&found, superblock);
     if !lost.is_empty() && !options.accept_damage && !planted::is(Bug::DamageIsAbsence) {
         return Err(RecoveryError::Damaged(lost));
     }
+    Ok(Looked { map, found, lost })
+}
+
+/// Sees whether one shard can be recovered as a superblock says that is not durable yet. Only copies of
+/// a segment that differ are made alike: nothing is decided, and another superblock still may be
+/// written.
+///
+/// # Errors
+/// As [`recover`].
+pub(crate) fn foresee(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    shard: u16,
+    journal: Vec<ReplayedRecord>,
+    options: RecoverOptions,
+) -> Result<(), RecoveryError> {
+    look(device, superblock, shard, journal, options).map(drop)
+}
+
+/// Recovers one shard. `superblock` carries the new epoch, durable already; `decided_epoch` is
+/// still the old one. With `write` false nothing is written (inspection).
+pub(crate) fn recover(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    shard: u16,
+    journal: Vec<ReplayedRecord>,
+    daemon_crash: bool,
+    options: RecoverOptions,
+) -> Result<Recovered, RecoveryError> {
+    let Looked {
+        map,
+        mut found,
+        lost,
+    } = look(device, superblock, shard, journal, options)?;
+    let tails = found.tails;
     found.segments.retain(|segment| {
         segment.generation >= tails[segment.stream as usize] || planted::is(Bug::TailsIgnored)
     });
@@ -304,4 +346,13 @@ pub(crate) struct RecoverOptions {
 pub(crate) struct MissingDrop {
     pub(crate) stream: Stream,
     pub(crate) key: BlockKey,
+}
+
+impl RecoverOptions {
+    /// Options for one shard, with what was promised of it.
+    pub(crate) fn of_shard(self, shard: u16, promises: &[Promise]) -> RecoverOptions {
+        let mut promises = promises.iter();
+        let promise = promises.find(|promise| promise.shard == shard).copied();
+        RecoverOptions { promise, ..self }
+    }
 }

@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 83] = [
+const FOUND: [(u64, &str); 84] = [
     (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
@@ -296,6 +296,10 @@ const FOUND: [(u64, &str); 83] = [
         24_007_581,
         "the tail of the write stream was on its way in another stream's header when a second device \
          came, and was never said again (I28)",
+    ),
+    (
+        24_017_584,
+        "a start that could not read a device, which had dirty data alone, put it out and was refused (I28)",
     ),
     (
         30_060_763,

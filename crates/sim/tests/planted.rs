@@ -87,6 +87,8 @@ fn every_planted_bug_is_found() {
                 Bug::TailOnOne => 22_005_001,
                 // The device has to be back at a start before its loss is on record.
                 Bug::LossUnrecorded => 22_013_001,
+                // Two devices have to be lost at a time.
+                Bug::AloneBelieved => 24_000_001,
                 _ if bug.is_of_two_copies() => 21_000_001,
                 _ if bug.is_between_threads() => FIRST_WITH_THREADS,
                 _ => 1,

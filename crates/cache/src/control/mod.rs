@@ -14,6 +14,7 @@
 //! ([`Change::Again`]) follows a failed change. A command ends in a state that fits both only if
 //! that fails too.
 
+mod all_on_two;
 mod change;
 mod detach;
 mod drain;
@@ -29,6 +30,7 @@ use forebay_engine::{
 };
 
 use crate::instruction::{Answer, Backlog, Instruction};
+use all_on_two::AllOnTwo;
 pub use change::{Change, Fingerprint, NewVolume};
 use detach::Detach;
 use drain::Drain;
@@ -69,6 +71,8 @@ pub enum Command {
     AddDevice(u64),
     /// Have dirty data on so many devices, 1 or 2.
     Copies(u8),
+    /// Put on record that all dirty data is on two devices, if it is.
+    AllOnTwo,
     /// Empty these segments and give them back, and the devices that hold no others.
     Shrink(Vec<std::ops::Range<u32>>),
     /// End in order.
@@ -248,6 +252,7 @@ enum Procedure {
     HandOver(HandOver),
     Forget(Forget),
     Grow(Grow),
+    AllOnTwo(AllOnTwo),
     Shrink(Shrink),
     Stop(Stop),
 }
@@ -359,6 +364,7 @@ impl Control {
                 Procedure::Grow(Grow::new(books, Change::AddDevice(size_bytes))?)
             }
             Command::Copies(copies) => Procedure::Grow(Grow::copies(books, copies)?),
+            Command::AllOnTwo => Procedure::AllOnTwo(AllOnTwo::new(books)?),
             Command::Shrink(gone) => Procedure::Shrink(Shrink::new(books, gone)?),
             Command::Stop => {
                 books.stops = true;
@@ -395,6 +401,7 @@ impl Control {
             Procedure::HandOver(on) => on.go_on(books, happened, gives_way, progress),
             Procedure::Forget(on) => on.go_on(books, happened),
             Procedure::Grow(on) => on.go_on(books, happened),
+            Procedure::AllOnTwo(on) => on.go_on(happened),
             Procedure::Shrink(on) => on.go_on(books, happened, gives_way, progress),
             Procedure::Stop(on) => on.go_on(books, happened, *interrupted, others),
         };

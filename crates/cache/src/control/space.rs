@@ -162,6 +162,9 @@ fn numbers(books: &Books) -> Vec<u8> {
 #[derive(Debug)]
 enum Shrinking {
     Begun,
+    /// What is dirty will be on one device alone: that goes on record.
+    Warning,
+    Unwarned(SuperblockError),
     Beginning,
     Emptying,
     Recording,
@@ -175,7 +178,8 @@ enum Shrinking {
 /// 1. Every shard empties what is to leave. 2. Once all have, the superblock no longer names it.
 ///    3. Shards forget it. 4. Hosts let devices go that hold nothing then.
 ///
-/// Until 2 it can be taken back. If 2 fails, and what was on record cannot be written anew either,
+/// Before 1, if one device stays, it goes on record that a start needs that one (I28): from 1 on dirty
+/// data comes there alone. Until 2 it can be taken back. If 2 fails, and what was on record cannot be written anew either,
 /// the emptied segments stay out of use, which fits both.
 #[derive(Debug)]
 pub(super) struct Shrink {
@@ -209,7 +213,22 @@ impl Shrink {
             return step;
         }
         match (&self.at, happened) {
-            (Shrinking::Begun, _) => {
+            (Shrinking::Begun, _) if let Some(number) = self.leaves_one(books) => {
+                self.at = Shrinking::Warning;
+                Step::Record(Change::Alone(number))
+            }
+            (Shrinking::Warning, Happened::Recorded(Err(error))) => {
+                self.at = Shrinking::Unwarned(error);
+                Step::Record(Change::Again)
+            }
+            (Shrinking::Unwarned(error), happened) => {
+                let why = match happened {
+                    Happened::Recorded(Ok(())) => Refusal::NotRecorded(error.clone()),
+                    _ => Refusal::Uncertain(error.clone()),
+                };
+                ended(books, Err(why))
+            }
+            (Shrinking::Begun | Shrinking::Warning, _) => {
                 self.at = Shrinking::Beginning;
                 Step::Instruct(Instruction::Empty(self.gone.clone()))
             }
@@ -263,6 +282,15 @@ impl Shrink {
             }
             (at, happened) => unreachable!("{happened:?} while {at:?}"),
         }
+    }
+
+    /// The device that stays, if two copies become one by this.
+    fn leaves_one(&self, books: &Books) -> Option<u8> {
+        let mut left = books.superblock.clone();
+        left.shrink(&self.gone);
+        let becomes_one = books.superblock.keeps_two() && !left.keeps_two();
+        let stays = left.devices_in_use().next()?;
+        becomes_one.then_some(stays.number)
     }
 
     fn emptied(&mut self, answers: &[Answer], progress: &mut Progress) -> Step {

@@ -1,5 +1,7 @@
-//! `forebay repair`: attach a damaged cache once, accepting what recovery could save. A sound one
-//! is left as it is.
+//! `forebay repair`: attach a cache once that is damaged, or that misses a device with dirty data on it
+//! alone, accepting what recovery could save. A sound one is left as it is.
+
+use std::path::PathBuf;
 
 use anyhow::Result;
 use forebay_engine::Settings;
@@ -7,38 +9,49 @@ use serde_json::json;
 
 use super::check::open_to_read;
 use crate::args::RepairArgs;
-use crate::device::attach::{self, Accepted, Surroundings};
+use crate::device::attach::{self, Accepted, Opened, Surroundings};
 use crate::device::cache_storage;
 use crate::device::inspection::{Inspection, inspect};
+use crate::device::present::{Decision, Present};
 use crate::device::state_dir::StateDir;
 use crate::failure::refuse;
 use crate::report::status::Recovery;
 
 pub(crate) fn run(args: &RepairArgs) -> Result<()> {
     let direct = crate::config::direct(args.devices.direct);
-    let mut storage = open_to_read(&args.cache, direct)?;
-    let names = cache_storage::names(&storage);
-    let found = inspect(&mut storage, &names)?;
-    drop(storage);
-    if found.recovery.damage.is_empty() {
-        return say_undamaged(args, &found);
-    }
-    if !args.accept_damage {
-        refuse!(
-            "what the missing records superseded may come back as old data; look with `forebay check {0}` and accept \
-             it with `forebay repair {0} --accept-damage`",
-            cache_storage::joined(&args.cache, " ")
-        );
-    }
     let surroundings = Surroundings {
         direct,
         state: StateDir::open(args.devices.state_dir.as_deref())?,
         recording: None,
     };
-    let (storage, superblock) = attach::open_cache(&args.cache, &surroundings)?;
+    let misses_some = misses_some(&args.cache, direct)?;
+    if misses_some {
+        check_missing(args, &surroundings)?;
+    } else {
+        let mut storage = open_to_read(&args.cache, direct)?;
+        let names = cache_storage::names(&storage);
+        let found = inspect(&mut storage, &names)?;
+        drop(storage);
+        if found.recovery.damage.is_empty() {
+            return say_undamaged(args, &found);
+        }
+        if !args.accept_damage {
+            refuse!(
+                "what the missing records superseded may come back as old data; look with `forebay check {0}` and accept \
+                 it with `forebay repair {0} --accept-damage`",
+                cache_storage::joined(&args.cache, " ")
+            );
+        }
+    }
+    let Present {
+        storage,
+        superblock,
+        may_lack,
+        ..
+    } = attach::open_present(&args.cache, None, &surroundings, Decision::DataIsLost)?;
     let accepted = Accepted {
         damage: true,
-        lack: false,
+        lack: may_lack && misses_some,
     };
     let attached = attach::attach(storage, &superblock, accepted, &Settings::default(), None)?;
     let recovery = Recovery::of(&attached.report);
@@ -65,6 +78,26 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
         crate::output::line(format_args!("given up: {damage}"));
     }
     Ok(())
+}
+
+/// Whether devices of a cache that keeps two copies are not among these.
+fn misses_some(paths: &[PathBuf], direct: forebay_io::DirectIo) -> Result<bool> {
+    let opened = paths.iter().map(|path| Opened::new(path, direct, true));
+    let mut opened = opened.collect::<Result<Vec<_>>>()?;
+    let found = cache_storage::identify(&mut opened, &mut |_, _| false)?;
+    Ok(found.superblock.copies > 1 && !found.missing.is_empty())
+}
+
+/// Devices are missing. Refuses to go on without them if nothing says that their data may be given up,
+/// or if that is not needed.
+fn check_missing(args: &RepairArgs, surroundings: &Surroundings) -> Result<()> {
+    match attach::open_present(&args.cache, None, surroundings, Decision::NothingWentOn) {
+        Ok(_) => refuse!(
+            "the cache can do without the device that is missing: start it with `forebay serve --without-missing`"
+        ),
+        Err(_) if args.accept_damage => Ok(()),
+        Err(why) => Err(why),
+    }
 }
 
 fn say_undamaged(args: &RepairArgs, found: &Inspection) -> Result<()> {

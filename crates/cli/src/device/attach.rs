@@ -26,7 +26,7 @@ use crate::device::fingerprint::{self, Marks};
 use crate::device::holder;
 use crate::device::image_format::{OriginFormat, check_not_growing};
 use crate::device::network;
-use crate::device::present::{self, Given, Present};
+use crate::device::present::{self, Decision, Given, Present};
 use crate::device::shared_memory::{self, Left, ShardMemory};
 use crate::device::signature::{self, Contents};
 use crate::device::state_dir::{Abandonment, DurableShard, StateDir};
@@ -240,7 +240,7 @@ pub(crate) fn open_cache(
     paths: &[PathBuf],
     surroundings: &Surroundings,
 ) -> Result<(CacheStorage, Superblock)> {
-    let mut storage = open_present(paths, None, surroundings, false)?.storage;
+    let mut storage = open_present(paths, None, surroundings, Decision::None)?.storage;
     let names = cache_storage::names(&storage);
     let superblock = Superblock::read(&mut storage).with_context(|| {
         format!(
@@ -256,7 +256,7 @@ pub(crate) fn open_present(
     paths: &[PathBuf],
     may_create: Option<&mut dyn FnMut() -> Result<()>>,
     surroundings: &Surroundings,
-    without_missing: bool,
+    decision: Decision,
 ) -> Result<Present> {
     let mut given = Given::open(paths, surroundings)?;
     if let Some(check) = may_create
@@ -266,7 +266,7 @@ pub(crate) fn open_present(
         check()?;
         create_on_all(&mut given.opened)?;
     }
-    let present = present::find(given, &surroundings.state, without_missing)?;
+    let present = present::find(given, &surroundings.state, decision)?;
     let names = cache_storage::names(&present.storage);
     check_abandonment(&present.superblock, surroundings, &names)?;
     Ok(present)
@@ -385,7 +385,7 @@ pub(crate) fn open_to_save(
     surroundings: &Surroundings,
 ) -> Result<(Present, Option<Abandonment>)> {
     let given = Given::open(paths, surroundings)?;
-    let present = present::find(given, &surroundings.state, false)?;
+    let present = present::find(given, &surroundings.state, Decision::None)?;
     let names = cache_storage::names(&present.storage);
     let note = surroundings.state.abandonment(present.superblock.id)?;
     let has_unsaved = note.as_ref().is_some_and(|note| note.unsaved_bytes() > 0);

@@ -82,9 +82,18 @@ fn is_absent(why: &anyhow::Error) -> bool {
     })
 }
 
-/// Finds out which devices are used; `without_missing` if the administrator says that the cache did
-/// not go on without those that are there. Nothing is written.
-pub(crate) fn find(given: Given, state: &StateDir, without_missing: bool) -> Result<Present> {
+/// A decision of the administrator about devices that are not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    None,
+    /// The cache did not go on without those that are there.
+    NothingWentOn,
+    /// Dirty data that is on missing devices alone is given up.
+    DataIsLost,
+}
+
+/// Finds out which devices are used. Nothing is written.
+pub(crate) fn find(given: Given, state: &StateDir, decision: Decision) -> Result<Present> {
     let Given { mut opened, absent } = given;
     let (found, witness) = identify(&mut opened, state)?;
     let Identified {
@@ -98,7 +107,11 @@ pub(crate) fn find(given: Given, state: &StateDir, without_missing: bool) -> Res
     }
     let (mut used, mut left_out) = (Vec::new(), Vec::new());
     let mut whys: Vec<anyhow::Error> = Vec::new();
-    let all = cache_storage::joined(opened.iter().map(|one| one.device.path()), ", ");
+    let paths = || opened.iter().map(|one| one.device.path());
+    let (all, arguments) = (
+        cache_storage::joined(paths(), ", "),
+        cache_storage::joined(paths(), " "),
+    );
     for (place, mut opened) in given.into_iter().zip(opened) {
         let path = opened.device.path().to_owned();
         match place {
@@ -135,10 +148,11 @@ pub(crate) fn find(given: Given, state: &StateDir, without_missing: bool) -> Res
     } else {
         let lack = Lack {
             all: &all,
+            arguments: &arguments,
             superblock: &superblock,
             missing: &missing,
             vouched: testimony == Some(Testimony::Vouches),
-            given_up: without_missing,
+            decision,
             why: whys.into_iter().next(),
         };
         lack.check()?;
@@ -201,12 +215,13 @@ fn went_on_without(opened: &[Opened], superblock: &Superblock, witness: &Witness
 struct Lack<'a> {
     /// Paths of the devices that are there, for people.
     all: &'a str,
+    /// The same as a command takes them.
+    arguments: &'a str,
     superblock: &'a Superblock,
     missing: &'a [CacheDevice],
     /// The witness says that the cache did not go on without those that are there.
     vouched: bool,
-    /// The administrator says so.
-    given_up: bool,
+    decision: Decision,
     /// Why one is not there.
     why: Option<anyhow::Error>,
 }
@@ -232,16 +247,33 @@ impl Lack<'_> {
                 .into()
             }));
         }
+        if self.decision == Decision::DataIsLost {
+            tracing::warn!("{missing}: what it has alone is given up");
+            return Ok(());
+        }
+        let give_up = format!(
+            "If that is gone for good, `forebay repair {} --accept-damage` gives up what it has alone",
+            self.arguments
+        );
         if self.missing.len() > 1 {
             return Err(because(
                 self.why,
                 format!(
-                    "{missing}, nor are {} others: dirty data is on two devices, and may be on those alone. Give all that are sound",
+                    "{missing}, nor are {} others: dirty data is on two devices, and may be on those alone. Give all that are sound. \
+                     {give_up}",
                     self.missing.len() - 1
                 ),
             ));
         }
-        if !self.vouched && !self.given_up {
+        if !on.dispensable {
+            return Err(because(
+                self.why,
+                format!(
+                    "{missing}: dirty data may be on it alone. Bring it back as it was. {give_up}"
+                ),
+            ));
+        }
+        if !self.vouched && self.decision == Decision::None {
             return Err(because(
                 self.why,
                 format!(

@@ -481,6 +481,13 @@ impl Engine {
         self.store.log.is_alone_on(number, tail)
     }
 
+    /// Whether a start without any one device would miss a segment of the write stream (I28).
+    #[must_use]
+    pub fn is_alone_somewhere(&self) -> bool {
+        let tail = self.store.durable_tail(Stream::Write);
+        self.store.log.is_alone_somewhere(tail)
+    }
+
     /// The cache goes on without the devices that left, and that is on record.
     pub fn device_lost(&mut self) {
         self.space.device_lost(&mut self.store);

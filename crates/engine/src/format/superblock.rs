@@ -41,6 +41,8 @@ pub struct CacheDevice {
     pub size_bytes: u64,
     /// The cache goes on without it: nothing on it counts, and nothing is written to it (I28).
     pub out: bool,
+    /// No dirty data is on it alone, so that a start may do without it (I28).
+    pub dispensable: bool,
     /// Which half of its copies of the superblock is known to be whole: 0 the even, 1 the odd
     /// ones. The others are written first. Not on the device.
     pub(crate) whole_half: u64,
@@ -213,6 +215,7 @@ impl Superblock {
                 serial: 0,
                 size_bytes: device_bytes,
                 out: false,
+                dispensable: false,
                 whole_half: 0,
             }],
             next_volume_id: 1,
@@ -611,6 +614,7 @@ impl Superblock {
             serial: self.next_serial,
             size_bytes,
             out: false,
+            dispensable: self.copies > 1,
             whole_half: 0,
         });
         self.devices.sort_by_key(|on| on.number);
@@ -621,9 +625,18 @@ impl Superblock {
     /// Has each dirty block on so many devices, 1 or 2, from the next write of this superblock on.
     pub fn set_copies(&mut self, copies: u8) {
         assert!((1..=2).contains(&copies), "one copy or two");
-        if self.copies != copies {
-            self.copies = copies;
+        if self.copies == copies {
+            return;
+        }
+        self.copies = copies;
+        if copies == 1 {
+            self.leave_two(|_| true);
+        } else {
             self.membership += 1;
+        }
+        // A cache that was never attached holds nothing.
+        if self.epoch == 0 && self.keeps_two() {
+            self.be_on_two();
         }
     }
 
@@ -634,8 +647,32 @@ impl Superblock {
         for on in self.devices.iter_mut().filter(|on| on.number == number) {
             on.out = true;
         }
-        self.membership += 1;
+        // The other copy of what was on it may be on any.
+        self.leave_two(|_| true);
         self.leave_clean_behind(clean_from);
+    }
+
+    /// Whether no dirty data is on any device alone, as far as is on record.
+    #[must_use]
+    pub fn is_all_on_two(&self) -> bool {
+        self.devices_in_use().all(|on| on.dispensable)
+    }
+
+    /// Dirty data may be on one of these devices alone, once this superblock is written. A count that
+    /// began before says nothing any more.
+    pub fn leave_two(&mut self, stay: impl Fn(&CacheDevice) -> bool) {
+        let stay = |on: &&mut CacheDevice| stay(on);
+        for on in self.devices.iter_mut().filter(stay) {
+            on.dispensable = false;
+        }
+        self.membership += 1;
+    }
+
+    /// No dirty data is on any device alone, once this superblock is written.
+    pub fn be_on_two(&mut self) {
+        for on in &mut self.devices {
+            on.dispensable = !on.out;
+        }
     }
 
     /// Has nothing count that the clean streams hold below these numbers, by shard.

@@ -33,7 +33,8 @@ impl Superblock {
         for device in &self.devices {
             out.u8(device.number);
             out.u8(u8::from(device.out));
-            out.bytes(&[0; 2]);
+            out.u8(u8::from(device.dispensable));
+            out.u8(0);
             out.u32(device.serial);
             out.u64(device.size_bytes);
         }
@@ -105,6 +106,7 @@ impl Table {
             serial: 0,
             size_bytes,
             out: false,
+            dispensable: false,
             whole_half: 0,
         };
         Table {
@@ -130,12 +132,14 @@ impl Table {
         for _ in 0..device_count {
             let number = input.u8();
             let is_out = input.u8() != 0;
-            input.fixed::<2>();
+            let dispensable = input.u8() == 1;
+            input.u8();
             devices.push(CacheDevice {
                 number,
                 serial: input.u32(),
                 size_bytes: input.u64(),
                 out: is_out,
+                dispensable,
                 whole_half: 0,
             });
         }

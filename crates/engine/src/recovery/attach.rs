@@ -109,6 +109,9 @@ pub enum AttachError {
     /// The device failed.
     #[error("the cache device failed: {0}")]
     Device(#[from] DeviceError),
+    /// Devices with these numbers are missing, and dirty data may be on them alone (I28).
+    #[error("cache devices are missing that dirty data may be on alone: {0:?}")]
+    Alone(Vec<u8>),
     /// Attached two billion times.
     #[error("the cache has used up its epochs: drain it and create it anew")]
     Epochs,
@@ -223,6 +226,17 @@ fn attach_to(
         return Err(error.clone());
     }
     let missing: Vec<u8> = superblock.missing(&given).map(|on| on.number).collect();
+    let is_dispensable = match *missing.as_slice() {
+        [] => true,
+        // Two can have both copies.
+        [one] => (superblock.devices.iter()).any(|on| on.number == one && on.dispensable),
+        _ => false,
+    };
+    if !is_dispensable && !options.accept_damage && !planted::is(Bug::AloneBelieved) {
+        // What only the missing devices have of the log, no other device need know of.
+        return Err(AttachError::Alone(missing));
+    }
+    let leaves_some_behind = !missing.is_empty() || clean_left.is_some();
     // I12: writes of an earlier life are durable or gone before anything is decided.
     device.flush()?;
     superblock.epoch += 1;
@@ -235,12 +249,24 @@ fn attach_to(
     if clean_left.is_some() {
         superblock.leave_clean_behind(&all_before(&superblock, superblock.epoch));
     }
-    superblock.write(device)?;
     let recover_options = RecoverOptions {
         accept_damage: options.accept_damage,
         write: true,
         promise: None,
     };
+    if leaves_some_behind {
+        // Once a device is out it is never believed again. Where dirty data is on it alone it has to
+        // come back, and an attach that is refused for that must not have put it out (I28).
+        foresee_all(
+            device,
+            &superblock,
+            surviving,
+            options.boot_id,
+            recover_options,
+            promises,
+        )?;
+    }
+    superblock.write(device)?;
     let (mut shards, mut report) = recover_all(
         device,
         &superblock,
@@ -348,6 +374,26 @@ fn inspect_as(
     })
 }
 
+/// Sees whether all shards can be recovered, before the superblock is durable that says how.
+fn foresee_all(
+    device: &mut dyn Storage,
+    superblock: &Superblock,
+    surviving: &[Surviving<'_>],
+    boot_id: [u8; 16],
+    options: RecoverOptions,
+    promises: &[Promise],
+) -> Result<(), AttachError> {
+    for shard in 0..superblock.geometry.shards {
+        let left = surviving.get(usize::from(shard));
+        let journal = left.and_then(|left| left.journal);
+        let (replayed, _) = replay(superblock, shard, journal, boot_id);
+        let options = options.of_shard(shard, promises);
+        recovery::foresee(device, superblock, shard, replayed, options)
+            .map_err(|source| AttachError::Shard { shard, source })?;
+    }
+    Ok(())
+}
+
 fn recover_all(
     device: &mut dyn Storage,
     superblock: &Superblock,
@@ -362,9 +408,7 @@ fn recover_all(
         let left = surviving.get(usize::from(shard));
         let journal = left.and_then(|left| left.journal);
         let (replayed, daemon_crash) = replay(superblock, shard, journal, boot_id);
-        let mut promises = promises.iter();
-        let promise = promises.find(|promise| promise.shard == shard).copied();
-        let options = RecoverOptions { promise, ..options };
+        let options = options.of_shard(shard, promises);
         let mut recovered =
             recovery::recover(device, superblock, shard, replayed, daemon_crash, options)
                 .map_err(|source| AttachError::Shard { shard, source })?;

@@ -127,8 +127,21 @@ impl Log {
     pub(crate) fn is_alone_on(&self, number: u8, tail: Sequence) -> bool {
         let gone = self.lost_devices | 1 << number;
         let is_gone = |place: SegmentId| gone & 1 << self.map.device_of(place) != 0;
-        let mut segments = (0..).map(SegmentId).zip(&self.segments);
-        segments.any(|(id, segment)| {
+        let mut segments = self.write_segments(tail);
+        segments.any(|id| is_gone(self.home_of(id)) && self.second_of(id).is_none_or(is_gone))
+    }
+
+    /// Whether a segment of the write stream, from this tail on, is on one device that is not lost, or
+    /// on none.
+    pub(crate) fn is_alone_somewhere(&self, tail: Sequence) -> bool {
+        let is_there = |place: SegmentId| self.lost_devices & 1 << self.map.device_of(place) == 0;
+        let mut segments = self.write_segments(tail);
+        segments.any(|id| !is_there(self.home_of(id)) || !self.second_of(id).is_some_and(is_there))
+    }
+
+    fn write_segments(&self, tail: Sequence) -> impl Iterator<Item = SegmentId> {
+        let segments = (0..).map(SegmentId).zip(&self.segments);
+        let written = segments.filter(move |(_, segment)| {
             let is_empty = matches!(
                 segment.state,
                 SegmentState::Free
@@ -136,12 +149,13 @@ impl Log {
                     | SegmentState::Removed
                     | SegmentState::Lent
             );
-            if is_empty || segment.stream != Stream::Write || segment.generation < tail {
-                return false;
-            }
-            let home = self.map.places().map_or(id, |places| places.home(id));
-            is_gone(home) && self.second_of(id).is_none_or(is_gone)
-        })
+            !is_empty && segment.stream == Stream::Write && segment.generation >= tail
+        });
+        written.map(|(id, _)| id)
+    }
+
+    fn home_of(&self, id: SegmentId) -> SegmentId {
+        self.map.places().map_or(id, |places| places.home(id))
     }
 
     /// Whether one of a segment's places is to be removed.

@@ -118,8 +118,8 @@ pub enum Fate {
     Held,
 }
 
-pub struct Rig {
-    pub cache: Disk,
+pub struct Rig<C = Disk> {
+    pub cache: C,
     pub origin: Disk,
     pub ram: Ram,
     pub engine: Engine,
@@ -149,14 +149,16 @@ impl Rig {
         let ram = Ram::new(RAM_BYTES);
         Rig::attach(cache, Disk(vec![0; origin_bytes]), ram, settings, mode)
     }
+}
 
+impl<C: Storage> Rig<C> {
     pub fn attach(
-        mut cache: Disk,
+        mut cache: C,
         origin: Disk,
         mut ram: Ram,
         settings: Settings,
         mode: Mode,
-    ) -> Rig {
+    ) -> Rig<C> {
         let options = AttachOptions {
             boot_id: BOOT,
             accept_damage: false,
@@ -190,7 +192,7 @@ impl Rig {
     }
 
     /// The daemon dies and a new one attaches.
-    pub fn kill(self, settings: Settings, mode: Mode) -> Rig {
+    pub fn kill(self, settings: Settings, mode: Mode) -> Rig<C> {
         let mut ram = Ram::new(RAM_BYTES);
         (ram.journals, ram.buffer) = (self.ram.journals, self.ram.buffer);
         Rig::attach(self.cache, self.origin, ram, settings, mode)
@@ -267,7 +269,7 @@ impl Rig {
     }
 
     fn result(&mut self, action: &Action) -> Result<(), DeviceError> {
-        let disk = if matches!(action.device, Device::Cache(_)) {
+        let disk: &mut dyn Storage = if matches!(action.device, Device::Cache(_)) {
             &mut self.cache
         } else {
             &mut self.origin
@@ -290,9 +292,17 @@ impl Rig {
                 })
             }
             Operation::Flush => Ok(()),
-            Operation::OnTwo(_) => {
-                unreachable!("the cache keeps one copy")
-            }
+            Operation::OnTwo(two) => two.offsets_bytes.into_iter().try_for_each(|start_bytes| {
+                let mut offset_bytes = start_bytes;
+                two.bufs.iter().try_for_each(|buf| {
+                    let result = match two.is_write {
+                        true => disk.write(offset_bytes, self.ram.bytes(*buf)),
+                        false => disk.read(offset_bytes, self.ram.bytes_mut(*buf)),
+                    };
+                    offset_bytes += u64::from(buf.len_bytes);
+                    result
+                })
+            }),
             Operation::Discard {
                 offset_bytes,
                 len_bytes,

@@ -140,6 +140,7 @@ impl World<'_> {
         let mut boot_id = [0; 16];
         boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
         self.cache.numbers = self.devices_at_start();
+        let mut misses_one = self.two_lost && self.cache.numbers != self.devices_in_use();
         let mut accept_damage = false;
         let mut last = String::new();
         for attempt in 0..8 {
@@ -175,7 +176,27 @@ impl World<'_> {
                 self.forget_touched();
             }
             match result {
+                Err(AttachError::Alone(missing)) => {
+                    self.tell(|_| format!("attach says: alone on {missing:?}"));
+                    if !self.may_be_alone_on(&missing) {
+                        return Err(format!(
+                            "a start without devices {missing:?} is refused, which the cache can do without"
+                        ));
+                    }
+                    self.counts().add("starts that needed a missing device", 1);
+                    misses_one = false;
+                    self.cache.numbers = self.devices_in_use();
+                }
+                Err(AttachError::Shard { source, .. }) if misses_one => {
+                    self.tell(|_| format!("attach says: {source}"));
+                    self.counts().add("starts without one of two refused", 1);
+                    misses_one = false;
+                    self.cache.numbers = self.devices_in_use();
+                }
                 Ok(attached) => {
+                    if misses_one {
+                        self.model.power_cut();
+                    }
                     let (dirty, cached) = (
                         attached.report.dirty_blocks(),
                         attached.report.cached_blocks(),

@@ -50,7 +50,7 @@ impl World<'_> {
     /// A life of the daemon ends: losses and lies of the cache device may show from now on.
     pub(super) fn forgive_the_device(&mut self) {
         self.model.killed();
-        if self.keeps_two() {
+        if self.is_strict() {
             self.cache.lost = false;
             return;
         }

@@ -350,6 +350,7 @@ impl<'a> World<'a> {
             self.rng = Rng::of(self.plan.schedule, 1000 + u64::from(*name));
             self.replacing_goes_on()?;
             self.look_for_both();
+            self.note_all_on_two()?;
             self.do_step(step)?;
             let events = if self.plan.config.pace == 0 {
                 0

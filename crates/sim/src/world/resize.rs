@@ -76,7 +76,15 @@ impl World<'_> {
 
     /// The newest superblock on any device.
     pub(super) fn newest_superblock(&self) -> Option<Superblock> {
-        (0..self.cache.device_count())
+        self.newest_superblock_on(0..self.cache.device_count())
+    }
+
+    /// The newest superblock that these devices have.
+    pub(super) fn newest_superblock_on(
+        &self,
+        numbers: impl Iterator<Item = u8>,
+    ) -> Option<Superblock> {
+        numbers
             .filter_map(|number| {
                 let start = self.cache.place(u64::from(number) << 56);
                 let mut view = View(&self.cache.disk, start, self.cache.span_bytes());

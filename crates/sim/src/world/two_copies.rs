@@ -104,11 +104,48 @@ impl World<'_> {
             // A thread looks at its shards when it starts.
             self.pump_all()?;
             self.wait_for("two copies of dirty data", Self::is_whole)?;
+            if self.superblock().keeps_two() {
+                self.command(Command::AllOnTwo, None)?;
+                self.finish_commands()?;
+            }
         }
         self.counts().add("dirty data copied to a second device", 1);
         self.is_sound = false;
         self.faults(true);
         Ok(())
+    }
+
+    /// Puts on record that all dirty data is on two devices, as soon as it is.
+    pub(super) fn note_all_on_two(&mut self) -> Check {
+        if self.hosts.is_empty() || !self.keeps_two() || self.second_is_gone() {
+            return Ok(());
+        }
+        let superblock = self.superblock();
+        let wants_it = superblock.keeps_two() && !superblock.is_all_on_two();
+        let is_sound = |engine: &Engine| engine.failure().is_none() && !engine.is_alone_somewhere();
+        if !wants_it
+            || self.commands_run_of(|what| matches!(what, Command::AllOnTwo))
+            || !self.engines().all(is_sound)
+        {
+            return Ok(());
+        }
+        let cut = self.rng.percent(5).then(|| self.rng.below(12) as u32);
+        self.counts().add("all dirty data on two devices", 1);
+        self.command(Command::AllOnTwo, cut).map(drop)
+    }
+
+    /// Whether a start may be refused because a device is missing: dirty data may be on it alone, as
+    /// far as is on record on the others.
+    pub(super) fn may_be_alone_on(&self, missing: &[u8]) -> bool {
+        let there = self.cache.numbers.iter().copied();
+        let Some(superblock) = self.newest_superblock_on(there) else {
+            return true;
+        };
+        let is_dispensable = |number: u8| {
+            let mut devices = superblock.devices.iter();
+            devices.any(|on| on.number == number && on.dispensable)
+        };
+        missing.len() > 1 || !missing.iter().all(|number| is_dispensable(*number))
     }
 
     pub(super) fn is_whole(&self) -> bool {
@@ -199,6 +236,9 @@ impl World<'_> {
     /// are there.
     pub(super) fn devices_at_start(&mut self) -> Vec<u8> {
         let mut named = self.devices_in_use();
+        if self.two_lost {
+            return self.one_of_two_is_missing(named);
+        }
         let misses = self.is_strict()
             && !self.is_sound
             && self.rng.percent(self.plan.config.missing_percent);

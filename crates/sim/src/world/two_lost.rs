@@ -3,7 +3,9 @@
 //!
 //! From then on the cache may fail, and everything is as with one copy, but for reads: one that
 //! fails must have met a block that no device has that is left. At the next start both are back, as
-//! they were, and what was on record as unsaved is written out.
+//! they were, and what was on record as unsaved is written out. Some starts are tried without a
+//! device before: if one of these succeeds, what was not flushed may be gone with that device, and if
+//! it is refused all has to be there as soon as the device is.
 
 use std::ops::Range;
 
@@ -13,6 +15,9 @@ use forebay_engine::{Engine, VolumeSlot};
 use super::{Check, Pending, World};
 use crate::model::{self, Event};
 use crate::payload::{self, SECTOR_BYTES};
+
+/// Starts that are tried without a device once two have been lost.
+const MISSING_PERCENT: u64 = 50;
 
 impl World<'_> {
     /// Whether nothing at all may fail: dirty data is on two devices, and one of them at most is lost.
@@ -37,6 +42,16 @@ impl World<'_> {
         for pending in self.requests.values_mut() {
             pending.found_dirty = true;
         }
+    }
+
+    /// Some starts are tried without one of the devices that are in the cache.
+    pub(super) fn one_of_two_is_missing(&mut self, mut named: Vec<u8>) -> Vec<u8> {
+        if named.len() > 1 && self.rng.percent(MISSING_PERCENT) {
+            let missing = named.remove(self.rng.below(named.len() as u64) as usize);
+            self.tell(|_| format!("device {missing} is missing at this start"));
+            self.counts().add("starts without one of two", 1);
+        }
+        named
     }
 
     /// A loss that is not put on record: all threads are told, and the cache fails.
@@ -118,7 +133,7 @@ impl World<'_> {
         })
     }
 
-    /// Sees whether both devices are back, and all dirty data is on two again.
+    /// Sees whether both devices are back, and all dirty data is on two again, as the record says.
     pub(super) fn look_for_both(&mut self) {
         if !self.two_lost || !self.cache.gone.is_empty() || self.abandoned.is_some() {
             return;
@@ -127,7 +142,8 @@ impl World<'_> {
             let mut devices = self.served_devices.iter();
             engine.failure().is_none() && !devices.any(|number| engine.is_alone_on(*number))
         };
-        if self.is_whole() && self.engines().all(is_sound) {
+        let is_whole = self.is_whole() && self.engines().all(is_sound);
+        if is_whole && self.superblock().is_all_on_two() {
             self.two_lost = false;
             self.counts().add("two cache devices back", 1);
         }

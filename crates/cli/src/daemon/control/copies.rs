@@ -3,14 +3,14 @@
 use anyhow::Result;
 use forebay_cache::Instruction;
 use forebay_cache::control::Command;
-use forebay_engine::{Mode, Storage, VolumeSlot};
+use forebay_engine::{Mode, Storage, Superblock, VolumeSlot};
 
 use super::commands::cache_of;
 use super::who::Who;
 use crate::daemon::life::lost_devices::{LostDevice, needs_two};
 use crate::daemon::state::Daemon;
 use crate::device::cache_storage;
-use crate::failure::wrong_usage;
+use crate::failure::{describe, wrong_usage};
 use crate::lock::lock;
 use crate::report::copies::Copies;
 use crate::report::status::{CacheStatus, Status};
@@ -29,6 +29,11 @@ impl Exposed {
     pub(super) fn is_none(self) -> bool {
         self.bytes == 0 && !self.is_mirroring
     }
+}
+
+/// Whether it is not on record yet that any one device may be missing.
+pub(in crate::daemon) fn awaits_record(superblock: &Superblock) -> bool {
+    superblock.keeps_two() && !superblock.is_all_on_two()
 }
 
 impl Daemon {
@@ -107,6 +112,24 @@ impl Daemon {
             );
             tracing::warn!("{said}");
             self.events.note_of(&volume.name, "mode", said);
+        }
+        Ok(())
+    }
+
+    /// Puts on record that all dirty data is on two devices, as soon as it is. From then on a start may do
+    /// without any one of them (I28). A device that is being lost has the next look do it.
+    pub(in crate::daemon) fn record_all_on_two(&self) -> Result<()> {
+        let admin = self.admin();
+        let is_due = (admin.cache.as_ref()).is_some_and(|cache| awaits_record(cache.superblock()));
+        drop(admin);
+        if !is_due || !self.exposed()?.is_none() {
+            return Ok(());
+        }
+        if let Err(error) = self.carry_out_at_once(Command::AllOnTwo) {
+            tracing::debug!(
+                "that dirty data is on two devices is not on record yet: {}",
+                describe(&error)
+            );
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::config::{CachePlan, Plan, VolumePlan};
 use crate::daemon::data::served::TimedDevice;
 use crate::device::attach::{self, Accepted, AttachedCache, Origin, Surroundings};
 use crate::device::cache_storage::{self, CacheStorage};
-use crate::device::present::{Present, path_of};
+use crate::device::present::{Decision, Present, path_of};
 use crate::failure::{Usage, wrong_usage};
 use crate::profiles;
 use crate::units;
@@ -186,8 +186,11 @@ pub(super) fn open_cache(
             origins.check_new(None)
         };
         let may_create = wanted.create.then_some(&mut check as &mut dyn FnMut() -> _);
-        let without = wanted.without_missing;
-        let present = attach::open_present(&wanted.devices, may_create, surroundings, without)?;
+        let decision = match wanted.without_missing {
+            true => Decision::NothingWentOn,
+            false => Decision::None,
+        };
+        let present = attach::open_present(&wanted.devices, may_create, surroundings, decision)?;
         (present, None)
     };
     let Present {

@@ -119,6 +119,7 @@ fn settle(daemon: &Daemon, notices: &Receiver<Notice>, devices: Devices) -> Resu
         wait.say_now_and_then("waiting for devices to finish");
         began.elapsed() < DEVICES && !wait.hurried
     };
+    daemon.record_all_on_two()?;
     let stopped = daemon.carry_out(Command::Stop, Hooks::telling(tell));
     stopped.map(drop).map_err(|error| {
         if wait.hurried {

@@ -7,6 +7,7 @@ use forebay_engine::{Bypassed, DeviceTimes, Mode, Nanos, Stats, VolumeSlot};
 
 use super::shortened;
 use crate::daemon::control::block_devices::whole_blocks_bytes;
+use crate::daemon::control::copies::awaits_record;
 use crate::daemon::data::ublk;
 use crate::daemon::data::worker::Worker;
 use crate::daemon::life::lost_devices::LostDevice;
@@ -247,7 +248,7 @@ pub(super) fn measured(daemon: &Daemon) -> Result<(Status, Times)> {
         unstored_bytes: parts.iter().map(|part| part.unstored_blocks).sum::<u64>() * block_bytes,
         copies: cache.superblock().copies,
         exposed_bytes: parts.iter().map(|part| part.exposed_blocks).sum::<u64>() * block_bytes,
-        is_copying: parts.iter().any(|part| part.is_copying),
+        is_copying: parts.iter().any(|part| part.is_copying) || awaits_record(cache.superblock()),
         lost: cache.lost.iter().map(LostDevice::status).collect(),
         variants: count(parts.iter().flat_map(|part| &part.variants)),
         speed: device_speed::of_shards(parts.iter().flat_map(|part| &part.cache_times)),

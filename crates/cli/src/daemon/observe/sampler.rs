@@ -59,7 +59,7 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
                 .as_ref()
                 .map_or(&[][..], |(earlier, _)| &earlier.trouble);
             note_troubles(&daemon, earlier, &status.trouble);
-            if daemon.heed_degraded(&status).is_err() {
+            if daemon.heed_degraded(&status).is_err() || daemon.record_all_on_two().is_err() {
                 return;
             }
             if let Some((earlier, earlier_times)) = &before {

@@ -1,0 +1,183 @@
+//! Starts of a cache with two copies while a device is missing (I28): a start that is refused has put no
+//! device out, so that the cache is whole as soon as the device is back.
+
+mod common;
+
+use common::{BOOT, Disk, Ram, Rig};
+use forebay_engine::format::extents::place_of;
+use forebay_engine::{
+    AttachError, AttachOptions, CacheId, DeviceError, Geometry, Mode, Nanos, RecoveryError,
+    RequestKind, Settings, Storage, Superblock, attach, create,
+};
+
+const DEVICE_BYTES: usize = 16 << 20;
+const ORIGIN_BYTES: usize = 64 << 20;
+const BLOCKS: u64 = 300;
+const BLOCK: usize = 4096;
+
+/// Two devices, of which one can be missing.
+#[derive(Clone)]
+struct Pair {
+    devices: [Disk; 2],
+    missing: Option<u8>,
+}
+
+impl Pair {
+    fn place(&mut self, address: u64) -> Result<(&mut Disk, u64), DeviceError> {
+        let (number, offset_bytes) = place_of(address);
+        match self.missing {
+            Some(missing) if missing == number => Err(DeviceError::Gone),
+            _ => Ok((&mut self.devices[usize::from(number)], offset_bytes)),
+        }
+    }
+}
+
+impl Storage for Pair {
+    fn size_bytes(&self) -> u64 {
+        DEVICE_BYTES as u64
+    }
+
+    fn device_numbers(&self) -> Vec<u8> {
+        let is_there = |number: &u8| Some(*number) != self.missing;
+        (0..2).filter(is_there).collect()
+    }
+
+    fn size_of(&self, _number: u8) -> u64 {
+        DEVICE_BYTES as u64
+    }
+
+    fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        let (disk, offset_bytes) = self.place(offset_bytes)?;
+        disk.read(offset_bytes, into)
+    }
+
+    fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        let (disk, offset_bytes) = self.place(offset_bytes)?;
+        disk.write(offset_bytes, from)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// A cache that has written blocks on both devices and flushed them.
+fn written() -> Pair {
+    let mut pair = Pair {
+        devices: [0, 1].map(|_| Disk(vec![0; DEVICE_BYTES])),
+        missing: None,
+    };
+    let geometry = Geometry::for_device(DEVICE_BYTES as u64, BLOCK as u32, Some(1), 1).unwrap();
+    let mut superblock = create(&mut pair, CacheId([1; 16]), geometry).unwrap();
+    let added = superblock.add_device(DEVICE_BYTES as u64).unwrap();
+    superblock.grow(added, DEVICE_BYTES as u64).unwrap();
+    superblock.set_copies(2);
+    superblock
+        .add_volume("test", ORIGIN_BYTES as u64, Mode::Writeback as u8)
+        .unwrap();
+    superblock.write(&mut pair).unwrap();
+    let mut rig = start(pair);
+    for block in 0..BLOCKS {
+        rig.write(block * 2 * BLOCK as u64, &[block as u8; BLOCK], false);
+    }
+    rig.simple(RequestKind::Flush, 0, 0);
+    // Then a header says how far the flush went (I14).
+    rig.now = rig.now.after(Nanos(200_000_000));
+    while rig.turn() {}
+    rig.cache
+}
+
+fn start(pair: Pair) -> Rig<Pair> {
+    let origin = Disk(vec![0; ORIGIN_BYTES]);
+    Rig::attach(
+        pair,
+        origin,
+        Ram::new(64 << 20),
+        Settings::default(),
+        Mode::Writeback,
+    )
+}
+
+/// Attaches after a power cut. Returns the number of dirty blocks, too.
+fn attach_without(pair: &mut Pair, missing: u8) -> Result<(Superblock, u64), AttachError> {
+    pair.missing = Some(missing);
+    let options = AttachOptions {
+        boot_id: BOOT,
+        accept_damage: false,
+        without_missing: true,
+    };
+    let attached = attach(pair, &mut [], &options);
+    pair.missing = None;
+    attached.map(|attached| (attached.superblock, attached.report.dirty_blocks()))
+}
+
+fn holds_all(pair: Pair) -> bool {
+    let mut rig = start(pair);
+    (0..BLOCKS)
+        .all(|block| rig.read(block * 2 * BLOCK as u64, BLOCK as u32) == [block as u8; BLOCK])
+}
+
+#[test]
+fn either_device_may_be_missing() {
+    for missing in [0, 1] {
+        let mut pair = written();
+        let (superblock, dirty_blocks) = attach_without(&mut pair, missing).unwrap();
+        assert_eq!(dirty_blocks, BLOCKS);
+        let out: Vec<u8> = superblock.devices_out().map(|on| on.number).collect();
+        assert_eq!(out, [missing]);
+    }
+}
+
+/// The other device has rotted: only with both is everything there.
+#[test]
+fn a_start_refused_for_damage_puts_no_device_out() {
+    let written = written();
+    let pages = (0..DEVICE_BYTES).step_by(BLOCK);
+    let is_header = |at: &usize| written.devices[0].0[*at..].starts_with(b"FBRH");
+    let mut refused = 0;
+    for header in pages.filter(is_header) {
+        let mut pair = written.clone();
+        pair.devices[0].0[header + 60] ^= 1;
+        let rotted = pair.devices[0].0.clone();
+        match attach_without(&mut pair, 1) {
+            // The segment's summary says it all.
+            Ok((_, dirty_blocks)) => {
+                assert_eq!(dirty_blocks, BLOCKS);
+                continue;
+            }
+            Err(AttachError::Shard {
+                source: RecoveryError::Damaged(_),
+                ..
+            }) => {}
+            Err(other) => panic!("{other}"),
+        }
+        refused += 1;
+        assert!(pair.devices[0].0 == rotted, "nothing is written");
+        assert!(holds_all(pair));
+    }
+    assert!(refused > 0, "no header is missed");
+}
+
+/// Since the other was lost a device has all dirty data alone, and is missing once a third has come. The
+/// second device takes the third's part here.
+#[test]
+fn a_device_that_has_dirty_data_alone_is_waited_for() {
+    let mut pair = written();
+    let (mut superblock, _) = attach_without(&mut pair, 1).unwrap();
+    let gone: Vec<_> = (superblock.extents.iter())
+        .filter(|extent| extent.device == 1)
+        .map(|extent| extent.first_segment..extent.first_segment + extent.segments)
+        .collect();
+    superblock.shrink(&gone);
+    let added = superblock.add_device(DEVICE_BYTES as u64).unwrap();
+    superblock.grow(added, DEVICE_BYTES as u64).unwrap();
+    superblock.write(&mut pair).unwrap();
+
+    let before = pair.devices[1].0.clone();
+    assert_eq!(
+        attach_without(&mut pair, 0).unwrap_err(),
+        AttachError::Alone(vec![0])
+    );
+    assert!(pair.devices[1].0 == before, "nothing is written");
+    assert!(holds_all(pair));
+}
