@@ -162,7 +162,7 @@ fn numbers(books: &Books) -> Vec<u8> {
 #[derive(Debug)]
 enum Shrinking {
     Begun,
-    /// What is dirty will be on one device alone: that goes on record.
+    /// Dirty data will be on one device alone: that goes on record.
     Warning,
     Unwarned(SuperblockError),
     Beginning,

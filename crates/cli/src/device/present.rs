@@ -215,7 +215,7 @@ fn went_on_without(opened: &[Opened], superblock: &Superblock, witness: &Witness
 struct Lack<'a> {
     /// Paths of the devices that are there, for people.
     all: &'a str,
-    /// The same as a command takes them.
+    /// These paths as a command takes them.
     arguments: &'a str,
     superblock: &'a Superblock,
     missing: &'a [CacheDevice],
