@@ -197,14 +197,14 @@ static void skip_to(int64_t next)
     int64_t skip = next - now > MOST_SKIP_NS ? MOST_SKIP_NS : next - now;
     atomic_fetch_add(&shared_words[WORD_SKIPPED], skip);
     atomic_fetch_add(&shared_words[WORD_SKIPS], 1);
-    now += skip;
-    /* Every sleeper's time-out was set by the old clock. */
+    /* Every sleeper's time-out was set by the old clock: also one whose moment is later than this would
+     * oversleep by what was skipped. */
     uint64_t one = 1;
     if (write(wake_main_fd, &one, sizeof one) < 0 && errno != EAGAIN)
         perror("forebay-lab: waking QEMU's main loop");
     int devices = (int)atomic_load(&shared_words[WORD_DEVICES]);
     for (int i = 0; i < devices && i < MAX_DEVICES; i++)
-        if (atomic_load(&shared_words[WORD_NEXT + i]) <= now + 1000)
+        if (atomic_load(&shared_words[WORD_NEXT + i]) != NEVER)
             send(wake_device_fd[i], "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 

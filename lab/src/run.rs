@@ -196,12 +196,9 @@ pub fn run(
     };
     for (device, traffic) in lives.iter().flat_map(|life| &life.traffic) {
         let all = result.traffic.entry(device.clone()).or_default();
-        all.reads += traffic.reads;
-        all.writes += traffic.writes;
-        all.flushes += traffic.flushes;
-        all.discards += traffic.discards;
-        all.read_bytes += traffic.read_bytes;
-        all.written_bytes += traffic.written_bytes;
+        all.add(traffic);
+        let late = format!("{device}_late_ns");
+        result.values.insert(late, vec![all.mean_late_ns()]);
     }
     if result.outcome != Outcome::Unsupported && share.join("out").exists() {
         match read_jobs(&share.join("out")) {

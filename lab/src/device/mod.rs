@@ -45,6 +45,30 @@ pub struct Traffic {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+    /// Guest time between the end that the model gave a command and its answer, of all commands, in
+    /// nanoseconds.
+    #[serde(default)]
+    pub late_ns: u64,
+}
+
+impl Traffic {
+    /// Adds that of another life.
+    pub fn add(&mut self, other: &Traffic) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.flushes += other.flushes;
+        self.discards += other.discards;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.late_ns += other.late_ns;
+    }
+
+    /// How late a command was answered, on average, in nanoseconds of guest time.
+    #[must_use]
+    pub fn mean_late_ns(&self) -> f64 {
+        let commands = self.reads + self.writes + self.flushes + self.discards;
+        self.late_ns as f64 / commands.max(1) as f64
+    }
 }
 
 /// A device whose guest is running.

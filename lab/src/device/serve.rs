@@ -236,8 +236,9 @@ impl Server {
 
     fn complete_due(&mut self) -> anyhow::Result<bool> {
         let mut any = false;
-        while let Some((id, _)) = self.model.pop_done(self.clock.now_ns()) {
+        while let Some((id, ended_ns)) = self.model.pop_done(self.clock.now_ns()) {
             any = true;
+            self.traffic.late_ns += self.clock.now_ns().saturating_sub(ended_ns);
             let Some(InFlight { request, flush }) = self.in_flight.remove(&id) else {
                 bail!("the model completed command {id}, which is not in flight");
             };
