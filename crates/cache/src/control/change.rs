@@ -85,8 +85,8 @@ pub enum Change {
     LoseDevice(u8, Vec<(u16, Sequence)>),
     /// Dirty data is on so many devices, 1 or 2.
     Copies(u8),
-    /// From now on dirty data may be on this device alone (I28).
-    Alone(u8),
+    /// From now on dirty data may be on any one of these devices alone (I28).
+    Alone(Vec<u8>),
     /// All dirty data is on two devices, if the membership is still this (I28).
     AllOnTwo(u32),
 }
@@ -135,7 +135,7 @@ impl Change {
                 check_some_device_is_left(&changed)?;
             }
             Change::Copies(copies) => changed.set_copies(*copies),
-            Change::Alone(number) => changed.leave_two(|on| on.number == *number),
+            Change::Alone(stay) => changed.leave_two(|on| stay.contains(&on.number)),
             Change::AllOnTwo(membership) => {
                 if changed.membership != *membership {
                     return Err(SuperblockError::Full(

@@ -162,7 +162,7 @@ fn numbers(books: &Books) -> Vec<u8> {
 #[derive(Debug)]
 enum Shrinking {
     Begun,
-    /// Dirty data will be on one device alone: that goes on record.
+    /// Dirty data may come to a device that stays alone: that goes on record.
     Warning,
     Unwarned(SuperblockError),
     Beginning,
@@ -178,9 +178,11 @@ enum Shrinking {
 /// 1. Every shard empties what is to leave. 2. Once all have, the superblock no longer names it.
 ///    3. Shards forget it. 4. Hosts let devices go that hold nothing then.
 ///
-/// Before 1, if one device stays, it goes on record that a start needs that one (I28): from 1 on dirty
-/// data comes there alone. Until 2 it can be taken back. If 2 fails, and what was on record cannot be written anew either,
-/// the emptied segments stay out of use, which fits both.
+/// Before 1 it goes on record that a start needs those devices that stay (I28): from 1 on dirty data may
+/// come to one of them alone, since no other stays, or none with room.
+///
+/// Until 2 it can be taken back. If 2 fails, and what was on record cannot be written anew either, the
+/// emptied segments stay out of use, which fits both.
 #[derive(Debug)]
 pub(super) struct Shrink {
     gone: Vec<Range<u32>>,
@@ -213,9 +215,9 @@ impl Shrink {
             return step;
         }
         match (&self.at, happened) {
-            (Shrinking::Begun, _) if let Some(number) = self.leaves_one(books) => {
+            (Shrinking::Begun, _) if books.superblock.keeps_two() => {
                 self.at = Shrinking::Warning;
-                Step::Record(Change::Alone(number))
+                Step::Record(Change::Alone(self.staying(books)))
             }
             (Shrinking::Warning, Happened::Recorded(Err(error))) => {
                 self.at = Shrinking::Unwarned(error);
@@ -284,13 +286,11 @@ impl Shrink {
         }
     }
 
-    /// The device that stays, if two copies become one by this.
-    fn leaves_one(&self, books: &Books) -> Option<u8> {
+    /// Devices that stay, by number.
+    fn staying(&self, books: &Books) -> Vec<u8> {
         let mut left = books.superblock.clone();
         left.shrink(&self.gone);
-        let becomes_one = books.superblock.keeps_two() && !left.keeps_two();
-        let stays = left.devices_in_use().next()?;
-        becomes_one.then_some(stays.number)
+        left.devices_in_use().map(|on| on.number).collect()
     }
 
     fn emptied(&mut self, answers: &[Answer], progress: &mut Progress) -> Step {

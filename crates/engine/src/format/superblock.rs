@@ -614,7 +614,8 @@ impl Superblock {
             serial: self.next_serial,
             size_bytes,
             out: false,
-            dispensable: self.copies > 1,
+            // All free segments can be on it, so that one for dirty data may be opened there alone.
+            dispensable: false,
             whole_half: 0,
         });
         self.devices.sort_by_key(|on| on.number);

@@ -13,6 +13,9 @@ use crate::device::Control;
 use crate::disk::Survival;
 use crate::rng::Rng;
 
+/// Attempts before pages that never answer are replaced.
+const MEND: usize = 3;
+
 impl World<'_> {
     /// Makes the cache, over what another one left if the plan says so.
     pub(super) fn create(&mut self) -> Check {
@@ -223,6 +226,15 @@ impl World<'_> {
                     return Ok(Some(attached));
                 }
                 Err(_) if was_cut => return Ok(None),
+                Err(
+                    AttachError::Shard { .. }
+                    | AttachError::Device(_)
+                    | AttachError::Superblock(SuperblockError::Device(_)),
+                ) if self.needs_what_fails() => {
+                    // Whoever has the record does not give the device up.
+                    self.counts().add("starts that needed a failing device", 1);
+                    self.mend_after(MEND);
+                }
                 Err(AttachError::Shard { source, .. }) => {
                     self.damage_is_explained(&source.to_string())?;
                     self.tell(|_| format!("attach says: {source}"));
@@ -270,10 +282,23 @@ impl World<'_> {
 
     /// Pages that never answer are the administrator's to replace, after a few attempts.
     fn mend_after(&mut self, attempt: usize) {
-        if attempt >= 3 {
+        if attempt >= MEND {
             self.cache.heal();
             self.cache.faulty = false;
         }
+    }
+
+    /// Whether the device that fails may have dirty data alone, as the others have it on record.
+    fn needs_what_fails(&self) -> bool {
+        let Some(failing) = self.plan.config.failing_device.filter(|_| self.is_strict()) else {
+            return false;
+        };
+        let there = self.cache.numbers.iter().copied();
+        let is_alone = |superblock: Superblock| {
+            let mut devices = superblock.devices_in_use();
+            devices.any(|on| on.number == failing && !on.dispensable)
+        };
+        (self.newest_superblock_on(there.filter(|number| *number != failing))).is_some_and(is_alone)
     }
 
     /// A cache that keeps two copies has forgotten its clean blocks: some were damaged.

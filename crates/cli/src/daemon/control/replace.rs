@@ -29,7 +29,6 @@ impl Daemon {
         self.check_is_of_cache(old)?;
         let added = self.add_cache_device(new, force)?;
         self.wait_for_two(new, tell)?;
-        self.record_all_on_two()?;
         let removed = self
             .remove_cache_device(old, tell)
             .with_context(|| in_both(old, new))?;

@@ -176,6 +176,7 @@ impl Daemon {
             self.close(number)?;
         }
         self.change_planned_devices(|devices| devices.retain(|known| !is_same(known, path)));
+        self.record_all_on_two()?;
         self.resized(number, before_bytes, began)
     }
 
