@@ -63,7 +63,7 @@ impl Traffic {
         self.late_ns += other.late_ns;
     }
 
-    /// How late a command was answered, on average, in nanoseconds of guest time.
+    /// Time by which a command was answered late, on average, in nanoseconds of guest time.
     #[must_use]
     pub fn mean_late_ns(&self) -> f64 {
         let commands = self.reads + self.writes + self.flushes + self.discards;

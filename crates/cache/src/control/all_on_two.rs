@@ -3,7 +3,7 @@
 
 use forebay_engine::SuperblockError;
 
-use super::{Books, Change, Happened, Refusal, Step, left, refusal};
+use super::{Books, Change, Happened, Refusal, Step, left, not_recorded, refusal};
 use crate::instruction::Instruction;
 
 #[derive(Debug)]
@@ -59,10 +59,7 @@ impl AllOnTwo {
                 self.at = At::Undoing(error);
                 Step::Record(Change::Again)
             }
-            (At::Undoing(error), happened) => Step::Ended(Err(match happened {
-                Happened::Recorded(Ok(())) => Refusal::NotRecorded(error.clone()),
-                _ => Refusal::Uncertain(error.clone()),
-            })),
+            (At::Undoing(error), happened) => Step::Ended(Err(not_recorded(error, &happened))),
             _ => Step::Ended(Ok(())),
         }
     }

@@ -2,7 +2,7 @@
 
 use forebay_engine::{SuperblockError, VolumeSlot};
 
-use super::{Books, Change, Happened, Refusal, Step, left};
+use super::{Books, Change, Happened, Refusal, Step, left, not_recorded};
 use crate::instruction::Instruction;
 
 #[derive(Debug)]
@@ -49,10 +49,7 @@ impl Forget {
                 Step::Record(Change::Again)
             }
             (At::Undoing(error), happened) => {
-                let why = match happened {
-                    Happened::Recorded(Ok(())) => Refusal::NotRecorded(error.clone()),
-                    _ => Refusal::Uncertain(error.clone()),
-                };
+                let why = not_recorded(error, &happened);
                 books.volume(self.volume).leaves = false;
                 Step::Ended(Err(why))
             }

@@ -574,6 +574,14 @@ fn backlog(answers: &[Answer]) -> Option<Backlog> {
     Some(all)
 }
 
+/// Why a change was not made, once what was on record has been written anew, or could not be either.
+fn not_recorded(error: &SuperblockError, again: &Happened) -> Refusal {
+    match again {
+        Happened::Recorded(Ok(())) => Refusal::NotRecorded(error.clone()),
+        _ => Refusal::Uncertain(error.clone()),
+    }
+}
+
 fn refusal(answers: &[Answer]) -> Option<Refusal> {
     let refused = |answer: &Answer| match answer {
         Answer::Refused(why) => Some(Refusal::Refused(why)),

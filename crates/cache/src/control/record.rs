@@ -3,7 +3,7 @@
 
 use forebay_engine::{Mode, SuperblockError, VolumeRecord, VolumeSlot, VolumeState};
 
-use super::{Books, Change, Happened, NewVolume, Refusal, Step};
+use super::{Books, Change, Happened, NewVolume, Refusal, Step, not_recorded};
 use crate::instruction::Instruction;
 
 #[derive(Debug)]
@@ -105,12 +105,8 @@ impl Recorded {
                 self.at = At::Undoing(error);
                 Step::Record(Change::Again)
             }
-            (At::Undoing(error), Happened::Recorded(Ok(()))) => {
-                let why = Refusal::NotRecorded(error.clone());
-                self.ended(books, Err(why))
-            }
-            (At::Undoing(error), _) => {
-                let why = Refusal::Uncertain(error.clone());
+            (At::Undoing(error), happened) => {
+                let why = not_recorded(error, &happened);
                 self.ended(books, Err(why))
             }
             _ => self.ended(books, Ok(())),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_engine::SuperblockError;
 
-use super::{Books, Change, Happened, Progress, Refusal, Step, left, refusal};
+use super::{Books, Change, Happened, Progress, Refusal, Step, left, not_recorded, refusal};
 use crate::instruction::{Answer, Instruction};
 
 fn claim(books: &mut Books) -> Result<(), Refusal> {
@@ -130,16 +130,10 @@ impl Grow {
                 self.at = Growing::Undoing(error);
                 Step::Record(Change::Again)
             }
-            (Growing::Undoing(error), Happened::Recorded(result)) => {
-                let error = error.clone();
+            (Growing::Undoing(error), happened) => {
                 // Space that may be on record and is not used fits both.
-                ended(
-                    books,
-                    Err(match result {
-                        Ok(()) => Refusal::NotRecorded(error),
-                        Err(_) => Refusal::Uncertain(error),
-                    }),
-                )
+                let why = not_recorded(error, &happened);
+                ended(books, Err(why))
             }
             (Growing::Adding, _) => {
                 self.at = Growing::Using;
@@ -224,10 +218,7 @@ impl Shrink {
                 Step::Record(Change::Again)
             }
             (Shrinking::Unwarned(error), happened) => {
-                let why = match happened {
-                    Happened::Recorded(Ok(())) => Refusal::NotRecorded(error.clone()),
-                    _ => Refusal::Uncertain(error.clone()),
-                };
+                let why = not_recorded(error, &happened);
                 ended(books, Err(why))
             }
             (Shrinking::Begun | Shrinking::Warning, _) => {

@@ -46,12 +46,11 @@ pub(crate) fn run(args: &RepairArgs) -> Result<()> {
     let Present {
         storage,
         superblock,
-        may_lack,
         ..
     } = attach::open_present(&args.cache, None, &surroundings, Decision::DataIsLost)?;
     let accepted = Accepted {
         damage: true,
-        lack: may_lack && misses_some,
+        lack: misses_some,
     };
     let attached = attach::attach(storage, &superblock, accepted, &Settings::default(), None)?;
     let recovery = Recovery::of(&attached.report);

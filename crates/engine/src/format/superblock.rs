@@ -662,9 +662,8 @@ impl Superblock {
     /// Dirty data may be on one of these devices alone, once this superblock is written. A count that
     /// began before says nothing any more.
     pub fn leave_two(&mut self, stay: impl Fn(&CacheDevice) -> bool) {
-        let stay = |on: &&mut CacheDevice| stay(on);
-        for on in self.devices.iter_mut().filter(stay) {
-            on.dispensable = false;
+        for on in &mut self.devices {
+            on.dispensable &= !stay(on);
         }
         self.membership += 1;
     }

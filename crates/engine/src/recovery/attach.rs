@@ -236,15 +236,14 @@ fn attach_to(
         // What only the missing devices have of the log, no other device need know of.
         return Err(AttachError::Alone(missing));
     }
-    let leaves_some_behind = !missing.is_empty() || clean_left.is_some();
     // I12: writes of an earlier life are durable or gone before anything is decided.
     device.flush()?;
     superblock.epoch += 1;
     if superblock.epoch >= EPOCH_END {
         return Err(AttachError::Epochs);
     }
-    for number in missing {
-        superblock.lose_device(number, &all_before(&superblock, superblock.epoch));
+    for number in &missing {
+        superblock.lose_device(*number, &all_before(&superblock, superblock.epoch));
     }
     if clean_left.is_some() {
         superblock.leave_clean_behind(&all_before(&superblock, superblock.epoch));
@@ -254,16 +253,17 @@ fn attach_to(
         write: true,
         promise: None,
     };
-    if leaves_some_behind {
+    if !missing.is_empty() || clean_left.is_some() {
         // Once a device is out it is never believed again. Where dirty data is on it alone it has to
         // come back, and an attach that is refused for that must not have put it out (I28).
-        foresee_all(
-            device,
+        each_shard(
             &superblock,
             surviving,
             options.boot_id,
-            recover_options,
-            promises,
+            |shard, replayed, _| {
+                let options = recover_options.of_shard(shard, promises);
+                recovery::foresee(device, &superblock, shard, replayed, options)
+            },
         )?;
     }
     superblock.write(device)?;
@@ -374,24 +374,22 @@ fn inspect_as(
     })
 }
 
-/// Sees whether all shards can be recovered, before the superblock is durable that says how.
-fn foresee_all(
-    device: &mut dyn Storage,
+/// Does something for each shard, with the records that its crash journal holds, and whether there is
+/// one, as [`replay`] says.
+fn each_shard<T>(
     superblock: &Superblock,
     surviving: &[Surviving<'_>],
     boot_id: [u8; 16],
-    options: RecoverOptions,
-    promises: &[Promise],
-) -> Result<(), AttachError> {
-    for shard in 0..superblock.geometry.shards {
+    mut of: impl FnMut(u16, Vec<ReplayedRecord>, bool) -> Result<T, RecoveryError>,
+) -> Result<Vec<T>, AttachError> {
+    let shards = 0..superblock.geometry.shards;
+    let done = shards.map(|shard| {
         let left = surviving.get(usize::from(shard));
         let journal = left.and_then(|left| left.journal);
-        let (replayed, _) = replay(superblock, shard, journal, boot_id);
-        let options = options.of_shard(shard, promises);
-        recovery::foresee(device, superblock, shard, replayed, options)
-            .map_err(|source| AttachError::Shard { shard, source })?;
-    }
-    Ok(())
+        let (replayed, daemon_crash) = replay(superblock, shard, journal, boot_id);
+        of(shard, replayed, daemon_crash).map_err(|source| AttachError::Shard { shard, source })
+    });
+    done.collect()
 }
 
 fn recover_all(
@@ -402,24 +400,26 @@ fn recover_all(
     options: RecoverOptions,
     promises: &[Promise],
 ) -> Result<(Vec<Recovered>, RecoveryReport), AttachError> {
-    let mut shards = Vec::new();
-    let mut report = RecoveryReport::default();
-    for shard in 0..superblock.geometry.shards {
-        let left = surviving.get(usize::from(shard));
-        let journal = left.and_then(|left| left.journal);
-        let (replayed, daemon_crash) = replay(superblock, shard, journal, boot_id);
-        let options = options.of_shard(shard, promises);
-        let mut recovered =
-            recovery::recover(device, superblock, shard, replayed, daemon_crash, options)
-                .map_err(|source| AttachError::Shard { shard, source })?;
-        if let Some(buffer) = left.and_then(|left| left.buffer.as_deref()) {
-            let owner = owner_of(superblock, shard, boot_id);
+    let mut shards = each_shard(
+        superblock,
+        surviving,
+        boot_id,
+        |shard, replayed, crashed| {
+            let options = options.of_shard(shard, promises);
+            recovery::recover(device, superblock, shard, replayed, crashed, options)
+        },
+    )?;
+    for (recovered, left) in shards.iter_mut().zip(surviving) {
+        if let Some(buffer) = left.buffer.as_deref() {
+            let owner = owner_of(superblock, recovered.log.shard, boot_id);
             recovered.report.buffered_blocks =
                 buffer::shared::blocks_held(buffer, owner, undecided(superblock));
         }
-        report.shards.push(recovered.report.clone());
-        shards.push(recovered);
     }
+    let report = RecoveryReport {
+        shards: shards.iter().map(|shard| shard.report.clone()).collect(),
+        ..RecoveryReport::default()
+    };
     Ok((shards, report))
 }
 

@@ -290,15 +290,9 @@ impl World<'_> {
 
     /// Whether the device that fails may have dirty data alone, as the others have it on record.
     fn needs_what_fails(&self) -> bool {
-        let Some(failing) = self.plan.config.failing_device.filter(|_| self.is_strict()) else {
-            return false;
-        };
-        let there = self.cache.numbers.iter().copied();
-        let is_alone = |superblock: Superblock| {
-            let mut devices = superblock.devices_in_use();
-            devices.any(|on| on.number == failing && !on.dispensable)
-        };
-        (self.newest_superblock_on(there.filter(|number| *number != failing))).is_some_and(is_alone)
+        let failing = self.plan.config.failing_device;
+        let there = failing.filter(|failing| self.cache.numbers.contains(failing));
+        self.is_strict() && there.is_some_and(|failing| self.may_be_alone_on(&[failing]))
     }
 
     /// A cache that keeps two copies has forgotten its clean blocks: some were damaged.

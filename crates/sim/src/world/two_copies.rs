@@ -122,10 +122,9 @@ impl World<'_> {
         }
         let superblock = self.superblock();
         let wants_it = superblock.keeps_two() && !superblock.is_all_on_two();
-        let is_sound = |engine: &Engine| engine.failure().is_none() && !engine.is_alone_somewhere();
         if !wants_it
             || self.commands_run_of(|what| matches!(what, Command::AllOnTwo))
-            || !self.engines().all(is_sound)
+            || !self.has_two_of_all()
         {
             return Ok(());
         }
@@ -134,10 +133,17 @@ impl World<'_> {
         self.command(Command::AllOnTwo, cut).map(drop)
     }
 
+    /// Whether each shard is sound, and has all dirty data on two devices.
+    pub(super) fn has_two_of_all(&self) -> bool {
+        let mut engines = self.engines();
+        engines.all(|engine| engine.failure().is_none() && !engine.is_alone_somewhere())
+    }
+
     /// Whether a start may be refused because a device is missing: dirty data may be on it alone, as
     /// far as is on record on the others.
     pub(super) fn may_be_alone_on(&self, missing: &[u8]) -> bool {
         let there = self.cache.numbers.iter().copied();
+        let there = there.filter(|number| !missing.contains(number));
         let Some(superblock) = self.newest_superblock_on(there) else {
             return true;
         };

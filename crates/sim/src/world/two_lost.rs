@@ -138,11 +138,7 @@ impl World<'_> {
         if !self.two_lost || !self.cache.gone.is_empty() || self.abandoned.is_some() {
             return;
         }
-        let is_sound = |engine: &Engine| {
-            let mut devices = self.served_devices.iter();
-            engine.failure().is_none() && !devices.any(|number| engine.is_alone_on(*number))
-        };
-        let is_whole = self.is_whole() && self.engines().all(is_sound);
+        let is_whole = self.is_whole() && self.has_two_of_all();
         if is_whole && self.superblock().is_all_on_two() {
             self.two_lost = false;
             self.counts().add("two cache devices back", 1);
