@@ -110,11 +110,17 @@ pub enum AttachError {
     #[error("the cache device failed: {0}")]
     Device(#[from] DeviceError),
     /// Devices with these numbers are missing, and dirty data may be on them alone (I28).
-    #[error("cache devices are missing that dirty data may be on alone: {0:?}")]
+    #[error("cache devices are missing that dirty data may be on alone: {}", in_words(.0))]
     Alone(Vec<u8>),
     /// Attached two billion times.
     #[error("the cache has used up its epochs: drain it and create it anew")]
     Epochs,
+}
+
+/// Numbers of devices, as a message lists them: `1, 2`.
+fn in_words(numbers: &[u8]) -> String {
+    let words: Vec<String> = numbers.iter().map(u8::to_string).collect();
+    words.join(", ")
 }
 
 /// Makes a new cache on a device whose contents may be lost. Old segments are made unreadable
