@@ -127,6 +127,12 @@ impl Locks {
     /// Ends the ownership of a block, if `owner` still has it. Returns the job that waited longest;
     /// it must try again.
     pub(crate) fn unlock(&mut self, key: BlockKey, owner: Owner) -> Option<JobId> {
+        self.unlock_here(key, owner)
+    }
+
+    /// [`Locks::unlock`] for a path where the owner is known as it is compiled.
+    #[inline(always)]
+    pub(crate) fn unlock_here(&mut self, key: BlockKey, owner: Owner) -> Option<JobId> {
         if !self.owners.remove(key, owner) {
             return None;
         }
