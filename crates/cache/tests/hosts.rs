@@ -149,3 +149,29 @@ fn the_control_plane_learns_of_failures_since_it_wrote() {
     let ended_flush = hosts[0].next_control_flush().expect("it ended");
     assert!(ended_flush.failures > before, "{ended_flush:?}");
 }
+
+/// A flush of a device that the cache goes on without is no failure to clients. A command that wrote
+/// to it before must not believe a later flush of it all the same.
+#[test]
+fn the_control_plane_learns_of_a_failure_that_is_forgiven() {
+    const LOST: Device = Device::Cache(1);
+    let shared = Arc::new(Shared::default());
+    let geometry = Geometry::for_device(1 << 30, 4096, Some(1), 1).expect("a geometry");
+    let mut host: Host<u32> = Host::new((0, 1), vec![0], geometry, shared);
+    host.add_shard(0, Shard::Plain(Box::<Plain>::default()));
+    host.keep_two(0);
+    for number in [0, 1] {
+        host.add_cache_device(number);
+    }
+    let before = host.failures_of(LOST);
+    for result in [Err(DeviceError::Io), Ok(())] {
+        assert!(host.flush_for_control(LOST));
+        assert!(matches!(host.next_order(), Some(Order::Flush(LOST))));
+        host.flushed(NOW, LOST, result, &mut NoMemory);
+        let flush = host.next_control_flush().expect("it ended");
+        assert_eq!(flush.result, Ok(()), "the cache goes on");
+        assert_eq!(flush.covers(before), Err(DeviceError::Io));
+    }
+    assert!(host.has_lost(1));
+    assert_eq!(host.failures_of(Device::Cache(0)), 0);
+}

@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 84] = [
+const FOUND: [(u64, &str); 87] = [
     (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
@@ -300,6 +300,21 @@ const FOUND: [(u64, &str); 84] = [
     (
         24_017_584,
         "a start that could not read a device, which had dirty data alone, put it out and was refused (I28)",
+    ),
+    (
+        25_014_714,
+        "a command believed its flush of a device whose flush before had failed and was forgiven, \
+         and wrote over the only whole half there (I24)",
+    ),
+    (
+        25_041_977,
+        "nobody brought the device that a start asked for, when the record that it is out could not \
+         be read",
+    ),
+    (
+        25_053_204,
+        "entries after the loss of a device were in a segment of main from before, which does not \
+         count (I28)",
     ),
     (
         30_060_763,
