@@ -178,7 +178,7 @@ impl<T> Host<T> {
     /// cover.
     #[must_use]
     pub fn failures_of(&self, device: Device) -> u64 {
-        self.shared.failures(device)
+        self.shared.failures(device) + self.shared.forgiven(device)
     }
 
     /// The end of a flush for the control plane.
@@ -225,11 +225,16 @@ impl<T> Host<T> {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
+        let itself = result;
         let result = match device {
             Device::Cache(number) => self.unless_lost(now, number, result, memory),
             Device::Origin(_) => result,
         };
         let failed = result.is_err();
+        if itself.is_err() && !failed {
+            // A command may have written to the device that is lost (I24).
+            self.shared.forgive(device);
+        }
         let Left {
             failures,
             served,
@@ -348,7 +353,8 @@ impl<T> Host<T> {
         memory: &mut dyn Memory,
     ) {
         let FlushFor::Shard { shard, op, group } = wanted else {
-            let failures = self.flushes.device(device).told;
+            let told = self.flushes.device(device).told;
+            let failures = told + self.shared.forgiven(device);
             return self.flushes.for_control.push_back(ControlFlush {
                 device,
                 result,

@@ -20,6 +20,8 @@ pub(crate) struct Gate {
     /// Whom the flush in flight serves besides its holder.
     served: Vec<u16>,
     failures: u64,
+    /// Flushes that failed and were nobody's failure: the cache goes on without the device.
+    forgiven: u64,
 }
 
 /// Consequences of the end of a flush.
@@ -73,6 +75,15 @@ impl Gate {
 
     pub(crate) fn failures(&self) -> u64 {
         self.failures
+    }
+
+    /// Counts a failure that only commands hear of.
+    pub(crate) fn forgive(&mut self) {
+        self.forgiven += 1;
+    }
+
+    pub(crate) fn forgiven(&self) -> u64 {
+        self.forgiven
     }
 }
 

@@ -71,6 +71,16 @@ impl Shared {
         self.gates().get(&device).map_or(0, Gate::failures)
     }
 
+    /// See `Gate::forgive`.
+    pub(crate) fn forgive(&self, device: Device) {
+        self.gates().entry(device).or_default().forgive();
+    }
+
+    /// The number of failures that only commands hear of.
+    pub(crate) fn forgiven(&self, device: Device) -> u64 {
+        self.gates().get(&device).map_or(0, Gate::forgiven)
+    }
+
     fn count(&self, device: Device) {
         if let Device::Origin(volume) = device {
             self.failed[usize::from(volume.0) % self.failed.len()].fetch_add(1, Ordering::SeqCst);

@@ -1,9 +1,9 @@
 //! A cache device is lost, and the shard goes on with the others (I28). Then dirty data is copied to
 //! two devices again, once there are two. In two steps, with the record between them:
 //!
-//! 1. *Leaving*: no segment is opened on the device any more, and what is open there is closed. The
-//!    number that the next entry gets goes on record: nothing of probation and main below it counts
-//!    after a crash.
+//! 1. *Leaving*: no segment is opened on the device any more, and what is open there is closed, as is
+//!    what is open in probation and main. The number that the next entry gets goes on record: no
+//!    segment of probation and main below it counts after a crash, so no later entry may be in one.
 //! 2. The record is durable on the other devices. Until then no end of a write or flush reaches the
 //!    shard (`forebay_cache`).
 //! 3. *Lost*: segments with a copy elsewhere are there from now on. Clean blocks that were on the
@@ -39,7 +39,7 @@ impl Space {
         store.forget_evicted_on_lost_devices();
         for stream in Stream::ALL {
             if let Some(open) = store.log.streams[stream as usize].open
-                && store.log.is_partly_lost(open)
+                && (stream != Stream::Write || store.log.is_partly_lost(open))
                 && may_close
                 && !store.failed_cache()
             {

@@ -188,7 +188,10 @@ impl World<'_> {
                     }
                     self.counts().add("starts that needed a missing device", 1);
                     misses_one = false;
-                    self.cache.numbers = self.devices_in_use();
+                    // Of a record that a power cut interrupted, what says that it is out may be
+                    // what cannot be read.
+                    self.cache.numbers.extend(missing);
+                    self.cache.numbers.sort_unstable();
                 }
                 Err(AttachError::Shard { source, .. }) if misses_one => {
                     self.tell(|_| format!("attach says: {source}"));
