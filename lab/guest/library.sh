@@ -25,6 +25,7 @@ device_named() {
 }
 HDD=$(device_named hdd)
 SSD=$(device_named ssd)
+SSD2=$(grep -lx ssd2 /sys/block/vd*/serial 2> /dev/null | cut -d / -f 4)
 for path in /sys/block/vd*; do
     case $(cat $path/serial) in
     ssd*) echo 0 > $path/queue/rotational; echo none > $path/queue/scheduler ;;
@@ -81,14 +82,15 @@ stop_sampling() {
 
 # Two disks in memory, for guests that count instructions. A place of such a disk is allocated when it is first written,
 # which is not to be counted.
+# disks_in_memory DISK...
 disks_in_memory() {
     rmmod brd
-    insmod /modules/brd.ko rd_nr=2 rd_size=$((768 * 1024)) || give_up "no disks in memory"
-    for disk in ram0 ram1; do
+    insmod /modules/brd.ko rd_nr=3 rd_size=$((672 * 1024)) || give_up "no disks in memory"
+    for disk in "$@"; do
         wipe $disk
     done
 }
-wipe() { dd if=/dev/zero of=/dev/$1 bs=1M count=768 conv=fsync 2> /dev/null; }
+wipe() { dd if=/dev/zero of=/dev/$1 bs=1M count=672 conv=fsync 2> /dev/null; }
 
 # count NAME KIB DEPTH OFFSET_MIB SIZE_MIB REQUESTS WARM ARGUMENTS...
 count() {

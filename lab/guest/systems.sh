@@ -1,13 +1,14 @@
 # One cache over $HDD and $SSD, as SYSTEM names it: `start` makes it (or with MODE, in that mode),
 # `resume` finds it again after a power cut. Both leave the device to use in $TARGET.
-# use_devices DISK SSD: others than the lab's, such as arrays of them
+# use_devices DISK SSD [SSD]: others than the lab's, such as arrays of them
 use_devices() {
     HDD=$1
     SSD=$2
+    SSD2=$3
     HDD_SECTORS=$(cat /sys/block/$HDD/size)
     SSD_SECTORS=$(cat /sys/block/$SSD/size)
 }
-use_devices $HDD $SSD
+use_devices $HDD $SSD $SSD2
 
 # bcache prints sizes for people: 1.2G
 to_kib() {
@@ -71,7 +72,7 @@ dmcache_start() {
 
 # As one would have dirty data on two SSDs with it: both hold all of the cache.
 dmcache_md_start() {
-    mdadm --create /dev/md0 --run --metadata=1.2 --assume-clean --level=1 --raid-devices=2 /dev/$SSD /dev/$(device_named ssd2) > /tmp/said 2>&1 ||
+    mdadm --create /dev/md0 --run --metadata=1.2 --assume-clean --level=1 --raid-devices=2 /dev/$SSD /dev/$SSD2 > /tmp/said 2>&1 ||
         give_up "mdadm: $(tail -1 /tmp/said)"
     use_devices $HDD md0
     dmcache_start $1
@@ -149,8 +150,8 @@ start() {
     forebay-nbd-wt) forebay_nbd --create --mode writethrough ;;
     forebay-ublk|forebay-ublk-memory) forebay_ublk --create --mode ${MODE:-writeback} ;;
     forebay-ublk-wt) forebay_ublk --create --mode writethrough ;;
-    forebay-ublk-two) forebay_ublk --create --mode writeback --cache /dev/$(device_named ssd2) ;;
-    forebay-ublk-copies) forebay_ublk --create --mode writeback --cache /dev/$(device_named ssd2) --copies 2 ;;
+    forebay-ublk-two) forebay_ublk --create --mode writeback --cache /dev/$SSD2 ;;
+    forebay-ublk-copies) forebay_ublk --create --mode writeback --cache /dev/$SSD2 --copies 2 ;;
     *) give_up "no system is called $SYSTEM" ;;
     esac
     say "started $SYSTEM $TARGET $(now)"

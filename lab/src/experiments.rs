@@ -180,7 +180,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "instructions",
         summary: "instructions of the whole guest for each request: hits, misses and what bypasses, disk and SSD in memory",
         script: include_str!("../guest/experiments/instructions.sh"),
-        systems: "hdd,bcache-all,dm-cache,dm-writecache,forebay-nbd,forebay-ublk",
+        systems: "hdd,bcache-all,dm-cache,dm-writecache,forebay-nbd,forebay-ublk,forebay-ublk-copies",
         ssd_mib: 64,
         disks: (1, 64),
         counts_instructions: true,

@@ -1,7 +1,9 @@
 # Instructions of the whole guest for each request: this guest's clock moves by a nanosecond for each. The devices are
 # memory, so that nobody waits. What `hdd` takes is the client's and the block layer's share.
-disks_in_memory
-use_devices ram0 ram1
+second=
+[ $SYSTEM = forebay-ublk-copies ] && second=ram2
+disks_in_memory ram0 ram1 $second
+use_devices ram0 ram1 $second
 start
 
 # Whatever the caches let in only when it comes again.

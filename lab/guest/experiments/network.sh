@@ -1,6 +1,6 @@
 # Instructions of the whole guest for each 4 KiB over one NBD server, the server's own among them: through the kernel's
 # client alone, through Forebay over that, and through Forebay with a client of its own. The server's disk is memory.
-disks_in_memory
+disks_in_memory ram0 ram1
 nbdkit -f -t 16 -U /run/server.sock file file=/dev/ram0 > /tmp/nbdkit 2>&1 &
 wait_for /run/server.sock /tmp/nbdkit
 
