@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 87] = [
+const FOUND: [(u64, &str); 88] = [
     (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
@@ -315,6 +315,11 @@ const FOUND: [(u64, &str); 87] = [
         25_053_204,
         "entries after the loss of a device were in a segment of main from before, which does not \
          count (I28)",
+    ),
+    (
+        25_116_593,
+        "a power cut left the verdict on a segment in its second place, and its blocks in the first \
+         alone (I28)",
     ),
     (
         30_060_763,

@@ -118,7 +118,8 @@ pub(super) fn find(
 }
 
 /// Has a second copy of each segment that a power cut left on one device: nothing that it lost there
-/// was known durable, but from now on it is. The verdicts that follow go to both.
+/// was known durable, but from now on it is. The verdicts that follow go to both, and name blocks of
+/// both: after a power cut the second may be all that has the verdict.
 pub(super) fn copy_single(
     device: &mut dyn Storage,
     found: &Found,
@@ -128,6 +129,7 @@ pub(super) fn copy_single(
     if !log.keeps_two() {
         return Ok(());
     }
+    let mut copied = false;
     for segment in &found.segments {
         let id = segment.id;
         let known_durable = found.durable[Stream::Write as usize].generation;
@@ -147,6 +149,10 @@ pub(super) fn copy_single(
         device.read(log.map.place_address(home), &mut image)?;
         device.write(log.map.place_address(second), &image)?;
         log.lend_from(id, home, second);
+        copied = true;
+    }
+    if copied {
+        device.flush()?;
     }
     Ok(())
 }
