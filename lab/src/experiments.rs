@@ -145,6 +145,15 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..USUAL
     },
     Experiment {
+        name: "copies",
+        summary: "hits of 4 KiB and writes of 128 KiB with dirty data on one SSD and on two: for a large dilation",
+        script: include_str!("../guest/experiments/copies.sh"),
+        systems: "forebay-ublk,forebay-ublk-copies",
+        ssds: 2,
+        seconds_per_job: 0.4,
+        ..USUAL
+    },
+    Experiment {
         name: "raid",
         summary: "random reads and writes of 64 KiB to 4 MiB on one disk and on RAID0 and RAID10 of four, with one SSD and four",
         script: include_str!("../guest/experiments/raid.sh"),
