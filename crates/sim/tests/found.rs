@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 88] = [
+const FOUND: [(u64, &str); 89] = [
     (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
@@ -320,6 +320,11 @@ const FOUND: [(u64, &str); 88] = [
         25_116_593,
         "a power cut left the verdict on a segment in its second place, and its blocks in the first \
          alone (I28)",
+    ),
+    (
+        25_141_543,
+        "a start looked for a segment on a device that is out, since what once had lent it its place \
+         still named it (I28)",
     ),
     (
         30_060_763,

@@ -81,8 +81,8 @@ pub(super) fn find(
     let alive: BTreeSet<SegmentId> = away.map(|(_, occupant)| occupant.segment).collect();
     let in_own_place = |id: SegmentId| look.is_there(id) && !occupants.contains_key(&id);
     let mut somewhere: BTreeSet<SegmentId> = all().filter(|id| in_own_place(*id)).collect();
-    somewhere.extend(occupants.values().map(|occupant| occupant.segment));
     occupants.retain(|place, occupant| *place == occupant.segment || !alive.contains(place));
+    somewhere.extend(occupants.values().map(|occupant| occupant.segment));
     let mut by_segment: HashMap<SegmentId, Vec<(SegmentId, Occupant)>> = HashMap::new();
     for (place, occupant) in occupants {
         let places = by_segment.entry(occupant.segment).or_default();
