@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 89] = [
+const FOUND: [(u64, &str); 90] = [
     (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
@@ -325,6 +325,10 @@ const FOUND: [(u64, &str); 89] = [
         25_141_543,
         "a start looked for a segment on a device that is out, since what once had lent it its place \
          still named it (I28)",
+    ),
+    (
+        25_173_905,
+        "the oracle believed a refusal of a start whose machine died while it read the record",
     ),
     (
         30_060_763,

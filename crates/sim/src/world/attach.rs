@@ -179,7 +179,8 @@ impl World<'_> {
                 self.forget_touched();
             }
             match result {
-                Err(AttachError::Alone(missing)) => {
+                // A machine that dies meanwhile reads less of the record than there is.
+                Err(AttachError::Alone(missing)) if !was_cut => {
                     self.tell(|_| format!("attach says: alone on {missing:?}"));
                     if !self.may_be_alone_on(&missing) {
                         return Err(format!(
