@@ -11,7 +11,9 @@ use serde_json::Value;
 use support::faulty_devices::faulty_devices;
 use support::model::{Model, ORIGIN_BYTES, write_some};
 use support::nbd::Client;
-use support::{Daemon, MIB, Scratch, forebay, forebay_ok, forebay_says, send_signal, text, until};
+use support::{
+    Daemon, MIB, Scratch, forebay, forebay_ok, forebay_says, send_signal, smartctl, text, until,
+};
 
 const CACHE_BYTES: u64 = 64 * MIB;
 /// Dirty data stays dirty, so that the loss of a device would cost some.
@@ -618,4 +620,65 @@ fn files_of_a_cache_that_cannot_be_made_go_again() {
         &scratch,
         &["create", "one", "three", "--size", "64M", "--copies", "2"],
     );
+}
+
+/// What the hook was called with, a line for each call.
+fn called(scratch: &Scratch) -> Vec<String> {
+    let text = std::fs::read_to_string(scratch.path("called")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Waits until the hook has heard of an event so many times.
+fn until_called(scratch: &Scratch, event: &str, times: usize) {
+    until(event, || {
+        let calls = called(scratch);
+        calls.iter().filter(|call| *call == event).count() == times
+    });
+}
+
+/// A file that is read again has dirty data on two devices. The hook hears when that is so, when a
+/// device is lost, and when another has taken its place.
+#[test]
+fn a_reload_raises_the_copies_and_the_hook_hears_of_a_loss_and_its_end() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let script = format!("echo \"$1\" >> {}", world.scratch.text("called"));
+    let hook = smartctl::program(&world.scratch, "hook", &script);
+    let configure = |scratch: &Scratch, copies: u8| {
+        let nbd = scratch.text("nbd");
+        let file = format!(
+            "[cache]\ndevice = [\"devices/one\", \"devices/two\"]\ncreate = true\ncopies = {copies}\n\
+             [nbd]\nlisten = [\"unix:{nbd}\"]\n[http]\nlisten = \"off\"\n[daemon]\nhook = \"{hook}\"\n\
+             [settings]\nage = 3600\ndirty-low = 60\n\
+             [[volume]]\norigin = \"devices/origin\"\nmode = \"writeback\"\n"
+        );
+        std::fs::write(scratch.path("f.toml"), file).unwrap();
+    };
+    configure(&world.scratch, 1);
+    let daemon = Daemon::start(&world.scratch, &["--config", "f.toml"]);
+    assert_eq!(copies(&daemon, &world.scratch), "1");
+    let mut client = world.client();
+    world.write(&mut client, 500);
+    world.settle(&mut client);
+
+    configure(&world.scratch, 2);
+    let said = daemon.command(&world.scratch, &["reload"]);
+    assert!(said.contains("copies"), "{said}");
+    assert_eq!(copies(&daemon, &world.scratch), "2");
+    until_called(&world.scratch, "copies-whole", 1);
+    until_on_two(&daemon, &world.scratch);
+
+    world.break_device("one", &[Operation::Write, Operation::Flush]);
+    world.write(&mut client, 300);
+    world.settle(&mut client);
+    until_called(&world.scratch, "device-lost", 1);
+    let paths = world.paths(&["one", "three"]);
+    daemon.command(&world.scratch, &["cache", "replace", &paths[0], &paths[1]]);
+    until_called(&world.scratch, "copies-whole", 2);
+    world.model.check(&mut client);
+    drop(client);
+    world.cut_power(daemon);
+    world.devices.device("two").lose();
+    one_device_has_all(&mut world, "three");
 }

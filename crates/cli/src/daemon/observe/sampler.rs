@@ -45,8 +45,10 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
     let daemon = Arc::clone(daemon);
     thread::start("forebay-history", move || {
         let mut before: Option<(Status, Times)> = None;
+        let mut exposure = Exposure::default();
         // It ends with the workers that it asks.
         loop {
+            exposure.hear_of_losses(&daemon);
             let Ok((status, times)) = report::measured(&daemon) else {
                 return;
             };
@@ -62,8 +64,8 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
             if daemon.heed_degraded(&status).is_err() || daemon.record_all_on_two().is_err() {
                 return;
             }
+            exposure.note_whole(&daemon, &status);
             if let Some((earlier, earlier_times)) = &before {
-                note_whole(&daemon, earlier, &status);
                 let counters = Lately::whole(&status);
                 let sample = sample((earlier, earlier_times), (&status, &times));
                 daemon.history.push(sample, counters);
@@ -75,14 +77,35 @@ pub(in crate::daemon) fn start(daemon: &Arc<Daemon>) -> Result<()> {
     Ok(())
 }
 
-/// All dirty data is on two devices, where some was not.
-fn note_whole(daemon: &Daemon, before: &Status, now: &Status) {
-    let copies = |status: &Status| status.cache.as_ref().map(CacheStatus::copies);
-    let was_exposed = matches!(copies(before), Some(Copies::Alone | Copies::Copying));
-    if was_exposed && copies(now) == Some(Copies::Two) {
-        let said = "all dirty data is on two devices: any one of them may die now";
-        tracing::info!("{said}");
-        daemon.events.note("copies-whole", said);
+/// Dirty data that is or may be on one device, since it was last on two.
+#[derive(Debug, Default)]
+struct Exposure {
+    some: bool,
+    /// The last event that was looked at.
+    seen: u64,
+}
+
+impl Exposure {
+    /// A device may be lost and replaced between two samples. To be called before a sample is taken:
+    /// that shows what has become of it since.
+    fn hear_of_losses(&mut self, daemon: &Daemon) {
+        for event in daemon.events.after(self.seen) {
+            self.some |= event.kind == "device-lost";
+            self.seen = event.number;
+        }
+    }
+
+    /// All dirty data is on two devices, where some was not.
+    fn note_whole(&mut self, daemon: &Daemon, now: &Status) {
+        match now.cache.as_ref().map(CacheStatus::copies) {
+            Some(Copies::One | Copies::Alone | Copies::Copying) => self.some = true,
+            Some(Copies::Two) if std::mem::take(&mut self.some) => {
+                let said = "all dirty data is on two devices: any one of them may die now";
+                tracing::info!("{said}");
+                daemon.events.note("copies-whole", said);
+            }
+            _ => {}
+        }
     }
 }
 
