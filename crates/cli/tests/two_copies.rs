@@ -622,7 +622,7 @@ fn files_of_a_cache_that_cannot_be_made_go_again() {
     );
 }
 
-/// What the hook was called with, a line for each call.
+/// Calls of the hook, a line for each.
 fn called(scratch: &Scratch) -> Vec<String> {
     let text = std::fs::read_to_string(scratch.path("called")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
