@@ -225,13 +225,13 @@ impl<T> Host<T> {
         result: Result<(), DeviceError>,
         memory: &mut dyn Memory,
     ) {
-        let itself = result;
+        let device_failed = result.is_err();
         let result = match device {
             Device::Cache(number) => self.unless_lost(now, number, result, memory),
             Device::Origin(_) => result,
         };
         let failed = result.is_err();
-        if itself.is_err() && !failed {
+        if device_failed && !failed {
             // A command may have written to the device that is lost (I24).
             self.shared.forgive(device);
         }
