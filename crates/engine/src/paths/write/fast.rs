@@ -9,7 +9,6 @@ use crate::buffer::MemoryBuffer;
 use crate::bypass::Direction;
 use crate::checksum::crc32c;
 use crate::format::{BlockKey, Slot, Stream, entry::MAX_COUNT};
-use crate::ids::JobId;
 use crate::interface::{
     Ack, Device, DeviceError, Memory, Nanos, Operation, Request, RequestKind, one_buf,
 };
@@ -123,21 +122,11 @@ impl Engine {
     /// Gives these blocks back. Jobs that wait for them go on.
     #[inline(always)]
     fn disown(&mut self, key: BlockKey, count: u16) {
-        if count == 1 {
-            let next = self.store.locks.unlock_here(key, Owner::FastWrite);
-            return self.goes_on(next);
-        }
         for i in 0..u64::from(count) {
-            let next = self.store.locks.unlock_here(key.plus(i), Owner::FastWrite);
-            self.goes_on(next);
-        }
-    }
-
-    #[inline(always)]
-    fn goes_on(&mut self, next: Option<JobId>) {
-        if let Some(next) = next {
-            self.store.stir();
-            self.jobs.runnable.push_back(Turn::Job(next));
+            if let Some(next) = self.store.locks.unlock_here(key.plus(i), Owner::FastWrite) {
+                self.store.stir();
+                self.jobs.runnable.push_back(Turn::Job(next));
+            }
         }
     }
 
