@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Rig, Rng};
-use forebay_engine::{Commit, Memory, Mode, RequestKind, Settings};
+use common::{Fate, Rig, Rng};
+use forebay_engine::{Commit, Memory, Mode, RequestId, RequestKind, Settings};
 
 const BLOCK: u64 = 4096;
 
@@ -127,6 +127,33 @@ fn a_long_write_that_waits_for_room_is_not_overtaken() {
         answered.extend(acks.map(|ack| ack.id).filter(|id| waiting.contains(id)));
     }
     assert_eq!(answered, waiting);
+}
+
+fn start_write(rig: &mut Rig, at: u64, blocks: &[Vec<u8>]) -> RequestId {
+    let data = blocks.concat();
+    let buf = rig.ram.alloc(data.len()).unwrap();
+    rig.ram.bytes_mut(buf).copy_from_slice(&data);
+    let kind = RequestKind::Write { fua: false };
+    rig.start(kind, at * BLOCK, buf.len_bytes, buf)
+}
+
+#[test]
+fn a_write_that_waits_for_one_of_its_blocks_is_not_overtaken_in_the_others() {
+    let mut rig = rig();
+    rig.fate = |_| Fate::Held;
+    rig.write(5 * BLOCK, &block(1), false);
+    rig.turn();
+    let earlier = start_write(&mut rig, 5, &[block(2), block(2)]);
+    let later = start_write(&mut rig, 6, &[block(3)]);
+    // Another is logged meanwhile, and both look whether they may go on.
+    rig.fate = |_| Fate::Done;
+    rig.write(20 * BLOCK, &block(4), false);
+    while rig.turn() {}
+    assert!(rig.engine.next_ack().is_none(), "both wait for block 5");
+    rig.release();
+    rig.finish(earlier).unwrap();
+    rig.finish(later).unwrap();
+    assert_eq!(rig.read(5 * BLOCK, 8192), [block(2), block(3)].concat());
 }
 
 #[test]
