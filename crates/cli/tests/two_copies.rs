@@ -173,7 +173,7 @@ fn a_device_dies_under_load(operations: &[Operation]) {
         world.write(&mut client, 1);
         longest = longest.max(began.elapsed());
     }
-    client.flush();
+    world.settle(&mut client);
     until("the device to be out", || {
         daemon.log().contains("goes on without it")
     });
@@ -246,7 +246,7 @@ fn each_device_dies_and_is_replaced() {
     world.break_device("two", &[Operation::Write, Operation::Flush]);
     let mut client = world.client();
     world.write(&mut client, 300);
-    client.flush();
+    world.settle(&mut client);
     let paths = world.paths(&["one", "two", "three"]);
     let replace = ["cache", "replace", &paths[1], &paths[2], "--json"];
     let replaced = last(&daemon.command(&world.scratch, &replace));
@@ -257,7 +257,6 @@ fn each_device_dies_and_is_replaced() {
     world.write(&mut client, 300);
     world.break_device("one", &[Operation::Write, Operation::Flush]);
     world.write(&mut client, 300);
-    client.flush();
     world.settle(&mut client);
     world.model.check(&mut client);
     drop(client);

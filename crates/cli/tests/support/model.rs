@@ -17,6 +17,8 @@ const RUN: u64 = 16;
 pub(crate) struct Model {
     pub(crate) acknowledged: HashMap<u64, u64>,
     pub(crate) possible: HashMap<u64, Vec<u64>>,
+    /// Blocks and versions of the writes that are not answered yet, by their cookie.
+    in_flight: HashMap<u64, Vec<(u64, u64)>>,
 }
 
 impl Model {
@@ -56,16 +58,26 @@ impl Model {
         }
     }
 
-    /// Waits for the answers that `write_some` left open. The version of a block that was asked for
-    /// last is the one that stays, as no two writes of a block were in flight together.
+    /// Waits for the answers that `write_some` left open.
     pub(crate) fn finish(&mut self, client: &mut Client) {
         while client.waiting() > 0 {
-            assert_eq!(client.reply().unwrap().error, 0);
+            self.take_reply(client);
         }
-        for (block, versions) in std::mem::take(&mut self.possible) {
-            self.acknowledged
-                .extend(versions.last().map(|last| (block, *last)));
+    }
+
+    fn take_reply(&mut self, client: &mut Client) {
+        let reply = client.reply().unwrap();
+        assert_eq!(reply.error, 0);
+        for (block, version) in self.in_flight.remove(&reply.cookie).unwrap_or_default() {
+            self.acknowledged.insert(block, version);
+            self.possible.remove(&block);
         }
+    }
+
+    /// Two writes of a block at a time may end in any order.
+    fn is_in_flight(&self, block: u64) -> bool {
+        let mut blocks = self.in_flight.values().flatten();
+        blocks.any(|(other, _)| *other == block)
     }
 
     /// Checks, after a kill, and takes what was found for what stays: the versions that were not
@@ -92,8 +104,10 @@ pub(crate) fn write_some(
     version: &mut u64,
     replies: u64,
 ) {
-    let mut in_flight: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
-    let mut busy: Vec<u64> = Vec::new();
+    if client.waiting() == 0 {
+        // What another connection asked for is answered by its end.
+        model.in_flight.clear();
+    }
     for _ in 0..replies {
         while client.waiting() < 16 {
             if random.below(40) == 0 {
@@ -102,8 +116,7 @@ pub(crate) fn write_some(
             }
             let count = 1 + random.below(8) * random.below(2);
             let first = random.below(ORIGIN_BYTES / BLOCK - count);
-            // Two writes of a block at a time may end in any order.
-            if (first..first + count).any(|block| busy.contains(&block)) {
+            if (first..first + count).any(|block| model.is_in_flight(block)) {
                 continue;
             }
             let mut data = Vec::new();
@@ -113,17 +126,10 @@ pub(crate) fn write_some(
                 data.extend(contents(*version));
                 model.possible.entry(block).or_default().push(*version);
                 blocks.push((block, *version));
-                busy.push(block);
             }
             let cookie = client.begin_write(first * BLOCK, &data).unwrap();
-            in_flight.insert(cookie, blocks);
+            model.in_flight.insert(cookie, blocks);
         }
-        let reply = client.reply().unwrap();
-        assert_eq!(reply.error, 0);
-        for (block, version) in in_flight.remove(&reply.cookie).unwrap_or_default() {
-            model.acknowledged.insert(block, version);
-            model.possible.remove(&block);
-            busy.retain(|other| *other != block);
-        }
+        model.take_reply(client);
     }
 }

@@ -366,7 +366,8 @@ impl Engine {
                 end,
                 ..
             } = parked;
-            if self.buffer.holds_unfinished(first, end) {
+            // In order of arrival: one that waits for another of its blocks is not overtaken in these.
+            if self.buffer.holds_unfinished(first, end) || self.buffer.is_awaited(first, end) {
                 self.buffer.parked.push(parked);
             } else if !self.buffer_or_wait(now, &request, first, end, memory) {
                 self.serve(now, request, memory);
