@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 90] = [
+const FOUND: [(u64, &str); 91] = [
     (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
@@ -329,6 +329,11 @@ const FOUND: [(u64, &str); 90] = [
     (
         25_173_905,
         "the oracle believed a refusal of a start whose machine died while it read the record",
+    ),
+    (
+        25_628_179,
+        "a start told of a device that failed, and not of the one that was missing without which it \
+         could not do without that (I28)",
     ),
     (
         30_060_763,

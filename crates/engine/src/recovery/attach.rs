@@ -109,8 +109,8 @@ pub enum AttachError {
     /// The device failed.
     #[error("the cache device failed: {0}")]
     Device(#[from] DeviceError),
-    /// Devices with these numbers are missing, and dirty data may be on them alone (I28).
-    #[error("cache devices are missing that dirty data may be on alone: {}", in_words(.0))]
+    /// Devices with these numbers are missing or fail, and dirty data may be on them alone (I28).
+    #[error("cache devices are missing or fail that dirty data may be on alone: {}", in_words(.0))]
     Alone(Vec<u8>),
     /// Attached two billion times.
     #[error("the cache has used up its epochs: drain it and create it anew")]
@@ -187,12 +187,20 @@ pub fn attach_promised(
             without = failing;
         } else if left.is_none() && is_damage(&error) {
             left = Some(error.clone());
+        } else if without.is_some_and(|failing| needs_others(&error, failing)) {
+            // Once they are there, the cache may go on without the one that fails.
+            return Err(error);
         } else {
             // The first error tells more, where there is no second copy.
             return Err(first.unwrap_or(error));
         }
         first.get_or_insert(error);
     }
+}
+
+/// Whether devices are missing beside the one that fails.
+fn needs_others(error: &AttachError, failing: u8) -> bool {
+    matches!(error, AttachError::Alone(missing) if missing.iter().any(|number| *number != failing))
 }
 
 fn is_damage(error: &AttachError) -> bool {

@@ -193,6 +193,7 @@ impl World<'_> {
                     // what cannot be read.
                     self.cache.numbers.extend(missing);
                     self.cache.numbers.sort_unstable();
+                    self.cache.numbers.dedup();
                 }
                 Err(AttachError::Shard { source, .. }) if misses_one => {
                     self.tell(|_| format!("attach says: {source}"));
