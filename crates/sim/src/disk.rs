@@ -37,6 +37,18 @@ impl PageState {
     }
 }
 
+/// The pages of a stretch of a disk, as they were at a moment.
+#[derive(Clone, Debug)]
+pub struct Pages(Vec<Content>);
+
+fn is_same(one: &Content, other: &Content) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Rc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
 /// Share of volatile data that a power cut keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
@@ -92,6 +104,31 @@ impl Disk {
             let content = bytes(self.pages[page].current());
             into[from..from + len].copy_from_slice(&content[within..within + len]);
         });
+    }
+
+    fn current(&self, part: &Range<u64>) -> impl Iterator<Item = &Content> {
+        let pages = part.start as usize / PAGE_BYTES..part.end as usize / PAGE_BYTES;
+        self.pages[pages].iter().map(PageState::current)
+    }
+
+    /// The pages of a stretch of whole pages, in bytes, as they were written last.
+    #[must_use]
+    pub fn pages(&self, part: &Range<u64>) -> Pages {
+        Pages(self.current(part).cloned().collect())
+    }
+
+    /// Whether nobody has written to that stretch since: the same contents written anew are others.
+    #[must_use]
+    pub fn still_has(&self, part: &Range<u64>, pages: &Pages) -> bool {
+        self.current(part)
+            .zip(&pages.0)
+            .all(|(now, then)| is_same(now, then))
+    }
+
+    /// The page at a place, as it was written last.
+    #[must_use]
+    pub fn page(&self, offset_bytes: u64) -> &[u8] {
+        bytes(self.pages[offset_bytes as usize / PAGE_BYTES].current())
     }
 
     /// Reads the durable contents, or those before the last write, as a stale read does.

@@ -19,6 +19,7 @@ mod resize;
 mod served;
 mod steps;
 mod stripes;
+mod superblocks;
 mod touched;
 mod two_copies;
 mod two_lost;
@@ -224,6 +225,7 @@ pub(crate) struct World<'a> {
     old: Option<old_device::OldDevice>,
     /// Blocks that faults touched.
     touched: touched::Touched,
+    superblocks: superblocks::Superblocks,
     /// Buffers of engines that have nothing to do.
     held_at_rest: u64,
     /// A device lied where only a checksum of what is gone could tell.
@@ -332,6 +334,7 @@ impl<'a> World<'a> {
             losses_due: Vec::new(),
             old: None,
             touched: touched::Touched::default(),
+            superblocks: superblocks::Superblocks::default(),
             held_at_rest: 0,
             lied: false,
             settled_faults: None,

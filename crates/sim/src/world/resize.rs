@@ -1,11 +1,9 @@
 //! Extents come and go while clients write and machines die.
 
 use forebay_cache::control::Command;
-use forebay_engine::format::extents::place_of;
-use forebay_engine::{DATA_OFFSET_BYTES, DeviceError, Storage, Superblock};
+use forebay_engine::DATA_OFFSET_BYTES;
 
 use super::{Check, World};
-use crate::disk::Disk;
 
 impl World<'_> {
     pub(super) fn may_resize(&self) -> bool {
@@ -72,56 +70,5 @@ impl World<'_> {
         self.newest_superblock().map_or(vec![0], |superblock| {
             superblock.devices.iter().map(|on| on.number).collect()
         })
-    }
-
-    /// The newest superblock on any device.
-    pub(super) fn newest_superblock(&self) -> Option<Superblock> {
-        self.newest_superblock_on(0..self.cache.device_count())
-    }
-
-    /// The newest superblock that these devices have.
-    pub(super) fn newest_superblock_on(
-        &self,
-        numbers: impl Iterator<Item = u8>,
-    ) -> Option<Superblock> {
-        numbers
-            .filter_map(|number| {
-                let start = self.cache.place(u64::from(number) << 56);
-                let mut view = View(&self.cache.disk, start, self.cache.span_bytes());
-                Superblock::of_device(&mut view, 0).ok()
-            })
-            .map(|(superblock, _)| superblock)
-            .max_by_key(|superblock| (superblock.membership, superblock.epoch, superblock.sequence))
-    }
-}
-
-/// A device of several on a disk, whatever its number.
-struct View<'a>(&'a Disk, u64, u64);
-
-impl Storage for View<'_> {
-    fn size_bytes(&self) -> u64 {
-        self.2
-    }
-
-    fn device_numbers(&self) -> Vec<u8> {
-        vec![0]
-    }
-
-    fn size_of(&self, _number: u8) -> u64 {
-        self.2
-    }
-
-    fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        let (_, offset_bytes) = place_of(offset_bytes);
-        self.0.read(self.1 + offset_bytes, into);
-        Ok(())
-    }
-
-    fn write(&mut self, _offset_bytes: u64, _from: &[u8]) -> Result<(), DeviceError> {
-        Err(DeviceError::Unsupported)
-    }
-
-    fn flush(&mut self) -> Result<(), DeviceError> {
-        Err(DeviceError::Unsupported)
     }
 }

@@ -209,7 +209,12 @@ impl World<'_> {
         let end = (place + len_bytes).min(disk.size_bytes());
         let start = place - place % PAGE_BYTES as u64;
         for at in (start..end).step_by(PAGE_BYTES) {
-            self.add_blocks_of_page(&page_at(disk, at), &mut blocks);
+            match disk.page(at) {
+                page if is_metadata(page) => {
+                    self.add_blocks_of_page(&page_at(disk, at), &mut blocks);
+                }
+                page => self.add_blocks_of_page(page, &mut blocks),
+            }
         }
         blocks
     }
@@ -292,8 +297,10 @@ impl World<'_> {
             let Some(said) = Said::of(&contents[at..]) else {
                 continue;
             };
-            for place in (0..self.cache.disk.size_bytes()).step_by(PAGE_BYTES) {
-                let page = page_at(&self.cache.disk, place);
+            let disk = &self.cache.disk;
+            let places = (0..disk.size_bytes()).step_by(PAGE_BYTES);
+            for place in places.filter(|place| is_metadata(disk.page(*place))) {
+                let page = page_at(disk, place);
                 let is_dead = |other: Said| {
                     other.shard == said.shard
                         && other.generation < said.tails[other.stream as usize]
