@@ -10,7 +10,7 @@
 //! 3. The header at slot 20 is copied to the first place, and block 21 to the second.
 //! 4. Both are flushed. The scan reads segment 5 from either, and verdicts go to both.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::leads::read_leads;
 use super::{Found, RecoveryError};
@@ -83,7 +83,7 @@ pub(super) fn find(
     let mut somewhere: BTreeSet<SegmentId> = all().filter(|id| in_own_place(*id)).collect();
     occupants.retain(|place, occupant| *place == occupant.segment || !alive.contains(place));
     somewhere.extend(occupants.values().map(|occupant| occupant.segment));
-    let mut by_segment: HashMap<SegmentId, Vec<(SegmentId, Occupant)>> = HashMap::new();
+    let mut by_segment: BTreeMap<SegmentId, Vec<(SegmentId, Occupant)>> = BTreeMap::new();
     for (place, occupant) in occupants {
         let places = by_segment.entry(occupant.segment).or_default();
         places.push((place, occupant));
