@@ -5,32 +5,8 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt;
 
+use support::hook::{called, until_called, writing};
 use support::{Daemon, MIB, Scratch, forebay_ok, forebay_says, smartctl, until};
-
-/// Writes down how it was called.
-fn writing(scratch: &Scratch, name: &str, then: &str) -> String {
-    let script = format!(
-        "echo \"$1|$2|$FOREBAY_EVENT|$FOREBAY_PHASE|$FOREBAY_CACHE|$FOREBAY_VOLUME|$FOREBAY_TEXT\" >> {}\n{then}",
-        scratch.text(&format!("{name}-called"))
-    );
-    smartctl::program(scratch, name, &script)
-}
-
-fn called(scratch: &Scratch, name: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(scratch.path(&format!("{name}-called")));
-    text.unwrap_or_default()
-        .lines()
-        .map(str::to_owned)
-        .collect()
-}
-
-fn until_called(scratch: &Scratch, name: &str, with: &str) {
-    until(with, || {
-        called(scratch, name)
-            .iter()
-            .any(|call| call.starts_with(with))
-    });
-}
 
 fn write_file(scratch: &Scratch, hook: &str) {
     let file = format!(

@@ -9,11 +9,10 @@ use forebay_faulty::{Fault, FaultyDevices, Operation};
 use forebay_random::SplitMix64;
 use serde_json::Value;
 use support::faulty_devices::faulty_devices;
+use support::hook::{until_called_times, writing};
 use support::model::{Model, ORIGIN_BYTES, write_some};
 use support::nbd::Client;
-use support::{
-    Daemon, MIB, Scratch, forebay, forebay_ok, forebay_says, send_signal, smartctl, text, until,
-};
+use support::{Daemon, MIB, Scratch, forebay, forebay_ok, forebay_says, send_signal, text, until};
 
 const CACHE_BYTES: u64 = 64 * MIB;
 /// Dirty data stays dirty, so that the loss of a device would cost some.
@@ -332,6 +331,52 @@ fn a_start_goes_on_without_a_device_that_the_witness_vouches_for() {
     one_device_has_all(&mut world, "two");
 }
 
+/// Two hosts went on, each with one of the devices: together they are refused, whichever is newer, and
+/// none is taken for an empty one.
+#[test]
+fn devices_that_went_on_without_each_other_are_refused_together() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let daemon = with_dirty_data(&mut world);
+    world.cut_power(daemon);
+    let states = world.scratch.path("state");
+    let away = world.scratch.path("away");
+    std::fs::rename(&states, &away).unwrap();
+    // The other host. It was started more often, so that its device is the newer one.
+    for _ in 0..3 {
+        let daemon = world.start(&["two"], &["--without-missing"]);
+        world.client().write(0, &[9; 4096]);
+        daemon.stop();
+    }
+    std::fs::remove_dir_all(&states).unwrap();
+    std::fs::rename(&away, &states).unwrap();
+    let daemon = world.start(&["one"], &[]);
+    let mut client = world.client();
+    world.write(&mut client, 300);
+    world.settle(&mut client);
+    drop(client);
+    let paths = world.paths(&["one", "two"]);
+    let add = ["cache", "replace", &paths[1], &paths[1]];
+    daemon.says(&world.scratch, &add, 3, &["--force"]);
+    daemon.stop();
+    let words = "both went on, each without the other";
+    for devices in [["one", "two"], ["two", "one"]] {
+        let said = world.try_start(&devices, &[]).err().unwrap();
+        assert!(said.contains(words), "{said}");
+    }
+    let both = [words, "devices/one and devices/two"];
+    forebay_says(&world.scratch, &["check", &paths[0], &paths[1]], 3, &both);
+    std::fs::remove_dir_all(&states).unwrap();
+    let said = world.try_start(&["one", "two"], &[]).err().unwrap();
+    assert!(said.contains(words), "{said}");
+    let daemon = world.start(&["one"], &[]);
+    world.model.check(&mut world.client());
+    daemon.command(&world.scratch, &[&add[..], &["--force"]].concat());
+    daemon.stop();
+    one_device_has_all(&mut world, "two");
+}
+
 /// Without a state directory the administrator may say that nothing went on without the others.
 #[test]
 fn the_administrator_vouches_where_the_state_directory_is_lost() {
@@ -621,20 +666,6 @@ fn files_of_a_cache_that_cannot_be_made_go_again() {
     );
 }
 
-/// Calls of the hook, a line for each.
-fn called(scratch: &Scratch) -> Vec<String> {
-    let text = std::fs::read_to_string(scratch.path("called")).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
-}
-
-/// Waits until the hook has heard of an event so many times.
-fn until_called(scratch: &Scratch, event: &str, times: usize) {
-    until(event, || {
-        let calls = called(scratch);
-        calls.iter().filter(|call| *call == event).count() == times
-    });
-}
-
 /// A file that is read again has dirty data on two devices. The hook hears when that is so, when a
 /// device is lost, and when another has taken its place.
 #[test]
@@ -642,8 +673,7 @@ fn a_reload_raises_the_copies_and_the_hook_hears_of_a_loss_and_its_end() {
     let Some(mut world) = World::new() else {
         return;
     };
-    let script = format!("echo \"$1\" >> {}", world.scratch.text("called"));
-    let hook = smartctl::program(&world.scratch, "hook", &script);
+    let hook = writing(&world.scratch, "hook", "");
     let configure = |scratch: &Scratch, copies: u8| {
         let nbd = scratch.text("nbd");
         let file = format!(
@@ -665,16 +695,16 @@ fn a_reload_raises_the_copies_and_the_hook_hears_of_a_loss_and_its_end() {
     let said = daemon.command(&world.scratch, &["reload"]);
     assert!(said.contains("copies"), "{said}");
     assert_eq!(copies(&daemon, &world.scratch), "2");
-    until_called(&world.scratch, "copies-whole", 1);
+    until_called_times(&world.scratch, "hook", "copies-whole|", 1..=1);
     until_on_two(&daemon, &world.scratch);
 
     world.break_device("one", &[Operation::Write, Operation::Flush]);
     world.write(&mut client, 300);
     world.settle(&mut client);
-    until_called(&world.scratch, "device-lost", 1);
+    until_called_times(&world.scratch, "hook", "device-lost|", 1..=1);
     let paths = world.paths(&["one", "three"]);
     daemon.command(&world.scratch, &["cache", "replace", &paths[0], &paths[1]]);
-    until_called(&world.scratch, "copies-whole", 2);
+    until_called_times(&world.scratch, "hook", "copies-whole|", 2..=2);
     world.model.check(&mut client);
     drop(client);
     world.cut_power(daemon);

@@ -5,3 +5,9 @@ for depth in 1 32; do
     hits randread $depth
     hits randwrite $depth
 done
+# Room for clean data on the two SSDs.
+case $SYSTEM in
+    dm-cache*) dmsetup status cached | awk -v block=$DM_BLOCK '{ split($7, blocks, "/"); print blocks[2] * block * 512 }' ;;
+    *) forebay_status | sed -n 's/.*"capacity_bytes": *\([0-9]*\).*/\1/p' ;;
+esac > /tmp/said
+say "value capacity_bytes $(cat /tmp/said)"

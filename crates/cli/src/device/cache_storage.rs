@@ -72,6 +72,11 @@ pub(crate) fn explain(error: IdentifyError, opened: &mut [Opened]) -> anyhow::Er
         );
         return Refused(told).into();
     }
+    if let IdentifyError::Split { given, other } = error {
+        let two = [given, other].map(|at| opened[at].device.path());
+        let two = joined(two, " and ");
+        return anyhow::Error::from(error).context(format!("cannot use {two} together"));
+    }
     match error.given().and_then(|given| opened.get_mut(given)) {
         Some(opened) => explain_of(error, opened),
         None => anyhow::Error::from(error).context(format!("cannot use the cache on {all}")),

@@ -5,6 +5,7 @@ pub(crate) mod browser;
 pub(crate) mod certificates;
 pub(crate) mod faulty_devices;
 pub(crate) mod fio;
+pub(crate) mod hook;
 pub(crate) mod http;
 pub(crate) mod machine;
 pub(crate) mod manager;

@@ -19,6 +19,8 @@ pub const COPIES: u64 = 4;
 pub const COPY_STRIDE_BYTES: u64 = 256 << 10;
 /// The message about a device that was left behind.
 pub(crate) const OLD_COPY: &str = "it is an old copy of one of the cache's devices: the cache was attached since, with what was in its place then. Give that device, or a copy of all of them from one moment; nothing was changed";
+/// The message about two devices that are a split.
+pub(crate) const SPLIT: &str = "both went on, each without the other: what was written to one of them is not on the other. Decide which of them counts, start with that one alone, and take the other as an empty one (`forebay cache replace OTHER OTHER --force`)";
 /// The message about a device that the cache went on without.
 pub(crate) const OUT: &str = "it is out of the cache: it failed or was missing, and the cache went on without it. Leave it out, or erase it and add it as a new device (`forebay cache add`)";
 /// The longest name of a volume, in bytes.
@@ -166,9 +168,7 @@ pub enum SuperblockError {
         number: u8,
     },
     /// Two devices went on, each without the other.
-    #[error(
-        "devices number {one} and {other} both went on, each without the other: what was written to one of them is not on the other. Decide which of them counts, give that one alone, and erase the other before it is added again"
-    )]
+    #[error("devices number {one} and {other}: {}", super::superblock::SPLIT)]
     Split {
         /// The number of the first.
         one: u8,
@@ -274,9 +274,7 @@ impl Superblock {
     ) -> Result<Superblock, SuperblockError> {
         let mut best: Option<Superblock> = None;
         let mut whole_halves = Vec::new();
-        let mut epochs = Vec::new();
-        // By serials: the number of a device that left is another's.
-        let mut left_out: Vec<(CacheDevice, CacheDevice)> = Vec::new();
+        let mut read: Vec<(Superblock, CacheDevice)> = Vec::new();
         for number in device.device_numbers() {
             let (found, on) = Superblock::of_device(device, number)?;
             if on.number != number {
@@ -285,24 +283,25 @@ impl Superblock {
                 return Err(SuperblockError::Incomplete { number, count });
             }
             whole_halves.push((number, on.whole_half));
-            epochs.push((number, found.epoch));
-            left_out.extend(found.devices_out().map(|out| (on, *out)));
+            let mut others = read.iter();
+            let this = (found, on);
+            if let Some((_, other)) = others.find(|other| Superblock::is_split(other, &this)) {
+                return Err(SuperblockError::Split {
+                    one: other.number,
+                    other: on.number,
+                });
+            }
+            read.push(this);
+        }
+        let epochs: Vec<(u8, u32)> = (read.iter())
+            .map(|(found, on)| (on.number, found.epoch))
+            .collect();
+        for (found, _) in read {
             if best.as_ref().is_none_or(|best| found.is_newer_than(best)) {
                 best = Some(found);
             }
         }
         let mut best = best.ok_or(SuperblockError::Blank)?;
-        let leaves = |by: u32, of: u32| {
-            let mut all = left_out.iter();
-            all.any(|(one, other)| (one.serial, other.serial) == (by, of))
-        };
-        let mut split = left_out.iter();
-        if let Some((one, other)) = split.find(|(one, other)| leaves(other.serial, one.serial)) {
-            return Err(SuperblockError::Split {
-                one: one.number,
-                other: other.number,
-            });
-        }
         let given = device.device_numbers();
         if let Some(on) = best.devices_out().find(|on| given.contains(&on.number))
             && !planted::is(Bug::OutBelieved)
@@ -319,6 +318,21 @@ impl Superblock {
             }
         }
         Ok(best)
+    }
+
+    /// Whether the cache of this superblock went on without a device of this serial: that is out, or
+    /// was removed. Not so of a device that came later, and of none by number: that may be another's.
+    #[must_use]
+    pub fn is_without(&self, serial: u32) -> bool {
+        serial < self.next_serial && self.devices_in_use().all(|on| on.serial != serial)
+    }
+
+    /// Whether two devices of a cache went on, each without the other: each has what the other lacks.
+    pub(crate) fn is_split(
+        (one, on): &(Superblock, CacheDevice),
+        (other, other_on): &(Superblock, CacheDevice),
+    ) -> bool {
+        one.id == other.id && one.is_without(other_on.serial) && other.is_without(on.serial)
     }
 
     /// True if this superblock counts and not the other. A cache that was attached without a device

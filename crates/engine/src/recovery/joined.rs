@@ -43,6 +43,14 @@ pub enum IdentifyError {
         /// Which.
         given: usize,
     },
+    /// Two devices went on, each without the other.
+    #[error("{}", crate::format::superblock::SPLIT)]
+    Split {
+        /// The first.
+        given: usize,
+        /// The second.
+        other: usize,
+    },
     /// A device is given twice.
     #[error("it is given twice, or is a copy of another of the cache's devices")]
     Twice {
@@ -73,6 +81,7 @@ impl IdentifyError {
             | IdentifyError::Removed { given }
             | IdentifyError::Stale { given }
             | IdentifyError::Out { given }
+            | IdentifyError::Split { given, .. }
             | IdentifyError::Twice { given } => Some(*given),
             IdentifyError::Missing { .. } => None,
         }
@@ -129,9 +138,17 @@ pub fn identify_those_given(
     devices: &mut [&mut dyn Storage],
     is_out: &mut dyn FnMut(&Superblock, &CacheDevice) -> bool,
 ) -> Result<Identified, IdentifyError> {
+    let mut read = Vec::new();
+    for device in devices.iter_mut() {
+        read.push(Superblock::of_device(*device, 0));
+    }
+    // Before any of them is left out: what it has alone would be given up without a word.
+    if let Some((given, other)) = split_in(&read) {
+        return Err(IdentifyError::Split { given, other });
+    }
     let mut found: Vec<Result<(Superblock, CacheDevice), IdentifyError>> = Vec::new();
-    for (given, device) in devices.iter_mut().enumerate() {
-        found.push(match Superblock::of_device(*device, 0) {
+    for (given, one) in read.into_iter().enumerate() {
+        found.push(match one {
             Ok((one, on)) if is_out(&one, &on) => Err(IdentifyError::Out { given }),
             Ok(one) => Ok(one),
             Err(source) => Err(IdentifyError::Superblock { given, source }),
@@ -183,6 +200,22 @@ pub fn identify_those_given(
         superblock,
         given,
     })
+}
+
+/// Two of these that went on without each other, by their places.
+fn split_in(read: &[Result<(Superblock, CacheDevice), SuperblockError>]) -> Option<(usize, usize)> {
+    let mut read = read.iter().enumerate();
+    while let Some((given, one)) = read.next() {
+        let mut others = read.clone();
+        let found = others.find(|(_, other)| match (one, other) {
+            (Ok(one), Ok(other)) => Superblock::is_split(one, other),
+            _ => false,
+        });
+        if let Some((other, _)) = found {
+            return Some((given, other));
+        }
+    }
+    None
 }
 
 /// The number of a device in the cache of this superblock, which counts.

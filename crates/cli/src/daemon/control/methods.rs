@@ -221,7 +221,10 @@ impl MethodCall<'_> {
         let device = Path::new(need(&given.device, "device")?);
         let changed = match method {
             "org.forebay.AddCacheDevice" => daemon.add_cache_device(device, given.force)?,
-            "org.forebay.RemoveCacheDevice" => daemon.remove_cache_device(device, &mut tell)?,
+            "org.forebay.RemoveCacheDevice" => {
+                let number = daemon.number_of(device)?;
+                daemon.remove_cache_device((number, device), &mut tell)?
+            }
             _ => {
                 let new = Path::new(need(&given.new_device, "new_device")?);
                 daemon.replace_cache_device(device, new, given.force, &mut tell)?

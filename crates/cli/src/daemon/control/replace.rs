@@ -26,11 +26,11 @@ impl Daemon {
         tell: &mut dyn FnMut(Emptying) -> bool,
     ) -> Result<Resized> {
         let began = Instant::now();
-        self.check_is_of_cache(old)?;
+        let number = self.number_of(old)?;
         let added = self.add_cache_device(new, force)?;
         self.wait_for_two(new, tell)?;
         let removed = self
-            .remove_cache_device(old, tell)
+            .remove_cache_device((number, old), tell)
             .with_context(|| in_both(old, new))?;
         Ok(Resized {
             before_bytes: added.before_bytes,

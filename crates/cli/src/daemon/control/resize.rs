@@ -120,38 +120,37 @@ impl Daemon {
         self.resized(number, before_bytes, began)
     }
 
-    /// Refuses a path that is no device of the cache, in use or lost.
-    pub(super) fn check_is_of_cache(&self, path: &Path) -> Result<()> {
+    /// The number of a device of the cache, in use or lost.
+    pub(super) fn number_of(&self, path: &Path) -> Result<u8> {
         let mut admin = self.admin();
         let cache = cache_of(&mut admin)?;
-        if cache.lost_device_on(path).is_none() {
-            device_of(cache, Some(path))?;
-        }
-        Ok(())
+        let lost = cache.lost_device_on(path);
+        lost.map_or_else(|| device_of(cache, Some(path)), Ok)
     }
 
-    /// Empties a device of the cache and lets it go.
+    /// Empties a device of the cache and lets it go. The number says which it is: another may be on
+    /// the path of one that is lost.
     pub(super) fn remove_cache_device(
         &self,
-        path: &Path,
+        (number, path): (u8, &Path),
         tell: &mut dyn FnMut(Emptying) -> bool,
     ) -> Result<Resized> {
         let began = Instant::now();
         let mut admin = self.admin();
         let cache = cache_of(&mut admin)?;
         // One that is out is not needed for that, nor looked at.
-        let lost = cache.lost_device_on(path);
-        let number = lost.map_or_else(|| device_of(cache, Some(path)), Ok)?;
+        let is_lost = cache.lost.iter().any(|lost| lost.number == number);
+        let is_another_there = is_lost && cache.device_on(&Identity::of(path)).is_some();
         let superblock = cache.superblock();
         let before_bytes = space_bytes(superblock);
         let in_use = cache.storage.device_numbers().len();
-        if lost.is_none() && in_use == 1 {
+        if !is_lost && in_use == 1 {
             refuse!(
                 "{} is the only device of the cache; add another first, or stop serving with a cache",
                 path.display()
             );
         }
-        if lost.is_none() && in_use == 2 && superblock.copies > 1 {
+        if !is_lost && in_use == 2 && superblock.copies > 1 {
             refuse!(
                 "without {0} dirty data would be on one device: put another in its place with `forebay cache replace {0} NEW`, \
                  or `forebay set copies 1` first",
@@ -172,24 +171,28 @@ impl Daemon {
         }
         drop(admin);
         self.shrink(gone, tell)?;
-        if lost.is_none() {
+        if !is_lost {
             self.close(number)?;
         }
-        self.change_planned_devices(|devices| devices.retain(|known| !is_same(known, path)));
+        self.change_planned_devices(|devices| {
+            devices.retain(|known| !is_same(known, path));
+            devices.extend(is_another_there.then(|| path.to_owned()));
+        });
         self.record_all_on_two()?;
         self.resized(number, before_bytes, began)
     }
 
     /// Whether a device was this cache's, and nothing on it counts since the cache went on without
-    /// it. One that another host went on with says a membership that is not lower.
+    /// it. One that another host went on with, without those that are here, has what these lack.
     fn went_on_without(&self, opened: &mut Opened) -> Result<bool> {
         let Ok((left, device)) = Superblock::of_device(&mut opened.storage, 0) else {
             return Ok(false);
         };
         let mut admin = self.admin();
         let now = cache_of(&mut admin)?.superblock();
-        let in_use = now.devices_in_use().any(|on| on.serial == device.serial);
-        Ok(left.id == now.id && left.membership < now.membership && !in_use)
+        let mut in_use = now.devices_in_use();
+        let is_behind = in_use.all(|on| on.serial != device.serial && !left.is_without(on.serial));
+        Ok(left.id == now.id && left.membership < now.membership && is_behind)
     }
 
     fn shrink(&self, gone: Vec<Range<u32>>, tell: &mut dyn FnMut(Emptying) -> bool) -> Result<()> {
