@@ -84,12 +84,13 @@ fn boots(lab: &Lab, interrupted: &AtomicBool) -> anyhow::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::Series;
     use crate::scratch::Scratch;
 
     #[test]
     fn without_a_guest_nothing_is_tried_and_no_answer_is_kept() {
         let scratch = Scratch::new("kvm");
-        let lab = Lab::open(Some(scratch.path())).unwrap();
+        let lab = Lab::open(Some(scratch.path()), Series::Linux6_12).unwrap();
         let said = try_once(&lab, |_| panic!("there is nothing to boot")).unwrap_err();
         assert!(said.to_string().contains("forebay-lab prepare"), "{said}");
         std::fs::write(lab.base_image(), "").unwrap();

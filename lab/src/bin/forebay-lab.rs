@@ -14,7 +14,7 @@ use forebay_lab::cost::Costs;
 use forebay_lab::count::{CountArgs, count};
 use forebay_lab::experiments::{self, EXPERIMENTS, Models};
 use forebay_lab::guest::Accelerator;
-use forebay_lab::lab::Lab;
+use forebay_lab::lab::{Lab, Series};
 use forebay_lab::name::{Named, choose};
 use forebay_lab::run::{self, Conditions};
 use forebay_lab::systems::{self, SYSTEMS};
@@ -54,6 +54,15 @@ struct LabArgs {
     /// Where downloads, images and results are kept [default: target/lab].
     #[arg(long, env = "FOREBAY_LAB_DIR", value_name = "DIR")]
     lab: Option<PathBuf>,
+    /// The series of the guest's kernel; what belongs to 7.3 is kept in linux-7.3 below that directory.
+    #[arg(long, value_name = "SERIES", default_value = "6.12")]
+    kernel: Series,
+}
+
+impl LabArgs {
+    fn open(&self) -> anyhow::Result<Lab> {
+        Lab::open(self.lab.as_deref(), self.kernel)
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -180,14 +189,14 @@ fn list<T: Named>(what: &str, all: &[T]) {
 }
 
 fn prepare_only(args: &LabArgs) -> anyhow::Result<bool> {
-    let lab = Lab::open(args.lab.as_deref())?;
+    let lab = args.open()?;
     let versions = prepare::prepare(&lab)?;
     println!("lab: ready, with kernel {}", versions["kernel"]);
     Ok(true)
 }
 
 fn report_only(args: &ReportArgs) -> anyhow::Result<bool> {
-    let lab = Lab::open(args.lab.lab.as_deref())?;
+    let lab = args.lab.open()?;
     for experiment in choose("experiment", &args.experiment, EXPERIMENTS)? {
         let page = report::write(experiment, &lab.results(experiment.name()))?;
         println!("lab: the report is {}", page.display());
@@ -254,7 +263,7 @@ fn prepare_run(args: &RunArgs) -> anyhow::Result<Prepared> {
         "--dilate {} would make the guest's clock faster than the host's; use 1 or more",
         args.dilate
     );
-    let lab = Lab::open(args.lab.lab.as_deref())?;
+    let lab = args.lab.open()?;
     leftovers::remove(&args.images)?;
     let mut versions = prepare::prepare(&lab)?;
     versions.insert(

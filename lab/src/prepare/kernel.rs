@@ -1,39 +1,71 @@
-//! The guest's kernel: Debian 12's own has no ublk, that of its backports has everything.
+//! The guest's kernel. Debian 12's own has no ublk, that of its backports has everything, and that of
+//! Debian 13's backports has the newer ways of ublk.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
 use crate::command::output;
-use crate::lab::Lab;
+use crate::lab::{Lab, Series};
 
-/// The series whose caches and ublk the lab is about.
-const SERIES: &str = "6.12.";
-const SUFFIX: &str = "+deb12-amd64";
+impl Series {
+    fn suite(self) -> &'static str {
+        match self {
+            Series::Linux6_12 => "bookworm-backports",
+            Series::Linux7_3 => "trixie-backports",
+        }
+    }
 
-/// Unpacks the kernel package unless that has been done; returns the kernel's release.
+    /// The end of a release's name.
+    fn suffix(self) -> &'static str {
+        match self {
+            Series::Linux6_12 => "+deb12-amd64",
+            Series::Linux7_3 => "+deb13-amd64",
+        }
+    }
+
+    /// The kinds of packages that have the kernel and its modules.
+    fn packages(self) -> &'static [&'static str] {
+        match self {
+            Series::Linux6_12 => &["image"],
+            Series::Linux7_3 => &["binary", "modules"],
+        }
+    }
+}
+
+/// Unpacks the kernel's packages unless that has been done; returns the kernel's release.
 pub(super) fn fetch(lab: &Lab) -> anyhow::Result<String> {
     if let Some(release) = unpacked(lab) {
         return Ok(release);
     }
-    println!("lab: fetching a kernel {SERIES}x from backports");
+    let series = lab.series();
+    println!("lab: fetching a kernel {}.x from backports", series.name());
     let apt = Apt::new(lab)?;
     output(apt.get().arg("update")).context("cannot read the list of backports")?;
-    let names = output(apt.cache().args(["pkgnames", "linux-image-6.12"]))?;
-    let Some(release) = newest(&names) else {
+    let prefix = format!("linux-image-{}", series.name());
+    let names = output(apt.cache().args(["pkgnames", &prefix]))?;
+    let Some(release) = newest(&names, series) else {
         bail!(
-            "bookworm-backports has no linux-image-{SERIES}*{SUFFIX}; \
-             check that the mirror that apt uses carries backports"
+            "{} has no {prefix}.*{}; check that the mirror that apt uses carries backports",
+            series.suite(),
+            series.suffix()
         );
     };
     let packages = lab.root().join("packages");
+    if packages.exists() {
+        std::fs::remove_dir_all(&packages)?;
+    }
     std::fs::create_dir_all(&packages)
         .with_context(|| format!("cannot make {}", packages.display()))?;
+    let wanted = series.packages().iter();
+    let wanted = wanted.map(|kind| format!("linux-{kind}-{release}"));
     output(
         apt.get()
             .current_dir(&packages)
-            .args(["download", &format!("linux-image-{release}")]),
+            .arg("download")
+            .args(wanted),
     )
     .context("cannot download the guest's kernel")?;
     unpack(lab, &packages, &release)?;
@@ -41,26 +73,32 @@ pub(super) fn fetch(lab: &Lab) -> anyhow::Result<String> {
 }
 
 fn unpack(lab: &Lab, packages: &Path, release: &str) -> anyhow::Result<()> {
-    let prefix = format!("linux-image-{release}_");
-    let package = std::fs::read_dir(packages)?
-        .filter_map(Result::ok)
-        .map(|entry| entry.path())
-        .find(|path| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
-        })
-        .with_context(|| format!("apt-get left no {prefix}*.deb in {}", packages.display()))?;
     let part = lab.root().join("kernel.part");
     if part.exists() {
         std::fs::remove_dir_all(&part)?;
     }
-    output(Command::new("dpkg").arg("-x").arg(&package).arg(&part))?;
+    for package in std::fs::read_dir(packages)? {
+        output(
+            Command::new("dpkg")
+                .arg("-x")
+                .arg(package?.path())
+                .arg(&part),
+        )?;
+    }
+    if !part.join("lib").exists() {
+        // Debian 13 has nothing beside /usr.
+        symlink("usr/lib", part.join("lib"))?;
+    }
+    let modules = part.join("lib/modules").join(release);
+    let boot = part.join("boot");
+    std::fs::create_dir_all(&boot)?;
+    let vmlinuz = boot.join(format!("vmlinuz-{release}"));
+    if !vmlinuz.exists() {
+        std::fs::copy(modules.join("vmlinuz"), &vmlinuz)
+            .context("the kernel's packages hold no kernel")?;
+    }
     output(Command::new("depmod").arg("-b").arg(&part).arg(release))?;
-    std::fs::copy(
-        part.join("boot").join(format!("vmlinuz-{release}")),
-        lab.vmlinuz(),
-    )
-    .context("the kernel package holds no kernel")?;
+    std::fs::copy(&vmlinuz, lab.vmlinuz())?;
     std::fs::rename(&part, lab.kernel())?;
     std::fs::remove_dir_all(packages)?;
     Ok(())
@@ -74,19 +112,21 @@ pub(super) fn unpacked(lab: &Lab) -> Option<String> {
     releases.next().filter(|_| lab.vmlinuz().exists())
 }
 
-/// The newest release among package names.
-fn newest(names: &str) -> Option<String> {
-    names
+/// The newest release of a series among package names.
+fn newest(names: &str, series: Series) -> Option<String> {
+    let prefix = format!("{}.", series.name());
+    let number = |release: &str| -> Option<Vec<u32>> {
+        let number = release.strip_prefix(&prefix)?;
+        let number = number.strip_suffix(series.suffix())?;
+        number.split('.').map(|part| part.parse().ok()).collect()
+    };
+    let releases = names
         .lines()
-        .filter_map(|name| name.strip_prefix("linux-image-"))
-        .filter(|release| release.starts_with(SERIES) && release.ends_with(SUFFIX))
-        .max_by_key(|release| {
-            release[SERIES.len()..release.len() - SUFFIX.len()]
-                .split('.')
-                .map(|part| part.parse::<u32>().unwrap_or(0))
-                .collect::<Vec<_>>()
-        })
-        .map(str::to_owned)
+        .filter_map(|name| name.strip_prefix("linux-image-"));
+    releases
+        .filter_map(|release| Some((number(release)?, release)))
+        .max()
+        .map(|(_, release)| release.to_owned())
 }
 
 /// apt with package lists of the lab's own, so that the machine's stay as they are.
@@ -104,7 +144,10 @@ impl Apt {
         let key = "/usr/share/keyrings/debian-archive-keyring.gpg";
         std::fs::write(
             &list,
-            format!("deb [signed-by={key}] {mirror} bookworm-backports main\n"),
+            format!(
+                "deb [signed-by={key}] {mirror} {} main\n",
+                lab.series().suite()
+            ),
         )?;
         let options = [
             format!("-oDir::Etc::SourceList={}", list.display()),
@@ -157,6 +200,7 @@ mod tests {
         let names = "linux-image-6.12.9+deb12-amd64\nlinux-image-6.12.95+deb12-amd64\n\
                      linux-image-6.12.95+deb12-rt-amd64\nlinux-image-6.12.99+deb12-amd64-unsigned\n\
                      linux-image-6.1.0-40-amd64\nlinux-image-6.12.12+deb12-amd64\n";
+        let newest = |names| newest(names, Series::Linux6_12);
         assert_eq!(newest(names).as_deref(), Some("6.12.95+deb12-amd64"));
         assert_eq!(newest("linux-image-amd64\n"), None);
     }
