@@ -26,11 +26,11 @@ impl Series {
         }
     }
 
-    /// The kinds of packages that have the kernel and its modules.
+    /// The kinds of packages that have the kernel, its modules, and the list of those built in.
     fn packages(self) -> &'static [&'static str] {
         match self {
             Series::Linux6_12 => &["image"],
-            Series::Linux7_3 => &["binary", "modules"],
+            Series::Linux7_3 => &["base", "binary", "modules"],
         }
     }
 }
