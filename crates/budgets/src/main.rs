@@ -18,8 +18,9 @@ struct Figure {
     value: f64,
     /// The most it should be.
     limit: f64,
-    /// The most it was at the last look, with a little room: more than this fails the run, over the
-    /// limit or not, so that no figure gets worse unnoticed.
+    /// The most it was at the last look, with a hundredth of room: more than this fails the run, over
+    /// the limit or not, so that no figure gets worse unnoticed. A change of code that is not run at
+    /// all moved instruction counts by 0.6 %: the compiler divides the crate in another way then.
     reached: f64,
 }
 
