@@ -83,14 +83,15 @@ stop_sampling() {
 # Two disks in memory, for guests that count instructions. A place of such a disk is allocated when it is first written,
 # which is not to be counted.
 # disks_in_memory DISK...
+MEMORY_DISK_MIB=672
 disks_in_memory() {
     rmmod brd
-    insmod /modules/brd.ko rd_nr=3 rd_size=$((672 * 1024)) || give_up "no disks in memory"
+    insmod /modules/brd.ko rd_nr=3 rd_size=$((MEMORY_DISK_MIB * 1024)) || give_up "no disks in memory"
     for disk in "$@"; do
         wipe $disk
     done
 }
-wipe() { dd if=/dev/zero of=/dev/$1 bs=1M count=672 conv=fsync 2> /dev/null; }
+wipe() { dd if=/dev/zero of=/dev/$1 bs=1M count=$MEMORY_DISK_MIB conv=fsync 2> /dev/null; }
 
 # count NAME KIB DEPTH OFFSET_MIB SIZE_MIB REQUESTS WARM ARGUMENTS...
 count() {
