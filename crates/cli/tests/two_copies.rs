@@ -91,6 +91,18 @@ impl World {
         client.flush();
     }
 
+    /// Does something where nothing is known of the cache: on another host, or with a state directory
+    /// that was lost. The own one is back afterwards.
+    fn on_another_host<T>(&mut self, act: impl FnOnce(&mut World) -> T) -> T {
+        let states = self.scratch.path("state");
+        let away = self.scratch.path("away");
+        std::fs::rename(&states, &away).unwrap();
+        let done = act(self);
+        std::fs::remove_dir_all(&states).unwrap();
+        std::fs::rename(&away, &states).unwrap();
+        done
+    }
+
     /// Kills the daemon and takes its memory away, as a power cut does.
     fn cut_power(&self, daemon: Daemon) {
         daemon.kill();
@@ -293,14 +305,8 @@ fn a_start_goes_on_without_a_device_that_the_witness_vouches_for() {
     };
     let daemon = with_dirty_data(&mut world);
     world.cut_power(daemon);
-    let states = world.scratch.path("state");
-    let away = world.scratch.path("away");
-    // Another host, or a state directory that was lost.
-    std::fs::rename(&states, &away).unwrap();
-    let said = world.try_start(&["one"], &[]).err().unwrap();
+    let said = world.on_another_host(|world| world.try_start(&["one"], &[]).err().unwrap());
     assert!(said.contains("--without-missing"), "{said}");
-    std::fs::remove_dir_all(&states).unwrap();
-    std::fs::rename(&away, &states).unwrap();
     let daemon = world.start(&["one"], &[]);
     assert!(
         daemon.log().contains("goes on without it"),
@@ -340,25 +346,22 @@ fn devices_that_went_on_without_each_other_are_refused_together() {
     };
     let daemon = with_dirty_data(&mut world);
     world.cut_power(daemon);
-    let states = world.scratch.path("state");
-    let away = world.scratch.path("away");
-    std::fs::rename(&states, &away).unwrap();
-    // The other host. It was started more often, so that its device is the newer one.
-    for _ in 0..3 {
-        let daemon = world.start(&["two"], &["--without-missing"]);
-        world.client().write(0, &[9; 4096]);
-        daemon.stop();
-    }
-    std::fs::remove_dir_all(&states).unwrap();
-    std::fs::rename(&away, &states).unwrap();
+    // It was started more often, so that its device is the newer one.
+    world.on_another_host(|world| {
+        for _ in 0..3 {
+            let daemon = world.start(&["two"], &["--without-missing"]);
+            world.client().write(0, &[9; 4096]);
+            daemon.stop();
+        }
+    });
     let daemon = world.start(&["one"], &[]);
     let mut client = world.client();
     world.write(&mut client, 300);
     world.settle(&mut client);
     drop(client);
     let paths = world.paths(&["one", "two"]);
-    let add = ["cache", "replace", &paths[1], &paths[1]];
-    daemon.says(&world.scratch, &add, 3, &["--force"]);
+    let replace = ["cache", "replace", &paths[1], &paths[1]];
+    daemon.says(&world.scratch, &replace, 3, &["--force"]);
     daemon.stop();
     let words = "both went on, each without the other";
     for devices in [["one", "two"], ["two", "one"]] {
@@ -367,12 +370,12 @@ fn devices_that_went_on_without_each_other_are_refused_together() {
     }
     let both = [words, "devices/one and devices/two"];
     forebay_says(&world.scratch, &["check", &paths[0], &paths[1]], 3, &both);
-    std::fs::remove_dir_all(&states).unwrap();
+    std::fs::remove_dir_all(world.scratch.path("state")).unwrap();
     let said = world.try_start(&["one", "two"], &[]).err().unwrap();
     assert!(said.contains(words), "{said}");
     let daemon = world.start(&["one"], &[]);
     world.model.check(&mut world.client());
-    daemon.command(&world.scratch, &[&add[..], &["--force"]].concat());
+    daemon.command(&world.scratch, &[&replace[..], &["--force"]].concat());
     daemon.stop();
     one_device_has_all(&mut world, "two");
 }

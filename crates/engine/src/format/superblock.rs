@@ -272,8 +272,6 @@ impl Superblock {
     pub(crate) fn read_of_those_given(
         device: &mut dyn Storage,
     ) -> Result<Superblock, SuperblockError> {
-        let mut best: Option<Superblock> = None;
-        let mut whole_halves = Vec::new();
         let mut read: Vec<(Superblock, CacheDevice)> = Vec::new();
         for number in device.device_numbers() {
             let (found, on) = Superblock::of_device(device, number)?;
@@ -282,39 +280,36 @@ impl Superblock {
                 let count = found.devices.len();
                 return Err(SuperblockError::Incomplete { number, count });
             }
-            whole_halves.push((number, on.whole_half));
-            let mut others = read.iter();
-            let this = (found, on);
-            if let Some((_, other)) = others.find(|other| Superblock::is_split(other, &this)) {
-                return Err(SuperblockError::Split {
-                    one: other.number,
-                    other: on.number,
-                });
-            }
-            read.push(this);
+            read.push((found, on));
         }
-        let epochs: Vec<(u8, u32)> = (read.iter())
-            .map(|(found, on)| (on.number, found.epoch))
-            .collect();
-        for (found, _) in read {
-            if best.as_ref().is_none_or(|best| found.is_newer_than(best)) {
-                best = Some(found);
-            }
+        let numbered = read.iter().map(|one| (one.1.number, one));
+        if let Some((one, other)) = Superblock::split_in(numbered) {
+            return Err(SuperblockError::Split { one, other });
         }
-        let mut best = best.ok_or(SuperblockError::Blank)?;
+        let newest = read.iter().map(|(found, _)| found);
+        let newest = newest.reduce(|best, found| match found.is_newer_than(best) {
+            true => found,
+            false => best,
+        });
+        let mut best = newest.ok_or(SuperblockError::Blank)?.clone();
         let given = device.device_numbers();
         if let Some(on) = best.devices_out().find(|on| given.contains(&on.number))
             && !planted::is(Bug::OutBelieved)
         {
             return Err(SuperblockError::Out { number: on.number });
         }
-        if let Some((number, _)) = epochs.iter().find(|(_, epoch)| best.makes_stale(*epoch)) {
-            return Err(SuperblockError::Stale { number: *number });
+        let mut all = read.iter();
+        if let Some((_, on)) = all.find(|(found, _)| best.makes_stale(found.epoch)) {
+            return Err(SuperblockError::Stale { number: on.number });
         }
         best.check_sizes(device, &given)?;
-        for (number, half) in whole_halves {
-            for on in best.devices.iter_mut().filter(|on| on.number == number) {
-                on.whole_half = half;
+        for (_, read) in &read {
+            for on in best
+                .devices
+                .iter_mut()
+                .filter(|on| on.number == read.number)
+            {
+                on.whole_half = read.whole_half;
             }
         }
         Ok(best)
@@ -327,12 +322,21 @@ impl Superblock {
         serial < self.next_serial && self.devices_in_use().all(|on| on.serial != serial)
     }
 
-    /// Whether two devices of a cache went on, each without the other: each has what the other lacks.
-    pub(crate) fn is_split(
-        (one, on): &(Superblock, CacheDevice),
-        (other, other_on): &(Superblock, CacheDevice),
-    ) -> bool {
-        one.id == other.id && one.is_without(other_on.serial) && other.is_without(on.serial)
+    /// Two devices of a cache that went on, each without the other, so that each has what the other
+    /// lacks: the keys that they come with. Each superblock comes with the device that it was read of.
+    pub(crate) fn split_in<'a, K>(
+        mut read: impl Iterator<Item = (K, &'a (Superblock, CacheDevice))> + Clone,
+    ) -> Option<(K, K)> {
+        while let Some((key, (one, on))) = read.next() {
+            let mut others = read.clone();
+            let split = others.find(|(_, (other, other_on))| {
+                one.id == other.id && one.is_without(other_on.serial) && other.is_without(on.serial)
+            });
+            if let Some((other, _)) = split {
+                return Some((key, other));
+            }
+        }
+        None
     }
 
     /// True if this superblock counts and not the other. A cache that was attached without a device

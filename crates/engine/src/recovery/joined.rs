@@ -143,7 +143,9 @@ pub fn identify_those_given(
         read.push(Superblock::of_device(*device, 0));
     }
     // Before any of them is left out: what it has alone would be given up without a word.
-    if let Some((given, other)) = split_in(&read) {
+    let readable =
+        (read.iter().enumerate()).filter_map(|(given, one)| Some((given, one.as_ref().ok()?)));
+    if let Some((given, other)) = Superblock::split_in(readable) {
         return Err(IdentifyError::Split { given, other });
     }
     let mut found: Vec<Result<(Superblock, CacheDevice), IdentifyError>> = Vec::new();
@@ -200,22 +202,6 @@ pub fn identify_those_given(
         superblock,
         given,
     })
-}
-
-/// Two of these that went on without each other, by their places.
-fn split_in(read: &[Result<(Superblock, CacheDevice), SuperblockError>]) -> Option<(usize, usize)> {
-    let mut read = read.iter().enumerate();
-    while let Some((given, one)) = read.next() {
-        let mut others = read.clone();
-        let found = others.find(|(_, other)| match (one, other) {
-            (Ok(one), Ok(other)) => Superblock::is_split(one, other),
-            _ => false,
-        });
-        if let Some((other, _)) = found {
-            return Some((given, other));
-        }
-    }
-    None
 }
 
 /// The number of a device in the cache of this superblock, which counts.
