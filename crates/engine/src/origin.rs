@@ -1,6 +1,7 @@
 //! Origins: how dirty data gets there, and how writers are slowed down for it.
 
 mod hurry;
+mod idle_cache;
 mod pace;
 mod portions;
 mod run;
@@ -12,6 +13,7 @@ mod writeback_reads;
 
 use crate::ids::WritebackId;
 use crate::interface::Memory;
+use crate::origin::idle_cache::IdleCache;
 use crate::origin::portions::Portion;
 use crate::origin::throttle::Throttle;
 use crate::origin::writeback::{Writeback, WritebackJob};
@@ -26,6 +28,7 @@ pub(crate) struct Origin {
     /// Runs of blocks on their way.
     runs: Slab<WritebackId, Box<WritebackJob>>,
     portion: Portion,
+    idle_cache: IdleCache,
     spare: Spare,
 }
 
@@ -37,6 +40,7 @@ impl Origin {
             throttle: Throttle::default(),
             runs: Slab::default(),
             portion: Portion::default(),
+            idle_cache: IdleCache::default(),
             spare: Spare::new(block_bytes, memory),
         }
     }

@@ -134,7 +134,7 @@ impl Writeback {
     }
 
     /// Whether a client reads from the cache, or writes to it in no sequence.
-    fn cache_is_in_use(&self, now: Nanos) -> bool {
+    pub(super) fn cache_is_in_use(&self, now: Nanos) -> bool {
         was_lately(self.cache_used_at, now, CACHE_FOREGROUND)
     }
 
@@ -167,10 +167,23 @@ enum Pressure {
     Paced,
     /// A client uses the cache device: little at a time.
     Limited,
+    /// A client uses the cache device, and leaves it idle most of the time: short pieces, one after
+    /// the other.
+    InPieces,
     /// A client writes in sequence, and there is much room: a part of the cache device's rate.
     Shared,
     /// The origin alone.
     Free,
+}
+
+impl Pressure {
+    /// Whether a client uses the cache device, and nobody waits for write-back.
+    fn is_beside_client(self) -> bool {
+        matches!(
+            self,
+            Pressure::Limited | Pressure::InPieces | Pressure::Shared
+        )
+    }
 }
 
 fn was_lately(at: Option<Nanos>, now: Nanos, lately: Nanos) -> bool {
@@ -181,7 +194,7 @@ fn was_lately(at: Option<Nanos>, now: Nanos, lately: Nanos) -> bool {
 fn allowance(store: &Store, pressure: Pressure) -> usize {
     let times = store.operations.times.of_cache();
     let rate = times.of(Transfer::LongRead).bytes_per_second;
-    if pressure == Pressure::Limited || rate == 0 {
+    if pressure != Pressure::Shared || rate == 0 {
         return RATE_LIMIT.0;
     }
     let share = u128::from(rate / STREAM_PART) * u128::from(RATE_LIMIT.1.0);
@@ -224,6 +237,7 @@ impl Origin {
         }
         self.writeback.paused_until = None;
         self.end_hurry(store, now);
+        self.idle_cache.advance(now, store);
         let has_plan = self.writeback.at < self.writeback.sweep.len();
         if !has_plan && now < self.writeback.next_plan && self.writeback.hurry == Hurry::No {
             self.writeback.next_check = Some(self.writeback.next_plan);
@@ -254,7 +268,7 @@ impl Origin {
             return;
         }
         let mut depth = self.writeback_depth(store, now, pressure);
-        if matches!(pressure, Pressure::Limited | Pressure::Shared) {
+        if pressure.is_beside_client() {
             depth = depth.min(LIMITED_DEPTH);
         }
         let mut looked = false;
@@ -301,7 +315,11 @@ impl Origin {
         } else if self.is_paced(store, now) {
             Pressure::Paced
         } else if self.writeback.cache_is_in_use(now) {
-            Pressure::Limited
+            if self.idle_cache.is_idle() {
+                Pressure::InPieces
+            } else {
+                Pressure::Limited
+            }
         } else if self.writeback.has_stream(now) && has_much_room(store) {
             Pressure::Shared
         } else {
@@ -314,8 +332,14 @@ impl Origin {
         match pressure {
             Pressure::Paced => self.writeback.pace.allows(),
             Pressure::Limited | Pressure::Shared => self.writeback.allowed_bytes > 0,
-            Pressure::Pressed | Pressure::Free => true,
+            Pressure::Pressed | Pressure::InPieces | Pressure::Free => true,
         }
+    }
+
+    /// Whether clients leave the cache device idle most of the time, and nobody waits for
+    /// write-back.
+    pub(super) fn reads_in_pieces(&self, store: &Store, now: Nanos) -> bool {
+        self.idle_cache.is_idle() && self.pressure(store, now) == Pressure::InPieces
     }
 
     /// Whether the rate decides: there are clients whom bursts would be in the way of.
@@ -327,6 +351,11 @@ impl Origin {
             && !store.volumes.iter().flatten().any(left_over)
             && (self.writeback.has_clients(now, IDLE_AFTER)
                 || store.origin_is_used(now, IDLE_AFTER))
+    }
+
+    /// Whether write-back goes on: no error of an origin holds it up, nor the end of the cache.
+    pub(crate) fn takes_writeback(&self) -> bool {
+        self.writeback.paused_until.is_none()
     }
 
     /// Whether there is dirty data and it waits for its time, however much more of it there is.
@@ -365,7 +394,7 @@ impl Origin {
     /// Whether a client of the origin comes back soon, and nobody waits for write-back.
     fn goes_in_portions(&self, store: &Store, now: Nanos, pressure: Pressure) -> bool {
         let nobody_waits = match pressure {
-            Pressure::Limited | Pressure::Shared | Pressure::Free => true,
+            Pressure::Limited | Pressure::InPieces | Pressure::Shared | Pressure::Free => true,
             Pressure::Pressed | Pressure::Paced => false,
         };
         nobody_waits && self.portions_are_due(store, now)
@@ -551,7 +580,7 @@ impl Origin {
         let block_bytes = store.block_bytes();
         let longest_bytes = store.settings.writeback_run_bytes as usize;
         let now_bytes = match pressure {
-            Pressure::Limited => longest_bytes.min(RATE_LIMIT.0),
+            Pressure::Limited | Pressure::InPieces => longest_bytes.min(RATE_LIMIT.0),
             Pressure::Shared => longest_bytes.min(STREAM_RUN_BYTES),
             _ => longest_bytes,
         };

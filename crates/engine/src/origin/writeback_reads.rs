@@ -18,8 +18,10 @@ use crate::format::Slot;
 use crate::ids::WritebackId;
 use crate::interface::{Buf, Device, DeviceError, Memory, Nanos, Operation, one_buf};
 use crate::origin::Origin;
+use crate::origin::idle_cache;
 use crate::origin::writeback::CACHE_FOREGROUND;
 use crate::store::Store;
+use crate::store::device_times::LONG_BYTES;
 use crate::store::log::Version;
 use crate::store::op::{Op, ReadPart};
 
@@ -120,6 +122,7 @@ impl Origin {
             let tries = store.unreadable.tries(key, piece.slot);
             let offset_bytes = store.log.map.address_at(piece.slot, tries);
             let bufs = one_buf(piece.buf);
+            self.idle_cache.reads(piece.buf.len_bytes);
             store.issue(op, Device::Cache(0), Operation::Read { offset_bytes, bufs });
         }
     }
@@ -127,6 +130,10 @@ impl Origin {
     /// The number of blocks read at a time, with reads one after the other. `None` if the origin
     /// comes first: no client is there, or clients will soon have to wait for it.
     fn longest_piece(&self, store: &Store, now: Nanos) -> Option<u16> {
+        let blocks = |bytes: usize| (bytes / store.block_bytes()).max(1) as u16;
+        if self.reads_in_pieces(store, now) {
+            return Some(blocks(idle_cache::piece_bytes(store)));
+        }
         let (low, high) = (
             store.dirty_share(store.settings.dirty_low_percent),
             store.dirty_marks().high,
@@ -139,7 +146,11 @@ impl Origin {
         let growth = PIECE_BYTES.1 - PIECE_BYTES.0;
         let over = dirty.saturating_sub(low) as usize;
         let bytes = PIECE_BYTES.0 + growth * over / (end - low).max(1) as usize;
-        Some((bytes / store.block_bytes()).max(1) as u16)
+        // Long reads alone tell the device's rate, and whether it is idle beside such a client.
+        let rate_is_wanted =
+            self.writeback.cache_is_in_use(now) && !store.operations.times.cache_rate_is_fresh();
+        let least = if rate_is_wanted { LONG_BYTES } else { 0 };
+        Some(blocks(bytes.max(least as usize)))
     }
 
     /// Leaves a piece so many blocks; the answer is the rest of it.

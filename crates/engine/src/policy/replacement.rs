@@ -73,25 +73,40 @@ impl Policy {
         self.trials.best() != Variant::Steady || is_filling || self.main_makes_way(store)
     }
 
-    /// Where a live block of a segment that is being emptied goes; `None` to evict it.
-    pub(crate) fn retain_where(&self, store: &Store, stream: Stream, slot: Slot) -> Option<Stream> {
+    /// Where a live block of a segment that is being emptied goes; `None` to evict it. Where it is
+    /// not the stream's turn, and the segment is emptied for its unused slots, a block of main stays
+    /// without a hit.
+    pub(crate) fn retain_where(
+        &self,
+        store: &Store,
+        stream: Stream,
+        slot: Slot,
+        in_turn: bool,
+    ) -> Option<Stream> {
         let flags = store.index.flags(slot);
         if flags.dirty() && !planted::is(Bug::DirtyInMain) {
             return Some(Stream::Write);
         }
-        let bar = self.hits_to_stay(store, stream, flags)?;
+        let bar = self.hits_to_stay(store, stream, flags, in_turn)?;
         // When copies do not pay because everything is hot, the bar rises.
         let bar = bar.max(self.least_hits_to_stay(store)?);
         (flags.hits() >= bar && store.log.free.len() > 1).then_some(Stream::Main)
     }
 
     /// The number of hits that keep a clean block; `None` if no number does.
-    fn hits_to_stay(&self, store: &Store, stream: Stream, flags: SlotFlags) -> Option<u8> {
+    fn hits_to_stay(
+        &self,
+        store: &Store,
+        stream: Stream,
+        flags: SlotFlags,
+        in_turn: bool,
+    ) -> Option<u8> {
         // A block that was overwritten in main has proved itself before.
         let proved = stream == Stream::Main || flags.shadows() & Stream::Main.bit() != 0;
         match store.settings.replacement {
             Replacement::Fifo => None,
             Replacement::Clock => Some(1),
+            _ if stream == Stream::Main && !in_turn => Some(0),
             _ if proved => Some(1),
             // Clean by then, it was written and used since: a turn in probation would be a copy
             // too, and main has room for what is written over and over.
@@ -117,7 +132,7 @@ impl Policy {
             left if left <= 0 => None,
             left if left < most / 8 => Some(MAX_HITS),
             left if left < most / 4 => Some(2),
-            _ => Some(1),
+            _ => Some(0),
         }
     }
 

@@ -14,14 +14,18 @@ const WRITE_SHARE_PERCENT: u64 = 10;
 /// A segment of the write stream with at most this part of its slots dirty gives up its place in
 /// its turn: copies of them cost less than the read blocks that would go instead.
 const HARDLY_DIRTY: u32 = 6;
+/// Dirty data leaves this share of the shard to main, in percent, where the write stream has the
+/// second share already: the lowest marks of dirty data make as much room for blocks that were read
+/// (`store/dirty_marks.rs`).
+const MAIN_SHARE_PERCENT: u64 = 20;
+const LARGE_WRITE_PERCENT: u64 = 50;
 /// The share of 2Q's first queue (A1in), in percent.
 const TWO_Q_SHARE_PERCENT: u64 = 25;
 
 impl Space {
     /// The stream whose turn it is to give up its oldest segment, whether or not it is ready.
     pub(crate) fn stream_due(&self, store: &Store, policy: &Policy) -> Option<Stream> {
-        let write_is_clean = self.has_oldest(store, Stream::Write)
-            && (self.oldest_is_clean(store, false) || self.oldest_is_hardly_dirty(store));
+        let write_is_clean = self.write_is_ready(store);
         match store.settings.replacement {
             Replacement::Fifo | Replacement::Clock => self.oldest_stream(store, write_is_clean),
             Replacement::Adaptive | Replacement::S3Fifo => {
@@ -35,6 +39,28 @@ impl Space {
                 TWO_Q_SHARE_PERCENT,
             ),
         }
+    }
+
+    /// Whether the write stream's oldest segment can be reclaimed without the origin.
+    pub(super) fn write_is_ready(&self, store: &Store) -> bool {
+        self.has_oldest(store, Stream::Write)
+            && (self.oldest_is_clean(store, false) || self.oldest_is_hardly_dirty(store))
+    }
+
+    /// Whether dirty data waits for the origin, and takes nothing from main: blocks that are read
+    /// again and again would go for a burst of writes, and be read from the origin after it. Where
+    /// the origin takes nothing, clean blocks are all the room there is.
+    pub(super) fn leaves_main_alone(&self, store: &Store) -> bool {
+        let has_main = !matches!(
+            store.settings.replacement,
+            Replacement::Fifo | Replacement::Clock
+        );
+        let oldest = self.oldest(store, Stream::Write);
+        has_main
+            && self.reclaim.origin_takes
+            && oldest.is_some_and(|oldest| store.present_dirty_of(oldest) > 0)
+            && self.is_longer_than(store, Stream::Write, LARGE_WRITE_PERCENT)
+            && !self.is_longer_than(store, Stream::Main, MAIN_SHARE_PERCENT)
     }
 
     fn probation_percent(&self, store: &Store, policy: &Policy) -> u8 {
@@ -64,7 +90,8 @@ impl Space {
     /// The stream to reclaim by shares. First the stream with an oldest segment that is mostly
     /// empty. Then probation and the write stream while they are longer than their shares, first
     /// the stream that is further above its own: a long write gives up its own blocks and not those
-    /// read before it. Else main.
+    /// read before it. Else main, unless it is left alone: then the write stream, when the origin
+    /// has taken its oldest segment.
     fn due_by_share(
         &self,
         store: &Store,
@@ -94,6 +121,9 @@ impl Space {
             }
             (true, false) => Some(Stream::Probation),
             (false, true) => Some(Stream::Write),
+            (false, false) if !write_is_clean && self.leaves_main_alone(store) => {
+                Some(Stream::Write)
+            }
             (false, false) if self.has_oldest(store, Stream::Main) => Some(Stream::Main),
             (false, false) if write_is_clean => Some(Stream::Write),
             (false, false) => self
@@ -105,14 +135,19 @@ impl Space {
     /// The stream whose oldest segment has the fewest live blocks, if they are less than two
     /// thirds: slots of blocks that were overwritten or left are room for nothing, in any stream.
     fn emptiest_stream(&self, store: &Store, write_is_clean: bool) -> Option<Stream> {
-        let geometry = &store.log.geometry;
-        let places = geometry.slots_per_segment() - geometry.first_slot() - 1;
         let streams = Stream::ALL
             .into_iter()
             .filter(|stream| self.has_oldest(store, *stream))
             .filter(|stream| *stream != Stream::Write || write_is_clean);
         let emptiest = streams.min_by_key(|stream| self.oldest_live_blocks(store, *stream))?;
-        (self.oldest_live_blocks(store, emptiest) * 3 < places * 2).then_some(emptiest)
+        self.oldest_has_unused_slots(store, emptiest)
+            .then_some(emptiest)
+    }
+
+    /// Whether less than two thirds of a stream's oldest segment are live blocks.
+    pub(super) fn oldest_has_unused_slots(&self, store: &Store, stream: Stream) -> bool {
+        let live = u64::from(self.oldest_live_blocks(store, stream));
+        live * 3 < places_of_segment(store) * 2
     }
 
     /// True if a stream has more than this share of the shard, without segments on their way out.

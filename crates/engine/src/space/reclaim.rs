@@ -66,6 +66,8 @@ pub(crate) struct Reclaim {
     active: [Option<RetainId>; Stream::COUNT],
     waiting: [VecDeque<Emptied>; Stream::COUNT],
     below_tail: Vec<Emptied>,
+    /// Whether dirty data can become clean at the moment.
+    pub(super) origin_takes: bool,
 }
 
 impl Reclaim {
@@ -119,6 +121,8 @@ impl Reclaim {
 pub(crate) struct RetainJob {
     segment: SegmentId,
     stream: Stream,
+    /// It was the stream's turn; otherwise the segment is emptied for its unused slots.
+    in_turn: bool,
     next_slot: u16,
     /// The batch in progress: blocks, where they are and where they go.
     batch: Vec<(BlockKey, Slot, Stream)>,
@@ -190,6 +194,7 @@ impl Space {
         memory: &mut dyn Memory,
     ) {
         self.demand.advance(now, store, policy);
+        self.reclaim.origin_takes = origin.takes_writeback();
         let target = self.free_target(store);
         let shrinking = self.shrink.is_active();
         let emptying = shrinking || self.is_mirroring(store);
@@ -303,6 +308,7 @@ impl Space {
         let wanted = self.stream_due(store, policy);
         if let Some(stream) = wanted
             && self.can_reclaim(store, stream)
+            && (stream != Stream::Write || self.write_is_ready(store))
         {
             return Some(stream);
         }
@@ -312,9 +318,13 @@ impl Space {
         if wanted.is_some() && !critical {
             return None;
         }
-        let write_is_clean = self.oldest_is_clean(store, true);
+        let may_give = |stream: Stream| match stream {
+            Stream::Write => self.oldest_is_clean(store, true),
+            Stream::Main => !self.leaves_main_alone(store),
+            Stream::Probation => true,
+        };
         for stream in self.order_in_need(store) {
-            if self.can_reclaim(store, stream) && (stream != Stream::Write || write_is_clean) {
+            if self.can_reclaim(store, stream) && may_give(stream) {
                 return Some(stream);
             }
         }
@@ -389,6 +399,7 @@ impl Space {
         memory: &mut dyn Memory,
     ) {
         let segment = self.oldest(store, stream).expect("chosen");
+        let in_turn = !self.oldest_has_unused_slots(store, stream);
         policy.renew_allowance(store);
         if store.present_dirty_of(segment) > 0 {
             // Copies of dirty blocks free little, and blocks written back free all of it.
@@ -398,6 +409,7 @@ impl Space {
         let job = self.jobs.insert(Box::new(RetainJob {
             segment,
             stream,
+            in_turn,
             next_slot: store.log.geometry.first_slot() as u16,
             batch: Vec::new(),
             buf: None,
@@ -426,7 +438,7 @@ impl Space {
             // No buffer was to be had the last time.
             return self.read_batch(store, job, memory);
         }
-        let (segment, stream) = (state.segment, state.stream);
+        let (segment, stream, in_turn) = (state.segment, state.stream, state.in_turn);
         let mut in_segment = state.next_slot;
         let mut batch = Vec::new();
         let slots = store.log.geometry.slots_per_segment() as u16;
@@ -444,7 +456,7 @@ impl Space {
                 if flags.dirty() && !carries_on && store.is_about_to_be_clean(key, slot) {
                     break;
                 }
-                match policy.retain_where(store, stream, slot) {
+                match policy.retain_where(store, stream, slot, in_turn) {
                     Some(to) => batch.push((key, slot, to)),
                     // The copies need a segment themselves.
                     None if store.keeps_shares

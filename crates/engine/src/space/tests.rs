@@ -178,3 +178,59 @@ fn a_dirty_tail_is_copied_where_appends_would_wait_and_the_stream_is_mostly_clea
     assert!(cleaner.holds(0));
     assert!(cleaner.rig.store.log.free.len() > RECLAIM_RESERVE);
 }
+
+/// A burst of writes waits for the origin: blocks that were read again and again would come back
+/// from there one by one.
+#[test]
+fn dirty_data_leaves_main_alone_as_long_as_the_origin_takes_it() {
+    let mut cleaner = Cleaner::new();
+    let next = cleaner.fill(Stream::Main, 0, 2);
+    let segments = cleaner.rig.store.log.usable_segments();
+    cleaner.fill(Stream::Write, next, segments * 6 / 10);
+    cleaner.rig.flush();
+    cleaner.rig.store.log.free.ids.truncate(RECLAIM_RESERVE);
+    cleaner.reclaim(200);
+    assert!(cleaner.holds(0) && cleaner.holds(next - 1));
+    cleaner.origin.writeback.hold();
+    cleaner.reclaim(200);
+    assert!(!cleaner.holds(0), "there is no other room");
+}
+
+#[test]
+fn main_above_its_share_makes_room_for_dirty_data() {
+    let mut cleaner = Cleaner::new();
+    let segments = cleaner.rig.store.log.usable_segments();
+    let next = cleaner.fill(Stream::Main, 0, segments * 3 / 10);
+    cleaner.fill(Stream::Write, next, segments * 6 / 10);
+    cleaner.rig.flush();
+    cleaner.rig.store.log.free.ids.truncate(RECLAIM_RESERVE);
+    cleaner.reclaim(200);
+    assert!(!cleaner.holds(0));
+}
+
+/// The first segment of main is emptied because half of it was overwritten, and not because its
+/// blocks were in main for long.
+#[test]
+fn blocks_of_main_stay_when_their_segment_is_emptied_for_its_unused_slots() {
+    let mut cleaner = Cleaner::new();
+    let next = cleaner.fill(Stream::Main, 0, 3);
+    let oldest = cleaner.rig.store.log.streams[Stream::Main as usize].order[0];
+    let is_in_oldest = |rig: &Rig, key: u64| {
+        let slot = rig.store.index.find(BlockKey(key)).expect("it is cached");
+        rig.store.log.geometry.segment_of(slot) == oldest
+    };
+    let first: Vec<u64> = (0..next)
+        .filter(|key| is_in_oldest(&cleaner.rig, *key))
+        .collect();
+    for key in first.iter().step_by(2) {
+        assert!(cleaner.rig.append(Stream::Write, *key, 1));
+    }
+    cleaner.rig.flush();
+    cleaner.rig.store.log.free.ids.truncate(RECLAIM_RESERVE + 2);
+    cleaner.reclaim(200);
+    let order = &cleaner.rig.store.log.streams[Stream::Main as usize].order;
+    assert_ne!(order[0], oldest);
+    for key in first {
+        assert!(cleaner.holds(key), "{key}");
+    }
+}

@@ -52,6 +52,11 @@ impl Known {
 }
 
 impl Times {
+    /// Whether the rate of long reads of the cache device was taken lately.
+    pub(crate) fn cache_rate_is_fresh(&self) -> bool {
+        self.cache.reads_lately(self.now)
+    }
+
     /// Whether a long read of so many bytes would end sooner on the origin of a volume than on the
     /// cache device, by a fifth at least, behind all that is in flight on either.
     ///
