@@ -5,8 +5,8 @@ use crate::format::Stream;
 use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, Superblock};
 use crate::ids::JobId;
 use crate::interface::{
-    Action, Buf, Device, Memory, Nanos, Operation, Request, RequestId, RequestKind, SECTOR_BYTES,
-    VolumeSlot,
+    Action, Buf, Device, Memory, Nanos, OpId, Operation, Request, RequestId, RequestKind,
+    SECTOR_BYTES, VolumeSlot, one_buf,
 };
 use crate::map::index::Index;
 use crate::map::locks::Owner;
@@ -161,6 +161,24 @@ impl Rig {
             self.store.locks.unlock(BlockKey(first + i), owner);
         }
         logged == count
+    }
+
+    /// The cache device is known to read 524 MB a second.
+    pub(crate) fn has_read_long(&mut self) {
+        let times = &mut self.store.operations.times;
+        for _ in 0..64 {
+            let buf = Buf {
+                start_sector: 0,
+                len_bytes: 1 << 20,
+            };
+            let operation = Operation::Read {
+                offset_bytes: 0,
+                bufs: one_buf(buf),
+            };
+            let op = times.begins(OpId(0), Device::Cache(0), &operation);
+            times.now = times.now.after(Nanos(2_000_000));
+            times.ends(op, true);
+        }
     }
 
     /// Makes all that was appended durable.

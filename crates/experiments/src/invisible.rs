@@ -101,14 +101,14 @@ const fn cached(name: &'static str, depth: u32, reads: bool) -> Client {
     }
 }
 
-/// The client beside data that the disk takes fast. A write of 39 µs waits for a piece of 4 KiB
-/// already; a drain reads longer pieces, as somebody waits for it.
+/// The client beside data that the disk takes fast. A drain reads longer pieces then, as somebody
+/// waits for it.
 const fn beside_sequence(client: Client) -> Client {
     Client {
         dirty_in_sequence: true,
         time_ns: 2 * SECOND_NS,
         most: Most {
-            writeback: 1.3,
+            writeback: 1.2,
             drain: 3.0,
         },
         ..client

@@ -5,9 +5,9 @@
 //! each byte that write-back reads.
 //!
 //! An example. An SSD reads 500 MB/s. A client reads single blocks one after the other, 28 MB/s: an
-//! 18th of that. Write-back reads 8 KiB, and when it has them the next 8 KiB: a request of the
-//! client's waits 16 µs longer at most. With 32 requests in flight the client reads 400 MB/s, more
-//! than half, and write-back has its few portions a second.
+//! 18th of that. Write-back reads 16 KiB each 400 µs, 39 MiB a second: one request of the client's
+//! in four waits for such a piece, 32 µs at most. With 32 requests in flight the client reads
+//! 400 MB/s, more than half, and write-back has its few portions a second.
 
 use crate::interface::Nanos;
 use crate::store::Store;
@@ -22,9 +22,12 @@ const BUSY_PERCENT: f64 = 50.0;
 /// Writes are taken to be no slower than this part of the rate of reads: single blocks tell no rate.
 const LEAST_WRITE_RATE: f64 = 0.25;
 /// A client's request waits so much longer for a piece that write-back reads.
-const PIECE: Nanos = Nanos(8_000);
+const PIECE: Nanos = Nanos(32_000);
+/// A piece begins so long after the one before at the earliest: it takes the processor's time too, of
+/// which a client's request has a few microseconds.
+pub(super) const PIECE_EVERY: Nanos = Nanos(400_000);
 /// Bytes of a piece, whatever the device.
-const PIECE_BYTES: (usize, usize) = (4 << 10, 128 << 10);
+const PIECE_BYTES: (usize, usize) = (16 << 10, 128 << 10);
 
 /// The cache device's traffic, as write-back looks at it.
 #[derive(Debug, Default)]
@@ -96,29 +99,14 @@ pub(super) fn piece_bytes(store: &Store) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interface::{Buf, Device, OpId, Operation, one_buf};
     use crate::rig::Rig;
     use crate::settings::{Mode, Settings};
 
     const MIB: u64 = 1 << 20;
 
-    /// A store with a cache device that reads 524 MB a second.
     fn rig() -> Rig {
         let mut rig = Rig::new(Mode::Writeback, Settings::default());
-        let times = &mut rig.store.operations.times;
-        for _ in 0..64 {
-            let buf = Buf {
-                start_sector: 0,
-                len_bytes: MIB as u32,
-            };
-            let operation = Operation::Read {
-                offset_bytes: 0,
-                bufs: one_buf(buf),
-            };
-            let op = times.begins(OpId(0), Device::Cache(0), &operation);
-            times.now = times.now.after(Nanos(2_000_000));
-            times.ends(op, true);
-        }
+        rig.has_read_long();
         rig
     }
 
@@ -177,8 +165,8 @@ mod tests {
         let rig = rig();
         let bytes = piece_bytes(&rig.store);
         assert!(
-            (4096..4400).contains(&bytes),
-            "8 µs at 524 MB a second: {bytes}"
+            (16_384..17_000).contains(&bytes),
+            "32 µs at 524 MB a second: {bytes}"
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::buffer::MemoryBuffer;
 use crate::format::{BlockKey, Stream};
-use crate::interface::{Action, Nanos};
+use crate::interface::{Action, Nanos, Operation, total_bytes};
 use crate::origin::Origin;
 use crate::rig::{BLOCK_BYTES, Rig, VOLUME, shape};
 use crate::settings::{Mode, Settings, WritebackPolicy};
@@ -233,4 +233,39 @@ fn a_portion_does_not_wait_for_ever_for_a_flush() {
     assert_eq!(writes_after(500_000_000), 0, "no flush has ended");
     assert_eq!(writes_after(600_000_000), 0, "it rests");
     assert_eq!(writes_after(Nanos::SECOND.0), 8);
+}
+
+/// A client asks for one block after the other, and an SSD is idle most of the time.
+#[test]
+fn short_pieces_are_read_with_pauses_beside_a_client_that_leaves_the_device_idle() {
+    let mut writer = Writer::new();
+    writer.rig.has_read_long();
+    assert!(writer.rig.append(Stream::Write, 0, 16));
+    let client_reads = |writer: &mut Writer| {
+        writer.rig.now.0 += 100_000;
+        writer.rig.store.stats.cache_data_read_bytes += 4096;
+        writer.origin.writeback.cache_is_used(writer.rig.now);
+        writer.advance();
+    };
+    for _ in 0..300 {
+        client_reads(&mut writer);
+    }
+    writer.rig.flush();
+    let (mut pieces, mut written) = (Vec::new(), Vec::new());
+    while written.is_empty() {
+        client_reads(&mut writer);
+        while let Some(action) = writer.rig.store.operations.next() {
+            match &action.operation {
+                Operation::Read { bufs, .. } => pieces.push((writer.rig.now.0, total_bytes(bufs))),
+                Operation::Write { bufs, .. } => written.push(total_bytes(bufs)),
+                other => panic!("{other:?}"),
+            }
+            writer.carry_out(action);
+        }
+    }
+    assert_eq!(written, [64 << 10]);
+    let lengths: Vec<u64> = pieces.iter().map(|(_, bytes)| *bytes).collect();
+    assert_eq!(lengths, [16 << 10; 4]);
+    let pauses = pieces.windows(2).map(|pair| pair[1].0 - pair[0].0);
+    assert!(pauses.clone().all(|pause| pause == 400_000), "{pieces:?}");
 }

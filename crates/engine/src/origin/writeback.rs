@@ -220,6 +220,7 @@ impl Origin {
         now: Nanos,
         memory: &mut dyn Memory,
     ) {
+        self.start_reads(store, now);
         if store.present_dirty() == 0 {
             self.writeback.next_check = None;
             self.writeback.hurry = Hurry::No;
@@ -372,9 +373,10 @@ impl Origin {
     }
 
     pub(crate) fn writeback_deadline(&self, store: &Store) -> Option<Nanos> {
-        self.writeback
-            .next_check
-            .filter(|_| store.present_dirty() > 0)
+        let check = self.writeback.next_check;
+        let check = check.filter(|_| store.present_dirty() > 0);
+        let piece = self.writeback.reads.deadline();
+        check.into_iter().chain(piece).min()
     }
 
     /// Whether somebody waits for dirty data to become less.
@@ -747,19 +749,7 @@ mod tests {
     fn write_back_beside_a_stream_takes_a_tenth_of_what_the_device_gives() {
         let mut rig = Rig::new(Mode::Writeback, Settings::default());
         assert_eq!(allowance(&rig.store, Pressure::Shared), RATE_LIMIT.0);
-        let times = &mut rig.store.operations.times;
-        for _ in 0..64 {
-            let operation = Operation::Read {
-                offset_bytes: 0,
-                bufs: one_buf(Buf {
-                    start_sector: 0,
-                    len_bytes: 1 << 20,
-                }),
-            };
-            let op = times.begins(crate::interface::OpId(0), Device::Cache(0), &operation);
-            times.now = times.now.after(Nanos(2_000_000));
-            times.ends(op, true);
-        }
+        rig.has_read_long();
         // 524 MB a second: 52 of them, in 10 ms.
         let shared = allowance(&rig.store, Pressure::Shared);
         assert!((520_000..526_000).contains(&shared), "{shared}");

@@ -46,6 +46,15 @@ struct SlotRun {
 pub(crate) struct Reads {
     waiting: VecDeque<SlotRun>,
     in_flight: u32,
+    /// No piece is read before, beside clients that leave the cache device idle.
+    next_piece: Nanos,
+}
+
+impl Reads {
+    /// When the next piece may be read, if one waits for that.
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        (self.in_flight == 0 && !self.waiting.is_empty()).then_some(self.next_piece)
+    }
 }
 
 impl Origin {
@@ -98,8 +107,17 @@ impl Origin {
     }
 
     /// Starts the reads whose turn has come. A read is always in flight while any waits, and its
-    /// end starts the next.
+    /// end starts the next, but for the pauses beside clients that leave the device idle.
     pub(crate) fn start_reads(&mut self, store: &mut Store, now: Nanos) {
+        if self.writeback.reads.waiting.is_empty() {
+            return;
+        }
+        if self.reads_in_pieces(store, now) {
+            if now < self.writeback.reads.next_piece {
+                return;
+            }
+            self.writeback.reads.next_piece = now.after(idle_cache::PIECE_EVERY);
+        }
         let longest = self.longest_piece(store, now);
         while longest.is_none() || self.writeback.reads.in_flight == 0 {
             let Some(mut piece) = self.writeback.reads.waiting.pop_front() else {
