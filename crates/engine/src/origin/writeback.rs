@@ -220,7 +220,9 @@ impl Origin {
         now: Nanos,
         memory: &mut dyn Memory,
     ) {
-        self.start_reads(store, now);
+        if self.writeback.reads.deadline().is_some() {
+            self.start_reads(store, now);
+        }
         if store.present_dirty() == 0 {
             self.writeback.next_check = None;
             self.writeback.hurry = Hurry::No;

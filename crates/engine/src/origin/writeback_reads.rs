@@ -109,10 +109,7 @@ impl Origin {
     /// Starts the reads whose turn has come. A read is always in flight while any waits, and its
     /// end starts the next, but for the pauses beside clients that leave the device idle.
     pub(crate) fn start_reads(&mut self, store: &mut Store, now: Nanos) {
-        if self.writeback.reads.waiting.is_empty() {
-            return;
-        }
-        if self.reads_in_pieces(store, now) {
+        if !self.writeback.reads.waiting.is_empty() && self.reads_in_pieces(store, now) {
             if now < self.writeback.reads.next_piece {
                 return;
             }

@@ -49,7 +49,8 @@ impl Space {
 
     /// Whether dirty data waits for the origin, and takes nothing from main: blocks that are read
     /// again and again would go for a burst of writes, and be read from the origin after it. Where
-    /// the origin takes nothing, clean blocks are all the room there is.
+    /// the origin takes nothing, or a dirty block cannot be read for it, clean blocks are all the
+    /// room there is.
     pub(super) fn leaves_main_alone(&self, store: &Store) -> bool {
         let has_main = !matches!(
             store.settings.replacement,
@@ -58,6 +59,7 @@ impl Space {
         let oldest = self.oldest(store, Stream::Write);
         has_main
             && self.reclaim.origin_takes
+            && store.unreadable.is_empty()
             && oldest.is_some_and(|oldest| store.present_dirty_of(oldest) > 0)
             && self.is_longer_than(store, Stream::Write, LARGE_WRITE_PERCENT)
             && !self.is_longer_than(store, Stream::Main, MAIN_SHARE_PERCENT)

@@ -197,6 +197,23 @@ fn dirty_data_leaves_main_alone_as_long_as_the_origin_takes_it() {
 }
 
 #[test]
+fn main_makes_room_where_a_dirty_block_cannot_be_read_for_the_origin() {
+    let mut cleaner = Cleaner::new();
+    let next = cleaner.fill(Stream::Main, 0, 2);
+    let segments = cleaner.rig.store.log.usable_segments();
+    cleaner.fill(Stream::Write, next, segments * 6 / 10);
+    cleaner.rig.flush();
+    let store = &mut cleaner.rig.store;
+    let slot = store.index.find(BlockKey(next)).expect("it was appended");
+    for _ in 0..5 {
+        store.unreadable.failed(BlockKey(next), slot);
+    }
+    store.log.free.ids.truncate(RECLAIM_RESERVE);
+    cleaner.reclaim(200);
+    assert!(!cleaner.holds(0));
+}
+
+#[test]
 fn main_above_its_share_makes_room_for_dirty_data() {
     let mut cleaner = Cleaner::new();
     let segments = cleaner.rig.store.log.usable_segments();
