@@ -91,7 +91,9 @@ fn busy(store: &Store, read_bytes: u64, written_bytes: u64) -> f64 {
 /// The bytes that write-back reads at a time beside a client that leaves the device idle.
 pub(super) fn piece_bytes(store: &Store) -> usize {
     let times = store.operations.times.of_cache();
-    let rate = times.of(Transfer::LongRead).bytes_per_second;
+    let all = times.of(Transfer::LongRead).bytes_per_second;
+    // A piece is read from one of the devices, whose rates the cache's is the sum of.
+    let rate = all / u64::from(store.log.devices_in_use());
     let bytes = u128::from(rate) * u128::from(PIECE.0) / u128::from(Nanos::SECOND.0);
     (bytes as usize).clamp(PIECE_BYTES.0, PIECE_BYTES.1)
 }

@@ -49,6 +49,11 @@ impl Log {
         self.free.stripe(devices, self.copies > 1);
     }
 
+    /// The devices among which the cache's reads are shared.
+    pub(crate) fn devices_in_use(&self) -> u32 {
+        self.in_use.count_ones().max(1)
+    }
+
     fn devices_that_stay(&self) -> u16 {
         self.in_use & !self.leaving
     }
