@@ -109,7 +109,7 @@ const fn beside_sequence(client: Client) -> Client {
         time_ns: 2 * SECOND_NS,
         most: Most {
             writeback: 1.2,
-            drain: 3.0,
+            drain: 4.0,
         },
         ..client
     }

@@ -5,8 +5,8 @@
 //! each byte that write-back reads.
 //!
 //! An example. An SSD reads 500 MB/s. A client reads single blocks one after the other, 28 MB/s: an
-//! 18th of that. Write-back reads 16 KiB each 400 µs, 39 MiB a second: one request of the client's
-//! in four waits for such a piece, 32 µs at most. With 32 requests in flight the client reads
+//! 18th of that. Write-back reads 8 KiB each 200 µs, 39 MiB a second: one request of the client's
+//! in two waits for such a piece, 16 µs at most. With 32 requests in flight the client reads
 //! 400 MB/s, more than half, and write-back has its few portions a second.
 
 use crate::interface::Nanos;
@@ -22,12 +22,12 @@ const BUSY_PERCENT: f64 = 50.0;
 /// Writes are taken to be no slower than this part of the rate of reads: single blocks tell no rate.
 const LEAST_WRITE_RATE: f64 = 0.25;
 /// A client's request waits so much longer for a piece that write-back reads.
-const PIECE: Nanos = Nanos(32_000);
+const PIECE: Nanos = Nanos(16_000);
 /// A piece begins so long after the one before at the earliest: it takes the processor's time too, of
 /// which a client's request has a few microseconds.
-pub(super) const PIECE_EVERY: Nanos = Nanos(400_000);
+pub(super) const PIECE_EVERY: Nanos = Nanos(200_000);
 /// Bytes of a piece, whatever the device.
-const PIECE_BYTES: (usize, usize) = (16 << 10, 128 << 10);
+const PIECE_BYTES: (usize, usize) = (8 << 10, 128 << 10);
 
 /// The cache device's traffic, as write-back looks at it.
 #[derive(Debug, Default)]
@@ -167,8 +167,8 @@ mod tests {
         let rig = rig();
         let bytes = piece_bytes(&rig.store);
         assert!(
-            (16_384..17_000).contains(&bytes),
-            "32 µs at 524 MB a second: {bytes}"
+            (8_192..8_500).contains(&bytes),
+            "16 µs at 524 MB a second: {bytes}"
         );
     }
 }
