@@ -5,7 +5,7 @@ use crate::format::Stream;
 use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, Superblock};
 use crate::ids::JobId;
 use crate::interface::{
-    Action, Buf, Device, Memory, Nanos, OpId, Operation, Request, RequestId, RequestKind,
+    Action, Buf, Bufs, Device, Memory, Nanos, OpId, Operation, Request, RequestId, RequestKind,
     SECTOR_BYTES, VolumeSlot, one_buf,
 };
 use crate::map::index::Index;
@@ -72,6 +72,14 @@ pub(crate) struct Rig {
     pub(crate) ram: Ram,
     pub(crate) now: Nanos,
     disk: Vec<u8>,
+}
+
+/// A buffer for a long transfer.
+pub(crate) fn mebibyte() -> Bufs {
+    one_buf(Buf {
+        start_sector: 0,
+        len_bytes: 1 << 20,
+    })
 }
 
 impl Rig {
@@ -163,22 +171,23 @@ impl Rig {
         logged == count
     }
 
-    /// The cache device is known to read 524 MB a second.
-    pub(crate) fn has_read_long(&mut self) {
+    /// Times so many operations on a device, one after the other, each of which takes so long.
+    pub(crate) fn time(&mut self, device: Device, operation: &Operation, count: u32, each: Nanos) {
         let times = &mut self.store.operations.times;
-        for _ in 0..64 {
-            let buf = Buf {
-                start_sector: 0,
-                len_bytes: 1 << 20,
-            };
-            let operation = Operation::Read {
-                offset_bytes: 0,
-                bufs: one_buf(buf),
-            };
-            let op = times.begins(OpId(0), Device::Cache(0), &operation);
-            times.now = times.now.after(Nanos(2_000_000));
+        for _ in 0..count {
+            let op = times.begins(OpId(0), device, operation);
+            times.now = times.now.after(each);
             times.ends(op, true);
         }
+    }
+
+    /// The cache device is known to read 524 MB a second.
+    pub(crate) fn has_read_long(&mut self) {
+        let read = Operation::Read {
+            offset_bytes: 0,
+            bufs: mebibyte(),
+        };
+        self.time(Device::Cache(0), &read, 64, Nanos(2_000_000));
     }
 
     /// Makes all that was appended durable.

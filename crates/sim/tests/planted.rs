@@ -71,12 +71,8 @@ fn every_planted_bug_is_found() {
                 stale > 0,
                 format!("{stale} of {cuts} power cuts leave what is too old, none without it"),
             )
-        } else if bug == Bug::LateRecordCounts {
-            let found = late_record::script().fails();
-            (found, "a script; it holds without it".to_owned())
-        } else if bug == Bug::DoubtsForgotten {
-            let found = doubtful_read::script().fails();
-            (found, "a script; it holds without it".to_owned())
+        } else if let Some(script) = script_of(bug) {
+            (script.fails(), "a script; it holds without it".to_owned())
         } else {
             let first = match bug {
                 // Its failed write has to be among the last that are written before a crash, which
@@ -122,6 +118,15 @@ fn every_planted_bug_is_found() {
         }
     }
     assert!(missed.is_empty(), "planted and not found: {missed:?}");
+}
+
+/// The script that shows a bug, for which there is one.
+fn script_of(bug: Bug) -> Option<Script> {
+    match bug {
+        Bug::LateRecordCounts => Some(late_record::script()),
+        Bug::DoubtsForgotten => Some(doubtful_read::script()),
+        _ => None,
+    }
 }
 
 /// Whether a seed from the first on shows the bug: it fails with it and holds without it.

@@ -36,9 +36,8 @@ pub(super) struct IdleCache {
     /// Bytes read and written when it was last looked at, by anyone.
     read_bytes: u64,
     written_bytes: u64,
-    /// Bytes that write-back has read, and had then.
+    /// Bytes that write-back has read since.
     own_bytes: u64,
-    own_bytes_then: u64,
     is_idle: bool,
 }
 
@@ -57,14 +56,13 @@ impl IdleCache {
         let stats = &store.stats;
         let (read_bytes, written_bytes) =
             (stats.cache_data_read_bytes, stats.cache_data_written_bytes);
-        let own = self.own_bytes - self.own_bytes_then;
+        let own = std::mem::take(&mut self.own_bytes);
         let read = (read_bytes - self.read_bytes).saturating_sub(own);
         let written = written_bytes - self.written_bytes;
         let busy_percent = busy(store, read, written) * 100.0 / elapsed.0 as f64;
         self.is_idle = elapsed <= LONGEST_PERIOD && busy_percent < BUSY_PERCENT;
         self.looked_at = now;
         (self.read_bytes, self.written_bytes) = (read_bytes, written_bytes);
-        self.own_bytes_then = self.own_bytes;
     }
 
     /// Whether clients left the device idle for half of the time lately.

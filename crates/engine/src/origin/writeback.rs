@@ -176,16 +176,6 @@ enum Pressure {
     Free,
 }
 
-impl Pressure {
-    /// Whether a client uses the cache device, and nobody waits for write-back.
-    fn is_beside_client(self) -> bool {
-        matches!(
-            self,
-            Pressure::Limited | Pressure::InPieces | Pressure::Shared
-        )
-    }
-}
-
 fn was_lately(at: Option<Nanos>, now: Nanos, lately: Nanos) -> bool {
     at.is_some_and(|at| now.since(at) < lately)
 }
@@ -271,7 +261,10 @@ impl Origin {
             return;
         }
         let mut depth = self.writeback_depth(store, now, pressure);
-        if pressure.is_beside_client() {
+        if matches!(
+            pressure,
+            Pressure::Limited | Pressure::InPieces | Pressure::Shared
+        ) {
             depth = depth.min(LIMITED_DEPTH);
         }
         let mut looked = false;

@@ -50,6 +50,11 @@ pub(crate) struct Reads {
     next_piece: Nanos,
 }
 
+/// The blocks of a piece of so many bytes.
+fn blocks_of(bytes: usize, store: &Store) -> u16 {
+    (bytes / store.block_bytes()).max(1) as u16
+}
+
 impl Reads {
     /// When the next piece may be read, if one waits for that.
     pub(super) fn deadline(&self) -> Option<Nanos> {
@@ -109,13 +114,18 @@ impl Origin {
     /// Starts the reads whose turn has come. A read is always in flight while any waits, and its
     /// end starts the next, but for the pauses beside clients that leave the device idle.
     pub(crate) fn start_reads(&mut self, store: &mut Store, now: Nanos) {
-        if !self.writeback.reads.waiting.is_empty() && self.reads_in_pieces(store, now) {
+        if self.writeback.reads.waiting.is_empty() {
+            return;
+        }
+        let longest = if self.reads_in_pieces(store, now) {
             if now < self.writeback.reads.next_piece {
                 return;
             }
             self.writeback.reads.next_piece = now.after(idle_cache::PIECE_EVERY);
-        }
-        let longest = self.longest_piece(store, now);
+            Some(blocks_of(idle_cache::piece_bytes(store), store))
+        } else {
+            self.longest_piece(store, now)
+        };
         while longest.is_none() || self.writeback.reads.in_flight == 0 {
             let Some(mut piece) = self.writeback.reads.waiting.pop_front() else {
                 return;
@@ -145,10 +155,6 @@ impl Origin {
     /// The number of blocks read at a time, with reads one after the other. `None` if the origin
     /// comes first: no client is there, or clients will soon have to wait for it.
     fn longest_piece(&self, store: &Store, now: Nanos) -> Option<u16> {
-        let blocks = |bytes: usize| (bytes / store.block_bytes()).max(1) as u16;
-        if self.reads_in_pieces(store, now) {
-            return Some(blocks(idle_cache::piece_bytes(store)));
-        }
         let (low, high) = (
             store.dirty_share(store.settings.dirty_low_percent),
             store.dirty_marks().high,
@@ -165,7 +171,7 @@ impl Origin {
         let rate_is_wanted =
             self.writeback.cache_is_in_use(now) && !store.operations.times.cache_rate_is_fresh();
         let least = if rate_is_wanted { LONG_BYTES } else { 0 };
-        Some(blocks(bytes.max(least as usize)))
+        Some(blocks_of(bytes.max(least as usize), store))
     }
 
     /// Leaves a piece so many blocks; the answer is the rest of it.

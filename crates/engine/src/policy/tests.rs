@@ -3,11 +3,11 @@
 
 use crate::bypass::BypassReason;
 use crate::format::{BlockKey, Stream};
-use crate::interface::{Buf, Device, Nanos, OpId, Operation, RequestKind, one_buf};
+use crate::interface::{Device, Nanos, OpId, Operation, RequestKind};
 use crate::map::locks::Owner;
 use crate::policy::Policy;
 use crate::policy::admission::Missed;
-use crate::rig::{Rig, VOLUME};
+use crate::rig::{Rig, VOLUME, mebibyte};
 use crate::settings::mode::Writes;
 use crate::settings::{Admission, Mode, Settings};
 use crate::store::log::RECLAIM_RESERVE;
@@ -40,21 +40,12 @@ impl Cache {
 
     /// Writes 8 MiB to a device, which takes so long for each.
     fn transfer(&mut self, device: Device, each: Nanos) {
-        let times = &mut self.rig.store.operations.times;
-        for _ in 0..8 {
-            let buf = Buf {
-                start_sector: 0,
-                len_bytes: 1 << 20,
-            };
-            let operation = Operation::Write {
-                offset_bytes: 0,
-                bufs: one_buf(buf),
-            };
-            let op = times.begins(OpId(0), device, &operation);
-            times.now = times.now.after(each);
-            times.ends(op, true);
-        }
-        self.rig.now = times.now;
+        let write = Operation::Write {
+            offset_bytes: 0,
+            bufs: mebibyte(),
+        };
+        self.rig.time(device, &write, 8, each);
+        self.rig.now = self.rig.store.operations.times.now;
     }
 
     /// The device empties its own memory.

@@ -27,6 +27,13 @@ impl Cleaner {
         }
     }
 
+    /// Fills most of the shard with dirty data that is durable.
+    fn fill_with_dirty_data(&mut self, from: u64) {
+        let segments = self.rig.store.log.usable_segments();
+        self.fill(Stream::Write, from, segments * 6 / 10);
+        self.rig.flush();
+    }
+
     /// Fills so many segments of a stream. Returns the key after the last.
     fn fill(&mut self, stream: Stream, from: u64, segments: usize) -> u64 {
         let order = |rig: &Rig| rig.store.log.streams[stream as usize].order.len();
@@ -185,9 +192,7 @@ fn a_dirty_tail_is_copied_where_appends_would_wait_and_the_stream_is_mostly_clea
 fn dirty_data_leaves_main_alone_as_long_as_the_origin_takes_it() {
     let mut cleaner = Cleaner::new();
     let next = cleaner.fill(Stream::Main, 0, 2);
-    let segments = cleaner.rig.store.log.usable_segments();
-    cleaner.fill(Stream::Write, next, segments * 6 / 10);
-    cleaner.rig.flush();
+    cleaner.fill_with_dirty_data(next);
     cleaner.rig.store.log.free.ids.truncate(RECLAIM_RESERVE);
     cleaner.reclaim(200);
     assert!(cleaner.holds(0) && cleaner.holds(next - 1));
@@ -200,9 +205,7 @@ fn dirty_data_leaves_main_alone_as_long_as_the_origin_takes_it() {
 fn main_makes_room_where_a_dirty_block_cannot_be_read_for_the_origin() {
     let mut cleaner = Cleaner::new();
     let next = cleaner.fill(Stream::Main, 0, 2);
-    let segments = cleaner.rig.store.log.usable_segments();
-    cleaner.fill(Stream::Write, next, segments * 6 / 10);
-    cleaner.rig.flush();
+    cleaner.fill_with_dirty_data(next);
     let store = &mut cleaner.rig.store;
     let slot = store.index.find(BlockKey(next)).expect("it was appended");
     for _ in 0..5 {
@@ -218,8 +221,7 @@ fn main_above_its_share_makes_room_for_dirty_data() {
     let mut cleaner = Cleaner::new();
     let segments = cleaner.rig.store.log.usable_segments();
     let next = cleaner.fill(Stream::Main, 0, segments * 3 / 10);
-    cleaner.fill(Stream::Write, next, segments * 6 / 10);
-    cleaner.rig.flush();
+    cleaner.fill_with_dirty_data(next);
     cleaner.rig.store.log.free.ids.truncate(RECLAIM_RESERVE);
     cleaner.reclaim(200);
     assert!(!cleaner.holds(0));
