@@ -45,6 +45,17 @@ pub struct Recovered {
     pub report: ShardReport,
 }
 
+impl Recovered {
+    /// Whether a block that is cached is dirty, and where on the cache devices it is, as addresses
+    /// ([`crate::format::extents`]).
+    #[must_use]
+    pub fn copies_of(&self, key: BlockKey) -> Option<(bool, u64, Option<u64>)> {
+        let slot = self.index.find(key)?;
+        let (first, second) = self.log.addresses_at(slot);
+        Some((self.index.flags(slot).dirty(), first, second))
+    }
+}
+
 /// Findings and work of the recovery of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardReport {

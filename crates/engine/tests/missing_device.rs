@@ -15,14 +15,15 @@ const ORIGIN_BYTES: usize = 64 << 20;
 const BLOCKS: u64 = 300;
 const BLOCK: usize = 4096;
 
-/// Two devices, of which one can be missing.
+/// Devices, of which one can be missing, and one can fail all writes.
 #[derive(Clone)]
-struct Pair {
-    devices: [Disk; 2],
+struct Devices {
+    devices: Vec<Disk>,
     missing: Option<u8>,
+    read_only: Option<u8>,
 }
 
-impl Pair {
+impl Devices {
     fn place(&mut self, address: u64) -> Result<(&mut Disk, u64), DeviceError> {
         let (number, offset_bytes) = place_of(address);
         match self.missing {
@@ -32,14 +33,14 @@ impl Pair {
     }
 }
 
-impl Storage for Pair {
+impl Storage for Devices {
     fn size_bytes(&self) -> u64 {
         DEVICE_BYTES as u64
     }
 
     fn device_numbers(&self) -> Vec<u8> {
         let is_there = |number: &u8| Some(*number) != self.missing;
-        (0..2).filter(is_there).collect()
+        (0..self.devices.len() as u8).filter(is_there).collect()
     }
 
     fn size_of(&self, _number: u8) -> u64 {
@@ -52,6 +53,9 @@ impl Storage for Pair {
     }
 
     fn write(&mut self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        if self.read_only == Some(place_of(offset_bytes).0) {
+            return Err(DeviceError::Io);
+        }
         let (disk, offset_bytes) = self.place(offset_bytes)?;
         disk.write(offset_bytes, from)
     }
@@ -61,22 +65,30 @@ impl Storage for Pair {
     }
 }
 
-/// A cache that has written blocks on both devices and flushed them.
-fn written() -> Pair {
-    let mut pair = Pair {
-        devices: [0, 1].map(|_| Disk(vec![0; DEVICE_BYTES])),
+/// A cache of two devices that has written blocks on both and flushed them.
+fn written() -> Devices {
+    written_on(2)
+}
+
+/// A cache of so many devices, written likewise.
+fn written_on(count: usize) -> Devices {
+    let mut devices = Devices {
+        devices: vec![Disk(vec![0; DEVICE_BYTES]); count],
         missing: None,
+        read_only: None,
     };
     let geometry = Geometry::for_device(DEVICE_BYTES as u64, BLOCK as u32, Some(1), 1).unwrap();
-    let mut superblock = create(&mut pair, CacheId([1; 16]), geometry).unwrap();
-    let added = superblock.add_device(DEVICE_BYTES as u64).unwrap();
-    superblock.grow(added, DEVICE_BYTES as u64).unwrap();
+    let mut superblock = create(&mut devices, CacheId([1; 16]), geometry).unwrap();
+    for _ in 1..count {
+        let added = superblock.add_device(DEVICE_BYTES as u64).unwrap();
+        superblock.grow(added, DEVICE_BYTES as u64).unwrap();
+    }
     superblock.set_copies(2);
     superblock
         .add_volume("test", ORIGIN_BYTES as u64, Mode::Writeback as u8)
         .unwrap();
-    superblock.write(&mut pair).unwrap();
-    let mut rig = start(pair);
+    superblock.write(&mut devices).unwrap();
+    let mut rig = start(devices);
     for block in 0..BLOCKS {
         rig.write(block * 2 * BLOCK as u64, &[block as u8; BLOCK], false);
     }
@@ -87,10 +99,10 @@ fn written() -> Pair {
     rig.cache
 }
 
-fn start(pair: Pair) -> Rig<Pair> {
+fn start(devices: Devices) -> Rig<Devices> {
     let origin = Disk(vec![0; ORIGIN_BYTES]);
     Rig::attach(
-        pair,
+        devices,
         origin,
         Ram::new(64 << 20),
         Settings::default(),
@@ -99,20 +111,29 @@ fn start(pair: Pair) -> Rig<Pair> {
 }
 
 /// Attaches after a power cut. Returns the number of dirty blocks, too.
-fn attach_without(pair: &mut Pair, missing: u8) -> Result<(Superblock, u64), AttachError> {
-    pair.missing = Some(missing);
+fn attach_without(devices: &mut Devices, missing: u8) -> Result<(Superblock, u64), AttachError> {
+    attach_without_and(devices, missing, false)
+}
+
+/// Attaches likewise, where what was on the missing device alone may be given up.
+fn attach_without_and(
+    devices: &mut Devices,
+    missing: u8,
+    accept_damage: bool,
+) -> Result<(Superblock, u64), AttachError> {
+    devices.missing = Some(missing);
     let options = AttachOptions {
         boot_id: BOOT,
-        accept_damage: false,
+        accept_damage,
         without_missing: true,
     };
-    let attached = attach(pair, &mut [], &options);
-    pair.missing = None;
+    let attached = attach(devices, &mut [], &options);
+    devices.missing = None;
     attached.map(|attached| (attached.superblock, attached.report.dirty_blocks()))
 }
 
-fn holds_all(pair: Pair) -> bool {
-    let mut rig = start(pair);
+fn holds_all(devices: Devices) -> bool {
+    let mut rig = start(devices);
     (0..BLOCKS)
         .all(|block| rig.read(block * 2 * BLOCK as u64, BLOCK as u32) == [block as u8; BLOCK])
 }
@@ -180,4 +201,20 @@ fn a_device_that_has_dirty_data_alone_is_waited_for() {
     );
     assert!(pair.devices[1].0 == before, "nothing is written");
     assert!(holds_all(pair));
+}
+
+/// An administrator gives up a device that is missing. One that is given, and fails just then, is not
+/// given up with it: it may have dirty data alone.
+#[test]
+fn a_device_that_fails_is_not_given_up_with_one_that_is_missing() {
+    let mut devices = written_on(3);
+    devices.read_only = Some(0);
+    assert_eq!(
+        attach_without_and(&mut devices, 2, true).unwrap_err(),
+        AttachError::Alone(vec![0, 2])
+    );
+    devices.read_only = None;
+    let (superblock, _) = attach_without_and(&mut devices, 2, true).unwrap();
+    let out: Vec<u8> = superblock.devices_out().map(|on| on.number).collect();
+    assert_eq!(out, [2]);
 }

@@ -216,6 +216,7 @@ fn random_runs_lose_nothing_with_two_devices_at_a_time() {
         24_000_001,
         &[
             "abandoned",
+            "cache devices given up",
             "losses that may not go on record",
             "rescues",
             "two cache devices back",

@@ -178,7 +178,12 @@ pub fn attach_promised(
     let mut first = None;
     loop {
         let mut watched = Watched::new(device, without);
-        let error = match attach_to(&mut watched, surviving, options, promises, left.as_ref()) {
+        let options = AttachOptions {
+            // What a device has that fails is given up by nobody who gave it.
+            accept_damage: options.accept_damage && without.is_none(),
+            ..*options
+        };
+        let error = match attach_to(&mut watched, surviving, &options, promises, left.as_ref()) {
             Ok(attached) => return Ok(attached),
             Err(error) => error,
         };

@@ -189,6 +189,10 @@ impl World<'_> {
                     }
                     self.counts().add("starts that needed a missing device", 1);
                     misses_one = false;
+                    if self.gives_up(boot_id) {
+                        accept_damage = true;
+                        continue;
+                    }
                     // Of a record that a power cut interrupted, what says that it is out may be
                     // what cannot be read.
                     self.cache.numbers.extend(missing);

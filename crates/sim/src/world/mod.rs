@@ -10,6 +10,7 @@ mod crash;
 mod deliveries;
 mod failed_cache;
 mod frozen;
+mod given_up;
 mod growth;
 mod old_device;
 mod own;

@@ -253,7 +253,7 @@ impl World<'_> {
         }
     }
 
-    fn block_named(&self, key: BlockKey) -> Option<Block> {
+    pub(super) fn block_named(&self, key: BlockKey) -> Option<Block> {
         let block_bytes = u64::from(self.plan.config.geometry.block_bytes);
         (0..).zip(&self.volumes).find_map(|(at, volume)| {
             let blocks = (volume.sectors * 512).div_ceil(block_bytes);
@@ -377,20 +377,20 @@ fn is_metadata(page: &[u8]) -> bool {
 }
 
 /// Identity in a header or summary, which says itself where it belongs.
-struct Said {
+pub(super) struct Said {
     shard: u16,
-    stream: Stream,
+    pub(super) stream: Stream,
     generation: Sequence,
     /// The slot after all that it tells of.
     end_slot: u16,
     durable: [DurablePosition; Stream::COUNT],
     tails: [Sequence; Stream::COUNT],
-    entries: EntryList,
+    pub(super) entries: EntryList,
 }
 
 impl Said {
     /// `bytes` start with its page, and go on with what lies behind it.
-    fn of(bytes: &[u8]) -> Option<Said> {
+    pub(super) fn of(bytes: &[u8]) -> Option<Said> {
         if !is_metadata(bytes) {
             return None;
         }

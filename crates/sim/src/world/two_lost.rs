@@ -115,7 +115,7 @@ impl World<'_> {
         })
     }
 
-    fn sectors_of(&self, volume: u16, block: u64) -> Range<u64> {
+    pub(super) fn sectors_of(&self, volume: u16, block: u64) -> Range<u64> {
         let sectors = u64::from(self.plan.config.geometry.block_bytes) / SECTOR_BYTES as u64;
         let end = self.volumes[usize::from(volume)].sectors;
         block * sectors..((block + 1) * sectors).min(end)
