@@ -69,15 +69,15 @@ impl Accesses {
 }
 
 /// A block's address in 12 bytes, so that an entry of the table has 16 and not 24.
-#[derive(Debug, PartialEq, Eq)]
-struct Key {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
     volume: u32,
     high: u32,
     low: u32,
 }
 
 impl Key {
-    fn new(volume: u32, block: u64) -> Key {
+    pub(crate) fn new(volume: u32, block: u64) -> Key {
         Key {
             volume,
             high: (block >> 32) as u32,
@@ -96,7 +96,7 @@ impl Hash for Key {
 
 /// Mixes one number: the standard hash takes longer than a policy's access.
 #[derive(Debug, Default)]
-struct BlockHasher(u64);
+pub(crate) struct BlockHasher(u64);
 
 impl Hasher for BlockHasher {
     fn finish(&self) -> u64 {
