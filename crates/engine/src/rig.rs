@@ -2,7 +2,8 @@
 //! does every operation at once.
 
 use crate::format::Stream;
-use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, Superblock};
+use crate::format::extents::place_of;
+use crate::format::{BlockKey, CacheId, Geometry, PAGE_BYTES, SegmentId, Superblock};
 use crate::ids::JobId;
 use crate::interface::{
     Action, Buf, Bufs, Device, Memory, Nanos, OpId, Operation, Request, RequestId, RequestKind,
@@ -71,7 +72,7 @@ pub(crate) struct Rig {
     pub(crate) store: Store,
     pub(crate) ram: Ram,
     pub(crate) now: Nanos,
-    disk: Vec<u8>,
+    disks: Vec<Vec<u8>>,
 }
 
 /// A buffer for a long transfer.
@@ -87,13 +88,28 @@ impl Rig {
         let geometry = Geometry::for_device(DEVICE_BYTES, BLOCK_BYTES as u32, Some(1), 1)
             .expect("a small cache");
         let superblock = Superblock::new(CacheId([7; 16]), geometry, DEVICE_BYTES);
+        Rig::over(&superblock, mode, settings)
+    }
+
+    /// The same on two devices, with dirty data on both.
+    pub(crate) fn on_two_devices(mode: Mode, settings: Settings) -> Rig {
+        let geometry = Geometry::for_device(DEVICE_BYTES, BLOCK_BYTES as u32, Some(1), 1)
+            .expect("a small cache");
+        let mut superblock = Superblock::new(CacheId([7; 16]), geometry, DEVICE_BYTES);
+        let added = superblock.add_device(DEVICE_BYTES).expect("a number");
+        superblock.grow(added, DEVICE_BYTES).expect("room");
+        superblock.set_copies(2);
+        Rig::over(&superblock, mode, settings)
+    }
+
+    fn over(superblock: &Superblock, mode: Mode, settings: Settings) -> Rig {
         let mut ram = Ram {
             bytes: Vec::new(),
             journal: vec![0; JOURNAL_BYTES],
             buffer: Vec::new(),
             is_empty: false,
         };
-        let log = Log::new(&superblock, 0);
+        let log = Log::new(superblock, 0);
         let identity = ShmIdentity {
             cache: log.id,
             shard: 0,
@@ -101,7 +117,7 @@ impl Rig {
             boot_id: [1; 16],
         };
         shm_journal::initialise(ram.journal_mut(0), identity);
-        let index = Index::new(geometry.slots());
+        let index = Index::new(superblock.geometry.slots());
         let mut store = Store::new(settings, with_free_segments(log), index, &mut ram);
         store.keep_spare_pages(&mut ram);
         store.volumes.push(Some(Volume::new(VolumeConfig {
@@ -114,7 +130,7 @@ impl Rig {
             store,
             ram,
             now: Nanos::SECOND,
-            disk: vec![0; DEVICE_BYTES as usize],
+            disks: vec![vec![0; DEVICE_BYTES as usize]; superblock.devices.len()],
         }
     }
 
@@ -206,17 +222,27 @@ impl Rig {
     }
 
     fn transfer(&mut self, operation: &Operation) {
-        let (Operation::Read { offset_bytes, bufs } | Operation::Write { offset_bytes, bufs }) =
-            operation
-        else {
-            return;
-        };
-        let mut at = *offset_bytes as usize;
+        match operation {
+            Operation::Read { offset_bytes, bufs } => self.move_data(*offset_bytes, bufs, false),
+            Operation::Write { offset_bytes, bufs } => self.move_data(*offset_bytes, bufs, true),
+            Operation::OnTwo(two) => {
+                for address in two.offsets_bytes {
+                    self.move_data(address, &two.bufs, two.is_write);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn move_data(&mut self, address: u64, bufs: &Bufs, is_write: bool) {
+        let (device, offset_bytes) = place_of(address);
+        let mut at = offset_bytes as usize;
         for buf in bufs {
-            let place = &mut self.disk[at..at + buf.len_bytes as usize];
-            match operation {
-                Operation::Read { .. } => self.ram.bytes_mut(*buf).copy_from_slice(place),
-                _ => place.copy_from_slice(self.ram.bytes(*buf)),
+            let place = &mut self.disks[usize::from(device)][at..at + buf.len_bytes as usize];
+            if is_write {
+                place.copy_from_slice(self.ram.bytes(*buf));
+            } else {
+                self.ram.bytes_mut(*buf).copy_from_slice(place);
             }
             at += buf.len_bytes as usize;
         }
@@ -255,8 +281,11 @@ impl Rig {
 }
 
 fn with_free_segments(mut log: Log) -> Log {
-    let free = (0..log.geometry.segments_per_shard).map(crate::format::SegmentId);
-    log.free.ids.extend(free.filter(|id| log.map.has(*id)));
+    for id in (0..log.geometry.segments_per_shard).map(SegmentId) {
+        if log.map.has(id) {
+            log.free.push_back(id);
+        }
+    }
     log
 }
 

@@ -111,7 +111,7 @@ impl Space {
             (true, true) => {
                 let above_share = |stream: Stream, percent: u64| {
                     let share = store.log.usable_segments() as u64 * percent;
-                    (self.segments_that_stay(store, stream) * 100).saturating_sub(share)
+                    (self.places_that_stay(store, stream) * 100).saturating_sub(share)
                 };
                 let write_first =
                     above_share(Stream::Write, write) >= above_share(Stream::Probation, probation);
@@ -155,7 +155,17 @@ impl Space {
     /// True if a stream has more than this share of the shard, without segments on their way out.
     fn is_longer_than(&self, store: &Store, stream: Stream, percent: u64) -> bool {
         let segments = store.log.usable_segments() as u64;
-        self.segments_that_stay(store, stream) * 100 > (segments * percent).max(100)
+        self.places_that_stay(store, stream) * 100 > (segments * percent).max(100)
+    }
+
+    /// The places of a stream's segments that stay: dirty data has two where it is on two devices.
+    fn places_that_stay(&self, store: &Store, stream: Stream) -> u64 {
+        let segments = self.segments_that_stay(store, stream);
+        if stream == Stream::Write && store.log.keeps_two() {
+            segments * 2
+        } else {
+            segments
+        }
     }
 
     pub(super) fn segments_that_stay(&self, store: &Store, stream: Stream) -> u64 {

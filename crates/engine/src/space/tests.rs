@@ -18,7 +18,10 @@ struct Cleaner {
 
 impl Cleaner {
     fn new() -> Cleaner {
-        let mut rig = Rig::new(Mode::Writeback, Settings::default());
+        Cleaner::of(Rig::new(Mode::Writeback, Settings::default()))
+    }
+
+    fn of(mut rig: Rig) -> Cleaner {
         Cleaner {
             space: Space::new(BLOCK_BYTES, &mut rig.ram),
             policy: Policy::new(rig.store.log.usable_slots(), &rig.store.settings),
@@ -199,6 +202,23 @@ fn dirty_data_leaves_main_alone_as_long_as_the_origin_takes_it() {
     cleaner.origin.writeback.hold();
     cleaner.reclaim(200);
     assert!(!cleaner.holds(0), "there is no other room");
+}
+
+/// A segment of dirty data takes two places: three tenths of the segments are more than half of the
+/// room.
+#[test]
+fn dirty_data_on_two_devices_leaves_main_alone_too() {
+    let mut cleaner = Cleaner::of(Rig::on_two_devices(Mode::Writeback, Settings::default()));
+    let segments = cleaner.rig.store.log.usable_segments();
+    let next = cleaner.fill(Stream::Main, 0, 2);
+    cleaner.fill(Stream::Write, next, segments * 3 / 10);
+    cleaner.rig.flush();
+    let free = &mut cleaner.rig.store.log.free;
+    while free.len() > RECLAIM_RESERVE {
+        free.take_pair();
+    }
+    cleaner.reclaim(200);
+    assert!(cleaner.holds(0) && cleaner.holds(next - 1));
 }
 
 #[test]
