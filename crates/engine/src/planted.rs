@@ -131,6 +131,8 @@ pub enum Bug {
     AloneBelieved,
     /// I28: dirty data counts as copied before the tail above its emptied segments is durable.
     MirroredEarly,
+    /// I28: what a device holds that was lost and is back counts, as a second copy.
+    LentBeforeBelieved,
     /// I1: what the origin brings for a hit counts, whether or not it has the cached blocks.
     OriginBelieved,
 }
@@ -166,6 +168,7 @@ impl Bug {
                 | Bug::LeftBehindBelieved
                 | Bug::AloneBelieved
                 | Bug::MirroredEarly
+                | Bug::LentBeforeBelieved
         )
     }
 
@@ -179,7 +182,7 @@ impl Bug {
     }
 
     /// All of them: the invariant each breaks, and its name.
-    pub const ALL: [(Bug, &'static str, &'static str); 63] = [
+    pub const ALL: [(Bug, &'static str, &'static str); 64] = [
         (Bug::OldestWins, "I1", "oldest-wins"),
         (Bug::TailsIgnored, "I2", "tails-ignored"),
         (Bug::DropForgotten, "I3", "drop-forgotten"),
@@ -243,6 +246,7 @@ impl Bug {
         (Bug::LeftBehindBelieved, "I28", "left-behind-believed"),
         (Bug::AloneBelieved, "I28", "alone-believed"),
         (Bug::MirroredEarly, "I28", "mirrored-early"),
+        (Bug::LentBeforeBelieved, "I28", "lent-before-believed"),
     ];
 }
 

@@ -91,7 +91,7 @@ impl Rig {
         Rig::over(&superblock, mode, settings)
     }
 
-    /// The same on two devices, with dirty data on both.
+    /// A store over an empty cache on two devices, with dirty data on both.
     pub(crate) fn on_two_devices(mode: Mode, settings: Settings) -> Rig {
         let geometry = Geometry::for_device(DEVICE_BYTES, BLOCK_BYTES as u32, Some(1), 1)
             .expect("a small cache");

@@ -17,7 +17,7 @@
 use forebay_sim::{Options, generate, run};
 
 /// Seeds up to 2,000 are not listed: tests/seeds.rs runs them all.
-const FOUND: [(u64, &str); 91] = [
+const FOUND: [(u64, &str); 92] = [
     (
         2_381,
         "a doubtful read is made again past what is in the memory buffer alone (I1)",
@@ -334,6 +334,10 @@ const FOUND: [(u64, &str); 91] = [
         25_628_179,
         "a start told of a device that failed, and not of the one that was missing without which it \
          could not do without that (I28)",
+    ),
+    (
+        25_778_731,
+        "a device that a start went on without, and that is added again, has an old second copy (I28)",
     ),
     (
         30_060_763,

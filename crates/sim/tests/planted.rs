@@ -101,6 +101,8 @@ fn every_planted_bug_is_found() {
                 Bug::LossUnrecorded => 22_013_001,
                 // Two devices have to be lost at a time.
                 Bug::AloneBelieved => 24_000_001,
+                // A device has to be lost at a start that rejects what it has, and be added again.
+                Bug::LentBeforeBelieved => 25_778_001,
                 _ if bug.is_of_two_copies() => 21_000_001,
                 _ if bug.is_between_threads() => FIRST_WITH_THREADS,
                 _ => 1,

@@ -48,6 +48,9 @@ pub struct Extent {
     pub first_segment: u32,
     /// The number of segments that each shard has in it.
     pub segments: u32,
+    /// The cache's epoch when it was added, if the cache kept two copies of dirty data before: of
+    /// earlier epochs nothing is in it. Its bytes can be those of a device that was lost (I28).
+    pub since_epoch: u32,
 }
 
 impl Extent {
@@ -99,6 +102,7 @@ impl Extent {
             start_bytes: input.u64(),
             first_segment: input.u32(),
             segments: input.u32(),
+            since_epoch: 0,
         }
     }
 }
@@ -126,6 +130,7 @@ impl Extents {
             start_bytes: DATA_OFFSET_BYTES,
             first_segment: 0,
             segments: geometry.segments_per_shard,
+            since_epoch: 0,
         }])
     }
 
@@ -175,6 +180,22 @@ impl Extents {
     /// The extents, by the ids of their segments.
     pub fn iter(&self) -> impl Iterator<Item = &Extent> {
         self.0.iter()
+    }
+
+    /// Notes of the extents with a serial from which epoch on something is in them.
+    pub(super) fn note_since(&mut self, serial: u32, epoch: u32) {
+        for extent in self.0.iter_mut().filter(|extent| extent.serial == serial) {
+            extent.since_epoch = epoch;
+        }
+    }
+
+    /// Whether the place of a segment can hold what was opened in an epoch.
+    pub(crate) fn can_hold(&self, place: SegmentId, epoch: u32) -> bool {
+        let mut extents = self.0.iter();
+        extents.any(|extent| {
+            (extent.first_segment..extent.end_segment()).contains(&place.0)
+                && epoch >= extent.since_epoch
+        })
     }
 
     /// The number of segments of each shard.
@@ -538,6 +559,7 @@ mod tests {
             start_bytes,
             first_segment: 0,
             segments,
+            since_epoch: 0,
         }
     }
 

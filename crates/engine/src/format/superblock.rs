@@ -595,6 +595,7 @@ impl Superblock {
                 start_bytes,
                 first_segment: 0,
                 segments,
+                since_epoch: if self.membership > 0 { self.epoch } else { 0 },
             },
             &self.geometry,
         );
@@ -900,6 +901,10 @@ impl Superblock {
             CopiesTable::of_one_copy()
         };
         let is_flagged = version == COPIES_VERSION && flags & ABANDONED_FLAG != 0;
+        let mut extents = Extents::listed(table.extents, &geometry)?;
+        for (serial, epoch) in copies.since {
+            extents.note_since(serial, epoch);
+        }
         let superblock = Superblock {
             id,
             sequence,
@@ -910,7 +915,7 @@ impl Superblock {
             next_volume_id,
             next_base,
             geometry,
-            extents: Extents::listed(table.extents, &geometry)?,
+            extents,
             next_serial: table.next_serial,
             volumes,
             copies: copies.copies,

@@ -1,6 +1,8 @@
 //! The two tables in a copy of the superblock: of devices and extents, and of what a cache says that
 //! keeps two copies of dirty data.
 
+use std::collections::BTreeMap;
+
 use super::codec::{Reader, Writer};
 use super::extents::{Extent, Extents, MAX_DEVICES, MAX_EXTENTS};
 use super::geometry::Geometry;
@@ -19,8 +21,11 @@ const _: () = assert!(
     TABLE_OFFSET + TABLE_FIXED_BYTES + MAX_DEVICES * DEVICE_BYTES + MAX_EXTENTS * Extent::BYTES
         <= COPIES_OFFSET
 );
-const _: () =
-    assert!(COPIES_OFFSET + COPIES_FIXED_BYTES + MAX_SHARDS * Sequence::BYTES <= COPY_BYTES);
+const SINCE_BYTES: usize = 4 + 4;
+const _: () = assert!(
+    COPIES_OFFSET + COPIES_FIXED_BYTES + MAX_SHARDS * Sequence::BYTES + MAX_EXTENTS * SINCE_BYTES
+        <= COPY_BYTES
+);
 
 impl Superblock {
     pub(super) fn encode_table(&self, on: &CacheDevice, table: &mut [u8]) {
@@ -45,12 +50,20 @@ impl Superblock {
 
     pub(super) fn encode_copies(&self, table: &mut [u8]) {
         let mut out = Writer::new(table);
+        let since = self.extents.iter().filter(|extent| extent.since_epoch > 0);
+        let since: BTreeMap<u32, u32> = since
+            .map(|extent| (extent.serial, extent.since_epoch))
+            .collect();
         out.u8(self.copies);
-        out.u8(0);
+        out.u8(since.len() as u8);
         out.u16(self.clean_from.len() as u16);
         out.u32(self.membership);
         for from in &self.clean_from {
             from.encode(&mut out);
+        }
+        for (serial, epoch) in since {
+            out.u32(serial);
+            out.u32(epoch);
         }
     }
 }
@@ -60,6 +73,8 @@ pub(super) struct CopiesTable {
     pub(super) copies: u8,
     pub(super) membership: u32,
     pub(super) clean_from: Vec<Sequence>,
+    /// Serials of extents, and the epochs from which on something is in them.
+    pub(super) since: Vec<(u32, u32)>,
 }
 
 impl CopiesTable {
@@ -68,6 +83,7 @@ impl CopiesTable {
             copies: 1,
             membership: 0,
             clean_from: Vec::new(),
+            since: Vec::new(),
         }
     }
 
@@ -75,17 +91,19 @@ impl CopiesTable {
     pub(super) fn decode(table: &[u8]) -> Option<CopiesTable> {
         let mut input = Reader::new(table);
         let copies = input.u8();
-        input.u8();
+        let extents = usize::from(input.u8());
         let count = usize::from(input.u16());
         let membership = input.u32();
-        if count > MAX_SHARDS {
+        if count > MAX_SHARDS || extents > MAX_EXTENTS {
             return None;
         }
         let clean_from = (0..count).map(|_| Sequence::decode(&mut input)).collect();
+        let since = (0..extents).map(|_| (input.u32(), input.u32())).collect();
         Some(CopiesTable {
             copies,
             membership,
             clean_from,
+            since,
         })
     }
 }

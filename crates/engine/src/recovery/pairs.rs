@@ -170,7 +170,7 @@ impl Look<'_> {
         let address = |place: SegmentId, _| map.place_address(place);
         read_leads(device, geometry, &ids, address, |_, place, lead| {
             // The scan says what cannot be read.
-            let occupant = lead.and_then(|lead| self.occupant(lead));
+            let occupant = lead.and_then(|lead| self.occupant(place, lead));
             occupants.extend(occupant.map(|found| (place, found)));
             Ok(())
         })?;
@@ -204,7 +204,7 @@ impl Look<'_> {
     }
 
     /// The segment that was opened last of those that the beginning of a place names.
-    fn occupant(&mut self, lead: &[u8]) -> Option<Occupant> {
+    fn occupant(&mut self, place: SegmentId, lead: &[u8]) -> Option<Occupant> {
         let summary_bytes = self.superblock.geometry.summary_bytes() as usize;
         let mut latest: Option<Occupant> = None;
         let mut take = |found: Occupant| {
@@ -216,7 +216,9 @@ impl Look<'_> {
         let mut best: Option<Summary> = None;
         for which in 0..2u8 {
             let bytes = &lead[usize::from(which) * summary_bytes..][..summary_bytes];
-            if let Some(summary) = self.summary(bytes, which) {
+            let summary = self.summary(bytes, which);
+            let is_here = |summary: &Summary| self.can_hold(place, summary.generation);
+            if let Some(summary) = summary.filter(is_here) {
                 self.learn(&summary.state);
                 if best.as_ref().is_none_or(|best| summary.outranks(best)) {
                     best = Some(summary);
@@ -232,7 +234,9 @@ impl Look<'_> {
             });
         }
         let slot = self.superblock.geometry.first_slot() as u16;
-        if let Some(header) = self.header(&lead[lead.len() - PAGE_BYTES..], slot) {
+        let header = self.header(&lead[lead.len() - PAGE_BYTES..], slot);
+        let is_here = |header: &Header| self.can_hold(place, header.generation);
+        if let Some(header) = header.filter(is_here) {
             self.learn(&header.state);
             take(Occupant {
                 segment: header.segment,
@@ -258,6 +262,13 @@ impl Look<'_> {
     fn header(&self, page: &[u8], slot: u16) -> Option<Header> {
         let segment = self.known(Header::segment_in(page)?)?;
         Header::decode(self.map.id_in(segment), self.shard, segment, slot, page)
+    }
+
+    /// Whether what was opened with this number can be in a place: not if the device was lost since,
+    /// and came back. A start without it may have decided that it does not count.
+    fn can_hold(&self, place: SegmentId, generation: Sequence) -> bool {
+        planted::is(Bug::LentBeforeBelieved)
+            || self.superblock.extents.can_hold(place, generation.epoch)
     }
 
     fn known(&self, segment: SegmentId) -> Option<SegmentId> {
