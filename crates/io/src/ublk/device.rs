@@ -70,6 +70,21 @@ impl UblkDevice {
     /// # Errors
     /// What the kernel says; a request that is over by now has no data.
     pub fn copy_in(&self, memory: &PoolView, position: u64, bufs: &[Buf]) -> io::Result<()> {
+        if let [buf] = bufs {
+            let place = memory.pointer(*buf).as_ptr().cast();
+            let wanted = buf.len_bytes as usize;
+            // SAFETY: the descriptor is open, and the buffer is memory of the pool that is the
+            // caller's, by the pool's rule.
+            let copied = unsafe {
+                libc::pread(
+                    self.file.as_raw_fd(),
+                    place,
+                    wanted,
+                    position as libc::off_t,
+                )
+            };
+            return whole(copied, wanted);
+        }
         self.copy(memory, position, bufs, libc::preadv)
     }
 
@@ -78,6 +93,20 @@ impl UblkDevice {
     /// # Errors
     /// As [`UblkDevice::copy_in`].
     pub fn copy_out(&self, memory: &PoolView, position: u64, bufs: &[Buf]) -> io::Result<()> {
+        if let [buf] = bufs {
+            let place = memory.pointer(*buf).as_ptr().cast();
+            let wanted = buf.len_bytes as usize;
+            // SAFETY: as in `copy_in`.
+            let copied = unsafe {
+                libc::pwrite(
+                    self.file.as_raw_fd(),
+                    place,
+                    wanted,
+                    position as libc::off_t,
+                )
+            };
+            return whole(copied, wanted);
+        }
         self.copy(memory, position, bufs, libc::pwritev)
     }
 
@@ -111,11 +140,16 @@ impl UblkDevice {
                 position as libc::off_t,
             )
         };
-        match usize::try_from(copied) {
-            Ok(copied) if copied == wanted => Ok(()),
-            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(_) => Err(io::Error::last_os_error()),
-        }
+        whole(copied, wanted)
+    }
+}
+
+/// Whether all was copied, by what the system call said.
+fn whole(copied: libc::ssize_t, wanted: usize) -> io::Result<()> {
+    match usize::try_from(copied) {
+        Ok(copied) if copied == wanted => Ok(()),
+        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(_) => Err(io::Error::last_os_error()),
     }
 }
 
@@ -138,7 +172,8 @@ impl Descriptors {
         // The driver wrote the descriptor before it completed the tag's command.
         fence(Ordering::Acquire);
         // SAFETY: the range is inside the mapping, which is readable; from the command's
-        // completion to the next command the driver does not write to it.
-        unsafe { place.cast::<[u8; N]>().read_volatile() }
+        // completion to the next command the driver does not write to it, so that the read need
+        // not be volatile, which takes a byte at a time.
+        unsafe { place.cast::<[u8; N]>().read() }
     }
 }
