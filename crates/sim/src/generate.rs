@@ -65,7 +65,9 @@ pub fn plan(seed: u64) -> Plan {
         copies::silent_faults(&mut config, &mut steps, &mut Rng::of(seed, SILENT_SALT));
         copies::number_of_copies(&mut config, &mut steps, &mut Rng::of(seed, CHANGE_SALT));
     }
-    if seed > NOT_REPLACED {
+    if RETURNING.contains(&seed) {
+        copies::device_returns(&mut config, &mut steps, &mut Rng::of(seed, SECOND_SALT));
+    } else if seed > NOT_REPLACED {
         copies::replacements(&mut config, &mut steps, &mut Rng::of(seed, SECOND_SALT));
     } else if seed > IN_TURN {
         copies::devices_at_a_time(&mut config, &mut steps, &mut Rng::of(seed, SECOND_SALT));
@@ -109,6 +111,9 @@ const IN_TURN: u64 = 24_000_000;
 
 /// The last seed of runs whose devices leave before others come, likewise.
 const NOT_REPLACED: u64 = 25_000_000;
+
+/// Seeds of runs in which a device is missing at a start, and then comes back as a new one.
+const RETURNING: std::ops::Range<u64> = 26_000_001..30_000_001;
 
 const SECOND_SALT: u64 = 32;
 

@@ -211,6 +211,14 @@ fn random_runs_lose_nothing_with_devices_that_are_replaced() {
 }
 
 #[test]
+fn random_runs_lose_nothing_with_a_device_that_returns() {
+    random_runs(
+        26_000_001,
+        &["starts without a cache device", "cache devices lost"],
+    );
+}
+
+#[test]
 fn random_runs_lose_nothing_with_two_devices_at_a_time() {
     random_runs(
         24_000_001,

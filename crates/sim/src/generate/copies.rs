@@ -146,6 +146,35 @@ pub(super) fn replacements(config: &mut Config, steps: &mut Vec<Step>, rng: &mut
     }
 }
 
+/// The device that fails is missing at a start after a power cut, leaves, and is added again as it was,
+/// all of it several times.
+pub(super) fn device_returns(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
+    config.cache_devices = rng.pick(&[2, 3, 3, 4]) as u8;
+    let failing = fail_any(config, steps, rng);
+    config.missing_percent = rng.pick(&[40, 70, 100]);
+    let cut_percent = rng.pick(&[0, 10, 40]);
+    for _ in 0..rng.pick(&[1, 2, 4]) {
+        let mut at = rng.below(steps.len() as u64 + 1) as usize;
+        let mut cut = || rng.percent(cut_percent).then(|| rng.below(16) as u32);
+        let leaves = Step::Shrink {
+            device: failing,
+            keep: 0,
+            cut: cut(),
+        };
+        let comes = Step::Grow {
+            device: failing,
+            segments: 100,
+            cut: cut(),
+        };
+        let crashes = [crash(rng, 80, 50), crash(rng, 50, 30)].map(Step::Crash);
+        let [first, second] = crashes;
+        for step in [first, leaves, comes, second] {
+            steps.insert(at, step);
+            at = rng.between(at as u64 + 1, (at as u64 + 20).min(steps.len() as u64)) as usize;
+        }
+    }
+}
+
 /// Two devices go at a time, and come back as they were. The device that fails says so: what it
 /// lied about could be nowhere else.
 pub(super) fn devices_at_a_time(config: &mut Config, steps: &mut Vec<Step>, rng: &mut Rng) {
