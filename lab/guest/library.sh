@@ -47,6 +47,17 @@ snapshot() {
     counters | sed 's/^/counter /'
 }
 
+# What the kernel and the daemon know of a job that failed or that nobody answered.
+evidence() {
+    dmesg | tail -n 80
+    grep . /sys/block/$(basename $TARGET)/inflight /sys/block/$(basename $TARGET)/stat
+    tail -c 4000 /tmp/forebay
+    for thread in /proc/${FOREBAY:-self}/task/*; do
+        echo "$thread $(cat $thread/comm $thread/wchan)"
+        cat $thread/stack
+    done
+}
+
 # job LABEL FIO-ARGUMENTS...
 JOB=0
 job() {
@@ -57,7 +68,7 @@ job() {
     snapshot > /tmp/before
     fio --name=$label --direct=1 --ioengine=libaio --clocksource=clock_gettime --randrepeat=1 --norandommap \
         --output-format=json --percentile_list=50:95:99:99.9 --output=/tmp/fio "$@" > /tmp/said 2>&1 ||
-        fail "job $label: $(said)"
+        { fail "job $label: $(said)"; evidence > /lab/out/$number-$label.failed 2>&1; }
     snapshot > /tmp/after
     cp /tmp/fio /lab/out/$number-$label.fio
     cp /tmp/before /lab/out/$number-$label.before
