@@ -218,3 +218,17 @@ fn a_device_that_fails_is_not_given_up_with_one_that_is_missing() {
     let out: Vec<u8> = superblock.devices_out().map(|on| on.number).collect();
     assert_eq!(out, [2]);
 }
+
+/// A device that takes no writes is met only when another is about to be put out for good.
+#[test]
+fn a_start_refused_for_a_device_that_takes_no_writes_puts_no_other_out() {
+    for accept_damage in [false, true] {
+        for read_only in [0, 1] {
+            let mut devices = written_on(3);
+            devices.read_only = Some(read_only);
+            attach_without_and(&mut devices, 2, accept_damage).unwrap_err();
+            devices.read_only = None;
+            assert!(holds_all(devices));
+        }
+    }
+}

@@ -17,10 +17,12 @@ enum At {
 /// 1. Hosts look for segments that one device has alone. 2. If there are none, that goes on record.
 ///
 /// A device that is lost between the two changes the membership. The record of its loss is the last
-/// word, whichever of the two records is first.
+/// word, whichever of the two records is first. One that is added takes a serial, and was not looked at:
+/// the count does not go on record then.
 #[derive(Debug)]
 pub(super) struct AllOnTwo {
     membership: u32,
+    next_serial: u32,
     at: At,
 }
 
@@ -34,6 +36,7 @@ impl AllOnTwo {
         }
         Ok(AllOnTwo {
             membership: books.superblock.membership,
+            next_serial: books.superblock.next_serial,
             at: At::Begun,
         })
     }
@@ -53,7 +56,10 @@ impl AllOnTwo {
                     return Step::Ended(Err(Refusal::Refused(why)));
                 }
                 self.at = At::Recording;
-                Step::Record(Change::AllOnTwo(self.membership))
+                Step::Record(Change::AllOnTwo {
+                    membership: self.membership,
+                    next_serial: self.next_serial,
+                })
             }
             (At::Recording, Happened::Recorded(Err(error))) => {
                 self.at = At::Undoing(error);

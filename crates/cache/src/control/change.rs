@@ -87,8 +87,13 @@ pub enum Change {
     Copies(u8),
     /// From now on dirty data may be on any one of these devices alone (I28).
     Alone(Vec<u8>),
-    /// All dirty data is on two devices, if the membership is still this (I28).
-    AllOnTwo(u32),
+    /// All dirty data is on two devices, if no device was lost or added since these were (I28).
+    AllOnTwo {
+        /// The membership then.
+        membership: u32,
+        /// The serial that the next device or extent would have got.
+        next_serial: u32,
+    },
 }
 
 impl Change {
@@ -136,8 +141,12 @@ impl Change {
             }
             Change::Copies(copies) => changed.set_copies(*copies),
             Change::Alone(stay) => changed.leave_two(|on| stay.contains(&on.number)),
-            Change::AllOnTwo(membership) => {
-                if changed.membership != *membership {
+            Change::AllOnTwo {
+                membership,
+                next_serial,
+            } => {
+                // A device that was added meanwhile was not looked at.
+                if (changed.membership, changed.next_serial) != (*membership, *next_serial) {
                     return Err(SuperblockError::Full(
                         "the devices of the cache have changed meanwhile",
                     ));

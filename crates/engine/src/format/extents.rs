@@ -189,13 +189,12 @@ impl Extents {
         }
     }
 
-    /// Whether the place of a segment can hold what was opened in an epoch.
-    pub(crate) fn can_hold(&self, place: SegmentId, epoch: u32) -> bool {
+    /// The epoch in which the place of a segment was added ([`Extent::since_epoch`]).
+    pub(crate) fn since_epoch(&self, place: SegmentId) -> Option<u32> {
         let mut extents = self.0.iter();
-        extents.any(|extent| {
-            (extent.first_segment..extent.end_segment()).contains(&place.0)
-                && epoch >= extent.since_epoch
-        })
+        let holds =
+            |extent: &&Extent| (extent.first_segment..extent.end_segment()).contains(&place.0);
+        extents.find(holds).map(|extent| extent.since_epoch)
     }
 
     /// The number of segments of each shard.

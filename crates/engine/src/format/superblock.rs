@@ -441,6 +441,20 @@ impl Superblock {
         self.write_on(|_| true, device)
     }
 
+    /// Writes all copies on the devices that are given, of a cache that may do without the others: what
+    /// it says leaves nobody out.
+    ///
+    /// # Errors
+    /// As [`Superblock::write`].
+    pub(crate) fn write_on_those_given(
+        &mut self,
+        device: &mut dyn Storage,
+    ) -> Result<(), SuperblockError> {
+        let given = device.device_numbers();
+        self.sequence += 1;
+        self.write_on(|on| given.contains(&on.number), device)
+    }
+
     fn write_on(
         &mut self,
         wanted: impl Fn(&CacheDevice) -> bool,

@@ -261,12 +261,15 @@ fn attach_to(
     if superblock.epoch >= EPOCH_END {
         return Err(AttachError::Epochs);
     }
-    for number in &missing {
-        superblock.lose_device(*number, &all_before(&superblock, superblock.epoch));
-    }
-    if clean_left.is_some() {
-        superblock.leave_clean_behind(&all_before(&superblock, superblock.epoch));
-    }
+    let leave = |superblock: &mut Superblock| {
+        let from = all_before(superblock, superblock.epoch);
+        for number in &missing {
+            superblock.lose_device(*number, &from);
+        }
+        if clean_left.is_some() {
+            superblock.leave_clean_behind(&from);
+        }
+    };
     let recover_options = RecoverOptions {
         accept_damage: options.accept_damage,
         write: true,
@@ -275,16 +278,18 @@ fn attach_to(
     if !missing.is_empty() || clean_left.is_some() {
         // Once a device is out it is never believed again. Where dirty data is on it alone it has to
         // come back, and an attach that is refused for that must not have put it out (I28).
-        each_shard(
-            &superblock,
-            surviving,
-            options.boot_id,
-            |shard, replayed, _| {
-                let options = recover_options.of_shard(shard, promises);
-                recovery::foresee(device, &superblock, shard, replayed, options)
-            },
-        )?;
+        let mut left = superblock.clone();
+        leave(&mut left);
+        each_shard(&left, surviving, options.boot_id, |shard, replayed, _| {
+            let options = recover_options.of_shard(shard, promises);
+            recovery::foresee(device, &left, shard, replayed, options)
+        })?;
     }
+    if !missing.is_empty() {
+        // Nor may one that is refused because a device that is given takes no writes.
+        superblock.write_on_those_given(device)?;
+    }
+    leave(&mut superblock);
     superblock.write(device)?;
     let (mut shards, mut report) = recover_all(
         device,

@@ -18,7 +18,8 @@ use crate::checksum::crc32c;
 use crate::format::entry::NumberedEntry;
 use crate::format::header::State;
 use crate::format::{
-    Entry, Header, PAGE_BYTES, Places, SegmentId, SegmentMap, Sequence, Stream, Summary, Superblock,
+    Entry, Geometry, Header, PAGE_BYTES, Places, SegmentId, SegmentMap, Sequence, Stream, Summary,
+    Superblock,
 };
 use crate::interface::{DeviceError, Storage};
 use crate::planted::{self, Bug};
@@ -101,8 +102,9 @@ pub(super) fn find(
             places.set(segment, home, None);
             continue;
         };
-        // A write that a device sent to another place makes a third, which may lack all the rest.
-        let is_doubtful = copies.len() > 2;
+        // A write that a device sent to another place makes a third, which may lack all the rest. So
+        // may what a lost device had that was added again while the same daemon ran.
+        let is_doubtful = copies.len() > 2 || look.was_added_in(first.generation, &copies);
         let differ = is_doubtful || first != *second || look.may_differ(first.generation);
         if differ && write && !planted::is(Bug::CopiesDiffer) {
             merged |= look.merge(device, segment, first.generation, [home, *other])?;
@@ -145,8 +147,7 @@ pub(super) fn copy_single(
         let Some(second) = log.free.take_for_second(home) else {
             continue;
         };
-        let mut image = vec![0; log.geometry.segment_bytes as usize];
-        device.read(log.map.place_address(home), &mut image)?;
+        let image = image(device, &log.geometry, log.map.place_address(home))?;
         device.write(log.map.place_address(second), &image)?;
         log.lend_from(id, home, second);
         copied = true;
@@ -268,7 +269,15 @@ impl Look<'_> {
     /// and came back. A start without it may have decided that it does not count.
     fn can_hold(&self, place: SegmentId, generation: Sequence) -> bool {
         planted::is(Bug::LentBeforeBelieved)
-            || self.superblock.extents.can_hold(place, generation.epoch)
+            || (self.superblock.extents.since_epoch(place))
+                .is_some_and(|since| generation.epoch >= since)
+    }
+
+    /// Whether a place of these copies was added in the epoch in which their segment was opened.
+    fn was_added_in(&self, generation: Sequence, copies: &[(SegmentId, Occupant)]) -> bool {
+        let since = |place| self.superblock.extents.since_epoch(place).unwrap_or(0);
+        let mut places = copies.iter().map(|(place, _)| since(*place));
+        places.any(|since| since > 0 && since == generation.epoch)
     }
 
     fn known(&self, segment: SegmentId) -> Option<SegmentId> {
@@ -292,8 +301,8 @@ impl Look<'_> {
     ) -> Result<bool, RecoveryError> {
         let addresses = places.map(|place| self.map.place_address(place));
         let images = [
-            self.image(device, addresses[0])?,
-            self.image(device, addresses[1])?,
+            image(device, &self.superblock.geometry, addresses[0])?,
+            image(device, &self.superblock.geometry, addresses[1])?,
         ];
         let pieces = Merge {
             look: self,
@@ -314,28 +323,31 @@ impl Look<'_> {
         }
         Ok(merged)
     }
+}
 
-    /// All of a place. What cannot be read is zeroes, which nothing takes for anything.
-    fn image(&self, device: &mut dyn Storage, address: u64) -> Result<Vec<u8>, RecoveryError> {
-        let geometry = &self.superblock.geometry;
-        let mut image = vec![0; geometry.segment_bytes as usize];
-        match device.read(address, &mut image) {
-            Ok(()) => return Ok(image),
-            Err(DeviceError::Gone) => return Err(DeviceError::Gone.into()),
-            Err(_) => {}
-        }
-        let page_addresses = (address..).step_by(PAGE_BYTES);
-        for (page, address) in image.chunks_exact_mut(PAGE_BYTES).zip(page_addresses) {
-            for _ in 0..READ_ATTEMPTS {
-                match device.read(address, page) {
-                    Ok(()) => break,
-                    Err(DeviceError::Gone) => return Err(DeviceError::Gone.into()),
-                    Err(_) => page.fill(0),
-                }
+/// All of a place. What cannot be read is zeroes, which nothing takes for anything.
+fn image(
+    device: &mut dyn Storage,
+    geometry: &Geometry,
+    address: u64,
+) -> Result<Vec<u8>, RecoveryError> {
+    let mut image = vec![0; geometry.segment_bytes as usize];
+    match device.read(address, &mut image) {
+        Ok(()) => return Ok(image),
+        Err(DeviceError::Gone) => return Err(DeviceError::Gone.into()),
+        Err(_) => {}
+    }
+    let page_addresses = (address..).step_by(PAGE_BYTES);
+    for (page, address) in image.chunks_exact_mut(PAGE_BYTES).zip(page_addresses) {
+        for _ in 0..READ_ATTEMPTS {
+            match device.read(address, page) {
+                Ok(()) => break,
+                Err(DeviceError::Gone) => return Err(DeviceError::Gone.into()),
+                Err(_) => page.fill(0),
             }
         }
-        Ok(image)
     }
+    Ok(image)
 }
 
 /// A part of a segment that one of two copies has for certain.
