@@ -5,6 +5,7 @@ mod common;
 
 use common::{BOOT, Disk, Ram, Rig};
 use forebay_engine::format::extents::place_of;
+use forebay_engine::format::geometry::DATA_OFFSET_BYTES;
 use forebay_engine::{
     AttachError, AttachOptions, CacheId, DeviceError, Geometry, Mode, Nanos, RecoveryError,
     RequestKind, Settings, Storage, Superblock, attach, create,
@@ -15,12 +16,14 @@ const ORIGIN_BYTES: usize = 64 << 20;
 const BLOCKS: u64 = 300;
 const BLOCK: usize = 4096;
 
-/// Devices, of which one can be missing, and one can fail all writes.
+/// Devices, of which one can be missing, one can fail all writes, and the first can have a bad page.
 #[derive(Clone)]
 struct Devices {
     devices: Vec<Disk>,
     missing: Option<u8>,
     read_only: Option<u8>,
+    /// The offset of a page of the first that cannot be read.
+    bad_page: Option<u64>,
 }
 
 impl Devices {
@@ -48,6 +51,10 @@ impl Storage for Devices {
     }
 
     fn read(&mut self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        let range = offset_bytes..offset_bytes + into.len() as u64;
+        if self.bad_page.is_some_and(|page| range.contains(&page)) {
+            return Err(DeviceError::Io);
+        }
         let (disk, offset_bytes) = self.place(offset_bytes)?;
         disk.read(offset_bytes, into)
     }
@@ -76,6 +83,7 @@ fn written_on(count: usize) -> Devices {
         devices: vec![Disk(vec![0; DEVICE_BYTES]); count],
         missing: None,
         read_only: None,
+        bad_page: None,
     };
     let geometry = Geometry::for_device(DEVICE_BYTES as u64, BLOCK as u32, Some(1), 1).unwrap();
     let mut superblock = create(&mut devices, CacheId([1; 16]), geometry).unwrap();
@@ -231,4 +239,34 @@ fn a_start_refused_for_a_device_that_takes_no_writes_puts_no_other_out() {
             assert!(holds_all(devices));
         }
     }
+}
+
+/// Another device was added to one that has all dirty data alone. A page of that cannot be read, in a
+/// segment of which a second copy is made: a page that nobody wrote.
+#[test]
+fn a_bad_page_keeps_no_segment_from_its_second_copy() {
+    let mut devices = written_on(1);
+    let mut superblock = Superblock::read(&mut devices).unwrap();
+    devices.devices.push(Disk(vec![0; DEVICE_BYTES]));
+    let added = superblock.add_device(DEVICE_BYTES as u64).unwrap();
+    superblock.grow(added, DEVICE_BYTES as u64).unwrap();
+    superblock.write(&mut devices).unwrap();
+    let segment_bytes = superblock.geometry.segment_bytes as usize;
+    let data = DATA_OFFSET_BYTES as usize..DEVICE_BYTES;
+    let mut tried = 0;
+    for start in data.step_by(segment_bytes) {
+        let segment = &devices.devices[0].0[start..][..segment_bytes];
+        let mut pages = segment.chunks_exact(BLOCK);
+        let last_is_blank = segment[segment_bytes - BLOCK..]
+            .iter()
+            .all(|byte| *byte == 0);
+        if !last_is_blank || !pages.any(|page| page.starts_with(b"FBRH")) {
+            continue;
+        }
+        let mut devices = devices.clone();
+        devices.bad_page = Some((start + segment_bytes - BLOCK) as u64);
+        assert!(holds_all(devices));
+        tried += 1;
+    }
+    assert!(tried > 0, "no segment is partly used");
 }
