@@ -85,17 +85,12 @@ pub(crate) fn mebibyte() -> Bufs {
 
 impl Rig {
     pub(crate) fn new(mode: Mode, settings: Settings) -> Rig {
-        let geometry = Geometry::for_device(DEVICE_BYTES, BLOCK_BYTES as u32, Some(1), 1)
-            .expect("a small cache");
-        let superblock = Superblock::new(CacheId([7; 16]), geometry, DEVICE_BYTES);
-        Rig::over(&superblock, mode, settings)
+        Rig::over(&one_device(), mode, settings)
     }
 
     /// A store over an empty cache on two devices, with dirty data on both.
     pub(crate) fn on_two_devices(mode: Mode, settings: Settings) -> Rig {
-        let geometry = Geometry::for_device(DEVICE_BYTES, BLOCK_BYTES as u32, Some(1), 1)
-            .expect("a small cache");
-        let mut superblock = Superblock::new(CacheId([7; 16]), geometry, DEVICE_BYTES);
+        let mut superblock = one_device();
         let added = superblock.add_device(DEVICE_BYTES).expect("a number");
         superblock.grow(added, DEVICE_BYTES).expect("room");
         superblock.set_copies(2);
@@ -278,6 +273,15 @@ impl Rig {
         }
         None
     }
+}
+
+fn one_device() -> Superblock {
+    let geometry = Geometry::for_device(DEVICE_BYTES, BLOCK_BYTES as u32, Some(1), 1);
+    Superblock::new(
+        CacheId([7; 16]),
+        geometry.expect("a small cache"),
+        DEVICE_BYTES,
+    )
 }
 
 fn with_free_segments(mut log: Log) -> Log {

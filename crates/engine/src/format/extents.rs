@@ -189,14 +189,6 @@ impl Extents {
         }
     }
 
-    /// The epoch in which the place of a segment was added ([`Extent::since_epoch`]).
-    pub(crate) fn since_epoch(&self, place: SegmentId) -> Option<u32> {
-        let mut extents = self.0.iter();
-        let holds =
-            |extent: &&Extent| (extent.first_segment..extent.end_segment()).contains(&place.0);
-        extents.find(holds).map(|extent| extent.since_epoch)
-    }
-
     /// The number of segments of each shard.
     #[must_use]
     pub fn segments(&self) -> u32 {
@@ -337,6 +329,8 @@ struct Stretch {
     end_slot: u32,
     /// Its identity, with which the checksums in it begin.
     id: CacheId,
+    /// The extent's ([`Extent::since_epoch`]).
+    since_epoch: u32,
     /// The address of its first slot.
     start: u64,
     /// Bytes between the end of one segment and the start of the next.
@@ -363,6 +357,7 @@ impl SegmentMap {
                 first_slot: extent.first_segment * slots_per_segment,
                 end_slot: extent.end_segment() * slots_per_segment,
                 id: id.of_extent(extent.serial),
+                since_epoch: extent.since_epoch,
                 start: address(extent.device, offset_bytes),
                 gap_bytes: gap * segment_bytes,
             }
@@ -459,6 +454,12 @@ impl SegmentMap {
     pub(crate) fn device_of(&self, segment: SegmentId) -> u8 {
         let stretch = self.stretch_of(self.slot(segment));
         stretch.map_or(0, |stretch| place_of(stretch.start).0)
+    }
+
+    /// The epoch in which the own place of a segment was added ([`Extent::since_epoch`]).
+    pub(crate) fn since_epoch(&self, segment: SegmentId) -> u32 {
+        let stretch = self.stretch_of(self.slot(segment));
+        stretch.map_or(0, |stretch| stretch.since_epoch)
     }
 
     /// Where a segment is written from `offset_bytes` of it on: an address, and a second one where

@@ -268,15 +268,12 @@ impl Look<'_> {
     /// Whether what was opened with this number can be in a place: not if the device was lost since,
     /// and came back. A start without it may have decided that it does not count.
     fn can_hold(&self, place: SegmentId, generation: Sequence) -> bool {
-        planted::is(Bug::LentBeforeBelieved)
-            || (self.superblock.extents.since_epoch(place))
-                .is_some_and(|since| generation.epoch >= since)
+        planted::is(Bug::LentBeforeBelieved) || generation.epoch >= self.map.since_epoch(place)
     }
 
     /// Whether a place of these copies was added in the epoch in which their segment was opened.
     fn was_added_in(&self, generation: Sequence, copies: &[(SegmentId, Occupant)]) -> bool {
-        let since = |place| self.superblock.extents.since_epoch(place).unwrap_or(0);
-        let mut places = copies.iter().map(|(place, _)| since(*place));
+        let mut places = copies.iter().map(|(place, _)| self.map.since_epoch(*place));
         places.any(|since| since > 0 && since == generation.epoch)
     }
 

@@ -70,22 +70,7 @@ impl UblkDevice {
     /// # Errors
     /// What the kernel says; a request that is over by now has no data.
     pub fn copy_in(&self, memory: &PoolView, position: u64, bufs: &[Buf]) -> io::Result<()> {
-        if let [buf] = bufs {
-            let place = memory.pointer(*buf).as_ptr().cast();
-            let wanted = buf.len_bytes as usize;
-            // SAFETY: the descriptor is open, and the buffer is memory of the pool that is the
-            // caller's, by the pool's rule.
-            let copied = unsafe {
-                libc::pread(
-                    self.file.as_raw_fd(),
-                    place,
-                    wanted,
-                    position as libc::off_t,
-                )
-            };
-            return whole(copied, wanted);
-        }
-        self.copy(memory, position, bufs, libc::preadv)
+        self.copy(memory, position, bufs, Way::In)
     }
 
     /// Copies buffers to where a user reads.
@@ -93,63 +78,48 @@ impl UblkDevice {
     /// # Errors
     /// As [`UblkDevice::copy_in`].
     pub fn copy_out(&self, memory: &PoolView, position: u64, bufs: &[Buf]) -> io::Result<()> {
-        if let [buf] = bufs {
-            let place = memory.pointer(*buf).as_ptr().cast();
-            let wanted = buf.len_bytes as usize;
-            // SAFETY: as in `copy_in`.
-            let copied = unsafe {
-                libc::pwrite(
-                    self.file.as_raw_fd(),
-                    place,
-                    wanted,
-                    position as libc::off_t,
-                )
-            };
-            return whole(copied, wanted);
-        }
-        self.copy(memory, position, bufs, libc::pwritev)
+        self.copy(memory, position, bufs, Way::Out)
     }
 
-    fn copy(
-        &self,
-        memory: &PoolView,
-        position: u64,
-        bufs: &[Buf],
-        call: unsafe extern "C" fn(
-            libc::c_int,
-            *const libc::iovec,
-            libc::c_int,
-            libc::off_t,
-        ) -> libc::ssize_t,
-    ) -> io::Result<()> {
-        let vector: SmallVec<[libc::iovec; 4]> = bufs
-            .iter()
-            .map(|buf| libc::iovec {
-                iov_base: memory.pointer(*buf).as_ptr().cast(),
-                iov_len: buf.len_bytes as usize,
-            })
-            .collect();
-        let wanted: usize = vector.iter().map(|piece| piece.iov_len).sum();
-        // SAFETY: the descriptor is open, and the vector names memory of the pool that is the
-        // caller's, by the pool's rule.
-        let copied = unsafe {
-            call(
-                self.file.as_raw_fd(),
-                vector.as_ptr(),
-                vector.len() as libc::c_int,
-                position as libc::off_t,
-            )
+    fn copy(&self, memory: &PoolView, position: u64, bufs: &[Buf], way: Way) -> io::Result<()> {
+        let (file, at) = (self.file.as_raw_fd(), position as libc::off_t);
+        let pointer = |buf: &Buf| memory.pointer(*buf).as_ptr().cast::<libc::c_void>();
+        let wanted: usize = bufs.iter().map(|buf| buf.len_bytes as usize).sum();
+        let vector: SmallVec<[libc::iovec; 4]> = match bufs {
+            // One buffer goes without: the kernel would copy and check the vector first.
+            [_] => SmallVec::new(),
+            _ => bufs.iter().map(|buf| piece(pointer(buf), buf)).collect(),
         };
-        whole(copied, wanted)
+        let (pieces, count) = (vector.as_ptr(), vector.len() as libc::c_int);
+        // SAFETY: the descriptor is open, and the buffers, which the vector names, are memory of the
+        // pool that is the caller's, by the pool's rule.
+        let copied = unsafe {
+            match (way, bufs) {
+                (Way::In, [buf]) => libc::pread(file, pointer(buf), wanted, at),
+                (Way::Out, [buf]) => libc::pwrite(file, pointer(buf), wanted, at),
+                (Way::In, _) => libc::preadv(file, pieces, count, at),
+                (Way::Out, _) => libc::pwritev(file, pieces, count, at),
+            }
+        };
+        match usize::try_from(copied) {
+            Ok(copied) if copied == wanted => Ok(()),
+            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
     }
 }
 
-/// Whether all was copied, by what the system call said.
-fn whole(copied: libc::ssize_t, wanted: usize) -> io::Result<()> {
-    match usize::try_from(copied) {
-        Ok(copied) if copied == wanted => Ok(()),
-        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Err(_) => Err(io::Error::last_os_error()),
+/// From the device into buffers, or out of these.
+#[derive(Clone, Copy)]
+enum Way {
+    In,
+    Out,
+}
+
+fn piece(pointer: *mut libc::c_void, buf: &Buf) -> libc::iovec {
+    libc::iovec {
+        iov_base: pointer,
+        iov_len: buf.len_bytes as usize,
     }
 }
 

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use forebay_engine::format::Stream;
 use forebay_engine::format::extents::place_of;
-use forebay_engine::format::{Entry, Stream};
 use forebay_engine::{Attached, BlockKey, inspect};
 
 use super::World;
-use super::touched::{Block, Said, page_at};
+use super::touched::{Block, said_in};
 use crate::device::Control;
-use crate::disk::PAGE_BYTES;
 use crate::rng::Rng;
 
 const GIVEN_UP_PURPOSE: u64 = 73;
@@ -84,17 +83,9 @@ impl World<'_> {
         let mut named = BTreeSet::new();
         for number in &self.cache.numbers {
             let start = u64::from(*number) * self.cache.span_bytes();
-            for place in (start..start + self.cache.span_bytes()).step_by(PAGE_BYTES) {
-                let page = page_at(&self.cache.disk, place);
-                let said = Said::of(&page).filter(|said| said.stream == Stream::Write);
-                let entries = said.iter().flat_map(|said| said.entries.iter()).flatten();
-                for entry in entries {
-                    if let Entry::Data { key, count, .. } | Entry::Zero { key, count, .. } =
-                        entry.entry
-                    {
-                        let keys = key.0..key.0 + u64::from(count);
-                        named.extend(keys.filter_map(|key| self.block_named(BlockKey(key))));
-                    }
+            for said in said_in(&self.cache.disk, start..start + self.cache.span_bytes()) {
+                if said.stream == Stream::Write {
+                    named.extend(said.names(false).filter_map(|key| self.block_named(key)));
                 }
             }
         }

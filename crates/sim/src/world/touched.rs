@@ -240,16 +240,8 @@ impl World<'_> {
             }
             return;
         }
-        let said = Said::of(bytes);
-        let entries = said.iter().flat_map(|said| said.entries.iter()).flatten();
-        for entry in entries {
-            if let Entry::Data { key, count, .. }
-            | Entry::Zero { key, count, .. }
-            | Entry::Drop { key, count } = entry.entry
-            {
-                let keys = key.0..key.0 + u64::from(count);
-                blocks.extend(keys.filter_map(|key| self.block_named(BlockKey(key))));
-            }
+        if let Some(said) = Said::of(bytes) {
+            blocks.extend(said.names(true).filter_map(|key| self.block_named(key)));
         }
     }
 
@@ -298,15 +290,10 @@ impl World<'_> {
                 continue;
             };
             let disk = &self.cache.disk;
-            let places = (0..disk.size_bytes()).step_by(PAGE_BYTES);
-            for place in places.filter(|place| is_metadata(disk.page(*place))) {
-                let page = page_at(disk, place);
-                let is_dead = |other: Said| {
-                    other.shard == said.shard
-                        && other.generation < said.tails[other.stream as usize]
-                };
-                if Said::of(&page).is_some_and(is_dead) {
-                    self.add_blocks_of_page(&page, blocks);
+            for other in said_in(disk, 0..disk.size_bytes()) {
+                let is_of_shard = other.shard == said.shard;
+                if is_of_shard && other.generation < said.tails[other.stream as usize] {
+                    blocks.extend(other.names(true).filter_map(|key| self.block_named(key)));
                 }
             }
         }
@@ -363,12 +350,15 @@ pub(super) fn damage_shows(device: &Device, bytes: &[u8]) -> bool {
         end_slot: said.end_slot,
     };
     let others = device.data_of_others();
-    let mut pages = others.flat_map(|data| data.step_by(PAGE_BYTES));
-    pages.any(|at| {
-        Said::of(&page_at(&device.disk, at)).is_some_and(|other| {
-            other.shard == said.shard && other.durable[said.stream as usize] >= place
-        })
-    })
+    let mut others = others.flat_map(|data| said_in(&device.disk, data));
+    others.any(|other| other.shard == said.shard && other.durable[said.stream as usize] >= place)
+}
+
+/// The sound headers and summaries in these places.
+pub(super) fn said_in(disk: &Disk, places: Range<u64>) -> impl Iterator<Item = Said> {
+    let pages = places.step_by(PAGE_BYTES);
+    let metadata = pages.filter(|place| is_metadata(disk.page(*place)));
+    metadata.filter_map(|place| Said::of(&page_at(disk, place)))
 }
 
 /// Whether a page starts a header or a summary, sound or not.
@@ -385,10 +375,24 @@ pub(super) struct Said {
     end_slot: u16,
     durable: [DurablePosition; Stream::COUNT],
     tails: [Sequence; Stream::COUNT],
-    pub(super) entries: EntryList,
+    entries: EntryList,
 }
 
 impl Said {
+    /// The blocks that it names as written, and if `dropped` as dropped too.
+    pub(super) fn names(&self, dropped: bool) -> impl Iterator<Item = BlockKey> {
+        let entries = self.entries.iter().flatten().map(|entry| entry.entry);
+        entries
+            .flat_map(move |entry| match entry {
+                Entry::Data { key, count, .. } | Entry::Zero { key, count, .. } => {
+                    key.0..key.0 + u64::from(count)
+                }
+                Entry::Drop { key, count } if dropped => key.0..key.0 + u64::from(count),
+                _ => 0..0,
+            })
+            .map(BlockKey)
+    }
+
     /// `bytes` start with its page, and go on with what lies behind it.
     pub(super) fn of(bytes: &[u8]) -> Option<Said> {
         if !is_metadata(bytes) {
